@@ -1,4 +1,5 @@
-//! What it costs to open tables in a folder, and to insert keys beside keys whose hashes agree: numbers to compare.
+//! Measures the cost of opening tables in a folder, and of inserting keys beside keys whose hashes agree.
+//!
 //! `cargo run -p gannet-core --example costs -- [FOLDER] [ROWS]`
 
 use gannet_core::*;
@@ -22,7 +23,7 @@ fn fill(table: &mut Shards, keys: &[u64], seq: &mut u64) -> Result<(), Box<dyn E
     Ok(())
 }
 
-/// 64 shards: made, opened again as they are, and opened again after a close in order.
+/// 64 shards: made, reopened as they are, and reopened after an orderly close.
 fn opening(folder: &std::path::Path, rows: u64) -> Result<(), Box<dyn Error>> {
     let store = Store::open_dir(folder)?;
     let begun = Instant::now();

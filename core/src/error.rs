@@ -1,4 +1,4 @@
-//! The errors of this room, by family: opening, pulling, pushing.
+//! The errors of this crate, by family: opening, pulling, pushing.
 
 use crate::push_name::DATA_PUSHERS;
 use crate::schema::identity::TableIdentity;
@@ -13,120 +13,134 @@ pub enum OpenError {
     /// The schema is not sound.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// The range of shards is not one of the table's.
-    #[error("table {table:?} has shards 0..{shards}; {from}..{to} was asked")]
+    /// The table does not have this range of shards.
+    #[error("table {table:?} has no shards {from}..{to}: open shards within 0..{shards}")]
     Range {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// Shards that it has.
+        /// Number of its shards.
         shards: u32,
-        /// First asked.
+        /// First shard of the requested range.
         from: u32,
-        /// End asked.
+        /// End of the requested range.
         to: u32,
     },
     /// Another process owns the folder.
-    #[error("{}: another server owns this data folder (its LOCK is held); stop it or use another --data-dir", .0.display())]
-    Locked(PathBuf),
-    /// The shard is open: two owners would overwrite each other's rows.
     #[error(
-        "shard {shard} of table {table:?} is open in this process already: drop its owner before it is opened again"
+        "{}: another server uses this data folder and holds its LOCK file: stop that server, or use \
+         another --data-dir",
+        .0.display()
+    )]
+    Locked(PathBuf),
+    /// The shard is already open. Two owners would overwrite each other's rows.
+    #[error(
+        "shard {shard} of table {table:?} is open in this process already: drop its owner before you open it again"
     )]
     Open {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// Which shard.
+        /// The shard.
         shard: u32,
     },
-    /// The operating system refused.
+    /// A call of the operating system failed.
     #[error("{what} {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// Where.
+        /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A limit forbids one more image.
-    #[error("making the image {}: {source}", path.display())]
+    /// A limit forbids another image.
+    #[error("cannot make the image {}: {source}", path.display())]
     Limit {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which limit.
+        /// The limit.
         source: GrowError,
     },
-    /// The file is not an image of this program.
-    #[error("{}: not a gannet shard image ({why}); move it away and restore from a checkpoint", path.display())]
-    Foreign {
-        /// Which file.
-        path: PathBuf,
-        /// What shows it.
-        why: String,
-    },
-    /// The image is damaged.
-    #[error("{}: the image is torn ({why}); move it away and restore from a checkpoint", path.display())]
-    Torn {
-        /// Which file.
-        path: PathBuf,
-        /// What shows it.
-        why: String,
-    },
-    /// The image was left open by another boot of the machine, so its last pages may not have reached the disk.
-    #[error("{}: the machine went down while this image was open, so it may be torn; move it away and restore from a checkpoint", path.display())]
-    OlderBoot {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// An image that a server gave cannot be read.
+    /// The file is not an image, or is one of another format.
     #[error(
-        "the image of shard {shard} of table {table:?} that the server gave cannot be read ({why}): are both sides of one \
-         version of gannet? --transport tcp does without"
+        "{}: not a gannet shard image ({why}): move the file away and restore the table from a checkpoint",
+        path.display()
     )]
-    Given {
-        /// Table.
-        table: String,
-        /// Which shard.
-        shard: u32,
+    Foreign {
+        /// The file.
+        path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// The image is of another table, or was made by another server, than the others.
+    /// The image is damaged.
     #[error(
-        "{}: the image is of another table or server: {found}; {wanted} was expected: put each server's own folder back",
+        "{}: the image is torn ({why}): move the file away and restore the table from a checkpoint",
+        path.display()
+    )]
+    Torn {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The image was left open by another boot of the machine, so its last pages may not have reached the disk.
+    #[error(
+        "{}: the machine went down while this image was open, so the image may be torn: move the file away \
+         and restore the table from a checkpoint",
+        path.display()
+    )]
+    OlderBoot {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A reader cannot use an image that a server shared with it.
+    #[error(
+        "the server shared an image of shard {shard} of table {table:?} that cannot be read ({why}): run the same version \
+         of gannet on both sides, or use --transport tcp"
+    )]
+    Given {
+        /// The table's name.
+        table: String,
+        /// The shard.
+        shard: u32,
+        /// What is wrong with the image.
+        why: String,
+    },
+    /// The image belongs to another table than expected, or another server made it.
+    #[error(
+        "{}: the image belongs to another table or server: found {found}, expected {wanted}: give each server its own folder",
         path.display()
     )]
     OtherTable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What its head says.
+        /// The identity in its head.
         found: TableIdentity,
-        /// What it should say.
+        /// The expected identity.
         wanted: TableIdentity,
     },
-    /// An image that was there is not there any more.
+    /// An image is missing that existed before.
     #[error(
-        "{}: the image of shard {shard} of table {table:?} is gone, and its rows with it: put it back, or move the folders of \
-         this table away on all servers to begin anew",
+        "{}: the image of shard {shard} of table {table:?} is gone, and its rows with it: put the file back, or move the \
+         table's folders away on all servers to start again without its rows",
         path.display()
     )]
     Gone {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Table.
+        /// The table's name.
         table: String,
-        /// Which shard.
+        /// The shard.
         shard: u32,
     },
     /// The image holds a table of another schema.
     #[error(
-        "{}: the image is of another schema: {how}; give the flags that it was made with, or another --data-dir",
+        "{}: the image has another schema: {how}; use the flags that made the image, or another --data-dir",
         path.display()
     )]
     OtherSchema {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is otherwise.
+        /// The differences, in words.
         how: String,
     },
 }
@@ -138,10 +152,10 @@ pub enum GrowError {
     /// The operating system has no memory or disk.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// The store's memory limit.
+    /// The store's memory limit is reached.
     #[error(
-        "the tables take {used} bytes of their memory limit of {limit}: raise it (--memory-limit), spread the table over \
-         more servers, or admit fewer rows"
+        "the tables use {used} bytes of their memory limit of {limit}: raise the limit (--memory-limit), use more servers, \
+         or admit fewer rows"
     )]
     Memory {
         /// Bytes that all images of the store take.
@@ -149,12 +163,12 @@ pub enum GrowError {
         /// Their limit.
         limit: u64,
     },
-    /// A region's limit.
-    #[error("the shard's {region} would pass their limit of {max} bytes: use more shards")]
+    /// A region of the image has reached its limit.
+    #[error("the shard's {region} would need more than their limit of {max} bytes: use more shards")]
     Region {
-        /// Which.
+        /// The region, in words.
         region: &'static str,
-        /// Its limit.
+        /// Its limit in bytes.
         max: usize,
     },
     /// The directory of extents is full.
@@ -169,41 +183,42 @@ pub enum GrowError {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PullError {
-    /// A key belongs to a shard that is not here.
-    #[error("key {key} belongs to shard {shard}, which is not here")]
+    /// A key belongs to a shard that is not open here.
+    #[error("key {key} belongs to shard {shard}, which is not open here: send it to the owner of that shard")]
     WrongShard {
         /// The key.
         key: u64,
         /// Its shard.
         shard: u32,
     },
-    /// Lengths do not agree.
-    #[error("{what}: {got} where {want} was expected")]
+    /// A length is wrong.
+    #[error("wrong length: {got} {what}, expected {want}")]
     Length {
-        /// Of what.
+        /// What is counted.
         what: &'static str,
         /// Given.
         got: usize,
         /// Expected.
         want: usize,
     },
-    /// Segments that rows do not have, or none.
+    /// The pull names no segment, or one that the rows do not have.
     #[error(
-        "segments {asked:#010b} (a bit each, the first the lowest) of rows that have {segments}: choose one or more of these"
+        "the rows have {segments} segments, but the pull reads those of mask {asked:#010b} (lowest bit: first segment): choose \
+         segments that the rows have"
     )]
     Segments {
-        /// A bit each.
+        /// A bit for each requested segment.
         asked: u8,
-        /// How many a row has.
+        /// Number of segments of a row.
         segments: usize,
     },
 }
 
-/// Whose pushes these are, in words: a worker's, which is told by its place in the job, or those of a piece of the data.
+/// A pusher in words: a worker by its task index, or a split of the data.
 pub fn pusher_in_words(pusher: u64) -> String {
     match pusher.checked_sub(1) {
         Some(rank) if pusher < DATA_PUSHERS => format!("worker {rank}"),
-        _ => "the data of a piece".to_owned(),
+        _ => "a split of the data".to_owned(),
     }
 }
 
@@ -211,35 +226,40 @@ fn fenced_in_words(pusher: u64) -> String {
     let who = pusher_in_words(pusher);
     match pusher < DATA_PUSHERS {
         true => format!(
-            "a later start of {who} has taken its place, or the others went on without it: if two processes have one \
-             --task-index, give each its own; if not, start it again"
+            "a later start of {who} has taken its place, or the other workers went on without it: give each process its own \
+             --task-index, and start this worker again"
         ),
-        false => format!("{who} belongs to a later job, which has pushed it since: start this worker again"),
+        false => format!("{who} is fenced: a later job has pushed it since; start this worker again"),
     }
 }
 
-/// Why a push is refused. Rows before the refusal are applied and remembered: the same push, sent again, goes on there.
+/// Why a push is refused. The shard has applied and remembered the rows before the refusal. When the same push is sent
+/// again, it continues there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushError {
-    /// As for a pull.
+    /// A wrong key or length, as for a pull.
     #[error(transparent)]
     Keys(#[from] PullError),
-    /// Keys are not in cut order.
-    #[error("keys are not in ascending order of shard at position {0}")]
+    /// Keys are not in shard order.
+    #[error("keys must be in ascending order of shard, but key number {0} is not: sort the keys by shard")]
     Order(usize),
     /// A change of state for a table that does not add them.
     #[error(
-        "table {0:?} takes gradients, not changes of state: its rule is {1}, and only add, sgd, adagrad, row-adagrad, ftrl and group-ftrl without schedule, clipping and L2 can be replayed"
+        "table {0:?} takes gradients, not changes of state, because its rule is {1}: only add, sgd, adagrad, row-adagrad, ftrl and \
+         group-ftrl without schedule, clipping and L2 can be replayed"
     )]
     NoReplay(String, &'static str),
     /// Damped changes of state in a table whose rows do not count their pushes.
-    #[error("table {0:?}: its rows do not count their pushes, which damped changes of state need")]
+    #[error(
+        "table {0:?} does not count the pushes of its rows, which damped changes of state need: make the table with \
+         Schema::counting"
+    )]
     NoCount(String),
-    /// What is for tables of vectors was asked of another, or cannot be done there.
+    /// The call is for tables of vectors and this is none, or its program is not sound.
     #[error("table {table:?}: {why}")]
     Program {
-        /// Table.
+        /// The table's name.
         table: String,
         /// What is wrong.
         why: String,
@@ -247,14 +267,14 @@ pub enum PushError {
     /// A newer incarnation of this pusher exists.
     #[error("{}", fenced_in_words(*.pusher))]
     Fenced {
-        /// Who.
+        /// The pusher.
         pusher: u64,
-        /// Its incarnation.
+        /// Its incarnation in the push.
         incarnation: u64,
-        /// The one that took over.
+        /// The incarnation that fences it.
         newer: u64,
     },
-    /// An earlier push of this pusher was refused half way and has not been sent again.
+    /// An earlier push of this pusher was refused half way, and its rest has not been sent.
     #[error(
         "push {seq} of this pusher stopped at row {done} of {rows} in shard {shard}: send the rest of it before later pushes"
     )]
@@ -265,33 +285,34 @@ pub enum PushError {
         seq: u64,
         /// Rows of its run that are applied.
         done: u32,
-        /// Rows that the shard has heard of.
+        /// Rows of its run that the shard knows of.
         rows: u32,
     },
-    /// Rows before these are missing.
+    /// Rows of the push before this part are missing.
     #[error(
         "push {seq} begins at row {row} of its run in shard {shard}, which has {done} rows of it: send the rows between first"
     )]
     Gap {
         /// Shard.
         shard: u32,
-        /// Sequence number.
+        /// Its sequence number.
         seq: u64,
         /// The place of its first row in the run.
         row: u32,
         /// Rows of the run that the shard has.
         done: u32,
     },
-    /// The last incarnation that there is cannot be fenced.
-    #[error("incarnation 2^64 - 1 of {} cannot be fenced: no incarnation is above it", pusher_in_words(*.pusher))]
+    /// The highest incarnation cannot be fenced.
+    #[error(
+        "incarnation 2^64 - 1 of {} cannot be fenced: no incarnation is above it",
+        pusher_in_words(*.pusher)
+    )]
     LastIncarnation {
-        /// Who.
+        /// The pusher.
         pusher: u64,
     },
-    /// Too many pushers.
-    #[error(
-        "shard {shard} remembers {max} pushers, its limit; finish old workers under their own identity first"
-    )]
+    /// The shard remembers as many pushers as it can.
+    #[error("shard {shard} remembers {max} pushers, its limit; close pushers that are done first")]
     TooManyPushers {
         /// Shard.
         shard: u32,
@@ -303,21 +324,21 @@ pub enum PushError {
     NoSpace {
         /// Shard.
         shard: u32,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A limit forbids new rows: waiting does not help.
+    /// A limit forbids new rows. Waiting does not help.
     #[error("no new rows in shard {shard}: {source}")]
     Limit {
         /// Shard.
         shard: u32,
-        /// Which limit.
+        /// The limit.
         source: GrowError,
     },
 }
 
 impl PushError {
-    /// What did not grow, as a reason to refuse a push to this shard.
+    /// Turns a failure to grow into the refusal of a push to this shard.
     pub(crate) fn of_growth(shard: u32, error: GrowError) -> PushError {
         match error {
             GrowError::System(source) => PushError::NoSpace { shard, source },

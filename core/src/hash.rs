@@ -1,7 +1,8 @@
-//! The hash of a key and what its bits choose. Stable for ever: shards, images and peers depend on it (docs/wire.md).
+//! The hash of a key, and what its bits choose. It must never change: shards, images and peers depend on it
+//! (docs/wire.md).
 //!
-//! Bits of the hash: the top log2(shards) choose the shard; 32..48 are the bucket tag; 40..48 also the middle third
-//! of a group in expansion; the low bits choose the bucket.
+//! The top log2(shards) bits choose the shard. Bits 32..48 are the bucket tag. Bits 40..48 also choose the middle third
+//! of a group in an expansion. The low bits choose the bucket.
 
 /// Hash of a key: a folded 64x64 -> 128 bit multiplication (the "mum" of wyhash, one round).
 #[inline(always)]
@@ -13,7 +14,7 @@ pub fn hash(key: u64) -> u64 {
 /// The shard of a hash among `shards` (a power of two).
 #[inline(always)]
 pub fn shard_of(hash: u64, shards: u32) -> u32 {
-    // Two shifts, so that one shard (64 bits to shift) is not undefined.
+    // Two shifts, because a shift by 64 (one shard) is undefined.
     ((hash >> 1) >> (63 - shards.trailing_zeros())) as u32
 }
 
@@ -38,7 +39,7 @@ mod tests {
 
     #[test]
     fn frozen_values() {
-        // Golden: a change here breaks every image and every mixed cluster.
+        // Golden: a change here breaks every image and every cluster of mixed versions.
         let seen: Vec<u64> = [0u64, 1, 2, u64::MAX].iter().map(|&k| hash(k)).collect();
         assert_eq!(seen, FROZEN);
         assert_eq!(shard_of(u64::MAX, 1), 0);

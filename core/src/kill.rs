@@ -1,5 +1,5 @@
-//! Kill points: with the feature `kill-points`, the process can be told to SIGKILL itself at the n-th point that it
-//! passes, so that a test can stop it between any two stores that matter. Without the feature they are nothing.
+//! Kill points, with the feature `kill-points`: a test makes the process SIGKILL itself at the n-th point that it
+//! passes. So a test can kill it between any two stores that matter. Without the feature, kill points are empty.
 
 /// A place where the process may be killed in a test.
 #[macro_export]
@@ -22,7 +22,7 @@ mod armed {
         LEFT.store(n, Relaxed);
     }
 
-    /// Points that are left until the kill.
+    /// Kill points left until the kill.
     pub fn left() -> i64 {
         LEFT.load(Relaxed)
     }

@@ -1,8 +1,8 @@
-//! gannet-core: keys, shards, the row image and its journal, pulls and pushes.
+//! gannet-core: keys, shards, their images and journals, pulls and pushes.
 //!
-//! A table's shards live in images (memfd, or files that outlive the process). [`Shards`] is the part of a table that
-//! one thread owns; [`Shards::pull`] and [`Shards::push`] are the hot paths. The crate opens no socket and reads no wall
-//! clock. docs/image.md has the bytes; docs/consistency.md says what survives what.
+//! A table's shards live in images: in memory (memfd), or in files that outlive the process. [`Shards`] is the part of
+//! a table that one thread owns. [`Shards::pull`] and [`Shards::push`] are the hot paths. The crate opens no socket and
+//! reads no wall clock. docs/image.md has the bytes. docs/consistency.md says what survives what.
 //!
 //! The modules are layers. A module uses only those that stand before it in this list, and tests/tidy.rs checks that:
 //! ```text
@@ -49,7 +49,7 @@ pub use push_name::{DATA_PUSHERS, PushName};
 pub use table::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_MAX, Term};
 pub use table::pull_newer::{CachedVersion, NewerRow};
 pub use table::push::Applied;
-pub use table::push_chunks::pieces;
+pub use table::push_chunks::push_parts;
 pub use table::read_write::{Read, Write};
 pub use table::shards::{NO_SLOT, PusherStatus, Shards, Stats};
 

@@ -1,17 +1,17 @@
-//! Every limit of this room, and how the limits relate.
+//! Every limit of this crate, and how the limits relate.
 
 /// Bytes of one chunk: the unit in which regions take file space, and one huge page.
 pub const CHUNK_BYTES: usize = 2 << 20;
 /// Smallest step in which the tail of a region is allocated, bytes.
 pub const GROWTH_STEP_BYTES_MIN: usize = 4 << 10;
-/// Regions from this size on are grown ahead of the need by the store's grower (small ones too where it is to be killed).
+/// Regions from this size on are grown ahead of the need by the store's grower (small regions too in kill tests).
 pub const GROWTH_AHEAD_BYTES_MIN: usize =
     if cfg!(feature = "kill-points") { GROWTH_STEP_BYTES_MIN } else { 1 << 20 };
-/// The most that an owner makes ready at a time when help is late.
+/// The most bytes that an owner makes ready at a time when the grower is late.
 pub const GROWTH_LATE_BYTES: usize = 64 << 10;
-/// The smallest stretch of rows that is registered for READs.
+/// The smallest stretch of rows that is registered for RDMA READs, bytes.
 pub const READABLE_BYTES_MIN: usize = 64 << 10;
-/// The most that an owner makes ready at a time so that a stretch of rows can be registered.
+/// The most bytes that an owner makes ready at a time so that a stretch of rows can be registered.
 pub const WHOLE_AT_ONCE_BYTES: usize = 2 * CHUNK_BYTES;
 /// Bytes reserved (address space only) for the header of a shard.
 pub const HEADER_RESERVE_BYTES: usize = CHUNK_BYTES;
@@ -31,30 +31,30 @@ pub const DIM_MAX: u32 = 4096;
 pub const SEGMENTS_MAX: usize = 8;
 /// Longest table name, bytes.
 pub const TABLE_NAME_BYTES_MAX: usize = 64;
-/// Pushers that a shard remembers: a thousand workers, each with two pieces of data, and those of jobs before.
+/// Pushers that a shard remembers: a thousand workers with two splits of data each, and those of earlier jobs.
 pub const PUSHERS_MAX: usize = 4096;
 /// Extents that a shard's directory can hold.
 pub const EXTENTS_MAX: usize = 1024;
 /// Most keys of one pull or push call.
 pub const KEYS_PER_CALL_MAX: usize = 1 << 16;
-/// Most buckets of the index that a step changes and the journal holds: an insertion 3, an expansion 11 (index.rs).
+/// Most buckets of the index that a step changes and the journal holds: an insertion 3, an expansion 11 (expansion.rs).
 pub const STEP_BUCKETS_MAX: usize = 16;
 
-/// The most bytes whose pages a reader asks for when it maps a table's images; others come when they are touched.
+/// The most bytes whose pages a reader populates when it maps a table's images. Other pages are mapped on first use.
 pub const POPULATE_BYTES_MAX: usize = 1 << 30;
-/// Looks at a row that is being written before a reader who is not its owner counts it as missing.
+/// Tries of a reader, other than the owner, to read a row that is being written. After these the row counts as missing.
 pub const READ_TRIES: u32 = 16;
-/// Overflow buckets that such a reader follows a chain: what it sees may have been taken apart meanwhile.
+/// Overflow buckets of a chain that such a reader follows. The chain may be taken apart meanwhile.
 pub const CHAIN_MAX: usize = 32;
 
 /// Most steps of a program on a table of vectors.
 pub const PROGRAM_STEPS_MAX: usize = 64;
 /// Most terms of all its steps.
 pub const PROGRAM_TERMS_MAX: usize = 1024;
-/// Most sums that it answers: the dot products of 101 vectors, those of 50 pairs and a gradient.
+/// Most sums that a program returns: the dot products of 101 vectors (50 pairs and a gradient), and 64 more.
 pub const PROGRAM_SUMS_MAX: usize = 101 * 102 / 2 + 64;
 
-/// Most pushes that admission by count asks for.
+/// Most pushes that admission by count can require.
 pub const ADMIT_PUSHES_MAX: u32 = 256;
 /// Most bytes of a shard's admission sketch.
 pub const SKETCH_BYTES_MAX: usize = 1 << 20;

@@ -1,16 +1,16 @@
-//! The name of a push, which makes a resend recognisable.
+//! The name of a push, by which a shard recognises a resend.
 
-/// The name of a piece of a push. The rows that a push has in one shard are its *run* there, in the order of the push. A piece
-/// of the run is named by the push and by the place of its first row in the run, so the name does not depend on how a push was
-/// cut into frames, nor on which thread or server owns the shard.
+/// The name of a part of a push. The rows that a push has in one shard are its *run* there, in the order of the push. A
+/// part of the run is named by the push and by the place of its first row in the run. So the name does not depend on
+/// how a push was cut into frames, nor on the thread or server that owns the shard.
 ///
-/// In each shard the pieces of a pusher come in ascending order of (seq, row); a higher incarnation fences lower ones.
-/// Pushes of training data are named by the data (`seq` = batch), others by a counter.
+/// Each shard gets the parts of a pusher in ascending order of (seq, row). A higher incarnation fences lower ones.
+/// Pushes of training data are named by the data (`seq` is the batch), other pushes by a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PushName {
-    /// Who pushes: a stable identity.
+    /// The pusher: a stable number.
     pub pusher: u64,
-    /// Which life of it.
+    /// The pusher's incarnation.
     pub incarnation: u64,
     /// Sequence number.
     pub seq: u64,
@@ -18,6 +18,6 @@ pub struct PushName {
     pub row: u32,
 }
 
-/// Pushers from this number on are pieces of data (a task of a pass), not workers: when one is closed nothing of it comes
-/// any more, and its entry may become another's.
+/// Pushers from this number on are splits of the data (in one pass), not workers. After such a pusher is closed, no
+/// push of it comes any more, and its entry may be reused.
 pub const DATA_PUSHERS: u64 = 1 << 63;

@@ -1,8 +1,10 @@
-//! kill -9 between any two stores that matter: a child process applies parts (updates, inserts, bucket splits, frees)
-//! to an image on disk and SIGKILLs itself at its n-th kill point, for every n; the image is reopened, the part is
-//! sent again, cut into other pieces than before, and every Add must have been applied exactly once. The same with
-//! admission by count: every push must have been counted exactly once, and the same rows must be there as without a
-//! kill. And with the split of a group of the index whose chain is longer than an undo half could hold bucket by bucket.
+//! kill -9 between any two stores that matter. A child process applies parts (updates, inserts, bucket splits, frees)
+//! to an image on disk. It SIGKILLs itself at its n-th kill point, for every n. Then the image is reopened and the part
+//! is sent again, cut into other parts than before. Every Add must have been applied exactly once.
+//!
+//! Two more cases follow the same plan. With admission by count, every push must have been counted exactly once, and
+//! the rows must be those of a run without a kill. And a group of the index is split whose chain is longer than an undo
+//! half could hold bucket by bucket.
 //!
 //! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill`.
 #![cfg(feature = "kill-points")]
@@ -16,10 +18,10 @@ use std::process::Command;
 const ROWS_A_PART: u64 = 24;
 const PARTS: u64 = 12;
 
-/// A sketch of one line, so that it is halved on the way.
+/// A sketch of one line, so that it is halved during the test.
 const BY_COUNT: Admission = Admission::Count { pushes: 2, sketch_bytes: 64 };
 
-/// Rows of two floats: one segment, or with admission by count two of one float each.
+/// Rows of two floats: one segment, or with admission by count two segments of one float each.
 fn schema(admission: Admission) -> Schema {
     let (rule, shaping, init) = (Rule::Add(Add), GradientTransform::NONE, Init::Zero);
     let (dim, more) = match admission {
@@ -39,7 +41,7 @@ fn schema(admission: Admission) -> Schema {
     }
 }
 
-/// Keys whose hashes agree in the low bits: one group of the index has them all.
+/// Keys whose hashes agree in the low bits, so that all of them are in one group of the index.
 fn chosen() -> Vec<u64> {
     (1u64 << 40..).filter(|&key| hash(key) & 0xffff == 0).take(300).collect()
 }
@@ -49,24 +51,24 @@ fn part(n: u64) -> Vec<u64> {
     (0..ROWS_A_PART).map(|i| (n * ROWS_A_PART / 2 + i) * 7919).collect()
 }
 
-/// The script that both the child and the model follow: pushes, and after every third one some rows are freed.
+/// The script of both the child and the model: pushes, and after every third one some rows are freed.
 fn freed(n: u64) -> Vec<u64> {
     if n % 3 == 2 { part(n).into_iter().step_by(5).collect() } else { Vec::new() }
 }
 
-/// Pushes part `n` in pieces of at most `most` rows; how many rows were not admitted.
+/// Pushes part `n` in smaller parts of at most `most` rows. Returns how many rows were not admitted.
 fn push(table: &mut Shards, n: u64, most: usize) -> u32 {
     let keys = part(n);
     let values: Vec<f32> = keys.iter().flat_map(|_| [1.0, n as f32]).collect();
-    let piece = |(rows, row): (std::ops::Range<usize>, u32)| {
+    let part_of = |(rows, row): (std::ops::Range<usize>, u32)| {
         let name = PushName { pusher: 3, incarnation: 1, seq: n, row };
         let values = &values[2 * rows.start..2 * rows.end];
         table.push(&name, Write::Gradient, &keys[rows], None, values).unwrap().not_admitted
     };
-    pieces(&keys, most, 1).map(piece).sum()
+    push_parts(&keys, most, 1).map(part_of).sum()
 }
 
-/// Rows of a piece, by the number of the life: those before a kill, and when the rest comes again.
+/// Rows of a part by incarnation: a resend after a kill is cut differently.
 fn most(incarnation: u64) -> usize {
     [ROWS_A_PART as usize, 7, 100, 10][incarnation as usize % 4]
 }
@@ -77,7 +79,7 @@ fn open(folder: &Path, admission: Admission) -> (Store, Shards) {
     (store, shards)
 }
 
-/// The child: from part `first` on, killed after `points`; says how far it came on stdout.
+/// The child: starts at part `first` and is killed after `points`. It prints how far it came.
 #[test]
 fn child() {
     let Ok(folder) = std::env::var("KILL_FOLDER") else { return };
@@ -101,7 +103,7 @@ fn child() {
     std::process::exit(42);
 }
 
-/// Runs the child; whether it finished (otherwise it was killed).
+/// Runs the child. Returns whether it finished; otherwise it was killed.
 fn run_child(folder: &Path, admission: Admission, first: u64, after: u64, at_open: bool) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["child", "--exact", "--nocapture"]).env("KILL_FOLDER", folder);
@@ -120,7 +122,7 @@ fn run_child(folder: &Path, admission: Admission, first: u64, after: u64, at_ope
     }
 }
 
-/// Whole or not at all: the grower's kill points may come at any moment.
+/// Writes the note as a whole or not at all, because the grower's kill points may come at any moment.
 fn note(folder: &Path, what: &str, n: u64) {
     let new = folder.join("new");
     std::fs::write(&new, n.to_string()).unwrap();
@@ -131,7 +133,7 @@ fn done(folder: &Path, what: &str) -> u64 {
     std::fs::read_to_string(folder.join(what)).map_or(0, |s| s.parse::<u64>().unwrap() + 1)
 }
 
-/// What the table holds after all parts: count of Adds and sum, by key.
+/// What the table holds after all parts: the number and the sum of Adds for each key.
 fn model() -> std::collections::HashMap<u64, [f32; 2]> {
     let mut rows = std::collections::HashMap::new();
     for n in 0..PARTS {
@@ -147,7 +149,8 @@ fn model() -> std::collections::HashMap<u64, [f32; 2]> {
     rows
 }
 
-/// The same with admission by count, from a table that nobody kills (tests/learning/admission.rs holds such a one to a map).
+/// The model with admission by count: a table that nobody kills (tests/tables/admission.rs compares such a table with a
+/// map).
 fn model_by_count() -> std::collections::HashMap<u64, [f32; 2]> {
     let mut table = Shards::open(&Store::memory(), &schema(BY_COUNT), 0..1).unwrap();
     let mut not_admitted = 0;
@@ -179,7 +182,7 @@ fn check(table: &mut Shards, want: &std::collections::HashMap<u64, [f32; 2]>, co
     assert_eq!(table.stats().rows as usize, want.len(), "{context}: count");
 }
 
-/// Finishes the script from what was acknowledged on, as a worker would: the unacknowledged part is sent again.
+/// Finishes the script as a worker would: the first part that was not acknowledged is sent again.
 fn finish(table: &mut Shards, folder: &Path, most: usize) {
     let (acked, freed_to) = (done(folder, "acked"), done(folder, "freed"));
     for n in freed_to..acked {
@@ -200,7 +203,7 @@ fn every_step_can_be_the_last() {
     kill_at_every_point(Admission::All, &model());
 }
 
-/// A folder with the chosen keys, whose next insertions end a round of the index and split the group of those keys.
+/// A folder with the chosen keys. The next insertions end a round of the index and split the group of those keys.
 fn before_a_long_split() -> tempfile::TempDir {
     let folder = folder();
     let (_store, mut table) = open(folder.path(), Admission::All);
@@ -224,7 +227,7 @@ fn before_a_long_split() -> tempfile::TempDir {
     folder
 }
 
-/// The group of the chosen keys is split by one step, however long its chain: a kill leaves all of it or nothing.
+/// One step splits the group of the chosen keys, however long its chain is: a kill leaves all of it or nothing.
 #[test]
 fn every_store_of_a_long_split_can_be_the_last() {
     let (base, chosen) = (before_a_long_split(), chosen());
@@ -235,7 +238,7 @@ fn every_store_of_a_long_split_can_be_the_last() {
         let folder = folder();
         std::fs::create_dir(folder.path().join("t")).unwrap();
         std::fs::write(folder.path().join("t/shard-0000.image"), &image).unwrap();
-        // What follows the split is what the other tests kill.
+        // The other tests kill what follows the split.
         let finished = run_child(folder.path(), Admission::All, PARTS - 1, after, false);
         if kills % 4 == 1 {
             run_child(folder.path(), Admission::All, PARTS, 1 + kills / 4 % 3, true);
@@ -252,7 +255,7 @@ fn every_store_of_a_long_split_can_be_the_last() {
         table.pull(&keys, Read::Weights, &mut out[..2 * keys.len()], None).unwrap();
         let all_freed = done(folder.path(), "freed") == PARTS;
         for (key, row) in keys.iter().zip(out.chunks(2)) {
-            // Between the note of a part and that of what was freed either is right.
+            // Between the note of a part and the note of its freed rows, either is right.
             let may_be_free = acked == PARTS && freed(PARTS - 1).contains(key);
             let want = [1.0, (PARTS - 1) as f32];
             assert!(
@@ -277,7 +280,7 @@ fn every_count_can_be_the_last() {
     kill_at_every_point(BY_COUNT, &model_by_count());
 }
 
-/// A folder on tmpfs where there is one: a kill is the same there, and nothing waits for a disk.
+/// A folder on tmpfs if there is one: a kill is the same there, and no sync waits for a disk.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -288,7 +291,7 @@ fn kill_at_every_point(admission: Admission, want: &std::collections::HashMap<u6
     loop {
         let folder = folder();
         let finished = run_child(folder.path(), admission, 0, after, false);
-        // Killed again while the undo is put back: recovery can be cut off as well.
+        // A second kill while the undo is restored: recovery can be cut off as well.
         if kills % 4 == 1 {
             run_child(folder.path(), admission, PARTS, 1 + kills / 4 % 3, true);
         }

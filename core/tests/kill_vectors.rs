@@ -1,7 +1,7 @@
-//! kill -9 between any two stores of a program on a table of vectors: a child process adds to sums of a pass and runs
-//! programs, each from what the one before made, and SIGKILLs itself at its n-th kill point, for every n; the image is
-//! reopened and what was not acknowledged is sent again. Every column must be what it is without a kill, and so must the
-//! sums that the programs answer.
+//! kill -9 between any two stores of a program on a table of vectors. A child process adds to sums of a pass and runs
+//! programs, each on the results of the one before. It SIGKILLs itself at its n-th kill point, for every n. Then the
+//! image is reopened and the unacknowledged pushes are sent again. Every column, and every sum that a program returns,
+//! must be as without a kill.
 //!
 //! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill_vectors`.
 #![cfg(feature = "kill-points")]
@@ -20,12 +20,12 @@ fn name(n: u64, within: u64) -> PushName {
     PushName { pusher: 3, incarnation: 1, seq: Vectors::first_seq(n + 1) + within, row: 0 }
 }
 
-/// What the weights are after round `n`: 1 + 2 + ...
+/// The weights after round `n`: 1 + 2 + ...
 fn weight(n: u64) -> f64 {
     ((n + 1) * (n + 2) / 2) as f64
 }
 
-/// The round adds n + 1 to each sum, makes one half of the other and the sum, and a third column of both.
+/// The round adds n + 1 to each sum. It makes column 2 or 3 from the other one and the sum, and column 5 from both.
 fn round(table: &mut Shards, n: u64) {
     let keys: Vec<u64> = (0..KEYS).collect();
     let values = split((n + 1) as f64).repeat(keys.len());
@@ -55,7 +55,7 @@ fn child() {
     kill::after(after);
     for n in acked(folder)..ROUNDS {
         round(&mut table, n);
-        // Whole or not at all.
+        // Written as a whole or not at all.
         std::fs::write(folder.join("new"), (n + 1).to_string()).unwrap();
         std::fs::rename(folder.join("new"), folder.join("acked")).unwrap();
     }
@@ -66,7 +66,7 @@ fn acked(folder: &Path) -> u64 {
     std::fs::read_to_string(folder.join("acked")).map_or(0, |text| text.parse().unwrap())
 }
 
-/// Whether the child finished; otherwise it was killed.
+/// Returns whether the child finished; otherwise it was killed.
 fn run_child(folder: &Path, after: i64) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["child", "--exact", "--nocapture"]).env("KILL_FOLDER", folder);
@@ -83,7 +83,7 @@ fn programs_are_done_once_whenever_the_process_is_killed() {
     for after in 1.. {
         let folder = tempfile::tempdir().unwrap();
         let finished = run_child(folder.path(), after);
-        // A second kill while the first is being made good.
+        // A second kill while the first one is being repaired.
         let again = finished || run_child(folder.path(), after / 2 + 1) || run_child(folder.path(), i64::MAX);
         assert!(again, "a child without a kill finishes");
         let (_store, mut table) = open(folder.path());

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The reserved range of one image and its file. The chunks that are mapped go with it.
+/// The reserved range of one image and its file. Dropping it unmaps its chunks.
 pub(crate) struct AddressRange {
     base: *mut u8,
     file: File,
@@ -24,7 +24,7 @@ unsafe impl Sync for AddressRange {}
 impl AddressRange {
     /// Reserves the range for an image in `file` and maps the file's first chunk, the header.
     pub(crate) fn reserve(file: File, writable: bool) -> io::Result<AddressRange> {
-        // Nothing of the reservation itself is touched: every chunk is mapped before it is used.
+        // No byte of the reservation itself is touched: every chunk is mapped before it is used.
         let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
         let base = reservation.as_mut_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
         let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
@@ -45,7 +45,8 @@ impl AddressRange {
         &self.file
     }
 
-    /// Maps the extent that `word` of the directory names behind `mapped` bytes of its region, and counts its bytes.
+    /// Maps the extent that the directory word `word` names, behind the `mapped` bytes of its region. Adds its bytes to
+    /// `mapped`.
     ///
     /// # Safety
     /// Nothing refers to the bytes of the region from `mapped` on.
@@ -91,8 +92,8 @@ impl AddressRange {
     }
 }
 
-/// Checks word `i` of the directory of a file of `length` bytes. `mapped` has the bytes that the words before it map of
-/// each region.
+/// Checks word `i` of the directory of a file of `length` bytes. `mapped` has the bytes of each region that the words
+/// before it map.
 pub(crate) fn check_extent(i: usize, word: u64, length: u64, mapped: &[usize; 3]) -> Result<(), String> {
     let (region, at, chunks) = unpack_extent(word);
     if region >= 3 || chunks == 0 || at == 0 {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Orde
 
 /// Entries of a bucket.
 pub(crate) const ENTRIES: usize = 10;
-/// A bit for each of them.
+/// A mask with a bit for each entry.
 pub(crate) const FULL: u32 = (1 << ENTRIES) - 1;
 
 /// One bucket. Written by the owner thread alone.
@@ -72,7 +72,7 @@ impl Bucket {
         self.link.store(number, Release);
     }
 
-    /// Fills entry `i`: the slot first, then the tag that makes it count.
+    /// Fills entry `i`: the slot first, then the tag, which makes the entry valid.
     pub(crate) fn fill(&self, i: usize, tag: u16, slot: u32) {
         self.slots[i].store(slot, Relaxed);
         crate::kill_point!();
@@ -96,8 +96,8 @@ impl Bucket {
     }
 }
 
-/// A bucket that somebody else may be writing: its words are loaded one by one, as atomics. What is seen need not be of one
-/// moment; a row's key proves a hit.
+/// A bucket that its owner may be writing: its words are loaded one by one, as atomics. They may be of different
+/// moments, so only a row's key proves a hit.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedBucket<'a>(&'a [AtomicU64; 8]);
 
@@ -141,7 +141,7 @@ impl<'a> SharedBucket<'a> {
     }
 }
 
-/// The entries that a mask of [`Bucket::matches`] names.
+/// The entries of a mask that [`Bucket::matches`] returned.
 pub(crate) fn entries(mut mask: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         (mask != 0).then(|| {

@@ -1,9 +1,9 @@
-//! How much memory the images of a store may take together.
+//! The memory that all images of a store may take together.
 
 use crate::error::GrowError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A limit, and what is taken of it. Shared by all images of a store and the grower.
+/// A limit and the bytes used of it. All images of a store and the grower share it.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: u64,
@@ -15,7 +15,7 @@ impl Budget {
         Budget { limit, used: AtomicU64::new(0) }
     }
 
-    /// Takes `bytes` more, or none.
+    /// Takes all of `bytes`, or nothing.
     ///
     /// # Errors
     /// [`GrowError::Memory`]: the limit would be passed.
@@ -27,7 +27,7 @@ impl Budget {
         }
     }
 
-    /// Counts bytes that are there already (headers, images that are opened again), whatever the limit.
+    /// Counts existing bytes (headers, images that are opened again), even beyond the limit.
     pub(crate) fn charge(&self, bytes: u64) {
         self.used.fetch_add(bytes, Relaxed);
     }

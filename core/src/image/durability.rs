@@ -1,13 +1,14 @@
-//! What reaches a medium, and in which order: the first page of an image, a whole file, a folder.
+//! Which writes reach a medium, and in which order: the first page of an image, a whole file, a folder.
 //!
-//! A power loss keeps any mixture of old and new sectors since the last sync. So the promise that an image from before
-//! a power loss is refused rests on the order of these calls. docs/image.md has that order; power_tests.rs holds it.
+//! A power loss keeps any mixture of old and new sectors since the last sync. An image from before a power loss is
+//! refused, and this promise rests on the order of these calls. docs/image.md has that order, and power_tests.rs tests
+//! it.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is written to its medium.
+/// What a sync writes to the medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
     /// The first page of an image.
@@ -30,7 +31,7 @@ pub(crate) fn during(what: &Durable, sync: impl FnOnce() -> io::Result<()>) -> i
     Ok(())
 }
 
-/// Writes the names in a folder to its medium. A filesystem that cannot sync folders has nothing to wait for.
+/// Writes the names in a folder to its medium. A filesystem that cannot sync folders needs no sync of them.
 pub(crate) fn folder(path: &Path) -> io::Result<()> {
     during(&Durable::Folder(path.into()), || match File::open(path)?.sync_all() {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
@@ -38,8 +39,8 @@ pub(crate) fn folder(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Makes a folder and those above it that are not there, and writes their names to the medium. That of the folder
-/// itself also when it was there: whoever made it may have been killed before.
+/// Makes a folder and the missing ones above it, and writes their names to the medium. The name of the folder itself is
+/// written even if the folder exists, because the process that made it may have been killed before it did so.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     let missing = path.ancestors().skip(1).take_while(|at| !at.as_os_str().is_empty() && !at.exists());
     let made: Vec<&Path> = std::iter::once(path).chain(missing).collect();
@@ -48,7 +49,7 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
         let above =
             made.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
         match above.map_or(Ok(()), folder) {
-            // A folder that may be entered and not listed cannot be opened.
+            // A folder that the user may enter but not list cannot be opened.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let path = made.display();
                 tracing::warn!(%error, "{path}: the folder above it cannot be synced, a power loss may take its name");
@@ -59,7 +60,7 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A test that watches the syncs of its thread, and may fail them.
+/// Lets a test watch the syncs of its thread, and make them fail.
 #[cfg(test)]
 pub(crate) mod observed {
     use super::Durable;
@@ -72,8 +73,8 @@ pub(crate) mod observed {
         static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
     }
 
-    /// From now on `observer` is told of each sync of this thread, before it (`false`) and after it (`true`). It is not
-    /// told of those that it causes itself.
+    /// Sets the observer of this thread's syncs. It is called before (`false`) and after (`true`) each sync, except for
+    /// syncs that it causes itself.
     pub(crate) fn set(observer: Option<Observer>) {
         OBSERVER.set(observer);
     }

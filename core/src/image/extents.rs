@@ -5,9 +5,9 @@
 //!           the owner uses these      allocated,    named in
 //!           (the image's words)       populated     the directory
 //! ```
-//! Two threads may make the same bytes ready at once: each step (allocate, populate) asks for a state, not a change.
-//! Extents are taken one thread at a time, and none once the owner has closed the image: what the grower still has to do
-//! for it then must not meet the next owner of the file. Only the owner publishes.
+//! Two threads may make the same bytes ready at once, because each step (allocate, populate) asks for a state, not for
+//! a change. Only one thread at a time takes extents. After the owner has closed the image nobody takes any, so a late
+//! grower cannot meet the next owner of the file. Only the owner publishes.
 #![allow(unsafe_code)]
 
 use crate::error::GrowError;
@@ -27,32 +27,32 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The file and the address range of one image. Its owner reads and writes rows through `Image`; here are only the
-/// directory of extents, made of atomics, and advice to the kernel, which changes no contents.
+/// The file and the address range of one image. Its owner reads and writes rows through `Image`. This type touches only
+/// the directory of extents, which is made of atomics, and gives the kernel advice that changes no contents.
 pub(crate) struct Extents {
     range: AddressRange,
     medium: Medium,
     budget: Arc<Budget>,
     ready: [AtomicUsize; 3],
     wanted: [AtomicUsize; 3],
-    /// Chunks that have been named as full.
+    /// Chunks of each region that were reported as full.
     named: [AtomicUsize; 3],
-    /// Whether the grower has been told and has not looked yet.
+    /// Whether a request waits that the grower has not yet seen.
     pub(crate) queued: AtomicBool,
-    /// Bytes that are charged to the budget; the lock also lets one thread at a time take extents.
+    /// Bytes charged to the budget. The lock also lets only one thread at a time take extents.
     charged: Mutex<BudgetCharge>,
 }
 
 struct BudgetCharge {
     header: u64,
     regions: [usize; 3],
-    /// Nothing grows any more.
+    /// Whether the image may no longer grow.
     closed: bool,
 }
 
 impl Extents {
-    /// Reserves the address range and maps the header of `file`, which must hold at least a header. `counted` says how many bytes
-    /// of it have file space, by the entries of pushers that are used.
+    /// Reserves the address range and maps the header of `file`, which must hold at least a header. `counted` returns
+    /// how many bytes of the header have file space when so many pusher entries are used.
     pub(crate) fn map(
         file: File,
         counted: impl Fn(usize) -> usize,
@@ -82,10 +82,10 @@ impl Extents {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).header += bytes;
     }
 
-    /// File space for more of the header: a page of it is then touched without fear.
+    /// Allocates file space for more of the header, so that touching those pages cannot fault.
     ///
     /// # Errors
-    /// No space, or the limit of memory.
+    /// No space, or the memory limit.
     pub(crate) fn hold(&self, at: usize, bytes: usize) -> Result<(), GrowError> {
         assert!(at + bytes <= CHUNK_BYTES);
         let space = || fallocate(self.range.file(), FallocateFlags::empty(), at as u64, bytes as u64);
@@ -111,7 +111,7 @@ impl Extents {
         unpack_extent(self.word(EXTENTS + 8 * i).load(Relaxed))
     }
 
-    /// Maps the extents that the directory names. The directory has been checked against the file's length.
+    /// Maps the extents of the directory, which was checked against the file's length.
     pub(crate) fn map_all(&self) -> io::Result<()> {
         let mut mapped = [0usize; 3];
         for i in 0..self.word(EXTENTS_USED).load(Relaxed) as usize {
@@ -124,17 +124,17 @@ impl Extents {
             self.budget.charge((published - charged.regions[region as usize]) as u64);
             charged.regions[region as usize] = published;
             self.ready[region as usize].store(published, Release);
-            // What was there before keeps the pages that it has.
+            // Bytes that existed before keep their pages.
             self.named[region as usize].store(published / CHUNK_BYTES, Relaxed);
         }
         Ok(())
     }
 
-    /// Checks the directory of a file of `length` bytes: what is wrong, if anything.
+    /// Checks the directory of a file of `length` bytes. The error says what is wrong.
     pub(crate) fn check(&self, length: u64) -> Result<(), String> {
         let used = self.word(EXTENTS_USED).load(Relaxed) as usize;
         if used > EXTENTS_MAX {
-            return Err(format!("{used} extents where at most {EXTENTS_MAX} can be"));
+            return Err(format!("it names {used} extents, more than the limit of {EXTENTS_MAX}"));
         }
         let mut mapped = [0usize; 3];
         for i in 0..used {
@@ -147,7 +147,7 @@ impl Extents {
             let bytes = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
             let (name, mapped) = (region.name(), mapped[region as usize]);
             if bytes > mapped {
-                return Err(format!("{bytes} bytes of {name} are claimed, {mapped} mapped"));
+                return Err(format!("it claims {bytes} bytes of {name}, but maps {mapped}"));
             }
         }
         Ok(())
@@ -163,12 +163,12 @@ impl Extents {
         self.wanted[region as usize].load(Relaxed)
     }
 
-    /// Asks that `bytes` of a region be made ready.
+    /// Asks for `bytes` of a region to be made ready.
     pub(crate) fn want(&self, region: Region, bytes: usize) {
         self.wanted[region as usize].fetch_max(bytes, Relaxed);
     }
 
-    /// The extents of a region that are named in the directory, in their order: (offset in the region, bytes).
+    /// The extents of a region in the directory, in their order: (offset in the region, bytes).
     pub(crate) fn of(&self, region: Region) -> Vec<(usize, usize)> {
         let used = self.word(EXTENTS_USED).load(Acquire) as usize;
         let own = (0..used).map(|i| self.extent(i)).filter(|&(r, ..)| r == region as usize);
@@ -180,10 +180,10 @@ impl Extents {
         .collect()
     }
 
-    /// Makes `bytes` of `region` ready: file space, so that a full disk is an error and never SIGBUS, and pages.
+    /// Makes `bytes` of `region` ready: file space, so that a full disk is an error and never a SIGBUS, and pages.
     ///
     /// # Errors
-    /// No space, no memory, or a limit; space already taken stays taken.
+    /// No space, no memory, or a limit. Space that was already taken stays taken.
     pub(crate) fn prepare(&self, region: Region, bytes: usize) -> Result<(), GrowError> {
         if bytes > region.bytes_max() {
             return Err(GrowError::Region { region: region.name(), max: region.bytes_max() });
@@ -204,7 +204,7 @@ impl Extents {
         }
     }
 
-    /// Charges bytes `have..end` of `region`, which lie in one chunk, and answers where in the file they stand; takes a new
+    /// Charges bytes `have..end` of `region`, which lie in one chunk, and returns their offset in the file. Takes a new
     /// extent when the last one is full.
     fn take(&self, region: Region, have: usize, end: usize) -> Result<usize, GrowError> {
         let mut charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,7 +231,7 @@ impl Extents {
         if used == EXTENTS_MAX {
             return Err(GrowError::Extents);
         }
-        // A quarter more at a time: few mappings, and the file's apparent size stays near its real one.
+        // An extent is a quarter of its region: few mappings, and the file's apparent size stays near its real one.
         let chunks = (mapped / CHUNK_BYTES / 4).clamp(1, (region.bytes_max() - mapped) / CHUNK_BYTES);
         ftruncate(self.range.file(), ((next + chunks) * CHUNK_BYTES) as u64).map_err(io::Error::from)?;
         let word = pack_extent(region as usize, next, chunks);
@@ -245,19 +245,19 @@ impl Extents {
         Ok(next * CHUNK_BYTES)
     }
 
-    /// From now on nothing grows; waits for an extent that is being taken.
+    /// Forbids growth from now on. Waits for a thread that is taking an extent.
     pub(crate) fn close(&self) {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
     }
 
-    /// The chunks of a region that are ready as a whole and have not been named here before.
+    /// The chunks of a region that are ready as a whole and were not returned before.
     pub(crate) fn newly_full(&self, region: Region) -> std::ops::Range<usize> {
         let full = self.ready(region) / CHUNK_BYTES;
         self.named[region as usize].fetch_max(full, Relaxed)..full
     }
 
-    /// Asks for a huge page behind chunk `chunk` of a region, all of which is ready. Contents do not change; who touches the
-    /// chunk meanwhile waits for the copy. `false`: it stays in small pages.
+    /// Asks for a huge page behind chunk `chunk` of a region, all of which is ready. Contents do not change. A thread
+    /// that touches the chunk meanwhile waits for the copy. Returns `false` if the chunk stays in small pages.
     pub(crate) fn collapse(&self, region: Region, chunk: usize) -> bool {
         self.medium == Medium::Memory && self.try_collapse(region, chunk).is_ok()
     }
@@ -273,13 +273,13 @@ impl Extents {
         unsafe { self.range.advise(at, bytes, advice) }
     }
 
-    /// A descriptor of the file that can only be read from, so that its mappings can neither.
+    /// A read-only descriptor of the file, whose mappings are read-only too.
     pub(crate) fn share(&self) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.range.file().as_raw_fd());
         Ok(File::open(path)?.into())
     }
 
-    /// Writes the first page to its medium and waits. Other pages may stay behind: after a kill there are many.
+    /// Writes the first page to its medium and waits. Other pages are not synced: after a kill there are many.
     pub(crate) fn sync_head(&self) -> io::Result<()> {
         durability::during(&Durable::Head, || {
             // SAFETY: the page is mapped for as long as `self` lives; writing it back changes no contents.
@@ -295,7 +295,7 @@ impl Extents {
         durability::during(&Durable::File, || self.range.file().sync_all())
     }
 
-    /// Bytes that are charged to the budget.
+    /// Bytes charged to the budget.
     pub(crate) fn bytes(&self) -> u64 {
         let charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
         charged.header + charged.regions.iter().sum::<usize>() as u64

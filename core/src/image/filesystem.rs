@@ -1,11 +1,11 @@
-//! What a folder's filesystem does with a page of an image that is written again. An image is mapped: where overwriting
-//! takes new space, a full disk is a SIGBUS in the middle of a row instead of an error.
+//! How a folder's filesystem overwrites a page of an image. An image is mapped. If overwriting takes new space, a full
+//! disk is a SIGBUS in the middle of a row instead of an error.
 
 use rustix::fs::{IFlags, Mode, OFlags, ioctl_getflags, open, statfs};
 use std::io;
 use std::path::Path;
 
-/// What the file of an image lives on; decides about huge pages only.
+/// The medium of an image's file. It decides only about huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     /// memfd or tmpfs: chunks are collapsed into huge pages.
@@ -14,14 +14,14 @@ pub(crate) enum Medium {
     Disk,
 }
 
-/// What overwriting a page that has file space does.
+/// What happens when a page that has file space is overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overwriting {
-    /// It is written where it is.
+    /// The page is written in place.
     InPlace,
-    /// It is written elsewhere: overwriting takes new space, and may find none.
+    /// The page is written elsewhere. Overwriting takes new space, and may find none.
     Allocates,
-    /// That depends on what is below, or on another machine.
+    /// It depends on the layer below, or on another machine.
     Unknown,
 }
 
@@ -36,7 +36,7 @@ pub struct Filesystem {
 const TMPFS: u64 = 0x0102_1994;
 const BTRFS: u64 = 0x9123_683E;
 
-/// linux/magic.h, and the sources of those that are not in it.
+/// From linux/magic.h, and from the sources of filesystems that are not in it.
 const KNOWN: &[(u64, &str, Overwriting)] = &[
     (0xEF53, "ext4", Overwriting::InPlace),
     (0x5846_5342, "xfs", Overwriting::InPlace),
@@ -58,7 +58,7 @@ const KNOWN: &[(u64, &str, Overwriting)] = &[
 ];
 
 impl Filesystem {
-    /// That of a folder, which must be there.
+    /// The filesystem of an existing folder.
     ///
     /// # Errors
     /// The system does not say.
@@ -67,14 +67,14 @@ impl Filesystem {
         if found.magic != BTRFS {
             return Ok(found);
         }
-        // Files that are made in a folder with chattr +C are written in place.
+        // In a folder with chattr +C, new files are written in place.
         let opened = open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(found.with_flags(ioctl_getflags(opened).unwrap_or(IFlags::empty())))
     }
 
-    /// That of a magic number.
+    /// The filesystem with this magic number.
     pub fn of_magic(magic: u64) -> Filesystem {
-        // The kernel's word is signed on some machines.
+        // Some machines sign-extend the kernel's word.
         let magic = magic & 0xFFFF_FFFF;
         let known = KNOWN.iter().find(|known| known.0 == magic);
         let &(magic, name, overwriting) = known.unwrap_or(&(magic, "", Overwriting::Unknown));
@@ -87,7 +87,7 @@ impl Filesystem {
         Filesystem { overwriting, ..self }
     }
 
-    /// Its name, or its number where no name is known.
+    /// Its name, or its number if the name is not known.
     pub fn name(&self) -> String {
         if self.name.is_empty() {
             format!("a filesystem of type {:#x}", self.magic)
@@ -96,17 +96,17 @@ impl Filesystem {
         }
     }
 
-    /// What overwriting does.
+    /// How it overwrites pages.
     pub fn overwriting(&self) -> Overwriting {
         self.overwriting
     }
 
-    /// Whether its files are in memory: they survive a process and not the machine.
+    /// Whether its files are in memory. Such files survive a process but not the machine.
     pub fn is_memory(&self) -> bool {
         self.magic == TMPFS
     }
 
-    /// Why images are not safe here, and what to do about it; `None` where they are.
+    /// Why images are not safe here, and what to do about it; `None` where they are safe.
     pub fn trouble(&self) -> Option<(&'static str, &'static str)> {
         let what = match self.overwriting {
             Overwriting::InPlace => return None,
@@ -152,7 +152,7 @@ mod tests {
             assert_eq!((found.name().as_str(), found.overwriting()), (name, Overwriting::Unknown));
             assert!(found.trouble().is_some());
         }
-        // Sign-extended, as 32-bit kernels have it.
+        // Sign-extended, as 32-bit kernels return it.
         assert_eq!(Filesystem::of_magic(0xFFFF_FFFF_9123_683E).name(), "btrfs");
     }
 
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(zfs.with_flags(IFlags::NOCOW), zfs);
     }
 
-    /// The kernel's own word for a filesystem that every machine here has.
+    /// Compares with the kernel's magic number of a filesystem that every Linux machine has.
     #[test]
     fn proc_is_not_taken_for_another() {
         assert_eq!(Filesystem::of(Path::new("/proc")).unwrap().name(), "a filesystem of type 0x9fa0");

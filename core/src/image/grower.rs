@@ -1,8 +1,9 @@
-//! The grower: a thread of the store that makes the next bytes of a region ready before its owner needs them, and
-//! turns full chunks into huge pages. Late help means small pages and small steps for a while, not a stall.
+//! The grower: a thread of the store that makes the next bytes of a region ready before its owner needs them, and turns
+//! full chunks into huge pages. If the grower is late, the owner uses small pages and small steps for a while and does
+//! not stall.
 //!
-//! A region publishes a step at a time, and one step further is ready: step = 1/128 of the region. Regions below
-//! `GROWTH_AHEAD_BYTES_MIN` are grown by their owner, 4 KiB at a time, which costs less than waking a thread.
+//! A region publishes one step at a time, and keeps one further step ready. A step is 1/128 of the region. Regions
+//! below `GROWTH_AHEAD_BYTES_MIN` are grown by their owner, 4 KiB at a time, which costs less than waking a thread.
 
 use crate::image::budget::Budget;
 use crate::image::extents::Extents;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What time it is, since some fixed moment: a parameter, since this room reads no clock.
+/// Returns the time since some fixed moment. It is a parameter, because this crate reads no clock.
 pub type Now = fn() -> Duration;
 
 /// What all images of a store share: the thread, the budget, the lock on the data folder.
@@ -24,14 +25,14 @@ pub(crate) struct Grower {
     pub(crate) budget: Arc<Budget>,
     clock: Option<Now>,
     state: Mutex<GrowerState>,
-    /// Released after the thread has ended, since it may take extents in the folder's files.
+    /// Released after the thread has ended, because the thread may take extents in the folder's files.
     _lock: Option<File>,
 }
 
 enum GrowerState {
     Idle,
     Running(Sender<Arc<Extents>>, JoinHandle<()>),
-    /// The system gave no thread: owners help themselves.
+    /// The system gave no thread. Owners grow their images themselves.
     None,
 }
 
@@ -45,14 +46,14 @@ impl Grower {
         }
     }
 
-    /// The time, where a clock was given.
+    /// The time, if the store has a clock.
     pub(crate) fn now(&self) -> Option<Duration> {
         self.clock.map(|clock| clock())
     }
 
-    /// Has someone look at what these extents want. At most one entry for each image waits.
+    /// Asks the grower to look at these extents. At most one request of each image waits.
     pub(crate) fn ask(&self, extents: &Arc<Extents>) {
-        // Either the grower sees what was wanted before this, or this sees that it has looked already and sends again.
+        // Either the grower has yet to look and will see this request, or it has looked already and this sends again.
         if extents.queued.swap(true, AcqRel) {
             return;
         }
@@ -87,9 +88,9 @@ impl Drop for Grower {
     }
 }
 
-/// The thread: steps first, since owners wait for them; huge pages when no step is asked for.
+/// The thread's loop. Steps come first, because owners wait for them; huge pages when no step is waiting.
 fn run(asked: Receiver<Arc<Extents>>) {
-    // Chunks that are full and still in small pages. An image that has gone is not kept for them.
+    // Full chunks that still have small pages. They do not keep a dropped image alive.
     let mut full: VecDeque<(Weak<Extents>, Region, usize)> = VecDeque::new();
     loop {
         let next = match full.is_empty() {
@@ -114,7 +115,7 @@ fn run(asked: Receiver<Arc<Extents>>) {
 fn serve(extents: &Arc<Extents>, full: &mut VecDeque<(Weak<Extents>, Region, usize)>) {
     extents.queued.swap(false, AcqRel);
     for region in REGIONS {
-        // Why it cannot be is the owner's to say, when it needs the bytes.
+        // The owner reports the cause itself, when it needs the bytes.
         if let Err(error) = extents.prepare(region, extents.wanted(region)) {
             tracing::debug!(region = region.name(), %error, "not prepared ahead");
         }
@@ -124,25 +125,25 @@ fn serve(extents: &Arc<Extents>, full: &mut VecDeque<(Weak<Extents>, Region, usi
     }
 }
 
-/// By how much a region of `have` bytes grows at a time.
+/// The step by which a region of `have` bytes grows.
 pub(crate) fn step(have: usize) -> usize {
     (have / 128).clamp(GROWTH_STEP_BYTES_MIN, CHUNK_BYTES).next_multiple_of(GROWTH_STEP_BYTES_MIN)
 }
 
-/// Buckets of [`Growth::stalls`].
+/// Number of buckets of [`Growth::stalls`].
 pub const STALL_BUCKETS: usize = 36;
 
 /// What growth has cost the thread that owns the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// How often the owner spent at most `2^i` nanoseconds, and more than the bucket before, at a stretch on growth; the last
-    /// bucket has no bound. All zero where the store has no clock.
+    /// A histogram of the owner's time on growth. Bucket `i` counts the times of at most `2^i` nanoseconds that are
+    /// above bucket `i - 1`; the last bucket has no bound. All zero where the store has no clock.
     pub stalls: [u64; STALL_BUCKETS],
     /// Sum of these times.
     pub total: Duration,
-    /// The longest of them.
+    /// The longest of these times.
     pub longest: Duration,
-    /// Steps that the owner made itself because help was late or not asked for.
+    /// Steps that the owner made itself, because the grower was late or was not asked.
     pub by_owner: u64,
     /// Steps that were ready when the owner needed them.
     pub by_grower: u64,
@@ -163,7 +164,7 @@ impl Growth {
         self.longest = self.longest.max(took);
     }
 
-    /// Adds what another shard counted.
+    /// Adds another shard's counts.
     pub fn add(&mut self, other: &Growth) {
         self.stalls.iter_mut().zip(other.stalls).for_each(|(a, b)| *a += b);
         self.total += other.total;

@@ -1,7 +1,8 @@
-//! The immutable head of an image: format, shard, schema, and which table it is of. docs/image.md has the bytes.
+//! The immutable head of an image: format, shard, schema, and table identity. docs/image.md has the bytes.
 //!
-//! A table has an id that is drawn once; every image says it, which server of how many made the image, and a birth that is
-//! drawn with the image. So a folder says what it holds, and rows that are gone are told apart from rows that are initial.
+//! A table has a random id. Every image stores it, with the number of the server that made the image, the number of
+//! servers, and a random birth of the image. So a folder says what it holds, and lost rows are told apart from initial
+//! rows.
 
 use crate::image::layout::*;
 use crate::image::owned_image::Image;
@@ -12,7 +13,7 @@ fn word(head: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default())
 }
 
-/// Which table a head says that it is of.
+/// The table identity in a head.
 pub(crate) fn identity_of(head: &[u8]) -> TableIdentity {
     let uid = head[HEAD_UID..HEAD_UID + 16].try_into().unwrap_or_default();
     TableIdentity {
@@ -22,7 +23,7 @@ pub(crate) fn identity_of(head: &[u8]) -> TableIdentity {
     }
 }
 
-/// The birth that a head says.
+/// The birth in a head.
 pub(crate) fn birth_of(head: &[u8]) -> u64 {
     u64::from_le_bytes(head[HEAD_BIRTH..HEAD_BIRTH + 8].try_into().unwrap_or_default())
 }
@@ -46,22 +47,24 @@ pub(crate) fn write_head(image: &mut Image, schema: &Schema, number: u32, origin
     head[..8].copy_from_slice(&MAGIC.to_le_bytes());
 }
 
-/// What a head may be instead of that of this shard.
+/// Why a head does not fit this shard.
 pub(crate) enum OtherHead {
     Foreign(String),
     Torn(String),
-    /// Found and wanted, in words.
+    /// The schema that was found and the expected one, in words.
     Schema(String),
 }
 
-/// Checks that these bytes are a head of this program; the schema that it has.
+/// Checks that these bytes are a head of this program, and returns its schema.
 pub(crate) fn check_bytes(head: &[u8]) -> Result<Schema, OtherHead> {
     if head[..8] != MAGIC.to_le_bytes() {
         return Err(OtherHead::Foreign("its first bytes are not GANNETIM".into()));
     }
     if word(head, 8) != FORMAT {
         let format = word(head, 8);
-        return Err(OtherHead::Foreign(format!("format {format}, this program writes {FORMAT}")));
+        return Err(OtherHead::Foreign(format!(
+            "its format is {format}, but this version of gannet reads format {FORMAT}"
+        )));
     }
     if word(head, HEAD_BYTES - 4) != crc32c::crc32c(&head[8..HEAD_BYTES - 4]) {
         return Err(OtherHead::Torn("the checksum of its head is wrong".into()));
@@ -75,7 +78,7 @@ pub(crate) fn check_bytes(head: &[u8]) -> Result<Schema, OtherHead> {
 pub(crate) fn check_head(head: &[u8], schema: &Schema, number: u32) -> Result<(), OtherHead> {
     let found = check_bytes(head)?;
     if found != *schema || word(head, 12) != number {
-        let shard = || format!("it holds shard {}, {number} was asked", word(head, 12));
+        let shard = || format!("it holds shard {}, but shard {number} was requested", word(head, 12));
         let shard = (word(head, 12) != number).then(shard);
         let differences = found.differences(schema);
         let all = shard.into_iter().chain(Some(differences).filter(|text| !text.is_empty()));
@@ -134,7 +137,7 @@ mod tests {
         let held = store.held("t").unwrap().unwrap();
         assert_eq!((held.identity, held.shards, held.confirmed), (origin(0, 7).identity, 4, false));
         assert_eq!(held.births.into_iter().collect::<Vec<_>>(), [(0, first[0]), (1, first[1])]);
-        // A creation that was interrupted goes on; what is made anew has another birth, what is there keeps its own.
+        // An interrupted creation continues. A new image gets a new birth, an existing one keeps its own.
         std::fs::remove_file(image(1)).unwrap();
         let again = open(0..3, &origin(0, 8)).unwrap();
         assert!(again.births()[0] == first[0] && again.births()[1] != first[1]);
@@ -146,9 +149,9 @@ mod tests {
         let gone = open(0..3, &origin(0, 9)).err().unwrap();
         assert!(matches!(gone, OpenError::Gone { shard: 1, .. }), "{gone}");
         assert!(!image(1).exists());
-        // Another range of its shards is whole.
+        // Another range of the table's shards is whole.
         assert!(open(2..3, &origin(0, 9)).is_ok());
-        // Images of two tables.
+        // Images of two tables in one folder.
         let strange = tempfile::tempdir().unwrap();
         let of =
             Origin { identity: TableIdentity { uid: TableUid([9; 16]), server: 0, servers: 3 }, seed: 1 };

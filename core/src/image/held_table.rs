@@ -1,4 +1,4 @@
-//! What a data folder has of a table, read from the heads of its images without opening them.
+//! What a data folder holds of a table, read from the heads of its images without opening them.
 
 use crate::error::OpenError;
 use crate::image::head::{OtherHead, birth_of, check_bytes, identity_of};
@@ -11,29 +11,29 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What a store's folder has of a table, as the heads of its images say.
+/// What a store's folder holds of a table, as the heads of its images say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldTable {
-    /// Which table, and which of its servers made the images.
+    /// The table, and which of its servers made the images.
     pub identity: TableIdentity,
-    /// Shards of the whole table.
+    /// Number of shards of the whole table.
     pub shards: u32,
-    /// Whether all servers of the table had made their images: only then were there pushes.
+    /// Whether all servers of the table had made their images. Only then can there have been pushes.
     pub confirmed: bool,
-    /// The shards that have an image here, and the birth of each.
+    /// The shards that have an image here, with the birth of each.
     pub births: BTreeMap<u32, u64>,
 }
 
-/// The file of a shard's image in its table's folder.
+/// The file name of a shard's image in its table's folder.
 pub(crate) fn image_name(number: u32) -> String {
     format!("shard-{number:04}.image")
 }
 
 impl HeldTable {
-    /// Holds that the images of these shards are there, if they were once.
+    /// Checks that the images of these shards exist, if they ever did.
     ///
     /// # Errors
-    /// One is gone, and its rows with it.
+    /// An image is gone, and its rows with it.
     pub fn must_have(
         &self,
         store: &Store,
@@ -52,10 +52,11 @@ impl HeldTable {
 }
 
 impl Store {
-    /// What the folder has of a table, without opening it; `None` when it has nothing, and where images live in memory.
+    /// What the folder holds of a table, without opening it. `None` when it holds nothing, or when images live in
+    /// memory.
     ///
     /// # Errors
-    /// An image cannot be read, is none of this program, is torn, or is of another table than the others.
+    /// An image cannot be read, is not of this program, is torn, or belongs to another table than the others.
     pub fn held(&self, table: &str) -> Result<Option<HeldTable>, OpenError> {
         let Some(folder) = self.folder().map(|folder| folder.join(table)) else { return Ok(None) };
         let io = |source| OpenError::Io { what: "reading", path: folder.clone(), source };
@@ -88,7 +89,7 @@ impl Store {
     }
 }
 
-/// Which table an image is of, its birth, whether it is confirmed, and how many shards its table has.
+/// Reads an image's head: table identity, birth, whether it is confirmed, and the table's number of shards.
 fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, u32), OpenError> {
     let io = |source| OpenError::Io { what: "reading", path: path.into(), source };
     let torn = |why: String| OpenError::Torn { path: path.into(), why };
@@ -97,7 +98,7 @@ fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, u32), Ope
     match read {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             let length = std::fs::metadata(path).map_err(io)?.len();
-            return Err(torn(format!("{length} bytes are less than a header")));
+            return Err(torn(format!("its {length} bytes are too short for a header")));
         }
         read => read.map_err(io)?,
     }
@@ -107,7 +108,7 @@ fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, u32), Ope
         OtherHead::Schema(how) => OpenError::OtherSchema { path: path.into(), how },
     })?;
     if schema.name != table {
-        let how = format!("its name is {:?}, {table:?} was asked", schema.name);
+        let how = format!("its name is {:?}, but {table:?} was requested", schema.name);
         return Err(OpenError::OtherSchema { path: path.into(), how });
     }
     let confirmed = bytes[CONFIRMED..] == 1u64.to_le_bytes();

@@ -1,5 +1,5 @@
-//! The highest incarnation that the images of a folder remember of any pusher, read from their headers without
-//! opening them.
+//! The highest incarnation of any pusher that the images of a folder remember, read from their headers without opening
+//! them.
 
 use crate::error::OpenError;
 use crate::image::layout::*;
@@ -11,9 +11,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 impl Store {
-    /// The highest incarnation below `limit` that an image here remembers of a pusher, 0 if none remembers one;
-    /// `None`: no image is here, or they are in memory. What is no image of this format is left out: no table can be
-    /// opened on it.
+    /// The highest incarnation below `limit` of any pusher that the images here remember; 0 if they remember none.
+    /// `None` if there is no image, or if images live in memory. Files that are not images of this format are skipped:
+    /// no table can be opened on them.
     ///
     /// # Errors
     /// The folder or an image cannot be read.
@@ -57,12 +57,12 @@ fn highest_in(image: &File, limit: u64) -> io::Result<Option<u64>> {
     }
     let used = usize::try_from(word(&head, PUSHERS_USED)).map_or(PUSHERS_MAX, |used| used.min(PUSHERS_MAX));
     let entries = read_at(image, PUSHERS, used * PUSHER_BYTES)?;
-    // The second word of an entry. One that is being written, or undone, may read too high, which only skips numbers.
+    // The second word of an entry. While an entry is written or undone it may read too high, which only skips numbers.
     let incarnations = entries.chunks(PUSHER_BYTES).map(|entry| word(entry, 8));
     Ok(incarnations.filter(|incarnation| *incarnation < limit).max().or(Some(0)))
 }
 
-/// The bytes from `at` on; fewer at the end of the file.
+/// The bytes from `at` on, or fewer at the end of the file.
 fn read_at(file: &File, at: usize, bytes: usize) -> io::Result<Vec<u8>> {
     let (mut buffer, mut got) = (vec![0; bytes], 0);
     while got < bytes {
@@ -100,7 +100,7 @@ mod tests {
         }
         assert_eq!(store.highest_incarnation(1 << 50).unwrap(), Some(41));
         assert_eq!(store.highest_incarnation(u64::MAX).unwrap(), Some(1 << 60));
-        // Neither a file of something else nor one that ends early is an image that remembers.
+        // A file of something else is skipped, and so is one that ends early.
         fs::remove_dir_all(folder.path().join("c")).unwrap();
         fs::write(folder.path().join("a/shard-9999.image"), vec![0xFF; 20_000]).unwrap();
         fs::write(folder.path().join("a/shard-9998.image"), MAGIC.to_le_bytes()).unwrap();

@@ -1,11 +1,11 @@
-//! The undo journal of a shard: what makes each step (a row applied, inserted or freed; the start of a part) happen
-//! wholly or not at all, whenever the process is killed. The page cache keeps stores in program order, so the only
-//! enemy is a compiler that moves them.
+//! The undo journal of a shard. Each step (a row applied, inserted or freed; the start of a part) happens wholly or not
+//! at all, whenever the process is killed. The page cache keeps stores in program order, so only the compiler must be
+//! kept from moving them.
 //!
-//! Two undo halves take turns. A step first writes a complete record into half `step & 1`, then stores
-//! `step << 1 | 1` into the commit word: that one store commits the step before it and arms this one. More records
-//! may be appended while it is armed. Opening an image puts back what an armed half holds, newest record first.
-//! An image that dies with its process (memfd) keeps no journal: `on` is false and every call returns at once.
+//! Two undo halves take turns. A step first writes a complete record into half `step & 1`, then stores `step << 1 | 1`
+//! into the commit word. This one store commits the step before it and arms this step. More records may be appended
+//! while the step is armed. Opening an image restores what an armed half holds, newest record first. An image that dies
+//! with its process (memfd) keeps no journal: `on` is false and every call returns at once.
 
 use crate::image::layout::*;
 use crate::image::owned_image::Image;
@@ -13,7 +13,7 @@ use std::sync::atomic::{Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, 
 
 pub(crate) struct Journal {
     pub(crate) on: bool,
-    /// Steps that are done; the number of the step under way.
+    /// The number of steps that are done, which is also the number of the step under way.
     step: u64,
     half_bytes: usize,
     /// Where the next record of this step goes, and where its half starts.
@@ -61,14 +61,14 @@ impl Journal {
         self.step
     }
 
-    /// Starts the records of a step; nothing counts before [`arm`](Self::arm).
+    /// Starts the records of a step. They have no effect before [`arm`](Self::arm).
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
         self.half = UNDO + (self.step & 1) as usize * self.half_bytes;
         self.at = self.half + UNDO_HEAD;
     }
 
-    /// Records `bytes` (a multiple of 8) at `from`. When the step is armed, it may be changed right after this.
+    /// Records `bytes` (a multiple of 8) at `from`. If the step is armed, the caller may change them right after this.
     pub(crate) fn log(&mut self, image: &mut Image, from: usize, bytes: usize) {
         if !self.on {
             return;
@@ -87,7 +87,7 @@ impl Journal {
         compiler_fence(SeqCst);
     }
 
-    /// Commits the step before and makes the records of this one count.
+    /// Commits the step before this one and makes this step's records valid.
     #[inline(always)]
     pub(crate) fn arm(&mut self, image: &Image) {
         if self.on {
@@ -99,7 +99,7 @@ impl Journal {
         }
     }
 
-    /// One record of a whole row, then armed: the hot path.
+    /// Records a whole row and arms the step: the hot path.
     #[inline(always)]
     pub(crate) fn arm_row(&mut self, image: &mut Image, slot: u32, bytes: usize) {
         self.begin();
@@ -110,13 +110,13 @@ impl Journal {
         self.arm(image);
     }
 
-    /// The step is done; the next `arm` or `settle` commits it.
+    /// Ends the step. The next `arm` or `settle` commits it.
     #[inline(always)]
     pub(crate) fn done(&mut self) {
         self.step += 1;
     }
 
-    /// Commits what is done, with nothing armed.
+    /// Commits the steps that are done. No step is armed afterwards.
     pub(crate) fn settle(&mut self, image: &Image) {
         if self.on {
             compiler_fence(SeqCst);

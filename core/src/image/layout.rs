@@ -1,5 +1,5 @@
 //! Where things stand in a shard's image: offsets from its base, all of them constants or functions of the stride.
-//! docs/image.md is the same as byte tables.
+//! docs/image.md has the same layout as byte tables.
 //!
 //! ```text
 //! 0                 header: head | hot words | extent directory | pushers | undo halves | admission sketch
@@ -8,7 +8,7 @@
 //! SLAB              slots
 //! END
 //! ```
-//! The reserved address range has this shape; the file is dense: the extent directory says which chunk of the file
+//! The reserved address range has this shape. The file is dense: the extent directory says which chunk of the file
 //! backs which chunk of a region.
 
 use crate::limits::*;
@@ -18,14 +18,15 @@ pub(crate) const FORMAT: u32 = 4;
 
 /// Immutable head: magic, format, shard, table id, servers, birth, schema, crc. Written once when the image is made.
 pub(crate) const HEAD_BYTES: usize = 768;
-/// The table's id, 16 bytes; which server of how many made the image, u32 each; the image's birth, u64.
+/// The table's id, 16 bytes; the server that made the image and the number of servers, u32 each; the image's birth,
+/// u64.
 pub(crate) const HEAD_UID: usize = 24;
 pub(crate) const HEAD_SERVER: usize = 40;
 pub(crate) const HEAD_BIRTH: usize = 48;
 pub(crate) const HEAD_SCHEMA: usize = 64;
 
-/// The page of the words below, which is synced before anything else of an image that is opened changes. The flag and the
-/// boot id stand in one sector of it: a power loss keeps both or neither.
+/// The page of the words below. When an image is opened, this page is synced before anything else changes. The flag and
+/// the boot id stand in one sector of it: a power loss keeps both or neither.
 pub(crate) const HEAD_PAGE_BYTES: usize = 4096;
 
 // Words outside the journal.
@@ -37,20 +38,21 @@ pub(crate) const CLOSED_IN_ORDER: u64 = 1;
 pub(crate) const UNSYNCED: u64 = 2;
 pub(crate) const INCARNATION: usize = 0x308;
 pub(crate) const BOOT: usize = 0x310; // two words: the boot that opened it last
-/// 1 while the image's owner vouches for it to those who have mapped it; with another incarnation, or 0, they believe nothing.
+/// 1 while the image's owner serves it. Readers that have mapped it stop using it when this is 0 or the incarnation is
+/// another.
 pub(crate) const SERVING: usize = 0x320;
-/// The first of the shards that are served, and stop being served, with this one.
+/// The first of the shards that the same owner serves. All of them stop being served together.
 pub(crate) const SERVED_WITH: usize = 0x328;
-/// The clock of the worker that is furthest behind, of those that keep step over this table: all pushes of steps below it are
-/// in the rows. [`NO_CLOCK`] when none keep step.
+/// The lowest clock of the workers that keep step over this table. All pushes of steps below it are in the rows.
+/// [`NO_CLOCK`] when no workers keep step.
 pub(crate) const LOWEST: usize = 0x330;
-/// The clock of whom nobody waits for: none.
+/// The lowest clock when no workers keep step.
 pub const NO_CLOCK: u64 = u64::MAX;
-/// 1: all servers of the table have made their images, so this table has had pushes perhaps.
+/// 1 when all servers of the table have made their images, so the table may have had pushes.
 pub(crate) const CONFIRMED: usize = 0x340;
 /// `step << 1 | armed`: rows and other steps below `step` are done; armed: undo half `step & 1` is valid.
 pub(crate) const COMMIT: usize = 0x400;
-/// The version counter: never journaled, only ever ahead.
+/// The version counter. It is not journaled; it is never behind the rows.
 pub(crate) const VERSION: usize = 0x408;
 
 // Words that an undo record covers as one block.
@@ -65,7 +67,7 @@ pub(crate) const OVERFLOW_USED: usize = HOT + 48;
 pub(crate) const OVERFLOW_FREE: usize = HOT + 56; // bucket number; 0: none
 pub(crate) const HOT_BYTES: usize = 64;
 
-/// The pusher of whose push a piece is being applied (entry + 1), 0: none.
+/// The pusher whose part is being applied (entry + 1); 0 if none.
 pub(crate) const CURRENT: usize = 0x4C0;
 pub(crate) const PUSHERS_USED: usize = 0x4C8;
 pub(crate) const REGION_BYTES: usize = 0x500; // a word for each region
@@ -74,9 +76,9 @@ pub(crate) const EXTENTS_USED: usize = 0x540;
 pub(crate) const EXTENTS: usize = 0x1000;
 pub(crate) const PUSHERS: usize = EXTENTS + EXTENTS_MAX * 8;
 pub(crate) const PUSHER_BYTES: usize = 64;
-/// Bytes in which the file space of pushers is taken, as they come.
+/// File space for pushers is taken in steps of so many bytes.
 pub(crate) const PUSHERS_STEP: usize = 4096;
-/// Bytes of the header from its beginning that every image has from the start: its first pushers are among them.
+/// Bytes of the header that every image has from the start, with its first pushers.
 pub(crate) const TOUCHED: usize = PUSHERS + PUSHERS_STEP;
 pub(crate) const UNDO: usize = PUSHERS + PUSHERS_MAX * PUSHER_BYTES;
 /// Bytes of an undo half before its records: the used length.
@@ -92,7 +94,7 @@ pub(crate) const fn header_bytes(stride: usize) -> usize {
     (UNDO + 2 * undo_half(stride)).next_multiple_of(4096)
 }
 
-/// Bytes of the header that have file space when so many entries of pushers are used.
+/// Bytes of the header that have file space when so many pusher entries are used.
 pub(crate) fn held_bytes(stride: usize, journaled: bool, pushers: usize) -> usize {
     let pushers = (pushers * PUSHER_BYTES).next_multiple_of(PUSHERS_STEP).max(PUSHERS_STEP);
     PUSHERS + pushers + if journaled { header_bytes(stride) - UNDO } else { 0 }
@@ -131,7 +133,7 @@ impl Region {
     }
 }
 
-/// Rows of the widest rule: four planes, and two scalars a segment.
+/// The stride of the widest rows: four planes, and two scalars for each segment.
 const STRIDE_MAX: usize = 16 + (4 * DIM_MAX as usize + 2 * SEGMENTS_MAX) * 4;
 const _: () = assert!(header_bytes(STRIDE_MAX) + SKETCH_BYTES_MAX <= HEADER_RESERVE_BYTES);
 const _: () = assert!(HEAD_SCHEMA + crate::schema::table_schema::SCHEMA_BYTES_MAX + 4 <= HEAD_BYTES);

@@ -1,4 +1,4 @@
-//! Which shards of a store are open: one process owns a shard once.
+//! Which shards of a store are open. A shard has one owner at a time.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Default)]
 pub(crate) struct OpenShards(Mutex<HashSet<(String, u32)>>);
 
-/// A shard that is open; dropping it gives it back.
+/// A claim to an open shard. Dropping it releases the shard.
 pub(crate) struct OpenShard {
     of: Arc<OpenShards>,
     shard: (String, u32),
@@ -19,7 +19,7 @@ impl OpenShards {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(name, _)| name == table)
     }
 
-    /// Claims a shard; `None` when it is open.
+    /// Claims a shard; `None` when it is already open.
     pub(crate) fn claim(self: &Arc<OpenShards>, table: &str, number: u32) -> Option<OpenShard> {
         let shard = (table.to_owned(), number);
         let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(shard.clone());

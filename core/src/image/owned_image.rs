@@ -1,9 +1,10 @@
-//! The memory of a shard: a file (memfd, tmpfs or disk) mapped at an address range that is reserved once and filled
-//! in as the regions grow. Everything here is offsets from the base; bounds are checked, so the rest of the room is safe.
+//! The memory of a shard: a file (memfd, tmpfs or disk) mapped at an address range that is reserved once and filled in
+//! as the regions grow. Everything here is an offset from the base. Bounds are checked, so the rest of the crate is
+//! safe code.
 //!
 //! A region grows by whole chunks of 2 MiB of file, and inside its last chunk by steps: allocate (a full disk is an
-//! error, never SIGBUS), populate, publish. extents.rs has what the owner shares with the grower, which does the first
-//! two ahead of the need and, when a chunk is full, collapses it into a huge page (memfd and tmpfs).
+//! error, never a SIGBUS), populate, publish. extents.rs has what the owner shares with the grower. The grower does the
+//! first two steps ahead of the need. When a chunk is full, it collapses the chunk into a huge page (memfd and tmpfs).
 #![allow(unsafe_code)]
 
 use crate::error::GrowError;
@@ -33,7 +34,7 @@ pub(crate) struct Image {
     sketch: usize,
     growth: Growth,
     grower: Arc<Grower>,
-    /// Owns what `base` points to; shared with the grower, which makes bytes ready behind those that are published.
+    /// Owns the memory at `base`. The grower shares it and makes bytes ready behind the published ones.
     extents: Arc<Extents>,
 }
 
@@ -90,10 +91,10 @@ impl Image {
         Image::map(file, stride, sketch, medium, journaled, grower)
     }
 
-    /// File space for entry `i` of the pushers, when it is the first one of a step of them.
+    /// Allocates file space for entry `i` of the pushers, when it is the first entry of its step.
     ///
     /// # Errors
-    /// No space, or the limit of memory.
+    /// No space, or the memory limit.
     pub(crate) fn hold_pusher(&self, i: usize) -> Result<(), GrowError> {
         let at = PUSHERS + i * PUSHER_BYTES;
         if at < TOUCHED || !at.is_multiple_of(PUSHERS_STEP) {
@@ -103,14 +104,14 @@ impl Image {
         }
     }
 
-    /// Maps the extents that the directory names, once it has been checked against the file's length.
+    /// Maps the extents of the directory, which was checked against the file's length.
     pub(crate) fn map_extents(&mut self) -> io::Result<()> {
         self.extents.map_all()?;
         self.count();
         Ok(())
     }
 
-    /// Checks the directory of a file of `length` bytes: what is wrong, if anything.
+    /// Checks the directory of a file of `length` bytes. The error says what is wrong.
     pub(crate) fn check_extents(&self, length: u64) -> Result<(), String> {
         self.extents.check(length)
     }
@@ -126,15 +127,15 @@ impl Image {
     /// Grows `region` until it has at least `bytes`.
     ///
     /// # Errors
-    /// No space, no memory, or a limit; the image is as before but for space already taken.
+    /// No space, no memory, or a limit. The image is unchanged, except for space that was already taken.
     #[inline]
     pub(crate) fn grow(&mut self, region: Region, bytes: usize) -> Result<(), GrowError> {
         let have = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
         if have >= bytes { Ok(()) } else { self.publish(region, have, bytes) }
     }
 
-    /// Publishes the next step of a region that has `have` bytes, made ready by the grower or, when that is late or was not
-    /// asked, here; and asks for the step after it.
+    /// Publishes the next step of a region that has `have` bytes, and asks the grower for the step after it. If the
+    /// grower is late or was not asked, this makes the step ready itself.
     #[cold]
     fn publish(&mut self, region: Region, have: usize, bytes: usize) -> Result<(), GrowError> {
         let begun = self.grower.now();
@@ -142,7 +143,7 @@ impl Image {
         if self.extents.ready(region) < bytes {
             let page = bytes.next_multiple_of(GROWTH_STEP_BYTES_MIN);
             let more = page.max((have + step.min(GROWTH_LATE_BYTES)).min(region.bytes_max()));
-            // The last pages before a limit are taken one at a time.
+            // Near a limit, the last pages are taken one at a time.
             self.extents.prepare(region, more).or_else(|_| self.extents.prepare(region, page))?;
             self.growth.by_owner += 1;
         } else {
@@ -162,12 +163,12 @@ impl Image {
         Ok(())
     }
 
-    /// Where in this process the header stands.
+    /// The header's address in this process.
     pub(crate) fn header_addr(&self) -> usize {
         self.base.addr()
     }
 
-    /// Where in this process the rows stand.
+    /// The address of the rows in this process.
     pub(crate) fn rows_addr(&self) -> usize {
         self.base.addr() + SLAB
     }
@@ -182,11 +183,11 @@ impl Image {
         self.word(REGION_BYTES + 8 * Region::Slab as usize).load(Relaxed) as usize
     }
 
-    /// Makes the rows ready to `end`, in an extent that is there: here when little is missing, else by the grower, some time.
-    /// Whether they are.
+    /// Makes the rows ready up to `end`, in an existing extent: at once if little is missing, else later by the grower.
+    /// Returns whether they are ready.
     ///
     /// # Errors
-    /// No memory, or a limit: they stay as they are.
+    /// No memory, or a limit. The rows stay as they are.
     pub(crate) fn make_ready(&self, end: usize) -> Result<bool, GrowError> {
         let ready = self.extents.ready(Region::Slab);
         if end - ready.min(end) <= WHOLE_AT_ONCE_BYTES {
@@ -207,7 +208,7 @@ impl Image {
         &self.growth
     }
 
-    /// From now on the image does not grow, and the grower leaves its directory alone.
+    /// Forbids growth from now on. The grower leaves the directory alone.
     pub(crate) fn close(&self) {
         self.extents.close();
     }
@@ -267,20 +268,20 @@ impl Image {
         unsafe { &*self.base.add(OVERFLOW + i * 64).cast::<Bucket>() }
     }
 
-    /// Asks the cache for index bucket `i`; any `i` will do.
+    /// Prefetches index bucket `i`; any `i` is safe.
     #[inline(always)]
     pub(crate) fn prefetch_bucket(&self, i: usize) {
         prefetch(self.base.wrapping_add(INDEX + i * 64));
     }
 
-    /// Asks the cache for overflow bucket `i`; any `i` will do.
+    /// Prefetches overflow bucket `i`; any `i` is safe.
     #[inline(always)]
     pub(crate) fn prefetch_overflow(&self, i: usize) {
         prefetch(self.base.wrapping_add(OVERFLOW + i * 64));
     }
 
-    /// Asks the cache for a row of `stride` bytes (the image's, given by the caller who may know it at compile time); any
-    /// slot will do.
+    /// Prefetches a row of `stride` bytes; any slot is safe. The caller passes the image's stride, because it may know
+    /// it at compile time.
     #[inline(always)]
     pub(crate) fn prefetch_row(&self, slot: u32, stride: usize) {
         debug_assert_eq!(stride, self.stride);
@@ -293,7 +294,7 @@ impl Image {
         prefetch(at.wrapping_add(stride - 1));
     }
 
-    /// Asks the cache for a row's version and key; any slot will do.
+    /// Prefetches a row's version and key; any slot is safe.
     #[inline(always)]
     pub(crate) fn prefetch_key(&self, slot: u32) {
         prefetch(self.base.wrapping_add(SLAB + slot as usize * self.stride));
@@ -384,7 +385,7 @@ impl Image {
         unsafe { std::slice::from_raw_parts(self.base, HEAD_BYTES) }
     }
 
-    /// The immutable head, while an image is made.
+    /// The immutable head, for writing, while an image is made.
     pub(crate) fn head_mut(&mut self) -> &mut [u8] {
         // SAFETY: the head is mapped, and `self` is borrowed for as long as the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.base, HEAD_BYTES) }
@@ -392,7 +393,7 @@ impl Image {
 }
 
 impl Drop for Image {
-    /// The grower may have the extents in hand for a while; the file may be opened again before that.
+    /// The grower may still use the extents for a while, and the file may be opened again before it stops.
     fn drop(&mut self) {
         self.close();
     }
@@ -405,7 +406,7 @@ mod tests {
     use crate::limits::CHUNK_BYTES;
     use rustix::fs::{MemfdFlags, memfd_create};
 
-    /// What asks for it must hear of it: it would write behind the region otherwise. Nothing is taken on the way.
+    /// Growth beyond a limit must be an error: the caller would write behind the region otherwise. No space is taken.
     #[test]
     fn a_region_at_its_limit_is_refused_by_name() {
         let file = memfd_create("limit", MemfdFlags::CLOEXEC).unwrap().into();

@@ -1,7 +1,7 @@
-//! A hint to the cache.
+//! A prefetch hint to the CPU cache.
 #![allow(unsafe_code)]
 
-/// Asks the cache for the line at `at`: a hint that never faults, safe for any address.
+/// Prefetches the cache line at `at`. The hint never faults, so any address is safe.
 #[inline(always)]
 pub fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

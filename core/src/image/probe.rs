@@ -1,4 +1,4 @@
-//! What the system does with the memory of images, found out on a chunk of its own.
+//! Tries out, on a chunk of its own, how the system treats the memory of images.
 
 use crate::image::budget::Budget;
 use crate::image::extents::Extents;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Fills a chunk of an image in memory and asks for a huge page behind it, as the grower does for full chunks.
 ///
 /// # Errors
-/// What the system says: the chunk cannot be had, or stays in small pages (images work all the same, but large tables
-/// are read more slowly).
+/// The system's error: there is no memory for the chunk, or it stays in small pages. Images still work in small pages,
+/// but reads of large tables are slower.
 pub fn try_huge_page() -> io::Result<()> {
     let file = File::from(memfd_create("gannet-trial", MemfdFlags::CLOEXEC)?);
     ftruncate(&file, CHUNK_BYTES as u64)?;
@@ -27,7 +27,7 @@ pub fn try_huge_page() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What the trial says is what images get: the grower's way to a huge page has the same answer.
+    /// The trial takes the grower's way to a huge page, so its result holds for images.
     #[test]
     fn the_trial_says_what_images_get() {
         let file = File::from(memfd_create("gannet-other", MemfdFlags::CLOEXEC).unwrap());

@@ -1,8 +1,8 @@
 //! A row in its slot: version word, key, floats.
 //!
-//! The version word is `counter << 2 | live << 1 | writing`: odd while the row is being written, bit 1 set while it is
-//! live. In a free slot the key word links to the next free slot (slot + 1, 0 for none). row_version.rs has the order of stores
-//! that those who only read the image rely on.
+//! The version word is `counter << 2 | live << 1 | writing`. It is odd while the row is being written, and bit 1 is set
+//! while the row is live. In a free slot the key word links to the next free slot (slot + 1, 0 for none).
+//! row_version.rs has the order of stores that readers of the image rely on.
 #![allow(unsafe_code)]
 
 use crate::image::row_version;
@@ -10,7 +10,7 @@ use crate::image::row_version::LIVE;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, compiler_fence};
 
-/// A row, for its owner.
+/// A row, as its owner accesses it.
 pub(crate) struct Row<'a> {
     at: *mut u8,
     floats: usize,
@@ -57,7 +57,7 @@ impl<'a> Row<'a> {
         unsafe { std::slice::from_raw_parts(self.at.add(16).cast(), n) }
     }
 
-    /// Writes the first `n` floats with `write` under an odd version, then stamps the row live with `counter`.
+    /// Writes the first `n` floats with `write` under an odd version, then makes the row live with version `counter`.
     #[inline(always)]
     pub(crate) fn write(&mut self, n: usize, counter: u64, write: impl FnOnce(&mut [f32])) {
         assert!(n <= self.floats);

@@ -1,4 +1,4 @@
-//! The version protocol of a row: how its owner stamps it, and how anybody else reads it. The words of a row are its
+//! The version protocol of a row: how its owner writes it, and how others read it meanwhile. The words of a row are its
 //! version, its key, and its floats, two a word.
 //!
 //! ```text
@@ -8,9 +8,9 @@
 //!   key or floats                           fence(acquire)
 //!   version = even, new (release)           version = v? what was read is one state of the row
 //! ```
-//! A reader that saw a new float sees, behind its fence, that the version is odd or new. Versions of a slot only grow
-//! (freeing it and using it again count too), so an equal version means that nothing was written in between.
-//! The functions are generic over the atomic word: the model in here runs these very functions under loom.
+//! A reader that saw a new float sees, behind its fence, that the version is odd or new. Versions of a slot only grow,
+//! also when the slot is freed and reused. So an equal version means that nothing was written in between. The functions
+//! are generic over the atomic word, and the tests below run these same functions under loom.
 
 use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -19,12 +19,12 @@ pub(crate) const WRITING: u64 = 1;
 /// The slot holds a row.
 pub(crate) const LIVE: u64 = 2;
 
-/// An atomic word: the machine's, or the model's.
+/// An atomic word: the machine's, or loom's.
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn fence(order: Ordering);
-    /// The owner is in the middle of something.
+    /// Called while the owner is writing.
     fn pause();
 }
 
@@ -50,21 +50,21 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Before the owner writes the floats of a row that will have `counter`.
+/// Called before the owner writes the floats of a row that will have version `counter`.
 #[inline(always)]
 pub(crate) fn begin<W: Word>(version: &W, counter: u64) {
     version.store(counter << 2 | LIVE | WRITING, Relaxed);
     W::fence(Release);
 }
 
-/// After that.
+/// Called after the owner has written them.
 #[inline(always)]
 pub(crate) fn end<W: Word>(version: &W, counter: u64) {
     version.store(counter << 2 | LIVE, Release);
 }
 
-/// Makes a row's slot free, its key word a link to the next free slot. Each store is a release, so that who sees one sees
-/// those before it.
+/// Frees a row's slot; its key word becomes a link to the next free slot. Each store is a release, so a reader that
+/// sees one store sees those before it.
 pub(crate) fn free<W: Word>(version: &W, key: &W, counter: u64, next: u64) {
     version.store(counter << 2 | WRITING, Release);
     crate::kill_point!();
@@ -73,9 +73,9 @@ pub(crate) fn free<W: Word>(version: &W, key: &W, counter: u64, next: u64) {
     version.store(counter << 2, Release);
 }
 
-/// Reads the row of `key` at `words`, which somebody else may be writing: `copy` gets the words of the floats, and loads
-/// what it wants of them as it likes, once or several times. `false`: there is no such row here, or it was being written
-/// at each of `tries` looks; what `copy` made is then worth nothing.
+/// Reads the row of `key` at `words`, which its owner may be writing. `copy` gets the words of the floats and may load
+/// any of them, once or several times. Returns `false` when there is no such row here, or when it was being written at
+/// each of `tries` tries. The result of `copy` is then worthless.
 #[inline(always)]
 pub(crate) fn read<W: Word>(words: &[W], key: u64, tries: u32, mut copy: impl FnMut(&[W])) -> bool {
     let [version, own, floats @ ..] = words else { return false };
@@ -124,8 +124,8 @@ mod tests {
         end(&slot[0], counter);
     }
 
-    /// Reads `key` while `owner` runs, under every order that the memory model allows; the floats that were believed go to
-    /// `check`. The slot holds the row of key 1, written at counter 1.
+    /// Reads `key` while `owner` runs, under every order that the memory model allows. Passes accepted floats to
+    /// `check`. The slot starts with the row of key 1, written at counter 1.
     fn race(key: u64, owner: fn(&Slot), check: fn(u64)) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
@@ -160,7 +160,7 @@ mod tests {
         );
     }
 
-    /// The slot is freed and used for key 2, then for key 1 again.
+    /// Frees the slot and uses it for key 2, then for key 1 again.
     fn reuse(slot: &Slot) {
         free(&slot[0], &slot[1], 2, 0);
         slot[1].store(2, Release);
@@ -174,7 +174,7 @@ mod tests {
     fn a_reader_never_gets_another_keys_row() {
         race(1, reuse, |seen| assert!(seen == 1 || seen == 4, "{seen}"));
         race(2, reuse, |seen| assert_eq!(seen, 2));
-        // What links free slots is no key.
+        // The link of a free slot is no key.
         race(0, reuse, |seen| panic!("{seen} of no key"));
     }
 }

@@ -1,5 +1,5 @@
-//! Where images live: in memory (memfd; they die with the process) or as files in a data folder (they survive the
-//! process; on a disk also a machine that goes down in order).
+//! Where images live: in memory (memfd), where they die with the process, or as files in a data folder. Files survive
+//! the process, and on a disk also an orderly shutdown of the machine.
 
 use crate::error::OpenError;
 use crate::image::durability;
@@ -13,14 +13,28 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A place for images. Cheap to clone: the lock on a data folder is held until the last clone is gone.
+/// A place for images. It is cheap to clone. The lock on a data folder is held until the last clone is dropped and the
+/// last image of it is closed.
+///
+/// ```
+/// use gannet_core::{Schema, Shards, Store};
+/// use gannet_optim::{Add, Rule};
+///
+/// let folder = tempfile::tempdir()?;
+/// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+/// let store = Store::open_dir(folder.path())?;
+/// let mut shards = Shards::open(&store, &schema, 0..1)?;
+/// shards.mark_clean()?;
+/// assert_eq!(store.tables()?, ["clicks"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Store(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) folder: Option<Folder>,
     pub(crate) boot: [u8; 16],
-    /// Holds the folder's lock, for as long as an image of it is open.
+    /// Holds the folder's lock for as long as an image of it is open.
     pub(crate) grower: Arc<Grower>,
     pub(crate) opened: Arc<OpenShards>,
 }
@@ -35,7 +49,7 @@ pub(crate) struct Folder {
 pub struct GrowthConfig {
     /// The most bytes that all images may take together: headers, indexes and rows. A push that needs more is refused.
     pub memory_limit: u64,
-    /// Times growth, for [`crate::Growth`].
+    /// The clock that times growth ([`crate::Growth`]); `None` measures no times.
     pub clock: Option<Now>,
 }
 
@@ -47,19 +61,19 @@ impl Default for GrowthConfig {
 }
 
 impl Store {
-    /// Images in memory.
+    /// A store of images in memory, without a limit.
     pub fn memory() -> Store {
         Store::memory_with(GrowthConfig::default())
     }
 
-    /// Images in memory that grow as `growing` says.
+    /// A store of images in memory that grow as `growing` says.
     pub fn memory_with(growing: GrowthConfig) -> Store {
         let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, None));
         Store(Arc::new(Inner { folder: None, boot: [0; 16], grower, opened: Arc::default() }))
     }
 
-    /// Images in the folder `path`, which is made if it is not there. A [`Filesystem`] where images are not safe is
-    /// named in one warning of the log.
+    /// A store of images in the folder `path`, which is made if it does not exist. If images are not safe on the
+    /// folder's [`Filesystem`], the log gets one warning that names it.
     ///
     /// # Errors
     /// The folder cannot be made or written, or another process owns it.
@@ -87,8 +101,8 @@ impl Store {
         Store::open_dir_as(path, boot, growing)
     }
 
-    /// As [`open_dir_with`](Self::open_dir_with), in the boot of the machine that `boot` names (the kernel's boot_id).
-    /// All zeros name none: an image that says so was never written whole.
+    /// As [`open_dir_with`](Self::open_dir_with), with the id of the machine's current boot (the kernel's boot_id). All
+    /// zeros are not a boot id: they mark an image that was never completed.
     ///
     /// # Errors
     /// As for `open_dir`.
@@ -121,7 +135,7 @@ impl Store {
         self.0.folder.is_some()
     }
 
-    /// The data folder, if images live in one: for what else is to survive with them.
+    /// The data folder, if images live in one. Other files that must survive with them go there too.
     pub fn folder(&self) -> Option<&Path> {
         self.0.folder.as_ref().map(|folder| &*folder.path)
     }
@@ -135,23 +149,23 @@ impl Store {
         }
     }
 
-    /// Bytes that all images of the store take (headers, indexes and rows), and what was set aside.
+    /// Bytes that all images of the store take (headers, indexes and rows), plus the bytes that were set aside.
     pub fn memory_used(&self) -> u64 {
         self.0.grower.budget.used()
     }
 
-    /// Takes bytes of the limit for something else than images, for as long as the store lives. `false`:
-    /// there are not so many left.
+    /// Takes bytes of the limit for another use than images, for as long as the store lives. Returns `false` when fewer
+    /// are left.
     pub fn set_aside(&self, bytes: u64) -> bool {
         self.0.grower.budget.take(bytes).is_ok()
     }
 
-    /// The most that they may take; `u64::MAX`: no limit.
+    /// The memory limit in bytes; `u64::MAX` for no limit.
     pub fn memory_limit(&self) -> u64 {
         self.0.grower.budget.limit()
     }
 
-    /// Names of the tables that have images here.
+    /// Names of the tables that have images here, sorted.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -170,11 +184,11 @@ impl Store {
         Ok(names)
     }
 
-    /// Removes a table's images, once none of its shards is open; `false`: some are. Those in memory are gone when they are
-    /// closed.
+    /// Removes a table's images. Returns `false` and removes nothing if any of its shards is open. Images in memory are
+    /// gone when they are closed.
     ///
     /// # Errors
-    /// The system does not let them be removed.
+    /// The system does not allow their removal.
     pub fn drop_table(&self, table: &str) -> io::Result<bool> {
         if self.0.opened.has(table) {
             return Ok(false);
@@ -187,8 +201,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Writes the names of a table's images to the medium, at every opening: whoever made the images may have been
-    /// killed before it did.
+    /// Writes the names of a table's images to the medium. Every opening does this, because the process that made the
+    /// images may have been killed before it did.
     pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {
         let Some(folder) = &self.0.folder else { return Ok(()) };
         for path in [folder.path.join(&schema.name), folder.path.clone()] {

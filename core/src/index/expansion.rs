@@ -1,9 +1,10 @@
 //! The growth of the index: a group of k buckets becomes one of k + 1, as part of the step that inserts a row.
 //!
-//! The entries move into chains that are built beside the old ones. Their overflow buckets come from the free list, or
-//! from behind those in use. What stands in such a bucket counts for nothing, so it has no undo record, and a kill
-//! leaves it there. The journal records what makes the buckets count: the primary buckets of the group, and the links
-//! where a chain ends or begins. That is a constant, however long the chains are.
+//! The entries move into new chains that are built beside the old ones. The overflow buckets of the new chains come
+//! from the free list, or from behind those in use. The contents of such buckets have no meaning yet. So they have no
+//! undo record, and a kill leaves them as they are. The journal records only the words that make the buckets part of
+//! the index: the primary buckets of the group, and the links where a chain ends or begins. Their number is constant,
+//! however long the chains are.
 
 use crate::hash::hash;
 use crate::image::bucket::{ENTRIES, FULL, entries};
@@ -15,30 +16,31 @@ use crate::index::hash_index::{linked, overflow_at, spare};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Rows for every ten buckets (of ten entries) before a group is expanded: 67% full.
+/// Rows for every ten buckets (of ten entries) above which a group is expanded: 67% full.
 const ROWS_PER_TEN_BUCKETS: u64 = 67;
 /// Entries for which buffers are kept from one expansion to the next.
 const MOVED_KEPT: usize = 1024;
 
-/// Buffers of expansions.
+/// Buffers that expansions reuse.
 #[derive(Default)]
 pub(crate) struct ExpansionBuffers {
-    /// Entries on their way: (bucket of the group, tag, slot).
+    /// Entries that move: (bucket of the group, tag, slot).
     entries: Vec<(u8, u16, u32)>,
-    /// Numbers of the overflow buckets that they need: the chain of the group's bucket 0, then that of 1, and so on.
+    /// Numbers of the overflow buckets that they need: the chain of the group's bucket 0, then that of bucket 1, and so
+    /// on.
     buckets: Vec<u32>,
 }
 
-/// The group as it is, and as it will be.
+/// A group before and after its expansion.
 struct BucketGroup {
-    /// Of each bucket that it has: the first and the last overflow bucket; 0 where it has none.
+    /// The first and last overflow bucket of each old bucket; 0 where it has none.
     old: [(u32, u32); 3],
-    /// Of each bucket that it will have: where its overflow buckets stand among [`ExpansionBuffers::buckets`].
+    /// Where the overflow buckets of each new bucket stand in [`ExpansionBuffers::buckets`].
     new: [Range<usize>; 4],
 }
 
-/// Expands one group when the index is fuller than it should be; part of an armed step whose hot words are logged.
-/// A group that cannot grow now (no space) stays as it is, which is slower but right.
+/// Expands one group when the index is too full. This is part of an armed step whose hot words are logged. A group that
+/// cannot grow now (no space) stays as it is, which is slower but correct.
 pub(crate) fn expand_if_full(
     image: &mut Image,
     journal: &mut Journal,
@@ -53,7 +55,7 @@ pub(crate) fn expand_if_full(
     }
 }
 
-/// Bucket `i` of the group that is next.
+/// Bucket `i` of the group that is expanded next.
 fn primary(geometry: &Geometry, i: usize) -> usize {
     (geometry.split + ((i as u64) << geometry.level)) as usize
 }
@@ -86,7 +88,7 @@ fn expand(image: &mut Image, journal: &mut Journal, geometry: &mut Geometry, mov
     advance(image, geometry);
 }
 
-/// Gathers the entries of the group with their new buckets. `None`: one of them names no slot.
+/// Collects the entries of the group with their new buckets. `None` if an entry names no slot.
 fn collect(
     image: &Image,
     geometry: &Geometry,
@@ -123,7 +125,7 @@ fn collect(
     Some(BucketGroup { old, new })
 }
 
-/// The first buckets of the free list, `most` of them if it has so many; answers what is behind them. Nothing changes.
+/// Lists the first buckets of the free list, at most `most`. Returns the list's rest. Changes nothing.
 fn take_free(image: &Image, most: usize, buckets: &mut Vec<u32>) -> u32 {
     buckets.clear();
     let mut next = image.word(OVERFLOW_FREE).load(Relaxed) as u32;
@@ -134,8 +136,8 @@ fn take_free(image: &Image, most: usize, buckets: &mut Vec<u32>) -> u32 {
     next
 }
 
-/// Links the new chains. Buckets of the free list are linked one to the next already, so only the ends of chains, and
-/// the end of the list, are changed and logged. Those behind the first `used` are nobody's yet.
+/// Links the new chains. Buckets of the free list are already linked one to the next. So only the ends of chains, and
+/// the end of the list, are changed and logged. No chain has the buckets behind the first `used` yet.
 fn link(image: &mut Image, journal: &mut Journal, group: &BucketGroup, buckets: &[u32], used: u32) {
     for chain in &group.new {
         for at in chain.clone() {
@@ -153,7 +155,7 @@ fn link(image: &mut Image, journal: &mut Journal, group: &BucketGroup, buckets: 
     }
 }
 
-/// Puts the entries into the new chains, and these behind the primary buckets.
+/// Writes the entries into the new chains, and attaches the chains to the primary buckets.
 fn fill(
     image: &mut Image,
     geometry: &Geometry,
@@ -186,7 +188,7 @@ fn fill(
     }
 }
 
-/// Puts the old chains on the free list, whose rest is `rest`. Their entries stay, for those who are reading them.
+/// Puts the old chains on the free list, before `rest`. Their entries stay, for readers that are still on them.
 fn release(image: &mut Image, group: &BucketGroup, mut rest: u32) {
     for &(first, last) in group.old.iter().filter(|chain| chain.1 != 0) {
         image.overflow(last as usize - 1).set_link(rest);
@@ -197,7 +199,7 @@ fn release(image: &mut Image, group: &BucketGroup, mut rest: u32) {
     crate::kill_point!();
 }
 
-/// The next group is next.
+/// Moves on to the next group.
 fn advance(image: &mut Image, geometry: &mut Geometry) {
     geometry.split += 1;
     if geometry.split == 1 << geometry.level {

@@ -1,9 +1,9 @@
-//! Where a hash belongs in the index, which grows a bucket at a time.
+//! Where a hash belongs in the index, which grows one bucket at a time.
 //!
-//! Linear hashing (Litwin 1980) with two partial expansions (Larson 1982): the buckets stand in groups, and a round
-//! takes every group from 2 buckets to 3, then every group from 3 to 4, when groups of 4 count as twice as many groups
-//! of 2. A bucket that waits for its turn is at most 1.5 times as full as one that had it (plain linear hashing: 2),
-//! which is what lets buckets of ten stay 67% full with few overflows.
+//! This is linear hashing (Litwin 1980) with two partial expansions (Larson 1982). The buckets form groups. A round
+//! takes every group from 2 buckets to 3, then every group from 3 to 4. Then each group of 4 counts as two groups of 2.
+//! A bucket that waits for its turn is at most 1.5 times as full as one that had it (in plain linear hashing, 2 times).
+//! So buckets of ten entries can stay 67% full with few overflows.
 //!
 //! ```text
 //! level L, G = 2^L groups; group g has buckets g, g+G, g+2G, g+3G (k of them)
@@ -16,7 +16,7 @@ use crate::image::layout::*;
 use crate::image::owned_image::Image;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How far the index has grown: the image's words, kept at hand.
+/// How far the index has grown: a copy of the image's words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(crate) split: u64,
@@ -30,7 +30,8 @@ impl Geometry {
         Geometry { split: word(SPLIT), level: word(LEVEL) as u32, stage: word(STAGE) as u32 }
     }
 
-    /// Of words that may not be sound, or not be of one moment: a home is then any bucket.
+    /// The geometry of words that may be damaged, or of different moments. A home is then some bucket, perhaps a wrong
+    /// one.
     pub(crate) fn of(level: u64, stage: u64, split: u64) -> Geometry {
         Geometry { split, level: level.min(29) as u32, stage: (stage & 1) as u32 }
     }
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
     use crate::hash::hash;
 
-    /// Growing a group moves an entry only to where `home` looks for it, and shares are even.
+    /// When a group grows, entries move only to where `home` finds them, and buckets get even shares.
     #[test]
     fn homes_are_even_at_every_size() {
         for (level, stage) in [(0, 0), (0, 1), (3, 0), (3, 1)] {
@@ -95,7 +96,7 @@ mod tests {
         }
     }
 
-    /// A round that ends is the start of the next one: the same homes under both descriptions.
+    /// The end of a round is the start of the next one: both descriptions give the same homes.
     #[test]
     fn a_full_round_renames_nothing() {
         for level in 0..6 {

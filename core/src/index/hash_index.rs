@@ -1,4 +1,4 @@
-//! The index of a shard: from hash to slot, grown a bucket at a time.
+//! The index of a shard: from hash to slot, grown one bucket at a time.
 //!
 //! geometry.rs says which bucket a hash belongs to. expansion.rs adds buckets.
 
@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Checks what every search relies on, in one pass over the buckets. Links lead to overflow buckets in use and no two
-/// of them to one, so every chain ends; slots are of rows. What is wrong, if anything.
+/// Checks what every search relies on, in one pass over the buckets. Links lead to overflow buckets in use, and no two
+/// links to the same one, so every chain ends. Slots belong to rows. The error says what is wrong.
 pub(crate) fn check_links(image: &Image, geometry: Geometry) -> Result<(), String> {
     let used = image.word(OVERFLOW_USED).load(Relaxed) as usize;
     let high = image.word(HIGH_WATER).load(Relaxed);
@@ -28,9 +28,9 @@ pub(crate) fn check_links(image: &Image, geometry: Geometry) -> Result<(), Strin
             *linked = true;
             Ok(())
         }
-        None => Err(format!("overflow bucket {link} is linked and {used} are in use")),
+        None => Err(format!("overflow bucket {link} is linked, but only {used} are in use")),
     };
-    // What stands in buckets of the free list says nothing, their links apart.
+    // The contents of buckets on the free list mean nothing, except for their links.
     let mut free = vec![false; used];
     let mut next = image.word(OVERFLOW_FREE).load(Relaxed);
     follow(next)?;
@@ -45,7 +45,10 @@ pub(crate) fn check_links(image: &Image, geometry: Geometry) -> Result<(), Strin
         follow(u64::from(bucket.link()))?;
         let mut taken = entries(!bucket.matches(0) & FULL);
         if let Some(entry) = taken.find(|&entry| u64::from(bucket.slot(entry)) >= high) {
-            return Err(format!("its index names slot {} and {high} were ever used", bucket.slot(entry)));
+            return Err(format!(
+                "its index names slot {}, but only {high} were ever used",
+                bucket.slot(entry)
+            ));
         }
     }
     Ok(())
@@ -57,8 +60,8 @@ pub(crate) fn linked(image: &Image, link: u32) -> Option<&Bucket> {
     (link != 0 && link as usize <= image.overflow_buckets()).then(|| image.overflow(link as usize - 1))
 }
 
-/// The first slot in the home bucket whose tag fits; `NONE` when there is none: then the first overflow bucket, if
-/// there is one, is asked for, so that a later [`find`] meets it in the cache.
+/// The first slot in the home bucket whose tag fits, or `NONE`. If there is none, prefetches the first overflow bucket
+/// for a later [`find`].
 #[inline(always)]
 pub(crate) fn candidate(image: &Image, home: usize, hash: u64) -> u32 {
     let bucket = image.bucket(home);
@@ -72,7 +75,7 @@ pub(crate) fn candidate(image: &Image, home: usize, hash: u64) -> u32 {
     NONE
 }
 
-/// Second look for a key without a candidate: the first overflow bucket, asked for by [`candidate`].
+/// Looks for a key without a candidate in the first overflow bucket, which [`candidate`] prefetched.
 #[inline(always)]
 pub(crate) fn second_candidate(image: &Image, home: usize, hash: u64) -> u32 {
     let Some(bucket) = linked(image, image.bucket(home).link()) else { return NONE };
@@ -80,7 +83,7 @@ pub(crate) fn second_candidate(image: &Image, home: usize, hash: u64) -> u32 {
     if mask == 0 { NONE } else { bucket.slot(mask.trailing_zeros() as usize) }
 }
 
-/// The slot of `key`, by the whole chain.
+/// The slot of `key`, found by searching the whole chain.
 #[cold]
 #[inline(never)]
 pub(crate) fn find(image: &Image, home: usize, hash: u64, key: u64) -> u32 {
@@ -99,10 +102,10 @@ pub(crate) fn find(image: &Image, home: usize, hash: u64, key: u64) -> u32 {
     }
 }
 
-/// Makes sure that an insertion at `home` will find room.
+/// Makes sure that an insertion at `home` will find space.
 ///
 /// # Errors
-/// The overflow region cannot grow; nothing changed.
+/// The overflow region cannot grow. Nothing has changed.
 pub(crate) fn prepare(image: &mut Image, home: usize) -> Result<(), GrowError> {
     let mut bucket = image.bucket(home);
     loop {
@@ -117,13 +120,13 @@ pub(crate) fn prepare(image: &mut Image, home: usize) -> Result<(), GrowError> {
     spare(image, 1)
 }
 
-/// Makes sure of `n` overflow buckets beyond those in use.
+/// Makes sure that there are `n` overflow buckets beyond those in use.
 pub(crate) fn spare(image: &mut Image, n: usize) -> Result<(), GrowError> {
     let used = image.word(OVERFLOW_USED).load(Relaxed) as usize;
     image.grow(Region::Overflow, (used + n) * 64)
 }
 
-/// Inserts an entry; room was made by [`prepare`], the step is armed and the hot words are logged.
+/// Inserts an entry. [`prepare`] has made space, the step is armed and the hot words are logged.
 pub(crate) fn insert(image: &mut Image, journal: &mut Journal, home: usize, hash: u64, slot: u32) {
     journal.log(image, INDEX + home * 64, 64);
     place(image, journal, home, tag(hash), slot);
@@ -178,7 +181,7 @@ fn take_overflow(image: &mut Image, journal: &mut Journal) -> u32 {
     used as u32 + 1
 }
 
-/// Removes the entry of `slot`; the step is armed. `false` when there is none.
+/// Removes the entry of `slot`, in an armed step. Returns `false` when there is none.
 pub(crate) fn remove(image: &mut Image, journal: &mut Journal, home: usize, hash: u64, slot: u32) -> bool {
     let mut at = None;
     loop {

@@ -1,20 +1,21 @@
-//! From keys to likely slots, a block of keys at a time, so that cache misses overlap: while one block's rows are used,
-//! the next block's rows and the index lines of the one after are on their way. Loops over a block are short and plain;
-//! stages follow each other at a distance of one block.
+//! From keys to likely slots, a block of keys at a time, so that cache misses overlap. While the rows of one block are
+//! used, the rows of the next block and the index lines of the block after that are being prefetched. Loops over a
+//! block are short and plain. The stages of a block are one block apart.
 
 use crate::error::PullError;
 use crate::hash::{hash, shard_of};
 use crate::index::hash_index::NONE;
 
-/// What the stages ask of a shard, be it the caller's own or somebody else's that is only mapped.
+/// What the stages need of a shard: the caller's own shard, or a mapped one of another process.
 pub(crate) trait ShardIndex {
-    /// The home bucket of a hash, whose line is asked for.
+    /// The home bucket of a hash. Prefetches its line.
     fn locate(&self, hash: u64) -> usize;
-    /// The first slot in the home bucket whose tag fits, or [`NONE`]: then the first overflow bucket is asked for.
+    /// The first slot in the home bucket whose tag fits, or [`NONE`]. If there is none, prefetches the first overflow
+    /// bucket.
     fn candidate(&self, home: usize, hash: u64) -> u32;
-    /// The same in the first overflow bucket.
+    /// The first slot in the first overflow bucket whose tag fits, or [`NONE`].
     fn second_candidate(&self, home: usize, hash: u64) -> u32;
-    /// Asks for the first `bytes` of a row.
+    /// Prefetches the first `bytes` of a row.
     fn prefetch_row(&self, slot: u32, bytes: usize);
 }
 
@@ -26,7 +27,7 @@ pub(crate) const BLOCK: usize = 8;
 pub(crate) struct KeyBlock {
     pub(crate) hashes: [u64; BLOCK],
     pub(crate) homes: [u32; BLOCK],
-    /// Which of the shards here.
+    /// The index of each key's shard among the shards here.
     pub(crate) owners: [u32; BLOCK],
     /// The first slot whose tag fits; `NONE` when there is none.
     pub(crate) slots: [u32; BLOCK],
@@ -45,7 +46,7 @@ impl KeyBlock {
         open: false,
     };
 
-    /// Stage 1: hashes and home buckets, whose lines are asked for. At most [`BLOCK`] keys.
+    /// Stage 1: hashes and home buckets, whose lines are prefetched. At most [`BLOCK`] keys.
     #[inline(always)]
     pub(crate) fn locate(
         &mut self,
@@ -68,7 +69,7 @@ impl KeyBlock {
         Ok(())
     }
 
-    /// Stage 2: candidates, the first `bytes` of whose rows are asked for.
+    /// Stage 2: candidates. Prefetches the first `bytes` of their rows.
     #[inline(always)]
     pub(crate) fn candidates(&mut self, shards: &[impl ShardIndex], bytes: usize) {
         self.open = false;
@@ -81,7 +82,7 @@ impl KeyBlock {
         }
     }
 
-    /// Stage 3: keys without a candidate have a look at their first overflow bucket.
+    /// Stage 3: looks for keys without a candidate in their first overflow bucket.
     #[inline(always)]
     pub(crate) fn second_look(&mut self, shards: &[impl ShardIndex], bytes: usize) {
         if !self.open {

@@ -1,9 +1,9 @@
-//! The image of somebody else's shard, mapped read-only from its file: what its owner has published is mapped as it
-//! appears, and all of it is only ever loaded as atomic words, since the owner writes meanwhile.
+//! The image of a shard of another owner, mapped read-only from its file. What the owner publishes is mapped as it
+//! appears. All of it is only loaded as atomic words, because the owner writes meanwhile.
 //!
-//! Only published bytes are touched: their file space is allocated, and an image never shrinks (a memfd's is sealed
-//! against it), so no access faults. Everything the owner says (regions, directory, slots, links) is checked before it is
-//! used; an owner that contradicts itself is served no further.
+//! Only published bytes are touched. Their file space is allocated, and an image never shrinks (a memfd is sealed
+//! against it), so no access faults. Everything that the owner writes (regions, directory, slots, links) is checked
+//! before use. If an owner contradicts itself, its image is not used any more.
 #![allow(unsafe_code)]
 
 use crate::image::address_range::{AddressRange, check_extent};
@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed};
 
-/// A mapped image. It cannot be written through: the mapping is read-only. What every key needs is one cache line.
+/// A mapped image. It cannot be written: the mapping is read-only. The fields that every key needs are one cache line.
 #[repr(align(64))]
 pub(crate) struct MappedImage {
     base: *const u8,
@@ -26,27 +26,27 @@ pub(crate) struct MappedImage {
     buckets: u32,
     overflow_buckets: u32,
     slots: u32,
-    /// As it was when it was last looked at; a home that it names may be an old one.
+    /// The geometry when it was last read. It may be out of date and name an old home.
     geometry: Geometry,
-    /// The life that was mapped; [`NEVER`] once its owner has said what cannot be.
+    /// The incarnation that was mapped; [`NEVER`] once its owner has contradicted itself.
     incarnation: u64,
-    /// The pull that took note of its growth last.
+    /// The last pull that followed the image's growth.
     followed: u32,
     rest: Box<ImageGrowth>,
 }
 
 const _: () = assert!(std::mem::size_of::<MappedImage>() == 64);
 
-/// No life of a shard: they are counted from 1.
+/// No incarnation of a shard: they are counted from 1.
 const NEVER: u64 = 0;
 
 /// What is needed when the image grows.
 struct ImageGrowth {
     range: AddressRange,
-    /// Of how many bytes at a time pages are asked for before they are needed: none of a disk, whose tables may be larger than
-    /// memory.
+    /// How many bytes of pages are populated at a time, before they are needed. 0 on a disk, whose tables may be larger
+    /// than memory.
     populate: usize,
-    /// It is a memfd of one process: no other life of the shard can come into it.
+    /// Whether it is a memfd of one process. Then no other incarnation of the shard can use it.
     private: bool,
     published: [usize; 3],
     mapped: [usize; 3],
@@ -57,8 +57,8 @@ struct ImageGrowth {
 unsafe impl Send for MappedImage {}
 
 impl MappedImage {
-    /// Maps the header of `file`. Nothing that it says is believed yet. Pages of up to `populate` bytes of a region will be asked
-    /// for at a time.
+    /// Maps the header of `file`. The header is not trusted yet. Pages of a region are populated up to `populate` bytes
+    /// at a time.
     pub(crate) fn open(
         file: File,
         stride: usize,
@@ -100,12 +100,13 @@ impl MappedImage {
     #[inline(always)]
     fn word(&self, at: usize, order: Ordering) -> u64 {
         assert!(at + 8 <= PUSHERS && at.is_multiple_of(8));
-        // SAFETY: inside the header, which is mapped and allocated up to here (checked), aligned, only loaded as an atomic.
+        // SAFETY: inside the header, which is mapped and allocated up to here (checked). The word is aligned and only
+        // loaded as an atomic.
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }.load(order)
     }
 
-    /// Whether the image is still served by the life of its owner that was mapped. Rows that were read before this was
-    /// asked are that owner's; the read that follows them must be ordered behind them (`stamp::read` ends with a fence).
+    /// Whether the incarnation that was mapped still serves the image. If so, rows that were read before this call are
+    /// that owner's. The call must be ordered behind those reads (`row_version::read` ends with a fence).
     #[inline(always)]
     pub(crate) fn is_current(&self) -> bool {
         self.word(INCARNATION, Relaxed) == self.incarnation
@@ -113,19 +114,19 @@ impl MappedImage {
             && self.incarnation != NEVER
     }
 
-    /// The steps of all workers below this one were in the rows before it was asked: rows read afterwards have them.
+    /// The lowest clock of the workers: rows that are read after this call have all pushes of steps below it.
     #[inline(always)]
     pub(crate) fn lowest(&self) -> u64 {
         self.word(LOWEST, Acquire)
     }
 
-    /// The shards that stop being current at one moment with this one, by their first; `None`: this one is to be asked for
-    /// itself, since its next owner may be another one than theirs.
+    /// The group of shards that stop being served at the same moment as this one: the first of them. `None` if this
+    /// shard must be checked by itself, because its next owner may differ from theirs.
     pub(crate) fn group(&self) -> Option<u64> {
         self.rest.private.then(|| self.word(SERVED_WITH, Acquire))
     }
 
-    /// [`MappedImage::follow`] for the first time in this pull.
+    /// Calls [`MappedImage::follow`] once in a pull.
     #[inline(always)]
     pub(crate) fn follow_once(&mut self, pull: u32) -> Result<(), String> {
         if std::mem::replace(&mut self.followed, pull) == pull {
@@ -134,8 +135,8 @@ impl MappedImage {
         self.follow()
     }
 
-    /// Takes note of how far the image has grown: maps what is new. An owner who says what cannot be is not followed, now or
-    /// later; the answer is then why.
+    /// Follows the growth of the image: maps what is new. The error says how the owner contradicts itself. Such an
+    /// owner is not followed again.
     #[cold]
     #[inline(never)]
     pub(crate) fn follow(&mut self) -> Result<(), String> {
@@ -153,7 +154,7 @@ impl MappedImage {
     fn map_published(&mut self) -> Result<(), String> {
         let words = [LEVEL, STAGE, SPLIT].map(|at| self.word(at, Relaxed));
         self.geometry = Geometry::of(words[0], words[1], words[2]);
-        // What a region's word says, the directory has: the owner stores the word last.
+        // The directory has what a region's word says: the owner stores the word last.
         let published = REGIONS.map(|region| self.word(REGION_BYTES + 8 * region as usize, Acquire) as usize);
         if published == self.rest.published {
             return Ok(());
@@ -163,7 +164,7 @@ impl MappedImage {
             let (r, name) = (region as usize, region.name());
             let (old, new, mapped) = (self.rest.published[r], published[r], self.rest.mapped[r]);
             if new > mapped || new < old {
-                return Err(format!("{new} bytes of {name} are claimed, {old} were; {mapped} are mapped"));
+                return Err(format!("it claims {new} bytes of {name} after {old}, but {mapped} are mapped"));
             }
             let ahead = (new - old).min(self.rest.populate);
             if ahead > 0 {
@@ -178,7 +179,7 @@ impl MappedImage {
         Ok(())
     }
 
-    /// Maps the extents that the directory names and that are not mapped yet.
+    /// Maps the new extents of the directory.
     fn map_extents(&mut self) -> Result<(), String> {
         let used = self.word(EXTENTS_USED, Acquire) as usize;
         if used > EXTENTS_MAX || used < self.rest.extents {
@@ -203,20 +204,21 @@ impl MappedImage {
         Ok(())
     }
 
-    /// Asks for the pages of published bytes, huge ones where the owner has them. That it may fail costs page faults later.
+    /// Populates the pages of published bytes, with huge pages where the owner has them. A failure only costs page
+    /// faults later.
     fn populate(&self, at: usize, bytes: usize) {
         let start = at / 4096 * 4096;
         // SAFETY: the advice changes no contents.
         let _ = unsafe { self.rest.range.advise(start, at + bytes - start, libc::MADV_POPULATE_READ) };
     }
 
-    /// The home bucket of a hash, as far as the growth of the index is known.
+    /// The home bucket of a hash, by the last known geometry.
     #[inline(always)]
     pub(crate) fn home(&self, hash: u64) -> usize {
         self.geometry.home(hash)
     }
 
-    /// Index bucket `i`, if it is published as far as is known.
+    /// Index bucket `i`, if it is known to be published.
     #[inline(always)]
     pub(crate) fn bucket(&self, i: usize) -> Option<SharedBucket<'_>> {
         // SAFETY: bucket i is published (checked): mapped, 64-byte aligned, only loaded as atomics.
@@ -224,7 +226,7 @@ impl MappedImage {
             .then(|| SharedBucket::new(unsafe { &*self.base.add(INDEX + i * 64).cast() }))
     }
 
-    /// The overflow bucket behind a link, likewise.
+    /// The overflow bucket behind a link, if it is known to be published.
     #[inline(always)]
     pub(crate) fn linked(&self, link: u32) -> Option<SharedBucket<'_>> {
         let i = (link as usize).wrapping_sub(1);
@@ -233,30 +235,31 @@ impl MappedImage {
             .then(|| SharedBucket::new(unsafe { &*self.base.add(OVERFLOW + i * 64).cast() }))
     }
 
-    /// The words of the row at `slot`, if it is published as far as is known. `stride` is the image's, given by the caller who
+    /// The words of the row at `slot`, if it is known to be published. The caller passes the image's stride, because it
     /// may know it at compile time.
     #[inline(always)]
     pub(crate) fn row(&self, slot: u32, stride: usize) -> Option<&[AtomicU64]> {
         assert!(stride == self.stride as usize);
-        // SAFETY: the slot is published (checked): `stride` bytes (a multiple of 8), mapped, aligned, only loaded as atomics.
+        // SAFETY: the slot is published (checked): `stride` bytes (a multiple of 8), mapped, aligned, only loaded as
+        // atomics.
         (slot < self.slots).then(|| unsafe {
             std::slice::from_raw_parts(self.base.add(SLAB + slot as usize * stride).cast(), stride / 8)
         })
     }
 
-    /// Asks the cache for index bucket `i`; any `i` will do.
+    /// Prefetches index bucket `i`; any `i` is safe.
     #[inline(always)]
     pub(crate) fn prefetch_bucket(&self, i: usize) {
         prefetch(self.base.wrapping_add(INDEX + i * 64));
     }
 
-    /// Asks the cache for the overflow bucket behind a link; any link will do.
+    /// Prefetches the overflow bucket behind a link; any link is safe.
     #[inline(always)]
     pub(crate) fn prefetch_linked(&self, link: u32) {
         prefetch(self.base.wrapping_add(OVERFLOW + (link as usize).wrapping_sub(1).wrapping_mul(64)));
     }
 
-    /// Asks the cache for the first `bytes` of a row; any slot will do.
+    /// Prefetches the first `bytes` of a row; any slot is safe.
     #[inline(always)]
     pub(crate) fn prefetch_row(&self, slot: u32, bytes: usize) {
         let at = self.base.wrapping_add(SLAB + slot as usize * self.stride as usize);
@@ -269,15 +272,17 @@ impl MappedImage {
     }
 }
 
-/// Copies floats from the words where they stand, two each, while somebody else may be writing them: `to` may be a mix then.
+/// Copies floats from words, two floats a word, while the owner may be writing them. `to` may then be a mix of two
+/// states.
 #[inline(always)]
 pub(crate) fn copy_floats(words: &[AtomicU64], to: &mut [f32]) {
     assert!(to.len() <= 2 * words.len());
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
     while done + 4 <= to.len() {
-        // SAFETY: 16 bytes of words, all of them inside `words` (checked above), and of floats inside `to`. The load is one of
-        // relaxed atomics as far as this program can tell: assembly, of which nothing is assumed but that it reads these bytes.
+        // SAFETY: the 16 bytes of words are inside `words` (checked above), and the floats are inside `to`. For this
+        // program the load is one of relaxed atomics: it is assembly, and the compiler assumes only that it reads these
+        // bytes.
         unsafe {
             let quad: std::arch::x86_64::__m128;
             std::arch::asm!(

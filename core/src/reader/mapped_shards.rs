@@ -1,9 +1,9 @@
-//! Another process's shards, read where they are: their images mapped read-only, the index walked and rows copied without
-//! asking their owner, who goes on writing meanwhile. The pipeline is that of pull.rs.
+//! Shards of another process, read in place. Their images are mapped read-only. A reader walks the index and copies
+//! rows without asking the owner, which goes on writing meanwhile. The pipeline is that of pull.rs.
 //!
-//! Only a hit is believed: a row whose key is the one that was looked for, copied between two looks at its version
-//! (row_version.rs), in an image that its owner still vouches for after the copy. Whatever else a walk meets (a bucket that is
-//! being split, an index that has grown, a row that is being written) is a miss, to be asked for.
+//! Only a hit is trusted. A hit is a row with the right key, copied between two reads of its version (row_version.rs),
+//! in an image that its owner still serves after the copy. Everything else is a miss, and the caller asks the owner: a
+//! bucket that is being split, an index that has grown, a row that is being written.
 
 use crate::error::{OpenError, PullError};
 use crate::hash::{hash, shard_of, tag};
@@ -26,20 +26,21 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Blocks between a key's index line being asked for and its row being read.
+/// Blocks between the prefetch of a key's index line and the read of its row.
 const STAGES: usize = 3;
 
-/// Another process's shards: a contiguous range of those of one table. Cannot write. One thread has it: `Send`, not `Sync`.
+/// Shards of another process: a contiguous range of the shards of one table, read-only. One thread owns it: `Send`, not
+/// `Sync`.
 pub struct MappedShards {
     schema: Schema,
     first: u32,
     shards: Vec<MappedImage>,
-    /// Which of them to ask whether all are current: one of each group that stops being it at one moment.
+    /// The shards to check whether all are current: one of each group that stops being served at the same moment.
     asked: Vec<u32>,
-    /// Stored floats of a row whose answer is derived from them.
+    /// The stored floats of a row whose answer is computed from them.
     row: Vec<f32>,
-    /// Counts the pulls: how far an image has grown is looked at once a pull at most, since the owner writes the words that
-    /// tell of it with every new row.
+    /// Counts the pulls. A pull looks at most once whether an image has grown, because the owner writes those words
+    /// with every new row.
     pulls: u32,
     cpu: Cpu,
 }
@@ -53,12 +54,13 @@ struct MappedPull<'a> {
 }
 
 impl MappedShards {
-    /// Maps images that [`Shards::images`](crate::Shards::images) gave: `files[i]` is that of shard `first + i` of a table of
-    /// this schema, in the life that the second of the pair is. Pages of images in memory are asked for at once (up to
-    /// [`POPULATE_BYTES_MAX`](crate::limits::POPULATE_BYTES_MAX)), huge ones where there are any; what the images grow by is mapped when a pull meets it.
+    /// Maps images that [`Shards::images`](crate::Shards::images) returned. `files[i]` has the image of shard `first +
+    /// i` of a table of this schema, and the shard's incarnation. Pages of images in memory are populated at once, up
+    /// to [`POPULATE_BYTES_MAX`](crate::limits::POPULATE_BYTES_MAX), with huge pages if there are any. A pull maps what
+    /// the images grow by later.
     ///
     /// # Errors
-    /// The schema or range is not sound; a file is no image of that shard and schema; the system refuses a mapping.
+    /// The schema or range is not sound; a file is no image of that shard and schema; or the system refuses a mapping.
     pub fn open(schema: &Schema, first: u32, files: Vec<(File, u64)>) -> Result<MappedShards, OpenError> {
         schema.check()?;
         let to = first.saturating_add(files.len() as u32);
@@ -73,7 +75,7 @@ impl MappedShards {
                 .map_err(|error| given(error.to_string()))?;
             check_head(&shard.head(), schema, number).map_err(|other| match other {
                 OtherHead::Foreign(why) | OtherHead::Torn(why) => given(why),
-                OtherHead::Schema(how) => given(format!("it is not what was asked for: {how}")),
+                OtherHead::Schema(how) => given(format!("it does not match the request: {how}")),
             })?;
             shard.follow().map_err(given)?;
             Ok(shard)
@@ -103,28 +105,28 @@ impl MappedShards {
         &self.schema
     }
 
-    /// Which shards these are.
+    /// The range of shards that these are.
     pub fn range(&self) -> Range<u32> {
         self.first..self.first + self.shards.len() as u32
     }
 
-    /// Whether every shard here is still served by the life of its owner that was mapped. A `false` is for ever. That the owner
-    /// is alive must be known otherwise: one that was stopped or killed has said nothing.
+    /// Whether the incarnation that was mapped still serves every shard here. Once `false`, it stays `false`. It does
+    /// not tell whether the owner is alive: an owner that was stopped or killed has changed nothing.
     #[cfg(feature = "test-support")]
     pub fn is_current(&self) -> bool {
         self.shards.iter().all(MappedImage::is_current)
     }
 
-    /// The clock of the worker that is furthest behind, as the owner said last: rows that are pulled after this was asked have all
+    /// The lowest clock of the workers, as the owner last wrote it. Rows that are pulled after this call have all
     /// pushes of steps below it. [`NO_CLOCK`](crate::NO_CLOCK) when no workers keep step.
     pub fn lowest(&self) -> u64 {
         self.asked.iter().map(|&i| self.shards[i as usize].lowest()).min().unwrap_or(NO_CLOCK)
     }
 
-    /// Reads the rows of `keys` as [`Shards::pull_segments`](crate::Shards::pull_segments) does, with one difference: row `i` was
-    /// read only if `slots[i]` is a slot. Where it is [`NO_SLOT`](crate::NO_SLOT) the row was not found, which says nothing
-    /// about the table, and its floats are unspecified: ask for it. Shards that are not served any more have no rows.
-    /// `slots` is made as long as `keys`. Answers how many rows were not found.
+    /// Reads the rows of `keys` like [`Shards::pull_segments`](crate::Shards::pull_segments), with one difference: row
+    /// `i` was read only if `slots[i]` is a slot. Where it is [`NO_SLOT`](crate::NO_SLOT) the row was not found, and
+    /// its floats are unspecified. That says nothing about the table: ask the owner for the row. Shards that are not
+    /// served any more have no rows. `slots` is resized to the length of `keys`. Returns how many rows were not found.
     ///
     /// # Errors
     /// As [`Shards::pull_segments`](crate::Shards::pull_segments).
@@ -144,12 +146,12 @@ impl MappedShards {
         self.pulls = self.pulls.wrapping_add(1);
         let cpu = self.cpu;
         let misses = dispatch(MappedPull { view: self, keys, read, out, slots }, cpu, segments)?;
-        // Asked after the last row was read: whoever changes an image in another life says so before.
+        // Checked after the last row was read: a new incarnation ends the old one before it changes an image.
         let current = self.asked.iter().all(|&i| self.shards[i as usize].is_current());
         Ok(if current { misses } else { self.disbelieve(keys, slots) })
     }
 
-    /// Makes misses of the rows of shards that are not served any more; how many misses there are then.
+    /// Makes misses of the rows of shards that are not served any more. Returns how many misses there are then.
     #[cold]
     fn disbelieve(&self, keys: &[u64], slots: &mut [u32]) -> usize {
         let current: Vec<bool> = self.shards.iter().map(MappedImage::is_current).collect();
@@ -166,7 +168,7 @@ impl MappedShards {
 }
 
 impl PullLoop for MappedPull<'_> {
-    /// How many rows were not found.
+    /// The number of rows that were not found.
     type Out = usize;
 
     fn schema(&self) -> &Schema {
@@ -189,8 +191,8 @@ impl PullLoop for MappedPull<'_> {
     }
 }
 
-/// The pipeline. The first `floats` floats of a row, its answer, or all that are stored are copied; with `U::DERIVES` and
-/// without `STATE` the answer is then derived from the copy. Answers how many rows were not found.
+/// The pipeline. It copies the first `floats` floats of a row, or all stored floats. With `U::DERIVES` and without
+/// `STATE` it then computes the answer from the copy. Returns how many rows were not found.
 #[inline(always)]
 fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     call: MappedPull<'_>,
@@ -251,7 +253,8 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     Ok(misses)
 }
 
-/// Copies the first floats of the row of `key`; `false` when it is not (or not for long enough) at `slot`.
+/// Copies the first floats of the row of `key`. Returns `false` when the row is not at `slot`, or changed during each
+/// try.
 #[inline(always)]
 fn copy(shard: &MappedImage, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> bool {
     shard.row(slot, stride).is_some_and(|row| {
@@ -259,7 +262,8 @@ fn copy(shard: &MappedImage, slot: u32, stride: usize, key: u64, to: &mut [f32])
     })
 }
 
-/// The slot of `key` by the whole chain, in the index as it was when this pull first missed a row of the shard, or later.
+/// The slot of `key`, found by searching the whole chain, in the index as it was when this pull first missed a row of
+/// the shard, or later.
 #[inline(never)]
 fn find(shard: &mut MappedImage, pull: u32, hash: u64, key: u64, stride: usize) -> u32 {
     if let Err(why) = shard.follow_once(pull) {

@@ -1,9 +1,10 @@
-//! What of the shards a device may read on behalf of another machine: each image's header, and its rows in stretches. What was
-//! listed once stays so for good, so that one registration stands for it: their number is constant once the table stops
-//! growing. The index is not among it: slots come with an answer to an earlier pull.
+//! What an RDMA device may read of the shards on behalf of another machine: each image's header, and its rows in
+//! stretches. A listed stretch never moves or changes its size, so one registration is enough. The number of stretches
+//! is constant once the table stops growing. The index is not listed: slots come with the answer to an earlier pull.
 //!
-//! A stretch ends where its extent does, or, in the small extents of a shard that begins, at the next mark: 64, 96, 128, 192,
-//! 256 KiB and so on. Memory that is registered is taken: a table of a few rows takes 4 MiB of its 64 shards then, not 128.
+//! A stretch ends at the end of its extent. In the small extents of a new shard it ends at the next mark: 64, 96, 128,
+//! 192, 256 KiB and so on. Registered memory is pinned. With marks, a table of a few rows in 64 shards pins 4 MiB, not
+//! 128.
 
 use crate::error::GrowError;
 use crate::image::owned_image::Image;
@@ -12,41 +13,43 @@ use crate::reader::remote_row_reader::{HEADER_LINE_AT, HEADER_LINE_BYTES};
 use crate::table::shards::Shards;
 use std::ops::Range;
 
-/// A stretch of memory of this process. It stays where it is, allocated, while the shards live.
+/// A range of memory of this process. It stays allocated at its address while the shards live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRange {
-    /// Where it starts, among the bytes of what it is a part of.
+    /// Its offset in the header or in the rows.
     pub offset: u64,
     /// Its address in this process.
     pub addr: usize,
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: usize,
 }
 
-/// One shard, as [`Glimpse`](crate::Glimpse) reads it.
+/// One shard, as [`RemoteRowReader`](crate::RemoteRowReader) reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadableShard {
     /// Which shard.
     pub shard: u32,
-    /// This life of it.
+    /// Its incarnation.
     pub incarnation: u64,
-    /// The first bytes of the image's header; what [`is_served`](crate::is_served) looks at stands
-    /// [`HEADER_LINE_AT`](crate::HEADER_LINE_AT) behind its start.
+    /// The first bytes of the image's header. The line that [`is_served`](crate::is_served) reads is at
+    /// [`HEADER_LINE_AT`](crate::HEADER_LINE_AT).
     pub header: MemoryRange,
-    /// Its rows, in ascending order of their offsets ([`Glimpse::offset`](crate::Glimpse::offset)); a row may stand across two.
+    /// Its rows, by ascending offset ([`RemoteRowReader::offset`](crate::RemoteRowReader::offset)). A row may stand
+    /// across two ranges.
     pub rows: Vec<MemoryRange>,
 }
 
-/// What is registered of a header: a page.
+/// Bytes of a header that are registered: a page.
 const HEADER_BYTES: usize = 4096;
 const _: () = assert!(HEADER_LINE_AT + HEADER_LINE_BYTES <= HEADER_BYTES);
 
 impl Shards {
-    /// What of these shards a device may read. Each shard's rows are made ready up to the end of the last stretch for it, which takes up
-    /// to half of their memory ahead of its use, a quarter in shards from 16 MiB of rows on; where a limit forbids that, or much is missing and the grower is still at it, the stretch is
-    /// left out: its rows are to be asked for. Ask again, now and then, while rows stand behind what was listed.
+    /// Lists what a device may read of the shards in `of`. Each shard's rows are made ready up to the end of their last
+    /// stretch. This takes up to half of their memory ahead of its use, and a quarter in shards from 16 MiB of rows on.
+    /// A stretch is left out if a limit forbids it, or if much is missing and the grower is still working on it. Its
+    /// rows must then be pulled. Call this again now and then while rows stand behind the listed ones.
     ///
-    /// Registered memory must be let go of before the shards are dropped.
+    /// Registered memory must be released before the shards are dropped.
     pub fn readable(&mut self, of: Range<u32>) -> Vec<ReadableShard> {
         let mut all = Vec::with_capacity(of.len());
         for shard in self.shards.iter_mut().filter(|shard| of.contains(&shard.number)) {
@@ -70,7 +73,7 @@ impl Shards {
     }
 }
 
-/// Lists the stretches behind those that are listed, as far as there are rows.
+/// Lists the stretches behind the listed ones, as far as there are rows.
 fn list(image: &Image, listed: &mut Vec<usize>) -> Result<(), GrowError> {
     let rows = image.row_bytes();
     for (at, bytes) in image.row_extents() {
@@ -85,7 +88,7 @@ fn list(image: &Image, listed: &mut Vec<usize>) -> Result<(), GrowError> {
     Ok(())
 }
 
-/// The next mark for so many bytes of rows: two lie in each doubling.
+/// The next mark for so many bytes of rows. There are two marks in each doubling.
 fn mark(bytes: usize) -> usize {
     if bytes <= READABLE_BYTES_MIN {
         return READABLE_BYTES_MIN;

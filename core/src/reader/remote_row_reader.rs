@@ -1,14 +1,16 @@
-//! Rows read over a network, without asking their owner: what of a row must be read, in which order, and when the bytes
-//! that came are to be believed. The reads themselves are the caller's.
+//! Rows read over a network, without their owner: which bytes of a row to read, in which order, and when they can be
+//! trusted. The caller does the reads.
 //!
-//! One READ of a device fetches cache lines of 64 bytes, each as it is at one moment, in any order. So
-//! - a row whose wanted bytes lie in one line ([`RemoteRowReader::is_one_line`]) is one READ, and its version word tells all;
-//! - any other row is three READs, each completed before the next is posted: its version, its bytes, its version again
-//!   ([`RemoteRowReader::is_row`]). Versions of a slot only grow, so an equal, even one was there all the while.
+//! One READ of a device fetches cache lines of 64 bytes, in any order. Each line is of one moment. So:
+//! - A row whose wanted bytes lie in one line ([`RemoteRowReader::is_one_line`]) takes one READ. Its own version word
+//!   is enough.
+//! - Any other row takes three READs, each completed before the next is posted: its version, its bytes, its version
+//!   again ([`RemoteRowReader::is_row`]). Versions of a slot only grow. So an equal, even version was there all the
+//!   while.
 //!
-//! Fewer are not enough: not one READ of a longer row with a version at head and tail, not a row and then its version. A
-//! software device copies a line word by word: there, every row is three READs. Which it is the server says. The tests
-//! enumerate every order.
+//! Fewer READs are not enough: neither one READ of a longer row with a version at head and tail, nor a row and then its
+//! version. A software device copies a line word by word, so there every row takes three READs. The server says which
+//! kind of device it has. The tests enumerate every order.
 
 use crate::error::PullError;
 use crate::image::layout::{INCARNATION, LOWEST, SERVING};
@@ -19,11 +21,11 @@ use crate::table::read_write::Read;
 use crate::table::segment_rules::{ReadWeights, SegmentPart, Segmented, SelectedSegments};
 use gannet_optim::{Rule, Update};
 
-/// Bytes of a cache line: what a device reads at one moment.
+/// Bytes of a cache line, which a device reads at one moment.
 const LINE_BYTES: usize = 64;
 
-/// Where in an image the line stands that says whether it is served, and in which life: one READ of
-/// [`HEADER_LINE_BYTES`], for [`is_served`].
+/// Offset in an image of the line that says whether the image is served, and by which incarnation. One READ of
+/// [`HEADER_LINE_BYTES`] fetches it for [`is_served`].
 pub const HEADER_LINE_AT: usize = INCARNATION / LINE_BYTES * LINE_BYTES;
 /// Bytes of that line.
 pub const HEADER_LINE_BYTES: usize = LINE_BYTES;
@@ -34,29 +36,29 @@ const ROW_HEAD_BYTES: usize = 16;
 const _: () =
     assert!(SERVING / LINE_BYTES == INCARNATION / LINE_BYTES && LOWEST / LINE_BYTES == SERVING / LINE_BYTES);
 
-/// Whether the header line of an image says that the owner of this life serves it.
+/// Whether this header line says that this incarnation of the owner serves the image.
 pub fn is_served(line: &[u8], incarnation: u64) -> bool {
     word(line, INCARNATION - HEADER_LINE_AT) == Some(incarnation)
         && word(line, SERVING - HEADER_LINE_AT) == Some(1)
 }
 
-/// What a header line says of the clock of the worker that is furthest behind, as [`View::lowest`](crate::View::lowest): rows
-/// that are read after the line was have all pushes of steps below it.
+/// The lowest clock of the workers in a header line, as [`MappedShards::lowest`](crate::MappedShards::lowest). Rows
+/// that are read after the line have all pushes of steps below it.
 pub fn lowest_of(line: &[u8]) -> u64 {
     word(line, LOWEST - HEADER_LINE_AT).unwrap_or(0)
 }
 
-/// How rows of a table are read from afar, for one kind of read and some of their segments.
+/// Reads rows of a table from another machine, for one kind of read and some segments.
 pub struct RemoteRowReader {
     stride: usize,
-    /// Floats that are read, from the row's first on.
+    /// Floats to read of a row, from its first on.
     wanted: usize,
     floats: usize,
     derives: Option<DerivedWeights>,
     row: Vec<f32>,
 }
 
-/// The answer is not simply what was read.
+/// How to compute an answer from the stored floats, where the answer is not a copy of them.
 struct DerivedWeights {
     rule: Rule,
     parts: Vec<SegmentPart>,
@@ -65,10 +67,10 @@ struct DerivedWeights {
 }
 
 impl RemoteRowReader {
-    /// For pulls of this kind.
+    /// A reader for pulls of this kind.
     ///
     /// # Errors
-    /// Segments that rows do not have.
+    /// A segment that the rows do not have.
     pub fn new(schema: &Schema, read: Read, segments: Segments) -> Result<RemoteRowReader, PullError> {
         let floats = schema.read_floats_of(read, segments)?;
         let parts = schema.parts(None);
@@ -82,29 +84,29 @@ impl RemoteRowReader {
         Ok(RemoteRowReader { stride: schema.stride(), wanted, floats, derives, row: vec![0.0; wanted] })
     }
 
-    /// Floats of an answer, a row.
+    /// Floats of an answer for one row.
     pub fn floats(&self) -> usize {
         self.floats
     }
 
-    /// Bytes of a row that are to be read, from its offset on: version, key and floats.
+    /// Bytes of a row to read, from its offset on: version, key and floats.
     pub fn bytes(&self) -> usize {
         ROW_HEAD_BYTES + 4 * self.wanted
     }
 
-    /// Where the row of a slot stands in its shard's rows.
+    /// Offset of a slot's row in its shard's rows.
     pub fn offset(&self, slot: u32) -> u64 {
         u64::from(slot) * self.stride as u64
     }
 
-    /// Whether the wanted bytes of a slot's row lie in one line, so that one READ of a device that reads whole lines has them
-    /// as they were at one moment.
+    /// Whether the wanted bytes of a slot's row lie in one line. Then one READ of a device that reads whole lines has
+    /// them as they were at one moment.
     pub fn is_one_line(&self, slot: u32) -> bool {
         self.offset(slot) as usize % LINE_BYTES + self.bytes() <= LINE_BYTES
     }
 
-    /// Whether [`bytes`](Self::bytes) bytes that were read as they are at one moment are the row of `key`: then its answer
-    /// is in `out` ([`floats`](Self::floats)).
+    /// Checks whether `row`, [`bytes`](Self::bytes) bytes of one moment, is the row of `key`. If so, writes its answer
+    /// into `out` ([`floats`](Self::floats) floats) and returns `true`.
     ///
     /// # Panics
     /// When `out` has another length.
@@ -112,7 +114,8 @@ impl RemoteRowReader {
         self.is_row(key, row, row, row, out)
     }
 
-    /// The same for bytes that were read between two READs of the row's version, whose bytes `before` and `after` start with.
+    /// As [`is_line`](Self::is_line), for bytes that were read between two READs of the row's version. `before` and
+    /// `after` start with the bytes of these versions.
     ///
     /// # Panics
     /// When `out` has another length.
@@ -162,7 +165,7 @@ mod tests {
     use std::rc::Rc;
     use std::sync::atomic::Ordering;
 
-    /// Memory that remembers what it was after each store, in program order.
+    /// Memory that records its state after each store, in program order.
     #[derive(Clone)]
     struct Tape(Rc<RefCell<Vec<Vec<u64>>>>);
 
@@ -189,15 +192,15 @@ mod tests {
         Schema { dim: floats as u32, ..Schema::scalar("t", Rule::Add(Add)) }
     }
 
-    /// Two floats that say how often, and for whom, a row was written.
+    /// Two floats that encode the key of a row and the number of its write.
     fn pair(key: u64, n: u64) -> u64 {
         let float = (key * 100 + n) as f32;
         u64::from(float.to_bits()) << 32 | u64::from(float.to_bits())
     }
 
-    /// All states of a slot of `words` words while its owner writes the row of KEY twice, frees it, uses the slot for another
-    /// key, frees that and inserts KEY again: by the functions that rows are written with.
-    fn incarnation(words: usize) -> Vec<Vec<u64>> {
+    /// All states of a slot of `words` words while its owner writes the row of KEY twice, frees it, uses the slot for
+    /// another key, frees that and inserts KEY again. It uses the functions that write rows.
+    fn slot_history(words: usize) -> Vec<Vec<u64>> {
         let tape = Tape(Rc::new(RefCell::new(vec![vec![0; words]])));
         let cells: Vec<RemoteCell> = (0..words).map(|i| RemoteCell(tape.clone(), i)).collect();
         let write = |counter: u64, key: u64| {
@@ -222,7 +225,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Calls `each` with every way to take `parts` moments from `0..end`.
+    /// Calls `each` with every choice of `parts` moments from `0..end`.
     fn each_way(parts: usize, end: usize, each: &mut impl FnMut(&[usize])) {
         let mut at = vec![0; parts];
         loop {
@@ -236,11 +239,11 @@ mod tests {
     /// Where a version that is compared comes from.
     #[derive(Clone, Copy)]
     enum From {
-        /// It is the one in the row's own bytes.
+        /// From the row's own bytes.
         Row,
-        /// Another part of the same READ, or of one that was posted with it: at any moment.
+        /// From another part of the same READ, or from a READ that was posted with it: it may be of any moment.
         SameBatch,
-        /// A READ that was completed before the row's was posted, or posted after the row's was completed.
+        /// From a READ that was completed before the row's was posted, or posted after the row's was completed.
         OwnBatch,
     }
 
@@ -249,13 +252,12 @@ mod tests {
         torn: usize,
     }
 
-    /// READs the row in parts of `words` words, each as it was at a moment of its own (a line, or less), and versions before
-    /// and after it: every order of all of these against every step of the owner.
+    /// READs the row in parts of `words` words, each of a moment of its own, and versions before and after it. Tries
+    /// every order of all of these against every step of the owner.
     fn try_all(states: &[Vec<u64>], words: usize, before: From, after: From) -> RemoteReadOutcome {
         let schema = schema(2 * (states[0].len() - 2));
-        let mut glimpse = RemoteRowReader::new(&schema, Read::Weights, Segments::ALL).unwrap();
-        let (mut out, mut outcome) =
-            (vec![0.0; glimpse.floats()], RemoteReadOutcome { believed: 0, torn: 0 });
+        let mut reader = RemoteRowReader::new(&schema, Read::Weights, Segments::ALL).unwrap();
+        let (mut out, mut outcome) = (vec![0.0; reader.floats()], RemoteReadOutcome { believed: 0, torn: 0 });
         let (parts, end) = (states[0].len().div_ceil(words), states.len());
         each_way(parts, end, &mut |moments| {
             let part = |(p, &moment): (usize, &usize)| {
@@ -274,7 +276,7 @@ mod tests {
             let (before, after) = (versions(before, 0..first + 1), versions(after, *last..end));
             for version in before.intersection(&after) {
                 let version = bytes(&[*version]);
-                if glimpse.is_row(KEY, &version, &bytes(&row), &version, &mut out) {
+                if reader.is_row(KEY, &version, &bytes(&row), &version, &mut out) {
                     outcome.believed += 1;
                     outcome.torn += usize::from(!is_whole(&out));
                 }
@@ -283,17 +285,17 @@ mod tests {
         outcome
     }
 
-    /// An answer for KEY: all floats of one write of it.
+    /// Whether this answer for KEY has all floats of one write of it.
     fn is_whole(out: &[f32]) -> bool {
         out.iter().all(|&x| x == out[0]) && [1, 2, 5].iter().any(|n| out[0] == (KEY * 100 + n) as f32)
     }
 
-    /// Lines of two words, in a row of three of them.
+    /// Words of a line: a row is three lines.
     const LINE: usize = 2;
 
     #[test]
     fn a_row_in_one_line_needs_one_read() {
-        let states = incarnation(6);
+        let states = slot_history(6);
         let outcome = try_all(&states, states[0].len(), From::Row, From::Row);
         assert_eq!(outcome.torn, 0);
         assert!(outcome.believed >= 3);
@@ -301,17 +303,17 @@ mod tests {
 
     #[test]
     fn three_batches_are_enough_for_any_row() {
-        for (states, words) in [(incarnation(6), LINE), (incarnation(4), 1)] {
+        for (states, words) in [(slot_history(6), LINE), (slot_history(4), 1)] {
             let outcome = try_all(&states, words, From::OwnBatch, From::OwnBatch);
             assert_eq!(outcome.torn, 0);
             assert!(outcome.believed >= 3);
         }
     }
 
-    /// What looks sound and is not: the enumeration must find the orders that show it.
+    /// Cheaper protocols that look sound: the enumeration must find the orders that break them.
     #[test]
     fn less_is_not_enough() {
-        let torn = |words, before, after| try_all(&incarnation(6.min(4 * words)), words, before, after).torn;
+        let torn = |words, before, after| try_all(&slot_history(6.min(4 * words)), words, before, after).torn;
         assert!(torn(LINE, From::Row, From::Row) > 0, "one READ of several lines");
         assert!(torn(LINE, From::SameBatch, From::SameBatch) > 0, "a version at head and tail of one READ");
         assert!(torn(LINE, From::Row, From::OwnBatch) > 0, "a row and then its version");
@@ -322,16 +324,16 @@ mod tests {
     #[test]
     fn only_rows_inside_a_line_are_one_line() {
         for floats in [1, 2, 3, 12, 13, 16] {
-            let glimpse = RemoteRowReader::new(&schema(floats), Read::State, Segments::ALL).unwrap();
+            let reader = RemoteRowReader::new(&schema(floats), Read::State, Segments::ALL).unwrap();
             for slot in 0..200 {
-                let lines = |byte: u64| (glimpse.offset(slot) + byte) / 64;
-                assert_eq!(glimpse.is_one_line(slot), lines(0) == lines(glimpse.bytes() as u64 - 1));
+                let lines = |byte: u64| (reader.offset(slot) + byte) / 64;
+                assert_eq!(reader.is_one_line(slot), lines(0) == lines(reader.bytes() as u64 - 1));
             }
         }
     }
 
     #[test]
-    fn the_header_line_tells_the_life_and_whether_it_is_served() {
+    fn the_header_line_has_the_incarnation_and_whether_it_is_served() {
         let mut line = [0; HEADER_LINE_BYTES];
         line[INCARNATION - HEADER_LINE_AT..][..8].copy_from_slice(&9u64.to_le_bytes());
         assert!(!is_served(&line, 9));

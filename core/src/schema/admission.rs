@@ -3,30 +3,32 @@
 use crate::limits::{ADMIT_PUSHES_MAX, SKETCH_BYTES_MAX};
 use crate::schema::schema_error::SchemaError;
 
-/// Bytes of a shard's sketch unless said otherwise: 16 MiB a table of 64 shards, which remembers the last 4 to 8 million
-/// pushes of keys without a row when the second push is admitted, n - 1 times as many when the n-th is.
+/// Default bytes of a shard's sketch: 16 MiB for a table of 64 shards. If the second push is admitted, this remembers
+/// the last 4 to 8 million pushes of keys without a row. If the n-th push is admitted, it remembers n - 1 times as
+/// many.
 pub const SKETCH_BYTES_DEFAULT: u32 = 256 << 10;
 
-/// Which push of a key without a row creates the row. The others are acknowledged as not admitted; pulls read the
-/// initial value until then.
+/// Which push of a key without a row creates the row. Earlier pushes are acknowledged as not admitted, and pulls read
+/// the initial value until then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Admission {
-    /// The first.
+    /// The first push.
     All,
-    /// The `pushes`-th, of those that the shard's sketch still remembers: never later, and sooner only when keys collide.
+    /// The `pushes`-th push, of those that the shard's sketch still remembers. It is never later than that, and earlier
+    /// only when keys collide.
     Count {
         /// 2 to 256.
         pushes: u32,
-        /// Bytes of a shard's sketch, a multiple of 64, at most 1 MiB.
+        /// Bytes of a shard's sketch: a multiple of 64, at most 1 MiB.
         sketch_bytes: u32,
     },
-    /// Each with this probability, above 0 and below 1, drawn from a hash of (table seed, key, pusher, seq): a push that
-    /// is sent again is decided again in the same way, and so is one of a second run on the same data.
+    /// Each push with this probability, above 0 and below 1. It is drawn from a hash of (table seed, key, pusher, seq).
+    /// So a resend gets the same decision, and so does a second run on the same data.
     Probability(f32),
 }
 
 impl Admission {
-    /// Bytes of sketch that each shard keeps.
+    /// Bytes of the sketch of each shard.
     pub(crate) fn sketch_bytes(&self) -> usize {
         match *self {
             Admission::Count { sketch_bytes, .. } => sketch_bytes as usize,
@@ -38,17 +40,17 @@ impl Admission {
         let wrong = |reason: String| Err(SchemaError::Admission { table: table.into(), reason });
         match *self {
             Admission::Count { pushes, .. } if !(2..=ADMIT_PUSHES_MAX).contains(&pushes) => {
-                wrong(format!("at push {pushes}: 2 to {ADMIT_PUSHES_MAX} is allowed"))
+                wrong(format!("at push {pushes} is not allowed: use 2 to {ADMIT_PUSHES_MAX}"))
             }
             Admission::Count { sketch_bytes: b, .. }
                 if b == 0 || b % 64 != 0 || b as usize > SKETCH_BYTES_MAX =>
             {
                 wrong(format!(
-                    "a sketch of {b} bytes a shard: a multiple of 64 up to {SKETCH_BYTES_MAX} is allowed"
+                    "with a sketch of {b} bytes a shard is not allowed: use a multiple of 64 up to {SKETCH_BYTES_MAX}"
                 ))
             }
             Admission::Probability(p) if !(p > 0.0 && p < 1.0) => {
-                wrong(format!("with probability {p}: above 0 and below 1 is allowed"))
+                wrong(format!("with probability {p} is not allowed: use a number above 0 and below 1"))
             }
             _ => Ok(()),
         }

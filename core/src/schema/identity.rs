@@ -1,15 +1,15 @@
-//! Which table an image belongs to. The id of a table is drawn once, and every image repeats it. An image also says which
-//! server of how many made it, and has a birth that is drawn with the image.
+//! Which table an image belongs to. A table's id is drawn once at random, and every image has it. An image also has the
+//! number of the server that made it, the number of servers, and a birth that is drawn for each image.
 
 use crate::hash::mix;
 use std::fmt;
 
-/// The id of a table: drawn by chance when the table is made, and the same in all its shards on all servers.
+/// The id of a table: random, drawn when the table is made. All shards on all servers have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableUid(pub [u8; 16]);
 
 impl TableUid {
-    /// Of a table whose images were made without an id.
+    /// The id of tables that were made without one.
     pub const NONE: TableUid = TableUid([0; 16]);
 }
 
@@ -19,19 +19,19 @@ impl fmt::Display for TableUid {
     }
 }
 
-/// Which table a server's images are of, and which of its servers made them.
+/// Which table a server's images belong to, and which of the table's servers made them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableIdentity {
     /// The table's id.
     pub uid: TableUid,
-    /// Which of the table's servers, from 0 on.
+    /// The number of the server that made the images, from 0 on.
     pub server: u32,
-    /// Of how many.
+    /// The number of servers of the table.
     pub servers: u32,
 }
 
 impl TableIdentity {
-    /// Images without an id, of one server.
+    /// The identity of images without an id, made by the only server.
     pub const NONE: TableIdentity = TableIdentity { uid: TableUid::NONE, server: 0, servers: 1 };
 }
 
@@ -42,12 +42,12 @@ impl fmt::Display for TableIdentity {
     }
 }
 
-/// What new images are made as.
+/// The origin of new images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Which table they are of. Images that are there must be of the same.
+    /// The table's identity. Existing images must have the same.
     pub identity: TableIdentity,
-    /// What the births of new images are made of: drawn by chance, another one for each life of a process.
+    /// Seed of the births of new images: random, another one for each incarnation of a process.
     pub seed: u64,
 }
 

@@ -1,9 +1,9 @@
-//! Initial values: what a missing key reads as, a function of (table seed, key) alone, so that the result depends
-//! neither on the order of arrival nor on the number of servers.
+//! Initial values: what a missing key reads as. They are a function of (table seed, key) alone, so they depend neither
+//! on the order of arrival nor on the number of servers.
 
 use crate::hash::mix;
 
-/// How the weights of a missing row read, before its first push: a function of (table seed, key) alone.
+/// The weights of a row before its first push: a function of (table seed, key) alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// All zero.
@@ -12,7 +12,7 @@ pub enum Init {
     Uniform {
         /// Lowest value.
         low: f32,
-        /// Bound above.
+        /// Upper bound, not included.
         high: f32,
     },
     /// Normal with this mean and standard deviation.
@@ -24,7 +24,7 @@ pub enum Init {
     },
 }
 
-/// Writes the initial weights of `key` into `out` (one row of `dim` weights).
+/// Writes the initial weights of `key` into `out`: one row of `out.len()` weights.
 pub fn initial_weights(init: Init, seed: u64, key: u64, out: &mut [f32]) {
     match init {
         Init::Zero => out.fill(0.0),

@@ -1,18 +1,18 @@
-//! A rule and its shaping as bytes, fixed width, little-endian: docs/image.md. Images, checkpoints and the wire have
-//! these bytes, so a kind's number and its parameters' order are for ever.
+//! A rule and its gradient transform as bytes: fixed width, little-endian (docs/image.md). Images, checkpoints and the
+//! wire have these bytes, so the number of a kind and the order of its parameters must never change.
 
 use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
     Rule, Schedule, Sgd,
 };
 
-/// Bytes of a rule and its shaping.
+/// Bytes of a rule and its gradient transform.
 pub(crate) const RULE_BYTES: usize = 56;
 
-/// Parameters of a rule; those that it does not have are 0.
+/// Parameters of a rule. Unused ones are 0.
 const PARAMETERS: usize = 5;
 
-/// Appends `rule` and `shaping`, [`RULE_BYTES`] in all.
+/// Appends `rule` and `shaping`: [`RULE_BYTES`] bytes.
 pub(crate) fn put(out: &mut Vec<u8>, rule: &Rule, shaping: &GradientTransform) {
     let (kind, flags, parameters) = rule_parts(rule);
     out.extend(kind.to_le_bytes());
@@ -23,13 +23,14 @@ pub(crate) fn put(out: &mut Vec<u8>, rule: &Rule, shaping: &GradientTransform) {
     out.extend(kind.to_le_bytes());
     out.extend(schedule.warmup.to_le_bytes());
     out.extend(steps.to_le_bytes());
-    // A clip is above 0, so 0 says that there is none.
+    // A clip is above 0, so 0 stands for no clip.
     for x in [a, b, clip_value.unwrap_or(0.0), clip_norm.unwrap_or(0.0), *l2] {
         out.extend(x.to_le_bytes());
     }
 }
 
-/// The other way round, from [`RULE_BYTES`]; `None` for what no [`put`] has written. The caller checks ranges.
+/// Reads a rule and its gradient transform from [`RULE_BYTES`] bytes. `None` for bytes that [`put`] never writes. The
+/// caller checks ranges.
 pub(crate) fn take(bytes: &[u8]) -> Option<(Rule, GradientTransform)> {
     let bytes: &[u8; RULE_BYTES] = bytes.try_into().ok()?;
     let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
@@ -79,7 +80,7 @@ fn rule_of(kind: u16, flags: u16, [a, b, c, d, e]: [f32; PARAMETERS]) -> Option<
         9 => Rule::GroupFtrl(GroupFtrl { alpha: a, beta: b, l1: c, l2: d, l21: e }),
         _ => return None,
     };
-    // A flag or parameter that the rule does not have belongs to a newer program.
+    // A flag or parameter that the rule does not have was written by a newer program.
     let (_, known, parameters) = rule_parts(&rule);
     let unknown = [a, b, c, d, e].iter().zip(&parameters).any(|(x, y)| x.to_bits() != y.to_bits());
     (flags == known && !unknown).then_some(rule)
@@ -144,7 +145,7 @@ mod tests {
 
     fn rule() -> impl Strategy<Value = Rule> {
         (0u16..10, any::<bool>(), prop::array::uniform5(0.0f32..4.0)).prop_map(|(kind, nesterov, mut p)| {
-            // As many parameters as the kind has.
+            // The number of parameters of each kind.
             let known = [0, 1, 3, 4, 2, 3, 5, 5, 3, 5][kind as usize];
             p[known..].fill(0.0);
             rule_of(kind, u16::from(nesterov && kind == 4), p).unwrap()
@@ -173,7 +174,7 @@ mod tests {
             let mut put = bytes(&rule, &shaping);
             prop_assert_eq!(take(&put), Some((rule, shaping)));
             prop_assert_eq!(take(&put[1..]), None);
-            // Whatever is taken is what put writes: there is one spelling of everything (but for -0).
+            // Whatever `take` accepts is what `put` writes: every value has one spelling (except -0).
             put[at] = byte;
             if let Some((rule, shaping)) = take(&put)
                 && shaping.clip_value != Some(-0.0) && put[44..52].chunks(4).all(|b| b != [0, 0, 0, 128])

@@ -3,59 +3,63 @@
 use crate::limits::{DIM_MAX, SEGMENTS_MAX, SHARDS_MAX};
 use crate::schema::init::Init;
 
-/// Why a schema cannot be.
+/// Why a schema is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
     /// The name is empty, too long, or has other characters.
-    #[error("table name {0:?}: 1 to 64 characters of A-Z a-z 0-9 _ . - are allowed, not starting with a dot")]
+    #[error(
+        "table name {0:?} is not allowed: use 1 to 64 characters of A-Z a-z 0-9 _ . - and do not start with a dot"
+    )]
     Name(String),
     /// The dimension is 0 or too large.
-    #[error("table {table:?}: dim {dim} is outside 1..={DIM_MAX}")]
+    #[error("table {table:?}: dim {dim} is not allowed: use 1 to {DIM_MAX}")]
     Dim {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What was asked.
+        /// The weights a row that were requested.
         dim: u32,
     },
     /// Too many segments.
-    #[error("table {table:?}: {segments} segments a row, at most {SEGMENTS_MAX} are allowed")]
+    #[error("table {table:?}: {segments} segments a row are not allowed: use at most {SEGMENTS_MAX}")]
     Segments {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What was asked.
+        /// The number of segments that was requested.
         segments: usize,
     },
     /// The number of shards is not a power of two in range.
-    #[error("table {table:?}: {shards} shards: a power of two from 1 to {SHARDS_MAX} is needed")]
+    #[error("table {table:?}: {shards} shards are not allowed: use a power of two from 1 to {SHARDS_MAX}")]
     Shards {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What was asked.
+        /// The number of shards that was requested.
         shards: u32,
     },
-    /// The initial values are not finite.
-    #[error("table {table:?}: initial values {init:?} are not finite or not in order")]
+    /// The initial values are not finite, or their bounds are out of order.
+    #[error(
+        "table {table:?}: initial values {init:?} are not allowed: use finite numbers, the lower bound first"
+    )]
     Init {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What was asked.
+        /// The initial values that were requested.
         init: Init,
     },
-    /// The admission's parameters are out of range.
+    /// The parameters of the admission are out of range.
     #[error("table {table:?}: admission {reason}")]
     Admission {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What is wrong with it.
+        /// What is wrong with the admission.
         reason: String,
     },
-    /// The rule's hyper-parameters are out of range.
+    /// The parameters of the rule are out of range.
     #[error("table {table:?}: {reason}")]
     Rule {
-        /// Table.
+        /// The table's name.
         table: String,
-        /// What the rule says.
+        /// What is wrong with the rule, in words.
         reason: String,
     },
 }

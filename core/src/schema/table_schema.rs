@@ -1,4 +1,4 @@
-//! What a table is: its name, dimension, update rule and what stands before it, initial values and number of shards.
+//! What a table is: name, dimension, update rule, gradient transform, initial values, number of shards.
 
 use crate::hash::mix;
 use crate::limits::{DIM_MAX, SEGMENTS_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
@@ -9,64 +9,78 @@ use crate::schema::schema_error::SchemaError;
 use crate::schema::segment::Segment;
 use gannet_optim::{GradientTransform, Rule, in_words};
 
-/// A table's schema. Two tables are the same only if every field is equal.
+/// A table's schema. Two schemas are the same only if every field is equal.
+///
+/// ```
+/// use gannet_core::Schema;
+/// use gannet_optim::{Add, Rule};
+///
+/// let schema = Schema { dim: 16, shards: 8, ..Schema::scalar("users", Rule::Add(Add)) };
+/// schema.check()?;
+/// assert_eq!((schema.weights(), schema.floats()), (16, 16));
+/// assert_eq!(Schema::decode(&schema.encode()), Some(schema));
+/// # Ok::<(), gannet_core::SchemaError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
-    /// Name: 1 to 64 bytes of `[A-Za-z0-9_.-]`, not starting with a dot; also the name of its folder.
+    /// Name: 1 to 64 bytes of `[A-Za-z0-9_.-]`, not starting with a dot. The table's folder has the same name.
     pub name: String,
-    /// Weights a row, of the first segment (most tables have no other).
+    /// Weights of a row in the first segment. Most tables have no other segment.
     pub dim: u32,
     /// The update rule that the server runs.
     pub rule: Rule,
-    /// What happens to a gradient and to the learning rate before the rule.
+    /// What happens to a gradient and to the learning rate before the rule runs.
     pub shaping: GradientTransform,
     /// Initial weights.
     pub init: Init,
     /// Seed of the initial weights.
     pub seed: u64,
-    /// Number of shards, a power of two, fixed for the table's life.
+    /// Number of shards: a power of two, from 1 to 4096. It never changes.
     pub shards: u32,
     /// Which push of a key creates its row.
     pub admission: Admission,
-    /// Segments behind the first, which is `dim`, `rule`, `shaping` and `init` above: at most 7.
+    /// The segments after the first, at most 7. The fields `dim`, `rule`, `shaping` and `init` above describe the first
+    /// one.
     pub more: Vec<Segment>,
 }
 
-/// Shards of a table unless said otherwise.
+/// Default number of shards of a table.
 pub const SHARDS_DEFAULT: u32 = 64;
 
 impl Schema {
-    /// What another schema has otherwise, in words: field by field, as it is here and as it is `asked`. Empty when they are equal.
+    /// How this schema differs from `asked`, in words: each different field, with both values. Empty when the schemas
+    /// are equal.
     pub fn differences(&self, asked: &Schema) -> String {
         let mut all = Vec::new();
         let mut differ = |field: &str, here: &dyn std::fmt::Debug, there: &dyn std::fmt::Debug| {
             if format!("{here:?}") != format!("{there:?}") {
                 let (here, there) = (in_words(here), in_words(there));
-                all.push(format!("{field} {here}, {there} was asked"));
+                all.push(format!("{field} {here}, but {there} was requested"));
             }
         };
         differ("its name is", &self.name, &asked.name);
         differ("its dimension is", &self.dim, &asked.dim);
         differ("its rule is", &self.rule, &asked.rule);
-        differ("what is done before the rule is", &self.shaping, &asked.shaping);
-        differ("its first weights are", &self.init, &asked.init);
+        differ("its gradient transform is", &self.shaping, &asked.shaping);
+        differ("its initial weights are", &self.init, &asked.init);
         differ("its seed is", &self.seed, &asked.seed);
-        differ("the number of its shards is", &self.shards, &asked.shards);
+        differ("its number of shards is", &self.shards, &asked.shards);
         differ("its admission is", &self.admission, &asked.admission);
         let same = self.more.len() == asked.more.len();
         let (ours, theirs): (&[Segment], &[Segment]) =
             if same { (&self.more, &asked.more) } else { (&[], &[]) };
-        differ("the number of its further segments is", &self.more.len(), &asked.more.len());
+        differ("its number of further segments is", &self.more.len(), &asked.more.len());
         for (n, (here, there)) in (1..).zip(ours.iter().zip(theirs)) {
             differ(&format!("the dimension of segment {n} is"), &here.dim, &there.dim);
             differ(&format!("the rule of segment {n} is"), &here.rule, &there.rule);
-            differ(&format!("what is done before the rule of segment {n} is"), &here.shaping, &there.shaping);
-            differ(&format!("the first weights of segment {n} are"), &here.init, &there.init);
+            differ(&format!("the gradient transform of segment {n} is"), &here.shaping, &there.shaping);
+            differ(&format!("the initial weights of segment {n} are"), &here.init, &there.init);
         }
         all.join("; ")
     }
 
-    /// Whether a model of one could not be one of the other, whatever it learned with: another table, or rows of another shape.
+    /// Whether a model of this schema cannot be used as one of `other`, whatever it has learned: the table's name or
+    /// the shape of its rows is different.
     pub fn is_of_another_kind(&self, other: &Schema) -> bool {
         let dims = |schema: &Schema| schema.more.iter().map(|segment| segment.dim).collect::<Vec<_>>();
         (&self.name, self.dim, dims(self)) != (&other.name, other.dim, dims(other))
@@ -95,7 +109,7 @@ impl Schema {
         std::iter::once(Segment { dim, rule, shaping, init }).chain(self.more.iter().copied())
     }
 
-    /// Writes what the weights of a missing `key` read as, one segment after another, into `out` ([`Schema::weights`]).
+    /// Writes the initial weights of `key` into `out`, one segment after another: [`Schema::weights`] floats.
     ///
     /// # Panics
     /// When `out` has another length.
@@ -110,31 +124,33 @@ impl Schema {
         assert!(rest.is_empty(), "a weight for each of the schema's");
     }
 
-    /// Weights of a row, of all its segments.
+    /// Weights of a row in all its segments.
     pub fn weights(&self) -> usize {
         self.segments().map(|segment| segment.dim as usize).sum()
     }
 
-    /// Floats stored for a row: of each segment its rule's planes of `dim` floats, then its scalars ([`Rule::floats`]).
+    /// Floats of a stored row in all its segments. A segment has its rule's planes of `dim` floats, then the rule's
+    /// scalars ([`Rule::floats`]).
     pub fn floats(&self) -> usize {
         self.segments().map(|segment| segment.rule.floats(segment.dim as usize)).sum()
     }
 
-    /// Whether changes of state may be pushed ([`Write::Change`](crate::Write::Change)): the state of every rule
-    /// consists of sums, and nothing stands between a gradient and its rule.
+    /// Whether changes of state may be pushed ([`Write::Change`](crate::Write::Change)). They may if the state of every
+    /// rule consists of sums, and no transform stands between a gradient and its rule.
     pub fn replays(&self) -> bool {
         self.segments().all(|segment| segment.rule.replays() && segment.shaping.replays())
     }
 
-    /// Bytes from one slot to the next: version, key and floats, rounded up to 8.
+    /// Bytes from one slot to the next: version, key and floats, rounded up to a multiple of 8.
     pub fn stride(&self) -> usize {
         16 + (self.floats() * 4).next_multiple_of(8)
     }
 
-    /// Checks that a table may have this name, which is that of its folder too.
+    /// Checks the name of a table, which is also the name of its folder.
     ///
     /// # Errors
-    /// It is empty, too long, begins with a dot, or has other characters than letters, digits, `_`, `.` and `-`.
+    /// The name is empty, longer than 64 bytes, begins with a dot, or has a character that is no letter, digit, `_`,
+    /// `.` or `-`.
     pub fn check_name(name: &str) -> Result<(), SchemaError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
         let sound = !name.is_empty() && name.len() <= TABLE_NAME_BYTES_MAX && !name.starts_with('.');
@@ -182,7 +198,7 @@ impl Schema {
         Ok(())
     }
 
-    /// The schema as bytes, for image headers and for comparison: fixed width, little-endian, docs/image.md.
+    /// The schema as bytes, for image headers and for comparison: fixed width, little-endian (docs/image.md).
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
         out.extend((self.name.len() as u32).to_le_bytes());
@@ -202,7 +218,7 @@ impl Schema {
         out
     }
 
-    /// The other way round; `None` when the bytes are not a schema that [`check`](Self::check)s.
+    /// The schema that these bytes encode; `None` when they encode none, or one that fails [`check`](Self::check).
     pub fn decode(bytes: &[u8]) -> Option<Schema> {
         let mut at = 0;
         let mut take = |n: usize| {
@@ -229,9 +245,11 @@ impl Schema {
     }
 }
 
-/// Bytes of initial values, and the most that a schema takes.
+/// Bytes of encoded initial values.
 const INIT_BYTES: usize = 12;
+/// Bytes of an encoded segment.
 const SEGMENT_BYTES: usize = 4 + INIT_BYTES + RULE_BYTES;
+/// The most bytes of an encoded schema.
 pub(crate) const SCHEMA_BYTES_MAX: usize =
     4 + TABLE_NAME_BYTES_MAX + 4 + 8 + SEGMENT_BYTES + 12 + 4 + (SEGMENTS_MAX - 1) * SEGMENT_BYTES;
 

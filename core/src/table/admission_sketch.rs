@@ -1,12 +1,14 @@
 //! Admission: which push of a key that has no row creates the row. Most keys of sparse data are seen once or twice and
-//! are worth no row; McMahan et al. ("Ad Click Prediction: a View from the Trenches", KDD 2013, section 4.1) admit them by
-//! probability or by count.
+//! are worth no row. McMahan et al. ("Ad Click Prediction: a View from the Trenches", KDD 2013, section 4.1) admit them
+//! by probability or by count.
 //!
-//! Counts live in a sketch of fixed size in the shard's header: a count-min sketch (Cormode, Muthukrishnan 2005) with
-//! conservative update (Estan, Varghese 2002), all counters of a key in one line of 64 bytes (as in the blocked Bloom
-//! filters of Putze, Sanders, Singler 2007), so that a count is one cache miss and one undo record. A line that has
-//! counted as many pushes as it is good for is halved, its tally too (the reset of TinyLFU: Einziger, Friedman, Manes
-//! 2017): rare keys of long ago are forgotten, and the sketch stays useful however long the stream is.
+//! Counts live in a sketch of fixed size in the shard's header. It is a count-min sketch (Cormode, Muthukrishnan 2005)
+//! with conservative update (Estan, Varghese 2002). All counters of a key are in one line of 64 bytes, as in the
+//! blocked Bloom filters of Putze, Sanders, Singler (2007). So a count costs one cache miss and one undo record.
+//!
+//! A line is halved, with its tally, when it has counted as many pushes as its counters can tell apart. This is the
+//! reset of TinyLFU (Einziger, Friedman, Manes 2017). The sketch forgets rare keys of long ago and stays useful however
+//! long the stream is.
 
 use crate::hash::mix;
 use crate::image::layout::sketch_at;
@@ -17,9 +19,9 @@ use crate::schema::table_schema::Schema;
 use crate::table::shard::Shard;
 
 impl Shard {
-    /// Whether this push of `key`, which has no row, creates it. A push that does not is a step of the journal, done when
-    /// this returns: its count is kept exactly when the step is. One that does leaves the sketch alone, so that asking
-    /// again after a refusal (no space) answers the same.
+    /// Whether this push of `key`, which has no row, creates it. A push that does not is a whole step of the journal,
+    /// so its count survives exactly when the step does. A push that does leaves the sketch as it is. So a push that is
+    /// refused afterwards (no space) gets the same decision when it is sent again.
     #[cold]
     #[inline(never)]
     pub(crate) fn admits(&mut self, schema: &Schema, name: &PushName, key: u64) -> bool {
@@ -55,15 +57,15 @@ impl Shard {
     }
 }
 
-/// 24 random bits of (table seed, key, pusher, seq) as a number in [0, 1). The row is left out: how a batch is cut depends
-/// on the number of servers.
+/// 24 random bits of (table seed, key, pusher, seq) as a number in [0, 1). The row number is left out, because the cut
+/// of a batch depends on the number of servers.
 fn drawn(seed: u64, key: u64, name: &PushName) -> f32 {
     let bits = mix(mix(mix(mix(seed ^ 0x61_646D_6974) ^ key) ^ name.pusher) ^ name.seq);
     (bits >> 40) as f32 * (1.0 / (1 << 24) as f32)
 }
 
-/// A line: a tally of pushes (u16), two bytes of 0, then four rows of 15 bytes: counters of 8 bits, or of 4 where they
-/// suffice.
+/// A line: a tally of pushes (u16), two bytes of 0, then four rows of 15 bytes. A counter has 4 bits where they
+/// suffice, else 8.
 pub(crate) const LINE_BYTES: usize = 64;
 type SketchLine = [u64; 8];
 const ROWS: usize = 4;
@@ -78,9 +80,9 @@ const fn width(most: u32) -> usize {
     if most < 16 { 2 * ROW_BYTES } else { ROW_BYTES }
 }
 
-/// Pushes that a line counts before it is halved: what would fill one row of counters to `most`, were they spread evenly.
-/// Of an endless stream of keys that come once, fewer than 1 in 100 are then admitted as the second push of a key, and
-/// none as the third or a later one (the tests below).
+/// Pushes that a line counts before it is halved: enough to fill one row of counters to `most`, if they spread evenly.
+/// In an endless stream of keys that come once, fewer than 1 in 100 are then admitted as the second push of a key. None
+/// is admitted as the third or a later push. The tests below hold this.
 const fn window(most: u32) -> u32 {
     width(most) as u32 * most
 }
@@ -109,7 +111,7 @@ impl CounterPlace {
         })
     }
 
-    /// Counts a push up to `most`; `false` when the key has that many already, and nothing is changed.
+    /// Counts a push up to `most`. Returns `false` and changes nothing when the key has that many already.
     fn count(&self, line: &mut SketchLine, most: u32) -> bool {
         let mut bytes: [u8; LINE_BYTES] = bytemuck::cast(line.map(u64::to_le));
         let places = self.counters(most);
@@ -132,7 +134,7 @@ impl CounterPlace {
     }
 }
 
-/// Halves every counter; the tally halved.
+/// Halves every counter. Returns half of the tally.
 fn halve(bytes: &mut [u8; LINE_BYTES], most: u32, tally: u16) -> u16 {
     let keep = if width(most) == ROW_BYTES { 0x7F } else { 0x77 };
     bytes[HEAD_BYTES..].iter_mut().for_each(|b| *b = *b >> 1 & keep);
@@ -150,7 +152,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against exact counts that are halved when the line is: the line never says fewer, so no key is admitted late.
+        /// The model has exact counts, halved when the line is. The line never counts fewer, so no key is admitted
+        /// late.
         #[test]
         fn a_line_never_counts_too_few(keys in prop::collection::vec(0u64..60, 1..2000), most in prop_oneof![1u32..16, 16u32..256]) {
             let (mut line, mut exact) = (SketchLine::default(), HashMap::<u64, u32>::new());
@@ -173,7 +176,8 @@ mod tests {
         }
     }
 
-    /// With room, counts are exact: key k of 2,000 is admitted at its push `most + 1`, not before.
+    /// In a sketch with space to spare, counts are exact: each of 2,000 keys is admitted at its push `most + 1`, not
+    /// before.
     #[test]
     fn a_large_sketch_is_exact() {
         for most in [1, 4, 15, 16, 255] {
@@ -186,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Full, it stays useful: of a stream of keys seen once, few are admitted; of those that come back soon, all are.
+    /// A full sketch stays useful: few of the keys seen once are admitted, and all of those that return soon.
     #[test]
     fn a_long_stream_does_not_wear_it_out() {
         for most in [1u32, 3, 20] {

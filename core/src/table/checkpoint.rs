@@ -1,8 +1,8 @@
-//! Checkpoints: a folder with a manifest and row files, written so that a reader finds the old one or the new one whole,
-//! and checked so that a changed byte is found before a row is believed. docs/checkpoint.md has the bytes.
+//! Checkpoints: a folder with a manifest and row files. A reader finds either the old checkpoint or the new one, whole.
+//! Checksums find a changed byte before a row is used. docs/checkpoint.md has the bytes.
 //!
-//! Row files of one save carry its generation in their names; the manifest names them, with lengths and checksums, and
-//! replaces its predecessor by a rename. Only then are the files of older generations removed.
+//! The row files of one save carry its generation in their names. The manifest names them, with lengths and checksums,
+//! and replaces its predecessor by a rename. Only then are the files of older generations removed.
 
 use crate::schema::table_schema::Schema;
 use std::fs::File;
@@ -16,7 +16,7 @@ const VERSION: u32 = 2;
 /// Bytes of a manifest or row file before its content.
 const HEAD: usize = 32;
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
-/// Rows that a reader hands out at a time.
+/// Rows that a reader passes on at a time.
 const ROWS_A_BLOCK: usize = 4096;
 
 /// What the manifest says, version 1. Frozen: a change is a new struct.
@@ -30,7 +30,7 @@ pub struct ManifestV1 {
     pub rows: u64,
     /// The row files.
     pub files: Vec<FileV1>,
-    /// What the writer wants to find again: (name, value).
+    /// Notes of the writer: (name, value).
     pub notes: Vec<(String, String)>,
 }
 
@@ -51,25 +51,25 @@ pub struct FileV1 {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The system refused.
+    /// A call of the operating system failed.
     #[error("{what} {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// Where.
+        /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
-    /// There is no checkpoint.
-    #[error("{}: no gannet checkpoint here (no MANIFEST); give the folder that --out named", .0.display())]
+    /// The folder has no checkpoint.
+    #[error("{}: no gannet checkpoint here (no MANIFEST file): give the folder that --out named", .0.display())]
     Missing(PathBuf),
-    /// A file is damaged or not ours.
-    #[error("{}: {why}; the checkpoint cannot be used, take another", path.display())]
+    /// A file is damaged, or is not part of a checkpoint of this version.
+    #[error("{}: {why}: the checkpoint is damaged; use another one", path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What shows it.
+        /// What is wrong with it.
         why: String,
     },
 }
@@ -79,7 +79,22 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Checkp
     move |source| CheckpointError::Io { what, path, source }
 }
 
-/// Writes a checkpoint. Dropping it unfinished leaves an older checkpoint in the folder as it was.
+/// Writes a checkpoint. If the writer is dropped before [`finish`](Self::finish), an older checkpoint in the folder
+/// stays as it was.
+///
+/// ```
+/// use gannet_core::{Checkpoint, CheckpointWriter, Schema};
+/// use gannet_optim::{Add, Rule};
+///
+/// let folder = tempfile::tempdir()?;
+/// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+/// let mut writer = CheckpointWriter::create(folder.path(), &schema)?;
+/// writer.note("run", "monday");
+/// writer.shard(0, &[7, 8], &[0.5, 1.5])?; // two keys, one float each
+/// writer.finish()?;
+/// assert_eq!(Checkpoint::open(folder.path())?.rows(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct CheckpointWriter {
     folder: PathBuf,
     manifest: ManifestV1,
@@ -88,7 +103,7 @@ pub struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// Starts a save into `folder`, which is made if it is not there.
+    /// Starts a save into `folder`, which is made if it does not exist.
     ///
     /// # Errors
     /// The folder cannot be made.
@@ -108,18 +123,18 @@ impl CheckpointWriter {
         })
     }
 
-    /// Keeps a note, to be found by [`Checkpoint::note`].
+    /// Stores a note, which [`Checkpoint::note`] reads.
     pub fn note(&mut self, name: &str, value: &str) {
         self.manifest.notes.push((name.into(), value.into()));
     }
 
-    /// Writes the rows of one shard: `rows` holds the stored floats of each key.
+    /// Writes the rows of one shard: `rows` holds [`Schema::floats`] floats for each key, in the order of `keys`.
     ///
     /// # Errors
     /// The file cannot be written.
     ///
     /// # Panics
-    /// When the lengths do not agree, or the shard is not one of the table's.
+    /// When `rows` has another length, or the table has no such shard.
     pub fn shard(&mut self, shard: u32, keys: &[u64], rows: &[f32]) -> Result<(), CheckpointError> {
         assert!(shard < self.shards && rows.len() == keys.len() * self.floats, "rows of one shard");
         let name = format!("rows-{:06}-{shard:04}", self.manifest.generation);
@@ -138,10 +153,10 @@ impl CheckpointWriter {
         Ok(())
     }
 
-    /// Publishes the checkpoint and removes what older ones left.
+    /// Publishes the checkpoint and removes the files of older ones. Returns the number of rows.
     ///
     /// # Errors
-    /// The manifest cannot be written; an older checkpoint is still what a reader finds.
+    /// The manifest cannot be written. A reader still finds the older checkpoint.
     pub fn finish(self) -> Result<u64, CheckpointError> {
         let path = self.folder.join(MANIFEST);
         let body = rkyv::to_bytes::<rkyv::rancor::Error>(&self.manifest)
@@ -176,7 +191,22 @@ fn write_synced(path: &Path, parts: &[&[u8]]) -> Result<(), CheckpointError> {
     out.get_ref().sync_all().map_err(io_error("syncing", path))
 }
 
-/// A checkpoint that is there.
+/// An existing checkpoint, whose manifest is checked.
+///
+/// ```
+/// use gannet_core::{Checkpoint, CheckpointWriter, Schema};
+/// use gannet_optim::{Add, Rule};
+///
+/// let folder = tempfile::tempdir()?;
+/// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+/// let mut writer = CheckpointWriter::create(folder.path(), &schema)?;
+/// writer.shard(0, &[7], &[0.5])?;
+/// writer.finish()?;
+///
+/// let checkpoint = Checkpoint::open(folder.path())?;
+/// checkpoint.read(|keys, rows| assert_eq!((keys, rows), (&[7][..], &[0.5][..])))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Checkpoint {
     folder: PathBuf,
@@ -185,10 +215,10 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens and checks the manifest.
+    /// Opens a checkpoint and checks its manifest.
     ///
     /// # Errors
-    /// There is none, or it is damaged.
+    /// There is no checkpoint, or its manifest is damaged.
     pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         let path = folder.join(MANIFEST);
         let damaged = |why: String| CheckpointError::Damaged { path: path.clone(), why };
@@ -201,12 +231,15 @@ impl Checkpoint {
         let mut bytes = Vec::new();
         file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(io_error("reading", &path))?;
         if bytes.len() < HEAD || bytes[..8] != *MANIFEST_MAGIC {
-            return Err(damaged("not a gannet manifest".into()));
+            return Err(damaged("this is not a gannet manifest".into()));
         }
         let (head, body) = bytes.split_at(HEAD);
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         if word(8) != VERSION {
-            return Err(damaged(format!("version {}, this program reads {VERSION}", word(8))));
+            return Err(damaged(format!(
+                "its version is {}, but this version of gannet reads {VERSION}",
+                word(8)
+            )));
         }
         if u64::from(word(16)) | u64::from(word(20)) << 32 != body.len() as u64
             || word(12) != crc32c::crc32c(body)
@@ -232,14 +265,13 @@ impl Checkpoint {
         self.manifest.rows
     }
 
-    /// A note of the writer.
+    /// The value of a note that the writer stored; `None` if there is no such note.
     pub fn note(&self, name: &str) -> Option<&str> {
         self.manifest.notes.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Puts the same checkpoint into another folder, which is made: its files are shared where the system can (hard
-    /// links), and copied elsewhere. Row files are never written again, so the other one stays what it is whatever
-    /// becomes of this one.
+    /// Puts the same checkpoint into another folder, which is made. Files are hard links where the filesystem allows
+    /// it, else copies. Row files are never written again, so later changes of this folder do not change the other one.
     ///
     /// # Errors
     /// The folder cannot be made, or a file cannot be linked or copied.
@@ -248,7 +280,7 @@ impl Checkpoint {
         let names = self.manifest.files.iter().map(|file| file.name.as_str()).chain([MANIFEST]);
         for name in names.filter(|name| !name.contains(['/', '\\'])) {
             let (from, to) = (self.folder.join(name), folder.join(name));
-            // A copy is no file of the save, which synced its own.
+            // A copied file is new, so it must be synced. The save has synced its own files.
             let copy = || std::fs::copy(&from, &to).and_then(|_| File::open(&to)?.sync_all());
             let linked = std::fs::hard_link(&from, &to).or_else(|_| copy());
             linked.map_err(io_error("keeping", &to))?;
@@ -257,22 +289,25 @@ impl Checkpoint {
         made.sync_all().map_err(io_error("syncing", folder))
     }
 
-    /// Reads every row file, checks it whole, and only then hands its rows out, in blocks: keys and stored floats.
+    /// Reads every row file. Checks each file whole and only then passes its rows to `rows`, in blocks of at most 4096:
+    /// keys, and [`Schema::floats`] floats for each.
     ///
     /// # Errors
-    /// A file is missing, cut short, longer, or its checksum is wrong.
+    /// A file is missing, has another length, or does not match its checksum.
     pub fn read(&self, mut rows: impl FnMut(&[u64], &[f32])) -> Result<(), CheckpointError> {
         let floats = self.schema.floats();
         for file in &self.manifest.files {
             if file.name.contains(['/', '\\']) {
-                let (path, why) =
-                    (self.folder.join(MANIFEST), format!("it names {:?}, not a file here", file.name));
+                let (path, why) = (
+                    self.folder.join(MANIFEST),
+                    format!("it names {:?}, which is not a file of this folder", file.name),
+                );
                 return Err(CheckpointError::Damaged { path, why });
             }
             let path = self.folder.join(&file.name);
             let bytes = match std::fs::read(&path) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    let why = "the manifest names this file, and it is not there".into();
+                    let why = "the manifest names this file, but it does not exist".into();
                     return Err(CheckpointError::Damaged { path, why });
                 }
                 other => other.map_err(io_error("reading", &path))?,
@@ -282,7 +317,7 @@ impl Checkpoint {
             let want = n.checked_mul(8 + 4 * floats).and_then(|b| b.checked_add(HEAD));
             if want != Some(bytes.len()) {
                 return Err(damaged(format!(
-                    "{} bytes where {} were saved",
+                    "the file has {} bytes, but {} were saved",
                     bytes.len(),
                     want.unwrap_or(usize::MAX)
                 )));

@@ -1,10 +1,11 @@
-//! Changes of state of several workers, damped: each was computed from rows that the others were changing meanwhile, and the
-//! plain sum of such changes goes too far as soon as more than two of them have learned from the same rows.
+//! Damped changes of state, for several workers. Each worker computes its change from rows that the others are
+//! changing. The plain sum of such changes goes too far as soon as more than two workers have learned from the same
+//! rows.
 //!
-//! A row of a counting table has one float more behind its state: how many damped pushes it has had. A push says for each row
-//! which count it expects, that is the count of the row that it was computed from plus the pusher's own pushes since. What the
-//! row has had beyond that are `c` pushes of others, and the change counts for 1 / (1 + c). Without others nothing is damped, bit
-//! for bit.
+//! A row of a counting table has one more float behind its state: how many damped pushes it has had. A push says for
+//! each row which count it expects: the count of the row that the change was computed from, plus the pusher's own
+//! pushes since. If the row has had `c` more pushes, these are of other workers, and the change is multiplied by 1 / (1
+//! + c). Without other workers nothing is damped, bit for bit.
 
 use crate::schema::init::Init;
 use crate::schema::segment::Segment;
@@ -12,7 +13,7 @@ use crate::schema::table_schema::Schema;
 use crate::table::effect::Effect;
 use gannet_optim::{Add, GradientTransform, Isa, Rule, Update, add_change};
 
-/// Counts begin again at 0 here: whole numbers below are exact in a float, and a sum of two of them as well.
+/// Counts begin again at 0 here. Whole numbers below it are exact in a float, and so is a sum of two of them.
 const COUNTS: f32 = (1 << 23) as f32;
 
 impl Schema {
@@ -32,11 +33,11 @@ impl Schema {
     }
 }
 
-/// Pushes of others that a row has had, by its count and the one that was expected.
+/// Pushes of other workers that a row has had: its count less the expected count.
 #[inline(always)]
 fn others(count: f32, expected: f32) -> f32 {
     let ahead = (count - expected).rem_euclid(COUNTS);
-    // Behind what was expected: own pushes that were dropped.
+    // A count below the expected one means that own pushes were dropped.
     if ahead < COUNTS / 2.0 { ahead } else { 0.0 }
 }
 

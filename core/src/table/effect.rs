@@ -1,18 +1,18 @@
 //! What a pushed value does to a row: a gradient goes to the table's rule, a change of state is added.
 //!
-//! These are traits and `#[inline(always)]` functions rather than closures: the loop over the rows is compiled for the
-//! instruction set that it runs on, and what is not inlined into it is not.
+//! These are traits and `#[inline(always)]` functions, not closures: the loop over the rows is compiled for the
+//! instruction set that it runs on. Code that is not inlined into the loop would be compiled for another one.
 
 use gannet_optim::lbfgs::add_to_pass;
 use gannet_optim::{GradientTransform, Isa, Update, add_change, all_finite};
 
 /// What a push writes.
 pub(crate) trait Effect {
-    /// Makes `row` what it is after `value`.
+    /// Changes `row` as `value` says.
     fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]);
 }
 
-/// Gradients, for the rule, as they are.
+/// Gradients, passed to the rule unchanged.
 pub(crate) struct Gradients;
 
 impl Effect for Gradients {
@@ -37,7 +37,7 @@ impl TransformedGradients {
 impl Effect for TransformedGradients {
     #[inline(always)]
     fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]) {
-        // Schema::check leaves no rule here whose weights are not its first plane.
+        // Schema::check allows this only for rules whose first plane is the weights.
         self.shaping.gradient(&row[..value.len()], value, &mut self.gradient);
         rule.update_on(isa, row, &self.gradient);
     }
@@ -53,7 +53,7 @@ impl Effect for Changes {
     }
 }
 
-/// Whole rows, as they were saved.
+/// Whole rows, which replace the stored ones.
 pub(crate) struct Whole;
 
 impl Effect for Whole {
@@ -63,7 +63,7 @@ impl Effect for Whole {
     }
 }
 
-/// Terms of a pass's sum (vectors.rs).
+/// Terms of the sum of a pass (vectors.rs).
 pub(crate) struct Terms {
     pub(crate) pass: u64,
 }
@@ -77,7 +77,7 @@ impl Effect for Terms {
     }
 }
 
-/// Whether a row may become `next`: nothing in it or in the push is NaN or infinite, and the rule can have made it.
+/// Whether a row may become `next`: the push and the row are finite, and the rule can have made such a row.
 #[inline(always)]
 pub(crate) fn sound<U: Update>(rule: U, value: &[f32], next: &[f32]) -> bool {
     all_finite(value) && all_finite(next) && rule.is_sound(next)

@@ -1,5 +1,5 @@
-//! What the shards remember of pushers, apart from pushes: who is known, closed or fenced, and which rows came under another's
-//! name.
+//! What the shards remember of pushers besides their pushes: who is known, closed or fenced, and which rows came under
+//! another pusher's name.
 
 use crate::error::PushError;
 use crate::push_name::{DATA_PUSHERS, PushName};
@@ -7,10 +7,10 @@ use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shards::Shards;
 
 impl Shards {
-    /// Whether pushes of this incarnation of a pusher are taken here: in all the shards, or in none.
+    /// Checks that pushes of this incarnation of a pusher are accepted. All shards here agree on it.
     ///
     /// # Errors
-    /// [`PushError::Fenced`]: one of the shards knows a newer incarnation, or the pusher was fenced.
+    /// [`PushError::Fenced`]: a shard knows a newer incarnation, or the pusher was fenced.
     pub fn check_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
         let newer = self.incarnations.newest(pusher);
         if newer > incarnation {
@@ -19,28 +19,29 @@ impl Shards {
         Ok(())
     }
 
-    /// A pusher of this incarnation says that it will push no more. One that never pushed is remembered too, by the
-    /// first shard here, unless it is data ([`DATA_PUSHERS`]). Newer incarnations are not touched.
+    /// Marks a pusher of this incarnation as done: it will push no more. A worker that never pushed is remembered too,
+    /// by the first shard here. Data ([`DATA_PUSHERS`]) that never pushed is not. Newer incarnations stay as they are.
     ///
     /// # Errors
-    /// There is no space to remember one that never pushed.
+    /// There is no space to remember a worker that never pushed.
     pub fn close_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
         self.remember(pusher, incarnation, CLOSED, false)
     }
 
-    /// Remembers a pusher of this incarnation before its first push, in every shard here: the incarnations below it are fenced.
+    /// Remembers a pusher of this incarnation before its first push, in every shard here. Lower incarnations are
+    /// fenced.
     ///
     /// # Errors
-    /// It is fenced itself ([`check_pusher`](Self::check_pusher)), or there is no space to remember it.
+    /// The incarnation is fenced itself ([`check_pusher`](Self::check_pusher)), or there is no space to remember it.
     pub fn introduce_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
         self.check_pusher(pusher, incarnation)?;
         self.remember(pusher, incarnation, 0, true)
     }
 
-    /// From now on pushes of this pusher are refused in every shard here, of this incarnation and of those below it.
+    /// Fences a pusher: every shard here refuses its pushes from now on, of this incarnation and of lower ones.
     ///
     /// # Errors
-    /// There is no space to remember one that never pushed. The last incarnation, 2^64 - 1, cannot be fenced.
+    /// There is no space to remember a pusher that never pushed, or this is the last incarnation, 2^64 - 1.
     pub fn fence_pusher(&mut self, pusher: u64, incarnation: u64) -> Result<(), PushError> {
         let Some(next) = incarnation.checked_add(1) else {
             return Err(PushError::LastIncarnation { pusher });
@@ -48,8 +49,8 @@ impl Shards {
         self.remember(pusher, next, 0, true)
     }
 
-    /// Whether a shard has the first `name.row` rows of its run of this push, or a later push of the pusher; of a newer
-    /// incarnation too. `false` for a shard that is not here.
+    /// Whether a shard has the first `name.row` rows of its run of this push, or a later push of the pusher. A push of
+    /// a newer incarnation counts as later. `false` for a shard that is not here.
     pub fn has(&mut self, shard: u32, name: &PushName) -> bool {
         let Some(shard) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else { return false };
         let Some(i) = shard.pushers.find(name.pusher) else { return false };
@@ -57,18 +58,19 @@ impl Shards {
         (entry.incarnation, entry.seq, entry.done) >= (name.incarnation, name.seq, name.row)
     }
 
-    /// The last push of a pusher that a shard has heard of, of its newest incarnation; `None` for a shard that is not here.
+    /// The sequence number of the last push that a shard knows of a pusher, of its newest incarnation. `None` for a
+    /// shard that is not here.
     pub fn last_push(&mut self, shard: u32, pusher: u64) -> Option<u64> {
         let shard = self.shards.get_mut(shard.wrapping_sub(self.first) as usize)?;
         let i = shard.pushers.find(pusher)?;
         Some(PusherEntry::load(&shard.image, i).seq)
     }
 
-    /// From now on a shard has the first `name.row` rows of its run of this push: they came as part of a push of another name.
-    /// A shard that is not here is left alone.
+    /// Notes that a shard has the first `name.row` rows of its run of this push, because they came as part of another
+    /// push. A shard that is not here is left alone.
     ///
     /// # Errors
-    /// There is no space to remember it.
+    /// There is no space to remember the pusher.
     pub fn note(&mut self, shard: u32, name: &PushName) -> Result<(), PushError> {
         if self.has(shard, name) {
             return Ok(());
@@ -86,7 +88,7 @@ impl Shards {
         Ok(())
     }
 
-    /// The shard in which a push of this pusher stopped in the middle and waits for the rest, if there is one.
+    /// The shard that has only some rows of this pusher's last push and waits for the rest; `None` if there is none.
     pub fn unfinished(&mut self, pusher: u64) -> Option<u32> {
         let first = self.first;
         let at = self.shards.iter_mut().position(|shard| {
@@ -96,7 +98,8 @@ impl Shards {
         Some(first + at as u32)
     }
 
-    /// Sets flags in the entries of a pusher, which are of this incarnation afterwards; `all`: also where it has none.
+    /// Sets flags in the entries of a pusher and raises them to this incarnation. With `all`, shards without an entry
+    /// get one.
     fn remember(&mut self, pusher: u64, incarnation: u64, flags: u32, all: bool) -> Result<(), PushError> {
         for (at, shard) in self.shards.iter_mut().enumerate() {
             let known = shard.pushers.find(pusher);

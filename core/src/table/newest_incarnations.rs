@@ -5,17 +5,17 @@ use crate::table::pushers::PusherEntry;
 use crate::table::shard::Shard;
 use std::collections::HashMap;
 
-/// The newest incarnation of each worker that any shard of a range remembers: lower ones are fenced in all of them. Names of
-/// data are left to each shard: no worker is fenced by them, and there are many.
+/// The newest incarnation of each worker that any shard of a range remembers. Lower ones are fenced in all of these
+/// shards. Data pushers are left to each shard: their names fence no worker, and there are many of them.
 #[derive(Default)]
 pub(crate) struct Incarnations {
     newest: HashMap<u64, u64>,
-    /// Who was looked up last.
+    /// The last look-up: pusher and incarnation.
     last: Option<(u64, u64)>,
 }
 
 impl Incarnations {
-    /// What the images of these shards remember.
+    /// Loads what the images of these shards remember.
     pub(crate) fn load(shards: &[Shard]) -> Incarnations {
         let mut all = Incarnations::default();
         for shard in shards {
@@ -27,7 +27,7 @@ impl Incarnations {
         all
     }
 
-    /// A shard remembers this incarnation.
+    /// Notes that a shard remembers this incarnation.
     pub(crate) fn raise(&mut self, pusher: u64, incarnation: u64) {
         if pusher >= DATA_PUSHERS || self.newest(pusher) >= incarnation {
             return;

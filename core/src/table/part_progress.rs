@@ -1,4 +1,4 @@
-//! Pieces of pushes as a shard remembers them: what a name says of a piece that comes, and how far it came.
+//! Parts of pushes as a shard remembers them: which rows of a part are new, and how far a part came.
 
 use crate::error::PushError;
 use crate::image::layout::*;
@@ -8,28 +8,29 @@ use crate::table::shard::Shard;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Where a piece starts.
+/// What to do with a part.
 pub(crate) enum PartStart {
-    /// The shard has it.
+    /// Drop it: the shard has all its rows.
     Duplicate,
-    /// There are rows to apply.
+    /// Apply it from some row on.
     From(PartProgress),
 }
 
-/// A piece under way: where it is remembered, and which of its rows are applied already.
+/// A part under way: its pusher's entry, and which of its rows are applied already.
 pub(crate) struct PartProgress {
     place: usize,
     entry: PusherEntry,
     /// The place of its first row in the run.
     row: u32,
-    /// Rows of the piece.
+    /// Rows of the part.
     rows: u32,
-    /// Its first row to apply.
+    /// The first row of the part that is to be applied.
     pub(crate) from: u32,
 }
 
 impl Shard {
-    /// Checks the name of a piece of `rows` rows, and, when journaled, remembers it before its first row.
+    /// Checks the name of a part of `rows` rows. When journaled, also remembers the part before its first row is
+    /// applied.
     pub(crate) fn begin_part(&mut self, name: &PushName, rows: u32) -> Result<PartStart, PushError> {
         let (shard, seq, row) = (self.number, name.seq, name.row);
         let end = row.checked_add(rows).ok_or(PushError::Gap { shard, seq, row, done: 0 })?;
@@ -57,7 +58,7 @@ impl Shard {
             return Err(PushError::Gap { shard, seq, row, done });
         }
         let place = known.map_or_else(|| self.place(), Ok)?;
-        // A run of writes gets a version of its own.
+        // Each part gets a version of its own.
         self.version += 1;
         self.image.word(VERSION).store(self.version, Release);
         let start = (self.journal.step() + 1).wrapping_sub(u64::from(done));
@@ -71,7 +72,7 @@ impl Shard {
         Ok(PartStart::From(PartProgress { place, entry, row, rows, from: done - row }))
     }
 
-    /// An entry for a pusher that has none, with file space.
+    /// A free entry for a new pusher, with file space.
     pub(crate) fn place(&self) -> Result<usize, PushError> {
         let shard = self.number;
         let Some(place) = self.pushers.vacant(&self.image) else {
@@ -83,13 +84,13 @@ impl Shard {
         Ok(place)
     }
 
-    /// The entry of a push of which no row is applied.
+    /// The entry of a push of which no row is applied yet.
     pub(crate) fn entry(&self, name: &PushName) -> PusherEntry {
         let PushName { pusher, incarnation, seq, .. } = *name;
         PusherEntry { pusher, incarnation, seq, version: self.version, ..PusherEntry::default() }
     }
 
-    /// Writes a pusher's entry as one step; that of a piece under way becomes the current one.
+    /// Writes a pusher's entry as one step. With `current`, also marks it as the entry of the part under way.
     pub(crate) fn store_entry(&mut self, entry: &PusherEntry, i: usize, current: bool) {
         self.journal.begin();
         self.journal.log(&mut self.image, offset(i), PUSHER_BYTES);
@@ -105,15 +106,15 @@ impl Shard {
         self.journal.done();
     }
 
-    /// Commits the rows of a piece and remembers how far it came: to its end, or to the row at which it was refused.
-    pub(crate) fn end_part(&mut self, piece: PartProgress, result: &Result<(), (u32, PushError)>) {
+    /// Commits the rows of a part and remembers how far it came: to its end, or to the row that was refused.
+    pub(crate) fn end_part(&mut self, part: PartProgress, result: &Result<(), (u32, PushError)>) {
         self.journal.settle(&self.image);
         crate::kill_point!();
-        let PartProgress { place: i, mut entry, row, rows, .. } = piece;
+        let PartProgress { place: i, mut entry, row, rows, .. } = part;
         entry.version = self.version;
         entry.done = row + result.as_ref().err().map_or(rows, |(done, _)| *done);
         if self.journal.on {
-            // Single words: until CURRENT is 0 a recovery works these out again.
+            // Single words suffice: while CURRENT is not 0, a recovery computes them again.
             self.image.word(offset(i) + 48).store(entry.version, Release);
             self.image.word(offset(i) + 24).store(entry.rows_word(), Release);
             crate::kill_point!();

@@ -1,6 +1,6 @@
-//! A power loss at any moment, on a model of a disk that keeps of each sector any version since the last sync. An image
-//! from before a power loss is refused by name; one that was closed in order has exactly its rows. Names of new images
-//! are there once their folders were synced.
+//! A power loss at any moment, on a model of a disk. The model keeps of each sector any version since the last sync. An
+//! image from before a power loss is refused by name. An image that was closed in order has exactly its rows. The names
+//! of new images exist once their folders were synced.
 
 use crate::error::OpenError;
 use crate::image::durability::{Durable, observed};
@@ -48,7 +48,7 @@ fn image_of(folder: &Path) -> PathBuf {
     folder.join("t/shard-0000.image")
 }
 
-/// What the medium may have of one file: of each sector the versions since its last sync, the oldest first.
+/// What the medium may have of one file: for each sector the versions since its last sync, oldest first.
 #[derive(Default)]
 struct Disk {
     sectors: Vec<Vec<[u8; SECTOR]>>,
@@ -56,7 +56,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// What programs see of the file now may reach the medium from now on.
+    /// Records the file as programs see it now: this may reach the medium from now on.
     fn look(&mut self, file: &Path) {
         let bytes = std::fs::read(file).unwrap();
         self.lengths.push(bytes.len() as u64);
@@ -68,7 +68,7 @@ impl Disk {
         }
     }
 
-    /// The first `sectors` are on the medium as they were seen last.
+    /// Records that the first `sectors` are on the medium as they were seen last.
     fn sync(&mut self, sectors: usize) {
         for versions in self.sectors.iter_mut().take(sectors) {
             versions.drain(..versions.len() - 1);
@@ -78,7 +78,7 @@ impl Disk {
         }
     }
 
-    /// Writes what a power loss may leave; `new` of 8 sectors have one of their later versions.
+    /// Writes what a power loss may leave. `new` of 8 sectors get one of their later versions.
     fn lose(&self, to: &Path, new: u64, random: &mut Random) {
         let file = std::fs::File::create(to).unwrap();
         file.set_len(self.lengths[random.below(self.lengths.len())]).unwrap();
@@ -104,16 +104,16 @@ impl Random {
     }
 }
 
-/// What the image is allowed to be after a power loss.
+/// What a power loss may make of the image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Allowed {
-    /// Not there: nothing of it was acknowledged.
+    /// It does not exist: nothing of it was acknowledged.
     Absent,
-    /// Refused.
+    /// It is refused.
     Refused,
-    /// Refused, or with its rows exactly.
+    /// It is refused, or has exactly its rows.
     RefusedOrExact,
-    /// With its rows exactly.
+    /// It has exactly its rows.
     Exact,
 }
 
@@ -123,11 +123,11 @@ struct Machine {
     disk: Disk,
     rows: BTreeMap<u64, f32>,
     allowed: Allowed,
-    /// Folders whose names were synced since the image has its name.
+    /// Folders whose names were synced after the image got its name.
     named: Vec<PathBuf>,
     random: Random,
     seed: u64,
-    /// Power losses after which an image was opened, and refused.
+    /// How many images were opened after a power loss, and how many were refused.
     losses: (u32, u32),
 }
 
@@ -145,7 +145,7 @@ impl Machine {
         if image.exists() { image } else { image.with_extension("new") }
     }
 
-    /// Before a sync, and after it.
+    /// Called before a sync (`done` is false) and after it.
     fn synced(&mut self, what: &Durable, done: bool) {
         if let Durable::Folder(of) = what {
             if done && image_of(&self.folder).exists() {
@@ -156,7 +156,7 @@ impl Machine {
         self.disk.look(&self.file());
         if !done {
             if *what == Durable::Head && self.allowed == Allowed::Exact {
-                // The first page may be on its way, and nothing else.
+                // The first page may be on its way to the medium, and nothing else.
                 self.allowed = Allowed::RefusedOrExact;
             }
             return self.lose_power();
@@ -169,7 +169,7 @@ impl Machine {
             _ => {
                 self.disk.sync(usize::MAX);
                 self.allowed = match self.allowed {
-                    // Being closed: the rows are there, then the flag.
+                    // During a close the rows reach the medium first, then the flag.
                     Allowed::Refused => Allowed::RefusedOrExact,
                     Allowed::RefusedOrExact => Allowed::Exact,
                     other => other,
@@ -179,7 +179,7 @@ impl Machine {
         self.lose_power();
     }
 
-    /// Loses power at this moment, in several ways, and opens in another boot what is left.
+    /// Loses power now, in several ways, and opens what is left in another boot.
     fn lose_power(&mut self) {
         if self.allowed == Allowed::Absent && !image_of(&self.folder).exists() {
             return;
@@ -205,7 +205,7 @@ impl Machine {
         }
     }
 
-    /// The shards are open: what is acknowledged from now on must not be lost without a word.
+    /// Notes that the shards are open: acknowledged rows must not be lost silently from now on.
     fn is_open(&mut self) {
         if self.allowed == Allowed::Absent {
             let image = image_of(&self.folder);
@@ -229,7 +229,7 @@ fn history(seed: u64) -> (u32, u32) {
     let machine = Rc::new(RefCell::new(Machine::new(seed, own.path(), other.path())));
     let watching = machine.clone();
     observed::set(Some(Box::new(move |what, done| {
-        // Openings of what a power loss left are syncs too, and not of this image.
+        // Opening what a power loss left also syncs. Those syncs are not of this image.
         if let Ok(mut machine) = watching.try_borrow_mut() {
             machine.synced(what, done);
         }
@@ -268,7 +268,7 @@ fn an_image_from_before_a_power_loss_is_refused_and_a_closed_one_is_exact() {
     assert!(all.0 > 30 && all.1 > 100, "{all:?}");
 }
 
-/// The first pages of a clean image, with rows of the life after it.
+/// The first pages of a clean image, with rows of the next incarnation.
 #[test]
 fn a_clean_flag_from_before_a_power_loss_is_not_believed() {
     let (own, other) = (folder(), folder());
@@ -279,7 +279,7 @@ fn a_clean_flag_from_before_a_power_loss_is_not_believed() {
     drop(table);
     let image = image_of(own.path());
     let closed = std::fs::read(&image).unwrap();
-    // What was synced while it was opened again is what the medium has at least.
+    // The medium has at least what was synced while the image was opened again.
     let synced = Rc::new(RefCell::new(closed.clone()));
     let (seen, file) = (synced.clone(), image.clone());
     observed::set(Some(Box::new(move |what, done| {
@@ -301,7 +301,7 @@ fn a_clean_flag_from_before_a_power_loss_is_not_believed() {
     assert!(matches!(open(other.path(), 2).err(), Some(OpenError::OlderBoot { .. })));
 }
 
-/// What is on the medium when a new image gets its name; today's images are whole by then, boot id and all.
+/// A new image is whole on the medium, with its boot id, before it gets its name.
 #[test]
 fn a_new_image_without_a_boot_id_is_torn() {
     let own = folder();
@@ -318,7 +318,8 @@ fn a_new_image_without_a_boot_id_is_torn() {
     }
 }
 
-/// Made and named, and killed before the name was synced: whoever opens it next does that.
+/// A process makes and names an image and is killed before it syncs the name. The next process to open it syncs the
+/// name.
 #[test]
 fn names_are_synced_at_every_opening() {
     let own = folder();
@@ -366,7 +367,7 @@ fn an_image_whose_head_cannot_be_synced_is_not_opened() {
     open(own.path(), 1).unwrap();
 }
 
-/// The kernel tells of pages that it could not write once; afterwards they count as written.
+/// The kernel reports pages that it could not write only once. Afterwards they count as written.
 #[test]
 fn rows_that_could_not_be_synced_never_count_as_closed() {
     let own = folder();

@@ -1,79 +1,79 @@
-//! What is done with the columns of a table of vectors (vectors.rs): steps, each making one column, and sums.
+//! Programs on the columns of a table of vectors (vectors.rs): steps that each make one column, and sums over columns.
 
 use crate::limits::{PROGRAM_STEPS_MAX, PROGRAM_SUMS_MAX, PROGRAM_TERMS_MAX};
 use crate::table::vectors::Vectors;
 
-/// A column times a number.
+/// A column times a factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Term {
-    /// The number.
+    /// The factor.
     pub factor: f64,
     /// The column.
     pub column: u16,
-    /// The row of [`Program::free`] leaves it out.
+    /// Whether the term is left out in the row of [`Program::free`].
     pub penalised: bool,
 }
 
 impl Term {
-    /// For all rows.
+    /// A term in all rows.
     pub fn new(factor: f64, column: u16) -> Term {
         Term { factor, column, penalised: false }
     }
 
-    /// For all rows but that of [`Program::free`].
+    /// A term in all rows except that of [`Program::free`].
     pub fn penalised(factor: f64, column: u16) -> Term {
         Term { factor, column, penalised: true }
     }
 }
 
-/// Makes one column, row by row.
+/// A step makes one column, row by row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProgramStep {
     /// The sum of terms.
     Combine {
         /// The column made.
         to: u16,
-        /// What is added, in this order.
+        /// The terms, added in this order.
         terms: Vec<Term>,
     },
-    /// The pseudo-gradient of OWL-QN ([`pseudo_gradient`](gannet_optim::lbfgs::pseudo_gradient)); in the row of
-    /// [`Program::free`] the gradient itself.
+    /// The pseudo-gradient of OWL-QN ([`pseudo_gradient`](gannet_optim::lbfgs::pseudo_gradient)). In the row of
+    /// [`Program::free`] it is the gradient itself.
     Slope {
         /// The column made.
         to: u16,
-        /// The gradient of what is smooth.
+        /// The gradient of the smooth part of the loss.
         gradient: u16,
         /// The weights.
         weights: u16,
-        /// The factor of the weights' absolute values.
+        /// The factor of the L1 penalty.
         l1: f64,
     },
-    /// A column that an earlier step made, with 0 where it does not lead down a slope.
+    /// Sets a column that an earlier step made to 0 where it does not descend along the slope.
     Align {
         /// The column.
         to: u16,
         /// The slope.
         slope: u16,
     },
-    /// A column that an earlier step made, times another.
+    /// Multiplies a column that an earlier step made by another column.
     Multiply {
         /// The column.
         to: u16,
-        /// What it is multiplied by.
+        /// The column to multiply by.
         by: u16,
     },
-    /// One over a column and a number, at most [`RECIPROCAL_MAX`]; 1 where the sum is not above 0. In the row of
+    /// 1 / (column + number), at most [`RECIPROCAL_MAX`], and 1 where the sum is not above 0. In the row of
     /// [`Program::free`] the number is left out.
     Reciprocal {
         /// The column made.
         to: u16,
         /// The column.
         of: u16,
-        /// The number.
+        /// The number to add.
         plus: f64,
     },
-    /// Weights plus a step, with 0 where the orthant is left ([`project`](gannet_optim::lbfgs::project)); in the row of
-    /// [`Program::free`] the sum.
+    /// Weights plus a step, with 0 where the sum leaves the orthant ([`project`](gannet_optim::lbfgs::project)). In the
+    /// row of [`Program::free`] it is the plain sum.
     Project {
         /// The column made.
         to: u16,
@@ -81,15 +81,15 @@ pub enum ProgramStep {
         weights: u16,
         /// The step.
         step: u16,
-        /// The slope that says which orthant a weight of 0 is for.
+        /// The slope, which chooses the orthant of a weight of 0.
         slope: u16,
     },
 }
 
-/// The largest reciprocal: far inside the range of f32, in which columns are kept.
+/// The largest reciprocal: far inside the range of f32, the format of narrow columns.
 pub const RECIPROCAL_MAX: f64 = 1e30;
 
-/// What [`ProgramStep::Reciprocal`] makes of a sum.
+/// The value that [`ProgramStep::Reciprocal`] computes from a sum.
 pub(crate) fn reciprocal(sum: f64) -> f64 {
     if sum > 0.0 { (1.0 / sum).min(RECIPROCAL_MAX) } else { 1.0 }
 }
@@ -121,16 +121,16 @@ impl ProgramStep {
 /// A sum over all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnSum {
-    /// Of products.
+    /// The sum of products of two columns.
     Dot {
         /// A column.
         a: u16,
         /// A column.
         b: u16,
-        /// The row of [`Program::free`] is left out.
+        /// Whether the row of [`Program::free`] is left out.
         penalised: bool,
     },
-    /// Of products of three columns.
+    /// The sum of products of three columns.
     Weighted {
         /// A column.
         a: u16,
@@ -139,11 +139,11 @@ pub enum ColumnSum {
         /// The weight of each row.
         by: u16,
     },
-    /// Of absolute values.
+    /// The sum of absolute values.
     Norm1 {
         /// A column.
         a: u16,
-        /// The row of [`Program::free`] is left out.
+        /// Whether the row of [`Program::free`] is left out.
         penalised: bool,
     },
 }
@@ -165,21 +165,21 @@ impl ColumnSum {
     }
 }
 
-/// Steps and sums, done in one pass over a shard's rows.
+/// Steps and sums, computed in one pass over a shard's rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// The pass whose sums column 0 reads as: a row whose sum is of another reads as 0.
+    /// The pass of column 0. A row whose sum is of another pass reads as 0.
     pub pass: u64,
-    /// The key of the row without penalties.
+    /// The key of the row without penalties, if there is one.
     pub free: Option<u64>,
     /// The columns to make.
     pub steps: Vec<ProgramStep>,
-    /// The sums to answer, of the columns as they are afterwards.
+    /// The sums to return, of the columns after all steps.
     pub sums: Vec<ColumnSum>,
 }
 
 impl Program {
-    /// The columns that are read from the rows, and those that are made; none is both.
+    /// The columns that are read from the rows, and the columns that are made. No column is both.
     pub(crate) fn columns(&self) -> (Vec<u16>, Vec<u16>) {
         let (mut loaded, mut written) = (Vec::new(), Vec::new());
         let read = |columns: Vec<u16>, loaded: &mut Vec<u16>, written: &[u16]| {
@@ -199,11 +199,11 @@ impl Program {
         (loaded, written)
     }
 
-    /// Whether it can be done, again and again with the same outcome: columns exist, column 0 is not made, and none is made
-    /// that was read from the rows.
+    /// Checks that the program can run, and that a second run gives the same result. Its columns must exist, column 0
+    /// is not made, and no step makes a column that is read from the rows.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the program, in words.
     pub fn check(&self, vectors: Vectors) -> Result<(), String> {
         let terms =
             |step: &ProgramStep| if let ProgramStep::Combine { terms, .. } = step { terms.len() } else { 0 };
@@ -213,18 +213,18 @@ impl Program {
             ("sums", self.sums.len(), PROGRAM_SUMS_MAX),
         ];
         if let Some((what, count, max)) = counts.into_iter().find(|(_, count, max)| count > max) {
-            return Err(format!("a program of {count} {what}, {max} are the limit"));
+            return Err(format!("a program of {count} {what} is too long: the limit is {max}"));
         }
         if self.pass > Vectors::PASS_MAX {
-            return Err(format!("pass {}, {} is the last", self.pass, Vectors::PASS_MAX));
+            return Err(format!("pass {} is too high: the last is {}", self.pass, Vectors::PASS_MAX));
         }
         let (loaded, written) = self.columns();
         let columns = vectors.columns();
         if let Some(column) = loaded.iter().chain(&written).find(|&&column| column >= columns) {
-            return Err(format!("column {column}, the rows have {columns}"));
+            return Err(format!("column {column} does not exist: the rows have {columns} columns"));
         }
         if written.contains(&0) {
-            return Err("column 0 is made by pushes only".into());
+            return Err("column 0 cannot be made by a program: only pushes change it".into());
         }
         match written.iter().find(|column| loaded.contains(column)) {
             Some(column) => Err(format!("column {column} is read before it is made")),
@@ -262,8 +262,14 @@ mod tests {
             check(vec![ProgramStep::Multiply { to: 1, by: 2 }]),
             Err("column 1 is read before it is made".into())
         );
-        assert_eq!(check(vec![combine(0, 1)]), Err("column 0 is made by pushes only".into()));
-        assert_eq!(check(vec![combine(1, 6)]), Err("column 6, the rows have 6".into()));
+        assert_eq!(
+            check(vec![combine(0, 1)]),
+            Err("column 0 cannot be made by a program: only pushes change it".into())
+        );
+        assert_eq!(
+            check(vec![combine(1, 6)]),
+            Err("column 6 does not exist: the rows have 6 columns".into())
+        );
         let many = Program { steps: vec![combine(1, 2); PROGRAM_STEPS_MAX + 1], ..Program::default() };
         assert!(many.check(vectors).unwrap_err().contains("steps"));
     }

@@ -1,13 +1,16 @@
-//! Pulls of what is newer: a row is answered only if it has changed since whoever asks has read it.
+//! Pulls of changed rows: a row is answered only if it has changed since the reader last read it.
 //!
-//! Each answer is stamped with a number, below which the version of no later change lies: the version counters of all shards
-//! here are raised to the highest of them first. So one number says of every row of an answer how old it is, and a row is
-//! newer than a stamp exactly when its version is above it. Counters only grow while shards are open, through pushes, frees
-//! and new rows in old slots alike; a counter that begins anew (an image that was lost) is another life's, whose stamps mean
-//! nothing here: whoever keeps stamps keeps the life beside them.
+//! Each answer carries a snapshot version: every later change of a row gets a higher row version. For this, a pull
+//! first raises the version counters of all shards here to the highest of them. So one number tells how old all rows of
+//! an answer are, and a row is newer than an answer exactly when its row version is above the answer's snapshot
+//! version.
 //!
-//! A key without a row reads as its initial value, whatever it had before. Nobody remembers rows that are gone, so who holds
-//! a row is told that there is none, and who holds none has nothing to hear.
+//! Counters only grow while shards are open, through pushes, frees and reused slots alike. A counter starts again when
+//! an image was lost. That is another incarnation of the shards, in which older snapshot versions mean nothing. So a
+//! reader stores the incarnation beside the snapshot version.
+//!
+//! A key without a row reads as its initial value, whatever it had before. Shards do not remember rows that are gone. A
+//! reader that caches the row learns that there is none. A reader that already knows this gets no answer for the key.
 
 use crate::error::PullError;
 use crate::hash::{hash, shard_of};
@@ -18,31 +21,32 @@ use crate::table::read_write::Read;
 use crate::table::shards::Shards;
 use std::sync::atomic::Ordering::Release;
 
-/// What whoever pulls holds of a key's row.
+/// What a reader has cached of a key's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachedVersion {
-    /// Nothing.
+    /// Nothing is cached.
     Nothing,
-    /// That there was none.
+    /// The reader knows that the key had no row.
     NoRow,
-    /// The row as an answer with this stamp, of this life of the shards, has told.
+    /// The row is cached from an answer with this snapshot version, of this incarnation of the shards.
     Row(u64),
 }
 
-/// What a pull tells of a key's row.
+/// The answer for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewerRow {
-    /// It is as it is held.
+    /// The cached state is still current.
     Same,
-    /// The row.
+    /// The row has changed. The answer has its floats.
     Row,
-    /// There is none: its initial value.
+    /// The key has no row. The answer has its initial value.
     NoRow,
 }
 
 impl Shards {
-    /// A number below the version of every change to come, and not below that of any that was.
-    pub fn stamp(&mut self) -> u64 {
+    /// A snapshot version: every later change gets a higher row version, and no earlier change has a higher one. Raises
+    /// the version counters of all shards here to it.
+    pub fn snapshot_version(&mut self) -> u64 {
         let highest = self.shards.iter().map(|shard| shard.version).max().unwrap_or(0);
         for shard in self.shards.iter_mut().filter(|shard| shard.version < highest) {
             shard.version = highest;
@@ -51,12 +55,12 @@ impl Shards {
         highest
     }
 
-    /// [`Shards::pull_segments`] of those rows that are not as they are `held`: appends to `told` what there is to tell of each
-    /// key, and to `slots` its slot; the rows that are told of come first in `out`, one behind the other. Answers how many they
-    /// are, and the answer's stamp.
+    /// [`Shards::pull_segments`] of the rows that differ from what the reader has cached. `held` has one entry for each
+    /// key. Appends the answer for each key to `answers`, and its slot to `slots`. The floats of answered rows come
+    /// first in `out`, one row after another. Returns how many rows were answered, and the snapshot version.
     ///
     /// # Errors
-    /// As [`Shards::pull_segments`], `held` too having an entry for each key.
+    /// As [`Shards::pull_segments`], or `held` has another length than `keys`.
     #[allow(clippy::too_many_arguments)]
     pub fn pull_newer(
         &mut self,
@@ -65,11 +69,11 @@ impl Shards {
         (read, segments): (Read, Segments),
         out: &mut [f32],
         slots: &mut Vec<u32>,
-        told: &mut Vec<NewerRow>,
+        answers: &mut Vec<NewerRow>,
     ) -> Result<(usize, u64), PullError> {
         if held.len() != keys.len() {
             let (got, want) = (held.len(), keys.len());
-            return Err(PullError::Length { what: "rows that are held", got, want });
+            return Err(PullError::Length { what: "cached row versions", got, want });
         }
         let from = slots.len();
         self.pull_segments(keys, read, segments, out, Some(slots))?;
@@ -79,10 +83,12 @@ impl Shards {
             let newer = match (held, slot) {
                 (CachedVersion::NoRow, NONE) => NewerRow::Same,
                 (_, NONE) => NewerRow::NoRow,
-                (CachedVersion::Row(stamp), slot) if self.version_of(key, slot) <= stamp => NewerRow::Same,
+                (CachedVersion::Row(snapshot), slot) if self.version_of(key, slot) <= snapshot => {
+                    NewerRow::Same
+                }
                 _ => NewerRow::Row,
             };
-            told.push(newer);
+            answers.push(newer);
             if newer != NewerRow::Same {
                 if rows != i {
                     out.copy_within(i * floats..(i + 1) * floats, rows * floats);
@@ -90,10 +96,10 @@ impl Shards {
                 rows += 1;
             }
         }
-        Ok((rows, self.stamp()))
+        Ok((rows, self.snapshot_version()))
     }
 
-    /// When the row of `key`, which is in this slot, changed last.
+    /// The row version of `key`, whose row is in this slot.
     fn version_of(&mut self, key: u64, slot: u32) -> u64 {
         let shard = shard_of(hash(key), self.schema.shards) - self.first;
         self.shards[shard as usize].image.row(slot).version() >> 2

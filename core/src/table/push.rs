@@ -1,5 +1,5 @@
-//! Pushes: the hot path that writes. A call is cut into runs of equal shard; each run is a piece by itself: checked,
-//! named, then applied row by row, each row a step of the journal.
+//! Pushes: the hot path that writes. A call is cut into runs of keys of one shard. Each run is a part of its own: the
+//! shard checks its name, then applies it row by row. Each row is one step of the journal.
 
 use crate::error::{GrowError, PullError, PushError};
 use crate::hash::{hash, shard_of};
@@ -24,18 +24,18 @@ use crate::table::width::{Any, Fixed, Width};
 use gannet_optim::{Cpu, Isa, Scalar, Update, Work, all_finite};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Rows asked for ahead of the one that is applied.
+/// How many rows ahead of the applied one are prefetched.
 const AHEAD: usize = 16;
 
-/// What became of a push.
+/// The outcome of a push, in rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Rows applied now.
     pub applied: u32,
     /// Rows of parts that the shards had already: dropped.
     pub duplicate: u32,
-    /// Rows dropped because a value, or the row it would have made, is NaN or infinite, or because a change of state made
-    /// a row that the rule cannot have (a negative sum of squares).
+    /// Rows dropped because a value or the resulting row is NaN or infinite. Also rows that a change of state would
+    /// turn into something that the rule cannot have, such as a negative sum of squares.
     pub not_finite: u32,
     /// Rows not created because this push of their keys was not admitted ([`Admission`](crate::Admission)).
     pub not_admitted: u32,
@@ -45,7 +45,7 @@ struct PushRequest<'a> {
     shards: &'a mut Shards,
     name: &'a PushName,
     write: Write,
-    /// The values are rows, which replace those that are there.
+    /// The values are whole rows, which replace the stored ones.
     whole: bool,
     keys: &'a [u64],
     slots: &'a mut [u32],
@@ -54,13 +54,16 @@ struct PushRequest<'a> {
 }
 
 impl Shards {
-    /// Applies a push, or a piece of one: `values` holds [`Schema::write_floats`] floats for each key, keys come in cut order
-    /// (ascending shard). The first key's run may begin in an earlier piece: `name.row` rows of it stand before this call.
-    /// The runs of the other shards begin here. `slots` are a keyset's handles, corrected where they are wrong; without them keys are looked up.
-    /// A key twice in one call is applied twice, in order.
+    /// Applies a push, or a part of one. `values` holds [`Schema::write_floats`] floats for each key. Keys are in shard
+    /// order: ascending by shard, in any order within a shard. A key that stands twice in one call is applied twice, in
+    /// order.
+    ///
+    /// The run of the first key may begin in an earlier part: `name.row` rows of it stand before this call. The runs of
+    /// the other shards begin here. `slots` are a keyset's slots, which are corrected where they are wrong. Without
+    /// them, keys are looked up.
     ///
     /// # Errors
-    /// See [`PushError`]. Whatever the error, no row is applied twice and none is lost when the push is sent again.
+    /// See [`PushError`]. After any error, a caller that sends the same push again applies every row exactly once.
     pub fn push(
         &mut self,
         name: &PushName,
@@ -72,7 +75,7 @@ impl Shards {
         self.push_at(name, name.seq, write, keys, slots, values)
     }
 
-    /// [`push`](Self::push) where the schedule of the learning rate goes by `clock`, and not by the name's seq.
+    /// [`push`](Self::push), with a learning-rate schedule that goes by `clock` and not by the name's seq.
     ///
     /// # Errors
     /// As for `push`.
@@ -92,15 +95,17 @@ impl Shards {
             return Err(PushError::NoCount(self.schema.name.clone()));
         }
         if write == Write::Sum && Vectors::of(&self.schema).is_none() {
-            let (table, why) = (self.schema.name.clone(), "sums of a pass are for tables of vectors".into());
+            let (table, why) =
+                (self.schema.name.clone(), "only tables of vectors take sums of a pass".into());
             return Err(PushError::Program { table, why });
         }
         let want = keys.len() * self.schema.write_floats(write);
         self.push_checked(name, clock, (write, false), keys, slots, (values, want))
     }
 
-    /// Puts rows in the place of those that are there, or where there are none, whatever the table admits: `rows` holds
-    /// [`Schema::floats`] floats for each key. For rows that were saved. It has a push's name, and is applied as one.
+    /// Stores saved rows. They replace existing rows, and missing rows are created whatever the table's admission says.
+    /// `rows` holds [`Schema::floats`] floats for each key. The call has a push's name and is applied exactly once,
+    /// like a push.
     ///
     /// # Errors
     /// As for [`push`](Self::push).
@@ -130,7 +135,7 @@ impl Shards {
         let result = self.runs(keys, &mut own, slots.as_deref(), by_keyset).and_then(|()| {
             let slots = slots.unwrap_or(&mut own);
             let mut applied = Applied::default();
-            // The rate belongs to the push's name: the same push, sent again, has the same.
+            // The rate belongs to the push's name, so a resend has the same rate.
             let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(clock));
             let cpu = match write {
                 _ if whole => Cpu::Scalar,
@@ -148,7 +153,7 @@ impl Shards {
         result
     }
 
-    /// Cuts the keys into runs; without a keyset also finds each key's likely slot and asks for its row.
+    /// Cuts the keys into runs. Without a keyset, also finds the likely slot of each key and prefetches its row.
     fn runs(
         &mut self,
         keys: &[u64],
@@ -202,7 +207,7 @@ impl Shards {
     }
 }
 
-/// Cuts keys whose slots are known into runs.
+/// Cuts the keys of a keyset, whose slots are known, into runs.
 fn cut_only(
     keys: &[u64],
     table: u32,
@@ -236,7 +241,7 @@ impl Work for PushRequest<'_> {
         let Schema { dim, shaping, .. } = self.shards.schema;
         let (dim, write) = (dim as usize, self.write);
         if I::LANES > 1 {
-            // Wide registers are for gradients of long rows: Shards::push asks for no others.
+            // Wide registers serve only gradients of long rows. Shards::push passes no other work here.
             return match dim {
                 16 if !shaping.changes_gradients() => push(self, Fixed::<16>, dim, isa, rule, Gradients),
                 _ if !shaping.changes_gradients() => push(self, Any(dim), dim, isa, rule, Gradients),
@@ -254,7 +259,7 @@ impl Work for PushRequest<'_> {
             (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
             (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
             (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
-            // Rows of vectors, and those that count, have several segments: run_segments applies their pushes.
+            // Rows of vectors and rows that count have several segments, so run_segments applies their pushes.
             (Write::Sum | Write::Damped, _) => {
                 let (table, why) = (self.shards.schema.name.clone(), "its rows have one segment".into());
                 Err(PushError::Program { table, why })
@@ -264,7 +269,7 @@ impl Work for PushRequest<'_> {
 }
 
 impl PushRequest<'_> {
-    /// The same for rows of several segments.
+    /// Applies a push to rows of several segments.
     fn run_segments(self, rule: Segmented<'_>) -> Result<(), PushError> {
         let width = rule.width();
         if self.whole {
@@ -306,16 +311,16 @@ fn push<I: Isa, U: Update, W: Width>(
         let shard = &mut shards[owner as usize];
         // Only the first run may have rows in an earlier call.
         let name = if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } };
-        let piece = match shard.begin_part(&name, (to - from) as u32)? {
+        let part = match shard.begin_part(&name, (to - from) as u32)? {
             PartStart::Duplicate => {
                 call.applied.duplicate += (to - from) as u32;
                 continue;
             }
-            PartStart::From(piece) => piece,
+            PartStart::From(part) => part,
         };
         incarnations.raise(name.pusher, name.incarnation);
-        let start = piece.from as usize;
-        call.applied.duplicate += piece.from;
+        let start = part.from as usize;
+        call.applied.duplicate += part.from;
         let run = ShardRun {
             schema,
             name: call.name,
@@ -329,13 +334,13 @@ fn push<I: Isa, U: Update, W: Width>(
         } else {
             apply::<I, U, W, false>(shard, run, scratch, width, floats, isa, rule, &mut effect, call.applied)
         };
-        shard.end_part(piece, &result);
+        shard.end_part(part, &result);
         result.map_err(|(_, e)| e)?;
     }
     Ok(())
 }
 
-/// The rows of one part in one shard; rows before `start` are applied already.
+/// The rows of one part in one shard. Rows before `start` are applied already.
 struct ShardRun<'a> {
     schema: &'a Schema,
     name: &'a PushName,
@@ -345,7 +350,7 @@ struct ShardRun<'a> {
     start: usize,
 }
 
-/// Applies rows `start..` of a run. On an error: how many rows are done.
+/// Applies rows `start..` of a run. An error comes with the number of rows that are done.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the innermost loop: a struct would be taken apart again at once
 fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
@@ -361,25 +366,19 @@ fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
 ) -> Result<(), (u32, PushError)> {
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let ShardRun { schema, name, keys, slots, values, start } = run;
-    // The row as it will be, in registers or on the stack where it is short.
+    // The new row: on the stack or in registers where it is short.
     let mut short = [0f32; 64];
     let CallBuffers { row: long, init, .. } = scratch;
     let next: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
     for j in start..keys.len() {
-        if let Some(&slot) = slots.get(j + AHEAD) {
-            if slot == NONE {
-                let h = hash(keys[j + AHEAD]);
-                shard.image.prefetch_bucket(shard.geometry.home(h));
-            }
-            shard.image.prefetch_row(slot, stride);
-        }
+        prefetch_at(shard, keys, slots, j + AHEAD, stride);
         let (key, value) = (keys[j], &values[j * floats..j * floats + floats]);
         let mut slot = slots[j];
         if !holds(shard, slot, key) {
             let h = hash(key);
             slot = hash_index::find(&shard.image, shard.geometry.home(h), h, key);
             if slot == NONE {
-                // A value that can never be applied is not counted towards admission either.
+                // A value that can never be applied does not count towards admission.
                 if all_finite(value) && !shard.admits(schema, name, key) {
                     applied.not_admitted += 1;
                     continue;
@@ -397,28 +396,46 @@ fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
             }
             slots[j] = slot;
         }
-        let mut row = shard.image.row(slot);
-        next.copy_from_slice(row.floats(stored));
+        next.copy_from_slice(shard.image.row(slot).floats(stored));
         effect.apply(isa, rule, next, value);
         if !sound(rule, value, next) {
             applied.not_finite += 1;
             shard.skip_step();
             continue;
         }
-        if row.version() >> 2 == shard.version {
-            shard.version += 1;
-            shard.image.word(VERSION).store(shard.version, Release);
-        }
-        if JOURNAL {
-            shard.journal.arm_row(&mut shard.image, slot, 16 + stored * 4);
-        }
-        let version = shard.version;
-        row = shard.image.row(slot);
-        row.write(stored, version, |row| row.copy_from_slice(next));
-        shard.journal.done();
+        replace_row::<JOURNAL>(shard, slot, next);
         applied.applied += 1;
     }
     Ok(())
+}
+
+/// Prefetches what key `j` of a run needs: its row, and its bucket where its slot is not known. Does nothing past the
+/// end of the run.
+#[inline(always)]
+fn prefetch_at(shard: &Shard, keys: &[u64], slots: &[u32], j: usize, stride: usize) {
+    if let Some(&slot) = slots.get(j) {
+        if slot == NONE {
+            let h = hash(keys[j]);
+            shard.image.prefetch_bucket(shard.geometry.home(h));
+        }
+        shard.image.prefetch_row(slot, stride);
+    }
+}
+
+/// Replaces the floats of the row in `slot`, as one step of the journal. A row that already has the shard's version
+/// gets the next version, so two states of a row never share one.
+#[inline(always)]
+fn replace_row<const JOURNAL: bool>(shard: &mut Shard, slot: u32, floats: &[f32]) {
+    if shard.image.row(slot).version() >> 2 == shard.version {
+        shard.version += 1;
+        shard.image.word(VERSION).store(shard.version, Release);
+    }
+    if JOURNAL {
+        shard.journal.arm_row(&mut shard.image, slot, 16 + floats.len() * 4);
+    }
+    let version = shard.version;
+    shard.image.row(slot).write(floats.len(), version, |row| row.copy_from_slice(floats));
+    shard.journal.done();
 }
 
 impl Shard {

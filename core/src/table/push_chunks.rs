@@ -1,19 +1,20 @@
-//! A long push in pieces, each with the row that names it.
+//! Cuts a long push into parts, each with the row number that names it.
 
 use crate::hash::{hash, shard_of};
 use std::ops::Range;
 
-/// Cuts the keys of a push, which are in cut order, into pieces of at most `most` keys: the keys of each, and how many rows of
-/// its first key's shard stand before it ([`PushName::row`](crate::PushName)). `shards`: those of the table.
+/// Cuts the keys of a push, which are in shard order, into parts of at most `most` keys. `shards` is the table's number
+/// of shards. Yields for each part the range of its keys, and how many rows of its first key's shard stand before it
+/// ([`PushName::row`](crate::PushName)).
 ///
 /// # Panics
 /// When `most` is 0.
-pub fn pieces(keys: &[u64], most: usize, shards: u32) -> impl Iterator<Item = (Range<usize>, u32)> + '_ {
-    assert!(most > 0, "pieces of no keys");
+pub fn push_parts(keys: &[u64], most: usize, shards: u32) -> impl Iterator<Item = (Range<usize>, u32)> + '_ {
+    assert!(most > 0, "parts of no keys");
     let shard = move |at: usize| shard_of(hash(keys[at]), shards);
     let mut begin = 0;
     (0..keys.len()).step_by(most).map(move |from| {
-        // Where the run of the piece's first key begins.
+        // Where the run of the part's first key begins.
         if from > 0 && shard(from) != shard(from - 1) {
             begin = from;
         }
@@ -34,12 +35,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_piece_is_named_by_the_rows_before_it(keys in prop::collection::vec(any::<u64>(), 0..200), most in 1usize..50) {
+        fn a_part_is_named_by_the_rows_before_it(keys in prop::collection::vec(any::<u64>(), 0..200), most in 1usize..50) {
             let shard = |key: &u64| shard_of(hash(*key), 4);
             let mut keys = keys;
             keys.sort_by_key(shard);
             let mut next = 0;
-            for (range, row) in pieces(&keys, most, 4) {
+            for (range, row) in push_parts(&keys, most, 4) {
                 prop_assert!(range.start == next && !range.is_empty() && range.len() <= most);
                 let before = keys[..next].iter().filter(|key| shard(key) == shard(&keys[next])).count();
                 prop_assert_eq!(row as usize, before);

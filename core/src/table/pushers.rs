@@ -1,5 +1,5 @@
-//! What a shard remembers of each pusher: its last push, and how many rows of that push are applied.
-//! Entries live in the image; this is their layout and the in-memory list of whose they are.
+//! What a shard remembers of each pusher: its last push, and how many rows of that push are applied. The entries live
+//! in the image. This file has their layout, and the list in memory that finds the entry of a pusher.
 
 use crate::image::layout::*;
 use crate::image::owned_image::Image;
@@ -8,7 +8,7 @@ use crate::push_name::DATA_PUSHERS;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// The pusher said that it is done.
+/// The pusher will push no more.
 pub(crate) const CLOSED: u32 = 2;
 
 /// One pusher's entry.
@@ -17,14 +17,15 @@ pub(crate) struct PusherEntry {
     pub(crate) pusher: u64,
     pub(crate) incarnation: u64,
     pub(crate) seq: u64,
-    /// Rows of the push's run that are applied. While a piece is applied: those before it.
+    /// Rows of the push's run that are applied. While a part is applied: the rows before that part.
     pub(crate) done: u32,
-    /// Rows of the run that the shard has heard of. More than `done`: a piece was refused or cut off before its end.
+    /// Rows of the run that the shard knows of. If this is more than `done`, a part was refused or cut off before its
+    /// end.
     pub(crate) rows: u32,
     /// The journal step of the run's row 0 (modulo 2^64), as if all its rows were applied one after another.
     pub(crate) start: u64,
     pub(crate) flags: u32,
-    /// The shard's version counter that the last piece was applied at.
+    /// The shard's version counter when the last part was applied.
     pub(crate) version: u64,
 }
 
@@ -64,24 +65,24 @@ impl PusherEntry {
         }
     }
 
-    /// The word that says how many rows are applied, and of how many.
+    /// The word with the number of applied rows and of known rows.
     pub(crate) fn rows_word(&self) -> u64 {
         u64::from(self.rows) << 32 | u64::from(self.done)
     }
 
-    /// A piece of the push stopped before its end: the rest must come before any other push of this pusher.
+    /// A part of the push stopped before its end. Its rest must come before any other push of this pusher.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.done < self.rows
     }
 }
 
-/// Whose the entries are.
+/// Which pusher each entry belongs to.
 #[derive(Default)]
 pub(crate) struct Pushers {
     ids: Vec<u64>,
-    /// The entry of each.
+    /// The entry of each pusher.
     places: HashMap<u64, usize>,
-    /// Who was asked for last, and where it is.
+    /// The last look-up: pusher and entry.
     last: Option<(u64, usize)>,
 }
 
@@ -109,7 +110,7 @@ impl Pushers {
         Some(place)
     }
 
-    /// An entry for a pusher that has none: that of data that is closed, or the next; `None` when all are taken.
+    /// An entry for a new pusher: one of data that is closed, or the next one. `None` when all are taken.
     pub(crate) fn vacant(&self, image: &Image) -> Option<usize> {
         let closed =
             |&i: &usize| self.ids[i] >= DATA_PUSHERS && PusherEntry::load(image, i).flags & CLOSED != 0;
@@ -117,7 +118,7 @@ impl Pushers {
         (0..used).find(closed).or((used < PUSHERS_MAX).then_some(used))
     }
 
-    /// Remembers whose an entry is that was [`vacant`](Self::vacant).
+    /// Remembers whose entry a [`vacant`](Self::vacant) one is now.
     pub(crate) fn put(&mut self, i: usize, pusher: u64) {
         match self.ids.get_mut(i) {
             Some(id) => {

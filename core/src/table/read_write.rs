@@ -4,12 +4,12 @@ use crate::error::PullError;
 use crate::schema::segment::{Segment, Segments};
 use crate::schema::table_schema::Schema;
 
-/// What a pull answers for a row.
+/// What a pull reads of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// `dim` weights.
     Weights,
-    /// The [`Schema::floats`] floats that are stored.
+    /// The [`Schema::floats`] floats of the stored row: weights and optimizer state.
     State,
 }
 
@@ -18,18 +18,19 @@ pub enum Read {
 pub enum Write {
     /// `dim` floats: a gradient, for the table's rule.
     Gradient,
-    /// [`Schema::floats`] floats: a change of state, added to the row (replay). Where [`Schema::replays`] only.
+    /// [`Schema::floats`] floats: a change of state, added to the row (replay). Only where [`Schema::replays`].
     Change,
-    /// 2 floats, an f64 as [`split`](gannet_optim::lbfgs::split) makes it: added to the row's sum of the pass that the push's
-    /// sequence number says. In tables of vectors only ([`Vectors`](crate::Vectors)).
+    /// 2 floats, an f64 as [`split`](gannet_optim::lbfgs::split) makes it. They are added to the row's sum of the pass
+    /// that the push's sequence number names. Only in tables of vectors ([`Vectors`](crate::Vectors)).
     Sum,
-    /// [`Schema::floats`] floats: a change of state, and last of them how many pushes the row had counted, as the pusher thinks,
-    /// when it is applied. Damped by those of others since (damping.rs). In tables of [`Schema::counting`] only.
+    /// [`Schema::floats`] floats: a change of state, whose last float is the number of pushes that the pusher expects
+    /// the row to have had. Pushes of other workers since then damp the change (damping.rs). Only in tables of
+    /// [`Schema::counting`].
     Damped,
 }
 
 impl Schema {
-    /// Floats that `read` answers for a row.
+    /// Floats of a row that `read` returns.
     pub fn read_floats(&self, read: Read) -> usize {
         match read {
             Read::Weights => self.weights(),
@@ -37,7 +38,7 @@ impl Schema {
         }
     }
 
-    /// Floats that `write` carries for a row.
+    /// Floats of a row that `write` carries.
     pub fn write_floats(&self, write: Write) -> usize {
         match write {
             Write::Gradient => self.weights(),
@@ -46,10 +47,10 @@ impl Schema {
         }
     }
 
-    /// Floats that `read` answers for these segments of a row.
+    /// Floats that `read` returns for these segments of a row.
     ///
     /// # Errors
-    /// A segment that rows of this table do not have, or none at all.
+    /// A segment that rows of this table do not have, or no segment at all.
     pub fn read_floats_of(&self, read: Read, segments: Segments) -> Result<usize, PullError> {
         if segments == Segments::ALL {
             return Ok(self.read_floats(read));

@@ -1,4 +1,4 @@
-//! Runs a program on the columns of a table of vectors: a block of rows at a time, in the order of their slots.
+//! Runs a program on the columns of a table of vectors: one block of rows at a time, in the order of their slots.
 
 use crate::error::PushError;
 use crate::image::layout::{HIGH_WATER, VERSION};
@@ -13,19 +13,19 @@ use gannet_optim::all_finite;
 use gannet_optim::lbfgs::{Sum, align, dot, norm1, project, pseudo_gradient};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Rows that are worked on at a time: their columns stay in a near cache.
+/// Rows of a block: few enough that their columns stay in a near cache.
 const BLOCK: usize = 64;
 
-/// What a program's part has instead of a number of rows: rows may come between a kill and the resend.
+/// A program's part has this instead of a number of rows, because rows may be added between a kill and the resend.
 const ALL_ROWS: u32 = u32::MAX;
 
-/// The columns that a program works with, for one block of rows.
+/// The columns of one block of rows that a program works with.
 struct Blocks {
     vectors: Vectors,
-    /// The place of each column in `values`; `usize::MAX` for those that are not used.
+    /// The place of each column in `values`; `usize::MAX` for unused columns.
     places: Vec<usize>,
     values: Vec<[f64; BLOCK]>,
-    /// The columns that are read from the rows, and those that are written.
+    /// The columns that are read from the rows, then those that are written.
     loaded: Vec<u16>,
     written: Vec<u16>,
     sums: Vec<Sum>,
@@ -51,7 +51,7 @@ impl Blocks {
         self.values[self.places[column as usize]] = kept;
     }
 
-    /// Does the program's steps with the columns of a block. `free`: where the row without penalties is.
+    /// Runs the program's steps on a block. `free` is the place of the row without penalties, if the block has it.
     fn run(&mut self, program: &Program, free: Option<usize>) {
         for step in &program.steps {
             let mut to = [0.0; BLOCK];
@@ -133,12 +133,12 @@ impl Blocks {
 }
 
 impl Shards {
-    /// Does a program with all rows of one shard, as the push `name`, whose row must be 0; a shard that has the name
-    /// already writes nothing. Answers its sums, over what the rows hold then.
+    /// Runs a program on all rows of one shard, as the push `name`, whose row must be 0. A shard that has already
+    /// applied this name writes nothing. Returns the program's sums over the rows as they are then.
     ///
     /// # Errors
-    /// The table is none of vectors, the shard is not here, the program is not sound, or the name is not to be believed
-    /// (see [`PushError`]).
+    /// The table is not one of vectors, the shard is not here, the program is not sound, or the name is refused (see
+    /// [`PushError`]).
     pub fn run_program(
         &mut self,
         shard: u32,
@@ -147,10 +147,14 @@ impl Shards {
     ) -> Result<Vec<f64>, PushError> {
         let table = || self.schema.name.clone();
         let unfit = |why: String| PushError::Program { table: table(), why };
-        let vectors = Vectors::of(&self.schema).ok_or_else(|| unfit("its rows are no vectors".into()))?;
+        let vectors = Vectors::of(&self.schema)
+            .ok_or_else(|| unfit("this is not a table of vectors, so no program can run on it".into()))?;
         program.check(vectors).map_err(unfit)?;
         if name.row != 0 {
-            return Err(unfit(format!("a program begins at row 0 of a shard, {} was named", name.row)));
+            return Err(unfit(format!(
+                "a program must start at row 0 of a shard, but its name says row {}",
+                name.row
+            )));
         }
         self.check_pusher(name.pusher, name.incarnation)?;
         let count = self.shards.len();
@@ -158,7 +162,11 @@ impl Shards {
             let range = self.first..self.first + count as u32;
             return Err(PushError::Program {
                 table: self.schema.name.clone(),
-                why: format!("shard {shard} is not here, {} to {} are", range.start, range.end - 1),
+                why: format!(
+                    "shard {shard} is not open here: shards {} to {} are",
+                    range.start,
+                    range.end - 1
+                ),
             });
         };
         own.run_program(name, program, Blocks::new(program, vectors), self.schema.floats())
@@ -173,12 +181,12 @@ impl Shard {
         mut blocks: Blocks,
         floats: usize,
     ) -> Result<Vec<f64>, PushError> {
-        // A part that was cut short begins again: what it has written already comes out the same.
-        let piece = match self.begin_part(name, ALL_ROWS)? {
-            PartStart::From(piece) => Some(piece),
+        // A part that was cut short begins again. The rows that it has already written get the same values once more.
+        let part = match self.begin_part(name, ALL_ROWS)? {
+            PartStart::From(part) => Some(part),
             PartStart::Duplicate => None,
         };
-        let fresh = piece.is_some();
+        let fresh = part.is_some();
         let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
         let mut slots = Vec::with_capacity(BLOCK);
         let mut next = 0;
@@ -202,14 +210,14 @@ impl Shard {
             }
             blocks.reduce(program, slots.len(), free);
         }
-        if let Some(piece) = piece {
-            self.end_part(piece, &Ok(()));
+        if let Some(part) = part {
+            self.end_part(part, &Ok(()));
         }
         Ok(blocks.sums.iter().map(Sum::value).collect())
     }
 
-    /// Reads a row's columns into place `i` of the block; those that the program writes too when they are not to be
-    /// written again.
+    /// Reads a row's columns into place `i` of the block. Unless `fresh`, also reads the columns that the program has
+    /// already written.
     fn load(&mut self, blocks: &mut Blocks, i: usize, slot: u32, floats: usize, pass: u64, fresh: bool) {
         let row = self.image.row(slot);
         let row = row.floats(floats);
@@ -220,8 +228,8 @@ impl Shard {
         }
     }
 
-    /// Writes the columns that the program made, as one step of the journal. A row that would hold NaN or infinity stays as
-    /// it is; the sums tell of it.
+    /// Writes the columns that the program made, as one step of the journal. A row that would hold NaN or infinity
+    /// stays as it is, and the sums show the NaN or infinity.
     fn store(&mut self, blocks: &Blocks, i: usize, slot: u32, floats: usize) {
         let made = blocks.written.iter().map(|&column| (column, blocks.column(column)[i]));
         if blocks.written.is_empty() || made.clone().any(|(_, value)| !value.is_finite()) {

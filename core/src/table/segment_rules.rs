@@ -1,6 +1,6 @@
-//! Rows of several segments: runs of floats in one row, each with a dimension, rule and initial values of its own (a wide
-//! weight with FTRL beside a factor vector with AdaGrad). To the hot paths they are one more rule, [`Segmented`], which
-//! runs each segment's rule on its share of the row. Tables of one segment never come here.
+//! Rows of several segments: runs of floats in one row, each with a dimension, rule and initial values of its own. An
+//! example is a wide weight with FTRL beside a factor vector with AdaGrad. To the hot paths they are one more rule,
+//! [`Segmented`], which runs each segment's rule on its share of the row. Tables of one segment never come here.
 
 use crate::schema::segment::{Segment, Segments};
 use crate::schema::table_schema::Schema;
@@ -9,8 +9,8 @@ use crate::table::width::Width;
 use gannet_optim::{GradientTransform, Isa, Rule, Update, Visitor};
 
 impl Schema {
-    /// The segments at the rate of a push's clock, at their own without one. None for a row of one segment: that has a hot
-    /// path to itself.
+    /// The segments with the learning rate of a push's clock, or with their own rate without a clock. Empty for a row
+    /// of one segment, which has a hot path to itself.
     pub(crate) fn parts(&self, clock: Option<u64>) -> Vec<SegmentPart> {
         let part = |s: Segment| SegmentPart {
             dim: s.dim as usize,
@@ -28,7 +28,7 @@ impl Schema {
     }
 }
 
-/// A segment as the rows of one call need it.
+/// A segment with what the rows of one call need of it.
 pub(crate) struct SegmentPart {
     dim: usize,
     floats: usize,
@@ -66,7 +66,7 @@ impl Segmented<'_> {
         })
     }
 
-    /// Calls `step` for each segment with its share of the row and of `weights`.
+    /// Calls `step` for each segment, with its share of the row and of `weights`.
     #[inline(always)]
     fn with(&self, row: &mut [f32], weights: &[f32], mut step: impl FnMut(&SegmentPart, &mut [f32], &[f32])) {
         let (mut row, mut weights) = (row, weights);
@@ -81,7 +81,7 @@ impl Segmented<'_> {
 }
 
 impl Update for Segmented<'_> {
-    /// Not a number of planes: [`WholeRow`] says how long a row is.
+    /// Unused: [`WholeRow`] says how long a row is.
     const PLANES: usize = 0;
     const DERIVES: bool = true;
 
@@ -114,8 +114,8 @@ impl Update for Segmented<'_> {
     }
 }
 
-/// Some of a row's segments, as the rule of a pull: what it answers is theirs alone, weights or with `state` all that is
-/// stored of them.
+/// Some of a row's segments, as the rule of a pull. The pull returns only these: their weights, or with `state` all of
+/// their stored floats.
 #[derive(Clone, Copy)]
 pub(crate) struct SelectedSegments<'a> {
     pub(crate) of: Segmented<'a>,
@@ -155,7 +155,7 @@ impl Update for SelectedSegments<'_> {
     }
 }
 
-/// Gradients of rows of several segments, each shaped as its segment asks.
+/// Gradients of rows of several segments, each transformed as its segment says.
 pub(crate) struct SegmentGradients<'a> {
     rule: Segmented<'a>,
     shaped: Vec<f32>,
@@ -173,7 +173,7 @@ impl Effect for SegmentGradients<'_> {
         rule.with(row, value, |part, row, gradient| {
             if part.shaping.changes_gradients() {
                 let shaped = &mut shaped[..part.dim];
-                // Schema::check leaves no rule here whose weights are not its first plane.
+                // Schema::check allows this only for rules whose first plane is the weights.
                 part.shaping.gradient(&row[..part.dim], gradient, shaped);
                 part.rule.visit(SegmentStep(row, shaped));
             } else {
@@ -201,7 +201,7 @@ impl Visitor for SegmentStep<'_> {
     }
 }
 
-/// The weights of the row, into the answer.
+/// Writes the row's weights into the answer.
 pub(crate) struct ReadWeights<'a>(pub(crate) &'a [f32], pub(crate) &'a mut [f32]);
 impl Visitor for ReadWeights<'_> {
     type Out = ();

@@ -1,4 +1,4 @@
-//! One shard: opening, recovery, freeing, scanning. The hot paths stand in pull.rs and push.rs.
+//! One shard: opening, recovery, freeing, scanning. pull.rs and push.rs have the hot paths.
 
 use crate::error::{GrowError, OpenError};
 use crate::hash::hash;
@@ -29,13 +29,13 @@ pub(crate) struct Shard {
     pub(crate) journal: Journal,
     pub(crate) geometry: Geometry,
     pub(crate) pushers: Pushers,
-    /// The version counter, kept at hand; the image's word follows it.
+    /// The version counter, a copy of the image's word.
     pub(crate) version: u64,
     pub(crate) number: u32,
     pub(crate) moved: ExpansionBuffers,
-    /// Where the stretches of rows end that were listed as readable.
+    /// Where the stretches of rows end that are listed as readable.
     pub(crate) listed: Vec<usize>,
-    /// Given back when the image is no longer mapped: fields are dropped in their order.
+    /// Released after the image is unmapped, because fields are dropped in their order.
     _claim: OpenShard,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct ShardFile<'a> {
     pub(crate) durable: bool,
     pub(crate) boot: [u8; 16],
     pub(crate) grower: &'a Arc<Grower>,
-    /// What a new image is made as.
+    /// What a new image records about its table.
     pub(crate) origin: &'a Origin,
 }
 
@@ -74,13 +74,13 @@ impl Shard {
         write_head(&mut image, schema, number, place.origin);
         mark_open(&image, place);
         if place.durable {
-            // Whole, boot id and all, before it gets its name.
+            // The image is whole, with its boot id, before it gets its name.
             image.sync().map_err(io)?;
         }
         Shard::start(image, place, schema, number, claim)
     }
 
-    /// Opens an image that is there, and undoes the step that was under way when its process died.
+    /// Opens an existing image, and undoes the step that was under way when its process died.
     pub(crate) fn reopen(
         file: File,
         place: &ShardFile<'_>,
@@ -93,7 +93,7 @@ impl Shard {
         let torn = |why: String| OpenError::Torn { path: path.into(), why };
         let length = file.metadata().map_err(io)?.len();
         if length < crate::limits::CHUNK_BYTES as u64 {
-            return Err(torn(format!("{length} bytes are less than a header")));
+            return Err(torn(format!("its {length} bytes are too short for a header")));
         }
         let mut image = Image::map(
             file,
@@ -107,11 +107,11 @@ impl Shard {
         check_image(&image, place, schema, number)?;
         image.check_extents(length).map_err(torn)?;
         image.map_extents().map_err(io)?;
-        // Who has the former life mapped must see that it is over before anything of the image changes.
+        // A reader that has the former incarnation mapped must see its end before anything else of the image changes.
         image.word(INCARNATION).fetch_add(1, Relaxed);
         fence(SeqCst);
         mark_open(&image, place);
-        // And so must whoever opens it after a power loss: until this is on the medium nothing else may get there.
+        // So must the next process that opens the image after a power loss. This page reaches the medium first.
         image.sync_head().map_err(io)?;
         Shard::start(image, place, schema, number, claim)
     }
@@ -154,7 +154,7 @@ impl Shard {
         })
     }
 
-    /// Rows that are live.
+    /// Live rows.
     pub(crate) fn live(&self) -> u64 {
         self.image.word(LIVE_ROWS).load(Relaxed)
     }
@@ -201,7 +201,8 @@ impl Shard {
         true
     }
 
-    /// Calls `row` for up to `most` live rows from slot `from` on; the slot to go on at, or `None` at the end.
+    /// Calls `row` for up to `most` live rows from slot `from` on. Returns the slot to continue at, or `None` at the
+    /// end.
     pub(crate) fn scan(
         &mut self,
         from: u32,
@@ -224,8 +225,8 @@ impl Shard {
         None
     }
 
-    /// Marks the image as closed in order, once everything is on its medium. Nothing of it changes afterwards: it does not
-    /// grow any more.
+    /// Marks the image as closed in order, once everything is on its medium. After this the image neither changes nor
+    /// grows.
     pub(crate) fn mark_clean(&mut self) -> std::io::Result<()> {
         self.image.close();
         self.journal.settle(&self.image);
@@ -233,7 +234,7 @@ impl Shard {
             return Err(std::io::Error::other("an earlier attempt to write the image to its medium failed"));
         }
         if let Err(error) = self.image.sync() {
-            // The kernel says so once, and counts the pages as written from then on.
+            // The kernel reports the failure once and then counts the pages as written.
             self.image.word(CLEAN).store(UNSYNCED, Release);
             return Err(error);
         }
@@ -241,37 +242,37 @@ impl Shard {
         self.image.sync()
     }
 
-    /// Says which shards it is served with: those of one owner, by the first of them.
+    /// Records the first shard of this owner: shards with the same one stop being served together.
     pub(crate) fn served_with(&self, first: u32) {
         self.image.word(SERVED_WITH).store(u64::from(first), Release);
     }
 
-    /// Tells those who have mapped the image that it is the truth no longer.
+    /// Tells readers that have mapped the image not to use it any more.
     pub(crate) fn stop_serving(&self) {
         self.image.word(SERVING).store(0, Release);
     }
 
-    /// Tells those who have mapped the image which steps of all workers are in its rows.
+    /// Tells readers that have mapped the image which steps of all workers are in its rows.
     pub(crate) fn set_lowest(&self, clock: u64) {
         self.image.word(LOWEST).store(clock, Release);
     }
 
-    /// Which table it is of, as its head says.
+    /// The table that the image belongs to, from its head.
     pub(crate) fn identity(&self) -> TableIdentity {
         head::identity_of(self.image.head())
     }
 
-    /// What was drawn when its image was made.
+    /// The random number that was drawn when the image was made.
     pub(crate) fn birth(&self) -> u64 {
         head::birth_of(self.image.head())
     }
 
-    /// All servers of the table have made their images.
+    /// Records that all servers of the table have made their images.
     pub(crate) fn confirm(&self) {
         self.image.word(CONFIRMED).store(1, Release);
     }
 
-    /// This life of the shard: grows with every opening.
+    /// The shard's incarnation, which grows with every opening.
     pub(crate) fn incarnation(&self) -> u64 {
         self.image.word(INCARNATION).load(Relaxed)
     }
@@ -307,19 +308,19 @@ impl Drop for Shard {
     }
 }
 
-/// A piece that was under way keeps the number of its push's rows that are applied.
+/// Records for the part that was under way how many of its push's rows are applied.
 fn settle_current(image: &Image, step: u64) {
     let current = image.word(CURRENT).load(Relaxed) as usize;
     if current != 0 && current <= crate::limits::PUSHERS_MAX {
         let mut entry = PusherEntry::load(image, current - 1);
         entry.done = step.wrapping_sub(entry.start).min(u64::from(entry.rows)) as u32;
-        // One word: a kill here finds it done, or does it again.
+        // One word: after a kill here, the next opening either finds it written or writes it again.
         image.word(offset(current - 1) + 24).store(entry.rows_word(), Release);
     }
     image.word(CURRENT).store(0, Release);
 }
 
-/// The image is open in this boot. The flag comes last: with it as it was the image is as it was.
+/// Marks the image as open in this boot. The flag comes last: until it is written, the image still counts as closed.
 fn mark_open(image: &Image, place: &ShardFile<'_>) {
     let [a, b] = boot_words(place.boot);
     image.word(BOOT).store(a, Release);
@@ -332,7 +333,7 @@ fn boot_words(boot: [u8; 16]) -> [u64; 2] {
     [a, b].map(|half| u64::from_le_bytes(half.try_into().unwrap_or_default()))
 }
 
-/// Checks that an image is that of this shard and was left in order.
+/// Checks that an image belongs to this shard and was closed in order.
 fn check_image(image: &Image, place: &ShardFile<'_>, schema: &Schema, number: u32) -> Result<(), OpenError> {
     let path = || place.path.to_path_buf();
     check_head(image.head(), schema, number).map_err(|other| match other {
@@ -352,6 +353,6 @@ fn check_image(image: &Image, place: &ShardFile<'_>, schema: &Schema, number: u3
         OPEN if boot == boot_words(place.boot) => Ok(()),
         OPEN => Err(OpenError::OlderBoot { path: path() }),
         UNSYNCED => torn("some of it could not be written to its medium when it was closed"),
-        flag => torn(&format!("its clean flag is {flag}")),
+        flag => torn(&format!("its clean flag has the unknown value {flag}")),
     }
 }

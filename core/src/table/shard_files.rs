@@ -1,4 +1,4 @@
-//! Opens or makes one shard: finds its file in the store, or makes one.
+//! Opens one shard: finds its file in the store, or makes one.
 
 use crate::error::OpenError;
 use crate::image::filesystem::Medium;
@@ -13,10 +13,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 impl Store {
-    /// Opens or makes one shard. Its name is on the medium only after [`sync_names`](Self::sync_names).
+    /// Opens or makes one shard. Its name reaches the medium only with [`sync_names`](Self::sync_names).
     pub(crate) fn shard(&self, schema: &Schema, number: u32, origin: &Origin) -> Result<Shard, OpenError> {
         let (boot, grower) = (self.0.boot, &self.0.grower);
-        // In memory too: a second image of the shard would have other rows than the first.
+        // This also guards images in memory: a second image of the shard would have other rows than the first.
         let Some(claim) = self.0.opened.claim(&schema.name, number) else {
             return Err(OpenError::Open { table: schema.name.clone(), shard: number });
         };
@@ -40,7 +40,8 @@ impl Store {
         match open(&path, false) {
             Ok(file) => Shard::reopen(file, &place, schema, number, claim),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                // A new image gets its name once it is whole: a kill in between leaves only a .new file, made again.
+                // A new image gets its name once it is whole. A kill before that leaves only a .new file, which is made
+                // again.
                 std::fs::create_dir_all(&table).map_err(io("making", &table))?;
                 let new = path.with_extension("new");
                 let file = open(&new, true).map_err(io("making", &new))?;
@@ -53,8 +54,8 @@ impl Store {
     }
 }
 
-/// A memfd that never shrinks, so that who has mapped it cannot be made to fault, and that no other user can open again
-/// (through /proc) for writing.
+/// A memfd that never shrinks, so that a reader that maps it cannot be made to fault. No other user can open it again
+/// for writing (through /proc).
 fn memory_file(name: &str) -> io::Result<File> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     fcntl_add_seals(&file, SealFlags::SHRINK)?;

@@ -1,5 +1,5 @@
-//! The shards of one table that one thread owns: opening, freeing, scanning and statistics. Pulls and pushes stand in
-//! pull.rs and push.rs.
+//! The shards of one table that one thread owns: opening, freeing, scanning and statistics. pull.rs and push.rs have
+//! the pulls and pushes.
 
 use crate::error::OpenError;
 use crate::image::grower::Growth;
@@ -13,10 +13,30 @@ use gannet_optim::Cpu;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-/// The slot handle of a key that has no row.
+/// Stands for the slot of a key that has no row.
 pub const NO_SLOT: u32 = crate::index::hash_index::NONE;
 
 /// A contiguous range of a table's shards, owned by one thread (`Send`, not `Sync`).
+///
+/// ```
+/// use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
+/// use gannet_optim::{Rule, Sgd};
+///
+/// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Sgd(Sgd { lr: 0.5 })) };
+/// let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+///
+/// // Worker 1 pushes a gradient for two keys. A resend of the same name changes nothing.
+/// let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
+/// let done = shards.push(&name, Write::Gradient, &[7, 8], None, &[1.0, -1.0])?;
+/// assert_eq!(done.applied, 2);
+/// let again = shards.push(&name, Write::Gradient, &[7, 8], None, &[1.0, -1.0])?;
+/// assert_eq!((again.applied, again.duplicate), (0, 2));
+///
+/// let mut weights = [0.0; 2];
+/// shards.pull(&[7, 8], Read::Weights, &mut weights, None)?;
+/// assert_eq!(weights, [-0.5, 0.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Shards {
     pub(crate) schema: Schema,
     pub(crate) first: u32,
@@ -27,7 +47,7 @@ pub struct Shards {
     durable: bool,
 }
 
-/// Buffers that calls use again.
+/// Buffers that calls reuse.
 #[derive(Default)]
 pub(crate) struct CallBuffers {
     pub(crate) row: Vec<f32>,
@@ -43,33 +63,33 @@ pub struct Stats {
     pub rows: u64,
     /// Bytes of memory or disk: headers, indexes and rows.
     pub bytes: u64,
-    /// Shards.
+    /// Number of shards.
     pub shards: u32,
 }
 
 /// What the shards remember of a pusher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PusherStatus {
-    /// Who.
+    /// The pusher's number, as in [`PushName`](crate::PushName).
     pub pusher: u64,
-    /// Which life of it.
+    /// Its newest incarnation.
     pub incarnation: u64,
-    /// The highest push that any of the shards has heard of.
+    /// The highest sequence number that any of the shards knows.
     pub seq: u64,
     /// The most rows of that push that one shard has.
     pub rows: u32,
-    /// Whether it said that it is done.
+    /// Whether the pusher said that it will push no more.
     pub closed: bool,
 }
 
 impl Shards {
-    /// Opens (or makes) the shards `range` of a table, as what the folder says that it holds. Images that are new in an empty
-    /// folder, or in memory, have no table id and are born alike: for one process that shares them with nobody. Who must tell
-    /// tables apart opens them [as something](Self::open_as).
+    /// Opens the shards `range` of a table, and makes those that do not exist. They get the identity that the images in
+    /// the folder have. New images in an empty folder, or in memory, get no table id: use this in one process that
+    /// shares its images with nobody. Servers use [`open_as`](Self::open_as), which tells tables apart.
     ///
     /// # Errors
-    /// The schema or range is not sound; a shard is open already; the images are foreign, torn, of another schema or of an
-    /// older boot; or the system refuses space.
+    /// The schema or range is not sound; a shard is already open; an image is foreign, torn, of another schema or of an
+    /// older boot; or the system has no space.
     pub fn open(store: &Store, schema: &Schema, range: Range<u32>) -> Result<Shards, OpenError> {
         schema.check()?;
         let held = store.held(&schema.name)?;
@@ -77,10 +97,10 @@ impl Shards {
         Shards::open_as(store, schema, range, &Origin { identity, seed: 0 })
     }
 
-    /// Opens (or makes) the shards `range` of a table whose identity is that of `origin`.
+    /// Opens the shards `range` of a table with the identity of `origin`, and makes those that do not exist.
     ///
     /// # Errors
-    /// As [`open`](Self::open); an image is of another table, or was there once and is gone.
+    /// As [`open`](Self::open); or an image belongs to another table, or existed once and is gone.
     pub fn open_as(
         store: &Store,
         schema: &Schema,
@@ -107,14 +127,14 @@ impl Shards {
         Ok(Shards { schema, first, shards, scratch, cpu, incarnations, durable })
     }
 
-    /// Runs rules on this instruction set, or on a narrower one where it does not pay. Without this call the widest set of
-    /// the CPU is used. The rows have the same bits on all of them.
+    /// Runs rules on this instruction set, or on a narrower one where a wide one does not pay. Without this call the
+    /// widest set of the CPU is used. The rows have the same bits on all of them.
     #[cfg(feature = "test-support")]
     pub fn set_cpu(&mut self, cpu: Cpu) {
         self.cpu = cpu;
     }
 
-    /// Each shard's version counter: (shard, counter).
+    /// The version counter of each shard: (shard, counter).
     #[cfg(feature = "test-support")]
     pub fn versions(&self) -> Vec<(u32, u64)> {
         self.shards.iter().map(|shard| (shard.number, shard.version)).collect()
@@ -125,7 +145,7 @@ impl Shards {
         &self.schema
     }
 
-    /// Which shards these are.
+    /// The range of shards that these are.
     pub fn range(&self) -> Range<u32> {
         self.first..self.first + self.shards.len() as u32
     }
@@ -135,7 +155,7 @@ impl Shards {
         self.durable
     }
 
-    /// Rows and bytes.
+    /// Rows, bytes and shards.
     pub fn stats(&self) -> Stats {
         self.shards.iter().fold(Stats::default(), |s, shard| Stats {
             rows: s.rows + shard.live(),
@@ -151,27 +171,28 @@ impl Shards {
         all
     }
 
-    /// The shard's incarnation: it grows with every opening of its image.
+    /// The highest incarnation of these shards. A shard's incarnation grows with every opening of its image.
     pub fn incarnation(&self) -> u64 {
         self.shards.iter().map(Shard::incarnation).max().unwrap_or(0)
     }
 
-    /// Which table these are of.
+    /// The identity of the table, from the image of the first shard.
     pub fn identity(&self) -> TableIdentity {
         self.shards.first().map_or(TableIdentity::NONE, Shard::identity)
     }
 
-    /// What was drawn when the image of each was made: another image of the same shard has another birth.
+    /// The birth of each image, in the order of the shards: a random number that was drawn when the image was made.
     pub fn births(&self) -> Vec<u64> {
         self.shards.iter().map(Shard::birth).collect()
     }
 
-    /// Notes in the images that all servers of the table have made theirs: from now on an image that is missing is gone.
+    /// Records in the images that all servers of the table have made theirs. From now on, a missing image means lost
+    /// rows.
     pub fn confirm(&self) {
         self.shards.iter().for_each(Shard::confirm);
     }
 
-    /// What is remembered of each pusher, over all shards here.
+    /// What is remembered of each pusher, over all shards here, in the order of their numbers.
     pub fn pushers(&self) -> Vec<PusherStatus> {
         let mut all = std::collections::BTreeMap::<u64, PusherStatus>::new();
         for shard in &self.shards {
@@ -194,7 +215,7 @@ impl Shards {
         all.into_values().collect()
     }
 
-    /// Frees the row of `key`, so that its slot can be used again; `false` when it has none.
+    /// Frees the row of `key`, so that its slot can be reused. Returns `false` when the key has no row here.
     pub fn free(&mut self, key: u64) -> bool {
         let shard = crate::hash::shard_of(crate::hash::hash(key), self.schema.shards);
         match self.shards.get_mut(shard.wrapping_sub(self.first) as usize) {
@@ -203,8 +224,8 @@ impl Shards {
         }
     }
 
-    /// Appends up to `most` rows of shard `shard` from `from` on (0 at first): keys, and the stored floats of each.
-    /// Answers where to go on, or `None` at the end.
+    /// Appends up to `most` rows of shard `shard`, starting at slot `from` (0 at first): their keys to `keys`, and
+    /// [`Schema::floats`] floats for each to `rows`. Returns the slot to continue at, or `None` at the end.
     pub fn scan(
         &mut self,
         shard: u32,
@@ -225,34 +246,36 @@ impl Shards {
         )
     }
 
-    /// What another process on this host needs to read shards where they are ([`View`](crate::View)): of each of these its number,
-    /// a descriptor of its image that can only be read from, and its incarnation.
+    /// What another process on this host needs to read these shards in place ([`MappedShards`](crate::MappedShards)).
+    /// For each shard in `of`: its number, a read-only descriptor of its image, and its incarnation.
     ///
-    /// Whoever has such a descriptor reads every row, and cannot write one: its mappings can only be read from, and the file's
-    /// mode lets no other user open it again for writing. A process of the same user could; it could trace this one as well.
+    /// A process with such a descriptor can read every row and cannot write one. Its mappings are read-only, and the
+    /// file's mode lets no other user open it again for writing. A process of the same user could open it for writing,
+    /// but such a process could also trace this one.
     ///
     /// # Errors
-    /// The system gives no descriptor (its limit, or /proc is not there).
+    /// The system gives no descriptor: its limit is reached, or /proc is missing.
     pub fn images(&self, of: Range<u32>) -> std::io::Result<Vec<(u32, OwnedFd, u64)>> {
         let image = |shard: &Shard| Ok((shard.number, shard.image.share()?, shard.incarnation()));
         self.shards.iter().filter(|shard| of.contains(&shard.number)).map(image).collect()
     }
 
-    /// Tells those who read the images by themselves that all pushes of steps below `clock`, of all workers that keep step, have
-    /// been applied; [`NO_CLOCK`] that none keep step.
+    /// Tells readers of the images that all pushes of steps below `clock` are applied, of all workers that keep step.
+    /// [`NO_CLOCK`] says that no workers keep step.
     pub fn set_lowest(&self, clock: u64) {
         self.shards.iter().for_each(|shard| shard.set_lowest(clock));
     }
 
-    /// From now on those who have mapped the images believe nothing of them. Dropping the shards does it too.
+    /// Tells readers that have mapped the images not to use them any more. Dropping the shards does the same.
     pub fn stop_serving(&self) {
         self.shards.iter().for_each(Shard::stop_serving);
     }
 
-    /// After this every image is on its medium and marked as closed in order, and does not grow until it is opened again.
+    /// Syncs every image to its medium and marks it as closed in order. The images do not grow until they are opened
+    /// again.
     ///
     /// # Errors
-    /// The system could not write; that image counts as not closed.
+    /// The system could not write. That image counts as not closed.
     pub fn mark_clean(&mut self) -> std::io::Result<()> {
         if self.durable {
             for shard in &mut self.shards {

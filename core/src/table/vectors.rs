@@ -1,13 +1,14 @@
-//! Tables whose columns are vectors: what an optimizer of the whole of the data (L-BFGS) keeps on the servers.
+//! Tables whose columns are vectors. A full-batch optimizer (L-BFGS) keeps its vectors on the servers in such a table.
 //!
-//! A row has column 0, the sum of a pass, then `wide` columns of an f64 each, in two floats, then `narrow` ones of one float:
+//! A row has column 0, the sum of a pass; then `wide` columns of an f64 each, in two floats; then `narrow` columns of
+//! one float each:
 //! ```text
 //! | pass 2 | sum 2 | column 1: 2 | columns 2, 3: 4 | columns 4 to wide: 2 each | narrow: 1 each |
 //!   segment 0        segment 1     segment 2         segment 3                   segment 4
 //! ```
-//! [`Write::Sum`](crate::Write::Sum) adds to column 0. A [`Program`] makes columns of columns and answers dot products, for
-//! all rows of a shard in the order of their slots. It never writes what it reads, so doing it again changes nothing;
-//! and it is named like a push, so what comes again late, or from a life of its pusher that is over, is not done.
+//! [`Write::Sum`](crate::Write::Sum) adds to column 0. A [`Program`] computes columns from columns, and dot products,
+//! for all rows of a shard in the order of their slots. It never writes a column that it reads, so a second run changes
+//! nothing. It has a name like a push, so a late resend, or one of an old incarnation, is not run.
 
 use crate::schema::init::Init;
 use crate::schema::segment::Segment;
@@ -17,36 +18,36 @@ use gannet_optim::{Add, GradientTransform, Rule};
 
 /// Floats of column 0.
 const SUM_FLOATS: usize = 4;
-/// Bits of a push's sequence number that count the pushes of a pass.
+/// Bits of a push's sequence number that number the pushes of a pass.
 const WITHIN_BITS: u32 = 16;
 
-/// How many columns the rows of a table of vectors have, beside column 0.
+/// The number of columns of a table of vectors, besides column 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vectors {
     /// Columns of an f64, numbered from 1; at least 4.
     pub wide: u16,
-    /// Columns of a float, numbered after those.
+    /// Columns of a float, numbered after the wide ones.
     pub narrow: u16,
 }
 
 impl Vectors {
-    /// The largest number of a pass.
+    /// The highest pass number.
     pub const PASS_MAX: u64 = (1 << (64 - WITHIN_BITS)) - 1;
 
-    /// The first sequence number of a pass's pushes; the 65,536 from there on are its.
+    /// The first sequence number of a pass's pushes. The pass has the 65,536 numbers from there on.
     pub fn first_seq(pass: u64) -> u64 {
         pass << WITHIN_BITS
     }
 
-    /// The pass that a push is of.
+    /// The pass that a push belongs to.
     pub(crate) fn pass_of(seq: u64) -> u64 {
         seq >> WITHIN_BITS
     }
 
-    /// The schema of such a table. [`Schema::check`] says whether rows can be so long.
+    /// The schema of such a table. [`Schema::check`] says whether a row can be that long.
     ///
     /// # Panics
-    /// When there are fewer than 4 wide columns.
+    /// When `wide` is less than 4.
     pub fn schema(self, name: &str, shards: u32) -> Schema {
         assert!(self.wide >= 4, "{} wide columns: at least 4", self.wide);
         let (rule, shaping, init) = (Rule::Add(Add), GradientTransform::NONE, Init::Zero);
@@ -56,7 +57,7 @@ impl Vectors {
         Schema { dim: SUM_FLOATS as u32, more, shards, ..Schema::scalar(name, rule) }
     }
 
-    /// The other way round; `None` when it is no schema of vectors.
+    /// The columns of a table of vectors, from its schema; `None` when it is the schema of another kind of table.
     pub fn of(schema: &Schema) -> Option<Vectors> {
         let wide = 3 + schema.more.get(2)?.dim / 2;
         let narrow = schema.more.get(3).map_or(0, |segment| segment.dim);
@@ -64,12 +65,13 @@ impl Vectors {
         (*schema == vectors.schema(&schema.name, schema.shards)).then_some(vectors)
     }
 
-    /// Columns of a row, column 0 among them.
+    /// Columns of a row, including column 0.
     pub fn columns(self) -> u16 {
         1 + self.wide + self.narrow
     }
 
-    /// A column's value in a stored row; that of column 0 is the sum of `pass`, 0 when the row's is of another.
+    /// A column's value in a stored row. Column 0 is the sum of `pass`, and reads as 0 when the row's sum is of another
+    /// pass.
     ///
     /// # Panics
     /// When the row is shorter than the column's place.
@@ -87,7 +89,7 @@ impl Vectors {
         SUM_FLOATS + 2 * self.wide as usize + (column - self.wide - 1) as usize
     }
 
-    /// What a column keeps of a value.
+    /// A value as the column stores it, rounded to the column's format.
     pub(crate) fn kept(self, column: u16, value: f64) -> f64 {
         if column <= self.wide { join(split(value)) } else { f64::from(value as f32) }
     }

@@ -1,4 +1,4 @@
-//! How wide a row is: a constant for the common dimensions, so that loops over a row unroll, or a run-time number.
+//! The width of a row: a constant for the common dimensions, so that loops over a row unroll, or a run-time number.
 
 use gannet_optim::Update;
 
@@ -6,7 +6,7 @@ use gannet_optim::Update;
 pub(crate) trait Width: Copy {
     fn dim(self) -> usize;
 
-    /// Floats stored for a row of rule `U`: [`crate::Schema::floats`].
+    /// Floats of a stored row of rule `U`: [`crate::Schema::floats`].
     #[inline(always)]
     fn floats<U: Update>(self) -> usize {
         U::floats(self.dim())

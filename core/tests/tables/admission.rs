@@ -75,7 +75,8 @@ fn cases(usual: u32) -> u32 {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
-    /// With room in the sketch the counts are exact, whatever is freed, refused, sent again or reopened in between.
+    /// In a sketch with space to spare the counts are exact, whatever is freed, refused, sent again or reopened in
+    /// between.
     #[test]
     fn a_large_sketch_agrees_with_a_map(actions in actions(), pushes in prop_oneof![Just(2u32), Just(3), Just(16), Just(17)], durable in any::<bool>()) {
         let folder = tempfile::tempdir().unwrap();
@@ -93,7 +94,7 @@ proptest! {
                     let applied = keys.iter().filter(|&&key| model.push(key, pushes)).count() as u32;
                     let not_admitted = keys.len() as u32 - applied;
                     prop_assert_eq!(done, Applied { applied, not_admitted, ..Applied::default() });
-                    // Sent again it is dropped whole, and counts nothing.
+                    // A resend is dropped whole, and counts nothing.
                     let again = table.push(&name(seq), write, &keys, None, &values).unwrap();
                     prop_assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });
                 }
@@ -118,14 +119,15 @@ proptest! {
             let mut init = [0.0; 2];
             initial_weights(schema.init, schema.seed, key, &mut init);
             let sum = model.rows.get(&key).copied();
-            // A row adds to its initial value, in the order in which the pushes came.
+            // A row adds to its initial value, in the order of the pushes.
             let mut want = init;
             (0..sum.unwrap_or(0.0) as u32).for_each(|_| want.iter_mut().for_each(|w| *w += 1.0));
             prop_assert_eq!(weights(&mut table, key), want, "key {}", key);
         }
     }
 
-    /// One line for all keys: pushes may be admitted too soon, and before the line is halved none is too late.
+    /// One line for all keys: pushes may be admitted too early, but before the line is halved none is admitted too
+    /// late.
     #[test]
     fn a_small_sketch_is_never_late(keys in prop::collection::vec(0..40u16, 1..60), pushes in 3u32..6) {
         let mut table = Shards::open(&Store::memory(), &schema(by_count(pushes, 64)), 0..2).unwrap();
@@ -139,7 +141,7 @@ proptest! {
     }
 }
 
-/// What a sketch takes is what was asked for, however many keys it sees.
+/// A sketch takes as many bytes as its parameter says, however many keys it sees.
 #[test]
 fn memory_is_bounded() {
     let bytes = |admission, keys: u64| {
@@ -165,7 +167,7 @@ fn row_of(keys: &[u64], at: usize) -> u32 {
     keys[..at].iter().rev().take_while(|key| shard(key) == shard(&keys[at])).count() as u32
 }
 
-/// By probability: decided by the name of the push, so that a second table, of other shards, admits the same keys.
+/// By probability: the name of the push decides, so a second table with other shards admits the same keys.
 #[test]
 fn a_draw_depends_on_the_push_and_nothing_else() {
     let keys: Vec<u16> = (0..20_000).collect();

@@ -1,4 +1,4 @@
-//! Damped changes of state against a map of rows: whatever counts pushers expect, resends and refusals included.
+//! Damped changes of state against a map of rows, with any expected counts, resends and refusals.
 
 use gannet_core::*;
 use gannet_optim::*;
@@ -24,7 +24,7 @@ fn shards(schema: &Schema) -> Shards {
     Shards::open(&Store::memory(), schema, 0..4).unwrap()
 }
 
-/// The state of a row, and how many pushes it has had.
+/// The state of a row, and the number of its pushes.
 type Row = (Vec<f32>, u64);
 
 fn fresh() -> Row {
@@ -96,7 +96,7 @@ fn what_would_spoil_a_row_is_dropped_and_not_counted() {
         assert_eq!(push(&mut table, seq, [0.0, 1.0, 1.0, 1.0, bad]).not_finite, 1);
         assert_eq!(push(&mut table, seq + 1, [bad, 1.0, 1.0, 1.0, 0.0]).applied, 0);
     }
-    // A sum of squares below 0, and a count that nobody can have had.
+    // A sum of squares below 0, and a count that no row can have.
     assert_eq!(push(&mut table, 8, [0.0, 0.0, -9.0, 0.0, 0.0]).not_finite, 1);
     assert_eq!(push(&mut table, 9, [0.5, 1.0, 1.0, 1.0, 1e30]).applied, 1);
     let mut row = [0.0; 5];

@@ -10,7 +10,7 @@ fn schema(shards: u32) -> Schema {
     Schema { shards, ..Schema::scalar("t", Rule::Add(Add)) }
 }
 
-/// Keys of batch `n` in cut order.
+/// Keys of batch `n` in shard order.
 fn keys(n: u64, shards: u32) -> Vec<u64> {
     let mut keys: Vec<u64> = (n * BATCH..(n + 1) * BATCH).map(mix).collect();
     keys.sort_by_key(|&key| shard_of(hash(key), shards));
@@ -47,7 +47,7 @@ fn clock() -> Duration {
     BEGUN.get_or_init(Instant::now).elapsed()
 }
 
-/// One shard grows until the grower has been in time often, chunks having been turned into huge pages under its rows.
+/// One shard grows until the grower has been in time often, while chunks turn into huge pages under its rows.
 #[test]
 fn rows_stand_while_the_grower_works_beside_their_owner() {
     let store = Store::memory_with(GrowthConfig { clock: Some(clock), ..GrowthConfig::default() });
@@ -66,7 +66,7 @@ fn rows_stand_while_the_grower_works_beside_their_owner() {
     assert_eq!(bytes, store.memory_used());
     assert!(bytes as f64 / (rows as f64) < 40.0, "{bytes} bytes for {rows} rows");
     drop(table);
-    // The grower may have an image in hand at this moment.
+    // The grower may be working on an image at this moment.
     let begun = Instant::now();
     while store.memory_used() > 0 {
         assert!(
@@ -78,8 +78,8 @@ fn rows_stand_while_the_grower_works_beside_their_owner() {
     }
 }
 
-/// A table at its limit refuses new rows by name, serves the rows that it has, and goes on where it stopped when it is
-/// opened with a higher limit.
+/// A table at its limit refuses new rows by name and serves the rows that it has. When it is opened with a higher
+/// limit, it continues where it stopped.
 #[test]
 fn a_memory_limit_refuses_new_rows_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,7 +100,7 @@ fn a_memory_limit_refuses_new_rows_and_loses_nothing() {
     assert!(refused.to_string().contains("3145728"), "{refused}");
     assert!(store.memory_used() <= limit && store.memory_used() > limit - limit / 8);
     check(&mut table, batches);
-    // Half of a part may have been applied; rows that are there can be changed only after it has been sent again.
+    // Half of a part may have been applied. Existing rows can be changed only after that part has been sent again.
     let again = push(&mut table, batches).unwrap_err();
     assert!(matches!(again, PushError::Limit { .. }), "{again}");
     drop((table, store));
@@ -118,7 +118,7 @@ fn a_memory_limit_refuses_new_rows_and_loses_nothing() {
     assert!(matches!(push(&mut table, batches + 1), Err(PushError::Limit { .. })));
 }
 
-/// A folder stays locked while an image of it is open, though the store that opened it has gone.
+/// A folder stays locked while an image of it is open, even after the store that opened it is dropped.
 #[test]
 fn the_lock_is_held_by_the_images() {
     let folder = tempfile::tempdir().unwrap();
@@ -128,8 +128,8 @@ fn the_lock_is_held_by_the_images() {
     Store::open_dir(folder.path()).unwrap();
 }
 
-/// What a device may read are stretches that stay where they are: each new one is listed once it is there, and the number
-/// is constant when the table has stopped growing. Through what is listed every row can be read, and little else is taken.
+/// A device reads stretches that never move: each new one is listed once it is ready, and their number is constant when
+/// the table has stopped growing. Every row can be read through the list, and the list takes little other memory.
 #[test]
 fn what_is_readable_is_listed_and_stays() {
     let store = Store::memory();
@@ -145,7 +145,7 @@ fn what_is_readable_is_listed_and_stays() {
             for (a, b) in new.rows.iter().zip(&new.rows[1..]) {
                 assert_eq!((a.offset + a.bytes as u64, a.addr + a.bytes), (b.offset, b.addr));
             }
-            // A step of growth may be ahead of the rows, and the stretch is up to half of both.
+            // A step of growth may be ahead of the rows, and a stretch is up to half of both.
             let (bytes, rows) =
                 (new.rows.iter().map(|row| row.bytes).sum::<usize>(), (n + 1) * BATCH * 24 / 2);
             assert!(bytes as u64 <= (64 << 10) + rows * 8 / 5, "{bytes} bytes registered of {rows} of rows");
@@ -153,21 +153,21 @@ fn what_is_readable_is_listed_and_stays() {
         listed = now;
     }
     assert!(listed.iter().all(|shard| (3..=16).contains(&shard.rows.len())), "{listed:?}");
-    // Pushes to rows that are there change nothing of it.
+    // Pushes to existing rows change nothing of the list.
     let stats = table.stats();
     (0..40).for_each(|n| {
         let values = vec![0.5; BATCH as usize];
         table.push(&name(100 + n), Write::Gradient, &keys(n, 2), None, &values).unwrap();
     });
     assert_eq!((settled(&mut table, 40), table.stats()), (listed, stats));
-    // Who comes late is told the same; a table that was large when it was first asked has few stretches.
+    // A later caller gets the same list. A table that was large at the first call has few stretches.
     drop(table);
     let mut table = Shards::open(&store, &Schema { name: "late".into(), ..schema(2) }, 0..2).unwrap();
     (0..40).for_each(|n| _ = push(&mut table, n).unwrap());
     assert!(settled(&mut table, 40).iter().all(|shard| shard.rows.len() <= 3));
 }
 
-/// The list when every row of so many batches stands in it, which may be the grower's work.
+/// Waits until every row of so many batches is in the list, which may need the grower.
 fn settled(table: &mut Shards, batches: u64) -> Vec<ReadableShard> {
     let mut ends = [0; 2];
     for n in 0..batches {
@@ -191,7 +191,7 @@ fn settled(table: &mut Shards, batches: u64) -> Vec<ReadableShard> {
     }
 }
 
-/// A stretch that may not become ready is left out, and the table goes on as it was.
+/// A stretch that cannot become ready is left out, and the table continues as before.
 #[test]
 fn a_memory_limit_keeps_a_stretch_out_of_the_list() {
     let limit = 140 << 10;

@@ -1,4 +1,4 @@
-//! Tables and their images: rows, growth, names of pushes, fences, views.
+//! Tables and their images: rows, growth, names of pushes, fences, mapped shards.
 
 mod admission;
 mod damping;

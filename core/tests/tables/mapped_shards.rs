@@ -1,5 +1,6 @@
-//! A view of mapped images beside the shards that own them: the same rows at rest, and nothing at all from an owner that has
-//! stopped, was another one than was said, or talks nonsense. mapped_shards_races.rs has owners that write meanwhile.
+//! Mapped shards beside the shards that own them. At rest they read the same rows. They read nothing from an owner that
+//! has stopped, or that has another incarnation than expected, and nothing harmful from one that writes nonsense.
+//! mapped_shards_races.rs has owners that write meanwhile.
 
 use crate::viewing;
 
@@ -15,7 +16,7 @@ use viewing::*;
 enum Action {
     Push(Vec<u16>),
     Free(Vec<u16>),
-    /// So many new rows at once.
+    /// Adds so many new rows at once.
     Grow(u16),
 }
 
@@ -39,7 +40,7 @@ fn rules() -> impl Strategy<Value = Rule> {
     ])
 }
 
-/// Keys that have a row, that had one, and that never had.
+/// Keys that have a row, that had one, and that never had one.
 fn probes(first: u64) -> Vec<u64> {
     (0..3100).chain(1 << 32..(1 << 32) + first).chain([u64::MAX, 0]).collect()
 }
@@ -112,7 +113,7 @@ fn only_the_image_that_was_meant_is_opened() {
         Ok(_) => panic!("opened"),
     };
     let other = Schema { seed: 5, ..schema.clone() };
-    assert!(refused(&other, 1, files(3)).contains("its seed is 0, 5 was asked"));
+    assert!(refused(&other, 1, files(3)).contains("its seed is 0, but 5 was requested"));
     assert!(refused(&schema, 0, files(3)).contains("it holds shard 1"));
     assert!(refused(&schema, 2, files(3)).contains("2..5"));
     assert!(refused(&schema, 1, Vec::new()).contains("1..1"));
@@ -121,7 +122,7 @@ fn only_the_image_that_was_meant_is_opened() {
     text.write_all(&vec![b'x'; 3 << 20]).unwrap();
     let error = refused(&schema, 1, vec![(text, 1)]);
     assert!(error.contains("shard 1") && error.contains("not GANNETIM") && error.contains("tcp"), "{error}");
-    // Another life of the shard than was said: nothing of it is believed.
+    // Another incarnation of the shard than expected: none of its rows is used.
     let files = files(1).into_iter().map(|(file, incarnation)| (file, incarnation + 1)).collect();
     let mut view = MappedShards::open(&schema, 1, files).unwrap();
     assert!(!view.is_current());
@@ -135,7 +136,7 @@ fn only_the_image_that_was_meant_is_opened() {
     assert!(matches!(refused, PullError::Length { got: 0, want: 3, .. }), "{refused}");
 }
 
-/// A reader gets no way to write, and none to make another reader fault.
+/// A reader cannot write, and cannot make another reader fault.
 #[test]
 fn what_is_given_away_can_only_be_read() {
     let table = Shards::open(&Store::memory(), &schema(Rule::Add(Add), 3, 1), 0..1).unwrap();
@@ -148,7 +149,7 @@ fn what_is_given_away_can_only_be_read() {
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o400);
 }
 
-/// A view of the shards of several owners hears of each of them.
+/// A mapping of the shards of several owners notices the end of each.
 #[test]
 fn each_owner_stops_for_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +193,7 @@ fn an_owner_that_stops_serving_is_not_believed() {
     assert_eq!(read_on(&mut view, 4).0, 0);
 }
 
-/// An image whose owner writes nonsense into it: rows may be missing or wrong, but nothing panics, faults or hangs.
+/// An owner writes nonsense into its image: rows may be missing or wrong, but nothing panics, faults or hangs.
 #[test]
 fn nonsense_in_an_image_is_survived() {
     let folder = tempfile::tempdir().unwrap();
@@ -213,7 +214,7 @@ fn nonsense_in_an_image_is_survived() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&image).unwrap();
         let incarnation = u64::from_le_bytes(image[0x308..0x310].try_into().unwrap());
-        // Every third is spoilt before it is opened, when a refusal will do.
+        // Every third image is damaged before it is opened. A refusal is then fine too.
         let spoil = |step: u64| {
             let random = mix(seed << 32 | step);
             let value = [0, u64::MAX, mix(random), mix(random) >> 40, 1 << 30][(random % 5) as usize];

@@ -1,5 +1,6 @@
-//! A view beside an owner who writes meanwhile, in another thread and in another process, and who is killed: never a torn
-//! or another key's row, never a row that is lost, no fault, and nothing of another life.
+//! Mapped shards beside an owner that writes meanwhile, in another thread or another process, and that is killed. A
+//! reader never gets a torn row, another key's row, or a row of another incarnation. It never loses a row and never
+//! faults.
 
 use crate::viewing;
 
@@ -11,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use viewing::*;
 
-/// Stops the other thread, whatever becomes of this one.
+/// Stops the other thread when this one ends, even by a panic.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -46,7 +47,8 @@ fn rows_are_whole_while_their_owner_writes() {
     }
 }
 
-/// Rows that are never freed, in a table that grows all the time: what a view misses the owner has, and it does not miss much.
+/// Rows that are never freed, in a table that grows all the time: the owner has every row that the reader misses, and
+/// the reader misses few.
 #[test]
 fn what_a_view_misses_its_owner_has() {
     let schema = Schema { init: Init::Zero, ..schema(Rule::Add(Add), 8, 2) };
@@ -104,7 +106,7 @@ fn what_a_view_misses_its_owner_has() {
     );
 }
 
-/// The server of the next test: its images in a folder, or in memory, found through /proc by the descriptors that it names.
+/// The server of the next test. Its images are in a folder, or in memory and found through /proc by their descriptors.
 #[test]
 fn child() {
     let Ok(place) = std::env::var("VIEW_CHILD") else { return };
@@ -138,7 +140,7 @@ impl Drop for Child {
     }
 }
 
-/// A child that writes for ever, and a view of its images.
+/// Starts a child that writes for ever, and maps its images.
 fn spawn(place: &str) -> (Child, MappedShards) {
     use std::io::BufRead;
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
@@ -155,8 +157,8 @@ fn spawn(place: &str) -> (Child, MappedShards) {
     (child, view)
 }
 
-/// kill -9 of the server in the middle of whatever it does: what is mapped can be read on without a fault, every row that
-/// it shows is whole, and the next life of the shards makes the view silent before it changes a byte.
+/// kill -9 of the server at any moment. Its mapped images can still be read without a fault, and every row that is
+/// found is whole. The next incarnation of the shards ends the reading before it changes a byte.
 #[test]
 fn a_killed_server_leaves_whole_rows_and_no_fault() {
     for n in 0..12 {
@@ -193,7 +195,7 @@ fn a_killed_server_leaves_whole_rows_and_no_fault() {
                 drop(stopping);
                 let view = reader.join().unwrap();
                 assert!(!view.is_current());
-                assert_eq!(read_on(view, 3).0, 0, "rows of another life");
+                assert_eq!(read_on(view, 3).0, 0, "rows of another incarnation");
             });
         }
     }

@@ -1,4 +1,4 @@
-//! The shards against a naive model: a map from key to row, under random pulls, pushes, keysets, frees and reopenings.
+//! The shards against a naive model: a map from key to row, with random pulls, pushes, keysets, frees and reopenings.
 
 use gannet_core::*;
 use gannet_optim::{
@@ -158,7 +158,7 @@ fn shapings() -> impl Strategy<Value = GradientTransform> {
     ]
 }
 
-/// As many as PROPTEST_CASES says (make soak), else `usual`.
+/// The number of cases that PROPTEST_CASES names (make soak), else `usual`.
 fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
@@ -174,7 +174,7 @@ proptest! {
             table.set_cpu(cpu);
             table
         };
-        // What the rule cannot have it does without.
+        // A transform that the rule does not allow is left out.
         let shaping = if shaping.check(&rule).is_ok() { shaping } else { GradientTransform::NONE };
         let schema = Schema { shaping, ..schema(rule, dim, shards) };
         let mut store = if durable { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
@@ -188,7 +188,7 @@ proptest! {
                 Action::Push(keys, change, by_keyset) => {
                     let write = if change && schema.replays() { Write::Change } else { Write::Gradient };
                     let mut keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
-                    // A keyset of an earlier moment: its slots may be stale by now.
+                    // A keyset of an earlier moment: its slots may be stale.
                     let by_keyset = by_keyset && !kept.0.is_empty();
                     if by_keyset { keys = kept.0.clone(); }
                     let w = schema.write_floats(write);
@@ -197,7 +197,7 @@ proptest! {
                     let done = table.push(&name, write, &keys, slots, &values).unwrap();
                     prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
                     for (key, value) in keys.iter().zip(values.chunks(w)) { model.push(*key, write, value, seq); }
-                    // The same name again is dropped whole.
+                    // A resend under the same name is dropped whole.
                     let again = table.push(&name, write, &keys, None, &values).unwrap();
                     prop_assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });
                     let mut out = vec![0.0; keys.len() * dim as usize];
@@ -237,7 +237,7 @@ proptest! {
     }
 }
 
-/// Many rows: every bucket split happens, slots are found again, memory stays within the promise.
+/// Many rows: every bucket split happens, slots are found again, memory stays within the promised bytes a row.
 #[test]
 fn grows_to_a_million() {
     let schema = Schema {
@@ -295,10 +295,10 @@ fn refuses_what_it_must() {
     ));
     table.close_pusher(1, 5).unwrap();
     assert!(table.pushers()[0].closed);
-    // One that never pushed can be done too.
+    // A pusher that never pushed can be closed too.
     table.close_pusher(2, 9).unwrap();
     assert!(table.pushers().iter().any(|p| (p.pusher, p.incarnation, p.seq, p.closed) == (2, 9, 0, true)));
-    // A new life starts its own numbering.
+    // A new incarnation starts its own sequence numbers.
     table.push(&name(1, 6), Write::Gradient, &[k1, k2], None, &v4).unwrap();
     let mut out = [0.0; 2];
     table.pull(&[k1], Read::Weights, &mut out, None).unwrap();
@@ -313,7 +313,7 @@ fn refuses_what_it_must() {
     }
 }
 
-/// A change of state that no rule can have made is dropped like NaN: its weight would be NaN.
+/// A change of state that the rule cannot have made is dropped like NaN: its weight would be NaN.
 #[test]
 fn an_impossible_state_is_never_stored() {
     let s = Schema::scalar("f", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
@@ -344,7 +344,7 @@ fn images_that_are_not_ours_are_refused_by_name() {
     }
     let store = Store::open_dir_as(folder.path(), [7; 16], GrowthConfig::default()).unwrap();
     let open = |s: &Schema| Shards::open(&store, s, 0..1).map(|_| ());
-    // Another boot without the clean flag; with it, the image is welcome.
+    // In another boot, an image without the clean flag is refused, and one with it opens.
     assert!(matches!(open(&s), Err(OpenError::OlderBoot { .. })));
     drop(store);
     {
@@ -374,7 +374,7 @@ fn images_that_are_not_ours_are_refused_by_name() {
     assert!(matches!(open(&s), Err(OpenError::Torn { .. })));
 }
 
-/// A rate belongs to the push's name, and a change of state to rules that add them.
+/// The learning rate belongs to the push's name. A change of state is only for rules that add.
 #[test]
 fn the_clock_sets_the_rate_and_only_sums_are_replayed() {
     let schedule = Schedule { warmup: 0, decay: Decay::Step { rate: 0.5, steps: 2 } };

@@ -1,5 +1,5 @@
-//! Pulls of what is newer against plain ones: whoever puts what it is told over what it holds must have what a plain pull
-//! reads, through pushes, frees, slots used again, images opened again and images lost.
+//! Pulls of changed rows against plain pulls. A reader that applies the answers to its cache must have what a plain
+//! pull reads: through pushes, frees, reused slots, images that are reopened and images that are lost.
 
 use gannet_core::*;
 use gannet_optim::{Add, Rule};
@@ -13,7 +13,7 @@ fn schema() -> Schema {
     Schema { dim: 3, shards: 4, init, seed: 5, ..Schema::scalar("t", Rule::Add(Add)) }
 }
 
-/// What somebody holds: rows with stamps, and the life that they are of.
+/// What a reader has cached: rows with snapshot versions, and their incarnation.
 #[derive(Default)]
 struct Holder {
     incarnation: u64,
@@ -22,7 +22,7 @@ struct Holder {
 }
 
 impl Holder {
-    /// Asks for what is newer of some keys and compares with a plain pull.
+    /// Pulls the changed rows of some keys and compares the cache with a plain pull.
     fn ask(&mut self, shards: &mut Shards, incarnation: u64, keys: &[u64]) {
         if self.incarnation != incarnation {
             self.incarnation = incarnation;
@@ -30,23 +30,24 @@ impl Holder {
         }
         let held: Vec<CachedVersion> =
             keys.iter().map(|key| self.rows.get(key).map_or(CachedVersion::Nothing, |row| row.0)).collect();
-        let (mut out, mut slots, mut told) = (vec![0.0; keys.len() * 3], vec![9], Vec::new());
+        let (mut out, mut slots, mut answers) = (vec![0.0; keys.len() * 3], vec![9], Vec::new());
         let what = (Read::State, Segments::ALL);
-        let (rows, stamp) = shards.pull_newer(keys, &held, what, &mut out, &mut slots, &mut told).unwrap();
-        assert_eq!((slots.len(), told.len()), (keys.len() + 1, keys.len()));
+        let (rows, snapshot) =
+            shards.pull_newer(keys, &held, what, &mut out, &mut slots, &mut answers).unwrap();
+        assert_eq!((slots.len(), answers.len()), (keys.len() + 1, keys.len()));
         let mut answered = out.chunks_exact(3);
-        for (&key, &newer) in keys.iter().zip(&told) {
+        for (&key, &newer) in keys.iter().zip(&answers) {
             let held = match newer {
                 NewerRow::Same => {
                     self.spared += 1;
                     continue;
                 }
-                NewerRow::Row => CachedVersion::Row(stamp),
+                NewerRow::Row => CachedVersion::Row(snapshot),
                 NewerRow::NoRow => CachedVersion::NoRow,
             };
             self.rows.insert(key, (held, answered.next().unwrap().to_vec()));
         }
-        assert_eq!(told.iter().filter(|newer| **newer != NewerRow::Same).count(), rows);
+        assert_eq!(answers.iter().filter(|newer| **newer != NewerRow::Same).count(), rows);
         let mut plain = vec![0.0; keys.len() * 3];
         shards.pull(keys, Read::State, &mut plain, None).unwrap();
         for (key, row) in keys.iter().zip(plain.chunks_exact(3)) {
@@ -66,7 +67,7 @@ enum Step {
     Push(Vec<u64>),
     Free(u64),
     Ask(usize, Vec<u64>),
-    /// The images are opened again, or lost.
+    /// The images are reopened, or lost.
     Again,
 }
 
@@ -83,7 +84,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// Runs the steps; how many rows did not have to be answered.
+/// Runs the steps. Returns how many rows did not have to be answered.
 fn run(steps: &[Step], durable: bool) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let open = || match durable {
@@ -128,27 +129,27 @@ proptest! {
 fn what_has_not_changed_is_not_told() {
     let keys = in_order((0..KEYS).collect());
     let ask = || Step::Ask(0, keys.clone());
-    // 40 keys without rows, then 40 with; one push and one free in between.
+    // 40 keys without rows, then 40 with rows; one push and one free in between.
     let steps =
         [ask(), ask(), Step::Push(keys.clone()), ask(), ask(), Step::Push(vec![7]), Step::Free(9), ask()];
     assert_eq!(run(&steps, false), 40 + 40 + 38);
-    // Of another life nothing is believed, though a memory image's counters are where they were.
+    // The cache of another incarnation is not used, even if a memory image's counters are where they were.
     let steps = [Step::Push(keys.clone()), ask(), Step::Again, Step::Push(keys.clone()), ask(), ask()];
     assert_eq!(run(&steps, false), 40);
 }
 
 #[test]
-fn stamps_are_of_all_shards() {
+fn snapshot_versions_are_of_all_shards() {
     let mut shards = Shards::open(&Store::memory(), &schema(), 0..4).unwrap();
     let mut name = PushName { pusher: 1, incarnation: 1, seq: 0, row: 0 };
     for key in (0..200).map(|i| i * i % KEYS) {
-        let before = shards.stamp();
+        let before = shards.snapshot_version();
         name.seq += 1;
         shards.push(&name, Write::Gradient, &[key], None, &[1.0; 3]).unwrap();
         let (_, pushed) = shards.versions()[shard_of(hash(key), 4) as usize];
-        assert!(pushed > before && shards.stamp() >= pushed);
+        assert!(pushed > before && shards.snapshot_version() >= pushed);
     }
-    let (mut out, mut slots, mut told) = ([0.0; 3], Vec::new(), Vec::new());
+    let (mut out, mut slots, mut answers) = ([0.0; 3], Vec::new(), Vec::new());
     let what = (Read::State, Segments::ALL);
-    assert!(shards.pull_newer(&[1], &[], what, &mut out, &mut slots, &mut told).is_err());
+    assert!(shards.pull_newer(&[1], &[], what, &mut out, &mut slots, &mut answers).is_err());
 }

@@ -1,5 +1,6 @@
-//! Pushes that are cut into other pieces when they come again: after a restart with other threads, other limits of frames or
-//! other links. Each row is applied once, whatever the cut and wherever the shards were killed. A map is the oracle.
+//! Pushes that are cut into other parts when they are sent again: after a restart with other threads, other limits of
+//! frames or other links. Each row is applied once, whatever the cut and whenever the shards were killed. A map is the
+//! oracle.
 
 use gannet_core::*;
 use gannet_optim::{Add, Rule};
@@ -16,14 +17,14 @@ fn shard(key: u64) -> u32 {
     shard_of(hash(key), SHARDS)
 }
 
-/// A piece of a push: a range of its keys, and the row of the first of them in its shard's run.
+/// A part of a push: a range of its keys, and the row of the first of them in its shard's run.
 #[derive(Debug, Clone)]
-struct Piece {
+struct Part {
     keys: std::ops::Range<usize>,
     row: u32,
 }
 
-/// The threads of a server: each owns a range of the shards.
+/// The threads of a server. Each owns a range of the shards.
 struct Threads {
     _store: Store,
     all: Vec<Shards>,
@@ -37,11 +38,11 @@ impl Threads {
         Threads { _store: store, all }
     }
 
-    /// Cuts keys, which are in order of shard, into pieces of at most `most` rows for each thread.
-    fn cut(&self, keys: &[u64], most: usize) -> Vec<(usize, Piece)> {
+    /// Cuts keys, which are in shard order, into parts of at most `most` rows for each thread.
+    fn cut(&self, keys: &[u64], most: usize) -> Vec<(usize, Part)> {
         let owner = |key: u64| self.all.iter().position(|own| own.range().contains(&shard(key))).unwrap();
-        let mut pieces = Vec::new();
-        // Where the piece begins, where the run of its first key does, and where the run at hand does.
+        let mut parts = Vec::new();
+        // Where the part begins, where the run of its first key begins, and where the current run begins.
         let (mut from, mut first, mut begin) = (0, 0, 0);
         for at in 1..=keys.len() {
             let ends = at == keys.len() || owner(keys[at]) != owner(keys[from]) || at - from == most;
@@ -49,18 +50,18 @@ impl Threads {
                 begin = at;
             }
             if ends {
-                pieces.push((owner(keys[from]), Piece { keys: from..at, row: (from - first) as u32 }));
+                parts.push((owner(keys[from]), Part { keys: from..at, row: (from - first) as u32 }));
                 (from, first) = (at, begin);
             }
         }
-        pieces
+        parts
     }
 
-    fn push(&mut self, name: PushName, keys: &[u64], (owner, piece): &(usize, Piece)) -> Applied {
-        let keys = &keys[piece.keys.clone()];
-        let name = PushName { row: piece.row, ..name };
+    fn push(&mut self, name: PushName, keys: &[u64], (owner, part): &(usize, Part)) -> Applied {
+        let keys = &keys[part.keys.clone()];
+        let name = PushName { row: part.row, ..name };
         let pushed = self.all[*owner].push(&name, Write::Gradient, keys, None, &vec![1.0; keys.len()]);
-        pushed.unwrap_or_else(|error| panic!("{piece:?}: {error}"))
+        pushed.unwrap_or_else(|error| panic!("{part:?}: {error}"))
     }
 
     fn sums(&mut self, keys: &[u64]) -> Vec<f32> {
@@ -75,21 +76,21 @@ impl Threads {
     }
 }
 
-/// One life of the server: its threads, the most rows of a piece, and after how many pieces it is killed.
+/// One incarnation of the server: its threads, the most rows of a part, and after how many parts it is killed.
 type Life = (u32, usize, usize);
 
 fn incarnations() -> impl Strategy<Value = Vec<Life>> {
     prop::collection::vec((1u32..=SHARDS, prop_oneof![1usize..8, 8usize..200], 0usize..40), 1..6)
 }
 
-/// A folder on tmpfs where there is one: dropped shards are as after a kill there too, and nothing waits for a disk.
+/// A folder on tmpfs if there is one: dropped shards are as after a kill there too, and no sync waits for a disk.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
-    /// Four audits in one: rows applied twice, rows lost, parts answered as had, parts refused.
+    /// Four checks in one: rows applied twice, rows lost, parts answered as duplicates, parts refused.
     #[test]
     fn a_push_that_is_cut_anew_when_it_comes_again_is_applied_once(
         batches in prop::collection::vec(prop::collection::hash_set(0u64..300, 1..150), 1..5),
@@ -105,15 +106,16 @@ proptest! {
         }).collect();
         let pusher = if of_data { DATA_PUSHERS | 9 } else { 9 };
         let name = |seq: usize| PushName { pusher, incarnation: 3, seq: seq as u64 + 1, row: 0 };
-        // Each life sends all that the one before had not acknowledged, from the first such piece on, cut by its own threads.
+        // Each incarnation sends all that the one before had not acknowledged, from the first such part on, cut by its
+        // own threads.
         let mut acked = vec![vec![false; 300]; batches.len()];
         for (n, &(threads, most, until)) in incarnations.iter().enumerate() {
             let mut server = Threads::open(folder.path(), threads);
             let last = n + 1 == incarnations.len();
             let mut sent = 0;
             'incarnation: for (seq, keys) in batches.iter().enumerate() {
-                for piece in server.cut(keys, most) {
-                    let rows = piece.1.keys.clone();
+                for part in server.cut(keys, most) {
+                    let rows = part.1.keys.clone();
                     if rows.clone().all(|row| acked[seq][row]) {
                         continue;
                     }
@@ -121,7 +123,7 @@ proptest! {
                         break 'incarnation;
                     }
                     sent += 1;
-                    server.push(name(seq), keys, &piece);
+                    server.push(name(seq), keys, &part);
                     // The last answer before a kill is lost.
                     if sent < until || last {
                         rows.for_each(|row| acked[seq][row] = true);
@@ -138,7 +140,7 @@ proptest! {
     }
 }
 
-/// A piece that does not follow from what the shard has is refused by name: taking it would lose the rows before it.
+/// A part that leaves a gap after the shard's last row is refused by name: accepting it would lose the rows before it.
 #[test]
 fn a_gap_in_a_push_is_refused_by_name() {
     let mut shards = Shards::open(&Store::memory(), &schema(), 0..SHARDS).unwrap();
@@ -155,7 +157,7 @@ fn a_gap_in_a_push_is_refused_by_name() {
         gap.to_string(),
         "push 1 begins at row 10 of its run in shard 5, which has 9 rows of it: send the rows between first"
     );
-    // Overlaps are dropped as far as they are had, whatever their cut.
+    // Of overlapping parts, the rows that the shard has are dropped, whatever the cut.
     let mixed = push(1, 4..12).unwrap();
     assert_eq!((mixed.duplicate, mixed.applied), (5, 3));
     assert_eq!(push(1, 0..12).unwrap().duplicate, 12);

@@ -1,5 +1,5 @@
-//! Rows read by nothing but the addresses that the shards list, as a device would, beside what their owner answers. The
-//! device is /proc/self/mem. The orders in which a real one may read are enumerated in remote_row_reader.rs.
+//! Rows read only through the addresses that the shards list, as a device would, beside what their owner answers. The
+//! device is /proc/self/mem. remote_row_reader.rs enumerates the orders in which a real device may read.
 
 use gannet_core::*;
 use gannet_optim::{AdaGrad, Adam, Add, Ftrl, GradientTransform, GroupFtrl, Rule};
@@ -39,7 +39,7 @@ impl Device {
         read
     }
 
-    /// `None`: they do not stand in one stretch.
+    /// `None`: the bytes are not in one stretch.
     fn row(&self, shard: u32, offset: u64, bytes: usize) -> Option<Vec<u8>> {
         let rows = &self.readable.iter().find(|readable| readable.shard == shard).unwrap().rows;
         let at = rows.iter().rfind(|stretch| stretch.offset <= offset)?;
@@ -70,49 +70,49 @@ fn rows_are_read_by_address_alone() {
         for (read, &segments) in
             [Read::Weights, Read::State].iter().flat_map(|r| chosen.iter().map(move |s| (*r, s)))
         {
-            let mut glimpse = RemoteRowReader::new(&schema, read, segments).unwrap();
-            let floats = glimpse.floats();
+            let mut reader = RemoteRowReader::new(&schema, read, segments).unwrap();
+            let floats = reader.floats();
             let (mut want, mut slots) = (vec![0.0; keys.len() * floats], Vec::new());
             table.pull_segments(&keys, read, segments, &mut want, Some(&mut slots)).unwrap();
             let (mut one_line, mut across) = (0, 0);
             for ((&key, &slot), want) in keys.iter().zip(&slots).zip(want.chunks(floats)) {
                 let shard = shard_of(hash(key), 2);
-                let Some(row) = device.row(shard, glimpse.offset(slot), glimpse.bytes()) else {
+                let Some(row) = device.row(shard, reader.offset(slot), reader.bytes()) else {
                     across += 1;
                     continue;
                 };
-                let version = device.row(shard, glimpse.offset(slot), VERSION_BYTES).unwrap();
+                let version = device.row(shard, reader.offset(slot), VERSION_BYTES).unwrap();
                 let mut out = vec![f32::NAN; floats];
-                assert!(glimpse.is_row(key, &version, &row, &version, &mut out));
+                assert!(reader.is_row(key, &version, &row, &version, &mut out));
                 assert_eq!(out, want, "key {key}");
-                if glimpse.is_one_line(slot) {
+                if reader.is_one_line(slot) {
                     one_line += 1;
                     out.fill(f32::NAN);
-                    assert!(glimpse.is_line(key, &row, &mut out));
+                    assert!(reader.is_line(key, &row, &mut out));
                     assert_eq!(out, want, "key {key}");
                 }
-                // Another key's, one that was being written, one that was freed, and bytes that are cut off.
+                // Another key's row, one that is being written, one that was freed, and bytes that are cut off.
                 let mut other = row.clone();
-                assert!(!glimpse.is_line(key + 1, &row, &mut out));
+                assert!(!reader.is_line(key + 1, &row, &mut out));
                 other[0] |= 1;
-                assert!(!glimpse.is_line(key, &other, &mut out));
+                assert!(!reader.is_line(key, &other, &mut out));
                 other[0] &= !3;
-                assert!(!glimpse.is_line(key, &other, &mut out));
+                assert!(!reader.is_line(key, &other, &mut out));
                 other[0] = row[0] ^ 4;
-                assert!(!glimpse.is_row(key, &version, &row, &other, &mut out));
-                assert!(!glimpse.is_line(key, &row[..row.len() - 1], &mut out));
+                assert!(!reader.is_row(key, &version, &row, &other, &mut out));
+                assert!(!reader.is_line(key, &row[..row.len() - 1], &mut out));
             }
             assert!(across < keys.len() / 100);
-            assert!(one_line > 0 || glimpse.bytes() > 48, "{} bytes", glimpse.bytes());
+            assert!(one_line > 0 || reader.bytes() > 48, "{} bytes", reader.bytes());
         }
         let (key, mut out) = (keys[0], vec![0.0; schema.read_floats(Read::State)]);
         let mut slots = Vec::new();
         table.pull(&[key], Read::State, &mut out, Some(&mut slots)).unwrap();
-        let mut glimpse = RemoteRowReader::new(&schema, Read::State, Segments::ALL).unwrap();
+        let mut reader = RemoteRowReader::new(&schema, Read::State, Segments::ALL).unwrap();
         table.free(key);
         table.stop_serving();
-        let row = device.row(shard_of(hash(key), 2), glimpse.offset(slots[0]), glimpse.bytes()).unwrap();
-        assert!(!glimpse.is_line(key, &row, &mut out), "a freed row is read");
+        let row = device.row(shard_of(hash(key), 2), reader.offset(slots[0]), reader.bytes()).unwrap();
+        assert!(!reader.is_line(key, &row, &mut out), "a freed row is read");
         let header = &device.readable[0].header;
         let line = device.read(header.addr + HEADER_LINE_AT, HEADER_LINE_BYTES);
         assert!(!is_served(&line, device.readable[0].incarnation));

@@ -1,4 +1,5 @@
-//! Rows of several segments against a naive model: a map from key to one row a segment, each run by its own rule.
+//! Rows of several segments against a naive model: a map from key to one row for each segment, each run by its own
+//! rule.
 
 use gannet_core::*;
 use gannet_optim::*;
@@ -113,6 +114,30 @@ fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
+/// Pulls every choice of segments of `keys`. A pull must answer exactly the chosen segments, with the model's values.
+fn pulls_of_segments_agree(table: &mut Shards, model: &Model, keys: &[u64]) -> Result<(), TestCaseError> {
+    let all: Vec<Segment> = model.schema.segments().collect();
+    for bits in 1..1u8 << all.len() {
+        let chosen: Vec<usize> = (0..all.len()).filter(|n| bits >> n & 1 != 0).collect();
+        for read in [Read::Weights, Read::State] {
+            let floats = model.schema.read_floats_of(read, Segments::only(&chosen)).unwrap();
+            let (mut answer, mut slots) = (vec![0.0; keys.len() * floats], Vec::new());
+            table.pull_segments(keys, read, Segments::only(&chosen), &mut answer, Some(&mut slots)).unwrap();
+            prop_assert_eq!(slots.len(), keys.len());
+            for (key, answer) in keys.iter().zip(answer.chunks(floats)) {
+                let row = model.row(*key);
+                let segment = |&n: &usize| match read {
+                    Read::Weights => all[n].rule.visit(Weights1(&row[n], all[n].dim as usize)),
+                    Read::State => row[n].clone(),
+                };
+                let want: Vec<f32> = chosen.iter().flat_map(segment).collect();
+                prop_assert_eq!(answer, &want[..], "key {} segments {:?}", key, chosen);
+            }
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
     #[test]
@@ -162,29 +187,12 @@ proptest! {
             prop_assert_eq!(weights, &model.weights(*key)[..], "key {}", key);
         }
         prop_assert_eq!(table.stats().rows as usize, model.rows.len());
-        // Every choice of segments answers exactly theirs, of the rows as the model has them.
+        pulls_of_segments_agree(&mut table, &model, &keys)?;
         let count = segments.len();
-        for bits in 1..1u8 << count {
-            let chosen: Vec<usize> = (0..count).filter(|n| bits >> n & 1 != 0).collect();
-            for read in [Read::Weights, Read::State] {
-                let floats = schema.read_floats_of(read, Segments::only(&chosen)).unwrap();
-                let (mut answer, mut slots) = (vec![0.0; keys.len() * floats], Vec::new());
-                table.pull_segments(&keys, read, Segments::only(&chosen), &mut answer, Some(&mut slots)).unwrap();
-                prop_assert_eq!(slots.len(), keys.len());
-                for (key, answer) in keys.iter().zip(answer.chunks(floats)) {
-                    let row = model.row(*key);
-                    let want: Vec<f32> = chosen.iter().flat_map(|&n| match read {
-                        Read::Weights => schema.segments().nth(n).map(|s| s.rule.visit(Weights1(&row[n], s.dim as usize))).unwrap(),
-                        Read::State => row[n].clone(),
-                    }).collect();
-                    prop_assert_eq!(answer, &want[..], "key {} segments {:?}", key, chosen);
-                }
-            }
-        }
         for wrong in [Segments::of_bits(0), Segments::only(&[count]), Segments::only(&[0, 7])] {
             let refused = table.pull_segments(&keys, Read::Weights, wrong, &mut weights, None);
-            let told = matches!(refused, Err(PullError::Segments { .. }));
-            prop_assert!(told);
+            let named = matches!(refused, Err(PullError::Segments { .. }));
+            prop_assert!(named);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tables of vectors beside a model: rows of f64 in a map, programs done a row at a time.
+//! Tables of vectors beside a model: rows of f64 in a map, programs computed row by row.
 
 use gannet_core::*;
 use gannet_optim::lbfgs::{align, project, pseudo_gradient, split};
@@ -35,7 +35,8 @@ fn rows(table: &mut Shards, pass: u64) -> BTreeMap<u64, Vec<f64>> {
     keys.into_iter().zip(floats.chunks_exact(table.schema().floats()).map(row)).collect()
 }
 
-/// Every value of the model is a multiple of 1/1024 and not large: two floats, and one, hold it exactly; products too.
+/// Every value of the model is a multiple of 1/1024 and not large, so one or two floats hold it exactly, and products
+/// too.
 fn run_model(model: &mut Model, program: &Program) -> Vec<f64> {
     let mut sums = vec![0.0; program.sums.len()];
     for (&key, (row, pass)) in model.iter_mut() {
@@ -122,8 +123,8 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// A preconditioner made of a sum, a column multiplied by it, and dot products that it weights: powers of two, so that all
-/// of it is exact.
+/// A preconditioner made of a sum, a column multiplied by it, and dot products weighted by it: powers of two, so that
+/// all of it is exact.
 #[test]
 fn products_and_reciprocals_are_those_of_rows() {
     let store = Store::memory();
@@ -151,7 +152,7 @@ fn products_and_reciprocals_are_those_of_rows() {
         ];
         let program = Program { pass, free: Some(FREE), steps, sums };
         if pass == 1 {
-            // The free row's sum is of the other pass: its reciprocal is that of 0, which is 1.
+            // The free row's sum is of the other pass, so its reciprocal is that of 0, which is 1.
             model.get_mut(&FREE).unwrap().1 = 2;
         }
         let mut got = vec![0.0; 3];
@@ -182,7 +183,7 @@ proptest! {
         for action in actions {
             match action {
                 Action::Sum { pass, keys, value } => {
-                    // Sequence numbers grow with the passes, as a pusher's do: another pusher for each.
+                    // Sequence numbers grow with the passes, so each pass has its own pusher here.
                     let keys = cut(keys);
                     let values = split(f64::from(value)).repeat(keys.len());
                     seq += 1;

@@ -1,4 +1,5 @@
-//! What the tests of views share: views of shards in the same process, an owner that writes and a reader that checks.
+//! Shared by the tests of mapped shards: mapped shards in the same process, an owner that writes and a reader that
+//! checks.
 #![allow(dead_code)] // each test uses a part
 
 use gannet_core::*;
@@ -28,7 +29,7 @@ pub fn name(seq: u64) -> PushName {
     PushName { pusher: 1, incarnation: 1, seq, row: 0 }
 }
 
-/// At rest a view finds what the owner finds, at the same slots, and reads the same bits.
+/// At rest a reader finds what the owner finds, at the same slots, with the same bits.
 pub fn agree(shards: &mut Shards, view: &mut MappedShards, keys: &[u64]) {
     let segments: &[Segments] = match shards.schema().more.len() {
         0 => &[Segments::ALL],
@@ -50,7 +51,8 @@ pub fn agree(shards: &mut Shards, view: &mut MappedShards, keys: &[u64]) {
     }
 }
 
-/// What is pushed to `key`: no two floats of a row and no two keys have the same, and every sum of them is exact.
+/// The value that is pushed to `key`: no two floats of a row and no two keys have the same, and every sum of them is
+/// exact.
 pub fn value(key: u64, float: usize) -> f32 {
     (key % 61 + 1) as f32 * 64.0 + float as f32
 }
@@ -63,8 +65,8 @@ pub fn is_whole(key: u64, row: &[f32]) -> bool {
 
 pub const KEYS: u64 = 100;
 
-/// The owner of the torn-read tests: pushes, frees and reuses slots of the first `KEYS` keys, which are hot, while the table
-/// grows beside them, until it is told to stop.
+/// The owner of the torn-read tests. It pushes, frees and reuses slots of the first `KEYS` keys, which are hot, while
+/// the table grows beside them. It stops when `on` returns false.
 pub fn write_on(table: &mut Shards, incarnation: u64, mut on: impl FnMut() -> bool) {
     let floats = table.schema().dim as usize;
     let (mut seq, mut fresh) = (0, KEYS);
@@ -85,7 +87,8 @@ pub fn write_on(table: &mut Shards, incarnation: u64, mut on: impl FnMut() -> bo
         let values: Vec<f32> = keys.iter().flat_map(|&key| (0..floats).map(move |i| value(key, i))).collect();
         let name = PushName { incarnation, ..name(seq) };
         table.push(&name, Write::Gradient, &keys, None, &values).unwrap();
-        // The upper half comes and goes: its rows change places, and never grow to sums that are not exact.
+        // The upper half of the keys is freed and added again, so its rows change slots, and never grow to sums that
+        // are not exact.
         for _ in 0..8 {
             random = mix(random);
             table.free(KEYS / 2 + random % (KEYS / 2));
@@ -98,7 +101,7 @@ pub fn write_on(table: &mut Shards, incarnation: u64, mut on: impl FnMut() -> bo
     }
 }
 
-/// Pulls until `rounds` are done; every row that it is given must be one. Answers hits and misses.
+/// Pulls for `rounds` rounds. Every row that it gets must be whole. Returns hits and misses.
 pub fn read_on(view: &mut MappedShards, rounds: u64) -> (usize, usize) {
     let floats = view.schema().dim as usize;
     let (mut out, mut slots) = (Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, BackendError, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
-use gannet_core::{PushName, Read, Schema, Shards, Stats, Store, Write, hash, pieces, shard_of};
+use gannet_core::{PushName, Read, Schema, Shards, Stats, Store, Write, hash, push_parts, shard_of};
 use gannet_node::{RunId, open_whole};
 use std::collections::VecDeque;
 
@@ -129,7 +129,7 @@ impl Backend for Embedded {
         }
         self.name.seq += 1;
         let (floats, shards) = (self.shards.schema().write_floats(write), self.shards.schema().shards);
-        for (range, row) in pieces(keys, PART_KEYS, shards) {
+        for (range, row) in push_parts(keys, PART_KEYS, shards) {
             self.name.row = row;
             let (keys, slots) = (&keys[range.clone()], &mut self.slots[range.clone()]);
             let values = &rows.values[range.start * floats..range.end * floats];

@@ -3,7 +3,7 @@
 use crate::backend::BackendError;
 use crate::backend::embedded::of_run;
 use crate::lbfgs::{Columns, CommandCell, Layout};
-use gannet_core::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, pieces};
+use gannet_core::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, push_parts};
 use gannet_node::{RunId, open_whole};
 use gannet_optim::lbfgs::{Sum, join, split};
 
@@ -36,7 +36,7 @@ impl LocalTable {
 
     fn add(&mut self, pass: u64, keys: &[u64], values: &[f32]) -> Result<(), BackendError> {
         let name = self.next_name(pass);
-        for (range, row) in pieces(keys, PART_KEYS, self.shards.schema().shards) {
+        for (range, row) in push_parts(keys, PART_KEYS, self.shards.schema().shards) {
             let values = &values[2 * range.start..2 * range.end];
             self.shards.push(&PushName { row, ..name }, Write::Sum, &keys[range], None, values)?;
         }
