@@ -261,7 +261,7 @@ impl Shards {
     }
 
     /// Tells readers of the images that all pushes of steps below `clock` are applied, of all workers that keep step.
-    /// [`NO_CLOCK`] says that no workers keep step.
+    /// [`NO_CLOCK`](crate::NO_CLOCK) says that no workers keep step.
     pub fn set_lowest(&self, clock: u64) {
         self.shards.iter().for_each(|shard| shard.set_lowest(clock));
     }
