@@ -125,7 +125,7 @@ impl<'a> LrWorker<'a> {
         let cache = cache_flags::of_training(args, &schema, push, sync.mode)?;
         if damped && cache.is_some() {
             return Err(Failure::input(
-                "--cache-bytes cannot be combined with damping, because only the servers know what a damped push \
+                "--cache-bytes cannot be combined with damped replay, because only the servers know what a damped push \
                  makes of a row: leave --cache-bytes out, or add --damping off",
             ));
         }
