@@ -310,7 +310,7 @@ fn what_does_not_fit_is_refused_by_name() {
         ("--model fm", "only with --model lr"),
         ("--optimizer lbfgs", "only with --model lr"),
         ("--task-index 5", "--task-index 5"),
-        (&data, "with --feed the client has it"),
+        (&data, "with --feed only the client reads the data"),
     ];
     for (more, expected) in cases {
         let more = if more.contains("--batch") { "--batch 32" } else { more };
