@@ -214,7 +214,7 @@ impl<'a> LrWorker<'a> {
             return Ok(run.account());
         }
         let (batches, epochs, workers) = (trained.batches, self.args.epochs, self.sync.workers);
-        let share = |rank| Some(runs::share(batches, epochs, rank, workers));
+        let share = |rank| Some(job::share(batches, epochs, rank, workers));
         let account = run.wait_for_shares(backend.worker(), table, &share, &self.stop)?;
         trained.stopped = self.stop.load(Relaxed);
         Ok(account)
