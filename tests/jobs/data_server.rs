@@ -307,10 +307,10 @@ fn what_does_not_fit_is_refused_by_name() {
         ("--out model", "the client tests and saves"),
         ("--data-dir here", "works only in the client"),
         ("--scheduler 127.0.0.1:1", "the client (--feed) is the job's scheduler"),
-        ("--model fm", "only --model lr"),
-        ("--optimizer lbfgs", "only --model lr"),
+        ("--model fm", "only with --model lr"),
+        ("--optimizer lbfgs", "only with --model lr"),
         ("--task-index 5", "--task-index 5"),
-        (&data, "with --feed the client has it"),
+        (&data, "with --feed only the client reads the data"),
     ];
     for (more, expected) in cases {
         let more = if more.contains("--batch") { "--batch 32" } else { more };

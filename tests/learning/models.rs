@@ -231,7 +231,7 @@ fn what_a_model_does_not_have_is_refused_by_name() {
         assert!(done.code == Some(2) && done.err.contains(said), "{flags}: {done:?}");
     }
     for (flags, said) in [
-        ("--model lda --tasks on", "--tasks on: the documents"),
+        ("--model lda --tasks on", "--tasks on: does not work with --model lda"),
         ("--model deepfm --sync bsp --replicas-to-aggregate 1", "--model deepfm has 4 tables"),
         ("--model lda --sync bsp --replicas-to-aggregate 1", "--model lda has 2 tables"),
     ] {

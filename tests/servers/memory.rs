@@ -64,7 +64,7 @@ fn a_limit_that_is_no_size_is_a_bad_flag() {
 fn a_limit_of_what_a_process_does_not_have_is_a_bad_flag() {
     let worker = "train x --ps-hosts 127.0.0.1:1 --worker-hosts 127.0.0.1:2 --job-name worker";
     for (line, says) in [
-        (format!("{worker} --memory-limit 1GiB"), "--memory-limit: for a process that has tables"),
+        (format!("{worker} --memory-limit 1GiB"), "--memory-limit: works only in a process that has tables"),
         (format!("{worker} --session-memory 1GiB"), "--session-memory: works only in a ps"),
         ("train x --credit-requests 9".into(), "--credit-requests: works only in a ps"),
         ("train x --insecure".into(), "--insecure: works only in a process of a job"),

@@ -181,6 +181,6 @@ fn bench_measures_the_transport_that_it_is_told() {
     assert!(done.code == Some(2) && done.err.contains("perhaps") && done.err.contains("never"), "{done:?}");
     for flags in ["", "--ps-hosts 127.0.0.1:1 --job-name ps"] {
         let done = run(&format!("train - --one-sided never {flags}"));
-        assert!(done.code == Some(2) && done.err.contains("--one-sided: for a"), "{done:?}");
+        assert!(done.code == Some(2) && done.err.contains("--one-sided: works only in a"), "{done:?}");
     }
 }

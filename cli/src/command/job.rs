@@ -122,6 +122,12 @@ pub fn pusher(index: u32) -> u64 {
     u64::from(index) + 1
 }
 
+/// The batches of worker `rank` of `workers`, which take turns, in all passes over so many.
+pub fn share(batches: u64, epochs: u32, rank: u32, workers: u32) -> u64 {
+    let (rank, workers) = (u64::from(rank), u64::from(workers.max(1)));
+    batches.saturating_sub(rank).div_ceil(workers) * u64::from(epochs)
+}
+
 /// What a worker connects with.
 #[derive(Clone)]
 pub struct WorkerConnection {

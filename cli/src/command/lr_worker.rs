@@ -125,7 +125,7 @@ impl<'a> LrWorker<'a> {
         let cache = cache_flags::of_training(args, &schema, push, sync.mode)?;
         if damped && cache.is_some() {
             return Err(Failure::input(
-                "--cache-bytes cannot be combined with damping, because only the servers know what a damped push \
+                "--cache-bytes cannot be combined with damped replay, because only the servers know what a damped push \
                  makes of a row: leave --cache-bytes out, or add --damping off",
             ));
         }
@@ -214,7 +214,7 @@ impl<'a> LrWorker<'a> {
             return Ok(run.account());
         }
         let (batches, epochs, workers) = (trained.batches, self.args.epochs, self.sync.workers);
-        let share = |rank| Some(runs::share(batches, epochs, rank, workers));
+        let share = |rank| Some(job::share(batches, epochs, rank, workers));
         let account = run.wait_for_shares(backend.worker(), table, &share, &self.stop)?;
         trained.stopped = self.stop.load(Relaxed);
         Ok(account)

@@ -266,8 +266,7 @@ impl InRun {
         Ok(())
     }
 
-    /// Waits for the others where each worker has a fixed share: worker 0 for all of them, the others for worker 0.
-    /// `share`: the batches that a worker has, if that is known.
+    /// With fixed shares, worker 0 waits for all others, and they wait for it. `share`: a worker's batches, if known.
     pub fn wait_for_shares(
         &self,
         worker: &mut Worker<Transports>,
@@ -513,12 +512,6 @@ impl LocalRun {
         let finished = self.registry.finish_alone(&self.id, rows, wall_clock());
         finished.map_err(|why| Failure::new(SYSTEM, why))
     }
-}
-
-/// The batches of worker `rank` of `workers`, which take turns, in all passes over so many.
-pub fn share(batches: u64, epochs: u32, rank: u32, workers: u32) -> u64 {
-    let (rank, workers) = (u64::from(rank), u64::from(workers.max(1)));
-    batches.saturating_sub(rank).div_ceil(workers) * u64::from(epochs)
 }
 
 /// Refuses flags of a run where it has none.

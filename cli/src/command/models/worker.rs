@@ -152,7 +152,7 @@ impl<'a> ModelWorker<'a> {
             return Ok(run.account());
         }
         let (batches, epochs, workers) = (fitted.batches, self.args.epochs, self.sync.workers);
-        let share = |rank| Some(runs::share(batches, epochs, rank, workers));
+        let share = |rank| Some(job::share(batches, epochs, rank, workers));
         let table = tables.id(0);
         let account = run.wait_for_shares(tables.worker(), table, &share, &self.stop)?;
         fitted.stopped = self.stop.load(Relaxed);
