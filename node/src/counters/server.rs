@@ -175,8 +175,8 @@ pub(crate) struct ThreadCounters {
     pub(crate) full_turns: Count,
     /// Nanoseconds spent looking or sleeping with nothing to do.
     pub(crate) idle_nanos: Count,
-    /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets, of
-    /// requests received and not handled, and of buffers; sessions that wait for memory.
+    /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets,
+    /// of requests received and not handled, and of buffers; sessions that wait for memory.
     pub(crate) unhandled_bytes: Count,
     /// Of sessions over RDMA, at the last tick: bytes of pinned rings.
     pub(crate) pinned_bytes: Count,
@@ -237,8 +237,8 @@ impl ThreadCounters {
         &self.over[over as usize]
     }
 
-    /// Sessions that began, and those of them that ended. Ended first: read in the other order, a session that begins and
-    /// ends between would make less than none.
+    /// Sessions that began, and those of them that ended. Ended first: read in the other order, a session that begins
+    /// and ends between would make less than none.
     pub(crate) fn sessions(&self) -> (u64, u64) {
         let ended = self.over.iter().map(|over| over.ended.get()).sum();
         (self.over.iter().map(|over| over.begun.get()).sum(), ended)

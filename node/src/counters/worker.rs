@@ -108,14 +108,14 @@ impl WorkerCounters {
         }
     }
 
-    /// Of a worker that keeps step: how many pulls found the worker furthest behind so many steps behind their own clock, by
-    /// steps; the last is for those beyond.
+    /// Of a worker that keeps step: how many pulls found the worker furthest behind so many steps behind their own
+    /// clock, by steps; the last is for those beyond.
     pub fn pulls_by_staleness(&self) -> Vec<u64> {
         self.behind.read()
     }
 
-    /// Of a worker that keeps step: its clock, the largest staleness that a pull of it saw, and for whom it waits, who is at
-    /// which clock.
+    /// Of a worker that keeps step: its clock, the largest staleness that a pull of it saw, and for whom it waits, who
+    /// is at which clock.
     pub fn step(&self) -> (u64, u64, Option<(u32, u64)>) {
         let stalest = self.behind.read().iter().rposition(|pulls| *pulls > 0).unwrap_or(0);
         let whom = (self.waits_for.get() as u32).checked_sub(1).map(|rank| (rank, self.waits_clock.get()));

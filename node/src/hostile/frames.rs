@@ -1,5 +1,5 @@
-//! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and shards,
-//! flipped bits, cut short, sent twice.
+//! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and
+//! shards, flipped bits, cut short, sent twice.
 
 use super::job_clients;
 use crate::frames::control::{

@@ -1,5 +1,5 @@
-//! In-graph feeding: a scheduler that has the data gives the bytes of a task to the worker that holds it, chunk by chunk. It
-//! keeps nothing of them: each chunk is read into the session's out queue, which pushes back when it is full.
+//! In-graph feeding: a scheduler that has the data gives the bytes of a task to the worker that holds it, chunk by
+//! chunk. It keeps nothing of them: each chunk is read into the session's out queue, which pushes back when it is full.
 //!
 //! ```text
 //! the text of a task: the lines that begin in its bytes
@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where the data of a job is, for the scheduler that feeds its workers. It is asked in the thread that serves them: what it
-/// does takes about as long as reading [`FEED_BYTES_MAX`] bytes.
+/// Where the data of a job is, for the scheduler that feeds its workers. It is asked in the thread that serves them:
+/// what it does takes about as long as reading [`FEED_BYTES_MAX`] bytes.
 pub trait DataSource: Send + Sync {
     /// The bytes of its file that are the text of a task: the lines that begin in it; all of a file that is one task.
     ///
@@ -43,7 +43,8 @@ pub trait DataSource: Send + Sync {
 pub struct DataServerConfig {
     /// The job: another is not taken.
     pub plan: JobPlan,
-    /// How the data is read, for the workers, who have no flags for it: any text of at most [`READING_BYTES_MAX`] bytes.
+    /// How the data is read, for the workers, who have no flags for it: any text of at most [`READING_BYTES_MAX`]
+    /// bytes.
     pub reading: String,
     /// Where the data is.
     pub stock: Arc<dyn DataSource>,
@@ -67,8 +68,8 @@ pub struct ServedBytes {
     pub bytes: u64,
 }
 
-/// Between the scheduler, which lives in a server's thread, and the process that feeds: the job as it is, and the word that
-/// ends it.
+/// Between the scheduler, which lives in a server's thread, and the process that feeds: the job as it is, and the word
+/// that ends it.
 #[derive(Debug, Default)]
 pub struct FeedStatus {
     kept: Mutex<CachedOffer>,

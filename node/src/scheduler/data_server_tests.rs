@@ -160,7 +160,8 @@ fn over(sim: &Sim, link: &mut Link<SimStream>, kind: u16, payload: &[u8]) -> Res
     panic!("no answer to kind {kind}");
 }
 
-/// Whoever speaks to the client by hand is fed what the life of its hello holds, whatever else it asks for; and the session lives on.
+/// Whoever speaks to the client by hand is fed what the life of its hello holds, whatever else it asks for; and the
+/// session lives on.
 #[test]
 fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
     let (feeding, stock) = feeding();

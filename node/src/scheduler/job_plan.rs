@@ -1,5 +1,5 @@
-//! What a job trains on, and how its data is cut into tasks: pure arithmetic over the files' lengths, so that every worker
-//! and every life of the scheduler finds the same.
+//! What a job trains on, and how its data is cut into tasks: pure arithmetic over the files' lengths, so that every
+//! worker and every life of the scheduler finds the same.
 
 use crate::limits::{JOB_WORKERS_MAX, PROGRESS_TIME_MIN, PROGRESS_TIMEOUTS, READ_TIME_MIN, TASKS_MAX};
 use rkyv::{Archive, Deserialize, Serialize};

@@ -183,8 +183,8 @@ impl JobState {
         (self.saved || self.failed.is_some()) && !self.has_live()
     }
 
-    /// Whether a worker of this index has missed the end: it has never been in the job, or it died in it and the others have
-    /// trained the rest.
+    /// Whether a worker of this index has missed the end: it has never been in the job, or it died in it and the others
+    /// have trained the rest.
     pub fn was_missed_by(&self, rank: u32) -> bool {
         let died = |member: &Member| member.standing == WorkerState::Dead && self.is_trained();
         self.members.get(&rank).is_none_or(died)
@@ -325,8 +325,8 @@ impl JobState {
         })
     }
 
-    /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is not
-    /// one of the dead.
+    /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is
+    /// not one of the dead.
     pub fn fenced(&mut self, incarnation: WorkerIncarnation) -> bool {
         let news = self.unfenced.remove(&incarnation);
         if news {
@@ -348,8 +348,8 @@ impl JobState {
         });
     }
 
-    /// A worker that holds `holding` asks for another task: the first that came back, or the next of the data. One that it
-    /// was given and does not know of, since the answer was lost, it is given again.
+    /// A worker that holds `holding` asks for another task: the first that came back, or the next of the data. One that
+    /// it was given and does not know of, since the answer was lost, it is given again.
     ///
     /// # Errors
     /// It is not in the job, or was given up.
@@ -421,8 +421,8 @@ impl JobState {
         Ok(())
     }
 
-    /// A worker waits where all workers of the job are to meet; those that are not there yet are returned, the dead and those
-    /// who left not being waited for. Who has come through may ask again.
+    /// A worker waits where all workers of the job are to meet; those that are not there yet are returned, the dead and
+    /// those who left not being waited for. Who has come through may ask again.
     ///
     /// # Errors
     /// It is not in the job, or too many barriers are waited at.

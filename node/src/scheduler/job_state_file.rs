@@ -1,5 +1,6 @@
-//! The book on its medium: one file, written anew and renamed for each change, so that a scheduler that is killed finds the
-//! last whole one. It survives the process; a machine that goes down may leave an older one or a torn one, which is refused.
+//! The book on its medium: one file, written anew and renamed for each change, so that a scheduler that is killed finds
+//! the last whole one. It survives the process; a machine that goes down may leave an older one or a torn one, which is
+//! refused.
 
 use super::job_state::JobState;
 use crate::frames::control;

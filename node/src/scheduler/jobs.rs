@@ -1,5 +1,5 @@
-//! The schedulers of a server: one for each run whose data is handed out here, each with a book of its own. A scheduler that
-//! feeds has one job, whatever its run is called.
+//! The schedulers of a server: one for each run whose data is handed out here, each with a book of its own. A scheduler
+//! that feeds has one job, whatever its run is called.
 
 use super::data_server::{DataRequest, DataServer, DataServerConfig};
 use super::job_state_file::{self, JobStateFileError};

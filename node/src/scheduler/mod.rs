@@ -1,5 +1,5 @@
-//! The scheduler: membership by heartbeat, data tasks with leases, barriers. One of a job's servers is its scheduler, or a
-//! process of its own is; what it knows is its [`book::Book`].
+//! The scheduler: membership by heartbeat, data tasks with leases, barriers. One of a job's servers is its scheduler,
+//! or a process of its own is; what it knows is its [`book::Book`].
 
 mod completion;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What workers ask of the scheduler, and what it answers: one frame kind there and one back, rkyv archives of the frozen
-//! structs here. The scheduler lives in thread 0 of a server, among its sessions.
+//! What workers ask of the scheduler, and what it answers: one frame kind there and one back, rkyv archives of the
+//! frozen structs here. The scheduler lives in thread 0 of a server, among its sessions.
 
 use super::data_server::{DataServer, DataServerConfig};
 use super::heartbeat_times::HeartbeatTimes;
@@ -349,7 +349,8 @@ impl Scheduler {
             return Err((Refusal::Fenced, text));
         }
         let other = |book: &JobState| {
-            // The registry of runs decides what is begun, and when. Without one the book tells a new job from an old one.
+            // The registry of runs decides what is begun, and when. Without one the book tells a new job from an old
+            // one.
             if generation > 0 {
                 return !same_run || book.generation < generation;
             }
@@ -358,7 +359,8 @@ impl Scheduler {
                 return false;
             }
             let same = book.plan().differs(&plan).is_none();
-            // Whoever has missed the end of a job that has just ended comes late to that one: it is not to be done again.
+            // Whoever has missed the end of a job that has just ended comes late to that one: it is not to be done
+            // again.
             let since = now.saturating_sub(self.over_since.unwrap_or(now));
             let late = same && book.was_missed_by(incarnation.rank) && since < LATE_TIME;
             book.is_over() && !late || book.is_abandoned() && !same

@@ -63,9 +63,9 @@ fn steps() -> impl Strategy<Value = Vec<WorkerAction>> {
 }
 
 proptest! {
-    /// Beside a map of who trains what: a task is never with two lives of which both could still push, it is done once, and
-    /// when somebody goes on long enough all are done. When all is trained one life is told to save, and another only
-    /// after the first has left, or is dead and fenced, without having said that it saved.
+    /// Beside a map of who trains what: a task is never with two lives of which both could still push, it is done once,
+    /// and when somebody goes on long enough all are done. When all is trained one life is told to save, and another
+    /// only after the first has left, or is dead and fenced, without having said that it saved.
     #[test]
     fn every_task_is_trained_once_whoever_dies(steps in steps()) {
         let tasks = 6;
@@ -331,7 +331,8 @@ fn what_is_said_has_limits() {
     );
 }
 
-/// As many workers as a job may have, each with two tasks, a plan as long as may be, a reason as long as may be, and as many dead.
+/// As many workers as a job may have, each with two tasks, a plan as long as may be, a reason as long as may be, and as
+/// many dead.
 #[test]
 fn the_largest_status_is_one_frame() {
     let tasks = u64::from(JOB_WORKERS_MAX) * 4;

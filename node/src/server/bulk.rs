@@ -77,8 +77,8 @@ pub(super) struct Pusher {
 }
 
 impl Pusher {
-    /// Refuses a worker that is fenced, whatever its push is called; the shards of a table are told of one that they do not
-    /// know, before its first push there.
+    /// Refuses a worker that is fenced, whatever its push is called; the shards of a table are told of one that they do
+    /// not know, before its first push there.
     pub(super) fn enter_table(&mut self, table: u32, shards: &mut Shards) -> RequestOutcome {
         let (word, bit) = (table as usize / 64, 1 << (table % 64));
         let refused = |error: PushError| RequestFailure::Refused(Refusal::of_push(&error), error.to_string());

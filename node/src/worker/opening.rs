@@ -1,5 +1,5 @@
-//! A connection on its way to become a peer's link (the cold part): the token's proofs, hello, then the tables opened again. Nothing here
-//! waits: each step is taken when its answer has come, while the other links go on.
+//! A connection on its way to become a peer's link (the cold part): the token's proofs, hello, then the tables opened
+//! again. Nothing here waits: each step is taken when its answer has come, while the other links go on.
 
 use super::Worker;
 use super::peer::{Credit, Peer};

@@ -292,7 +292,8 @@ impl<S: Stream> Peer<S> {
         }
     }
 
-    /// Puts the queue in the order in which it goes over a new link: fences, then pushes and what says which step they are of.
+    /// Puts the queue in the order in which it goes over a new link: fences, then pushes and what says which step they
+    /// are of.
     pub(super) fn reorder(&mut self, flights: &InFlight) {
         let place = |request: &Request| match flights.kind(request.index) {
             Some(FenceFrame::KIND) => 0,

@@ -1,5 +1,5 @@
-//! Pulls through a worker's cache, in a whole cluster from one seed: what a row that is had may miss of others' pushes is bounded,
-//! own pushes are all in it, whatever links break and servers are started again.
+//! Pulls through a worker's cache, in a whole cluster from one seed: what a row that is had may miss of others' pushes
+//! is bounded, own pushes are all in it, whatever links break and servers are started again.
 
 use crate::model;
 
@@ -53,8 +53,8 @@ impl Others {
     }
 }
 
-/// A worker with a cache and one without: the first pulls and pushes (pipelined), the second pushes to the same keys. Rows are
-/// two sums: that of the first worker's pushes and that of the second's.
+/// A worker with a cache and one without: the first pulls and pushes (pipelined), the second pushes to the same keys.
+/// Rows are two sums: that of the first worker's pushes and that of the second's.
 fn bounded(
     sim: &Sim,
     seed: u64,

@@ -1,6 +1,6 @@
-//! In-graph feeding in the simulated world: a client has the data, workers have none. Workers are killed and fall asleep, the client
-//! is killed and started again on its folder, links break in the middle of answers. Every line of every pass is learned once,
-//! as it stands in the file.
+//! In-graph feeding in the simulated world: a client has the data, workers have none. Workers are killed and fall
+//! asleep, the client is killed and started again on its folder, links break in the middle of answers. Every line of
+//! every pass is learned once, as it stands in the file.
 
 use gannet_core::Store;
 use gannet_node::{

@@ -1,6 +1,6 @@
-//! Data tasks in the simulated world, asynchronous and in synchronous steps: workers are killed, fall asleep and wake up, servers and the
-//! scheduler among them are killed and started again on their folders, links break. Every record of every pass is in the sums
-//! exactly once.
+//! Data tasks in the simulated world, asynchronous and in synchronous steps: workers are killed, fall asleep and wake
+//! up, servers and the scheduler among them are killed and started again on their folders, links break. Every record of
+//! every pass is in the sums exactly once.
 
 use crate::model;
 
@@ -77,7 +77,8 @@ struct Trainer {
     asleep_until: Duration,
     /// Turns of its loop: that it gets on, as its signs of life say.
     turns: u64,
-    /// Steps that it makes before its next sign of life, when it has just woken: the thread that gives those is another.
+    /// Steps that it makes before its next sign of life, when it has just woken: the thread that gives those is
+    /// another.
     dazed: u64,
 }
 
@@ -114,7 +115,8 @@ impl Trainer {
         })
     }
 
-    /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be waiting.
+    /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be
+    /// waiting.
     fn beat(&mut self) -> Result<(), WorkerError> {
         let work = Activity { progress: self.turns, ..Activity::default() };
         for dead in self.seat.beat(Progress::default(), work)?.fence {
@@ -130,7 +132,8 @@ impl Trainer {
         (1 << 63 | u64::from(task.epoch) << 32 | u64::from(task.number), self.started)
     }
 
-    /// Whether all that it has pushed is applied. What came too late for its step is not, and is not to be taken for learned.
+    /// Whether all that it has pushed is applied. What came too late for its step is not, and is not to be taken for
+    /// learned.
     fn is_applied(&mut self) -> Result<bool, WorkerError> {
         self.open.retain(|push| !self.worker.is_acked(*push));
         match self.worker.take_late(self.table).is_empty() {

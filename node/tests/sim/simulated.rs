@@ -1,5 +1,5 @@
-//! A whole cluster in one thread from one seed: links break at any byte, connects are refused, directions stall, servers
-//! are dropped and started again on their folders. The sums must come out exact.
+//! A whole cluster in one thread from one seed: links break at any byte, connects are refused, directions stall,
+//! servers are dropped and started again on their folders. The sums must come out exact.
 
 use crate::model;
 
@@ -371,8 +371,8 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: b
     near
 }
 
-/// Each life of the worker names the servers in an order that is drawn anew, and finds them with as many threads as are drawn
-/// anew; within a life they are killed and come back on their folders.
+/// Each life of the worker names the servers in an order that is drawn anew, and finds them with as many threads as are
+/// drawn anew; within a life they are killed and come back on their folders.
 #[test]
 fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
     let mut lost = 0;
