@@ -3,7 +3,8 @@
 
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::{JobPlan, PlanFile};
-use super::job_state::{JobState, JobStateError, SplitGrant};
+use super::job_state::{JobState, JobStateError};
+use super::leases::SplitGrant;
 use super::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
 use crate::frames::control;

@@ -15,23 +15,15 @@
 //! also when it was only asleep. Who was declared dead stays dead: he is refused, and may come back as a new life.
 
 use super::heartbeat_times::HeartbeatTimes;
-use super::job_plan::{JobPlan, Split};
+use super::job_plan::JobPlan;
+use super::leases::Lease;
 pub use super::member::SplitCounts;
 use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
 use super::table_records::TableRecord;
-use crate::limits::{BARRIERS_MAX, HELD_MAX, UNFENCED_MAX};
+use crate::limits::{BARRIERS_MAX, UNFENCED_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-/// Who has a task.
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lease {
-    /// Whose it is.
-    pub incarnation: WorkerIncarnation,
-    /// Batches before this one are trained.
-    pub from: u64,
-}
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,24 +66,6 @@ pub enum JobStateError {
     Limit(String),
 }
 
-/// What a worker is given that asks for a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SplitGrant {
-    /// A task: the number over all passes, what it is, and the first of its batches that is to be trained.
-    Task {
-        /// Its number over all passes.
-        index: u64,
-        /// What it is.
-        task: Split,
-        /// The first of its batches that is to be trained.
-        from: u64,
-    },
-    /// None is free, but some may come back.
-    Wait,
-    /// All are done.
-    Over,
-}
-
 /// What a beat is answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeartbeatReply {
@@ -122,12 +96,12 @@ pub struct JobState {
     /// The birth of its run; 0: its workers name none.
     pub(super) birth: u64,
     /// Tasks from this one on have never been handed out.
-    next: u64,
+    pub(super) next: u64,
     pub(super) leases: BTreeMap<u64, Lease>,
     /// Tasks that came back; batches before this one are trained.
-    returned: BTreeMap<u64, u64>,
+    pub(super) returned: BTreeMap<u64, u64>,
     /// Records of the tasks that are done.
-    examples: u64,
+    pub(super) examples: u64,
     pub(super) members: BTreeMap<u32, Member>,
     /// Dead lives that not every shard owner is known to refuse.
     pub(super) unfenced: BTreeSet<WorkerIncarnation>,
@@ -325,91 +299,6 @@ impl JobState {
         })
     }
 
-    /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is
-    /// not one of the dead.
-    pub fn fenced(&mut self, incarnation: WorkerIncarnation) -> bool {
-        let news = self.unfenced.remove(&incarnation);
-        if news {
-            self.take_back(incarnation);
-            self.settle_chief();
-        }
-        news
-    }
-
-    /// What a life held is free.
-    fn take_back(&mut self, incarnation: WorkerIncarnation) {
-        let returned = &mut self.returned;
-        self.leases.retain(|&index, lease| {
-            let lost = lease.incarnation == incarnation;
-            if lost {
-                returned.insert(index, lease.from);
-            }
-            !lost
-        });
-    }
-
-    /// A worker that holds `holding` asks for another task: the first that came back, or the next of the data. One that
-    /// it was given and does not know of, since the answer was lost, it is given again.
-    ///
-    /// # Errors
-    /// It is not in the job, or was given up.
-    pub fn take(
-        &mut self,
-        heard: &mut HeartbeatTimes,
-        incarnation: WorkerIncarnation,
-        holding: &[u64],
-        now: Duration,
-    ) -> Result<SplitGrant, JobStateError> {
-        self.member(incarnation)?;
-        heard.hear(incarnation, now);
-        let mut held = 0;
-        for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.incarnation == incarnation)
-        {
-            if !holding.contains(&index) {
-                return Ok(SplitGrant::Task { index, task: self.plan.task(index), from });
-            }
-            held += 1;
-        }
-        if held >= HELD_MAX {
-            return Ok(SplitGrant::Wait);
-        }
-        let (index, from) = match self.returned.pop_first() {
-            Some(returned) => returned,
-            None if self.next < self.plan.tasks() => {
-                self.next += 1;
-                (self.next - 1, 0)
-            }
-            None if self.leases.is_empty() => return Ok(SplitGrant::Over),
-            None => return Ok(SplitGrant::Wait),
-        };
-        self.leases.insert(index, Lease { incarnation, from });
-        Ok(SplitGrant::Task { index, task: self.plan.task(index), from })
-    }
-
-    /// A worker has trained a task of `examples` records, and every push of it is acknowledged.
-    ///
-    /// # Errors
-    /// The task is not this life's.
-    pub fn done(
-        &mut self,
-        incarnation: WorkerIncarnation,
-        index: u64,
-        examples: u64,
-    ) -> Result<(), JobStateError> {
-        self.member(incarnation)?;
-        match self.leases.get(&index) {
-            Some(lease) if lease.incarnation == incarnation => {
-                self.leases.remove(&index);
-                self.examples += examples;
-                self.settle_chief();
-                Ok(())
-            }
-            // It was said before, and the answer was lost.
-            None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
-            _ => Err(JobStateError::NotYours(index, incarnation.rank)),
-        }
-    }
-
     /// A worker goes: all its pushes are acknowledged. What it holds is free, without a fence.
     ///
     /// # Errors
@@ -475,23 +364,6 @@ impl JobState {
         self.member(incarnation).map(|_| ())
     }
 
-    /// A task that this life holds.
-    ///
-    /// # Errors
-    /// It does not hold it, is not in the job, or was given up.
-    pub fn holds(&mut self, incarnation: WorkerIncarnation, index: u64) -> Result<Split, JobStateError> {
-        self.member(incarnation)?;
-        match self.leases.get(&index) {
-            Some(lease) if lease.incarnation == incarnation => Ok(self.plan.task(index)),
-            _ => Err(JobStateError::NotYours(index, incarnation.rank)),
-        }
-    }
-
-    /// Whether somebody holds a task.
-    pub fn is_leased(&self, index: u64) -> bool {
-        self.leases.contains_key(&index)
-    }
-
     /// For `gannet status`: tasks done, held, free again, of how many.
     pub fn counts(&self) -> SplitCounts {
         let (leased, returned) = (self.leases.len() as u64, self.returned.len() as u64);
@@ -502,11 +374,6 @@ impl JobState {
     /// Its workers, by index.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.members.values()
-    }
-
-    /// Who holds which task.
-    pub fn leases(&self) -> impl Iterator<Item = (u64, Lease)> {
-        self.leases.iter().map(|(&index, &lease)| (index, lease))
     }
 
     /// The dead of the job before on the same servers, who are to be fenced too, as are those who have not left it.

@@ -12,7 +12,9 @@ pub(crate) mod job_plan;
 pub(crate) mod job_state;
 mod job_state_file;
 mod jobs;
+pub(crate) mod leases;
 pub(crate) mod member;
+mod registration;
 mod requests;
 #[cfg(test)]
 mod scheduler_model_tests;

@@ -4,14 +4,14 @@
 use super::data_server::{DataServer, DataServerConfig};
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::JobPlan;
-use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitCounts, SplitGrant};
+use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitCounts};
 use super::job_state_file::{JobStateFile, JobStateFileError};
+use super::leases::SplitGrant;
 use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
 use super::table_records::{JobTableV1, RecordOutcome};
 use crate::error::Refusal;
-use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, LATE_TIME, OWN_SLEEP, TEXT_BYTES_MAX, TICK};
+use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, OWN_SLEEP, TEXT_BYTES_MAX, TICK};
 use crate::log_limiter::LogLimiter;
-use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -154,10 +154,10 @@ pub(crate) struct Scheduler {
     /// When the workers were last looked at, of a job.
     looked_at: Option<Duration>,
     /// When the job was seen to be over.
-    over_since: Option<Duration>,
-    sparing: LogLimiter,
+    pub(super) over_since: Option<Duration>,
+    pub(super) sparing: LogLimiter,
     /// Whose the sessions are.
-    links: BTreeMap<u32, WorkerIncarnation>,
+    pub(super) links: BTreeMap<u32, WorkerIncarnation>,
 }
 
 impl Scheduler {
@@ -230,14 +230,29 @@ impl Scheduler {
         if let SchedulerActionV1::Register { plan } = what {
             return self.register(incarnation, plan, of, session, now);
         }
+        // A heartbeat is not saved: at worst a batch is trained again, and the shards drop its pushes.
+        let keep = !matches!(what, SchedulerActionV1::BeatV2 { .. } | SchedulerActionV1::Meet { .. });
+        let reply = self.act(incarnation, what, now)?;
+        self.links.insert(session, incarnation);
+        if keep {
+            self.keep()?;
+            self.publish();
+        }
+        Ok(reply)
+    }
+
+    /// Does what a worker asks of the job that it is in.
+    fn act(
+        &mut self,
+        incarnation: WorkerIncarnation,
+        what: SchedulerActionV1,
+        now: Duration,
+    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let (book, heard) = (self.book.as_mut().ok_or_else(unknown)?, &mut self.heard);
-        let mut keep = true;
-        let told = match what {
+        Ok(match what {
             SchedulerActionV1::Register { .. } | SchedulerActionV1::Status => SchedulerReplyV1::Noted,
             SchedulerActionV1::BeatV2 { told, work } => {
-                // What is acknowledged since is trained again at worst, and dropped by the shards.
-                keep = false;
                 let HeartbeatReply { chief, saver, trained, saved, fence, failed, live } =
                     book.beat(heard, incarnation, (told, work), now)?;
                 SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
@@ -269,7 +284,6 @@ impl Scheduler {
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Meet { name } => {
-                keep = false;
                 SchedulerReplyV1::Missing { ranks: book.meet(heard, incarnation, &name, now)? }
             }
             SchedulerActionV1::Fail { why } => {
@@ -279,13 +293,7 @@ impl Scheduler {
                 book.fail(incarnation, why)?;
                 SchedulerReplyV1::Noted
             }
-        };
-        self.links.insert(session, incarnation);
-        if keep {
-            self.keep()?;
-            self.publish();
-        }
-        Ok(told)
+        })
     }
 
     /// The highest incarnation that the book knows of.
@@ -312,99 +320,6 @@ impl Scheduler {
             }
             RecordOutcome::First | RecordOutcome::Same => Ok(()),
         }
-    }
-
-    /// Brings a worker into the job, or begins one.
-    fn register(
-        &mut self,
-        incarnation: WorkerIncarnation,
-        plan: JobPlan,
-        (generation, birth): (u32, u64),
-        session: u32,
-        now: Duration,
-    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        let WorkerIncarnation { rank, incarnation: number } = incarnation;
-        if number == NO_INCARNATION {
-            let text = format!("worker {rank} has no incarnation (0): allocate one when it starts");
-            return Err((Refusal::Name, text));
-        }
-        if let Some(difference) = self.feeder.as_ref().and_then(|feeder| feeder.differs(&plan)) {
-            return Err(JobStateError::Differs(difference).into());
-        }
-        let (fed, book) = (self.feeder.is_some(), self.book.as_ref());
-        let same_run = book.is_none_or(|book| book.birth == birth);
-        let known = book.filter(|_| same_run).map_or(0, |book| book.generation);
-        if !same_run && generation > 0 && book.is_some_and(JobState::has_live) {
-            let text = format!(
-                "worker {rank} is of a run that a registry began after it had lost the one whose workers are still in this job: \
-                 end those workers first, or give this job a name of its own (--run NAME)"
-            );
-            return Err((Refusal::Fenced, text));
-        }
-        if known > generation && generation > 0 {
-            let text = format!(
-                "worker {rank} is of generation {generation} of its run, and the scheduler is at {known}: start the worker \
-                 again, or the scheduler without its book"
-            );
-            return Err((Refusal::Fenced, text));
-        }
-        let other = |book: &JobState| {
-            // The registry of runs decides what is begun, and when. Without one the book tells a new job from an old
-            // one.
-            if generation > 0 {
-                return !same_run || book.generation < generation;
-            }
-            if fed {
-                // Whoever feeds does so for one job: another begins with another client.
-                return false;
-            }
-            let same = book.plan().differs(&plan).is_none();
-            // Whoever has missed the end of a job that has just ended comes late to that one: it is not to be done
-            // again.
-            let since = now.saturating_sub(self.over_since.unwrap_or(now));
-            let late = same && book.was_missed_by(incarnation.rank) && since < LATE_TIME;
-            book.is_over() && !late || book.is_abandoned() && !same
-        };
-        if self.book.as_ref().is_none_or(other) {
-            // The job is named by the life that begins it, and pushes of a later job have larger names.
-            if let Some(before) = self.book.as_ref().map(JobState::started).filter(|before| *before >= number)
-            {
-                let text = format!(
-                    "worker {rank} would begin a job with its incarnation {number}, and the job before was begun \
-                     with {before}: start the worker again, so that it gets a new one"
-                );
-                return Err((Refusal::Fenced, text));
-            }
-            let before = self.book.take();
-            let mut book = JobState::new(plan.clone(), number)?;
-            (book.generation, book.birth) = (generation, birth);
-            if let Some(before) = &before {
-                book.inherit(before);
-                let SplitCounts { done, tasks, .. } = before.counts();
-                if done < tasks
-                    && let Some(kept_back) = self.sparing.allow(now)
-                {
-                    tracing::warn!(
-                        done,
-                        tasks,
-                        kept_back,
-                        "the job before was left by all its workers; another begins"
-                    );
-                }
-            }
-            (self.book, self.heard, self.over_since) = (Some(book), HeartbeatTimes::default(), None);
-        }
-        let Some(book) = &mut self.book else { return Ok(SchedulerReplyV1::Wait) };
-        // A job that failed, and that everybody has left, goes on with whoever comes: what was wrong may be mended.
-        if generation > 0 && !self.links.values().any(|of| book.live_member(*of).is_ok()) {
-            book.forgive();
-        }
-        book.register(&mut self.heard, incarnation, &plan, now)?;
-        tracing::info!(worker = incarnation.rank, of = plan.workers, "a worker is in the job");
-        let (started, SplitCounts { done, tasks, .. }) = (book.started(), book.counts());
-        self.links.insert(session, incarnation);
-        self.keep()?;
-        Ok(SchedulerReplyV1::Registered { started, done, tasks })
     }
 
     /// A session has ended.

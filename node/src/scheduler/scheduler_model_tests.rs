@@ -2,7 +2,8 @@
 
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::{JobPlan, PlanFile};
-use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitGrant};
+use super::job_state::{HeartbeatReply, JobState, JobStateError};
+use super::leases::SplitGrant;
 use super::member::{Activity, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
 use crate::error::Refusal;

@@ -8,7 +8,8 @@ use crate::frames::control;
 use crate::frames::{BookFrame, JobTableFrame};
 use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::scheduler::job_plan::{JobPlan, Split};
-use crate::scheduler::job_state::{HeartbeatReply, SplitGrant};
+use crate::scheduler::job_state::HeartbeatReply;
+use crate::scheduler::leases::SplitGrant;
 use crate::scheduler::member::{Activity, Member, Progress, WorkerIncarnation};
 use crate::scheduler::table_records::{JobTableV1, TableRecord};
 use crate::scheduler::{
