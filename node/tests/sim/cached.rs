@@ -45,6 +45,14 @@ impl Others {
         }
     }
 
+    /// This worker pushes to some keys.
+    fn push_by(&mut self, (worker, table): (&mut Worker<Sim>, TableId), prng: &mut Prng, pulls: usize) {
+        let keys = skewed(prng, 200, 3_000);
+        let values: Vec<f32> = keys.iter().flat_map(|_| [0.0, 1.0 + prng.below(9) as f32]).collect();
+        worker.push(table, &keys, Write::Gradient, &values).unwrap();
+        self.push(&keys, &values, pulls);
+    }
+
     /// Whether a row that has this sum misses none of the pushes that were acknowledged before pull `since` was begun.
     fn allows(&self, key: u64, sum: f32, since: usize) -> bool {
         let sums = self.0.get(&key).map_or(&[][..], Vec::as_slice);
@@ -90,10 +98,7 @@ fn bounded(
         let sums = own.pull(cut.keys());
         under_way.push_back((id, cut, sums, pulls, first.next_seq(tables[0]) - 1));
         if prng.below(2) == 0 {
-            let keys = skewed(&mut prng, 200, 3_000);
-            let values: Vec<f32> = keys.iter().flat_map(|_| [0.0, 1.0 + prng.below(9) as f32]).collect();
-            second.push(tables[1], &keys, Write::Gradient, &values).unwrap();
-            others.push(&keys, &values, pulls);
+            others.push_by((&mut second, tables[1]), &mut prng, pulls);
         }
         if under_way.len() < 2 {
             continue;
@@ -105,9 +110,9 @@ fn bounded(
             for i in rows.start as usize..rows.end as usize {
                 let (key, row) = (cut.keys()[i], &pulled.values[2 * i..2 * i + 2]);
                 // A pull that went again says that it has seen later pushes.
+                assert!(*saw > seq || row[0] == sums[2 * i], "seed {seed} pull {pulls} key {key}: {row:?}");
                 let since = pulled_at.saturating_sub(staleness as usize);
-                let right = (*saw > seq || row[0] == sums[2 * i]) && others.allows(key, row[1], since);
-                assert!(right, "seed {seed} pull {pulls} key {key}: {row:?}");
+                assert!(others.allows(key, row[1], since), "seed {seed} pull {pulls} key {key}: {row:?}");
             }
         }
         let mut values = random_values(&mut prng, cut.keys().len() * 2);

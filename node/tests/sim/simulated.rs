@@ -200,30 +200,56 @@ fn so_do_pulls_where_threads_change_over_rdma() {
     assert!(near > 1_000, "{near} rows read where they are: the test shows nothing");
 }
 
-/// Rows that were read where they are.
+/// Frames of 256 KiB would never arrive through faults that are frequent enough for small ones.
+fn faults_for_large_frames(seed: u64) -> Faults {
+    match seed % 2 {
+        0 => Faults { reset_per_million: 10_000, ..faults(seed) },
+        _ => Faults { reset_per_million: 0, stall_per_million: 0, piece_bytes_max: 20_000, ..faults(seed) },
+    }
+}
+
+/// A server that is started again with another number of threads.
+struct Host {
+    actor: u64,
+    addr: String,
+    store: Store,
+    _folder: tempfile::TempDir,
+}
+
+impl Host {
+    fn start(sim: &Sim, prng: &mut Prng) -> Host {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (actor, addr) = start(sim, "sim:0", &store, 1 + prng.below(4) as usize);
+        Host { actor, addr, store, _folder: folder }
+    }
+
+    fn restart(&mut self, sim: &Sim, prng: &mut Prng) {
+        sim.remove_actor(self.actor);
+        sim.reset_all(&self.addr);
+        self.actor = start(sim, &self.addr, &self.store, 1 + prng.below(4) as usize).0;
+    }
+}
+
+/// The rows after these pushes.
+fn model_of(schema: &Schema, pushes: &[(Vec<u64>, Vec<f32>)]) -> Model {
+    let mut model = Model::new(schema.clone());
+    pushes.iter().for_each(|(keys, values)| model.push(keys, values));
+    model
+}
+
+/// How many rows were read without a request.
 fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> u64 {
     let (mut duplicate, mut near, mut restarts) = (0, 0, 0);
     for seed in 300..312 {
-        // Frames of 256 KiB would never come through faults that are frequent enough for small ones.
-        let faults = match seed % 2 {
-            0 => Faults { reset_per_million: 10_000, ..faults(seed) },
-            _ => {
-                Faults { reset_per_million: 0, stall_per_million: 0, piece_bytes_max: 20_000, ..faults(seed) }
-            }
-        };
+        let faults = faults_for_large_frames(seed);
         let sim = world(seed, faults);
         let mut prng = Prng::new(seed);
         // Cuts of more chunks than links, and of fewer keys than shards.
         let (dim, space) = ([1, 300][seed as usize % 2], [500, 40][seed as usize / 2 % 2]);
         let schema = schema("t", dim, 8);
-        let mut servers = Vec::new();
-        for _ in 0..1 + seed / 4 % 2 {
-            let folder = tempfile::tempdir().unwrap();
-            let store = Store::open_dir(folder.path()).unwrap();
-            let (actor, addr) = start(&sim, "sim:0", &store, 1 + prng.below(4) as usize);
-            servers.push((actor, addr, store, folder));
-        }
-        let addrs: Vec<String> = servers.iter().map(|(_, addr, ..)| addr.clone()).collect();
+        let mut servers: Vec<_> = (0..1 + seed / 4 % 2).map(|_| Host::start(&sim, &mut prng)).collect();
+        let addrs: Vec<String> = servers.iter().map(|host| host.addr.clone()).collect();
         let mut worker = connect(&sim, &addrs, 3);
         let table = worker.open_table(&schema).unwrap();
         let mut pushes: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
@@ -239,10 +265,7 @@ fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> 
             if prng.below(4) == 0 {
                 let at = prng.below(servers.len() as u64) as usize;
                 for _ in 0..1 + prng.below(2) {
-                    let (actor, addr, store, _) = &mut servers[at];
-                    sim.remove_actor(*actor);
-                    sim.reset_all(addr);
-                    *actor = start(&sim, addr, store, 1 + prng.below(4) as usize).0;
+                    servers[at].restart(&sim, &mut prng);
                     restarts += 1;
                     sim.run(Duration::from_micros(prng.below(3_000)));
                 }
@@ -258,8 +281,7 @@ fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> 
             for SeenPushes { rows, seq } in &pulled.saw {
                 let range = rows.start as usize..rows.end as usize;
                 assert!(*seq >= before as u64);
-                let mut expected = Model::new(schema.clone());
-                pushes[..*seq as usize].iter().for_each(|(keys, values)| expected.push(keys, values));
+                let expected = model_of(&schema, &pushes[..*seq as usize]);
                 let got = &pulled.values[range.start * floats..range.end * floats];
                 assert!(
                     got == expected.pull(&cut.keys()[range]),
@@ -272,8 +294,7 @@ fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> 
             worker.begin_push(table, cut, Write::Change, values, Some(id), seq).unwrap();
         }
         worker.drain().unwrap();
-        let mut model = Model::new(schema.clone());
-        pushes.iter().for_each(|(keys, values)| model.push(keys, values));
+        let model = model_of(&schema, &pushes);
         let mut scanned = Vec::new();
         worker
             .scan(table, |keys, rows| {
