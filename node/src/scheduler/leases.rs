@@ -8,19 +8,19 @@ use crate::limits::HELD_MAX;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::time::Duration;
 
-/// Who has a task.
+/// Which worker holds a split.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// Whose it is.
+    /// The worker.
     pub incarnation: WorkerIncarnation,
     /// Batches before this one are trained.
     pub from: u64,
 }
 
-/// What a worker is given that asks for a task.
+/// The reply to a worker that asks for a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplitGrant {
-    /// A task: the number over all passes, what it is, and the first of its batches that is to be trained.
+    /// A split: its number over all passes, what it is, and the first of its batches that is to be trained.
     Task {
         /// Its number over all passes.
         index: u64,
@@ -29,15 +29,15 @@ pub enum SplitGrant {
         /// The first of its batches that is to be trained.
         from: u64,
     },
-    /// None is free, but some may come back.
+    /// No split is free, but some may come back.
     Wait,
-    /// All are done.
+    /// All splits are done.
     Over,
 }
 
 impl JobState {
-    /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is
-    /// not one of the dead.
+    /// Every shard owner refuses this incarnation from now on: the splits that it held are free. `false` when that was
+    /// known already, or when it is not one of the dead.
     pub fn fenced(&mut self, incarnation: WorkerIncarnation) -> bool {
         let news = self.unfenced.remove(&incarnation);
         if news {
@@ -47,7 +47,7 @@ impl JobState {
         news
     }
 
-    /// What a life held is free.
+    /// The splits that an incarnation held are free.
     pub(super) fn take_back(&mut self, incarnation: WorkerIncarnation) {
         let returned = &mut self.returned;
         self.leases.retain(|&index, lease| {
@@ -59,8 +59,8 @@ impl JobState {
         });
     }
 
-    /// A worker that holds `holding` asks for another task: the first that came back, or the next of the data. One that
-    /// it was given and does not know of, since the answer was lost, it is given again.
+    /// A worker that holds `holding` asks for another split: the first that came back, or the next of the data. If it
+    /// was given a split that is not in `holding`, the reply was lost, and it gets that one again.
     ///
     /// # Errors
     /// It is not in the job, or was given up.
@@ -97,10 +97,10 @@ impl JobState {
         Ok(SplitGrant::Task { index, task: self.plan.task(index), from })
     }
 
-    /// A worker has trained a task of `examples` records, and every push of it is acknowledged.
+    /// A worker has trained a split of `examples` records, and every push of it is acknowledged.
     ///
     /// # Errors
-    /// The task is not this life's.
+    /// This incarnation does not hold the split.
     pub fn done(
         &mut self,
         incarnation: WorkerIncarnation,
@@ -115,13 +115,13 @@ impl JobState {
                 self.settle_chief();
                 Ok(())
             }
-            // It was said before, and the answer was lost.
+            // // The worker has said so before, and the reply was lost.
             None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
             _ => Err(JobStateError::NotYours(index, incarnation.rank)),
         }
     }
 
-    /// A task that this life holds.
+    /// A split that this incarnation holds.
     ///
     /// # Errors
     /// It does not hold it, is not in the job, or was given up.
@@ -133,12 +133,12 @@ impl JobState {
         }
     }
 
-    /// Whether somebody holds a task.
+    /// Whether a worker holds a split.
     pub fn is_leased(&self, index: u64) -> bool {
         self.leases.contains_key(&index)
     }
 
-    /// Who holds which task.
+    /// The splits that workers hold.
     pub fn leases(&self) -> impl Iterator<Item = (u64, Lease)> {
         self.leases.iter().map(|(&index, &lease)| (index, lease))
     }

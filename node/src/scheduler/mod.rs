@@ -1,5 +1,5 @@
-//! The scheduler: membership by heartbeat, data tasks with leases, barriers. One of a job's servers is its scheduler,
-//! or a process of its own is; what it knows is its [`book::Book`].
+//! //! The scheduler: membership by heartbeat, splits of the data with leases, barriers. One of a job's servers is its
+//! scheduler, or a process of its own is. What it knows is its [`JobState`](job_state::JobState).
 
 mod completion;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What workers ask of the scheduler, and what it answers: one frame kind there and one back, rkyv archives of the
-//! frozen structs here. The scheduler lives in thread 0 of a server, among its sessions.
+//! //! What workers request of the scheduler, and its replies: one frame kind for each direction, with rkyv archives of
+//! the frozen structs here. The scheduler runs in thread 0 of a server, among its sessions.
 
 use super::data_server::{DataServer, DataServerConfig};
 use super::heartbeat_times::HeartbeatTimes;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a worker asks. `life` says who it is.
+/// A worker's request. `incarnation` says which worker it is.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct SchedulerRequestV1 {
     pub(crate) incarnation: WorkerIncarnation,
@@ -56,10 +56,10 @@ pub(crate) enum SchedulerActionV1 {
     Saved,
 }
 
-/// What is answered.
+/// The scheduler's reply.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum SchedulerReplyV1 {
-    /// The job's name; tasks of it that are trained already, of how many.
+    /// The job's name; splits that are trained already, of how many.
     Registered {
         started: u64,
         done: u64,
@@ -80,7 +80,7 @@ pub(crate) enum SchedulerReplyV1 {
     },
     Wait,
     Over,
-    /// Who is still to come to a barrier; nobody: it is open.
+    /// The workers that are still to come to a barrier. If there are none, the barrier is open.
     Missing {
         ranks: Vec<u32>,
     },
@@ -95,7 +95,7 @@ pub(crate) struct JobV2 {
     pub(crate) files: u32,
     pub(crate) epochs: u32,
     pub(crate) members: Vec<Member>,
-    /// (task, who has it).
+    /// (split, worker that holds it).
     pub(crate) leases: Vec<(u64, WorkerIncarnation)>,
     pub(crate) unfenced: Vec<WorkerIncarnation>,
     pub(crate) done: u64,
@@ -106,7 +106,7 @@ pub(crate) struct JobV2 {
     pub(crate) failed: Option<String>,
     pub(crate) chief: Option<WorkerIncarnation>,
     pub(crate) saved: bool,
-    /// What its members are at, in their order.
+    /// What its members do, in their order.
     pub(crate) work: Vec<Activity>,
 }
 
@@ -126,7 +126,7 @@ impl From<JobStateError> for SchedulerRefusal {
 }
 
 impl SchedulerActionV1 {
-    /// What is kept, and told to others, has limits.
+    /// What is saved, and sent to others, has limits.
     fn check(&self) -> Result<(), SchedulerRefusal> {
         let (what, n, most) = match self {
             SchedulerActionV1::BeatV2 { told, .. } => ("tasks are held", told.acked.len(), HELD_MAX),
@@ -146,22 +146,22 @@ impl SchedulerActionV1 {
 pub(crate) struct Scheduler {
     ledger: Option<JobStateFile>,
     pub(super) book: Option<JobState>,
-    /// It has the data, and gives it to the workers.
+    /// It has the data, and sends it to the workers.
     pub(super) feeder: Option<DataServer>,
     pub(super) heard: HeartbeatTimes,
-    /// When the time was last looked at.
+    /// The time of the last tick.
     ticked_at: Duration,
-    /// When the workers were last looked at, of a job.
+    /// When the workers of a job were last looked at.
     looked_at: Option<Duration>,
     /// When the job was seen to be over.
     pub(super) over_since: Option<Duration>,
     pub(super) sparing: LogLimiter,
-    /// Whose the sessions are.
+    /// The worker of each session.
     pub(super) links: BTreeMap<u32, WorkerIncarnation>,
 }
 
 impl Scheduler {
-    /// The scheduler of a run, whose book is kept in `folder`, if there is one, and found there again.
+    /// The scheduler of a run. Its job state is kept in `folder`, if there is one, and loaded from there.
     pub(crate) fn open(
         folder: Option<&Path>,
         run: &str,
@@ -196,7 +196,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Answers a request of somebody who knows of no generations.
+    /// Answers a request of a program that knows no generations.
     #[cfg(test)]
     pub(crate) fn answer(
         &mut self,
@@ -207,7 +207,7 @@ impl Scheduler {
         self.answer_in((0, 0), ask, session, now)
     }
 
-    /// Answers a request of a worker of this generation of the run, which has this birth.
+    /// Answers a request of a worker. `of` is the generation and the birth of its run.
     pub(crate) fn answer_in(
         &mut self,
         of: (u32, u64),
@@ -220,7 +220,7 @@ impl Scheduler {
             return Ok(SchedulerReplyV1::StatusV2(self.book.as_ref().map(|book| status(book, &self.heard))));
         }
         what.check()?;
-        // Who asks lives, however long this request has lain here.
+        // // The worker lives, however long its request has waited here.
         if let Some(book) = &mut self.book
             && book.live_member(incarnation).is_ok()
         {
@@ -241,7 +241,7 @@ impl Scheduler {
         Ok(reply)
     }
 
-    /// Does what a worker asks of the job that it is in.
+    /// Does what a worker requests in the job that it is in.
     fn act(
         &mut self,
         incarnation: WorkerIncarnation,
@@ -296,13 +296,13 @@ impl Scheduler {
         })
     }
 
-    /// The highest incarnation that the book knows of.
+    /// The highest incarnation that the job state knows of.
     pub(crate) fn highest_incarnation(&self) -> u64 {
         let Some(book) = &self.book else { return 0 };
         book.members().map(|member| member.incarnation.incarnation).fold(book.started(), u64::max)
     }
 
-    /// A worker says what the rows of a table are. Others than the job has trained end it.
+    /// A worker reports which rows a table has. If they are not the rows that the job has trained, the job ends.
     pub(crate) fn note_table(&mut self, asked: JobTableV1, now: Duration) -> Result<(), SchedulerRefusal> {
         let JobTableV1 { incarnation, table } = asked;
         self.tick(now)?;
@@ -338,7 +338,7 @@ impl Scheduler {
         if slept > OWN_SLEEP.min((timeout * 3 / 4).max(TICK * 3 / 2)) {
             self.heard.forgive(slept, now);
         }
-        // Every request comes by here: with many workers that is often.
+        // // Every request calls this: with many workers that is often.
         if self.looked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
             return Ok(());
         }
@@ -362,7 +362,7 @@ impl Scheduler {
         if dead.is_empty() { Ok(()) } else { self.keep() }
     }
 
-    /// Nothing is answered before it is kept.
+    /// A change is saved before the reply.
     pub(super) fn keep(&self) -> Result<(), SchedulerRefusal> {
         match (&self.ledger, &self.book) {
             (Some(ledger), Some(book)) => {

@@ -270,7 +270,7 @@ fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
     assert_eq!(job.unfenced().collect::<Vec<_>>(), [worker(1, 5)]);
     let refused = job.beat(&mut heard, worker(1, 5), report(0), at);
     assert_eq!(refused, Err(JobStateError::Fenced(worker(1, 5))));
-    // The scheduler too: nobody has a link to it before it is heard of again.
+    // // The scheduler is started again too: no worker has a link to it before its first heartbeat.
     let mut heard = HeartbeatTimes::of(job.live_lives(), at);
     job.register(&mut heard, worker(1, 7), &plan(2, 4), at).unwrap();
     let mut heard = HeartbeatTimes::of(job.live_lives(), at);
