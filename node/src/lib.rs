@@ -32,7 +32,8 @@ pub use runs::{
 };
 pub use scheduler::data_server::{DataServerConfig, DataSource, FeedStatus, ServedBytes};
 pub use scheduler::job_plan::{JobPlan, PlanFile, Split};
-pub use scheduler::job_state::{HeartbeatReply, SplitGrant};
+pub use scheduler::job_state::HeartbeatReply;
+pub use scheduler::leases::SplitGrant;
 pub use scheduler::member::{Activity, ActivityKind, Member, Progress, WorkerIncarnation, WorkerState};
 pub use scheduler::table_records::{ShardHolder, TableRecord};
 pub use scheduler::{JobStateFileError, forget_job};

@@ -68,13 +68,13 @@ pub const FLUSH_BYTES: usize = 128 << 10;
 pub const CLOCK_BYTES: usize = 4096;
 /// How long a thread looks for more before it sleeps, after a small frame.
 pub const SPIN: Duration = Duration::from_micros(50);
-/// Frames up to this size (64 rows of 64 floats with their keys among them) are small: whoever sends them waits for the answer. Larger ones come many at a time, and
-/// the core is better left to the peer.
+/// Frames up to this size (64 rows of 64 floats with their keys among them) are small: whoever sends them waits for the
+/// answer. Larger ones come many at a time, and the core is better left to the peer.
 pub const SPIN_FRAME_BYTES: usize = 32 << 10;
 /// The longest sleep, and the time between looks at time limits.
 pub const TICK: Duration = Duration::from_secs(1);
-/// A loop that has not looked at the time for so long was stopped itself (SIGSTOP, a machine that slept, a long call of its
-/// program): that time is not held against its peers.
+/// A loop that has not looked at the time for so long was stopped itself (SIGSTOP, a machine that slept, a long call of
+/// its program): that time is not held against its peers.
 pub const OWN_SLEEP: Duration = Duration::from_secs(3);
 /// A server thread that has not looked at its time limits for so long is stuck: growing an image takes milliseconds,
 /// opening a table's images may take seconds.
@@ -108,8 +108,8 @@ pub const LEASE_PING: Duration = Duration::from_millis(500);
 pub const NEAR_KEPT_BYTES_MIN: usize = 64;
 /// How often a worker asks at most what of a table has been registered since.
 pub const REGIONS_EVERY: Duration = Duration::from_secs(1);
-/// Shards of which a server tells in one answer what it has registered: registering takes the thread some milliseconds a
-/// shard, and others wait.
+/// Shards of which a server tells in one answer what it has registered: registering takes the thread some milliseconds
+/// a shard, and others wait.
 pub const REGIONS_PER_REQUEST: u32 = 4;
 /// Bytes of handles (where rows are, for READs) that a worker keeps for a table and a server thread.
 pub const HANDLE_BYTES_MAX: usize = 64 << 20;
@@ -121,11 +121,11 @@ pub const CLOCK_MAX: u64 = 1 << 62;
 pub const GROUP_WORKERS_MAX: u32 = 4096;
 /// Of those that train synchronously: a step is named by who was in it, a bit each.
 pub const BSP_WORKERS_MAX: u32 = 32;
-/// Bytes of pushes that a server without `--memory-limit` keeps for steps that are not complete, for each of its threads:
-/// one budget for all threads and tables (step_budget.rs).
+/// Bytes of pushes that a server without `--memory-limit` keeps for steps that are not complete, for each of its
+/// threads: one budget for all threads and tables (step_budget.rs).
 pub const BSP_BYTES_MAX: usize = 512 << 20;
-/// Bytes of requests of one session that wait for other workers and are put aside though `--keyset-memory` is used up: a
-/// fence that they wait for may come behind them.
+/// Bytes of requests of one session that wait for other workers and are put aside though `--keyset-memory` is used up:
+/// a fence that they wait for may come behind them.
 pub const ASIDE_BYTES_SPARE: usize = 4 << 20;
 /// Steps of which it is remembered whose pushes were in them.
 pub const BSP_STEPS_REMEMBERED: usize = 1024;
@@ -184,7 +184,8 @@ pub const PROGRESS_TIME_MIN: Duration = Duration::from_secs(30);
 pub const READ_TIME_MIN: Duration = Duration::from_secs(10);
 /// How long a chief that has saved the model stays for the others to hear of it.
 pub const FAREWELL_TIME: Duration = Duration::from_secs(1);
-/// Between two questions to the scheduler for a task when none is free, or for those who are still to come to a barrier.
+/// Between two questions to the scheduler for a task when none is free, or for those who are still to come to a
+/// barrier.
 pub const ASK_EVERY: Duration = Duration::from_millis(20);
 /// Bytes of a job's data that are fed in one frame.
 pub const FEED_BYTES_MAX: usize = PART_BYTES_MAX;

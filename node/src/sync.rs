@@ -92,8 +92,8 @@ impl SyncMode {
 }
 
 impl SyncConfig {
-    /// The request to join; `clock`: where this worker is, or [`NO_CLOCK`](gannet_core::NO_CLOCK) to begin where the others are;
-    /// `left`: who of the others has left.
+    /// The request to join; `clock`: where this worker is, or [`NO_CLOCK`](gannet_core::NO_CLOCK) to begin where the
+    /// others are; `left`: who of the others has left.
     pub(crate) fn request(&self, clock: u64, left: u64) -> JoinV1 {
         let (mode, bound, mean) = match self.mode {
             SyncMode::Asp => (0, 0, false),

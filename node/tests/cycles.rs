@@ -1,5 +1,5 @@
-//! Workers that connect, push, and are killed, 1,000 of them over each transport: nothing of them is left in the server, and
-//! what they had been told was applied is there.
+//! Workers that connect, push, and are killed, 1,000 of them over each transport: nothing of them is left in the
+//! server, and what they had been told was applied is there.
 
 #[allow(dead_code, reason = "only the schema is of use here")]
 mod model;

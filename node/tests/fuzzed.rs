@@ -1,5 +1,5 @@
-//! The fuzz targets' entries on bytes from a seed (`FUZZ_SEED`), for as long as `FUZZ_SECONDS` says (1 by default): what
-//! runs where cargo-fuzz does not. `scripts/fuzz.sh` is the long way.
+//! The fuzz targets' entries on bytes from a seed (`FUZZ_SEED`), for as long as `FUZZ_SECONDS` says (1 by default):
+//! what runs where cargo-fuzz does not. `scripts/fuzz.sh` is the long way.
 
 use gannet_node::hostile;
 use gannet_transport::sim::Prng;

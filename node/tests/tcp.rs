@@ -1,5 +1,5 @@
-//! Workers and servers on one host, over loopback and over shared memory, compared with a map; and what goes wrong between
-//! them.
+//! Workers and servers on one host, over loopback and over shared memory, compared with a map; and what goes wrong
+//! between them.
 
 mod model;
 
@@ -153,7 +153,8 @@ fn pipelined_pulls_see_the_pushes_that_they_name() {
     let mut prng = Prng::new(77);
     let mut pushes: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
     let mut pulls = std::collections::VecDeque::new();
-    // The sums of the first `summed` pushes: what pulls say they saw seldom goes back, so each push is summed about once.
+    // The sums of the first `summed` pushes: what pulls say they saw seldom goes back, so each push is summed about
+    // once.
     let (mut expected, mut summed) = (Model::new(model.schema.clone()), 0);
     for round in 0..120u64 {
         let keys = unique_keys(&mut prng, 20_000, 30_000);

@@ -1,8 +1,9 @@
-//! What the roles count while they run, and how it is told. Each block of counts has one thread that adds to it, with plain
-//! stores, and stands on cache lines of its own; whoever asks reads all blocks, and the numbers add up on his page.
+//! What the roles count while they run, and how it is told. Each block of counts has one thread that adds to it, with
+//! plain stores, and stands on cache lines of its own; whoever asks reads all blocks, and the numbers add up on his
+//! page.
 //!
-//! A count is told beside its name and meaning (`tell` of its block), so a new one is a field, a line there, and a row of
-//! the table in docs/metrics.md, which a test compares with what is told.
+//! A count is told beside its name and meaning (`tell` of its block), so a new one is a field, a line there, and a row
+//! of the table in docs/metrics.md, which a test compares with what is told.
 
 mod server;
 mod table;
@@ -102,8 +103,8 @@ impl Outcomes {
     }
 }
 
-/// Buckets of a histogram of times. Bucket `i` holds what took at most `2^i` nanoseconds and more than the bucket before;
-/// the last (over 17 s) has no bound.
+/// Buckets of a histogram of times. Bucket `i` holds what took at most `2^i` nanoseconds and more than the bucket
+/// before; the last (over 17 s) has no bound.
 pub const BUCKETS: usize = 36;
 
 /// The bucket of a time in nanoseconds.

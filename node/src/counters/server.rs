@@ -175,8 +175,8 @@ pub(crate) struct ThreadCounters {
     pub(crate) full_turns: Count,
     /// Nanoseconds spent looking or sleeping with nothing to do.
     pub(crate) idle_nanos: Count,
-    /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets, of
-    /// requests received and not handled, and of buffers; sessions that wait for memory.
+    /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets,
+    /// of requests received and not handled, and of buffers; sessions that wait for memory.
     pub(crate) unhandled_bytes: Count,
     /// Of sessions over RDMA, at the last tick: bytes of pinned rings.
     pub(crate) pinned_bytes: Count,
@@ -237,8 +237,8 @@ impl ThreadCounters {
         &self.over[over as usize]
     }
 
-    /// Sessions that began, and those of them that ended. Ended first: read in the other order, a session that begins and
-    /// ends between would make less than none.
+    /// Sessions that began, and those of them that ended. Ended first: read in the other order, a session that begins
+    /// and ends between would make less than none.
     pub(crate) fn sessions(&self) -> (u64, u64) {
         let ended = self.over.iter().map(|over| over.ended.get()).sum();
         (self.over.iter().map(|over| over.begun.get()).sum(), ended)
@@ -268,6 +268,26 @@ impl ThreadCounters {
                 &took,
             );
         }
+        self.tell_ended(page);
+        let (begun, ended) = self.sessions();
+        page.counter("gannet_server_sessions_begun_total", "Sessions that began.", &[], begun as f64);
+        page.counter("gannet_server_sessions_ended_total", "Sessions that ended.", &[], ended as f64);
+        self.tell_over(page);
+        self.tell_sizes(page);
+        page.counter(
+            "gannet_server_idle_seconds_total",
+            "Time that a thread had nothing to do.",
+            &[("thread", thread)],
+            Duration::from_nanos(self.idle_nanos.get()).as_secs_f64(),
+        );
+        tell_refused(&self.refused, page);
+        for table in self.tables.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            table.tell(thread, page);
+        }
+    }
+
+    /// Sessions that were ended or refused, by why, and sessions that waited.
+    fn tell_ended(&self, page: &mut dyn MetricsSink) {
         let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
         counter(
             "gannet_server_stalled_sessions_total",
@@ -304,10 +324,10 @@ impl ThreadCounters {
             "Turns in which an answer found the out queue full.",
             &self.full_turns,
         );
-        let (begun, ended) = self.sessions();
-        page.counter("gannet_server_sessions_begun_total", "Sessions that began.", &[], begun as f64);
-        page.counter("gannet_server_sessions_ended_total", "Sessions that ended.", &[], ended as f64);
-        self.tell_over(page);
+    }
+
+    /// What the sessions hold at the last tick.
+    fn tell_sizes(&self, page: &mut dyn MetricsSink) {
         let mut gauge = |name, help, value: u64| page.gauge(name, help, &[], value as f64);
         gauge("gannet_server_queued_bytes", "Bytes of answers not yet taken.", self.queued_bytes.get());
         gauge(
@@ -348,16 +368,6 @@ impl ThreadCounters {
             "Sessions that wait for memory for their buffers.",
             self.sessions_waiting_for_memory.get(),
         );
-        page.counter(
-            "gannet_server_idle_seconds_total",
-            "Time that a thread had nothing to do.",
-            &[("thread", thread)],
-            Duration::from_nanos(self.idle_nanos.get()).as_secs_f64(),
-        );
-        tell_refused(&self.refused, page);
-        for table in self.tables.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            table.tell(thread, page);
-        }
     }
 
     fn tell_over(&self, page: &mut dyn MetricsSink) {

@@ -108,14 +108,14 @@ impl WorkerCounters {
         }
     }
 
-    /// Of a worker that keeps step: how many pulls found the worker furthest behind so many steps behind their own clock, by
-    /// steps; the last is for those beyond.
+    /// Of a worker that keeps step: how many pulls found the worker furthest behind so many steps behind their own
+    /// clock, by steps; the last is for those beyond.
     pub fn pulls_by_staleness(&self) -> Vec<u64> {
         self.behind.read()
     }
 
-    /// Of a worker that keeps step: its clock, the largest staleness that a pull of it saw, and for whom it waits, who is at
-    /// which clock.
+    /// Of a worker that keeps step: its clock, the largest staleness that a pull of it saw, and for whom it waits, who
+    /// is at which clock.
     pub fn step(&self) -> (u64, u64, Option<(u32, u64)>) {
         let stalest = self.behind.read().iter().rposition(|pulls| *pulls > 0).unwrap_or(0);
         let whom = (self.waits_for.get() as u32).checked_sub(1).map(|rank| (rank, self.waits_clock.get()));
@@ -127,8 +127,15 @@ impl WorkerCounters {
         self.turns.get()
     }
 
-    /// Tells all of it.
+    /// Writes all counts to `page`.
     pub fn tell(&self, page: &mut dyn MetricsSink) {
+        self.tell_links(page);
+        self.tell_rows(page);
+        self.tell_times(page);
+        self.tell_in_flight(page);
+    }
+
+    fn tell_links(&self, page: &mut dyn MetricsSink) {
         let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
         counter("gannet_worker_requests_total", "Requests posted, resends included.", &self.frames_sent);
         counter("gannet_worker_answers_total", "Answers received.", &self.frames_received);
@@ -136,6 +143,16 @@ impl WorkerCounters {
         counter("gannet_worker_received_bytes_total", "Payload bytes of rows.", &self.bytes_received);
         counter("gannet_worker_resends_total", "Requests posted again after a link was lost.", &self.resends);
         counter("gannet_worker_lost_links_total", "Links lost.", &self.links_lost);
+        counter(
+            "gannet_worker_credit_waits_total",
+            "Times that a request waited because the link's credit was used up.",
+            &self.credit_waits,
+        );
+        counter("gannet_worker_pings_total", "Pings sent over quiet links.", &self.pings);
+        counter("gannet_worker_reconnects_total", "Links made again.", &self.reconnects);
+    }
+
+    fn tell_rows(&self, page: &mut dyn MetricsSink) {
         let near = "Rows of pulls that read one-sidedly: read where they are, or asked for.";
         for (how, count) in [("read", &self.near_rows), ("asked", &self.near_asked_rows)] {
             page.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
@@ -146,19 +163,12 @@ impl WorkerCounters {
         {
             page.counter("gannet_worker_cache_rows_total", cached, &[("how", how)], count as f64);
         }
-        let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
-        counter(
+        page.counter(
             "gannet_worker_cache_refreshed_rows_total",
             "Rows of the cache that servers have sent unasked, because they have changed.",
-            &self.cache_refreshed,
+            &[],
+            self.cache_refreshed.get() as f64,
         );
-        counter(
-            "gannet_worker_credit_waits_total",
-            "Times that a request waited because the link's credit was used up.",
-            &self.credit_waits,
-        );
-        counter("gannet_worker_pings_total", "Pings sent over quiet links.", &self.pings);
-        counter("gannet_worker_reconnects_total", "Links made again.", &self.reconnects);
         for (outcome, count) in self.pushed.named() {
             page.counter(
                 "gannet_worker_pushed_rows_total",
@@ -167,6 +177,15 @@ impl WorkerCounters {
                 count.get() as f64,
             );
         }
+        page.counter(
+            "gannet_worker_late_rows_total",
+            "Rows of pushes that came when their synchronous step had been applied without them: dropped.",
+            &[],
+            self.late_rows.get() as f64,
+        );
+    }
+
+    fn tell_times(&self, page: &mut dyn MetricsSink) {
         page.counter(
             "gannet_worker_waited_seconds_total",
             "Time in which a call waited for servers.",
@@ -192,12 +211,9 @@ impl WorkerCounters {
                 pulls as f64,
             );
         }
-        page.counter(
-            "gannet_worker_late_rows_total",
-            "Rows of pushes that came when their synchronous step had been applied without them: dropped.",
-            &[],
-            self.late_rows.get() as f64,
-        );
+    }
+
+    fn tell_in_flight(&self, page: &mut dyn MetricsSink) {
         let mut gauge = |name, help, count: &Count| page.gauge(name, help, &[], count.get() as f64);
         gauge("gannet_worker_links", "Links that are there.", &self.links);
         gauge("gannet_worker_cached_rows", "Rows in the cache.", &self.cache_rows);

@@ -81,7 +81,8 @@ pub(crate) struct OpenTableV2 {
     pub(crate) uid: [u8; 16],
     pub(crate) server: u32,
     pub(crate) servers: u32,
-    /// The life in which the server said that it holds nothing, and in which it may make its shards; 0: they must be there.
+    /// The life in which the server said that it holds nothing, and in which it may make its shards; 0: they must be
+    /// there.
     pub(crate) make_in: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The frames of the protocol: one type for each kind of frame. docs/wire.md has the table, and a test holds both equal.
+//! The frames of the protocol: one type for each kind of frame. docs/wire.md has the table, and a test holds both
+//! equal.
 //!
 //! A frame type turns its fields into a head ([`FrameKind::encode`]) and reads them back ([`FrameKind::decode`]). Only
 //! this folder knows which field stands in which word of a head. Payloads travel beside the head: push_payload.rs,

@@ -1,11 +1,12 @@
-//! The payloads of pulls that ask only for what is newer than what the worker holds, and of pushes that name a keyset for
-//! some of their rows (docs/wire.md).
+//! The payloads of pulls that ask only for what is newer than what the worker holds, and of pushes that name a keyset
+//! for some of their rows (docs/wire.md).
 //!
 //! ```text
 //! request: life u64 | stamp u64 | keys u64.. | held: a bit a key, in u64.. | ages u32.., one for each bit, padded to 8
 //! answer:  told: two bits a key, in u64.. | the rows that are told of
 //! ```
-//! An age is how far below the stamp that row's own lies. Only lengths can be wrong: whatever is in them means something.
+//! An age is how far below the stamp that row's own lies. Only lengths can be wrong: whatever is in them means
+//! something.
 
 use bytemuck::{cast_slice, try_cast_slice};
 use gannet_core::{CachedVersion, NewerRow};
@@ -146,8 +147,8 @@ pub(crate) fn tell(told: &[NewerRow], out: &mut [u8]) {
     }
 }
 
-/// What an answer tells of each of so many keys, and its rows of `floats` floats; `None` when it is not as long as it says, or says what
-/// nobody does.
+/// What an answer tells of each of so many keys, and its rows of `floats` floats; `None` when it is not as long as it
+/// says, or says what nobody does.
 pub(crate) fn told(payload: &[u8], keys: usize, floats: usize) -> Option<(Vec<NewerRow>, &[f32])> {
     let (words, rows) = payload.split_at_checked(told_bytes(keys))?;
     let words: &[u64] = try_cast_slice(words).ok()?;

@@ -71,8 +71,8 @@ pub(crate) struct PushLayout {
 }
 
 impl PushLayout {
-    /// The layout that `frame` announces, for rows of `floats` floats. Of the payload only the bits are read. The caller
-    /// compares [`bytes`](Self::bytes) with the payload's length before it splits the payload.
+    /// The layout that `frame` announces, for rows of `floats` floats. Of the payload only the bits are read. The
+    /// caller compares [`bytes`](Self::bytes) with the payload's length before it splits the payload.
     #[inline]
     pub(crate) fn new(frame: &PushFrame, payload: &[u8], floats: usize) -> PushLayout {
         let rows = frame.keys as usize;
@@ -151,8 +151,8 @@ impl KeysetRows {
     }
 }
 
-/// Undoes [`KeysetRows::new`]: writes the keys of so many rows, and the slots that the keyset knows. A row whose bit is set comes
-/// from the keyset (keys and slots), another from `others`.
+/// Undoes [`KeysetRows::new`]: writes the keys of so many rows, and the slots that the keyset knows. A row whose bit is
+/// set comes from the keyset (keys and slots), another from `others`.
 pub(crate) fn merge_keyset(
     bits: &[u64],
     rows: usize,
@@ -175,8 +175,8 @@ pub(crate) fn merge_keyset(
     }
 }
 
-/// The shards that some rows of a push touch, in their order, and for each how many rows of the push the shard has then seen.
-/// `row`: rows of the push that came before the first key, in its shard. `shards`: shards of the table.
+/// The shards that some rows of a push touch, in their order, and for each how many rows of the push the shard has then
+/// seen. `row`: rows of the push that came before the first key, in its shard. `shards`: shards of the table.
 pub(crate) fn run_ends(keys: &[u64], shards: u32, row: u32) -> Vec<(u32, u32)> {
     let shard = |key: &u64| shard_of(hash(*key), shards);
     let runs = keys.chunk_by(|a, b| shard(a) == shard(b));
@@ -313,8 +313,8 @@ mod tests {
             }
         }
 
-        /// What a worker calls the first row of each part and what a server makes of it agree: the parts of a push, whatever
-        /// their lengths, count each shard's rows without a gap.
+        /// What a worker calls the first row of each part and what a server makes of it agree: the parts of a push,
+        /// whatever their lengths, count each shard's rows without a gap.
         #[test]
         fn the_parts_of_a_push_count_the_rows_of_each_shard(
             keys in prop::collection::btree_set(0u64..5000, 0..400), peers in 1u32..5, dim in 1u32..4000,

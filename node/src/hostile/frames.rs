@@ -1,5 +1,5 @@
-//! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and shards,
-//! flipped bits, cut short, sent twice.
+//! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and
+//! shards, flipped bits, cut short, sent twice.
 
 use super::job_clients;
 use crate::frames::control::{
@@ -217,39 +217,8 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             let words = [pair(table, count), pair(every_ms, flags), choices.word(), 0];
             (any_head(SubscribeFrame::KIND, 0, id, words), bytes_of(&keys))
         }
-        21 => {
-            let mut schema = schema(choices.below(4)).encode();
-            if choices.below(2) == 0 {
-                let at = choices.below(schema.len() as u64) as usize;
-                // Not the name: another table would be a right one to open.
-                let behind = at.max(4 + "hostile-0".len());
-                schema[behind] ^= 1 << choices.below(8);
-            }
-            let servers = [1, 1, 1, 1, 2, 0, u32::MAX][choices.below(7) as usize];
-            let (uid, make_in) = ([choices.below(2) as u8; 16], choices.below(3));
-            let server = choices.below(2) as u32;
-            let message = OpenTableV2 { schema, uid, server, servers, make_in };
-            let mut payload = control::seal_as(2, &message);
-            if choices.below(8) == 0 {
-                payload.truncate(choices.below(payload.len() as u64) as usize);
-            }
-            (OpenTableFrame {}.encode(id), payload)
-        }
-        22 if choices.below(2) == 0 => {
-            let table = ["hostile-0", "kept", "", "../kept", "none"][choices.below(5) as usize].to_owned();
-            let (kind, payload) = match choices.below(3) {
-                // Not a table that scripts use: others know what they pushed there.
-                2 if !matches!(&*table, "hostile-0" | "kept") => {
-                    (DropTableFrame::KIND, control::seal(&DropTableV1 { table }))
-                }
-                0 => (IdentifyFrame::KIND, control::seal(&IdentifyV1 { table })),
-                _ => {
-                    let (table, uid) = (choices.below(4) as u32, [choices.below(2) as u8; 16]);
-                    (ConfirmFrame::KIND, control::seal(&ConfirmV1 { table, uid }))
-                }
-            };
-            (any_head(kind, 0, id, [0; 4]), payload)
-        }
+        21 => open_table(choices, id),
+        22 if choices.below(2) == 0 => known_table(choices, id),
         22 => {
             let words = [choices.word(), choices.word(), choices.word(), choices.word()];
             (
@@ -259,6 +228,43 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
         }
         _ => (HelloFrame {}.encode(id), vec![choices.bits() as u8; 40]),
     }
+}
+
+/// Opens one of the scripts' tables, or one with a flipped bit in its schema.
+fn open_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
+    let mut schema = schema(choices.below(4)).encode();
+    if choices.below(2) == 0 {
+        let at = choices.below(schema.len() as u64) as usize;
+        // Not the name: another table would be a right one to open.
+        let behind = at.max(4 + "hostile-0".len());
+        schema[behind] ^= 1 << choices.below(8);
+    }
+    let servers = [1, 1, 1, 1, 2, 0, u32::MAX][choices.below(7) as usize];
+    let (uid, make_in) = ([choices.below(2) as u8; 16], choices.below(3));
+    let server = choices.below(2) as u32;
+    let message = OpenTableV2 { schema, uid, server, servers, make_in };
+    let mut payload = control::seal_as(2, &message);
+    if choices.below(8) == 0 {
+        payload.truncate(choices.below(payload.len() as u64) as usize);
+    }
+    (OpenTableFrame {}.encode(id), payload)
+}
+
+/// Asks about a table, confirms one, or drops one.
+fn known_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
+    let table = ["hostile-0", "kept", "", "../kept", "none"][choices.below(5) as usize].to_owned();
+    let (kind, payload) = match choices.below(3) {
+        // Not a table that scripts use: others know what they pushed there.
+        2 if !matches!(&*table, "hostile-0" | "kept") => {
+            (DropTableFrame::KIND, control::seal(&DropTableV1 { table }))
+        }
+        0 => (IdentifyFrame::KIND, control::seal(&IdentifyV1 { table })),
+        _ => {
+            let (table, uid) = (choices.below(4) as u32, [choices.below(2) as u8; 16]);
+            (ConfirmFrame::KIND, control::seal(&ConfirmV1 { table, uid }))
+        }
+    };
+    (any_head(kind, 0, id, [0; 4]), payload)
 }
 
 /// Joins, ticks, fences and leaves, right ones and others.

@@ -1,4 +1,5 @@
-//! What may be asked of the scheduler, made of any choices: plans, beats, tasks, barriers, bytes of the data, by lives that are there and others.
+//! What may be asked of the scheduler, made of any choices: plans, beats, tasks, barriers, bytes of the data, by lives
+//! that are there and others.
 
 use super::frames::{Choices, PUSHERS};
 use crate::frames::control;

@@ -103,7 +103,8 @@ pub fn session(bytes: &[u8]) {
     play(stream, 1 + usize::from(first) * usize::from(first));
 }
 
-/// A greeting of any bytes, or of frames as greetings have them, to a server with or without a token (the first byte says).
+/// A greeting of any bytes, or of frames as greetings have them, to a server with or without a token (the first byte
+/// says).
 ///
 /// # Panics
 /// When the server would: a bug. Or when someone is let in who may not be, or not who may.

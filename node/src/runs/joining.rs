@@ -171,7 +171,8 @@ impl Registry {
             return Ok(Ok(RunDecision::Fresh));
         }
         if let Some(difference) = differs {
-            // Who was to continue it with a wrong flag has spoilt nothing: its rows are trained further with the right one.
+            // Who was to continue it with a wrong flag has spoilt nothing: its rows are trained further with the right
+            // one.
             if join.want == RunIntent::Continue && live.is_empty() {
                 return may_continue(name, run, &join.settings).map(|()| Ok(RunDecision::Continued));
             }

@@ -13,7 +13,8 @@ pub struct RunId {
     pub generation: u32,
     /// The generation that began its rows.
     pub rows_since: u32,
-    /// Drawn when a registry first heard of it: tells it from a run of this name that a lost registry knew. 0: not known.
+    /// Drawn when a registry first heard of it: tells it from a run of this name that a lost registry knew. 0: not
+    /// known.
     pub birth: u64,
 }
 

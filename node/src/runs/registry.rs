@@ -1,12 +1,13 @@
-//! The registry: what each run was begun with, who is in it, and whether it is finished. Plain state: requests and the time
-//! come in, answers go out, and what changes is kept before it is answered.
+//! The registry: what each run was begun with, who is in it, and whether it is finished. Plain state: requests and the
+//! time come in, answers go out, and what changes is kept before it is answered.
 //!
 //! ```text
 //! nothing --begin--> running --finish--> finished --continue--> running (the same rows, the next generation)
 //!                       |                    +------fresh-----> running (new rows, the next generation)
 //!                       +-- fresh, when nobody of it lives --> running (new rows, the next generation)
 //! ```
-//! A generation is begun once: a worker that comes to it later, again, or when it is over already takes part in that one.
+//! A generation is begun once: a worker that comes to it later, again, or when it is over already takes part in that
+//! one.
 
 use super::messages::{
     JoinV1, Run, RunActionV1, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
@@ -170,7 +171,8 @@ impl RunRecord {
         Some(format!("{flag}: {by} has {ours}, {this} was given {theirs}"))
     }
 
-    /// The first flag that differs of those that the rows depend on, with its value for the run and the one that was given.
+    /// The first flag that differs of those that the rows depend on, with its value for the run and the one that was
+    /// given.
     pub(super) fn rows_differ(&self, settings: &[RunSetting]) -> Option<(String, String, String)> {
         let find = |all: &[RunSetting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
         let of_rows = self.settings.iter().chain(settings).filter(|setting| setting.of_rows);

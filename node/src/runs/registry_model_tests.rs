@@ -388,8 +388,8 @@ fn act() -> impl Strategy<Value = RunEvent> {
 }
 
 proptest! {
-    /// Rows that somebody trains who lives are never dropped, a generation has one set of flags, and what is over stays over
-    /// unless somebody asks for more.
+    /// Rows that somebody trains who lives are never dropped, a generation has one set of flags, and what is over stays
+    /// over unless somebody asks for more.
     #[test]
     fn whatever_comes_nobody_loses_rows(acts in prop::collection::vec(act(), 1..60)) {
         let mut of = open(None);

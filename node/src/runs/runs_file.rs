@@ -1,5 +1,5 @@
-//! The registry on its medium: one file, which is whole and synced before it has its name, and whose name is synced before
-//! anything is answered.
+//! The registry on its medium: one file, which is whole and synced before it has its name, and whose name is synced
+//! before anything is answered.
 //!
 //! ```text
 //! 0   8  "GNTRUNS1"

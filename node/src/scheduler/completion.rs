@@ -1,4 +1,5 @@
-//! Who of a job tests and saves when all is trained, and who is given up because it says nothing or gets nothing done.
+//! //! Which worker tests and saves the model when all splits are trained, and which workers are given up because they
+//! are silent or make no progress.
 
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_state::{JobState, JobStateError};
@@ -7,8 +8,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl JobState {
-    /// Who tests and saves. While tasks are left it is the live worker with the lowest index, later the one who is
-    /// recorded. Nobody does before all the dead are fenced: one of them may have been the chief.
+    /// The worker that tests and saves: while splits are left, the live worker with the lowest index; later the one on
+    /// record. There is none before all dead workers are fenced, because one of them may have been the chief.
     pub fn chief(&self) -> Option<WorkerIncarnation> {
         match self.is_trained() {
             _ if !self.unfenced.is_empty() => None,
@@ -17,8 +18,8 @@ impl JobState {
         }
     }
 
-    /// When all is trained there is one chief, in the book. It is another worker only when the first cannot save any
-    /// more: it has left without a word about that, or it is dead and every shard owner refuses it.
+    /// When all is trained, the job's state names one chief. Another worker replaces it only when the first can no
+    /// longer save: it has left without having saved, or it is dead and every shard owner refuses it.
     pub(super) fn settle_chief(&mut self) {
         if !self.is_trained() || self.saved {
             return;
@@ -50,14 +51,14 @@ impl JobState {
         self.saved
     }
 
-    /// Those whose tasks others wait for, or the model that they are to save.
+    /// The workers that others wait for: those that hold a split, and the one that is to save the model.
     fn awaited(&self) -> BTreeSet<WorkerIncarnation> {
         let saver = self.chief.filter(|_| self.is_trained() && !self.saved);
         self.leases.values().map(|lease| lease.incarnation).chain(saver).collect()
     }
 
-    /// Time has passed. Dead are lives that have not been heard of for the job's worker timeout, and those that others
-    /// wait for and that have made no progress for the job's progress timeout. They are returned.
+    /// Time has passed. Returns the incarnations that are given up: those that have been silent for the job's worker
+    /// timeout, and those that others wait for and that have made no progress for the job's progress timeout.
     pub fn tick(&mut self, heard: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
         let (timeout, progress) = (self.plan.worker_timeout(), self.plan.progress_timeout());
         let (awaited, mut dead) = (self.awaited(), Vec::new());

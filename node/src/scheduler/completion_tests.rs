@@ -1,9 +1,10 @@
-//! Who saves at the end, and who is given up though it gives signs of life: the answers that matter one by one.
-//! (scheduler_model_tests.rs has the book beside a model.)
+//! //! Which worker saves at the end, and which is given up though it sends heartbeats: single replies that matter.
+//! (scheduler_model_tests.rs compares the job state with a model.)
 
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::{JobPlan, PlanFile};
-use super::job_state::{JobState, JobStateError, SplitGrant};
+use super::job_state::{JobState, JobStateError};
+use super::leases::SplitGrant;
 use super::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
 use crate::frames::control;
@@ -22,7 +23,7 @@ fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation }
 }
 
-/// A book, what was heard, and the time.
+/// A job state, its heartbeat times, and the time.
 struct CompletionModel {
     book: JobState,
     heard: HeartbeatTimes,
@@ -30,7 +31,7 @@ struct CompletionModel {
 }
 
 impl CompletionModel {
-    /// With these workers in it.
+    /// A job with these workers in it.
     fn of(workers: u32, tasks: u64, ranks: &[u32]) -> CompletionModel {
         let book = JobState::new(plan(workers, tasks), 1).unwrap();
         let mut job = CompletionModel { book, heard: HeartbeatTimes::default(), now: Duration::ZERO };
@@ -52,7 +53,7 @@ impl CompletionModel {
         index
     }
 
-    /// Whether it is to save, when it gives a sign of life with so much done.
+    /// Whether the worker is to save, when its heartbeat reports so much progress.
     fn is_chief(&mut self, incarnation: WorkerIncarnation, progress: u64) -> bool {
         let work = Activity { progress, doing: ActivityKind::Learning };
         let orders =
@@ -60,7 +61,7 @@ impl CompletionModel {
         orders.chief && orders.trained && !orders.saved
     }
 
-    /// A second passes; who is given up.
+    /// A second passes; which workers are given up.
     fn pass(&mut self) -> Vec<WorkerIncarnation> {
         self.now += SECOND;
         self.book.tick(&mut self.heard, self.now)
@@ -89,7 +90,7 @@ fn nobody_saved_when_the_lowest_worker_had_left_before_the_end() {
     let index = job.take(incarnation(1, 1));
     job.book.done(incarnation(1, 1), index, 10).unwrap();
     assert!(job.is_chief(incarnation(1, 1), 0));
-    // Also when it left after that without having saved: it was stopped, and knew of no end.
+    // // Also when it left later without having saved: it was stopped, and knew of no end.
     job.come(incarnation(0, 2));
     job.book.leave(incarnation(1, 1)).unwrap();
     assert!(job.is_chief(incarnation(0, 2), 0));
@@ -118,7 +119,7 @@ fn a_chief_that_dies_before_it_has_saved_is_followed_by_one_worker_when_it_is_fe
     );
     assert!(job.book.fenced(incarnation(0, 1)));
     assert!(job.is_chief(incarnation(1, 1), progress) && !job.is_chief(incarnation(2, 1), progress));
-    // Who was only asleep hears it.
+    // // A worker that was only asleep gets the same reply.
     assert_eq!(job.book.saved(incarnation(0, 1)), Err(JobStateError::Fenced(incarnation(0, 1))));
     assert!(!job.book.is_over());
 }
@@ -131,7 +132,7 @@ fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever
     let mut progress = 0;
     let dead = loop {
         assert!(job.now <= limit + SECOND * 2, "it has held a task for {:?}", job.now);
-        // The other has nothing that others wait for: it may be still.
+        // // The other worker has nothing that others wait for, so it may stand still.
         progress += 1;
         job.is_chief(incarnation(0, 1), 7);
         job.is_chief(incarnation(1, 1), 7);

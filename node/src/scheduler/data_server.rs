@@ -1,8 +1,8 @@
-//! In-graph feeding: a scheduler that has the data gives the bytes of a task to the worker that holds it, chunk by chunk. It
-//! keeps nothing of them: each chunk is read into the session's out queue, which pushes back when it is full.
+//! //! In-graph data: a scheduler that has the data sends the bytes of a split to the worker that holds it, chunk by
+//! chunk. It caches none of them. Each chunk is read into the session's out queue, which pushes back when it is full.
 //!
 //! ```text
-//! the text of a task: the lines that begin in its bytes
+//! the text of a split: the lines that begin in its bytes
 //! file:  |..... line |line   line  line ...   line | line ...
 //!               ^ start     the text ->        ^ end
 //! ```
@@ -22,43 +22,45 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where the data of a job is, for the scheduler that feeds its workers. It is asked in the thread that serves them: what it
-/// does takes about as long as reading [`FEED_BYTES_MAX`] bytes.
+/// Where the data of a job is, for the scheduler that sends it to the workers. The thread that serves the workers calls
+/// it: a call takes about as long as reading [`FEED_BYTES_MAX`] bytes.
 pub trait DataSource: Send + Sync {
-    /// The bytes of its file that are the text of a task: the lines that begin in it; all of a file that is one task.
+    /// The bytes of its file that are the text of a split: the lines that begin in it. A file that is one split is its
+    /// own text.
     ///
     /// # Errors
-    /// Why nobody can train on the data any more, in words: the file has changed, or is gone.
+    /// Why no worker can train on the data any more, in words: the file has changed, or is gone.
     fn text(&self, task: &Split) -> Result<Range<u64>, String>;
 
-    /// Reads what stands from byte `at` of a file on, all of `out`.
+    /// Reads all of `out` from byte `at` of a file on.
     ///
     /// # Errors
     /// As [`text`](Self::text).
     fn read(&self, file: u32, at: u64, out: &mut [u8]) -> Result<(), String>;
 }
 
-/// What a scheduler needs to feed the workers of one job.
+/// What a scheduler needs to send the workers of one job their data.
 #[derive(Clone)]
 pub struct DataServerConfig {
-    /// The job: another is not taken.
+    /// The job. Workers of another job are refused.
     pub plan: JobPlan,
-    /// How the data is read, for the workers, who have no flags for it: any text of at most [`READING_BYTES_MAX`] bytes.
+    /// How the data is read, for the workers, who have no flags for it: any text of at most [`READING_BYTES_MAX`]
+    /// bytes.
     pub reading: String,
     /// Where the data is.
     pub stock: Arc<dyn DataSource>,
-    /// Where the scheduler says how the job is.
+    /// Where the scheduler reports the job's state.
     pub board: Arc<FeedStatus>,
 }
 
-/// What a client offers those who come without data.
+/// What a data server offers to workers that come without data.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct OfferV1 {
     pub(crate) plan: JobPlan,
     pub(crate) reading: String,
 }
 
-/// What was fed so far.
+/// What was sent so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServedBytes {
     /// Requests for bytes that were answered.
@@ -67,8 +69,8 @@ pub struct ServedBytes {
     pub bytes: u64,
 }
 
-/// Between the scheduler, which lives in a server's thread, and the process that feeds: the job as it is, and the word that
-/// ends it.
+/// Shared by the scheduler, which runs in a server's thread, and the process that has the data: the job's state, and
+/// the text that ends the job.
 #[derive(Debug, Default)]
 pub struct FeedStatus {
     kept: Mutex<CachedOffer>,
@@ -86,17 +88,17 @@ impl FeedStatus {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The job as it was a second ago or later; `None` before the first worker has come.
+    /// The job as it was at most about a second ago; `None` before the first worker has come.
     pub fn job(&self) -> Option<JobStatus> {
         self.kept().job.clone()
     }
 
-    /// What was fed.
+    /// What was sent.
     pub fn fed(&self) -> ServedBytes {
         self.kept().fed
     }
 
-    /// Ends the job: its workers are told this with their next sign of life.
+    /// Ends the job. Its workers get this text in the reply to their next heartbeat.
     pub fn end(&self, why: &str) {
         self.kept().end.get_or_insert_with(|| why.to_owned());
     }
@@ -113,7 +115,7 @@ pub(crate) enum DataRequest {
     Offer,
 }
 
-/// The first word: what is asked for.
+/// The first word: what is requested.
 const TEXT: u64 = 0;
 const HEAD: u64 = 1;
 const OFFER: u64 = 2;
@@ -150,10 +152,10 @@ impl DataRequest {
     }
 }
 
-/// A scheduler's part in feeding.
+/// A scheduler's part in sending data.
 pub(crate) struct DataServer {
     feeding: DataServerConfig,
-    /// The texts of tasks that are held.
+    /// The texts of splits that workers hold.
     texts: BTreeMap<u64, Range<u64>>,
     fed: ServedBytes,
 }
@@ -165,10 +167,10 @@ impl std::fmt::Debug for DataServer {
 }
 
 impl DataServerConfig {
-    /// Why such a job cannot be fed, in words.
+    /// Refuses a job whose data cannot be sent, in words.
     ///
     /// # Errors
-    /// The plan is none, or what is offered is too long.
+    /// The plan is not valid, or the offer is too long.
     pub fn check(&self) -> Result<(), String> {
         self.plan.check()?;
         let plan = control::seal(&self.plan).len();
@@ -193,7 +195,7 @@ impl DataServer {
         DataServer { feeding, texts: BTreeMap::new(), fed: ServedBytes::default() }
     }
 
-    /// What those who come without data are told.
+    /// What a worker that comes without data gets.
     pub(crate) fn offer(&self) -> OfferV1 {
         OfferV1 { plan: self.feeding.plan.clone(), reading: self.feeding.reading.clone() }
     }
@@ -203,7 +205,7 @@ impl DataServer {
         self.feeding.plan.differs(plan)
     }
 
-    /// Holds that a book which was found is of the job that is to be fed, and that it can go on.
+    /// Checks that a job state that was found belongs to this data, and that the job can go on.
     pub(crate) fn takes_up(&self, book: &JobState) -> Result<(), String> {
         const ELSE: &str = "name another --data-dir, or move its scheduler.book away, to begin anew";
         match (self.differs(book.plan()), book.failure()) {
@@ -217,7 +219,7 @@ impl DataServer {
 }
 
 impl Scheduler {
-    /// Who feeds this scheduler's jobs.
+    /// The data server of this scheduler's jobs.
     ///
     /// # Errors
     /// It has no data.
@@ -228,7 +230,7 @@ impl Scheduler {
         })
     }
 
-    /// Reads what `incarnation` asks for into `out`, which has room for all of it.
+    /// Reads what `incarnation` requests into `out`, which has space for all of it.
     pub(crate) fn feed(
         &mut self,
         incarnation: WorkerIncarnation,
@@ -245,7 +247,7 @@ impl Scheduler {
                 let text = match texts.get(&index) {
                     Some(text) => Ok(text.clone()),
                     None => feeding.stock.text(&task).inspect(|text| {
-                        // Held by a life each: bounded as leases are.
+                        // // Only held splits are in it, so it is as bounded as the leases are.
                         texts.retain(|&index, _| book.is_leased(index));
                         texts.insert(index, text.clone());
                     }),
@@ -284,7 +286,7 @@ impl Scheduler {
                 (fed.requests, fed.bytes) = (fed.requests + 1, fed.bytes + read.bytes.0 as u64);
                 Ok(read)
             }
-            // Nobody can go on, and all are to hear why.
+            // // No worker can go on, and all are told why.
             Err(mut why) => {
                 let end = (0..=TEXT_BYTES_MAX.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
                 why.truncate(end.unwrap_or(0));
@@ -297,7 +299,7 @@ impl Scheduler {
         }
     }
 
-    /// Hears whether the job is to end, and says how it is.
+    /// Takes the text that ends the job, if there is one, and publishes the job's state.
     pub(crate) fn publish(&mut self) {
         let (Some(feeder), book) = (&self.feeder, &mut self.book) else { return };
         let mut kept = feeder.feeding.board.kept();

@@ -1,4 +1,4 @@
-//! Who is fed what: the bytes of a task that is held, and nothing else to anybody.
+//! //! A worker gets the bytes of a split that it holds, and nothing else.
 
 use super::SchedulerRequestV2;
 use super::data_server::{DataRequest, DataServerConfig, DataSource, FeedStatus};
@@ -123,7 +123,7 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
         let (fed, bytes) = asked.feed(life(1), text(1, from, FEED_BYTES_MAX)).unwrap();
         assert_eq!((fed.whole, bytes.len()), (100, 0), "from {from}");
     }
-    // Another's, one that nobody has, one that there is not, another life.
+    // // Another worker's split, one that nobody holds, one that does not exist, another incarnation.
     for index in [0, 2, 1000, u64::MAX] {
         assert_eq!(asked.feed(life(1), text(index, 0, 10)).unwrap_err().0, Refusal::Mismatch, "{index}");
     }
@@ -141,7 +141,7 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
     assert_eq!((board.fed().requests, board.fed().bytes, board.job().unwrap().examples), (6, 65, 9));
 }
 
-/// One request over a session, and what it is answered.
+/// One request over a session, and its reply.
 fn over(sim: &Sim, link: &mut Link<SimStream>, kind: u16, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     link.transmit().send_copy(any_head(kind, 0, 9, [0; 4]), payload).unwrap();
     for _ in 0..1000 {
@@ -160,7 +160,8 @@ fn over(sim: &Sim, link: &mut Link<SimStream>, kind: u16, payload: &[u8]) -> Res
     panic!("no answer to kind {kind}");
 }
 
-/// Whoever speaks to the client by hand is fed what the life of its hello holds, whatever else it asks for; and the session lives on.
+/// A peer that speaks to the data server by hand gets what the incarnation of its hello holds, whatever else it
+/// requests. The session stays open.
 #[test]
 fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
     let (feeding, stock) = feeding();
@@ -256,12 +257,12 @@ fn one_job_is_fed_and_goes_on_from_its_book_only() {
     asked.ask(life(0), SchedulerActionV1::Register { plan: plan() }).unwrap();
     asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
     drop(asked);
-    // The same client again: who held a task is fed on.
+    // // The same data server again: a worker that held a split goes on.
     let mut again = DataServerModel(open(feeding().0).unwrap());
     assert_eq!(again.feed(life(0), text(0, 0, 10)).unwrap().1.len(), 10);
     let wrong = open(DataServerConfig { plan: other, ..feeding().0 }).unwrap_err().to_string();
     assert!(wrong.contains("of another job") && wrong.contains("--data-dir"), "{wrong}");
-    // A word that ends it is heard with the next sign of life, and kept.
+    // // A text that ends the job comes with the reply to the next heartbeat, and is saved.
     let (told, _) = feeding();
     let board = told.board.clone();
     let mut ended = DataServerModel(open(told).unwrap());

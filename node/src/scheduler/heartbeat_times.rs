@@ -1,5 +1,5 @@
-//! When each live worker was last heard of, and when it last made progress. Not kept over lives of the scheduler, which
-//! gives everybody time anew. Plain state: the time comes as a parameter.
+//! //! When each live worker was last heard of, and when it last made progress. It is not saved: a scheduler that
+//! starts again gives every worker its full time. Plain state: the time comes as a parameter.
 
 use super::member::{Activity, WorkerIncarnation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,14 +9,15 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct HeartbeatTimes {
     at: BTreeMap<u32, Duration>,
-    /// What each worker said of its work, and since when its progress has stood there.
+    /// What each worker said of its work, and since when its progress has not changed.
     work: BTreeMap<u32, (Activity, Duration)>,
     /// Workers whose link to the scheduler is gone.
     unlinked: BTreeSet<WorkerIncarnation>,
 }
 
 impl HeartbeatTimes {
-    /// All these lives count as heard of now, and none has a link yet: one that died meanwhile can be replaced.
+    /// All these incarnations count as heard of now, and none has a link yet, so one that died meanwhile can be
+    /// replaced.
     pub fn of(incarnations: impl Iterator<Item = WorkerIncarnation>, now: Duration) -> HeartbeatTimes {
         let unlinked: BTreeSet<WorkerIncarnation> = incarnations.collect();
         let at = unlinked.iter().map(|incarnation| (incarnation.rank, now)).collect();
@@ -25,18 +26,18 @@ impl HeartbeatTimes {
         HeartbeatTimes { at, work, unlinked }
     }
 
-    /// A worker's link has gone: another process may take its index at once.
+    /// A worker's link is gone: another process may take its index at once.
     pub fn unlink(&mut self, incarnation: WorkerIncarnation) {
         self.unlinked.insert(incarnation);
     }
 
-    /// The scheduler itself was stopped for a while: nobody could be heard.
+    /// The scheduler itself was stopped for a while, and could hear no worker.
     pub fn forgive(&mut self, slept: Duration, now: Duration) {
         self.at.values_mut().for_each(|at| *at = now.min(*at + slept));
         self.work.values_mut().for_each(|(_, since)| *since = now.min(*since + slept));
     }
 
-    /// A life of a worker begins.
+    /// An incarnation of a worker begins.
     pub(super) fn begin(&mut self, incarnation: WorkerIncarnation, now: Duration) {
         self.hear(incarnation, now);
         self.work.insert(incarnation.rank, (Activity::default(), now));
@@ -56,7 +57,7 @@ impl HeartbeatTimes {
         *before = work;
     }
 
-    /// A worker has nothing that it could keep from others: its progress counts from now on.
+    /// Others wait for nothing from this worker: its progress counts from now on.
     pub(super) fn excuse(&mut self, rank: u32, now: Duration) {
         self.work.entry(rank).or_default().1 = now;
     }

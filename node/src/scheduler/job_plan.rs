@@ -1,5 +1,5 @@
-//! What a job trains on, and how its data is cut into tasks: pure arithmetic over the files' lengths, so that every worker
-//! and every life of the scheduler finds the same.
+//! //! What a job trains on, and how its data is cut into splits. This is pure arithmetic over the files' lengths, so
+//! every worker and every incarnation of the scheduler finds the same splits.
 
 use crate::limits::{JOB_WORKERS_MAX, PROGRESS_TIME_MIN, PROGRESS_TIMEOUTS, READ_TIME_MIN, TASKS_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
@@ -12,9 +12,9 @@ pub struct PlanFile {
     pub name: String,
     /// Its length.
     pub bytes: u64,
-    /// A hash of what stands at its beginning and its end: two workers that have different files find out.
+    /// A hash of its beginning and its end: it shows when two workers have different files.
     pub print: u64,
-    /// It cannot be read from the middle (packed): it is one task.
+    /// It cannot be read from the middle (it is compressed), so it is one split.
     pub whole: bool,
 }
 
@@ -25,28 +25,28 @@ pub struct JobPlan {
     pub workers: u32,
     /// The files, in order.
     pub files: Vec<PlanFile>,
-    /// About how many bytes a task has.
+    /// About how many bytes a split has.
     pub task_bytes: u64,
-    /// Examples a batch: with the bytes it says what a push is called.
+    /// Examples a batch. Batch and bytes together decide the names of pushes.
     pub batch: u32,
     /// Passes over the data.
     pub epochs: u32,
-    /// Milliseconds without a sign of life after which a worker is given up.
+    /// Milliseconds without a heartbeat after which a worker is given up.
     pub worker_timeout_ms: u64,
     /// What else must be the same, as `flag=value` for messages: the model, its optimizer, how the data is read.
     pub settings: Vec<String>,
 }
 
-/// A piece of the data: the lines that begin in `start..end` of a file.
+/// A split of the data: the lines that begin in `start..end` of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Split {
-    /// Which of a pass's tasks, in the order of the data.
+    /// Its number in its pass, in the order of the data.
     pub number: u32,
     /// Which pass, from 0.
     pub epoch: u32,
     /// Which file.
     pub file: u32,
-    /// Its first byte; a line that began before it belongs to the task before.
+    /// Its first byte. A line that began before this byte belongs to the split before.
     pub start: u64,
     /// The byte behind it.
     pub end: u64,
@@ -63,7 +63,7 @@ impl PlanFile {
 }
 
 impl JobPlan {
-    /// Why it cannot be, in words.
+    /// Why the plan is not valid, in words.
     ///
     /// # Errors
     /// A number is out of range.
@@ -92,7 +92,7 @@ impl JobPlan {
         Duration::from_millis(self.worker_timeout_ms)
     }
 
-    /// How long a worker that others wait for may make no progress, though it gives signs of life.
+    /// How long a worker that others wait for may make no progress, though it sends heartbeats.
     pub fn progress_timeout(&self) -> Duration {
         (self.worker_timeout() * PROGRESS_TIMEOUTS).max(PROGRESS_TIME_MIN)
     }
@@ -102,20 +102,20 @@ impl JobPlan {
         self.worker_timeout().max(READ_TIME_MIN)
     }
 
-    /// Tasks of one pass.
+    /// Splits of one pass.
     pub fn tasks_of_a_pass(&self) -> u64 {
         self.files.iter().fold(0, |all, file| all.saturating_add(file.tasks(self.task_bytes)))
     }
 
-    /// Tasks of all passes.
+    /// Splits of all passes.
     pub fn tasks(&self) -> u64 {
         self.tasks_of_a_pass() * u64::from(self.epochs)
     }
 
-    /// Task `index` of all passes, one pass after the other.
+    /// Split `index` of all passes, one pass after the other.
     ///
     /// # Panics
-    /// When there is no such task.
+    /// There is no such split.
     pub fn task(&self, index: u64) -> Split {
         let pass = self.tasks_of_a_pass();
         let (epoch, number) = ((index / pass) as u32, index % pass);
@@ -123,7 +123,7 @@ impl JobPlan {
         for (at, file) in (0..).zip(&self.files) {
             let tasks = file.tasks(self.task_bytes);
             if number < first + tasks {
-                // Pieces of one length but for rounding: the last one is no crumb.
+                // // All splits of a file have one length but for rounding, so the last one is not tiny.
                 let cut = |k: u64| (u128::from(file.bytes) * u128::from(k) / u128::from(tasks)) as u64;
                 let k = number - first;
                 return Split { number: number as u32, epoch, file: at, start: cut(k), end: cut(k + 1) };

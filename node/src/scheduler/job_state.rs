@@ -1,37 +1,37 @@
-//! The task book of one job: who is in it, which tasks are whose, and who must be fenced before a task goes to another.
-//! Pure state: requests and the time come in, answers go out; the scheduler keeps it and sends.
+//! //! The state of one job: which workers are in it, which splits they hold, and which workers must be fenced before
+//! their splits go to others. Pure state: requests and the time come in, replies go out. The scheduler saves it and
+//! sends.
 //!
 //! ```text
-//! task:    not yet handed out -> leased -> done
+//! split:   not yet handed out -> leased -> done
 //!                                 |  ^
-//!            its worker is dead   v  | the next who asks
+//!            its worker is dead   v  | the next worker that asks
 //!                 to be fenced -> returned
-//! member:  live -> dead (said nothing for the worker timeout, made no progress for some of them while others wait for
-//! what it                  has, or a newer life came) -> fenced          live -> left (gave its tasks back) chief:
-//! while tasks are left, the live worker with the lowest index; then one worker, until it has said that it saved. It is
-//! another only when the first has left without that, or is dead and fenced.
+//!
+//! member:  live -> dead -> fenced
+//!          live -> left (it gave its splits back)
 //! ```
-//! A task leaves a dead worker only when every shard owner refuses that worker's pushes: so no record is trained twice,
-//! also when it was only asleep. Who was declared dead stays dead: he is refused, and may come back as a new life.
+//! A member is dead when it was silent for the worker timeout, when it made no progress for several of them while
+//! others waited for it, or when a newer incarnation of it came.
+//!
+//! The chief is the live worker with the lowest index while splits are left. When all are trained, it is one worker
+//! until that one has saved. Another becomes chief only when the first has left without having saved, or is dead and
+//! fenced.
+//!
+//! A split leaves a dead worker only when every shard owner refuses that worker's pushes. So no record is trained
+//! twice, also when the worker was only asleep. A worker that was declared dead stays dead: it is refused, and may come
+//! back as a new incarnation.
 
 use super::heartbeat_times::HeartbeatTimes;
-use super::job_plan::{JobPlan, Split};
+use super::job_plan::JobPlan;
+use super::leases::Lease;
 pub use super::member::SplitCounts;
 use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
 use super::table_records::TableRecord;
-use crate::limits::{BARRIERS_MAX, HELD_MAX, UNFENCED_MAX};
+use crate::limits::{BARRIERS_MAX, UNFENCED_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-/// Who has a task.
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lease {
-    /// Whose it is.
-    pub incarnation: WorkerIncarnation,
-    /// Batches before this one are trained.
-    pub from: u64,
-}
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,13 +57,13 @@ pub enum JobStateError {
         /// Of how many.
         workers: u32,
     },
-    /// Another job's flags or data.
+    /// The job's workers have other flags or data.
     #[error("{0}: every worker of a job must be given the same")]
     Differs(String),
-    /// The task is not this worker's.
+    /// The split is not this worker's.
     #[error("task {0} is not worker {1}'s")]
     NotYours(u64, u32),
-    /// It says that it has saved the model, and is not the one to do so.
+    /// A worker says that it has saved the model, and is not the chief.
     #[error(
         "worker {} has saved the model, and was not the one to do so: see that no other worker has written it too",
         .0.rank
@@ -74,38 +74,22 @@ pub enum JobStateError {
     Limit(String),
 }
 
-/// What a worker is given that asks for a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SplitGrant {
-    /// A task: the number over all passes, what it is, and the first of its batches that is to be trained.
-    Task {
-        /// Its number over all passes.
-        index: u64,
-        /// What it is.
-        task: Split,
-        /// The first of its batches that is to be trained.
-        from: u64,
-    },
-    /// None is free, but some may come back.
-    Wait,
-    /// All are done.
-    Over,
-}
-
-/// What a beat is answered.
+/// The reply to a heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeartbeatReply {
-    /// This worker is the chief: the live one with the lowest index. When all is trained it is one worker for good.
+    /// This worker is the chief: the live one with the lowest index. When all is trained, the chief does not change
+    /// with the live workers.
     pub chief: bool,
-    /// When all is trained: the worker that is the chief, though it may be dead and wait to be fenced.
+    /// When all is trained: the index of the chief, which may be dead and not yet fenced.
     pub saver: Option<u32>,
-    /// All tasks are done.
+    /// All splits are done.
     pub trained: bool,
     /// The chief has said that it has saved the model.
     pub saved: bool,
-    /// Lives that this worker, being the live one with the lowest index, is to fence at every shard owner.
+    /// Incarnations that this worker is to fence at every shard owner. Only the live worker with the lowest index gets
+    /// them.
     pub fence: Vec<WorkerIncarnation>,
-    /// The job has failed; why.
+    /// Why the job has failed, if it has.
     pub failed: Option<String>,
     /// Workers that are in the job and live.
     pub live: u32,
@@ -121,31 +105,31 @@ pub struct JobState {
     pub(super) generation: u32,
     /// The birth of its run; 0: its workers name none.
     pub(super) birth: u64,
-    /// Tasks from this one on have never been handed out.
-    next: u64,
+    /// Splits from this one on have never been handed out.
+    pub(super) next: u64,
     pub(super) leases: BTreeMap<u64, Lease>,
-    /// Tasks that came back; batches before this one are trained.
-    returned: BTreeMap<u64, u64>,
-    /// Records of the tasks that are done.
-    examples: u64,
+    /// Splits that came back; batches before this one are trained.
+    pub(super) returned: BTreeMap<u64, u64>,
+    /// Records of the splits that are done.
+    pub(super) examples: u64,
     pub(super) members: BTreeMap<u32, Member>,
-    /// Dead lives that not every shard owner is known to refuse.
+    /// Dead incarnations that not every shard owner is known to refuse.
     pub(super) unfenced: BTreeSet<WorkerIncarnation>,
     barriers: BTreeMap<String, BTreeSet<u32>>,
     failed: Option<String>,
-    /// Its tables, as its first worker found them.
+    /// The job's tables, as its first worker found them.
     pub(super) tables: Vec<TableRecord>,
-    /// When all is trained: who is to test and to save.
+    /// When all is trained: the worker that is to test and to save.
     pub(super) chief: Option<WorkerIncarnation>,
     /// That worker has said that it has saved the model.
     pub(super) saved: bool,
 }
 
 impl JobState {
-    /// The book of a new job.
+    /// The state of a new job.
     ///
     /// # Errors
-    /// The plan is none.
+    /// The plan is not valid.
     pub fn new(plan: JobPlan, started: u64) -> Result<JobState, JobStateError> {
         plan.check().map_err(JobStateError::Limit)?;
         Ok(JobState {
@@ -177,37 +161,37 @@ impl JobState {
         self.started
     }
 
-    /// All tasks are done and the model is saved, or the job has failed, and nobody is in it any more: the next who
-    /// comes begins another. (Who comes when all is trained and nobody has saved it is to do so.)
+    /// All splits are done and the model is saved, or the job has failed, and no worker is in it: the next worker
+    /// begins another job. (A worker that comes when all is trained and the model is not saved is to save it.)
     pub fn is_over(&self) -> bool {
         (self.saved || self.failed.is_some()) && !self.has_live()
     }
 
-    /// Whether a worker of this index has missed the end: it has never been in the job, or it died in it and the others have
+    /// Whether a worker of this index has missed the end: it has never been in the job, or it died and the others have
     /// trained the rest.
     pub fn was_missed_by(&self, rank: u32) -> bool {
         let died = |member: &Member| member.standing == WorkerState::Dead && self.is_trained();
         self.members.get(&rank).is_none_or(died)
     }
 
-    /// Nobody is in it, but it is not done.
+    /// No worker is in it, and it is not done.
     pub fn is_abandoned(&self) -> bool {
         !self.is_over() && !self.has_live()
     }
 
-    /// Whether somebody is in it and lives.
+    /// Whether a live worker is in it.
     pub fn has_live(&self) -> bool {
         self.live().next().is_some()
     }
 
-    /// A job that failed is to go on.
+    /// Lets a job that failed go on.
     pub fn forgive(&mut self) {
         if !self.saved {
             self.failed = None;
         }
     }
 
-    /// All tasks are done.
+    /// All splits are done.
     pub fn is_trained(&self) -> bool {
         self.next == self.plan.tasks() && self.leases.is_empty() && self.returned.is_empty()
     }
@@ -216,7 +200,7 @@ impl JobState {
         self.live_lives().map(|incarnation| incarnation.rank)
     }
 
-    /// Who is in the job and lives, by index.
+    /// The live workers of the job, by index.
     pub fn live_lives(&self) -> impl Iterator<Item = WorkerIncarnation> {
         self.members
             .values()
@@ -224,10 +208,10 @@ impl JobState {
             .map(|member| member.incarnation)
     }
 
-    /// A life of a worker comes into the job.
+    /// An incarnation of a worker comes into the job.
     ///
     /// # Errors
-    /// It was given other data or flags, its index is none, or somebody else's who lives.
+    /// It has other data or flags, its index is out of range, or a live worker has this index.
     pub fn register(
         &mut self,
         heard: &mut HeartbeatTimes,
@@ -247,7 +231,7 @@ impl JobState {
                 return Err(JobStateError::Fenced(incarnation));
             }
             if before == incarnation {
-                // The answer to the first was lost.
+                // // The reply to the first request was lost.
                 return match standing {
                     WorkerState::Dead => Err(JobStateError::Fenced(incarnation)),
                     _ => {
@@ -276,7 +260,7 @@ impl JobState {
         Ok(())
     }
 
-    /// The live member that this life is.
+    /// The live member that is this incarnation.
     pub(super) fn member(&mut self, incarnation: WorkerIncarnation) -> Result<&mut Member, JobStateError> {
         match self.members.get_mut(&incarnation.rank) {
             Some(member) if member.incarnation == incarnation && member.standing == WorkerState::Live => {
@@ -289,7 +273,7 @@ impl JobState {
         }
     }
 
-    /// A worker says that it lives, and how far it is.
+    /// A heartbeat: the worker lives, and reports its progress.
     ///
     /// # Errors
     /// It is not in the job, or was given up.
@@ -325,92 +309,7 @@ impl JobState {
         })
     }
 
-    /// Every shard owner refuses this life from now on: what it held is free. `false` when it was known already, or is not
-    /// one of the dead.
-    pub fn fenced(&mut self, incarnation: WorkerIncarnation) -> bool {
-        let news = self.unfenced.remove(&incarnation);
-        if news {
-            self.take_back(incarnation);
-            self.settle_chief();
-        }
-        news
-    }
-
-    /// What a life held is free.
-    fn take_back(&mut self, incarnation: WorkerIncarnation) {
-        let returned = &mut self.returned;
-        self.leases.retain(|&index, lease| {
-            let lost = lease.incarnation == incarnation;
-            if lost {
-                returned.insert(index, lease.from);
-            }
-            !lost
-        });
-    }
-
-    /// A worker that holds `holding` asks for another task: the first that came back, or the next of the data. One that it
-    /// was given and does not know of, since the answer was lost, it is given again.
-    ///
-    /// # Errors
-    /// It is not in the job, or was given up.
-    pub fn take(
-        &mut self,
-        heard: &mut HeartbeatTimes,
-        incarnation: WorkerIncarnation,
-        holding: &[u64],
-        now: Duration,
-    ) -> Result<SplitGrant, JobStateError> {
-        self.member(incarnation)?;
-        heard.hear(incarnation, now);
-        let mut held = 0;
-        for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.incarnation == incarnation)
-        {
-            if !holding.contains(&index) {
-                return Ok(SplitGrant::Task { index, task: self.plan.task(index), from });
-            }
-            held += 1;
-        }
-        if held >= HELD_MAX {
-            return Ok(SplitGrant::Wait);
-        }
-        let (index, from) = match self.returned.pop_first() {
-            Some(returned) => returned,
-            None if self.next < self.plan.tasks() => {
-                self.next += 1;
-                (self.next - 1, 0)
-            }
-            None if self.leases.is_empty() => return Ok(SplitGrant::Over),
-            None => return Ok(SplitGrant::Wait),
-        };
-        self.leases.insert(index, Lease { incarnation, from });
-        Ok(SplitGrant::Task { index, task: self.plan.task(index), from })
-    }
-
-    /// A worker has trained a task of `examples` records, and every push of it is acknowledged.
-    ///
-    /// # Errors
-    /// The task is not this life's.
-    pub fn done(
-        &mut self,
-        incarnation: WorkerIncarnation,
-        index: u64,
-        examples: u64,
-    ) -> Result<(), JobStateError> {
-        self.member(incarnation)?;
-        match self.leases.get(&index) {
-            Some(lease) if lease.incarnation == incarnation => {
-                self.leases.remove(&index);
-                self.examples += examples;
-                self.settle_chief();
-                Ok(())
-            }
-            // It was said before, and the answer was lost.
-            None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
-            _ => Err(JobStateError::NotYours(index, incarnation.rank)),
-        }
-    }
-
-    /// A worker goes: all its pushes are acknowledged. What it holds is free, without a fence.
+    /// A worker leaves. All its pushes are acknowledged, so the splits that it holds are free without a fence.
     ///
     /// # Errors
     /// It is not in the job, or was given up.
@@ -421,11 +320,11 @@ impl JobState {
         Ok(())
     }
 
-    /// A worker waits where all workers of the job are to meet; those that are not there yet are returned, the dead and those
-    /// who left not being waited for. Who has come through may ask again.
+    /// A worker waits at a barrier for all workers of the job. Returns those that are not there yet. Nobody waits for
+    /// workers that are dead or have left. A worker that has passed the barrier may ask again.
     ///
     /// # Errors
-    /// It is not in the job, or too many barriers are waited at.
+    /// It is not in the job, or the job has too many barriers.
     pub fn meet(
         &mut self,
         heard: &mut HeartbeatTimes,
@@ -445,14 +344,14 @@ impl JobState {
         Ok(self.missing(name).collect())
     }
 
-    /// Who is still to come to a barrier.
+    /// The workers that are still to come to a barrier.
     fn missing(&self, name: &str) -> impl Iterator<Item = u32> {
         let met = self.barriers.get(name);
         let gone = |rank| self.members.get(&rank).is_some_and(|member| member.standing != WorkerState::Live);
         (0..self.plan.workers).filter(move |rank| !met.is_some_and(|met| met.contains(rank)) && !gone(*rank))
     }
 
-    /// The job cannot go on, and everybody is to know why: the first reason stands.
+    /// The job cannot go on, and every worker is told why. The first reason stands.
     ///
     /// # Errors
     /// The worker that says so is not in the job.
@@ -462,37 +361,20 @@ impl JobState {
         Ok(())
     }
 
-    /// The same, where no worker says so.
+    /// Fails the job as [`fail`](Self::fail) does, without a worker that says so.
     pub fn fail_all(&mut self, why: &str) {
         self.failed.get_or_insert_with(|| why.to_owned());
     }
 
-    /// Holds that a life is in the job and lives.
+    /// Checks that an incarnation is in the job and lives.
     ///
     /// # Errors
-    /// It is not, or was given up.
+    /// It is not in the job, or was given up.
     pub fn live_member(&mut self, incarnation: WorkerIncarnation) -> Result<(), JobStateError> {
         self.member(incarnation).map(|_| ())
     }
 
-    /// A task that this life holds.
-    ///
-    /// # Errors
-    /// It does not hold it, is not in the job, or was given up.
-    pub fn holds(&mut self, incarnation: WorkerIncarnation, index: u64) -> Result<Split, JobStateError> {
-        self.member(incarnation)?;
-        match self.leases.get(&index) {
-            Some(lease) if lease.incarnation == incarnation => Ok(self.plan.task(index)),
-            _ => Err(JobStateError::NotYours(index, incarnation.rank)),
-        }
-    }
-
-    /// Whether somebody holds a task.
-    pub fn is_leased(&self, index: u64) -> bool {
-        self.leases.contains_key(&index)
-    }
-
-    /// For `gannet status`: tasks done, held, free again, of how many.
+    /// For `gannet status`: splits that are done, held, and free again, of how many.
     pub fn counts(&self) -> SplitCounts {
         let (leased, returned) = (self.leases.len() as u64, self.returned.len() as u64);
         let done = self.next - leased - returned;
@@ -504,17 +386,13 @@ impl JobState {
         self.members.values()
     }
 
-    /// Who holds which task.
-    pub fn leases(&self) -> impl Iterator<Item = (u64, Lease)> {
-        self.leases.iter().map(|(&index, &lease)| (index, lease))
-    }
-
-    /// The dead of the job before on the same servers, who are to be fenced too, as are those who have not left it.
+    /// Takes over the dead workers of the job before on the same servers, and those that have not left it: all must be
+    /// fenced.
     pub fn inherit(&mut self, before: &JobState) {
         self.unfenced.extend(before.unfenced().chain(before.live_lives()));
     }
 
-    /// Lives that are dead and not yet fenced everywhere.
+    /// Incarnations that are dead and not yet fenced everywhere.
     pub fn unfenced(&self) -> impl Iterator<Item = WorkerIncarnation> {
         self.unfenced.iter().copied()
     }

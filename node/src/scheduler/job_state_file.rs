@@ -1,5 +1,6 @@
-//! The book on its medium: one file, written anew and renamed for each change, so that a scheduler that is killed finds the
-//! last whole one. It survives the process; a machine that goes down may leave an older one or a torn one, which is refused.
+//! //! The job state on its medium: one file, written anew and renamed for each change. A scheduler that is killed
+//! finds the last whole file. The file survives the process. A machine that goes down may leave an older file, or a
+//! torn one, which is refused.
 
 use super::job_state::JobState;
 use crate::frames::control;
@@ -14,11 +15,11 @@ const BEFORE: &str = "scheduler.";
 const BEHIND: &str = ".book";
 const MAGIC: [u8; 8] = *b"GNTBOOK4";
 
-/// Why the book cannot be read or written.
+/// Why the job state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobStateFileError {
-    /// The system refused.
+    /// The system reports an error.
     #[error("the scheduler's book {}: {source}", path.display())]
     Io {
         /// Which file.
@@ -26,7 +27,7 @@ pub enum JobStateFileError {
         /// What the system said.
         source: io::Error,
     },
-    /// It is no book, or a torn one.
+    /// It is no job state, or a torn one.
     #[error(
         "the scheduler's book {}: {why}; move it away to begin the job anew (what was trained is then trained again)",
         path.display()
@@ -37,7 +38,7 @@ pub enum JobStateFileError {
         /// What is wrong.
         why: String,
     },
-    /// It is of another job than the one that is to be fed.
+    /// It is of another job than the one of this data server.
     #[error("{why}")]
     Other {
         /// What differs, and what to do.
@@ -45,20 +46,20 @@ pub enum JobStateFileError {
     },
 }
 
-/// Where the book is kept.
+/// Where the job state is kept.
 #[derive(Debug)]
 pub(super) struct JobStateFile {
     path: PathBuf,
 }
 
 impl JobStateFile {
-    /// That of a run, in this folder.
+    /// The file of a run, in this folder.
     pub(super) fn new(folder: &Path, run: &str) -> JobStateFile {
         let name = if run.is_empty() { NAME.to_owned() } else { format!("{BEFORE}{run}{BEHIND}") };
         JobStateFile { path: folder.join(name) }
     }
 
-    /// The book that is there, if one is.
+    /// The job state that is there, if one is.
     pub(super) fn load(&self) -> Result<Option<JobState>, JobStateFileError> {
         let torn = |why: &str| JobStateFileError::Torn { path: self.path.clone(), why: why.to_owned() };
         let bytes = match fs::read(&self.path) {
@@ -81,7 +82,7 @@ impl JobStateFile {
         control::open(payload).map(Some).map_err(|error| torn(&error.to_string()))
     }
 
-    /// Writes the book.
+    /// Writes the job state.
     pub(super) fn save(&self, book: &JobState) -> Result<(), JobStateFileError> {
         let payload = control::seal(book);
         let mut head = [0; 16];
@@ -99,7 +100,7 @@ impl JobStateFile {
     }
 }
 
-/// The runs whose books are kept in a folder; one without a name is the empty one.
+/// The runs whose job states are in a folder; the empty name is the run without a name.
 pub(super) fn runs(folder: &Path) -> Result<Vec<String>, JobStateFileError> {
     let io = |source| JobStateFileError::Io { path: folder.to_path_buf(), source };
     let mut runs = Vec::new();
@@ -113,10 +114,10 @@ pub(super) fn runs(folder: &Path) -> Result<Vec<String>, JobStateFileError> {
     Ok(runs)
 }
 
-/// Forgets the job whose book is kept in a folder, if there is one: it has been brought to its end.
+/// Removes the job state of a run from a folder, if there is one, because the job has come to its end.
 ///
 /// # Errors
-/// The system refuses.
+/// The system reports an error.
 pub fn forget_job(folder: &Path) -> io::Result<()> {
     match fs::remove_file(folder.join(NAME)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,5 +1,5 @@
-//! The schedulers of a server: one for each run whose data is handed out here, each with a book of its own. A scheduler that
-//! feeds has one job, whatever its run is called.
+//! //! The schedulers of a server: one for each run whose splits are handed out here, each with a job state of its own.
+//! A scheduler that sends data has one job, whatever its run is called.
 
 use super::data_server::{DataRequest, DataServer, DataServerConfig};
 use super::job_state_file::{self, JobStateFileError};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a worker asks of the scheduler of its run. A program that names no run is of the run without a name.
+/// What a worker asks of the scheduler of its run. A program that names no run belongs to the run without a name.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct SchedulerRequestV2 {
     pub(crate) run: String,
@@ -27,7 +27,7 @@ pub(crate) struct SchedulerRequestV2 {
     pub(crate) ask: SchedulerRequestV1,
 }
 
-/// A worker of a run tells its scheduler of a table.
+/// A worker of a run reports a table to its scheduler.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JobTableV2 {
     pub(crate) run: String,
@@ -43,7 +43,7 @@ pub(crate) struct Schedulers {
 }
 
 impl Schedulers {
-    /// Those whose books are kept in `folder`; a scheduler that feeds is one.
+    /// Those whose job states are in `folder`. A scheduler that sends data is one alone.
     pub(crate) fn open(
         folder: Option<&Path>,
         feeding: Option<DataServerConfig>,
@@ -115,7 +115,7 @@ impl Schedulers {
         self.jobs.get_mut(&key).ok_or_else(|| unknown(&run, incarnation))?.note_table(told, now)
     }
 
-    /// Who feeds the workers.
+    /// The data server of the workers.
     pub(crate) fn feeder(&self) -> Result<&DataServer, SchedulerRefusal> {
         match self.jobs.get("").filter(|_| self.fed) {
             Some(scheduler) => scheduler.feeder(),
@@ -123,7 +123,7 @@ impl Schedulers {
         }
     }
 
-    /// Reads what `incarnation` asks for into `out`.
+    /// Reads what `incarnation` requests into `out`.
     pub(crate) fn feed(
         &mut self,
         incarnation: WorkerIncarnation,
@@ -136,7 +136,7 @@ impl Schedulers {
         }
     }
 
-    /// The highest incarnation that a book knows of.
+    /// The highest incarnation that a job state knows of.
     pub(crate) fn highest_incarnation(&self) -> u64 {
         self.jobs.values().map(Scheduler::highest_incarnation).max().unwrap_or(0)
     }

@@ -1,18 +1,18 @@
-//! Workers as the scheduler knows them. What stands here is frozen: it travels and is kept.
+//! //! Workers as the scheduler knows them. These types are frozen: they travel and are saved.
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// A life of a worker.
+/// An incarnation of a worker.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[rkyv(derive(PartialEq, Eq, PartialOrd, Ord))]
 pub struct WorkerIncarnation {
     /// Which worker, from 0.
     pub rank: u32,
-    /// Which life of it: later ones have larger numbers.
+    /// Which incarnation of it: later ones have larger numbers.
     pub incarnation: u64,
 }
 
-/// What a worker says of itself with each beat.
+/// What a worker reports with each heartbeat.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 pub struct Progress {
     /// Its logical step.
@@ -25,23 +25,23 @@ pub struct Progress {
     pub loss: f64,
     /// The largest staleness that a pull of it saw.
     pub staleness: u64,
-    /// For which worker it waits, which is at which clock.
+    /// The worker that it waits for, and that worker's clock.
     pub waits_for: Option<(u32, u64)>,
-    /// For each task that it holds, how many of its batches every server has acknowledged.
+    /// For each split that it holds, how many of its batches every server has acknowledged.
     pub acked: Vec<(u64, u64)>,
 }
 
-/// What a worker is at, and whether it gets on: said with each beat, beside [`Progress`].
+/// What a worker does, and whether it makes progress: reported with each heartbeat, beside [`Progress`].
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// What it is at.
+    /// What it does.
     pub doing: ActivityKind,
     /// Grows with each thing that its threads get done, and with each turn of a wait that has a limit of its own (for a
-    /// server, for other workers). One that does not grow says that a thread hangs.
+    /// server, for other workers). If it does not grow, a thread hangs.
     pub progress: u64,
 }
 
-/// What a worker is at.
+/// What a worker does.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ActivityKind {
     /// It learns.
@@ -51,7 +51,7 @@ pub enum ActivityKind {
     Reading,
     /// It waits for other workers (ssp, bsp).
     Waiting,
-    /// It has no task.
+    /// It has no split.
     Idle,
     /// It waits at a barrier.
     Meeting,
@@ -64,36 +64,36 @@ pub enum ActivityKind {
 /// One worker, as `gannet status` shows it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub struct Member {
-    /// Its present life.
+    /// Its present incarnation.
     pub incarnation: WorkerIncarnation,
-    /// What became of it.
+    /// Its state.
     pub standing: WorkerState,
-    /// What it said last.
+    /// Its last report.
     pub told: Progress,
 }
 
-/// What became of a worker.
+/// The state of a worker.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {
-    /// It beats.
+    /// It sends heartbeats.
     Live,
-    /// It stopped beating, or a newer life came.
+    /// It stopped sending heartbeats, or a newer incarnation came.
     Dead,
-    /// It said that it goes.
+    /// It has left.
     Left,
 }
 
 /// How far a job is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SplitCounts {
-    /// Tasks that are trained.
+    /// Splits that are trained.
     pub done: u64,
-    /// Tasks that workers hold.
+    /// Splits that workers hold.
     pub leased: u64,
-    /// Tasks that came back and wait.
+    /// Splits that came back and wait.
     pub returned: u64,
-    /// Tasks of all passes.
+    /// Splits of all passes.
     pub tasks: u64,
-    /// Records of the tasks that are trained, over all passes.
+    /// Records of the splits that are trained, over all passes.
     pub examples: u64,
 }

@@ -1,5 +1,5 @@
-//! The scheduler: membership by heartbeat, data tasks with leases, barriers. One of a job's servers is its scheduler, or a
-//! process of its own is; what it knows is its [`book::Book`].
+//! //! The scheduler: membership by heartbeat, splits of the data with leases, barriers. One of a job's servers is its
+//! scheduler, or a process of its own is. What it knows is its [`JobState`](job_state::JobState).
 
 mod completion;
 #[cfg(test)]
@@ -12,7 +12,9 @@ pub(crate) mod job_plan;
 pub(crate) mod job_state;
 mod job_state_file;
 mod jobs;
+pub(crate) mod leases;
 pub(crate) mod member;
+mod registration;
 mod requests;
 #[cfg(test)]
 mod scheduler_model_tests;

@@ -1,23 +1,23 @@
-//! What workers ask of the scheduler, and what it answers: one frame kind there and one back, rkyv archives of the frozen
-//! structs here. The scheduler lives in thread 0 of a server, among its sessions.
+//! //! What workers request of the scheduler, and its replies: one frame kind for each direction, with rkyv archives of
+//! the frozen structs here. The scheduler runs in thread 0 of a server, among its sessions.
 
 use super::data_server::{DataServer, DataServerConfig};
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::JobPlan;
-use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitCounts, SplitGrant};
+use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitCounts};
 use super::job_state_file::{JobStateFile, JobStateFileError};
+use super::leases::SplitGrant;
 use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
 use super::table_records::{JobTableV1, RecordOutcome};
 use crate::error::Refusal;
-use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, LATE_TIME, OWN_SLEEP, TEXT_BYTES_MAX, TICK};
+use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, OWN_SLEEP, TEXT_BYTES_MAX, TICK};
 use crate::log_limiter::LogLimiter;
-use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a worker asks. `life` says who it is.
+/// A worker's request. `incarnation` says which worker it is.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct SchedulerRequestV1 {
     pub(crate) incarnation: WorkerIncarnation,
@@ -56,10 +56,10 @@ pub(crate) enum SchedulerActionV1 {
     Saved,
 }
 
-/// What is answered.
+/// The scheduler's reply.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum SchedulerReplyV1 {
-    /// The job's name; tasks of it that are trained already, of how many.
+    /// The job's name; splits that are trained already, of how many.
     Registered {
         started: u64,
         done: u64,
@@ -80,7 +80,7 @@ pub(crate) enum SchedulerReplyV1 {
     },
     Wait,
     Over,
-    /// Who is still to come to a barrier; nobody: it is open.
+    /// The workers that are still to come to a barrier. If there are none, the barrier is open.
     Missing {
         ranks: Vec<u32>,
     },
@@ -95,7 +95,7 @@ pub(crate) struct JobV2 {
     pub(crate) files: u32,
     pub(crate) epochs: u32,
     pub(crate) members: Vec<Member>,
-    /// (task, who has it).
+    /// (split, worker that holds it).
     pub(crate) leases: Vec<(u64, WorkerIncarnation)>,
     pub(crate) unfenced: Vec<WorkerIncarnation>,
     pub(crate) done: u64,
@@ -106,7 +106,7 @@ pub(crate) struct JobV2 {
     pub(crate) failed: Option<String>,
     pub(crate) chief: Option<WorkerIncarnation>,
     pub(crate) saved: bool,
-    /// What its members are at, in their order.
+    /// What its members do, in their order.
     pub(crate) work: Vec<Activity>,
 }
 
@@ -126,7 +126,7 @@ impl From<JobStateError> for SchedulerRefusal {
 }
 
 impl SchedulerActionV1 {
-    /// What is kept, and told to others, has limits.
+    /// What is saved, and sent to others, has limits.
     fn check(&self) -> Result<(), SchedulerRefusal> {
         let (what, n, most) = match self {
             SchedulerActionV1::BeatV2 { told, .. } => ("tasks are held", told.acked.len(), HELD_MAX),
@@ -146,22 +146,22 @@ impl SchedulerActionV1 {
 pub(crate) struct Scheduler {
     ledger: Option<JobStateFile>,
     pub(super) book: Option<JobState>,
-    /// It has the data, and gives it to the workers.
+    /// It has the data, and sends it to the workers.
     pub(super) feeder: Option<DataServer>,
     pub(super) heard: HeartbeatTimes,
-    /// When the time was last looked at.
+    /// The time of the last tick.
     ticked_at: Duration,
-    /// When the workers were last looked at, of a job.
+    /// When the workers of a job were last looked at.
     looked_at: Option<Duration>,
     /// When the job was seen to be over.
-    over_since: Option<Duration>,
-    sparing: LogLimiter,
-    /// Whose the sessions are.
-    links: BTreeMap<u32, WorkerIncarnation>,
+    pub(super) over_since: Option<Duration>,
+    pub(super) sparing: LogLimiter,
+    /// The worker of each session.
+    pub(super) links: BTreeMap<u32, WorkerIncarnation>,
 }
 
 impl Scheduler {
-    /// The scheduler of a run, whose book is kept in `folder`, if there is one, and found there again.
+    /// The scheduler of a run. Its job state is kept in `folder`, if there is one, and loaded from there.
     pub(crate) fn open(
         folder: Option<&Path>,
         run: &str,
@@ -196,7 +196,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Answers a request of somebody who knows of no generations.
+    /// Answers a request of a program that knows no generations.
     #[cfg(test)]
     pub(crate) fn answer(
         &mut self,
@@ -207,7 +207,7 @@ impl Scheduler {
         self.answer_in((0, 0), ask, session, now)
     }
 
-    /// Answers a request of a worker of this generation of the run, which has this birth.
+    /// Answers a request of a worker. `of` is the generation and the birth of its run.
     pub(crate) fn answer_in(
         &mut self,
         of: (u32, u64),
@@ -220,7 +220,7 @@ impl Scheduler {
             return Ok(SchedulerReplyV1::StatusV2(self.book.as_ref().map(|book| status(book, &self.heard))));
         }
         what.check()?;
-        // Who asks lives, however long this request has lain here.
+        // // The worker lives, however long its request has waited here.
         if let Some(book) = &mut self.book
             && book.live_member(incarnation).is_ok()
         {
@@ -230,14 +230,29 @@ impl Scheduler {
         if let SchedulerActionV1::Register { plan } = what {
             return self.register(incarnation, plan, of, session, now);
         }
+        // A heartbeat is not saved: at worst a batch is trained again, and the shards drop its pushes.
+        let keep = !matches!(what, SchedulerActionV1::BeatV2 { .. } | SchedulerActionV1::Meet { .. });
+        let reply = self.act(incarnation, what, now)?;
+        self.links.insert(session, incarnation);
+        if keep {
+            self.keep()?;
+            self.publish();
+        }
+        Ok(reply)
+    }
+
+    /// Does what a worker requests in the job that it is in.
+    fn act(
+        &mut self,
+        incarnation: WorkerIncarnation,
+        what: SchedulerActionV1,
+        now: Duration,
+    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let (book, heard) = (self.book.as_mut().ok_or_else(unknown)?, &mut self.heard);
-        let mut keep = true;
-        let told = match what {
+        Ok(match what {
             SchedulerActionV1::Register { .. } | SchedulerActionV1::Status => SchedulerReplyV1::Noted,
             SchedulerActionV1::BeatV2 { told, work } => {
-                // What is acknowledged since is trained again at worst, and dropped by the shards.
-                keep = false;
                 let HeartbeatReply { chief, saver, trained, saved, fence, failed, live } =
                     book.beat(heard, incarnation, (told, work), now)?;
                 SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
@@ -269,7 +284,6 @@ impl Scheduler {
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Meet { name } => {
-                keep = false;
                 SchedulerReplyV1::Missing { ranks: book.meet(heard, incarnation, &name, now)? }
             }
             SchedulerActionV1::Fail { why } => {
@@ -279,22 +293,16 @@ impl Scheduler {
                 book.fail(incarnation, why)?;
                 SchedulerReplyV1::Noted
             }
-        };
-        self.links.insert(session, incarnation);
-        if keep {
-            self.keep()?;
-            self.publish();
-        }
-        Ok(told)
+        })
     }
 
-    /// The highest incarnation that the book knows of.
+    /// The highest incarnation that the job state knows of.
     pub(crate) fn highest_incarnation(&self) -> u64 {
         let Some(book) = &self.book else { return 0 };
         book.members().map(|member| member.incarnation.incarnation).fold(book.started(), u64::max)
     }
 
-    /// A worker says what the rows of a table are. Others than the job has trained end it.
+    /// A worker reports which rows a table has. If they are not the rows that the job has trained, the job ends.
     pub(crate) fn note_table(&mut self, asked: JobTableV1, now: Duration) -> Result<(), SchedulerRefusal> {
         let JobTableV1 { incarnation, table } = asked;
         self.tick(now)?;
@@ -314,97 +322,6 @@ impl Scheduler {
         }
     }
 
-    /// Brings a worker into the job, or begins one.
-    fn register(
-        &mut self,
-        incarnation: WorkerIncarnation,
-        plan: JobPlan,
-        (generation, birth): (u32, u64),
-        session: u32,
-        now: Duration,
-    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        let WorkerIncarnation { rank, incarnation: number } = incarnation;
-        if number == NO_INCARNATION {
-            let text = format!("worker {rank} has no incarnation (0): allocate one when it starts");
-            return Err((Refusal::Name, text));
-        }
-        if let Some(difference) = self.feeder.as_ref().and_then(|feeder| feeder.differs(&plan)) {
-            return Err(JobStateError::Differs(difference).into());
-        }
-        let (fed, book) = (self.feeder.is_some(), self.book.as_ref());
-        let same_run = book.is_none_or(|book| book.birth == birth);
-        let known = book.filter(|_| same_run).map_or(0, |book| book.generation);
-        if !same_run && generation > 0 && book.is_some_and(JobState::has_live) {
-            let text = format!(
-                "worker {rank} is of a run that a registry began after it had lost the one whose workers are still in this job: \
-                 end those workers first, or give this job a name of its own (--run NAME)"
-            );
-            return Err((Refusal::Fenced, text));
-        }
-        if known > generation && generation > 0 {
-            let text = format!(
-                "worker {rank} is of generation {generation} of its run, and the scheduler is at {known}: start the worker \
-                 again, or the scheduler without its book"
-            );
-            return Err((Refusal::Fenced, text));
-        }
-        let other = |book: &JobState| {
-            // The registry of runs decides what is begun, and when. Without one the book tells a new job from an old one.
-            if generation > 0 {
-                return !same_run || book.generation < generation;
-            }
-            if fed {
-                // Whoever feeds does so for one job: another begins with another client.
-                return false;
-            }
-            let same = book.plan().differs(&plan).is_none();
-            // Whoever has missed the end of a job that has just ended comes late to that one: it is not to be done again.
-            let since = now.saturating_sub(self.over_since.unwrap_or(now));
-            let late = same && book.was_missed_by(incarnation.rank) && since < LATE_TIME;
-            book.is_over() && !late || book.is_abandoned() && !same
-        };
-        if self.book.as_ref().is_none_or(other) {
-            // The job is named by the life that begins it, and pushes of a later job have larger names.
-            if let Some(before) = self.book.as_ref().map(JobState::started).filter(|before| *before >= number)
-            {
-                let text = format!(
-                    "worker {rank} would begin a job with its incarnation {number}, and the job before was begun \
-                     with {before}: start the worker again, so that it gets a new one"
-                );
-                return Err((Refusal::Fenced, text));
-            }
-            let before = self.book.take();
-            let mut book = JobState::new(plan.clone(), number)?;
-            (book.generation, book.birth) = (generation, birth);
-            if let Some(before) = &before {
-                book.inherit(before);
-                let SplitCounts { done, tasks, .. } = before.counts();
-                if done < tasks
-                    && let Some(kept_back) = self.sparing.allow(now)
-                {
-                    tracing::warn!(
-                        done,
-                        tasks,
-                        kept_back,
-                        "the job before was left by all its workers; another begins"
-                    );
-                }
-            }
-            (self.book, self.heard, self.over_since) = (Some(book), HeartbeatTimes::default(), None);
-        }
-        let Some(book) = &mut self.book else { return Ok(SchedulerReplyV1::Wait) };
-        // A job that failed, and that everybody has left, goes on with whoever comes: what was wrong may be mended.
-        if generation > 0 && !self.links.values().any(|of| book.live_member(*of).is_ok()) {
-            book.forgive();
-        }
-        book.register(&mut self.heard, incarnation, &plan, now)?;
-        tracing::info!(worker = incarnation.rank, of = plan.workers, "a worker is in the job");
-        let (started, SplitCounts { done, tasks, .. }) = (book.started(), book.counts());
-        self.links.insert(session, incarnation);
-        self.keep()?;
-        Ok(SchedulerReplyV1::Registered { started, done, tasks })
-    }
-
     /// A session has ended.
     pub(crate) fn closed(&mut self, session: u32) {
         if let Some(incarnation) = self.links.remove(&session)
@@ -421,7 +338,7 @@ impl Scheduler {
         if slept > OWN_SLEEP.min((timeout * 3 / 4).max(TICK * 3 / 2)) {
             self.heard.forgive(slept, now);
         }
-        // Every request comes by here: with many workers that is often.
+        // // Every request calls this: with many workers that is often.
         if self.looked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
             return Ok(());
         }
@@ -445,7 +362,7 @@ impl Scheduler {
         if dead.is_empty() { Ok(()) } else { self.keep() }
     }
 
-    /// Nothing is answered before it is kept.
+    /// A change is saved before the reply.
     pub(super) fn keep(&self) -> Result<(), SchedulerRefusal> {
         match (&self.ledger, &self.book) {
             (Some(ledger), Some(book)) => {

@@ -1,8 +1,9 @@
-//! The book beside a map of who trains what, and the answers that matter one by one.
+//! The job state beside a map of who trains what, and single replies that matter.
 
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::{JobPlan, PlanFile};
-use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitGrant};
+use super::job_state::{HeartbeatReply, JobState, JobStateError};
+use super::leases::SplitGrant;
 use super::member::{Activity, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
 use crate::error::Refusal;
@@ -21,16 +22,16 @@ fn plan(workers: u32, tasks: u64) -> JobPlan {
     JobPlan { workers, files: vec![file], task_bytes: 10, batch: 4, epochs: 1, worker_timeout_ms, settings }
 }
 
-fn life(rank: u32, incarnation: u64) -> WorkerIncarnation {
+fn worker(rank: u32, incarnation: u64) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation }
 }
 
-/// What a worker says that has got so much done.
-fn told(progress: u64) -> (Progress, Activity) {
+/// The heartbeat of a worker that has made so much progress.
+fn report(progress: u64) -> (Progress, Activity) {
     (Progress::default(), Activity { progress, ..Activity::default() })
 }
 
-/// What a step does: worker `rank`'s present life (or, `old`, the one before it) does something.
+/// What happens. The number is the rank of a worker; `true` means its incarnation before the present one.
 #[derive(Debug, Clone)]
 enum WorkerAction {
     Start(u32),
@@ -45,7 +46,7 @@ enum WorkerAction {
     Restart,
 }
 
-fn steps() -> impl Strategy<Value = Vec<WorkerAction>> {
+fn actions() -> impl Strategy<Value = Vec<WorkerAction>> {
     let rank = 0u32..3;
     let step = prop_oneof![
         1 => rank.clone().prop_map(WorkerAction::Start),
@@ -62,207 +63,251 @@ fn steps() -> impl Strategy<Value = Vec<WorkerAction>> {
     prop::collection::vec(step, 1..200)
 }
 
-proptest! {
-    /// Beside a map of who trains what: a task is never with two lives of which both could still push, it is done once, and
-    /// when somebody goes on long enough all are done. When all is trained one life is told to save, and another only
-    /// after the first has left, or is dead and fenced, without having said that it saved.
-    #[test]
-    fn every_task_is_trained_once_whoever_dies(steps in steps()) {
-        let tasks = 6;
-        let (mut book, mut now) = (JobState::new(plan(3, tasks), 1).unwrap(), Duration::ZERO);
-        let mut heard = HeartbeatTimes::default();
-        // For each worker its lives, each with the tasks that it thinks it has.
-        let mut incarnations: Vec<Vec<(u64, Vec<u64>)>> = vec![Vec::new(); 3];
-        let mut fenced: BTreeSet<WorkerIncarnation> = BTreeSet::new();
-        let mut done = vec![0; tasks as usize];
-        // Who was told to save, who has left, and who has said that it saved.
-        let (mut told_to_save, mut left) = (BTreeSet::new(), BTreeSet::new());
-        let mut saved = None;
-        let mut progress = 0;
-        let which = |incarnations: &Vec<Vec<(u64, Vec<u64>)>>, rank: u32, old: bool| {
-            let n = incarnations[rank as usize].len();
-            n.checked_sub(if old { 2 } else { 1 }).map(|at| (rank as usize, at))
-        };
-        for step in steps.into_iter().chain([WorkerAction::Pass(100), WorkerAction::Restart]) {
-            match step {
-                WorkerAction::Start(rank) => {
-                    let incarnation = incarnations[rank as usize].len() as u64 + 1;
-                    let there = book.register(&mut heard, life(rank, incarnation), &plan(3, tasks), now);
-                    if there.is_ok() {
-                        incarnations[rank as usize].push((incarnation, Vec::new()));
-                    } else {
-                        prop_assert_eq!(there, Err(JobStateError::Taken(rank)));
-                    }
-                }
-                WorkerAction::Unlink(rank) => {
-                    if let Some((r, at)) = which(&incarnations, rank, false) {
-                        heard.unlink(life(rank, incarnations[r][at].0));
-                    }
-                }
-                WorkerAction::Beat(rank, old) => {
-                    if let Some((r, at)) = which(&incarnations, rank, old) {
-                        let me = life(rank, incarnations[r][at].0);
-                        progress += 1;
-                        if let Ok(HeartbeatReply { chief: true, trained: true, .. }) =
-                            book.beat(&mut heard, me, told(progress), now)
-                        {
-                            told_to_save.insert(me);
-                            for other in &told_to_save {
-                                prop_assert!(
-                                    *other == me || fenced.contains(other) || left.contains(other),
-                                    "{:?} and {:?} save", other, me
-                                );
-                            }
-                            prop_assert!(saved.is_none_or(|saved| saved == me) && book.unfenced().next().is_none());
-                        }
-                    }
-                }
-                WorkerAction::Take(rank, old) => {
-                    if let Some((r, at)) = which(&incarnations, rank, old) {
-                        let me = life(rank, incarnations[r][at].0);
-                        let holding = incarnations[r][at].1.clone();
-                        if let Ok(SplitGrant::Task { index, .. }) = book.take(&mut heard, me, &holding, now) {
-                            for (other, incarnations) in incarnations.iter().enumerate() {
-                                for (incarnation, held) in incarnations {
-                                    let them = life(other as u32, *incarnation);
-                                    prop_assert!(
-                                        them == me || !held.contains(&index) || fenced.contains(&them),
-                                        "task {} is with {:?} and {:?}", index, them, me
-                                    );
-                                }
-                            }
-                            prop_assert_eq!(done[index as usize], 0);
-                            prop_assert!(!fenced.contains(&me));
-                            incarnations[r][at].1.push(index);
-                        }
-                    }
-                }
-                WorkerAction::Done(rank, old) => {
-                    if let Some((r, at)) = which(&incarnations, rank, old)
-                        && let Some(&index) = incarnations[r][at].1.first()
-                    {
-                        let me = life(rank, incarnations[r][at].0);
-                        if book.done(me, index, 10).is_ok() {
-                            done[index as usize] += 1;
-                            prop_assert_eq!(done[index as usize], 1);
-                            // The answer was lost: it is said again.
-                            prop_assert_eq!(book.done(me, index, 10), Ok(()));
-                        }
-                        incarnations[r][at].1.remove(0);
-                    }
-                }
-                WorkerAction::Leave(rank) => {
-                    if let Some((r, at)) = which(&incarnations, rank, false)
-                        && book.leave(life(rank, incarnations[r][at].0)).is_ok()
-                    {
-                        // Whoever leaves pushes no more.
-                        incarnations[r][at].1.clear();
-                        left.insert(life(rank, incarnations[r][at].0));
-                    }
-                }
-                WorkerAction::Saved(rank, old) => {
-                    if let Some((r, at)) = which(&incarnations, rank, old) {
-                        let me = life(rank, incarnations[r][at].0);
-                        if told_to_save.contains(&me) && book.saved(me).is_ok() {
-                            prop_assert!(saved.is_none_or(|saved| saved == me) && !fenced.contains(&me));
-                            saved = Some(me);
-                        } else if !told_to_save.contains(&me) && !book.is_trained() {
-                            prop_assert!(book.saved(me).is_err());
-                        }
-                    }
-                }
-                WorkerAction::Fence => {
-                    let dead: Vec<WorkerIncarnation> = book.unfenced().collect();
-                    fenced.extend(&dead);
-                    for life in dead {
-                        prop_assert!(book.fenced(life) && !book.fenced(life));
-                    }
-                }
-                WorkerAction::Pass(seconds) => {
-                    now += Duration::from_secs(seconds);
-                    book.tick(&mut heard, now);
-                }
-                WorkerAction::Restart => heard = HeartbeatTimes::of(book.live_lives(), now),
-            }
-            let counts = book.counts();
-            prop_assert_eq!(counts.done, done.iter().sum::<u64>());
-            prop_assert_eq!(counts.examples, counts.done * 10);
+/// A job beside a map of who trains what.
+struct JobModel {
+    job: JobState,
+    heard: HeartbeatTimes,
+    now: Duration,
+    /// For each worker its incarnations, each with the splits that it thinks it has.
+    incarnations: Vec<Vec<(u64, Vec<u64>)>>,
+    fenced: BTreeSet<WorkerIncarnation>,
+    /// How often each split was done.
+    done: Vec<u64>,
+    /// The workers that were told to save, those that have left, and the one that has said that it saved.
+    told_to_save: BTreeSet<WorkerIncarnation>,
+    left: BTreeSet<WorkerIncarnation>,
+    saved: Option<WorkerIncarnation>,
+    progress: u64,
+}
+
+impl JobModel {
+    fn new(splits: u64) -> JobModel {
+        JobModel {
+            job: JobState::new(plan(3, splits), 1).unwrap(),
+            heard: HeartbeatTimes::default(),
+            now: Duration::ZERO,
+            incarnations: vec![Vec::new(); 3],
+            fenced: BTreeSet::new(),
+            done: vec![0; splits as usize],
+            told_to_save: BTreeSet::new(),
+            left: BTreeSet::new(),
+            saved: None,
+            progress: 0,
         }
-        // One more worker, after everybody's death, trains what is left.
-        now += TIMEOUT * 2;
-        book.tick(&mut heard, now);
-        let me = life(0, 1000);
-        book.register(&mut heard, me, &plan(3, tasks), now).unwrap();
-        let orders = book.beat(&mut heard, me, told(0), now).unwrap();
-        orders.fence.into_iter().for_each(|life| assert!(book.fenced(life)));
-        while let SplitGrant::Task { index, .. } = book.take(&mut heard, me, &[], now).unwrap() {
-            book.done(me, index, 10).unwrap();
+    }
+
+    /// The present incarnation of a worker, or (`old`) the one before it, and what it thinks it has.
+    fn which(&mut self, rank: u32, old: bool) -> Option<(WorkerIncarnation, &mut Vec<u64>)> {
+        let all = &mut self.incarnations[rank as usize];
+        let at = all.len().checked_sub(if old { 2 } else { 1 })?;
+        let (incarnation, held) = &mut all[at];
+        Some((worker(rank, *incarnation), held))
+    }
+
+    fn run(&mut self, action: WorkerAction) -> Result<(), TestCaseError> {
+        match action {
+            WorkerAction::Start(rank) => self.start(rank)?,
+            WorkerAction::Unlink(rank) => {
+                if let Some((me, _)) = self.which(rank, false) {
+                    self.heard.unlink(me);
+                }
+            }
+            WorkerAction::Beat(rank, old) => self.beat(rank, old)?,
+            WorkerAction::Take(rank, old) => self.take(rank, old)?,
+            WorkerAction::Done(rank, old) => self.done(rank, old)?,
+            WorkerAction::Leave(rank) => {
+                if let Some((me, _)) = self.which(rank, false)
+                    && self.job.leave(me).is_ok()
+                {
+                    // A worker that has left pushes no more.
+                    self.which(rank, false).unwrap().1.clear();
+                    self.left.insert(me);
+                }
+            }
+            WorkerAction::Saved(rank, old) => self.save(rank, old)?,
+            WorkerAction::Fence => {
+                let dead: Vec<WorkerIncarnation> = self.job.unfenced().collect();
+                self.fenced.extend(&dead);
+                for dead in dead {
+                    prop_assert!(self.job.fenced(dead) && !self.job.fenced(dead));
+                }
+            }
+            WorkerAction::Pass(seconds) => self.pass(Duration::from_secs(seconds)),
+            WorkerAction::Restart => self.heard = HeartbeatTimes::of(self.job.live_lives(), self.now),
+        }
+        let counts = self.job.counts();
+        prop_assert_eq!(counts.done, self.done.iter().sum::<u64>());
+        prop_assert_eq!(counts.examples, counts.done * 10);
+        Ok(())
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.job.tick(&mut self.heard, self.now);
+    }
+
+    fn start(&mut self, rank: u32) -> Result<(), TestCaseError> {
+        let all = &mut self.incarnations[rank as usize];
+        let (incarnation, plan) = (all.len() as u64 + 1, plan(3, self.done.len() as u64));
+        let there = self.job.register(&mut self.heard, worker(rank, incarnation), &plan, self.now);
+        if there.is_ok() {
+            all.push((incarnation, Vec::new()));
+        } else {
+            prop_assert_eq!(there, Err(JobStateError::Taken(rank)));
+        }
+        Ok(())
+    }
+
+    fn beat(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
+        let Some((me, _)) = self.which(rank, old) else { return Ok(()) };
+        self.progress += 1;
+        let reply = self.job.beat(&mut self.heard, me, report(self.progress), self.now);
+        if let Ok(HeartbeatReply { chief: true, trained: true, .. }) = reply {
+            self.told_to_save.insert(me);
+            for other in &self.told_to_save {
+                let may_not = self.fenced.contains(other) || self.left.contains(other);
+                prop_assert!(*other == me || may_not, "{:?} and {:?} save", other, me);
+            }
+            prop_assert!(self.saved.is_none_or(|saved| saved == me) && self.job.unfenced().next().is_none());
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
+        let Some((me, held)) = self.which(rank, old) else { return Ok(()) };
+        let holding = held.clone();
+        let granted = self.job.take(&mut self.heard, me, &holding, self.now);
+        let Ok(SplitGrant::Task { index, .. }) = granted else { return Ok(()) };
+        for (other, incarnations) in self.incarnations.iter().enumerate() {
+            for (incarnation, held) in incarnations {
+                let them = worker(other as u32, *incarnation);
+                prop_assert!(
+                    them == me || !held.contains(&index) || self.fenced.contains(&them),
+                    "split {} is with {:?} and {:?}",
+                    index,
+                    them,
+                    me
+                );
+            }
+        }
+        prop_assert_eq!(self.done[index as usize], 0);
+        prop_assert!(!self.fenced.contains(&me));
+        self.which(rank, old).unwrap().1.push(index);
+        Ok(())
+    }
+
+    fn done(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
+        let Some((me, held)) = self.which(rank, old) else { return Ok(()) };
+        if held.is_empty() {
+            return Ok(());
+        }
+        let index = held.remove(0);
+        if self.job.done(me, index, 10).is_ok() {
+            self.done[index as usize] += 1;
+            prop_assert_eq!(self.done[index as usize], 1);
+            // The reply was lost, so the worker says it again.
+            prop_assert_eq!(self.job.done(me, index, 10), Ok(()));
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
+        let Some((me, _)) = self.which(rank, old) else { return Ok(()) };
+        if self.told_to_save.contains(&me) && self.job.saved(me).is_ok() {
+            prop_assert!(self.saved.is_none_or(|saved| saved == me) && !self.fenced.contains(&me));
+            self.saved = Some(me);
+        } else if !self.told_to_save.contains(&me) && !self.job.is_trained() {
+            prop_assert!(self.job.saved(me).is_err());
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    /// A split is never with two incarnations that could both still push, and it is done once. When a worker goes on
+    /// long enough, all splits are done. When all are trained, one worker is told to save. Another is told so only
+    /// after the first has left, or is dead and fenced, and has not said that it saved.
+    #[test]
+    fn every_task_is_trained_once_whoever_dies(actions in actions()) {
+        let mut model = JobModel::new(6);
+        for action in actions.into_iter().chain([WorkerAction::Pass(100), WorkerAction::Restart]) {
+            model.run(action)?;
+        }
+        // One more worker, which comes after all others are dead, trains what is left.
+        model.pass(TIMEOUT * 2);
+        let JobModel { mut job, mut heard, now, mut done, saved, .. } = model;
+        let me = worker(0, 1000);
+        job.register(&mut heard, me, &plan(3, 6), now).unwrap();
+        let reply = job.beat(&mut heard, me, report(0), now).unwrap();
+        reply.fence.into_iter().for_each(|dead| assert!(job.fenced(dead)));
+        while let SplitGrant::Task { index, .. } = job.take(&mut heard, me, &[], now).unwrap() {
+            job.done(me, index, 10).unwrap();
             done[index as usize] += 1;
         }
-        prop_assert_eq!(done, vec![1; tasks as usize]);
-        prop_assert!(!book.is_over());
-        // And saves, unless somebody did.
-        let orders = book.beat(&mut heard, me, told(1), now).unwrap();
-        prop_assert_eq!((orders.chief, orders.trained, orders.saved), (saved.is_none(), true, saved.is_some()));
-        if orders.chief {
-            book.saved(me).unwrap();
+        prop_assert_eq!(done, vec![1; 6]);
+        prop_assert!(!job.is_over());
+        // It saves too, unless another worker has saved.
+        let reply = job.beat(&mut heard, me, report(1), now).unwrap();
+        prop_assert_eq!((reply.chief, reply.trained, reply.saved), (saved.is_none(), true, saved.is_some()));
+        if reply.chief {
+            job.saved(me).unwrap();
         }
-        book.leave(me).unwrap();
-        prop_assert!(book.is_over());
+        job.leave(me).unwrap();
+        prop_assert!(job.is_over());
     }
 }
 
 #[test]
 fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
     let (mut heard, at) = (HeartbeatTimes::default(), Duration::from_secs(1));
-    let mut book = JobState::new(plan(2, 4), 1).unwrap();
-    book.register(&mut heard, life(1, 5), &plan(2, 4), at).unwrap();
-    let taken = book.register(&mut heard, life(1, 6), &plan(2, 4), at).unwrap_err();
+    let mut job = JobState::new(plan(2, 4), 1).unwrap();
+    job.register(&mut heard, worker(1, 5), &plan(2, 4), at).unwrap();
+    let taken = job.register(&mut heard, worker(1, 6), &plan(2, 4), at).unwrap_err();
     assert!(taken.to_string().contains("two workers have the same --task-index"), "{taken}");
     // Killed and started again: the link is gone, and nobody waits for the timeout.
-    heard.unlink(life(1, 5));
-    book.register(&mut heard, life(1, 6), &plan(2, 4), at).unwrap();
-    assert_eq!(book.unfenced().collect::<Vec<_>>(), [life(1, 5)]);
-    let refused = book.beat(&mut heard, life(1, 5), told(0), at);
-    assert_eq!(refused, Err(JobStateError::Fenced(life(1, 5))));
-    // The scheduler too: nobody has a link to it before it is heard of again.
-    let mut heard = HeartbeatTimes::of(book.live_lives(), at);
-    book.register(&mut heard, life(1, 7), &plan(2, 4), at).unwrap();
-    let mut heard = HeartbeatTimes::of(book.live_lives(), at);
-    book.beat(&mut heard, life(1, 7), told(0), at).unwrap();
-    let taken = book.register(&mut heard, life(1, 8), &plan(2, 4), at);
+    heard.unlink(worker(1, 5));
+    job.register(&mut heard, worker(1, 6), &plan(2, 4), at).unwrap();
+    assert_eq!(job.unfenced().collect::<Vec<_>>(), [worker(1, 5)]);
+    let refused = job.beat(&mut heard, worker(1, 5), report(0), at);
+    assert_eq!(refused, Err(JobStateError::Fenced(worker(1, 5))));
+    // // The scheduler is started again too: no worker has a link to it before its first heartbeat.
+    let mut heard = HeartbeatTimes::of(job.live_lives(), at);
+    job.register(&mut heard, worker(1, 7), &plan(2, 4), at).unwrap();
+    let mut heard = HeartbeatTimes::of(job.live_lives(), at);
+    job.beat(&mut heard, worker(1, 7), report(0), at).unwrap();
+    let taken = job.register(&mut heard, worker(1, 8), &plan(2, 4), at);
     assert_eq!(taken, Err(JobStateError::Taken(1)));
-    let index = book.register(&mut heard, life(2, 1), &plan(2, 4), at);
+    let index = job.register(&mut heard, worker(2, 1), &plan(2, 4), at);
     assert_eq!(index, Err(JobStateError::Index { rank: 2, workers: 2 }));
-    let other = book.register(&mut heard, life(0, 1), &plan(2, 5), at);
+    let other = job.register(&mut heard, worker(0, 1), &plan(2, 5), at);
     assert!(matches!(other, Err(JobStateError::Differs(_))));
 }
 
 #[test]
 fn barriers_wait_for_who_is_to_come_and_not_for_the_dead() {
     let (mut heard, at) = (HeartbeatTimes::default(), Duration::ZERO);
-    let mut book = JobState::new(plan(3, 4), 1).unwrap();
+    let mut job = JobState::new(plan(3, 4), 1).unwrap();
     for rank in 0..2 {
-        book.register(&mut heard, life(rank, 1), &plan(3, 4), at).unwrap();
+        job.register(&mut heard, worker(rank, 1), &plan(3, 4), at).unwrap();
     }
-    assert_eq!(book.meet(&mut heard, life(0, 1), "begin", at), Ok(vec![1, 2]));
-    assert_eq!(book.meet(&mut heard, life(1, 1), "begin", at), Ok(vec![2]));
-    book.register(&mut heard, life(2, 1), &plan(3, 4), at).unwrap();
-    assert_eq!(book.meet(&mut heard, life(0, 1), "begin", at), Ok(vec![2]));
+    assert_eq!(job.meet(&mut heard, worker(0, 1), "begin", at), Ok(vec![1, 2]));
+    assert_eq!(job.meet(&mut heard, worker(1, 1), "begin", at), Ok(vec![2]));
+    job.register(&mut heard, worker(2, 1), &plan(3, 4), at).unwrap();
+    assert_eq!(job.meet(&mut heard, worker(0, 1), "begin", at), Ok(vec![2]));
     let later = at + TIMEOUT * 2;
     for rank in 0..2 {
-        book.beat(&mut heard, life(rank, 1), told(0), later).unwrap();
+        job.beat(&mut heard, worker(rank, 1), report(0), later).unwrap();
     }
-    assert_eq!(book.tick(&mut heard, later), [life(2, 1)]);
-    assert_eq!(book.meet(&mut heard, life(0, 1), "begin", later), Ok(vec![]));
+    assert_eq!(job.tick(&mut heard, later), [worker(2, 1)]);
+    assert_eq!(job.meet(&mut heard, worker(0, 1), "begin", later), Ok(vec![]));
     for n in 0..BARRIERS_MAX * 3 {
         let name = format!("step {n}");
-        assert_eq!(book.meet(&mut heard, life(0, 1), &name, later), Ok(vec![1]));
-        assert_eq!(book.meet(&mut heard, life(1, 1), &name, later), Ok(vec![]));
+        assert_eq!(job.meet(&mut heard, worker(0, 1), &name, later), Ok(vec![1]));
+        assert_eq!(job.meet(&mut heard, worker(1, 1), &name, later), Ok(vec![]));
     }
 }
 
-/// A scheduler, and what it answers to a life.
+/// A scheduler, and its replies to a worker.
 struct SchedulerModel(Scheduler, Duration);
 
 impl SchedulerModel {
@@ -280,7 +325,7 @@ impl SchedulerModel {
 fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again() {
     let register = || SchedulerActionV1::Register { plan: plan(2, 4) };
     let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
-    let (whole, dies) = (life(0, 1), life(1, 1));
+    let (whole, dies) = (worker(0, 1), worker(1, 1));
     asked.ask(whole, register()).unwrap();
     asked.ask(dies, register()).unwrap();
     while asked.1 <= TIMEOUT {
@@ -296,21 +341,21 @@ fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again(
     asked.ask(whole, SchedulerActionV1::Saved).unwrap();
     asked.ask(whole, SchedulerActionV1::Leave).unwrap();
     let trained = Ok(SchedulerReplyV1::Registered { started: 1, done: 4, tasks: 4 });
-    assert_eq!(asked.ask(life(1, 2), register()), trained);
+    assert_eq!(asked.ask(worker(1, 2), register()), trained);
     assert_eq!(
-        asked.ask(life(1, 2), SchedulerActionV1::Take { holding: Vec::new() }),
+        asked.ask(worker(1, 2), SchedulerActionV1::Take { holding: Vec::new() }),
         Ok(SchedulerReplyV1::Over)
     );
-    asked.ask(life(1, 2), SchedulerActionV1::Leave).unwrap();
+    asked.ask(worker(1, 2), SchedulerActionV1::Leave).unwrap();
     // Who was there at the end wants another job.
-    let told = asked.ask(life(0, 2), register()).unwrap();
+    let told = asked.ask(worker(0, 2), register()).unwrap();
     assert!(matches!(told, SchedulerReplyV1::Registered { done: 0, .. }), "{told:?}");
 }
 
 #[test]
 fn what_is_said_has_limits() {
     let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
-    let me = life(0, 1);
+    let me = worker(0, 1);
     asked.ask(me, SchedulerActionV1::Register { plan: plan(2, 4) }).unwrap();
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
     let told = Progress { acked: vec![(0, 0); 3], ..Progress::default() };
@@ -331,21 +376,22 @@ fn what_is_said_has_limits() {
     );
 }
 
-/// As many workers as a job may have, each with two tasks, a plan as long as may be, a reason as long as may be, and as many dead.
+/// As many workers as a job may have, each with two tasks, a plan as long as may be, a reason as long as may be, and as
+/// many dead.
 #[test]
 fn the_largest_status_is_one_frame() {
     let tasks = u64::from(JOB_WORKERS_MAX) * 4;
     let mut plan = plan(JOB_WORKERS_MAX, tasks);
     plan.files[0].name = "x".repeat(PLAN_BYTES_MAX - 1000);
     let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
-    let mut incarnations: Vec<WorkerIncarnation> = (0..JOB_WORKERS_MAX).map(|rank| life(rank, 1)).collect();
+    let mut incarnations: Vec<WorkerIncarnation> = (0..JOB_WORKERS_MAX).map(|rank| worker(rank, 1)).collect();
     let mut limited = None;
     for round in 0..4 {
         for now in &mut incarnations {
-            *now = life(now.rank, round + 2);
+            *now = worker(now.rank, round + 2);
             if let Err(refused) = asked.ask(*now, SchedulerActionV1::Register { plan: plan.clone() }) {
                 limited = Some(refused);
-                *now = life(now.rank, round + 1);
+                *now = worker(now.rank, round + 1);
                 continue;
             }
             for held in [vec![], vec![0; 1]] {
@@ -359,7 +405,7 @@ fn the_largest_status_is_one_frame() {
     let limited = limited.expect("the dead have a limit");
     assert!(limited.0 == Refusal::Limit && limited.1.contains("not yet fenced"), "{limited:?}");
     asked.ask(incarnations[0], SchedulerActionV1::Fail { why: "x".repeat(TEXT_BYTES_MAX) }).unwrap();
-    let status = asked.ask(life(u32::MAX, 0), SchedulerActionV1::Status).unwrap();
+    let status = asked.ask(worker(u32::MAX, 0), SchedulerActionV1::Status).unwrap();
     let SchedulerReplyV1::StatusV2(Some(job)) = &status else { panic!("no status") };
     assert_eq!((job.members.len(), job.unfenced.len()), (JOB_WORKERS_MAX as usize, UNFENCED_MAX));
     let bytes = control::seal(&status).len();

@@ -1,5 +1,5 @@
-//! What the rows of a job's tables are: the tables' ids and the births of their shards, as the first worker of the job found
-//! them. Whoever finds others later, or others than a life of the job before, has found that rows are gone.
+//! What the rows of a job's tables are: the tables' ids and the births of their shards, as the first worker of the job
+//! found them. Whoever finds others later, or others than a life of the job before, has found that rows are gone.
 
 use super::job_state::{JobState, JobStateError};
 use super::member::WorkerIncarnation;

@@ -2,7 +2,7 @@
 
 use super::cached_pulls;
 use super::group::is_data;
-use super::keysets::Keysets;
+use super::keysets::{Keyset, Keysets};
 use super::step_sums::IncomingPush;
 use super::tables::{ServerTable, ServerTables};
 use crate::counters::TableCounters;
@@ -77,8 +77,8 @@ pub(super) struct Pusher {
 }
 
 impl Pusher {
-    /// Refuses a worker that is fenced, whatever its push is called; the shards of a table are told of one that they do not
-    /// know, before its first push there.
+    /// Refuses a worker that is fenced, whatever its push is called; the shards of a table are told of one that they do
+    /// not know, before its first push there.
     pub(super) fn enter_table(&mut self, table: u32, shards: &mut Shards) -> RequestOutcome {
         let (word, bit) = (table as usize / 64, 1 << (table % 64));
         let refused = |error: PushError| RequestFailure::Refused(Refusal::of_push(&error), error.to_string());
@@ -199,6 +199,46 @@ pub(super) fn pull(
     Ok(())
 }
 
+/// The keyset that a push names, of so many keys, if it names one.
+fn named_keyset<'a>(
+    request: &PushFrame,
+    keys: usize,
+    keysets: &'a mut Keysets,
+    pusher: &mut Pusher,
+) -> Result<Option<&'a mut Keyset>, RequestFailure> {
+    if request.keyset == 0 {
+        return Ok(None);
+    }
+    let (of_session, place) = unpair(request.keyset);
+    let own = of_session == pusher.session;
+    let keyset = if own { keysets.get(place.wrapping_sub(1), request.table, keys) } else { None };
+    if keyset.is_none() {
+        pusher.blocked = true;
+        return refuse(Refusal::NoKeyset, format!("keyset {:#x} is not kept here", request.keyset));
+    }
+    Ok(keyset)
+}
+
+/// The name by which shards remember a push, and the clock of its rates: the worker's own, or those that a push of data
+/// brings.
+fn push_name(
+    request: &PushFrame,
+    named: Option<&[u64; 3]>,
+    pusher: &Pusher,
+) -> Result<(PushName, u64), RequestFailure> {
+    let (seq, row) = (request.seq, request.row);
+    let own = PushName { pusher: pusher.pusher, incarnation: pusher.incarnation, seq, row };
+    let (name, clock) = match named {
+        Some(&[of, incarnation, clock]) => (PushName { pusher: of, incarnation, ..own }, clock),
+        None => (own, own.seq),
+    };
+    // The shards' memory of data is apart from that of workers.
+    if request.named != is_data(name.pusher) {
+        return refuse(Refusal::Name, format!("pusher {:#x}: no name of data", name.pusher));
+    }
+    Ok((name, clock))
+}
+
 /// Applies a push whole, or keeps it for its step.
 pub(super) fn push(
     frame: &Frame<'_>,
@@ -222,20 +262,7 @@ pub(super) fn push(
     // Room for the ack first: an applied push is always acknowledged.
     transmit.reserve(0).ok_or(Full)?;
     let PushPayload { name: named, bits, keys, slots, values } = layout.split(frame.payload);
-    let keyset = match request.keyset {
-        0 => None,
-        named => {
-            let (of_session, place) = unpair(named);
-            let own = of_session == pusher.session;
-            let keyset =
-                if own { keysets.get(place.wrapping_sub(1), request.table, layout.in_keyset) } else { None };
-            if keyset.is_none() {
-                pusher.blocked = true;
-                return refuse(Refusal::NoKeyset, format!("keyset {named:#x} is not kept here"));
-            }
-            keyset
-        }
-    };
+    let keyset = named_keyset(&request, layout.in_keyset, keysets, pusher)?;
     let RequestBuffers { keys: merged, found, .. } = scratch;
     let (keys, keyset) = match keyset {
         Some(keyset) if request.some => {
@@ -245,20 +272,7 @@ pub(super) fn push(
         }
         keyset => (keys, keyset),
     };
-    let own = PushName {
-        pusher: pusher.pusher,
-        incarnation: pusher.incarnation,
-        seq: request.seq,
-        row: request.row,
-    };
-    let (name, clock) = match named {
-        Some(&[of, incarnation, clock]) => (PushName { pusher: of, incarnation, ..own }, clock),
-        None => (own, own.seq),
-    };
-    // The shards' memory of data is apart from that of workers.
-    if request.named != is_data(name.pusher) {
-        return refuse(Refusal::Name, format!("pusher {:#x}: no name of data", name.pusher));
-    }
+    let (name, clock) = push_name(&request, named, pusher)?;
     pusher.enter_table(request.table, shards)?;
     if keeps {
         let keys = keyset.map_or(keys, |keyset| &keyset.keys);

@@ -1,4 +1,5 @@
-//! Pulls of what is newer and pushes that name a keyset for some of their rows, frame by frame: what is told, and what is refused.
+//! Pulls of what is newer and pushes that name a keyset for some of their rows, frame by frame: what is told, and what
+//! is refused.
 
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;

@@ -1,5 +1,5 @@
-//! The clocks of the workers that keep step over a table, as one thread sees them: who is where, who is waited for. Plain
-//! state, no I/O; what time it is comes as an argument.
+//! The clocks of the workers that keep step over a table, as one thread sees them: who is where, who is waited for.
+//! Plain state, no I/O; what time it is comes as an argument.
 //!
 //! ```text
 //! absent --join--> here --session ends--> away --join--> here
@@ -90,7 +90,8 @@ impl Clocks {
         Clocks { mode: member.mode, ranks: vec![rank; member.workers as usize], timeout }
     }
 
-    /// Whether a comer who begins anew begins a new group: nobody is there whose clock counts, or would if he spoke again.
+    /// Whether a comer who begins anew begins a new group: nobody is there whose clock counts, or would if he spoke
+    /// again.
     pub(super) fn is_over(&self) -> bool {
         let speaks = |rank: &GroupMember| rank.session.is_some() && rank.incarnation > rank.fenced;
         !self.ranks.iter().any(|rank| match rank.state {
@@ -119,8 +120,8 @@ impl Clocks {
         Err(JoinError::Mismatch(text))
     }
 
-    /// A worker comes, at its `clock` or (`None`) where the group is; answers the clock that it begins at. `least`: where who
-    /// begins anew can begin.
+    /// A worker comes, at its `clock` or (`None`) where the group is; answers the clock that it begins at. `least`:
+    /// where who begins anew can begin.
     pub(super) fn join(
         &mut self,
         comer: Joiner,
@@ -225,7 +226,8 @@ impl Clocks {
         }
     }
 
-    /// The others go on without a worker, in this life or an earlier one; `false` when it has begun another since, or was gone.
+    /// The others go on without a worker, in this life or an earlier one; `false` when it has begun another since, or
+    /// was gone.
     pub(super) fn fence(&mut self, number: u32, incarnation: u64) -> bool {
         let Some(rank) = self.ranks.get_mut(number as usize) else { return false };
         rank.fenced = rank.fenced.max(incarnation);
@@ -239,7 +241,8 @@ impl Clocks {
         news
     }
 
-    /// Gives up those of whom there was no sign for the time limit (SSP only: with BSP that is one decision for all shards).
+    /// Gives up those of whom there was no sign for the time limit (SSP only: with BSP that is one decision for all
+    /// shards).
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<Straggler> {
         let Some(timeout) = self.timeout.filter(|_| matches!(self.mode, SyncMode::Ssp(_))) else {
             return Vec::new();

@@ -53,93 +53,145 @@ struct Plain {
     session: u32,
 }
 
+/// The clocks, and what they should say.
+struct ClocksModel {
+    clocks: Clocks,
+    plain: Vec<Plain>,
+    /// In seconds.
+    now: u64,
+    sessions: u32,
+}
+
+impl ClocksModel {
+    /// The lowest clock of those that count, or the highest of all if none counts.
+    fn lowest(&self) -> u64 {
+        let highest = self.plain.iter().map(|one| one.clock).max().unwrap();
+        self.plain.iter().filter(|one| one.counts).map(|one| one.clock).min().unwrap_or(highest)
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_secs(self.now)
+    }
+
+    /// A worker that is not here joins. `false`: it is fenced.
+    fn join(&mut self, rank: u32, one: &mut Plain, anew: bool) -> Result<bool, TestCaseError> {
+        self.sessions += 1;
+        one.incarnation += u64::from(anew);
+        let (clock, time) = ((!anew).then_some(one.clock), self.time());
+        let joined = self.clocks.join(comer(rank, one.incarnation, self.sessions), clock, 0, time);
+        if one.incarnation <= one.fenced {
+            prop_assert!(matches!(joined, Err(JoinError::Fenced(_))));
+            return Ok(false);
+        }
+        let begin = self.lowest().min(if one.counts { one.clock } else { u64::MAX });
+        let want = if anew { begin } else { one.clock };
+        prop_assert_eq!(joined, Ok(want));
+        (one.here, one.counts, one.heard) = (true, true, self.now);
+        (one.session, one.clock) = (self.sessions, want);
+        Ok(true)
+    }
+
+    fn tick(&mut self, rank: u32, one: &mut Plain) -> Result<(), TestCaseError> {
+        let time = self.time();
+        prop_assert!(self.clocks.speaks(rank, one.session, one.incarnation, time));
+        if !one.counts {
+            one.heard = self.now;
+        }
+        (one.counts, one.clock) = (true, one.clock + 1);
+        self.clocks.tick(rank, one.clock);
+        Ok(())
+    }
+
+    fn end(&mut self, rank: u32, one: &mut Plain) -> Result<(), TestCaseError> {
+        let known = self.clocks.end(one.session, self.time());
+        prop_assert_eq!(known, Some(rank));
+        if one.counts {
+            one.heard = self.now;
+        }
+        one.here = false;
+        Ok(())
+    }
+
+    fn fence(&mut self, rank: u32, one: &mut Plain) -> Result<(), TestCaseError> {
+        let time = self.time();
+        prop_assert_eq!(self.clocks.fence(rank, one.incarnation), one.counts);
+        (one.counts, one.here, one.fenced) = (false, false, one.incarnation);
+        prop_assert!(!self.clocks.speaks(rank, one.session, one.incarnation, time));
+        Ok(())
+    }
+
+    fn sleep(&mut self, rank: u32, one: &mut Plain, seconds: u64) {
+        self.now += seconds;
+        self.clocks.forgive(Duration::from_secs(seconds), self.time());
+        one.heard += seconds;
+        let others = (0u32..).zip(&mut self.plain).filter(|(of, _)| *of != rank);
+        others.for_each(|(_, other)| other.heard += seconds);
+    }
+
+    fn run(&mut self, rank: u32, event: &Event) -> Result<(), TestCaseError> {
+        let mut one = self.plain[rank as usize].clone();
+        match event {
+            Event::Join { anew } if !one.here => {
+                let joined = self.join(rank, &mut one, *anew)?;
+                if !joined {
+                    return Ok(());
+                }
+            }
+            Event::Tick if one.here => self.tick(rank, &mut one)?,
+            Event::End if one.here => self.end(rank, &mut one)?,
+            Event::Leave if one.here && one.counts => {
+                self.clocks.leave(rank);
+                (one.counts, one.here) = (false, false);
+            }
+            Event::Hear if one.here && one.counts => {
+                self.clocks.hear(one.session, self.time());
+                one.heard = self.now;
+            }
+            Event::Fence => self.fence(rank, &mut one)?,
+            Event::Pass(seconds) => self.now += seconds,
+            Event::Sleep(seconds) => self.sleep(rank, &mut one, *seconds),
+            _ => {}
+        }
+        self.plain[rank as usize] = one;
+        Ok(())
+    }
+
+    /// Whoever has been silent for too long is given up, and the clocks say what the plain list says.
+    fn check(&mut self, bound: u32) -> Result<(), TestCaseError> {
+        let (time, now) = (self.time(), self.now);
+        let given_up: Vec<u32> = self.clocks.give_up(time).iter().map(|behind| behind.rank).collect();
+        // Nobody is given up where nobody is left to go on.
+        let anyone = self.plain.iter().any(|one| one.here && one.counts);
+        let mut want = Vec::new();
+        for (rank, one) in (0..).zip(&mut self.plain) {
+            if anyone && one.counts && now - one.heard >= 10 {
+                one.counts = false;
+                want.push(rank);
+            }
+        }
+        prop_assert_eq!(given_up, want);
+        let least = self.lowest();
+        prop_assert_eq!(self.clocks.lowest(), least);
+        for clock in 0..20 {
+            prop_assert_eq!(self.clocks.may_pull(clock), clock <= least + u64::from(bound));
+        }
+        let behind = self.clocks.behind(time).map(|behind| (behind.rank, behind.clock));
+        let counted = (0..).zip(&self.plain).filter(|(_, one)| one.counts);
+        let first = counted.map(|(rank, one)| (one.clock, rank)).min();
+        prop_assert_eq!(behind, first.map(|(clock, rank)| (rank, clock)));
+        Ok(())
+    }
+}
+
 proptest! {
     #[test]
     fn nobody_who_counts_is_behind_the_lowest(events in events(), bound in 0u32..4) {
-        let mut clocks = Clocks::new(&member(3, SyncMode::Ssp(bound)), 0, Duration::ZERO);
-        let mut plain = vec![Plain { counts: true, incarnation: 1, ..Plain::default() }; 3];
-        let (mut now, mut sessions) = (0u64, 0);
+        let clocks = Clocks::new(&member(3, SyncMode::Ssp(bound)), 0, Duration::ZERO);
+        let plain = vec![Plain { counts: true, incarnation: 1, ..Plain::default() }; 3];
+        let mut model = ClocksModel { clocks, plain, now: 0, sessions: 0 };
         for (rank, event) in events {
-            let time = Duration::from_secs(now);
-            let lowest = |plain: &[Plain]| {
-                let highest = plain.iter().map(|one| one.clock).max().unwrap();
-                plain.iter().filter(|one| one.counts).map(|one| one.clock).min().unwrap_or(highest)
-            };
-            let one = &mut plain[rank as usize].clone();
-            match event {
-                Event::Join { anew } if !one.here => {
-                    sessions += 1;
-                    one.incarnation += u64::from(anew);
-                    let clock = (!anew).then_some(one.clock);
-                    let joined = clocks.join(comer(rank, one.incarnation, sessions), clock, 0, time);
-                    if one.incarnation <= one.fenced {
-                        prop_assert!(matches!(joined, Err(JoinError::Fenced(_))));
-                        continue;
-                    }
-                    let begin = lowest(&plain).min(if one.counts { one.clock } else { u64::MAX });
-                    let want = if anew { begin } else { one.clock };
-                    prop_assert_eq!(joined, Ok(want));
-                    (one.here, one.counts, one.heard, one.session, one.clock) = (true, true, now, sessions, want);
-                }
-                Event::Tick if one.here => {
-                    prop_assert!(clocks.speaks(rank, one.session, one.incarnation, time));
-                    if !one.counts {
-                        one.heard = now;
-                    }
-                    (one.counts, one.clock) = (true, one.clock + 1);
-                    clocks.tick(rank, one.clock);
-                }
-                Event::End if one.here => {
-                    let known = clocks.end(one.session, time);
-                    prop_assert_eq!(known, Some(rank));
-                    if one.counts {
-                        one.heard = now;
-                    }
-                    one.here = false;
-                }
-                Event::Leave if one.here && one.counts => {
-                    clocks.leave(rank);
-                    (one.counts, one.here) = (false, false);
-                }
-                Event::Hear if one.here && one.counts => {
-                    clocks.hear(one.session, time);
-                    one.heard = now;
-                }
-                Event::Fence => {
-                    prop_assert_eq!(clocks.fence(rank, one.incarnation), one.counts);
-                    (one.counts, one.here, one.fenced) = (false, false, one.incarnation);
-                    prop_assert!(!clocks.speaks(rank, one.session, one.incarnation, time));
-                }
-                Event::Pass(seconds) => now += seconds,
-                Event::Sleep(seconds) => {
-                    now += seconds;
-                    clocks.forgive(Duration::from_secs(seconds), Duration::from_secs(now));
-                    one.heard += seconds;
-                    (0u32..).zip(&mut plain).filter(|(of, _)| *of != rank).for_each(|(_, other)| other.heard += seconds);
-                }
-                _ => {}
-            }
-            plain[rank as usize] = one.clone();
-            let time = Duration::from_secs(now);
-            let given_up: Vec<u32> = clocks.give_up(time).iter().map(|behind| behind.rank).collect();
-            // Nobody is given up where nobody is left to go on.
-            let anyone = plain.iter().any(|one| one.here && one.counts);
-            let mut want = Vec::new();
-            for (rank, one) in (0..).zip(&mut plain) {
-                if anyone && one.counts && now - one.heard >= 10 {
-                    one.counts = false;
-                    want.push(rank);
-                }
-            }
-            prop_assert_eq!(given_up, want);
-            let least = lowest(&plain);
-            prop_assert_eq!(clocks.lowest(), least);
-            for clock in 0..20 {
-                prop_assert_eq!(clocks.may_pull(clock), clock <= least + u64::from(bound));
-            }
-            let behind = clocks.behind(time).map(|behind| (behind.rank, behind.clock));
-            let first = (0..).zip(&plain).filter(|(_, one)| one.counts).map(|(rank, one)| (one.clock, rank)).min();
-            prop_assert_eq!(behind, first.map(|(clock, rank)| (rank, clock)));
+            model.run(rank, &event)?;
+            model.check(bound)?;
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What each kind of frame asks of a session, and how it is answered: at once, or behind the answers that wait for other workers.
+//! What each kind of frame asks of a session, and how it is answered: at once, or behind the answers that wait for
+//! other workers.
 
 use super::bulk::{self, BulkReply, Pusher, RequestFailure, RequestOutcome};
 use super::keysets::Keysets;

@@ -67,8 +67,8 @@ fn a_fenced_worker_is_refused_over_every_session_and_under_every_name() {
     assert_eq!(acked(&request(&mut next, push(table, 1, false)).0).applied, 1);
 }
 
-/// A fence that named the sum of synchronous steps ended the table's steps for good, and one that named the last incarnations
-/// locked a worker out.
+/// A fence that named the sum of synchronous steps ended the table's steps for good, and one that named the last
+/// incarnations locked a worker out.
 #[test]
 fn what_is_no_start_of_a_worker_is_not_fenced() {
     let (sim, addr) = small_world();

@@ -1,4 +1,5 @@
-//! Floods, slow and silent peers, too many sessions, too little memory: in the simulation, where a minute costs nothing.
+//! Floods, slow and silent peers, too many sessions, too little memory: in the simulation, where a minute costs
+//! nothing.
 
 use super::refusals::open_as;
 use super::{LocalServer, ServerConfig, SessionLimits};
@@ -285,8 +286,8 @@ fn answers_that_nobody_takes_end_the_session() {
     assert_eq!((thread(&tally).stalled.get(), thread(&tally).queued_bytes.get()), (1, 0));
 }
 
-/// A peer that takes answers steadily, and asks for one more for each that it has, never empties the server's queue: it is
-/// slow, and nothing is wrong with it. One that takes next to nothing is not borne.
+/// A peer that takes answers steadily, and asks for one more for each that it has, never empties the server's queue: it
+/// is slow, and nothing is wrong with it. One that takes next to nothing is not borne.
 #[test]
 fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
     let sim = Sim::new(1, Faults { window_bytes: 10_000, ..Faults::none() });
@@ -321,8 +322,8 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
     assert_eq!(thread(&tally).stalled.get(), 1);
 }
 
-/// A worker that uses one server pings the other; a peer that says nothing at all is dropped, and a worker that was silent
-/// for an hour finds its way back.
+/// A worker that uses one server pings the other; a peer that says nothing at all is dropped, and a worker that was
+/// silent for an hour finds its way back.
 #[test]
 fn silence_ends_a_session_and_pings_prevent_it() {
     let sim = Sim::new(1, Faults::none());

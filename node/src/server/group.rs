@@ -1,5 +1,6 @@
-//! The workers that keep step over a table, on one thread: who joins, ticks and leaves, which pulls wait, and (BSP) the pushes
-//! that are kept until their step is applied. What is decided stands in clocks.rs and step_sums.rs; here it meets the shards.
+//! The workers that keep step over a table, on one thread: who joins, ticks and leaves, which pulls wait, and (BSP) the
+//! pushes that are kept until their step is applied. What is decided stands in clocks.rs and step_sums.rs; here it
+//! meets the shards.
 
 use super::bulk::{BulkReply, Pusher, RequestFailure, RequestOutcome, refuse};
 use super::clocks::{Clocks, JoinError, Joiner};
@@ -153,8 +154,8 @@ impl ServerTable {
         Ok(())
     }
 
-    /// Applies the steps that are complete and tells the images the lowest clock; `true` when something that is waited for
-    /// has come.
+    /// Applies the steps that are complete and tells the images the lowest clock; `true` when something that is waited
+    /// for has come.
     pub(super) fn advance(&mut self) -> bool {
         let ServerTable { group: Some(group), shards, steps, found, schema, tally, .. } = self else {
             return false;
@@ -427,8 +428,8 @@ impl ServerTables {
         }
     }
 
-    /// A push comes for a step that is applied. Threads that were others may each have made that step with other workers, so
-    /// the shards themselves are asked whether they have the push.
+    /// A push comes for a step that is applied. Threads that were others may each have made that step with other
+    /// workers, so the shards themselves are asked whether they have the push.
     fn note_missed(&mut self, number: u32, rank: u32, step: u64, coming: &IncomingPush<'_>) {
         let Some(ServerTable { shards: Some(shards), group: Some(Group { sums: Some(sums), .. }), .. }) =
             self.all.get_mut(number as usize)

@@ -1,5 +1,5 @@
-//! Signs of life of the workers that keep step, on one thread: whose session ends, who is heard, who is given up and who
-//! is waited for.
+//! Signs of life of the workers that keep step, on one thread: whose session ends, who is heard, who is given up and
+//! who is waited for.
 
 use super::bulk::Pusher;
 use super::clocks::{ClockState, Straggler};
@@ -16,7 +16,8 @@ impl ServerTables {
             let clock = group.clocks.ranks[rank as usize].clock;
             let over = group.clocks.is_over();
             match &mut group.sums {
-                // What is kept was acknowledged to nobody: whoever comes back sends it again. Meanwhile others need the memory.
+                // What is kept was acknowledged to nobody: whoever comes back sends it again. Meanwhile others need the
+                // memory.
                 Some(sums) if over => sums.restart(),
                 Some(sums) => sums.end(rank, clock),
                 None => {}

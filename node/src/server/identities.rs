@@ -1,9 +1,9 @@
 //! Which tables this server has, and as what: one answer for all its threads, however many workers ask at once.
 //!
-//! A table is made in two phases. Workers ask all servers what they hold of it (51); those that hold nothing may then make
-//! their shards, in the life in which they said so; when all have, each is told that the table is confirmed (53). Only then
-//! is anything pushed. So whoever finds shards missing beside confirmed ones knows that rows are gone, and whoever finds them
-//! missing beside others knows that nobody has ever pushed.
+//! A table is made in two phases. Workers ask all servers what they hold of it (51); those that hold nothing may then
+//! make their shards, in the life in which they said so; when all have, each is told that the table is confirmed (53).
+//! Only then is anything pushed. So whoever finds shards missing beside confirmed ones knows that rows are gone, and
+//! whoever finds them missing beside others knows that nobody has ever pushed.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables;
@@ -61,7 +61,8 @@ impl Identities {
         Identities { store, incarnation, known: Mutex::default(), refused: Mutex::default() }
     }
 
-    /// Whether a refusal is to be logged: threads that refuse one worker for one reason do so at once, and one of them says it.
+    /// Whether a refusal is to be logged: threads that refuse one worker for one reason do so at once, and one of them
+    /// says it.
     pub(super) fn is_news(&self, why: &str, now: Duration) -> bool {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let told = |(text, at): &(String, Duration)| text == why && now < *at + REFUSALS_TOGETHER;
@@ -204,7 +205,8 @@ fn draw_uid() -> Option<TableUid> {
 /// Opens (or makes) all shards of a table that one process has for itself, as its one server would.
 ///
 /// # Errors
-/// As [`Shards::open_as`]; or the folder holds a part of a table of several servers; or the system gives no random bytes.
+/// As [`Shards::open_as`]; or the folder holds a part of a table of several servers; or the system gives no random
+/// bytes.
 pub fn open_whole(store: &Store, schema: &Schema) -> Result<Shards, OpenError> {
     let no_chance = || OpenError::Io {
         what: "drawing an id for the table in",

@@ -1,5 +1,5 @@
-//! How a table is made in two phases, frame by frame: what is interrupted between them goes on, and what was asked in another life of
-//! a server makes nothing.
+//! How a table is made in two phases, frame by frame: what is interrupted between them goes on, and what was asked in
+//! another life of a server makes nothing.
 
 use super::refusals::{ask, greet, refused};
 use super::{LocalServer, ServerConfig};

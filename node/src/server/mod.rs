@@ -172,8 +172,8 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
     }
 }
 
-/// A number that no other life of a server has: what workers keep of rows is compared by it, so chance makes it, not a clock
-/// that may have been put back.
+/// A number that no other life of a server has: what workers keep of rows is compared by it, so chance makes it, not a
+/// clock that may have been put back.
 fn new_incarnation() -> Result<u64, ServerError> {
     let drawn = token::draw().ok_or_else(|| std::io::Error::other("the system gives no random numbers"));
     let drawn = drawn.map_err(|source| ServerError::Life { source })?;

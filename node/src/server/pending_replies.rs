@@ -1,4 +1,5 @@
-//! What of a session waits for other workers: answers that come when a step has been applied, a request that stays where it is.
+//! What of a session waits for other workers: answers that come when a step has been applied, a request that stays
+//! where it is.
 
 use super::bulk::{Pusher, RequestFailure};
 use super::dispatch::answer_refused;
@@ -22,8 +23,8 @@ pub(super) enum PendingReply {
     Ready(Head),
     /// A refusal of what came behind one; its head.
     Refused { head: Head, refusal: Refusal, text: String },
-    /// A request that waits for other workers, over this table, or behind what does. What comes behind it may still be heard, unless
-    /// it changes rows and would be heard before a pull.
+    /// A request that waits for other workers, over this table, or behind what does. What comes behind it may still be
+    /// heard, unless it changes rows and would be heard before a pull.
     Request { head: Head, payload: Vec<u64>, bytes: usize, table: u32, memory: SessionShare },
 }
 
@@ -37,9 +38,9 @@ pub(super) enum ReplyOutcome {
 }
 
 impl PendingReply {
-    /// A request that must wait, out of the receive buffer, so that what comes behind it can be heard: a fence may be what it waits
-    /// for. `None` for pushes and what is said of them, and when there is no memory for it (`share`, and what every session may
-    /// put aside without any): it then stays where it is. `owed`: what waits already.
+    /// A request that must wait, out of the receive buffer, so that what comes behind it can be heard: a fence may be
+    /// what it waits for. `None` for pushes and what is said of them, and when there is no memory for it (`share`, and
+    /// what every session may put aside without any): it then stays where it is. `owed`: what waits already.
     pub(super) fn request(
         frame: &Frame<'_>,
         table: u32,
@@ -130,8 +131,8 @@ pub(super) fn behind(
     }
 }
 
-/// A request of a synchronous step that finds no memory while it waits. It must not stay where it is: what it waits for may be
-/// a fence that comes behind it.
+/// A request of a synchronous step that finds no memory while it waits. It must not stay where it is: what it waits for
+/// may be a fence that comes behind it.
 pub(super) fn no_memory(tables: &ServerTables, table: u32, kind: u16) -> Option<RequestFailure> {
     let refused = !keeps_its_place(kind) && tables.is_synchronous(table);
     refused.then(|| {

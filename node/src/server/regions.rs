@@ -1,6 +1,6 @@
 //! Tells a worker where it may READ a table's rows over RDMA, and registers them for that: each shard's header and each
-//! stretch of its rows once, for remote READ only, until the table closes. Only where the device reads by itself, unless the
-//! worker wants it all the same.
+//! stretch of its rows once, for remote READ only, until the table closes. Only where the device reads by itself,
+//! unless the worker wants it all the same.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables::{ServerTable, ServerTables};

@@ -138,8 +138,8 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     assert_eq!(now, values, "a row that nobody pushed to has changed");
 }
 
-/// Plays these bytes to a server's greeter, with a token that nobody has or without. A hello is heard exactly when it is the
-/// first frame, names a worker and there is no token; the answers are frames.
+/// Plays these bytes to a server's greeter, with a token that nobody has or without. A hello is heard exactly when it
+/// is the first frame, names a worker and there is no token; the answers are frames.
 ///
 /// # Panics
 /// When the greeter does, or a promise is broken.

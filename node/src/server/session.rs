@@ -244,8 +244,8 @@ impl<S: Stream> Session<S> {
         Ok(turn)
     }
 
-    /// Sends what the peer takes; `true` when nothing is left. New answers may always wait behind those that are taken, so
-    /// what is timed is how long it takes until those have gone that waited when those before them had.
+    /// Sends what the peer takes; `true` when nothing is left. New answers may always wait behind those that are taken,
+    /// so what is timed is how long it takes until those have gone that waited when those before them had.
     fn flush(&mut self, now: Duration) -> Result<bool, LinkError> {
         let before = self.link.transmit().queued_bytes();
         let drained = self.link.flush(&mut NoOwner)?;
@@ -269,8 +269,8 @@ impl<S: Stream> Session<S> {
         !self.waiting_for_memory
     }
 
-    /// Requests whose answers are owed, and those that wait here whole, are under way: more of them than the credit, and the worker
-    /// does not keep to it.
+    /// Requests whose answers are owed, and those that wait here whole, are under way: more of them than the credit,
+    /// and the worker does not keep to it.
     fn check_credit(&mut self) -> Result<(), SessionEnd> {
         let (credit, receive) = (self.credit_frames, self.link.receive());
         let within = |left: usize| {
@@ -287,8 +287,8 @@ impl<S: Stream> Session<S> {
         Err(end)
     }
 
-    /// Gives the buffers' memory back if nothing stands in them, and, unless others wait for it, nothing has moved for a
-    /// while.
+    /// Gives the buffers' memory back if nothing stands in them, and, unless others wait for it, nothing has moved for
+    /// a while.
     pub(super) fn rest(&mut self, now: Duration, pressed: bool) {
         if self.share.bytes() > 0 && (pressed || now.saturating_sub(self.times.moved) >= REST_TIME) {
             self.link.rest();
@@ -422,8 +422,8 @@ impl<S: Stream> Session<S> {
         };
     }
 
-    /// Tells a peer whose request waits for other workers of that, now and then; `true` when something is to be sent. That it
-    /// says nothing meanwhile is no wonder.
+    /// Tells a peer whose request waits for other workers of that, now and then; `true` when something is to be sent.
+    /// That it says nothing meanwhile is no wonder.
     pub(super) fn tell_wait(&mut self, tables: &ServerTables, now: Duration) -> bool {
         let Some(waiting) = &mut self.waiting else { return false };
         (self.times.heard, self.times.whole, self.times.moved) = (now, now, now);

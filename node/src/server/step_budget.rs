@@ -1,11 +1,12 @@
 //! What the pushes that are kept for synchronous steps may take: one budget for all threads and tables of a server.
 //!
 //! Pushes of a step that is due must always be able to come, or nothing is ever applied and given back. So half of the
-//! budget is for all, and the other half is the passage: the steps that are due on one thread may have it, until they are
-//! applied, when there is no room left in the first half. Pushes of later steps never have it. So whatever the others
-//! hold, those steps come to their end, then the next thread that waits has the passage. The tables of a thread pass
-//! together: a worker pushes to them in turn over one link, and what it pushes to one waits behind what it pushes to
-//! another. Due steps of one thread that together take more than half of the budget may find no room, and are refused.
+//! budget is for all, and the other half is the passage: the steps that are due on one thread may have it, until they
+//! are applied, when there is no room left in the first half. Pushes of later steps never have it. So whatever the
+//! others hold, those steps come to their end, then the next thread that waits has the passage. The tables of a thread
+//! pass together: a worker pushes to them in turn over one link, and what it pushes to one waits behind what it pushes
+//! to another. Due steps of one thread that together take more than half of the budget may find no room, and are
+//! refused.
 //!
 //! Under a `--memory-limit` the budget depends on that limit alone, so a server that comes back with other threads has
 //! room for all that it had before. If rows take most of the limit, the budget is half of what they leave.
@@ -240,8 +241,8 @@ mod tests {
         Tick(usize),
     }
 
-    /// Groups (a table on a thread) of some workers. Each worker sends what it pushes to a thread over one link, step by
-    /// step and in each table by table, and may be ahead of the others.
+    /// Groups (a table on a thread) of some workers. Each worker sends what it pushes to a thread over one link, step
+    /// by step and in each table by table, and may be ahead of the others.
     struct Groups {
         /// By thread and table.
         shares: Vec<Vec<StepBudgetShare>>,

@@ -1,9 +1,9 @@
-//! A synchronous step in a file, from before its first row is applied until the next step replaces it: a server that is killed in
-//! the middle finishes the step when it opens the table again, whoever of its workers is still there.
+//! A synchronous step in a file, from before its first row is applied until the next step replaces it: a server that is
+//! killed in the middle finishes the step when it opens the table again, whoever of its workers is still there.
 //!
-//! Two files for each table and range of shards, beside the images and of the same promise (they survive the process). Steps take
-//! turns in them: one that is torn is of a step that was not begun, and the other still tells who was in the step before.
-//! docs/image.md has the bytes.
+//! Two files for each table and range of shards, beside the images and of the same promise (they survive the process).
+//! Steps take turns in them: one that is torn is of a step that was not begun, and the other still tells who was in the
+//! step before. docs/image.md has the bytes.
 
 use super::step_sums::StepSum;
 use crate::frames::control;

@@ -85,7 +85,8 @@ fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
     }
 }
 
-/// Files of former ranges of shards put back what was known of data, though it had been closed: for ever, at every start.
+/// Files of former ranges of shards put back what was known of data, though it had been closed: for ever, at every
+/// start.
 #[test]
 fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! What the workers of a synchronous group (BSP) have pushed for steps that are not applied, and how a step is made one push.
-//! Plain state: whoever holds it applies what it makes, whole, whatever happens on the way (step_files.rs).
+//! What the workers of a synchronous group (BSP) have pushed for steps that are not applied, and how a step is made one
+//! push. Plain state: whoever holds it applies what it makes, whole, whatever happens on the way (step_files.rs).
 //!
-//! Pushes that are named by their data are left out of a step where a shard has them: another worker pushed them before.
+//! Pushes that are named by their data are left out of a step where a shard has them: another worker pushed them
+//! before.
 
 use super::clocks::Clocks;
 use super::step_budget::StepBudgetShare;
@@ -41,7 +42,8 @@ pub(super) struct IncomingPush<'a> {
     pub(super) values: &'a [f32],
     /// What the data calls it.
     pub(super) name: Option<PushName>,
-    /// With a name: see [`run_ends`](crate::frames::push_payload::run_ends), of all rows that came, also of those that are not kept.
+    /// With a name: see [`run_ends`](crate::frames::push_payload::run_ends), of all rows that came, also of those that
+    /// are not kept.
     pub(super) ends: &'a [(u32, u32)],
 }
 
@@ -380,8 +382,8 @@ struct UnappliedStep<'a> {
     late: u32,
 }
 
-/// The rows of a step that no shard has, and their names. Data that two workers have pushed in it (the first is given up) is the
-/// first's. `whole`: whether a shard has all of the step, if any may.
+/// The rows of a step that no shard has, and their names. Data that two workers have pushed in it (the first is given
+/// up) is the first's. `whole`: whether a shard has all of the step, if any may.
 fn taken<'a>(
     parts: &[(u32, &'a WorkerStep)],
     floats: usize,
@@ -438,9 +440,9 @@ fn taken<'a>(
     UnappliedStep { rows: all, notes, late }
 }
 
-/// The rows of several workers as one for each key: added in the order of ranks, or that divided by the number of ranks that
-/// have the key. Keys come in ascending order of shard, within a shard as they came first: the order, like the sums, depends on
-/// what each worker sent to a shard and on nothing else.
+/// The rows of several workers as one for each key: added in the order of ranks, or that divided by the number of ranks
+/// that have the key. Keys come in ascending order of shard, within a shard as they came first: the order, like the
+/// sums, depends on what each worker sent to a shard and on nothing else.
 fn merged(parts: &[WorkerRows<'_>], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
     let most = parts.iter().map(|rows| rows.keys.len()).sum();
     let mut places =

@@ -319,8 +319,9 @@ fn data_is_taken_once() {
 }
 
 proptest! {
-    /// A server came back with fewer threads: one has the shards of two, of which one was some steps further. A batch was late
-    /// in those steps there, its worker had left, and another pushes it now. It was acknowledged as applied, and lost.
+    /// A server came back with fewer threads: one has the shards of two, of which one was some steps further. A batch
+    /// was late in those steps there, its worker had left, and another pushes it now. It was acknowledged as applied,
+    /// and lost.
     #[test]
     fn a_batch_is_applied_everywhere_or_told_to_be_late_where_shards_are_ahead(
         ahead in prop::collection::btree_map(0..SHARDS, 1..4u64, 0..SHARDS as usize),

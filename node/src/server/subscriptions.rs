@@ -1,8 +1,9 @@
 //! Rows that a session has subscribed: every so often it is sent those that have changed, unasked.
 //!
-//! A sweep goes through a subscription in chunks, each with the stamp of the last one: what is newer goes out in a frame, and the last
-//! frame of a sweep says that it is over, so that rows of which nothing was said are known to be as they were. Nothing of it is
-//! queued behind what the peer has not taken yet: it then waits for the next sweep, which tells of all changes since.
+//! A sweep goes through a subscription in chunks, each with the stamp of the last one: what is newer goes out in a
+//! frame, and the last frame of a sweep says that it is over, so that rows of which nothing was said are known to be as
+//! they were. Nothing of it is queued behind what the peer has not taken yet: it then waits for the next sweep, which
+//! tells of all changes since.
 
 use super::bulk::{RequestBuffers, RequestOutcome, refuse, shards};
 use super::memory::SessionShare;

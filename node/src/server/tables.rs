@@ -215,8 +215,8 @@ impl ServerTables {
         names.filter(|name| !name.is_empty()).collect()
     }
 
-    /// Drops a table: its rows go, on this thread and, with those of the last thread, from the folder. Its number stays, so
-    /// that nobody who knows it by that is given another.
+    /// Drops a table: its rows go, on this thread and, with those of the last thread, from the folder. Its number
+    /// stays, so that nobody who knows it by that is given another.
     pub(super) fn answer_drop(
         &mut self,
         frame: &Frame<'_>,

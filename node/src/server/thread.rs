@@ -322,7 +322,8 @@ impl<N: Net> ShardThread<N> {
                 self.refuse(greeted, format!("this server thread has {limit} sessions, {more}"));
                 continue;
             }
-            // What came behind the hello stands in a buffer that nobody has counted. Workers of ours wait for the welcome.
+            // What came behind the hello stands in a buffer that nobody has counted. Workers of ours wait for the
+            // welcome.
             if greeted.link.receive().is_partial() && !self.settings.buffers.has(LINK_BYTES_MAX) {
                 let why =
                     "there is no memory for what came before the welcome (--session-memory): wait for it";

@@ -1,5 +1,5 @@
-//! Keeping step with the other workers over a table: a clock that counts this worker's steps, said to every server thread
-//! behind the pushes of each step, and pulls that wait for the others.
+//! Keeping step with the other workers over a table: a clock that counts this worker's steps, said to every server
+//! thread behind the pushes of each step, and pulls that wait for the others.
 
 use super::Worker;
 use super::in_flight::{ControlInFlight, PullPart, Request, RequestWork};
@@ -23,8 +23,8 @@ pub(super) struct TableClock {
     open: bool,
     /// Pushes that came too late, of which nobody has been told.
     late: Vec<u64>,
-    /// Those that this worker has had fenced, in which life, for which peer and over which link of it: one that never came is
-    /// forgotten with the server.
+    /// Those that this worker has had fenced, in which life, for which peer and over which link of it: one that never
+    /// came is forgotten with the server.
     fenced: Vec<(u32, u64, usize, u64)>,
 }
 
@@ -46,8 +46,8 @@ impl<N: Net> Worker<N> {
     /// [`Worker::tick`] ends it. Answers the clock to begin at: that of the worker furthest behind.
     ///
     /// # Errors
-    /// The others keep step in another way; a newer life of this worker is there; it has joined before; or a peer is lost for
-    /// good.
+    /// The others keep step in another way; a newer life of this worker is there; it has joined before; or a peer is
+    /// lost for good.
     pub fn join(&mut self, table: TableId, member: SyncConfig) -> Result<u64, WorkerError> {
         member.check().map_err(WorkerError::Call)?;
         if self.tables[table.0].group.is_some() {
@@ -75,9 +75,10 @@ impl<N: Net> Worker<N> {
         Ok(clock)
     }
 
-    /// Joins over several tables of which every step has a part in each: it begins at the same clock in all of them, that of the
-    /// table whose group is furthest. (At different ones a worker could wait in one table for a step that others make only
-    /// when this worker has made one in the other.) End the step of each table before another is pushed to.
+    /// Joins over several tables of which every step has a part in each: it begins at the same clock in all of them,
+    /// that of the table whose group is furthest. (At different ones a worker could wait in one table for a step that
+    /// others make only when this worker has made one in the other.) End the step of each table before another is
+    /// pushed to.
     ///
     /// # Errors
     /// As [`Worker::join`]; or the steps would be made by some of the workers, which could be others in each table.
@@ -277,8 +278,8 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Keeps requests of a link's credit for fences. In synchronous steps all that is under way may wait for workers that are
-    /// dead, of whom each is fenced in each table.
+    /// Keeps requests of a link's credit for fences. In synchronous steps all that is under way may wait for workers
+    /// that are dead, of whom each is fenced in each table.
     fn keep_for_fences(&mut self, number: usize) -> Result<(), WorkerError> {
         let groups = self.tables.iter().filter_map(|table| table.group.as_ref());
         let workers =
@@ -323,7 +324,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// A pull has been answered: counts how far the furthest was behind. Who is behind the group itself goes on where it is.
+    /// A pull has been answered: counts how far the furthest was behind. Who is behind the group itself goes on where
+    /// it is.
     pub(super) fn note_lowest(
         &mut self,
         table: TableId,
@@ -369,8 +371,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Looks at those who are waited for and give no sign: a strict group fails; in a synchronous one the lowest worker that is
-    /// there has them fenced everywhere, and the others follow.
+    /// Looks at those who are waited for and give no sign: a strict group fails; in a synchronous one the lowest worker
+    /// that is there has them fenced everywhere, and the others follow.
     pub(super) fn look_at_waits(&mut self) -> Result<(), WorkerError> {
         for number in 0..self.peers.len() {
             let Some(waits) = self.peers[number].waits.clone() else { continue };

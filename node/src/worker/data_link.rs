@@ -1,5 +1,5 @@
-//! A worker without data: what it is fed by the client of its job, over a link of its own, so that signs of life do not wait
-//! behind bulk. Every call may be made again; a lost link is made again within the peer timeout.
+//! A worker without data: what it is fed by the client of its job, over a link of its own, so that signs of life do not
+//! wait behind bulk. Every call may be made again; a lost link is made again within the peer timeout.
 
 use super::tables::{ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
@@ -37,8 +37,8 @@ pub struct TextChunk {
 }
 
 impl<N: Net> DataLink<N> {
-    /// Calls the client, which is `config`'s one server. `config` says which worker this is, and which life of it: bytes are given
-    /// to those in the job only.
+    /// Calls the client, which is `config`'s one server. `config` says which worker this is, and which life of it:
+    /// bytes are given to those in the job only.
     ///
     /// # Errors
     /// The client is lost.
@@ -68,8 +68,8 @@ impl<N: Net> DataLink<N> {
         self.checked(feed, &head, payload, 0)
     }
 
-    /// The text of a task from byte `from` of it on: of about `expected` bytes that are left, as many as are asked for at once.
-    /// Nothing is left when it comes empty.
+    /// The text of a task from byte `from` of it on: of about `expected` bytes that are left, as many as are asked for
+    /// at once. Nothing is left when it comes empty.
     ///
     /// # Errors
     /// As [`head`](Self::head); also when this worker does not hold the task.

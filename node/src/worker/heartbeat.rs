@@ -6,7 +6,8 @@ use super::JobClient;
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAIT_LOGGED, WAITS_LOGGED};
-use crate::scheduler::job_state::{HeartbeatReply, SplitGrant};
+use crate::scheduler::job_state::HeartbeatReply;
+use crate::scheduler::leases::SplitGrant;
 use crate::scheduler::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use crate::scheduler::table_records::TableRecord;
 use gannet_transport::Net;
@@ -227,8 +228,8 @@ impl<N: Net> Heartbeat<N> {
     }
 
     /// This worker, which [was to](Self::sum_up), has tested and saved. Stays a moment for the others to hear of it, so
-    /// that the scheduler can be ended with this worker. What one saved that was stopped while tasks were left is not the
-    /// job's model: the scheduler is not told.
+    /// that the scheduler can be ended with this worker. What one saved that was stopped while tasks were left is not
+    /// the job's model: the scheduler is not told.
     ///
     /// # Errors
     /// As [`take`](Self::take); another worker was to.
@@ -267,7 +268,8 @@ impl<N: Net> Heartbeat<N> {
             if stop() {
                 return Ok(None);
             }
-            // Under the seat's lock throughout: a task that is done meanwhile is no longer held when the scheduler gives another.
+            // Under the seat's lock throughout: a task that is done meanwhile is no longer held when the scheduler
+            // gives another.
             let given = self.ask(|seat| {
                 let holding = lock(&self.shared.state).holding.clone();
                 let given = seat.take(&holding)?;
@@ -311,7 +313,8 @@ impl<N: Net> Heartbeat<N> {
         state.told.acked.push((index, batches));
     }
 
-    /// Comes to a barrier and waits there until all workers have, for at most `limit`, or until `stop`; true when they have.
+    /// Comes to a barrier and waits there until all workers have, for at most `limit`, or until `stop`; true when they
+    /// have.
     ///
     /// # Errors
     /// As [`take`](Self::take); somebody has not come in time.

@@ -1,5 +1,5 @@
-//! How a worker finds a table at its servers, or makes it there: what each holds decides, not the order in which the servers
-//! were named. server/identities.rs has the two phases in which a table is made.
+//! How a worker finds a table at its servers, or makes it there: what each holds decides, not the order in which the
+//! servers were named. server/identities.rs has the two phases in which a table is made.
 
 use super::Worker;
 use super::peer::Peer;
@@ -231,10 +231,10 @@ impl<N: Net> Worker<N> {
         let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
         let make_in = |server: usize| if without.contains(&server) { incarnations[server] } else { 0 };
         if !without.is_empty() && !confirmed {
-            // One after the other, for all workers in one order, however they name the servers: whoever comes to a server
-            // first settles which of the table's servers it is, and the others see that before they come to the next. The
-            // first draws the id, or has it; and that it is not confirmed yet says that nobody has pushed before the others
-            // make their shards.
+            // One after the other, for all workers in one order, however they name the servers: whoever comes to a
+            // server first settles which of the table's servers it is, and the others see that before they come to the
+            // next. The first draws the id, or has it; and that it is not confirmed yet says that nobody has pushed
+            // before the others make their shards.
             let mut order: Vec<usize> = (0..servers).collect();
             order.sort_by_key(|&server| (held[server].is_none(), &self.config.servers[server]));
             for one in order {
@@ -362,7 +362,8 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Tells those that do not know it that all servers have made their shards. Answers why that is to be tried again, if so.
+    /// Tells those that do not know it that all servers have made their shards. Answers why that is to be tried again,
+    /// if so.
     fn confirm(
         &mut self,
         opened: &OpenedAs,

@@ -89,8 +89,8 @@ pub(super) struct PullInFlight {
 }
 
 impl PullInFlight {
-    /// The answer to a part has landed: rows that were asked for one by one go where they belong. `lowest`: the clock of the
-    /// worker furthest behind, as it says.
+    /// The answer to a part has landed: rows that were asked for one by one go where they belong. `lowest`: the clock
+    /// of the worker furthest behind, as it says.
     pub(super) fn settle(&mut self, chunk: usize, lowest: Option<u64>) {
         let before = self.parts[chunk].near.as_ref().and_then(|near| near.lowest);
         self.parts[chunk].lowest = lowest.min(before.or(lowest));
@@ -103,8 +103,8 @@ impl PullInFlight {
         near.rows = Vec::new();
     }
 
-    /// The answer to a part that asks for what is newer: what is told lands where it belongs, and in the cache. Answers how
-    /// many rows were as they were held; `None` when it cannot be read.
+    /// The answer to a part that asks for what is newer: what is told lands where it belongs, and in the cache. Answers
+    /// how many rows were as they were held; `None` when it cannot be read.
     pub(super) fn settle_newer(
         &mut self,
         chunk: usize,
@@ -153,8 +153,8 @@ pub(super) struct PushInFlight {
     pub(super) floats: usize,
     pub(super) values: Vec<f32>,
     pub(super) seq: u64,
-    /// What the shards are to call it, when that is not this worker's name with `seq`: its seq, and pusher, incarnation and
-    /// clock as they travel.
+    /// What the shards are to call it, when that is not this worker's name with `seq`: its seq, and pusher, incarnation
+    /// and clock as they travel.
     pub(super) name: Option<(u64, [u64; 3])>,
     /// For each part the keyset that it names instead of sending keys; 0 for none.
     pub(super) keysets: Vec<u64>,

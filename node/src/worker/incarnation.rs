@@ -25,9 +25,9 @@ impl<N: Net> Worker<N> {
     /// Takes an incarnation that no life of any worker has had on these servers, larger than all before: one process
     /// asks once, when it starts. Two that ask at once get two numbers.
     ///
-    /// `config.servers` are all servers of the run in any order, and its scheduler if it is a process of its own. Of those
-    /// that have tables, the one whose address comes first in the order of text hands the number out, above what the
-    /// others know of: so all workers must write the addresses alike.
+    /// `config.servers` are all servers of the run in any order, and its scheduler if it is a process of its own. Of
+    /// those that have tables, the one whose address comes first in the order of text hands the number out, above what
+    /// the others know of: so all workers must write the addresses alike.
     ///
     /// # Errors
     /// One of them could not be reached for `peer_timeout`, or it refused: its counter cannot be kept.
@@ -60,7 +60,8 @@ impl<N: Net> Worker<N> {
         let all: Vec<usize> = (0..self.peers.len()).collect();
         let known = self.allocate(0, true, &all)?;
         let floor = known.iter().map(|answer| answer.0).max().unwrap_or(0);
-        // All ask the same one, in whatever order they name the servers. Where none hands out any, the first one says why.
+        // All ask the same one, in whatever order they name the servers. Where none hands out any, the first one says
+        // why.
         let addr = |&at: &usize| &self.peers[at].addr;
         let chosen = (0..known.len()).filter(|&at| known[at].1).min_by_key(addr).unwrap_or(0);
         match *self.allocate(floor, false, &[chosen])? {

@@ -1,5 +1,5 @@
-//! A worker's membership in a job: what it asks of the scheduler, over a link of its own. Every call may be made again: an
-//! answer that was lost does no harm.
+//! A worker's membership in a job: what it asks of the scheduler, over a link of its own. Every call may be made again:
+//! an answer that was lost does no harm.
 
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{NEXT_INCARNATION, Worker, WorkerConfig};
@@ -8,7 +8,8 @@ use crate::frames::control;
 use crate::frames::{BookFrame, JobTableFrame};
 use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
 use crate::scheduler::job_plan::{JobPlan, Split};
-use crate::scheduler::job_state::{HeartbeatReply, SplitGrant};
+use crate::scheduler::job_state::HeartbeatReply;
+use crate::scheduler::leases::SplitGrant;
 use crate::scheduler::member::{Activity, Member, Progress, WorkerIncarnation};
 use crate::scheduler::table_records::{JobTableV1, TableRecord};
 use crate::scheduler::{
@@ -73,7 +74,8 @@ pub struct JobStatus {
 }
 
 impl<N: Net> JobClient<N> {
-    /// Comes into the job of the scheduler that is `config`'s one server: as worker `rank`, in the life `config.incarnation`.
+    /// Comes into the job of the scheduler that is `config`'s one server: as worker `rank`, in the life
+    /// `config.incarnation`.
     ///
     /// # Errors
     /// The scheduler is lost; another worker of this index lives; or `plan` differs from the job's.

@@ -65,9 +65,9 @@ use std::time::Duration;
 /// When a worker reads rows where they are, without asking their server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OneSided {
-    /// Where it costs less than asking: in the images of a server on this host (but for short rows that will be pushed back:
-    /// [`WorkerConfig::near_kept_bytes_min`]); over RDMA where the devices of both sides do READs by
-    /// themselves. (A software device has processors do each, which costs more than a request for many rows.)
+    /// Where it costs less than asking: in the images of a server on this host (but for short rows that will be pushed
+    /// back: [`WorkerConfig::near_kept_bytes_min`]); over RDMA where the devices of both sides do READs by themselves.
+    /// (A software device has processors do each, which costs more than a request for many rows.)
     #[default]
     Auto,
     /// Wherever it can.
@@ -94,16 +94,16 @@ pub struct WorkerConfig {
     pub in_flight_bytes_max: usize,
     /// How long a wait for small answers looks before it sleeps.
     pub spin: Duration,
-    /// Rows that are pulled to be pushed back are read in a server's images if their answer has at least so many bytes, and
-    /// asked for otherwise: the server's core writes them with every push, and a few bytes in a frame cost less than
-    /// cache lines that go from core to core and back. 0, and [`OneSided::Always`], read all of them.
+    /// Rows that are pulled to be pushed back are read in a server's images if their answer has at least so many bytes,
+    /// and asked for otherwise: the server's core writes them with every push, and a few bytes in a frame cost less
+    /// than cache lines that go from core to core and back. 0, and [`OneSided::Always`], read all of them.
     pub near_kept_bytes_min: usize,
     /// What the chance in the pauses between attempts to connect is drawn from.
     pub seed: u64,
     /// One link to thread 0 of each server is enough: whoever has only something to ask of the scheduler.
     pub one_thread: bool,
-    /// Another worker of this process has links to the same servers, and warns when they are lost. This one's losses are logged
-    /// for debugging only.
+    /// Another worker of this process has links to the same servers, and warns when they are lost. This one's losses
+    /// are logged for debugging only.
     pub secondary: bool,
     /// What the servers are proved to have, and to whom this worker proves the same.
     pub token: Option<Token>,

@@ -2,9 +2,9 @@
 //! without asking it.
 //!
 //! What proves itself is believed (the row's key, the same version before and after); what is not found is asked for,
-//! since only the owner knows that a key has no row. Nothing is read of a server that was not heard of within [`LEASE`],
-//! counted from the sending of what it answered: it may have been replaced. Nor are rows that own pushes touch which are
-//! not acknowledged (own_push_filter.rs). How images and regions come to be known: read_paths.rs.
+//! since only the owner knows that a key has no row. Nothing is read of a server that was not heard of within
+//! [`LEASE`], counted from the sending of what it answered: it may have been replaced. Nor are rows that own pushes
+//! touch which are not acknowledged (own_push_filter.rs). How images and regions come to be known: read_paths.rs.
 
 use super::in_flight::{LocalHits, PullPart};
 use super::own_push_filter::OwnPushFilter;
@@ -256,7 +256,8 @@ impl<N: Net> Worker<N> {
         Ok(Some(near))
     }
 
-    /// A whole small pull at once, from one thread's images and in the order of the keys: `false` when it must be asked for.
+    /// A whole small pull at once, from one thread's images and in the order of the keys: `false` when it must be asked
+    /// for.
     pub(super) fn pull_near(
         &mut self,
         table: TableId,

@@ -1,5 +1,5 @@
-//! A connection on its way to become a peer's link (the cold part): the token's proofs, hello, then the tables opened again. Nothing here
-//! waits: each step is taken when its answer has come, while the other links go on.
+//! A connection on its way to become a peer's link (the cold part): the token's proofs, hello, then the tables opened
+//! again. Nothing here waits: each step is taken when its answer has come, while the other links go on.
 
 use super::Worker;
 use super::peer::{Credit, Peer};
@@ -15,6 +15,7 @@ use crate::frames::{
 use crate::limits::{ATTEMPT_TIME, PING_TIME, THREADS_MAX};
 use crate::token::{Nonce, Nonces, ProofSide, draw};
 use gannet_transport::{Head, Link, LinkError, Net, NetError, NoOwner, Poll, Stream};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the connection waits for.
@@ -203,33 +204,13 @@ impl<N: Net> Worker<N> {
         head: &Head,
         answer: &[u8],
     ) -> Result<bool, WorkerError> {
-        let Peer { name, thread, threads, server, .. } = &self.peers[number];
-        let (name, thread, threads, server) = (name.clone(), *thread, *threads, *server);
+        let Peer { name, server, .. } = &self.peers[number];
+        let (name, server) = (name.clone(), *server);
         let nonsense = |what: String| WorkerError::Protocol { peer: name.clone(), what };
-        let kind = opening.kind();
-        if head.kind == RefusedFrame::KIND {
-            let code = RefusedFrame::decode(head).map_err(|error| nonsense(error.to_string()))?.code;
-            return Err(match opening.step {
-                // What it had when it was opened first.
-                OpeningStep::Table(table) if Refusal::of(code) == Refusal::Identity => {
-                    let table = &self.tables[table];
-                    table.opened.gone(&table.schema.name, &self.peers[number])
-                }
-                _ => refused(&name, kind, head, answer),
-            });
-        }
-        if head.kind != frames::answer_to(kind) {
-            return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
-        }
+        self.check_kind(number, opening, head, answer)?;
         let next = match opening.step {
             OpeningStep::Knock(worker) => {
-                let ChallengeV1 { nonce: server } =
-                    control::open(answer).map_err(|error| nonsense(error.to_string()))?;
-                let nonces = Nonces { worker, server };
-                let token =
-                    self.config.token.as_ref().ok_or_else(|| nonsense("a challenge to no knock".into()))?;
-                let proof = control::seal(&ProofV1 { proof: token.prove(ProofSide::Worker, &nonces) });
-                opening.ask(OpeningStep::Prove(nonces), ProveFrame {}, &proof)?;
+                self.prove(&name, opening, worker, answer)?;
                 return Ok(false);
             }
             OpeningStep::Prove(nonces) => {
@@ -246,18 +227,7 @@ impl<N: Net> Worker<N> {
                 return Ok(false);
             }
             OpeningStep::Hello => {
-                let welcome: WelcomeV1 =
-                    control::open(answer).map_err(|error| nonsense(error.to_string()))?;
-                if welcome.threads == 0 || welcome.threads as usize > THREADS_MAX || thread >= welcome.threads
-                {
-                    return Err(nonsense(format!("{} threads", welcome.threads)));
-                }
-                let now = welcome.threads;
-                let grant = WelcomeFrame::decode(head).map_err(|error| nonsense(error.to_string()))?;
-                opening.welcome = Some((welcome, Credit::of(grant)));
-                if threads != now && !self.config.one_thread {
-                    self.lay_out(server, now)?;
-                }
+                self.welcomed(number, opening, head, answer)?;
                 0
             }
             OpeningStep::Table(table) => {
@@ -277,6 +247,74 @@ impl<N: Net> Worker<N> {
         let request = table.opened.request(&table.schema, server);
         opening.ask(OpeningStep::Table(next), OpenTableFrame {}, &request)?;
         Ok(false)
+    }
+
+    /// Holds that an answer is of the kind that the step waits for. A refusal is an error.
+    fn check_kind(
+        &self,
+        number: usize,
+        opening: &Opening<N::Stream>,
+        head: &Head,
+        answer: &[u8],
+    ) -> Result<(), WorkerError> {
+        let (peer, kind) = (&self.peers[number], opening.kind());
+        let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
+        if head.kind == RefusedFrame::KIND {
+            let code = RefusedFrame::decode(head).map_err(|error| nonsense(error.to_string()))?.code;
+            return Err(match opening.step {
+                // What it had when it was opened first.
+                OpeningStep::Table(table) if Refusal::of(code) == Refusal::Identity => {
+                    let table = &self.tables[table];
+                    table.opened.gone(&table.schema.name, peer)
+                }
+                _ => refused(&peer.name, kind, head, answer),
+            });
+        }
+        if head.kind != frames::answer_to(kind) {
+            return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
+        }
+        Ok(())
+    }
+
+    /// Answers the server's challenge with the proof that this worker has the token.
+    fn prove(
+        &self,
+        name: &Arc<str>,
+        opening: &mut Opening<N::Stream>,
+        worker: Nonce,
+        answer: &[u8],
+    ) -> Result<(), WorkerError> {
+        let nonsense = |what: String| WorkerError::Protocol { peer: name.clone(), what };
+        let ChallengeV1 { nonce: server } =
+            control::open(answer).map_err(|error| nonsense(error.to_string()))?;
+        let nonces = Nonces { worker, server };
+        let token = self.config.token.as_ref().ok_or_else(|| nonsense("a challenge to no knock".into()))?;
+        let proof = control::seal(&ProofV1 { proof: token.prove(ProofSide::Worker, &nonces) });
+        opening.ask(OpeningStep::Prove(nonces), ProveFrame {}, &proof)
+    }
+
+    /// Takes in the welcome: the session's credit, and how many threads the server has now.
+    fn welcomed(
+        &mut self,
+        number: usize,
+        opening: &mut Opening<N::Stream>,
+        head: &Head,
+        answer: &[u8],
+    ) -> Result<(), WorkerError> {
+        let Peer { name, thread, threads, server, .. } = &self.peers[number];
+        let (name, thread, threads, server) = (name.clone(), *thread, *threads, *server);
+        let nonsense = |what: String| WorkerError::Protocol { peer: name.clone(), what };
+        let welcome: WelcomeV1 = control::open(answer).map_err(|error| nonsense(error.to_string()))?;
+        if welcome.threads == 0 || welcome.threads as usize > THREADS_MAX || thread >= welcome.threads {
+            return Err(nonsense(format!("{} threads", welcome.threads)));
+        }
+        let now = welcome.threads;
+        let grant = WelcomeFrame::decode(head).map_err(|error| nonsense(error.to_string()))?;
+        opening.welcome = Some((welcome, Credit::of(grant)));
+        if threads != now && !self.config.one_thread {
+            self.lay_out(server, now)?;
+        }
+        Ok(())
     }
 
     /// Says again over which tables this worker keeps step, from this one on, and where it is: at the clock that was

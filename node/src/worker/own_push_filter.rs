@@ -1,5 +1,5 @@
-//! Which keys own pushes touch that are not acknowledged: their rows, read where they are, may or may not have the push in
-//! them, so they are asked for. An answer comes after every push sent before its request.
+//! Which keys own pushes touch that are not acknowledged: their rows, read where they are, may or may not have the push
+//! in them, so they are asked for. An answer comes after every push sent before its request.
 
 use crate::sharded_keys::{Chunk, ShardedKeys};
 use gannet_core::hash;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// Entries at first, and at most (16 MiB).
 const ENTRIES: (usize, usize) = (1 << 12, 1 << 22);
 
-/// By a key's hash, the number of the last push that touched a key of it. A key that shares its entry with another may be
-/// taken for touched, never the other way round; nothing is cleared. Keys are noted when somebody wants to know, which
-/// nobody does of pushes that are acknowledged before the next pull.
+/// By a key's hash, the number of the last push that touched a key of it. A key that shares its entry with another may
+/// be taken for touched, never the other way round; nothing is cleared. Keys are noted when somebody wants to know,
+/// which nobody does of pushes that are acknowledged before the next pull.
 #[derive(Debug)]
 pub(super) struct OwnPushFilter {
     entries: Vec<u32>,

@@ -7,7 +7,7 @@
 //! it has by name), then what is unanswered; so a pull that goes again sees every push before it and some after it.
 
 use super::cache::{Delta, Followed};
-use super::in_flight::{InFlight, InFlightOwner, Request, RequestWork};
+use super::in_flight::{InFlight, InFlightOwner, PullInFlight, Request, RequestWork};
 use super::one_sided::OneSidedReads;
 use super::opening::Opening;
 use crate::counters::WorkerCounters;
@@ -292,7 +292,8 @@ impl<S: Stream> Peer<S> {
         }
     }
 
-    /// Puts the queue in the order in which it goes over a new link: fences, then pushes and what says which step they are of.
+    /// Puts the queue in the order in which it goes over a new link: fences, then pushes and what says which step they
+    /// are of.
     pub(super) fn reorder(&mut self, flights: &InFlight) {
         let place = |request: &Request| match flights.kind(request.index) {
             Some(FenceFrame::KIND) => 0,
@@ -336,6 +337,16 @@ struct Context<'a> {
     near: &'a mut OneSidedReads,
 }
 
+impl Context<'_> {
+    fn nonsense(&self, what: String) -> WorkerError {
+        WorkerError::Protocol { peer: self.name.clone(), what }
+    }
+
+    fn unreadable(&self, error: FrameError) -> WorkerError {
+        self.nonsense(error.to_string())
+    }
+}
+
 /// Whom the server says that a request waits for.
 fn waits(frame: &Frame<'_>, posted: usize, peer: &Arc<str>) -> Result<WaitsV1, WorkerError> {
     let nonsense = |what| WorkerError::Protocol { peer: peer.clone(), what };
@@ -356,70 +367,37 @@ fn answer(
     tally: &WorkerCounters,
 ) -> Result<ReplyResult, WorkerError> {
     let head = &frame.head;
-    let nonsense = |what: String| WorkerError::Protocol { peer: context.name.clone(), what };
-    let unreadable = |error: FrameError| nonsense(error.to_string());
     let Some(&request) = queue.front().filter(|request| posted > 0 && request.id() == head.id) else {
-        return Err(nonsense(format!(
+        return Err(context.nonsense(format!(
             "an answer (kind {}) to request {:#x}, which is not the next",
             head.kind, head.id
         )));
     };
     if unsent.front() == Some(&head.id) {
-        return Err(nonsense(format!(
-            "an answer (kind {}) to a request that has not all been sent",
-            head.kind
-        )));
+        return Err(context
+            .nonsense(format!("an answer (kind {}) to a request that has not all been sent", head.kind)));
     }
     let kind = flights.kind(request.index).unwrap_or(0);
     if head.kind == RefusedFrame::KIND {
-        let refusal = Refusal::of(RefusedFrame::decode(head).map_err(unreadable)?.code);
-        let text = crate::frames::control::open::<crate::frames::control::RefusedV1>(frame.payload)
-            .map(|refused| refused.text);
-        let text = text.unwrap_or_else(|error| error.to_string());
-        if request.push && refusal.asks_for_resend() {
-            // The link is given up, so that everything from this push on goes again, in order.
-            let what = format!("push {:#x}", head.id);
-            return Err(WorkerError::Refused { peer: context.name.clone(), what, refusal, text });
-        }
-        if let Some(RequestWork::Push(push)) = flights.at(request.index).map(|flight| &flight.work) {
-            push.doubt(request.chunk as usize);
-        }
-        return Ok(ReplyResult::Refused { request, refusal, text });
+        return refused(frame, request, &context, flights);
     }
     if head.kind != answer_to(kind) {
-        return Err(nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
+        return Err(context.nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
     }
-    let Some(flight) = flights.at(request.index) else { return Err(nonsense("an answer to nothing".into())) };
+    let Some(flight) = flights.at(request.index) else {
+        return Err(context.nonsense("an answer to nothing".into()));
+    };
     match &mut flight.work {
         RequestWork::Pull(pull) if pull.asks_newer(request.chunk as usize) => {
-            let rows = RowsFrame::decode(head).map_err(unreadable)?;
-            let (chunk, version) = (request.chunk as usize, rows.version);
-            let Some(same) = pull.settle_newer(chunk, frame.payload, version, rows.lowest) else {
-                return Err(nonsense(format!("rows of {} bytes that are not what was asked for", head.len)));
-            };
-            let part = &mut pull.parts[request.chunk as usize];
-            let kept = part.keep != 0 && rows.kept == part.keep;
-            part.kept = if kept { context.session_epoch } else { 0 };
-            tally.cache_same.add(same);
+            tally.cache_same.add(take_newer_rows(frame, pull, request.chunk as usize, &context)?);
             tally.bytes_received.add(u64::from(head.len));
         }
         RequestWork::Pull(pull) => {
-            let rows = RowsFrame::decode(head).map_err(unreadable)?;
-            let bytes = pull.answer_floats(request.chunk as usize) * 4;
-            if head.len as usize != bytes.next_multiple_of(8) {
-                return Err(nonsense(format!("rows of {} bytes where {bytes} are right", head.len)));
-            }
-            let part = &mut pull.parts[request.chunk as usize];
-            let kept = part.keep != 0 && rows.kept == part.keep;
-            part.kept = if kept { context.session_epoch } else { 0 };
-            if let Some((keys, slots)) = pull.found(request.chunk as usize) {
-                context.near.learn(pull.laid.table(), keys, slots);
-            }
-            pull.settle(request.chunk as usize, rows.lowest);
+            take_rows(frame, pull, request.chunk as usize, context)?;
             tally.bytes_received.add(u64::from(head.len));
         }
         RequestWork::Push(push) => {
-            let ack = AckFrame::decode(head).map_err(unreadable)?;
+            let ack = AckFrame::decode(head).map_err(|error| context.unreadable(error))?;
             let (applied, late) = (ack.applied(), ack.late);
             tally.pushed.count(&applied);
             tally.late_rows.add(u64::from(late));
@@ -430,7 +408,7 @@ fn answer(
         }
         RequestWork::Control(control) => {
             if let (Some(table), Some(tick)) = (control.table, control.frame.get::<TickFrame>()) {
-                let left = TickedFrame::decode(head).map_err(unreadable)?.left;
+                let left = TickedFrame::decode(head).map_err(|error| context.unreadable(error))?.left;
                 context.clocks.resize(context.clocks.len().max(table + 1), (0, 0));
                 context.clocks[table] = (tick.clock, left);
             }
@@ -438,4 +416,67 @@ fn answer(
         }
     }
     Ok(ReplyResult::Part(request.index))
+}
+
+/// A refusal. The link ends if the push is to go again, so that everything from this push on goes again, in order.
+fn refused(
+    frame: &Frame<'_>,
+    request: Request,
+    context: &Context<'_>,
+    flights: &mut InFlight,
+) -> Result<ReplyResult, WorkerError> {
+    let refusal =
+        Refusal::of(RefusedFrame::decode(&frame.head).map_err(|error| context.unreadable(error))?.code);
+    let text = crate::frames::control::open::<crate::frames::control::RefusedV1>(frame.payload)
+        .map(|refused| refused.text);
+    let text = text.unwrap_or_else(|error| error.to_string());
+    if request.push && refusal.asks_for_resend() {
+        let what = format!("push {:#x}", frame.head.id);
+        return Err(WorkerError::Refused { peer: context.name.clone(), what, refusal, text });
+    }
+    if let Some(RequestWork::Push(push)) = flights.at(request.index).map(|flight| &flight.work) {
+        push.doubt(request.chunk as usize);
+    }
+    Ok(ReplyResult::Refused { request, refusal, text })
+}
+
+/// The rows of a part of a pull that asked only for newer rows than the worker has; how many were the same.
+fn take_newer_rows(
+    frame: &Frame<'_>,
+    pull: &mut PullInFlight,
+    chunk: usize,
+    context: &Context<'_>,
+) -> Result<u64, WorkerError> {
+    let rows = RowsFrame::decode(&frame.head).map_err(|error| context.unreadable(error))?;
+    let Some(same) = pull.settle_newer(chunk, frame.payload, rows.version, rows.lowest) else {
+        return Err(
+            context.nonsense(format!("rows of {} bytes that are not what was asked for", frame.head.len))
+        );
+    };
+    let part = &mut pull.parts[chunk];
+    let kept = part.keep != 0 && rows.kept == part.keep;
+    part.kept = if kept { context.session_epoch } else { 0 };
+    Ok(same)
+}
+
+/// The rows of a part of a pull.
+fn take_rows(
+    frame: &Frame<'_>,
+    pull: &mut PullInFlight,
+    chunk: usize,
+    context: Context<'_>,
+) -> Result<(), WorkerError> {
+    let rows = RowsFrame::decode(&frame.head).map_err(|error| context.unreadable(error))?;
+    let bytes = pull.answer_floats(chunk) * 4;
+    if frame.head.len as usize != bytes.next_multiple_of(8) {
+        return Err(context.nonsense(format!("rows of {} bytes where {bytes} are right", frame.head.len)));
+    }
+    let part = &mut pull.parts[chunk];
+    let kept = part.keep != 0 && rows.kept == part.keep;
+    part.kept = if kept { context.session_epoch } else { 0 };
+    if let Some((keys, slots)) = pull.found(chunk) {
+        context.near.learn(pull.laid.table(), keys, slots);
+    }
+    pull.settle(chunk, rows.lowest);
+    Ok(())
 }

@@ -114,7 +114,8 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Logs that a link was lost. Those to the other threads of a server go with it: they are told of once, with their number.
+    /// Logs that a link was lost. Those to the other threads of a server go with it: they are told of once, with their
+    /// number.
     fn tell_loss(&mut self, number: usize, why: &str, now: Duration) {
         let lost = &self.peers[number];
         let its: Vec<&Peer<N::Stream>> =
@@ -282,7 +283,8 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// While this worker itself was stopped, or its program did other things, no peer could be heard: that is not its silence.
+    /// While this worker itself was stopped, or its program did other things, no peer could be heard: that is not its
+    /// silence.
     fn forgive_own_sleep(&mut self, now: Duration) {
         let slept = now.saturating_sub(std::mem::replace(&mut self.looked_at, now));
         if slept > OWN_SLEEP {

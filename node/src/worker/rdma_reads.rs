@@ -1,10 +1,11 @@
 //! Rows read in a server's memory over RDMA, without its doing anything for it.
 //!
-//! Where a row stands is known from an answer to an earlier pull (row_handles.rs); keys without a handle are asked for, with
-//! their slots. A batch of rows is three rounds of READs, each completed before the next: the lines that say that each
-//! shard is served, in the life that was registered, with the rows' versions; the rows; the versions again (core's
-//! `RemoteRowReader`). Rows in one line need no versions of their own where the server's device reads lines whole: two rounds, one
-//! READ a row. What does not prove itself is asked for. Lease and own pushes are as for images (one_sided.rs).
+//! Where a row stands is known from an answer to an earlier pull (row_handles.rs); keys without a handle are asked for,
+//! with their slots. A batch of rows is three rounds of READs, each completed before the next: the lines that say that
+//! each shard is served, in the life that was registered, with the rows' versions; the rows; the versions again (core's
+//! `RemoteRowReader`). Rows in one line need no versions of their own where the server's device reads lines whole: two
+//! rounds, one READ a row. What does not prove itself is asked for. Lease and own pushes are as for images
+//! (one_sided.rs).
 
 use super::one_sided::PullSpec;
 use super::row_handles::RowHandles;

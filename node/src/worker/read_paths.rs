@@ -1,5 +1,5 @@
-//! How a worker comes to reach a server's rows by itself (the cold part): it asks for the images of each table, or where
-//! they are registered for READs, on the side; until that is answered rows are asked for.
+//! How a worker comes to reach a server's rows by itself (the cold part): it asks for the images of each table, or
+//! where they are registered for READs, on the side; until that is answered rows are asked for.
 
 use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::one_sided::ReadPath;

@@ -82,8 +82,8 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// The next attempt comes after a pause, twice as long each time, of which half is chance: workers that lost a server
-    /// together do not come back together.
+    /// The next attempt comes after a pause, twice as long each time, of which half is chance: workers that lost a
+    /// server together do not come back together.
     pub(super) fn back_off(&mut self, number: usize, now: Duration) {
         let peer = &mut self.peers[number];
         let half = peer.backoff / 2;
@@ -91,8 +91,8 @@ impl<N: Net> Worker<N> {
         peer.backoff = (peer.backoff * 2).min(BACKOFF.1);
     }
 
-    /// Pulls that wait on this link go after all pushes that were begun: their answers include those. Rows that were read
-    /// without asking do not: they are asked for.
+    /// Pulls that wait on this link go after all pushes that were begun: their answers include those. Rows that were
+    /// read without asking do not: they are asked for.
     pub(super) fn see_all_pushes(&mut self, number: usize) {
         for Request { index, chunk, bytes, .. } in &mut self.peers[number].queue {
             if let Some(RequestWork::Pull(pull)) = self.flights.at(*index).map(|flight| &mut flight.work) {

@@ -1,5 +1,5 @@
-//! A worker's place in a run: what it asks of the registry, over a link of its own, and the signs of life that it gives there
-//! until it is dropped.
+//! A worker's place in a run: what it asks of the registry, over a link of its own, and the signs of life that it gives
+//! there until it is dropped.
 
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
@@ -93,8 +93,9 @@ fn look<N: Net>(
     Ok(RegistryServer { knowing, left: all_left })
 }
 
-/// The server that keeps the registry of a run, and the tables of the run that no registry knows of. It is the one that knows
-/// the run; when none does, the one whose address comes first in the order of text, in whatever order they are named.
+/// The server that keeps the registry of a run, and the tables of the run that no registry knows of. It is the one that
+/// knows the run; when none does, the one whose address comes first in the order of text, in whatever order they are
+/// named.
 fn registrar(
     config: &WorkerConfig,
     name: &str,
@@ -123,8 +124,8 @@ where
     N::Stream: Send,
     N::Poll: Send,
 {
-    /// Comes into a run on the servers of `config`, as worker `rank` in the life `config.incarnation`. Tables of an earlier
-    /// generation, whose rows are to go, are dropped at all servers before it returns.
+    /// Comes into a run on the servers of `config`, as worker `rank` in the life `config.incarnation`. Tables of an
+    /// earlier generation, whose rows are to go, are dropped at all servers before it returns.
     ///
     /// # Errors
     /// A server is lost; or the run is another job's, is finished, or has another worker of this index.
@@ -255,8 +256,8 @@ impl<N: Net> RunClient<N> {
         self.shared.ask(RunActionV1::Done { generation: self.id.generation }).map(|_| ())
     }
 
-    /// Says that the run is finished, with so many rows, at this time: all is trained, but for the shares of the workers that
-    /// are missing, and the model is saved.
+    /// Says that the run is finished, with so many rows, at this time: all is trained, but for the shares of the
+    /// workers that are missing, and the model is saved.
     ///
     /// # Errors
     /// As [`members`](Self::members).
@@ -308,7 +309,8 @@ impl Run {
 }
 
 impl<N: Net> Worker<N> {
-    /// Comes into a run; what was decided. One whose place another life has waits a moment for that one's session to end.
+    /// Comes into a run; what was decided. One whose place another life has waits a moment for that one's session to
+    /// end.
     fn come(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
         let since = Instant::now();
         loop {
@@ -356,8 +358,8 @@ impl<N: Net> Worker<N> {
         WorkerError::Protocol { peer: self.peers[0].name.clone(), what: what.to_owned() }
     }
 
-    /// Drops a table at all servers: its rows are gone, and their memory and files are given back. No run of this worker's
-    /// is put before the name.
+    /// Drops a table at all servers: its rows are gone, and their memory and files are given back. No run of this
+    /// worker's is put before the name.
     ///
     /// # Errors
     /// A peer is lost for good, or refuses.

@@ -25,12 +25,12 @@ pub struct TableStatus {
 }
 
 impl<N: Net> Worker<N> {
-    /// Creates the table, or opens it when it is there with the same schema. What the servers hold of it decides which of them
-    /// has which shards, not the order in which they are named.
+    /// Creates the table, or opens it when it is there with the same schema. What the servers hold of it decides which
+    /// of them has which shards, not the order in which they are named.
     ///
     /// # Errors
-    /// The schema is not sound, the table is there with another one or was made by another number of servers, rows of it are
-    /// gone, or a peer is lost for good.
+    /// The schema is not sound, the table is there with another one or was made by another number of servers, rows of
+    /// it are gone, or a peer is lost for good.
     pub fn open_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
         if self.config.one_thread {
             return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
@@ -104,8 +104,8 @@ impl<N: Net> Worker<N> {
         Ok(status)
     }
 
-    /// Calls `rows` with pages of the table's rows, until all have come: keys, and the stored floats of each. Pushes that
-    /// go on meanwhile may or may not show; a row that is there all the time comes once.
+    /// Calls `rows` with pages of the table's rows, until all have come: keys, and the stored floats of each. Pushes
+    /// that go on meanwhile may or may not show; a row that is there all the time comes once.
     ///
     /// # Errors
     /// A peer is lost for good.
@@ -148,8 +148,8 @@ impl<N: Net> Worker<N> {
         self.ask(&ControlRequest::about(table, &ClosePusherFrame::default()), Recipients::All).map(|_| ())
     }
 
-    /// Says that nothing of this data is pushed any more, by nobody: all its pushes have been acknowledged, and the scheduler has
-    /// heard that its task is done. The shards forget its name.
+    /// Says that nothing of this data is pushed any more, by nobody: all its pushes have been acknowledged, and the
+    /// scheduler has heard that its task is done. The shards forget its name.
     ///
     /// # Errors
     /// A push was refused, or a peer is lost for good.
@@ -177,8 +177,8 @@ impl<N: Net> Worker<N> {
     }
 
     /// Sends a request and waits for the answers of all; there are none of links that their server has no more. Where a
-    /// server came to have other threads meanwhile all are asked again, unless the request says something to each thread:
-    /// then those that there are now have been told.
+    /// server came to have other threads meanwhile all are asked again, unless the request says something to each
+    /// thread: then those that there are now have been told.
     pub(super) fn ask(
         &mut self,
         ask: &ControlRequest<'_>,

@@ -11,10 +11,10 @@ use gannet_optim::lbfgs::Sum;
 use gannet_transport::Net;
 
 impl<N: Net> Worker<N> {
-    /// Runs a program on every shard of a table of vectors, once whatever happens to links and servers, and answers its sums
-    /// over all rows, added in the order of the shards. It comes after every push of this worker and is named as one: from
-    /// then on the shards refuse what an earlier life of this worker still sends. Pushes and programs of a pass before the
-    /// program's are not taken any more.
+    /// Runs a program on every shard of a table of vectors, once whatever happens to links and servers, and answers its
+    /// sums over all rows, added in the order of the shards. It comes after every push of this worker and is named as
+    /// one: from then on the shards refuse what an earlier life of this worker still sends. Pushes and programs of a
+    /// pass before the program's are not taken any more.
     ///
     /// # Errors
     /// The table is none of vectors, the program is not sound, a server refused, or a peer is lost for good.

@@ -1,5 +1,6 @@
-//! Hostile peers beside a well-behaved one: threads that send scripts of right and wrong frames to a live server in every
-//! careless way, and a worker whose every answer is held against a model. What node's tests and the binary's share.
+//! Hostile peers beside a well-behaved one: threads that send scripts of right and wrong frames to a live server in
+//! every careless way, and a worker whose every answer is held against a model. What node's tests and the binary's
+//! share.
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 use gannet_core::{Read, Schema, Write};
@@ -96,8 +97,8 @@ impl Good {
         self.calls += 1;
     }
 
-    /// All rows of its own keys are right. Other rows are the scripts': a frame that is cut short takes the bytes of the next
-    /// one for its keys.
+    /// All rows of its own keys are right. Other rows are the scripts': a frame that is cut short takes the bytes of
+    /// the next one for its keys.
     pub fn check_all(&mut self) {
         let own: HashSet<u64> = (1..=KEYS).map(key).collect();
         let mut seen = HashMap::new();

@@ -1,5 +1,6 @@
-//! Random right and wrong frames from several peers against a live server in this process, beside a worker that behaves.
-//! `HOSTILE_SECONDS` makes it long, `HOSTILE_SEED` another. The binary's test (tests/servers/hostile.rs) looks from outside.
+//! Random right and wrong frames from several peers against a live server in this process, beside a worker that
+//! behaves. `HOSTILE_SECONDS` makes it long, `HOSTILE_SEED` another. The binary's test (tests/servers/hostile.rs) looks
+//! from outside.
 
 use crate::attack;
 

@@ -1,5 +1,5 @@
-//! Admission by count over links that break and a server that dies: each push is counted once, so exactly the right rows
-//! are there, with exactly the right sums.
+//! Admission by count over links that break and a server that dies: each push is counted once, so exactly the right
+//! rows are there, with exactly the right sums.
 
 use crate::model;
 

@@ -1,5 +1,5 @@
-//! Pulls through a worker's cache, in a whole cluster from one seed: what a row that is had may miss of others' pushes is bounded,
-//! own pushes are all in it, whatever links break and servers are started again.
+//! Pulls through a worker's cache, in a whole cluster from one seed: what a row that is had may miss of others' pushes
+//! is bounded, own pushes are all in it, whatever links break and servers are started again.
 
 use crate::model;
 
@@ -45,6 +45,14 @@ impl Others {
         }
     }
 
+    /// This worker pushes to some keys.
+    fn push_by(&mut self, (worker, table): (&mut Worker<Sim>, TableId), prng: &mut Prng, pulls: usize) {
+        let keys = skewed(prng, 200, 3_000);
+        let values: Vec<f32> = keys.iter().flat_map(|_| [0.0, 1.0 + prng.below(9) as f32]).collect();
+        worker.push(table, &keys, Write::Gradient, &values).unwrap();
+        self.push(&keys, &values, pulls);
+    }
+
     /// Whether a row that has this sum misses none of the pushes that were acknowledged before pull `since` was begun.
     fn allows(&self, key: u64, sum: f32, since: usize) -> bool {
         let sums = self.0.get(&key).map_or(&[][..], Vec::as_slice);
@@ -53,8 +61,8 @@ impl Others {
     }
 }
 
-/// A worker with a cache and one without: the first pulls and pushes (pipelined), the second pushes to the same keys. Rows are
-/// two sums: that of the first worker's pushes and that of the second's.
+/// A worker with a cache and one without: the first pulls and pushes (pipelined), the second pushes to the same keys.
+/// Rows are two sums: that of the first worker's pushes and that of the second's.
 fn bounded(
     sim: &Sim,
     seed: u64,
@@ -90,10 +98,7 @@ fn bounded(
         let sums = own.pull(cut.keys());
         under_way.push_back((id, cut, sums, pulls, first.next_seq(tables[0]) - 1));
         if prng.below(2) == 0 {
-            let keys = skewed(&mut prng, 200, 3_000);
-            let values: Vec<f32> = keys.iter().flat_map(|_| [0.0, 1.0 + prng.below(9) as f32]).collect();
-            second.push(tables[1], &keys, Write::Gradient, &values).unwrap();
-            others.push(&keys, &values, pulls);
+            others.push_by((&mut second, tables[1]), &mut prng, pulls);
         }
         if under_way.len() < 2 {
             continue;

@@ -55,6 +55,39 @@ impl Numbers {
         *self.counters.get(name).unwrap_or_else(|| panic!("{name} in {:?}", self.counters.keys())) as u64
     }
 
+    /// Rows of pushes with this outcome, as the servers count them.
+    fn pushed(&self, outcome: &str) -> u64 {
+        self.counter(&format!("gannet_table_pushed_rows_total{{table=clicks,outcome={outcome}}}"))
+    }
+
+    /// The counts of servers and workers are those of a job that did `done` and left so many rows.
+    fn agree_with(&self, seed: u64, done: &Done, rows: u64) {
+        let now = self;
+        let server = |outcome| now.pushed(outcome);
+        let worker = |outcome| now.counter(&format!("gannet_worker_pushed_rows_total{{outcome={outcome}}}"));
+        assert_eq!(server("applied"), done.pushed, "seed {seed}: each row once");
+        assert_eq!(worker("applied") + worker("duplicate"), done.pushed, "each part is acknowledged once");
+        assert!(server("duplicate") >= worker("duplicate"));
+        let table = |name| now.counter(&format!("gannet_table_{name}_total{{table=clicks}}"));
+        assert_eq!(table("pushed_parts") - table("duplicate_parts"), done.parts);
+        assert!(table("pulled_rows") >= done.pulled, "what went again is counted again");
+        assert_eq!(now.gauges["gannet_table_rows{table=clicks}"], rows as f64);
+        for kind in ["pull", "push", "open_table"] {
+            let took = &now.histograms[&format!("gannet_server_request_seconds{{kind={kind}}}")];
+            assert_eq!(took.count(), now.counter(&format!("gannet_server_requests_total{{kind={kind}}}")));
+            assert!(took.count() >= 4);
+        }
+        let trips = |kind| now.histograms[&format!("gannet_worker_round_trip_seconds{{kind={kind}}}")];
+        assert_eq!((trips("pull").count(), trips("push").count()), (done.calls, done.calls));
+        assert!(trips("pull").sum_nanos > 0);
+        assert_eq!(now.gauges["gannet_worker_pushes_in_flight{}"], 0.0);
+        assert_eq!(now.gauges["gannet_worker_bytes_in_flight{}"], 0.0);
+        assert_eq!(now.gauges["gannet_worker_links_wanted{}"], 8.0);
+        let lost = now.counter("gannet_worker_lost_links_total{}");
+        let back = now.counter("gannet_worker_reconnects_total{}");
+        assert_eq!(now.gauges["gannet_worker_links{}"], 8.0 + back as f64 - lost as f64);
+    }
+
     /// No counter and no bucket is smaller than it was.
     fn grew_from(&self, before: &Numbers) {
         for (name, was) in &before.counters {
@@ -68,6 +101,23 @@ impl Numbers {
     }
 }
 
+fn start_server(sim: &Sim, tallies: &mut Vec<Arc<ServerCounters>>) -> String {
+    let config = ServerConfig { threads: 2, store: Store::memory(), ..ServerConfig::new("sim:0") };
+    let mut server = LocalServer::new(sim.clone(), config).unwrap();
+    tallies.push(server.tally());
+    let addr = server.addr().to_owned();
+    sim.add_actor(move || server.run().unwrap());
+    addr
+}
+
+/// What a job did: rows pushed and pulled, parts of its pushes, and how many pulls and pushes these were.
+struct Done {
+    pushed: u64,
+    parts: u64,
+    pulled: u64,
+    calls: u64,
+}
+
 #[test]
 fn counts_agree_with_what_was_done_also_when_parts_go_again() {
     let mut duplicate = 0;
@@ -76,17 +126,7 @@ fn counts_agree_with_what_was_done_also_when_parts_go_again() {
         let sim = Sim::new(seed, faults);
         let mut prng = Prng::new(seed);
         let mut tallies = Vec::new();
-        let servers: Vec<String> = (0..2)
-            .map(|_| {
-                let config =
-                    ServerConfig { threads: 2, store: Store::memory(), ..ServerConfig::new("sim:0") };
-                let mut server = LocalServer::new(sim.clone(), config).unwrap();
-                tallies.push(server.tally());
-                let addr = server.addr().to_owned();
-                sim.add_actor(move || server.run().unwrap());
-                addr
-            })
-            .collect();
+        let servers: Vec<String> = (0..2).map(|_| start_server(&sim, &mut tallies)).collect();
         let mut workers: Vec<_> = (0..2)
             .map(|n| Worker::connect(sim.clone(), WorkerConfig::new(servers.clone(), n, 1)).unwrap())
             .collect();
@@ -120,32 +160,8 @@ fn counts_agree_with_what_was_done_also_when_parts_go_again() {
         let now = Numbers::of(&tallies, &workers);
         now.grew_from(&before);
 
-        let server = |outcome| {
-            now.counter(&format!("gannet_table_pushed_rows_total{{table=clicks,outcome={outcome}}}"))
-        };
-        let worker = |outcome| now.counter(&format!("gannet_worker_pushed_rows_total{{outcome={outcome}}}"));
-        assert_eq!(server("applied"), pushed, "seed {seed}: each row once");
-        assert_eq!(worker("applied") + worker("duplicate"), pushed, "each part is acknowledged once");
-        assert!(server("duplicate") >= worker("duplicate"));
-        let table = |name| now.counter(&format!("gannet_table_{name}_total{{table=clicks}}"));
-        assert_eq!(table("pushed_parts") - table("duplicate_parts"), parts);
-        assert!(table("pulled_rows") >= pulled, "what went again is counted again");
-        assert_eq!(now.gauges["gannet_table_rows{table=clicks}"], model.rows() as f64);
-        for kind in ["pull", "push", "open_table"] {
-            let took = &now.histograms[&format!("gannet_server_request_seconds{{kind={kind}}}")];
-            assert_eq!(took.count(), now.counter(&format!("gannet_server_requests_total{{kind={kind}}}")));
-            assert!(took.count() >= 4);
-        }
-        let trips = |kind| now.histograms[&format!("gannet_worker_round_trip_seconds{{kind={kind}}}")];
-        assert_eq!((trips("pull").count(), trips("push").count()), (calls, calls));
-        assert!(trips("pull").sum_nanos > 0);
-        assert_eq!(now.gauges["gannet_worker_pushes_in_flight{}"], 0.0);
-        assert_eq!(now.gauges["gannet_worker_bytes_in_flight{}"], 0.0);
-        assert_eq!(now.gauges["gannet_worker_links_wanted{}"], 8.0);
-        let lost = now.counter("gannet_worker_lost_links_total{}");
-        let back = now.counter("gannet_worker_reconnects_total{}");
-        assert_eq!(now.gauges["gannet_worker_links{}"], 8.0 + back as f64 - lost as f64);
-        duplicate += server("duplicate");
+        now.agree_with(seed, &Done { pushed, parts, pulled, calls }, model.rows() as u64);
+        duplicate += now.pushed("duplicate");
     }
     assert!(duplicate > 0, "no part went again: the test shows nothing");
 }

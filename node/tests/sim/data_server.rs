@@ -1,6 +1,6 @@
-//! In-graph feeding in the simulated world: a client has the data, workers have none. Workers are killed and fall asleep, the client
-//! is killed and started again on its folder, links break in the middle of answers. Every line of every pass is learned once,
-//! as it stands in the file.
+//! In-graph feeding in the simulated world: a client has the data, workers have none. Workers are killed and fall
+//! asleep, the client is killed and started again on its folder, links break in the middle of answers. Every line of
+//! every pass is learned once, as it stands in the file.
 
 use gannet_core::Store;
 use gannet_node::{
@@ -147,7 +147,7 @@ impl Client {
 
 #[test]
 fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
-    let (mut killed, mut restarts, mut lost) = (0, 0, 0);
+    let mut seen = Seen::default();
     for seed in 0..8 {
         let mut prng = Prng::new(seed);
         let faults = Faults {
@@ -168,62 +168,78 @@ fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
         let store = Store::open_dir(folder.path()).unwrap();
         let (actor, addr) = Client::start(&sim, "sim:0", &store, &feeding);
         let mut client = Client { sim: sim.clone(), store, feeding, actor, addr };
-        let mut learned = HashMap::new();
-        let mut learners: Vec<Option<Learner>> = (0..WORKERS).map(|_| None).collect();
-        let (mut incarnation, mut over) = (0, false);
-        for round in 0.. {
-            assert!(round < 20_000, "seed {seed}: the job does not end");
-            for (rank, place) in learners.iter_mut().enumerate() {
-                let now = sim.now();
-                let Some(learner) = place else {
-                    if rank == round % WORKERS as usize || prng.below(40) == 0 {
-                        incarnation += 1;
-                        match Learner::start(&sim, &client.addr, rank as u32, incarnation) {
-                            Ok(learner) => *place = Some(learner),
-                            Err(error) => {
-                                assert!(error.to_string().contains("two workers have the same"), "{error}");
-                            }
-                        }
-                    }
-                    continue;
-                };
-                if learner.asleep_until > now {
-                    continue;
-                }
-                match learner.step(&mut learned) {
-                    Ok(ended) => over |= ended,
-                    // It slept for too long, or another process took its place meanwhile.
-                    Err(WorkerError::Refused { .. }) => {
-                        lost += 1;
-                        *place = None;
-                    }
-                    Err(error) => panic!("seed {seed} round {round}: {error}"),
-                }
-            }
-            if over {
-                break;
-            }
-            sim.run(Duration::from_millis(prng.below(300)));
-            let victim = prng.below(u64::from(WORKERS)) as usize;
-            match prng.below(40) {
-                0 | 1 => killed += u32::from(learners[victim].take().is_some()),
-                2..6 => {
-                    if let Some(learner) = &mut learners[victim] {
-                        learner.asleep_until = sim.now() + Duration::from_secs(prng.below(20));
-                    }
-                }
-                6 => {
-                    client.restart();
-                    restarts += 1;
-                }
-                _ => {}
-            }
-        }
+        let learned = run(seed, &mut prng, &mut client, &mut seen);
         assert_eq!(learned.len(), due.len(), "seed {seed}");
         assert!(learned == due, "seed {seed}: a line was learned twice, or as it is not");
         sim.run(Duration::from_secs(2));
         let job = board.job().unwrap();
         assert_eq!((job.tasks_done, job.examples), (job.tasks, job.tasks), "seed {seed}");
     }
+    let Seen { killed, restarts, lost } = seen;
     assert!(killed > 10 && restarts > 10 && lost > 2, "{killed} killed, {restarts} restarts, {lost} lost");
+}
+
+/// What happened to workers and client.
+#[derive(Default)]
+struct Seen {
+    killed: u32,
+    restarts: u32,
+    /// Workers that were given up while they slept.
+    lost: u32,
+}
+
+/// A job of three workers until all is trained: how often each line was learned.
+fn run(seed: u64, prng: &mut Prng, client: &mut Client, seen: &mut Seen) -> HashMap<Vec<u8>, u32> {
+    let (sim, mut learned) = (client.sim.clone(), HashMap::new());
+    let mut learners: Vec<Option<Learner>> = (0..WORKERS).map(|_| None).collect();
+    let (mut incarnation, mut over) = (0, false);
+    for round in 0.. {
+        assert!(round < 20_000, "seed {seed}: the job does not end");
+        for (rank, place) in learners.iter_mut().enumerate() {
+            let now = sim.now();
+            let Some(learner) = place else {
+                if rank == round % WORKERS as usize || prng.below(40) == 0 {
+                    incarnation += 1;
+                    match Learner::start(&sim, &client.addr, rank as u32, incarnation) {
+                        Ok(learner) => *place = Some(learner),
+                        Err(error) => {
+                            assert!(error.to_string().contains("two workers have the same"), "{error}");
+                        }
+                    }
+                }
+                continue;
+            };
+            if learner.asleep_until > now {
+                continue;
+            }
+            match learner.step(&mut learned) {
+                Ok(ended) => over |= ended,
+                // It slept for too long, or another process took its place meanwhile.
+                Err(WorkerError::Refused { .. }) => {
+                    seen.lost += 1;
+                    *place = None;
+                }
+                Err(error) => panic!("seed {seed} round {round}: {error}"),
+            }
+        }
+        if over {
+            break;
+        }
+        sim.run(Duration::from_millis(prng.below(300)));
+        let victim = prng.below(u64::from(WORKERS)) as usize;
+        match prng.below(40) {
+            0 | 1 => seen.killed += u32::from(learners[victim].take().is_some()),
+            2..6 => {
+                if let Some(learner) = &mut learners[victim] {
+                    learner.asleep_until = sim.now() + Duration::from_secs(prng.below(20));
+                }
+            }
+            6 => {
+                client.restart();
+                seen.restarts += 1;
+            }
+            _ => {}
+        }
+    }
+    learned
 }

@@ -35,7 +35,8 @@ fn killed_at(sim: &Sim, store: &Store, at: Rc<Cell<Duration>>, threads: usize) -
     addr
 }
 
-/// The links to threads that are new were asked with nothing: the server refused a message of 0 bytes, and the run ended.
+/// The links to threads that are new were asked with nothing: the server refused a message of 0 bytes, and the run
+/// ended.
 #[test]
 fn a_table_was_not_dropped_at_a_server_that_came_back_with_other_threads() {
     let mut under_way = 0;

@@ -15,6 +15,7 @@ mod segments;
 mod simulated;
 mod step_budget;
 mod sync;
+mod thread_changes;
 mod waiting;
 
 #[path = "../model/mod.rs"]

@@ -110,7 +110,8 @@ fn short_rows_that_will_be_pushed_back_are_asked_for() {
 
 #[test]
 fn a_push_to_slots_that_are_wrong_finds_its_rows() {
-    // The slots that a pull found belong to a server that is gone when the push comes: another one has other rows there.
+    // The slots that a pull found belong to a server that is gone when the push comes: another one has other rows
+    // there.
     let sim = Sim::new(3, Faults::none()).near();
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open_dir(folder.path()).unwrap();

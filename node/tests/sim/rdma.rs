@@ -1,5 +1,5 @@
-//! Rows READ in a server's registered memory, in the simulation, where READs come in words or lines in any order while rows are
-//! written: a row that is believed is whole, and what is registered stays bounded and goes with its tables.
+//! Rows READ in a server's registered memory, in the simulation, where READs come in words or lines in any order while
+//! rows are written: a row that is believed is whole, and what is registered stays bounded and goes with its tables.
 
 use crate::model;
 
@@ -31,8 +31,8 @@ fn registered(sim: &Sim) -> u64 {
     sim.registrar().map_or(0, |registrar| registrar.regions())
 }
 
-/// One worker adds 1 to all floats of its rows, over and over, without waiting; another READs them meanwhile. A row whose floats are
-/// not all the same was torn; one that goes back was not there.
+/// One worker adds 1 to all floats of its rows, over and over, without waiting; another READs them meanwhile. A row
+/// whose floats are not all the same was torn; one that goes back was not there.
 #[test]
 fn rows_that_are_read_while_they_are_written_are_whole() {
     for dim in [1, 2, 9, 40] {
@@ -65,8 +65,8 @@ fn rows_that_are_read_while_they_are_written_are_whole() {
     }
 }
 
-/// Registrations follow the table while it grows, stay what they are when it has stopped, whoever pulls, pushes, comes and goes, and end
-/// with the server.
+/// Registrations follow the table while it grows, stay what they are when it has stopped, whoever pulls, pushes, comes
+/// and goes, and end with the server.
 #[test]
 fn registrations_are_constant_once_the_table_stops_growing() {
     for (sim, how) in worlds(4) {

@@ -1,6 +1,6 @@
-//! Data tasks in the simulated world, asynchronous and in synchronous steps: workers are killed, fall asleep and wake up, servers and the
-//! scheduler among them are killed and started again on their folders, links break. Every record of every pass is in the sums
-//! exactly once.
+//! Data tasks in the simulated world, asynchronous and in synchronous steps: workers are killed, fall asleep and wake
+//! up, servers and the scheduler among them are killed and started again on their folders, links break. Every record of
+//! every pass is in the sums exactly once.
 
 use crate::model;
 
@@ -77,7 +77,8 @@ struct Trainer {
     asleep_until: Duration,
     /// Turns of its loop: that it gets on, as its signs of life say.
     turns: u64,
-    /// Steps that it makes before its next sign of life, when it has just woken: the thread that gives those is another.
+    /// Steps that it makes before its next sign of life, when it has just woken: the thread that gives those is
+    /// another.
     dazed: u64,
 }
 
@@ -114,7 +115,8 @@ impl Trainer {
         })
     }
 
-    /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be waiting.
+    /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be
+    /// waiting.
     fn beat(&mut self) -> Result<(), WorkerError> {
         let work = Activity { progress: self.turns, ..Activity::default() };
         for dead in self.seat.beat(Progress::default(), work)?.fence {
@@ -130,7 +132,8 @@ impl Trainer {
         (1 << 63 | u64::from(task.epoch) << 32 | u64::from(task.number), self.started)
     }
 
-    /// Whether all that it has pushed is applied. What came too late for its step is not, and is not to be taken for learned.
+    /// Whether all that it has pushed is applied. What came too late for its step is not, and is not to be taken for
+    /// learned.
     fn is_applied(&mut self) -> Result<bool, WorkerError> {
         self.open.retain(|push| !self.worker.is_acked(*push));
         match self.worker.take_late(self.table).is_empty() {
@@ -282,6 +285,58 @@ struct Seen {
     duplicate: u64,
 }
 
+/// Kills a worker, sends it to sleep, restarts a server, or does nothing. The incarnation that sleeps, if one does.
+fn strike(world: &mut World, victim: &mut Option<Trainer>, prng: &mut Prng, seen: &mut Seen) -> Option<u64> {
+    match prng.below(60) {
+        0 | 1 => seen.killed += u32::from(victim.take().is_some()),
+        2..=4 => {
+            let trainer = victim.as_mut()?;
+            trainer.asleep_until = world.sim.now() + Duration::from_secs(prng.below(15));
+            trainer.dazed = prng.below(6);
+            return Some(trainer.seat.incarnation().incarnation);
+        }
+        5 => {
+            let which = prng.below(world.servers.len() as u64) as usize;
+            world.restart(which);
+            seen.restarts += 1;
+        }
+        _ => {}
+    }
+    None
+}
+
+/// Every worker that still sleeps wakes up, and goes on with what it was at.
+fn wake_up(world: &World, workers: &mut [Option<Trainer>], prng: &mut Prng) {
+    let seed = world.seed;
+    let now = world.sim.now();
+    for trainer in workers.iter_mut().flatten().filter(|trainer| trainer.asleep_until > now) {
+        trainer.dazed = 20;
+        let gone = (0..20).find_map(|_| {
+            world.sim.run(Duration::from_millis(100));
+            trainer.step(prng).err()
+        });
+        assert!(gone.is_none_or(|error| matches!(error, WorkerError::Refused { .. })), "seed {seed}");
+    }
+}
+
+/// All splits are done, and every record is in the sums once.
+fn check_sums(world: &World, schema: &Schema, plan: &JobPlan) {
+    let seed = world.seed;
+    let status = WorkerConfig::new(&world.addrs()[..1], 99, 1);
+    let job = JobStatus::of(world.sim.clone(), status).unwrap().unwrap();
+    assert_eq!((job.tasks_done, job.examples), (plan.tasks(), plan.tasks() * BATCHES), "seed {seed}");
+    let sums = expected(plan);
+    let keys: Vec<u64> = (0..KEYS).map(|n| n * 0x1_0000_0001).collect();
+    let mut out = vec![0.0; keys.len()];
+    // By somebody who is not of the job: any of its workers may have been given up.
+    let mut reader = Worker::connect(world.sim.clone(), WorkerConfig::new(world.addrs(), 99, 2)).unwrap();
+    let table = reader.open_table(schema).unwrap();
+    reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
+    for (key, sum) in keys.iter().zip(out) {
+        assert_eq!(sum, sums.get(key).copied().unwrap_or_default(), "seed {seed}, key {key}");
+    }
+}
+
 /// A job of three workers and what befalls them, until all is trained.
 fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
     let (mut world, mut prng) = (World::new(seed, mode), Prng::new(seed));
@@ -333,46 +388,11 @@ fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
         }
         world.sim.run(Duration::from_millis(prng.below(300)));
         let victim = prng.below(u64::from(WORKERS)) as usize;
-        match prng.below(60) {
-            0 | 1 => seen.killed += u32::from(workers[victim].take().is_some()),
-            2..=4 => {
-                if let Some(trainer) = &mut workers[victim] {
-                    trainer.asleep_until = world.sim.now() + Duration::from_secs(prng.below(15));
-                    trainer.dazed = prng.below(6);
-                    asleep_once.push((victim, trainer.seat.incarnation().incarnation));
-                }
-            }
-            5 => {
-                let which = prng.below(world.servers.len() as u64) as usize;
-                world.restart(which);
-                seen.restarts += 1;
-            }
-            _ => {}
-        }
+        asleep_once
+            .extend(strike(&mut world, &mut workers[victim], &mut prng, seen).map(|life| (victim, life)));
     }
-    // Whoever still sleeps wakes up now, and goes on with what it was at.
-    let now = world.sim.now();
-    for trainer in workers.iter_mut().flatten().filter(|trainer| trainer.asleep_until > now) {
-        trainer.dazed = 20;
-        let gone = (0..20).find_map(|_| {
-            world.sim.run(Duration::from_millis(100));
-            trainer.step(&mut prng).err()
-        });
-        assert!(gone.is_none_or(|error| matches!(error, WorkerError::Refused { .. })), "seed {seed}");
-    }
-    let status = WorkerConfig::new(&world.addrs()[..1], 99, 1);
-    let job = JobStatus::of(world.sim.clone(), status).unwrap().unwrap();
-    assert_eq!((job.tasks_done, job.examples), (plan.tasks(), plan.tasks() * BATCHES), "seed {seed}");
-    let sums = expected(&plan);
-    let keys: Vec<u64> = (0..KEYS).map(|n| n * 0x1_0000_0001).collect();
-    let mut out = vec![0.0; keys.len()];
-    // By somebody who is not of the job: any of its workers may have been given up.
-    let mut reader = Worker::connect(world.sim.clone(), WorkerConfig::new(world.addrs(), 99, 2)).unwrap();
-    let table = reader.open_table(&schema).unwrap();
-    reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
-    for (key, sum) in keys.iter().zip(out) {
-        assert_eq!(sum, sums.get(key).copied().unwrap_or_default(), "seed {seed}, key {key}");
-    }
+    wake_up(&world, &mut workers, &mut prng);
+    check_sums(&world, &schema, &plan);
     seen.duplicate +=
         workers.iter().flatten().map(|trainer| trainer.worker.counters().duplicate).sum::<u64>();
 }

@@ -3,7 +3,7 @@
 use crate::model;
 
 use gannet_core::{Init, PushName, Read, Schema, Segment, Segments, Shards, Store, Write};
-use gannet_node::{LocalServer, ServerConfig, Worker, WorkerConfig, WorkerError};
+use gannet_node::{LocalServer, ServerConfig, TableId, Worker, WorkerConfig, WorkerError};
 use gannet_optim::{AdaGrad, Ftrl, GradientTransform, Rule};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{random_values, unique_keys};
@@ -19,8 +19,7 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
         init: Init::Normal { mean: 0.0, deviation: 0.1 },
     };
     let schema = Schema { shards: 8, seed: 3, more: vec![factors], ..Schema::scalar("fm", ftrl) };
-    let (weights, state) = (schema.weights(), schema.floats());
-    assert_eq!((weights, state), (6, 12));
+    assert_eq!((schema.weights(), schema.floats()), (6, 12));
     let mut lost = 0;
     for seed in 0..8 {
         let faults = Faults { reset_per_million: 20_000, piece_bytes_max: 5_000, ..Faults::none() };
@@ -53,35 +52,41 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
             worker.begin_push(table, cut, write, values, Some(pull), seq).unwrap();
         }
         worker.drain().unwrap();
-        let keys = unique_keys(&mut prng, 1_000, 1_000);
-        let cut = worker.cut(table, &keys);
-        for (read, floats) in [(Read::Weights, weights), (Read::State, state)] {
-            let (mut over, mut here) = (vec![0.0; keys.len() * floats], vec![0.0; keys.len() * floats]);
-            worker.pull(table, cut.keys(), read, &mut over).unwrap();
-            local.pull(cut.keys(), read, &mut here, None).unwrap();
-            assert!(over == here, "seed {seed}: {read:?}");
-            let own = if read == Read::Weights { [1, 5] } else { [2, 10] };
-            for (n, floats_of) in own.into_iter().enumerate() {
-                let mut chosen = vec![0.0; keys.len() * floats_of];
-                worker.pull_segments(table, cut.keys(), read, Segments::only(&[n]), &mut chosen).unwrap();
-                let from = n * own[0];
-                let rows = here.chunks(floats).flat_map(|row| &row[from..from + floats_of]);
-                assert!(chosen.iter().eq(rows), "seed {seed}: {read:?} of segment {n}");
-            }
-        }
-        let third = worker.pull_segments(table, cut.keys(), Read::Weights, Segments::only(&[2]), &mut []);
-        assert!(matches!(third, Err(WorkerError::Call(_))), "{third:?}");
-        let mut rows = 0;
-        worker
-            .scan(table, |keys, floats| {
-                assert_eq!(floats.len(), keys.len() * state);
-                rows += keys.len() as u64;
-            })
-            .unwrap();
-        assert_eq!(rows, local.stats().rows);
+        compare(seed, &mut prng, (&mut worker, table), &mut local);
         lost += worker.counters().links_lost;
     }
     assert!(lost > 10, "{lost} links lost: the test shows nothing");
+}
+
+/// The servers hold what `local` holds, in each segment and in all.
+fn compare(seed: u64, prng: &mut Prng, (worker, table): (&mut Worker<Sim>, TableId), local: &mut Shards) {
+    let (weights, state) = (local.schema().weights(), local.schema().floats());
+    let keys = unique_keys(prng, 1_000, 1_000);
+    let cut = worker.cut(table, &keys);
+    for (read, floats) in [(Read::Weights, weights), (Read::State, state)] {
+        let (mut over, mut here) = (vec![0.0; keys.len() * floats], vec![0.0; keys.len() * floats]);
+        worker.pull(table, cut.keys(), read, &mut over).unwrap();
+        local.pull(cut.keys(), read, &mut here, None).unwrap();
+        assert!(over == here, "seed {seed}: {read:?}");
+        let own = if read == Read::Weights { [1, 5] } else { [2, 10] };
+        for (n, floats_of) in own.into_iter().enumerate() {
+            let mut chosen = vec![0.0; keys.len() * floats_of];
+            worker.pull_segments(table, cut.keys(), read, Segments::only(&[n]), &mut chosen).unwrap();
+            let from = n * own[0];
+            let rows = here.chunks(floats).flat_map(|row| &row[from..from + floats_of]);
+            assert!(chosen.iter().eq(rows), "seed {seed}: {read:?} of segment {n}");
+        }
+    }
+    let third = worker.pull_segments(table, cut.keys(), Read::Weights, Segments::only(&[2]), &mut []);
+    assert!(matches!(third, Err(WorkerError::Call(_))), "{third:?}");
+    let mut rows = 0;
+    worker
+        .scan(table, |keys, floats| {
+            assert_eq!(floats.len(), keys.len() * state);
+            rows += keys.len() as u64;
+        })
+        .unwrap();
+    assert_eq!(rows, local.stats().rows);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A whole cluster in one thread from one seed: links break at any byte, connects are refused, directions stall, servers
-//! are dropped and started again on their folders. The sums must come out exact.
+//! A whole cluster in one thread from one seed: links break at any byte, connects are refused, directions stall,
+//! servers are dropped and started again on their folders. The sums must come out exact.
 
 use crate::model;
 
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn faults(seed: u64) -> Faults {
+pub(crate) fn faults(seed: u64) -> Faults {
     Faults {
         reset_per_million: [0, 3_000, 20_000][seed as usize % 3],
         refuse_per_million: 100_000,
@@ -25,13 +25,13 @@ fn faults(seed: u64) -> Faults {
 }
 
 /// Memory can be read, in words or in lines.
-fn far(seed: u64, faults: Faults) -> Sim {
+pub(crate) fn far(seed: u64, faults: Faults) -> Sim {
     let sim = Sim::new(seed, faults);
     if seed.is_multiple_of(2) { sim.far() } else { sim.far_lines() }
 }
 
 /// A server of the simulation.
-fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
+pub(crate) fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
     // Short rows too are read where they are, whatever becomes of them.
     let config = WorkerConfig { near_kept_bytes_min: 0, ..WorkerConfig::new(servers.to_vec(), pusher, 1) };
     Worker::connect(sim.clone(), config).unwrap()
@@ -182,118 +182,6 @@ fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
     near
 }
 
-/// The same where servers come back with another number of threads, of two lives in a row too.
-#[test]
-fn pulls_name_what_they_saw_also_where_threads_change() {
-    threads_change_under_pulls_and_pushes(Sim::new);
-}
-
-#[test]
-fn so_do_pulls_where_threads_change_on_one_host() {
-    let near = threads_change_under_pulls_and_pushes(|seed, faults| Sim::new(seed, faults).near());
-    assert!(near > 3_000, "{near} rows read where they are: the test shows nothing");
-}
-
-#[test]
-fn so_do_pulls_where_threads_change_over_rdma() {
-    let near = threads_change_under_pulls_and_pushes(far);
-    assert!(near > 1_000, "{near} rows read where they are: the test shows nothing");
-}
-
-/// Rows that were read where they are.
-fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> u64 {
-    let (mut duplicate, mut near, mut restarts) = (0, 0, 0);
-    for seed in 300..312 {
-        // Frames of 256 KiB would never come through faults that are frequent enough for small ones.
-        let faults = match seed % 2 {
-            0 => Faults { reset_per_million: 10_000, ..faults(seed) },
-            _ => {
-                Faults { reset_per_million: 0, stall_per_million: 0, piece_bytes_max: 20_000, ..faults(seed) }
-            }
-        };
-        let sim = world(seed, faults);
-        let mut prng = Prng::new(seed);
-        // Cuts of more chunks than links, and of fewer keys than shards.
-        let (dim, space) = ([1, 300][seed as usize % 2], [500, 40][seed as usize / 2 % 2]);
-        let schema = schema("t", dim, 8);
-        let mut servers = Vec::new();
-        for _ in 0..1 + seed / 4 % 2 {
-            let folder = tempfile::tempdir().unwrap();
-            let store = Store::open_dir(folder.path()).unwrap();
-            let (actor, addr) = start(&sim, "sim:0", &store, 1 + prng.below(4) as usize);
-            servers.push((actor, addr, store, folder));
-        }
-        let addrs: Vec<String> = servers.iter().map(|(_, addr, ..)| addr.clone()).collect();
-        let mut worker = connect(&sim, &addrs, 3);
-        let table = worker.open_table(&schema).unwrap();
-        let mut pushes: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
-        let mut under_way = std::collections::VecDeque::new();
-        let mut held = None;
-        for round in 0..40u64 {
-            let count = 1 + prng.below(space / 2) as usize;
-            let keys = unique_keys(&mut prng, count, space);
-            // A cut of before the change may be used after it.
-            let cut = held.take().unwrap_or_else(|| Arc::new(worker.cut(table, &keys)));
-            let pull = worker.begin_pull(table, cut.clone(), Read::State, Vec::new(), true).unwrap();
-            under_way.push_back((pull, cut, pushes.len()));
-            if prng.below(4) == 0 {
-                let at = prng.below(servers.len() as u64) as usize;
-                for _ in 0..1 + prng.below(2) {
-                    let (actor, addr, store, _) = &mut servers[at];
-                    sim.remove_actor(*actor);
-                    sim.reset_all(addr);
-                    *actor = start(&sim, addr, store, 1 + prng.below(4) as usize).0;
-                    restarts += 1;
-                    sim.run(Duration::from_micros(prng.below(3_000)));
-                }
-                held = Some(Arc::new(worker.cut(table, &unique_keys(&mut prng, count, space))));
-            }
-            if under_way.len() < 3 {
-                continue;
-            }
-            let (id, cut, before) = under_way.pop_front().unwrap();
-            let pulled =
-                worker.finish_pull(id).unwrap_or_else(|error| panic!("seed {seed} round {round}: {error}"));
-            let floats = dim as usize;
-            for SeenPushes { rows, seq } in &pulled.saw {
-                let range = rows.start as usize..rows.end as usize;
-                assert!(*seq >= before as u64);
-                let mut expected = Model::new(schema.clone());
-                pushes[..*seq as usize].iter().for_each(|(keys, values)| expected.push(keys, values));
-                let got = &pulled.values[range.start * floats..range.end * floats];
-                assert!(
-                    got == expected.pull(&cut.keys()[range]),
-                    "seed {seed} round {round}: {rows:?} at {seq}"
-                );
-            }
-            let values = random_values(&mut prng, cut.keys().len() * floats);
-            pushes.push((cut.keys().to_vec(), values.clone()));
-            let seq = pushes.len() as u64;
-            worker.begin_push(table, cut, Write::Change, values, Some(id), seq).unwrap();
-        }
-        worker.drain().unwrap();
-        let mut model = Model::new(schema.clone());
-        pushes.iter().for_each(|(keys, values)| model.push(keys, values));
-        let mut scanned = Vec::new();
-        worker
-            .scan(table, |keys, rows| {
-                let rows = rows.chunks(dim as usize).map(<[f32]>::to_vec);
-                scanned.extend(keys.iter().copied().zip(rows));
-            })
-            .unwrap();
-        scanned.sort_by_key(|row| row.0);
-        assert!(scanned == model.sorted(), "seed {seed}");
-        assert_eq!(worker.status(table).unwrap().stats.rows, model.rows() as u64, "seed {seed}");
-        let counters = worker.counters();
-        (duplicate, near) = (duplicate + counters.duplicate, near + counters.near_rows);
-    }
-    assert!(
-        restarts > 60 && duplicate > 0,
-        "{restarts} restarts, {duplicate} doubled: the test shows nothing"
-    );
-    near
-}
-
 #[test]
 fn a_server_killed_and_started_again_loses_and_doubles_nothing() {
     killed_and_started_again(Sim::new, false);
@@ -371,8 +259,8 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: b
     near
 }
 
-/// Each life of the worker names the servers in an order that is drawn anew, and finds them with as many threads as are drawn
-/// anew; within a life they are killed and come back on their folders.
+/// Each life of the worker names the servers in an order that is drawn anew, and finds them with as many threads as are
+/// drawn anew; within a life they are killed and come back on their folders.
 #[test]
 fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
     let mut lost = 0;

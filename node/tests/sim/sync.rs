@@ -1,6 +1,6 @@
-//! Workers that keep step (SSP, BSP) in a simulated cluster: links break, servers are killed and started again, workers are of
-//! different speed. No pull exceeds the bound, each sees exactly what it may, synchronous rows are the oracle's bit for bit,
-//! and every run ends.
+//! Workers that keep step (SSP, BSP) in a simulated cluster: links break, servers are killed and started again, workers
+//! are of different speed. No pull exceeds the bound, each sees exactly what it may, synchronous rows are the oracle's
+//! bit for bit, and every run ends.
 
 use crate::model;
 use crate::stepping;

@@ -1,5 +1,5 @@
-//! Workers of a simulated cluster that wait for one that has died or gives no sign: it is named, and after a while they go on
-//! without it. And calls that would wait for themselves.
+//! Workers of a simulated cluster that wait for one that has died or gives no sign: it is named, and after a while they
+//! go on without it. And calls that would wait for themselves.
 
 use crate::model;
 use crate::stepping;
@@ -165,7 +165,8 @@ fn a_credit_that_no_synchronous_step_can_do_with_is_refused_by_name() {
     assert!(refused.contains("--credit-requests 4 or more") && refused.contains("sim:"), "{refused}");
 }
 
-/// The fence stayed unheard behind a pull for whose keys there was no memory: all waited for ever for one that was dead.
+/// The fence stayed unheard behind a pull for whose keys there was no memory: all waited for ever for one that was
+/// dead.
 #[test]
 fn a_fence_is_heard_where_there_is_no_memory_for_the_pulls_before_it() {
     for (keys_max, ends) in [(30, true), (3_000_000, false)] {
@@ -233,7 +234,8 @@ fn calls_that_would_wait_for_ever_are_errors() {
     assert_eq!(worker.clock(synchronous), None);
 }
 
-/// Who joins over several tables begins at one clock in all of them, and steps of several tables are made by all or by nobody.
+/// Who joins over several tables begins at one clock in all of them, and steps of several tables are made by all or by
+/// nobody.
 #[test]
 fn tables_of_one_step_begin_at_one_clock() {
     let sim = Sim::new(1, Faults::none());

@@ -1,5 +1,5 @@
-//! Workers of different speed that take steps in a simulated cluster, without ever waiting; servers that are killed and started
-//! again.
+//! Workers of different speed that take steps in a simulated cluster, without ever waiting; servers that are killed and
+//! started again.
 #![allow(dead_code, unused_imports, reason = "each test file uses what it needs")]
 
 use crate::model::unique_keys;
@@ -158,7 +158,8 @@ pub struct Pull {
 }
 
 pub fn member(rank: u32, workers: u32, mode: SyncMode) -> SyncConfig {
-    // Longer than a READ may take, during which the others of this one thread stand still: who is given up is not waited for.
+    // Longer than a READ may take, during which the others of this one thread stand still: who is given up is not
+    // waited for.
     SyncConfig { rank, workers, mode, worker_timeout: Duration::from_secs(40), strict: false }
 }
 

@@ -1,5 +1,6 @@
-//! The rows of a cache, side by side in blocks: no allocation a row. A place holds a key and a row of floats, as atomic words:
-//! whoever reads or writes one has the key's lock in the map, which orders what is done here; the words themselves need none.
+//! The rows of a cache, side by side in blocks: no allocation a row. A place holds a key and a row of floats, as atomic
+//! words: whoever reads or writes one has the key's lock in the map, which orders what is done here; the words
+//! themselves need none.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -1,5 +1,5 @@
-//! Pulls through the cache: what it has is copied at once, what it has not is asked for row by row, in the same flight. And
-//! what own pushes mean to it.
+//! Pulls through the cache: what it has is copied at once, what it has not is asked for row by row, in the same flight.
+//! And what own pushes mean to it.
 
 use super::following::Swept;
 use super::{CacheLookup, CacheReader, RowCache};
@@ -86,11 +86,12 @@ fn adds(schema: &Schema, read: Read, write: Write) -> bool {
 }
 
 impl<N: Net> Worker<N> {
-    /// From now on pulls of a table's rows (all segments of them, read as the cache was made for) may be answered from a cache.
+    /// From now on pulls of a table's rows (all segments of them, read as the cache was made for) may be answered from
+    /// a cache.
     ///
     /// # Errors
-    /// The cache is of another table; or keys need not be admitted to it at once, so that a push to a row that is not there says
-    /// nothing of what becomes of it.
+    /// The cache is of another table; or keys need not be admitted to it at once, so that a push to a row that is not
+    /// there says nothing of what becomes of it.
     pub fn cache_rows(&mut self, table: TableId, rows: Arc<RowCache>) -> Result<(), WorkerError> {
         let schema = &self.tables[table.0].schema;
         let of_run = self.config.run.as_ref().map(|run| run.table(&rows.table));

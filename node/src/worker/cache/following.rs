@@ -1,9 +1,10 @@
-//! Rows of the cache that servers keep fresh: a worker subscribes those that it has had again, and its servers send what has changed
-//! of them every so often, and when they have been through.
+//! Rows of the cache that servers keep fresh: a worker subscribes those that it has had again, and its servers send
+//! what has changed of them every so often, and when they have been through.
 //!
-//! A frame of changes comes among the answers in order, so it has every own push that was acknowledged before it came, and, on its
-//! way with it, none of those that are not: rows that such pushes touch are left as they are. What a sweep says nothing of has not
-//! changed since the sweep before; when a sweep was begun is known by what the server had answered when the sweep before was over.
+//! A frame of changes comes among the answers in order, so it has every own push that was acknowledged before it came,
+//! and, on its way with it, none of those that are not: rows that such pushes touch are left as they are. What a sweep
+//! says nothing of has not changed since the sweep before; when a sweep was begun is known by what the server had
+//! answered when the sweep before was over.
 
 use super::{CacheReader, CacheState, Entry, RowCache};
 use crate::error::WorkerError;

@@ -1,21 +1,26 @@
-//! The rows that a worker keeps, so that it need not pull them each time: a map from key to row (dashmap) over one arena of a limited
-//! number of bytes.
+//! The rows that a worker keeps, so that it need not pull them each time: a map from key to row (dashmap) over one
+//! arena of a limited number of bytes.
 //!
 //! ```text
 //! nothing --a pull asks for it, often enough--> asked --its answer--> kept --too old for a pull--> asked
 //! ```
-//! - A kept row has what its answer had and all own pushes that began since that pull did: a push of a change adds it to the row as
-//!   the server will. Of a row that is asked for, those changes are summed until the answer comes, and are added to it. So a
-//!   pull that a kept row answers sees every own push before it, as one that is asked for does; what it may miss is others' pushes.
-//! - How much of them is bounded: a row is had only while [`Staleness`] allows, and, of workers that keep step, while the clock
-//!   of the worker furthest behind was high enough when it was read. It is had in one life of its server only.
-//! - Whatever makes a row uncertain drops it: a gradient pushed to it (only the rule knows what comes of it), a push that a server did not
-//!   take as it was, a value that is not finite. What is asked over a link that is lost is asked for again by the next pull.
-//! - A row is asked with the stamp that it was read at, unless own pushes have changed it since; the server answers only what is
-//!   newer (core's pull_newer.rs).
-//! - A key gets a place when it was pulled twice lately, and takes that of another if it was pulled more often (sketch.rs).
+//! - A kept row has what its answer had and all own pushes that began since that pull did: a push of a change adds it
+//!   to the row as the server will. Of a row that is asked for, those changes are summed until the answer comes, and
+//!   are added to it. So a pull that a kept row answers sees every own push before it, as one that is asked for does;
+//!   what it may miss is others' pushes.
+//! - How much of them is bounded: a row is had only while [`Staleness`] allows, and, of workers that keep step, while
+//!   the clock of the worker furthest behind was high enough when it was read. It is had in one life of its server
+//!   only.
+//! - Whatever makes a row uncertain drops it: a gradient pushed to it (only the rule knows what comes of it), a push
+//!   that a server did not take as it was, a value that is not finite. What is asked over a link that is lost is asked
+//!   for again by the next pull.
+//! - A row is asked with the stamp that it was read at, unless own pushes have changed it since; the server answers
+//!   only what is newer (core's pull_newer.rs).
+//! - A key gets a place when it was pulled twice lately, and takes that of another if it was pulled more often
+//!   (sketch.rs).
 //!
-//! - With [`CacheConfig::active`] rows that are had again are subscribed, and their servers send what changes of them (following.rs).
+//! - With [`CacheConfig::active`] rows that are had again are subscribed, and their servers send what changes of them
+//!   (following.rs).
 //!
 //! Several workers (threads of a process) may share a cache for reading: they then cannot push to the table.
 
@@ -58,7 +63,8 @@ pub struct CacheConfig {
     pub bytes: u64,
     /// How long a row may be had.
     pub staleness: Staleness,
-    /// A row that is too old is asked for with what is held of it, and comes only if it has changed; otherwise it comes whole.
+    /// A row that is too old is asked for with what is held of it, and comes only if it has changed; otherwise it comes
+    /// whole.
     pub incremental: bool,
     /// Servers send what has changed of the rows that were had again, so often.
     pub active: Option<Duration>,
@@ -72,7 +78,8 @@ struct Entry {
     state: CacheState,
     /// Own changes are in it: its stamp says nothing.
     mixed: bool,
-    /// The set of followed rows that it is in, 0 for none; its server has told of it; a change that it told of was left out.
+    /// The set of followed rows that it is in, 0 for none; its server has told of it; a change that it told of was left
+    /// out.
     followed: u32,
     tracked: bool,
     missed: bool,
@@ -133,7 +140,8 @@ pub(super) struct CacheReader {
 pub(super) enum CacheLookup {
     /// The row was had, as of this clock.
     Had(Option<u64>),
-    /// It is to be asked for, with what is held of it (then in the place for the row); with `fills` the answer is to be kept.
+    /// It is to be asked for, with what is held of it (then in the place for the row); with `fills` the answer is to be
+    /// kept.
     Ask { held: CachedVersion, fills: bool },
 }
 

@@ -1,7 +1,8 @@
-//! How often keys are pulled, in eight bytes a row of the cache: a count-min sketch with conservative update, all counters of a
-//! key in one line of 64 bytes. Counts are halved now and then, so that what was frequent once is not so for ever (TinyLFU;
-//! Einziger, Friedman, Manes 2017), and where a row may be had for so many pulls also after about twice as many: a key that comes again later than that
-//! has no use for a place. An estimate is never below the pulls since the last halving, but for counts lost to two threads that count at once.
+//! How often keys are pulled, in eight bytes a row of the cache: a count-min sketch with conservative update, all
+//! counters of a key in one line of 64 bytes. Counts are halved now and then, so that what was frequent once is not so
+//! for ever (TinyLFU; Einziger, Friedman, Manes 2017), and where a row may be had for so many pulls also after about
+//! twice as many: a key that comes again later than that has no use for a place. An estimate is never below the pulls
+//! since the last halving, but for counts lost to two threads that count at once.
 
 use super::Staleness;
 use gannet_core::{hash, mix};

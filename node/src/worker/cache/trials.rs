@@ -1,5 +1,5 @@
-//! A cache under threads: each row that is had is one that its server had, whole, and in places that keys take from each other
-//! nobody's row is another's.
+//! A cache under threads: each row that is had is one that its server had, whole, and in places that keys take from
+//! each other nobody's row is another's.
 
 use super::*;
 use gannet_optim::{Add, Rule};

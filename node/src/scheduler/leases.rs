@@ -1,0 +1,145 @@
+//! The splits of a job: which worker trains which one, and which ones are free again.
+
+use super::heartbeat_times::HeartbeatTimes;
+use super::job_plan::Split;
+use super::job_state::{JobState, JobStateError};
+use super::member::WorkerIncarnation;
+use crate::limits::HELD_MAX;
+use rkyv::{Archive, Deserialize, Serialize};
+use std::time::Duration;
+
+/// Which worker holds a split.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// The worker.
+    pub incarnation: WorkerIncarnation,
+    /// Batches before this one are trained.
+    pub from: u64,
+}
+
+/// The reply to a worker that asks for a split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SplitGrant {
+    /// A split: its number over all passes, what it is, and the first of its batches that is to be trained.
+    Task {
+        /// Its number over all passes.
+        index: u64,
+        /// What it is.
+        task: Split,
+        /// The first of its batches that is to be trained.
+        from: u64,
+    },
+    /// No split is free, but some may come back.
+    Wait,
+    /// All splits are done.
+    Over,
+}
+
+impl JobState {
+    /// Every shard owner refuses this incarnation from now on: the splits that it held are free. `false` when that was
+    /// known already, or when it is not one of the dead.
+    pub fn fenced(&mut self, incarnation: WorkerIncarnation) -> bool {
+        let news = self.unfenced.remove(&incarnation);
+        if news {
+            self.take_back(incarnation);
+            self.settle_chief();
+        }
+        news
+    }
+
+    /// The splits that an incarnation held are free.
+    pub(super) fn take_back(&mut self, incarnation: WorkerIncarnation) {
+        let returned = &mut self.returned;
+        self.leases.retain(|&index, lease| {
+            let lost = lease.incarnation == incarnation;
+            if lost {
+                returned.insert(index, lease.from);
+            }
+            !lost
+        });
+    }
+
+    /// A worker that holds `holding` asks for another split: the first that came back, or the next of the data. If it
+    /// was given a split that is not in `holding`, the reply was lost, and it gets that one again.
+    ///
+    /// # Errors
+    /// It is not in the job, or was given up.
+    pub fn take(
+        &mut self,
+        heard: &mut HeartbeatTimes,
+        incarnation: WorkerIncarnation,
+        holding: &[u64],
+        now: Duration,
+    ) -> Result<SplitGrant, JobStateError> {
+        self.member(incarnation)?;
+        heard.hear(incarnation, now);
+        let mut held = 0;
+        for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.incarnation == incarnation)
+        {
+            if !holding.contains(&index) {
+                return Ok(SplitGrant::Task { index, task: self.plan.task(index), from });
+            }
+            held += 1;
+        }
+        if held >= HELD_MAX {
+            return Ok(SplitGrant::Wait);
+        }
+        let (index, from) = match self.returned.pop_first() {
+            Some(returned) => returned,
+            None if self.next < self.plan.tasks() => {
+                self.next += 1;
+                (self.next - 1, 0)
+            }
+            None if self.leases.is_empty() => return Ok(SplitGrant::Over),
+            None => return Ok(SplitGrant::Wait),
+        };
+        self.leases.insert(index, Lease { incarnation, from });
+        Ok(SplitGrant::Task { index, task: self.plan.task(index), from })
+    }
+
+    /// A worker has trained a split of `examples` records, and every push of it is acknowledged.
+    ///
+    /// # Errors
+    /// This incarnation does not hold the split.
+    pub fn done(
+        &mut self,
+        incarnation: WorkerIncarnation,
+        index: u64,
+        examples: u64,
+    ) -> Result<(), JobStateError> {
+        self.member(incarnation)?;
+        match self.leases.get(&index) {
+            Some(lease) if lease.incarnation == incarnation => {
+                self.leases.remove(&index);
+                self.examples += examples;
+                self.settle_chief();
+                Ok(())
+            }
+            // // The worker has said so before, and the reply was lost.
+            None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
+            _ => Err(JobStateError::NotYours(index, incarnation.rank)),
+        }
+    }
+
+    /// A split that this incarnation holds.
+    ///
+    /// # Errors
+    /// It does not hold it, is not in the job, or was given up.
+    pub fn holds(&mut self, incarnation: WorkerIncarnation, index: u64) -> Result<Split, JobStateError> {
+        self.member(incarnation)?;
+        match self.leases.get(&index) {
+            Some(lease) if lease.incarnation == incarnation => Ok(self.plan.task(index)),
+            _ => Err(JobStateError::NotYours(index, incarnation.rank)),
+        }
+    }
+
+    /// Whether a worker holds a split.
+    pub fn is_leased(&self, index: u64) -> bool {
+        self.leases.contains_key(&index)
+    }
+
+    /// The splits that workers hold.
+    pub fn leases(&self) -> impl Iterator<Item = (u64, Lease)> {
+        self.leases.iter().map(|(&index, &lease)| (index, lease))
+    }
+}

@@ -1,0 +1,139 @@
+//! How a worker comes into a job, and when its coming begins another job.
+
+use super::heartbeat_times::HeartbeatTimes;
+use super::job_plan::JobPlan;
+use super::job_state::{JobState, JobStateError, SplitCounts};
+use super::member::WorkerIncarnation;
+use super::requests::{Scheduler, SchedulerRefusal, SchedulerReplyV1};
+use crate::error::Refusal;
+use crate::limits::LATE_TIME;
+use crate::worker::NO_INCARNATION;
+use std::time::Duration;
+
+impl Scheduler {
+    /// Brings a worker into the job, or begins a job with it.
+    pub(super) fn register(
+        &mut self,
+        worker: WorkerIncarnation,
+        plan: JobPlan,
+        run: (u32, u64),
+        session: u32,
+        now: Duration,
+    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
+        if worker.incarnation == NO_INCARNATION {
+            let rank = worker.rank;
+            let text = format!("worker {rank} has no incarnation (0): allocate one when it starts");
+            return Err((Refusal::Name, text));
+        }
+        if let Some(difference) = self.feeder.as_ref().and_then(|feeder| feeder.differs(&plan)) {
+            return Err(JobStateError::Differs(difference).into());
+        }
+        self.check_run(worker.rank, run)?;
+        if self.is_for_another_job(worker.rank, &plan, run, now) {
+            self.begin_job(worker, &plan, run, now)?;
+        }
+        let (generation, _) = run;
+        let Some(book) = &mut self.book else { return Ok(SchedulerReplyV1::Wait) };
+        // A job that failed, and that every worker has left, goes on with the next worker: the cause may be mended.
+        if generation > 0 && !self.links.values().any(|of| book.live_member(*of).is_ok()) {
+            book.forgive();
+        }
+        book.register(&mut self.heard, worker, &plan, now)?;
+        tracing::info!(worker = worker.rank, of = plan.workers, "a worker is in the job");
+        let (started, SplitCounts { done, tasks, .. }) = (book.started(), book.counts());
+        self.links.insert(session, worker);
+        self.keep()?;
+        Ok(SchedulerReplyV1::Registered { started, done, tasks })
+    }
+
+    /// Whether the job is of the run with this birth. It is if there is no job yet.
+    fn is_of_run(&self, birth: u64) -> bool {
+        self.book.as_ref().is_none_or(|book| book.birth == birth)
+    }
+
+    /// Refuses a worker of a run that a lost registry knew, and one of an older generation than the job's.
+    fn check_run(&self, rank: u32, (generation, birth): (u32, u64)) -> Result<(), SchedulerRefusal> {
+        if generation == 0 {
+            return Ok(());
+        }
+        let (same_run, book) = (self.is_of_run(birth), self.book.as_ref());
+        if !same_run && book.is_some_and(JobState::has_live) {
+            let text = format!(
+                "worker {rank} is of a run that a registry began after it had lost the one whose workers are still in this job: \
+                 end those workers first, or give this job a name of its own (--run NAME)"
+            );
+            return Err((Refusal::Fenced, text));
+        }
+        let known = book.filter(|_| same_run).map_or(0, |book| book.generation);
+        if known > generation {
+            let text = format!(
+                "worker {rank} is of generation {generation} of its run, and the scheduler is at {known}: start the worker \
+                 again, or the scheduler without its book"
+            );
+            return Err((Refusal::Fenced, text));
+        }
+        Ok(())
+    }
+
+    /// Whether this worker comes for another job than the one that is there.
+    fn is_for_another_job(
+        &self,
+        rank: u32,
+        plan: &JobPlan,
+        (generation, birth): (u32, u64),
+        now: Duration,
+    ) -> bool {
+        let Some(book) = &self.book else { return true };
+        // The registry of runs decides when a job begins. Without a registry the job's state tells a new job from an
+        // old one.
+        if generation > 0 {
+            return !self.is_of_run(birth) || book.generation < generation;
+        }
+        if self.feeder.is_some() {
+            // A data server serves one job: another job begins with another data server.
+            return false;
+        }
+        let same = book.plan().differs(plan).is_none();
+        // A worker that missed the end of a job that has just ended is late for that job, and does not begin it again.
+        let since = now.saturating_sub(self.over_since.unwrap_or(now));
+        let late = same && book.was_missed_by(rank) && since < LATE_TIME;
+        book.is_over() && !late || book.is_abandoned() && !same
+    }
+
+    /// Begins a job. Its name is the incarnation of the worker that begins it, so pushes of a later job have larger
+    /// names.
+    fn begin_job(
+        &mut self,
+        WorkerIncarnation { rank, incarnation: number }: WorkerIncarnation,
+        plan: &JobPlan,
+        (generation, birth): (u32, u64),
+        now: Duration,
+    ) -> Result<(), SchedulerRefusal> {
+        if let Some(before) = self.book.as_ref().map(JobState::started).filter(|before| *before >= number) {
+            let text = format!(
+                "worker {rank} would begin a job with its incarnation {number}, and the job before was begun \
+                 with {before}: start the worker again, so that it gets a new one"
+            );
+            return Err((Refusal::Fenced, text));
+        }
+        let before = self.book.take();
+        let mut book = JobState::new(plan.clone(), number)?;
+        (book.generation, book.birth) = (generation, birth);
+        if let Some(before) = &before {
+            book.inherit(before);
+            let SplitCounts { done, tasks, .. } = before.counts();
+            if done < tasks
+                && let Some(kept_back) = self.sparing.allow(now)
+            {
+                tracing::warn!(
+                    done,
+                    tasks,
+                    kept_back,
+                    "the job before was left by all its workers; another begins"
+                );
+            }
+        }
+        (self.book, self.heard, self.over_since) = (Some(book), HeartbeatTimes::default(), None);
+        Ok(())
+    }
+}
