@@ -146,7 +146,7 @@ fn core_files() -> BTreeMap<String, Vec<String>> {
     product.map(|(name, path)| (name, core_uses(&std::fs::read_to_string(path).unwrap()))).collect()
 }
 
-/// Only the facade re-exports other crates. Whoever uses a crate names it in its manifest, so that edges tell the truth.
+/// Only the facade re-exports other crates. A crate names what it uses in its manifest, so that edges tell the truth.
 #[test]
 fn only_the_facade_re_exports_crates() {
     let crates = EDGES.iter().map(|(folder, _)| *folder).filter(|folder| *folder != ".");
