@@ -325,7 +325,10 @@ fn a_data_folder_in_use_is_named() {
     let images = folder.path().join("0");
     let done = run(&format!("server --listen 127.0.0.1:0 --data-dir {}", images.display()));
     assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.err.contains("another server owns") && done.err.contains("--data-dir"), "{done:?}");
+    assert!(
+        done.err.contains("another server uses this data folder") && done.err.contains("--data-dir"),
+        "{done:?}"
+    );
 }
 
 #[test]

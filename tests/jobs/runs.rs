@@ -176,7 +176,7 @@ fn data_was_not_handed_out_unless_it_was_asked_for() {
     // A second worker with the same index comes late to a finished run, and does not begin it again.
     let late = run(&world.line(&server.addr, 2, 1, ""));
     assert_eq!(ok(&late)["examples"], 0, "{late:?}");
-    assert!(late.err.contains("is over"), "{late:?}");
+    assert!(late.err.contains("is finished"), "{late:?}");
     refused(&run(&world.line(&server.addr, 2, 1, "")), &["--continue", "--fresh"]);
     for (more, why) in [
         ("--run d --deterministic --allow-missing-workers", "--deterministic"),

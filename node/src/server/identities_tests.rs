@@ -72,7 +72,7 @@ fn a_creation_that_was_killed_between_two_servers_goes_on() {
     let (mut link, _) = greet(&sim, &one);
     let held = identify(&sim, &mut link).unwrap();
     assert_eq!((held.uid, held.server, held.servers, held.confirmed), (opened.uid, 0, 2, false));
-    // The next names the servers the other way round.
+    // The next worker names the servers in the opposite order.
     for (incarnation, times) in [(1, 1.0), (2, 2.0)] {
         let mut worker =
             Worker::connect(sim.clone(), WorkerConfig::new([&*other, &*one], 5, incarnation)).unwrap();

@@ -54,7 +54,7 @@ pub struct InputArgs {
     /// CSV: columns whose values are numbers.
     #[arg(long, value_name = "C,D,..", value_delimiter = ',')]
     pub numeric: Vec<String>,
-    /// CSV: scale numbers of --numeric columns before they are learned. standard and minmax read the data once before
+    /// CSV: scale numbers. The numbers are those of --numeric columns. standard and minmax read the data once before
     /// the training. The model stores the scale. Default: none.
     #[arg(long, value_enum, value_name = "HOW")]
     pub scale: Option<ScaleName>,

@@ -26,7 +26,7 @@ pub enum ModelName {
 /// The model. A setting that the chosen model does not have is refused.
 #[derive(Args, Debug)]
 pub struct ModelArgs {
-    /// The kind of model: what is learned from an example, and how it is scored.
+    /// Kind. The kind of model says what is learned from an example, and how an example is scored.
     #[arg(long, value_enum, value_name = "NAME", default_value = "lr")]
     pub model: ModelName,
     /// softmax: classes; labels are 0 to N - 1. Default: 10.
