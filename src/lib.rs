@@ -179,11 +179,11 @@ pub mod job {
 /// Runs: which training's rows the servers hold, and who trains it (docs/jobs.md).
 ///
 /// ```
-/// use gannet::runs::RunClient;
+/// use gannet::runs::Run;
 /// use gannet::{Server, ServerConfig, Transports, WorkerConfig};
 ///
 /// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
-/// let runs = RunClient::<Transports>::all(Transports::new(), &WorkerConfig::reader([server.addr()]))?;
+/// let runs = Run::all(Transports::new(), &WorkerConfig::reader([server.addr()]))?;
 /// assert!(runs.is_empty(), "nobody has trained here");
 /// server.stop()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -248,7 +248,7 @@ fn another_schema_or_partition_is_refused_by_name() {
         panic!("{error}")
     };
     assert!(peer.starts_with(a.addr()), "{peer}");
-    assert!(text.contains("its dimension is 2, 3 was asked"), "{text}");
+    assert!(text.contains("its dimension is 2, but 3 was requested"), "{text}");
     let mut third = worker(&[&b, &a], 3);
     let error = third.open_table(&schema("t", 2, 8)).unwrap_err().to_string();
     assert!(error.contains("made by 1 server, as") && error.contains("2 are given"), "{error}");

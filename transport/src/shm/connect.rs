@@ -292,7 +292,7 @@ mod tests {
         for (bytes, seals, ring, says) in [
             (whole, SealFlags::empty(), RING_BYTES as u64, "not sealed"),
             (whole, SealFlags::GROW | SealFlags::SEAL, RING_BYTES as u64, "not sealed"),
-            (whole - 1, sealed, RING_BYTES as u64, "where"),
+            (whole - 1, sealed, RING_BYTES as u64, "but it must have"),
             (0, sealed, RING_BYTES as u64, "a file of 0 bytes"),
             (whole, sealed, 0, "rings of 0 bytes"),
             (whole, sealed, u64::MAX, "rings of"),
