@@ -247,7 +247,7 @@ fn a_fenced_life_and_a_foreign_table_are_refused() {
     let mut plain = Shards::open(&store, &plain, 0..64).unwrap();
     assert!(plain.run_program(0, &name(1), &program).is_err());
     let sum = plain.push(&name(1), Write::Sum, &[], None, &[]).unwrap_err();
-    assert_eq!(sum.to_string(), "table \"plain\": sums of a pass are for tables of vectors");
+    assert_eq!(sum.to_string(), "table \"plain\": only tables of vectors take sums of a pass");
 }
 
 #[test]

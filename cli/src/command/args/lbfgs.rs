@@ -17,8 +17,8 @@ pub struct LbfgsArgs {
     /// is what scikit-learn's tol means. Default: 1e-4.
     #[arg(long, value_name = "LENGTH", allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
-    /// Start from a model that `gannet train --out` wrote. Its weights and its --scale are used. The optimizer's state is
-    /// used if the optimizer is the same. Works in one process; L-BFGS, which uses the weights only, also in a job.
+    /// Start from a model that `gannet train --out` wrote. Its weights and its --scale are used. The optimizer's state
+    /// is used if the optimizer is the same. Works in one process; L-BFGS, which uses the weights only, also in a job.
     #[arg(long, value_name = "DIR")]
     pub warm_start: Option<PathBuf>,
     /// lbfgs: memory for this worker's examples. Default: 8GiB.
