@@ -6,7 +6,7 @@
 //! lent by owners, in the order in which they were queued.
 //!
 //! [`Net`] makes links. [`multi::Transports`] chooses the best transport for each peer (shared memory on one host,
-//! RDMA, or TCP). [`tcp::Tcp`] uses sockets only (io_uring or epoll). [`sim::Sim`] is a network in memory, with faults
+//! RDMA, or TCP). [`tcp::Tcp`] uses sockets only (io_uring or epoll). `sim::Sim` is a network in memory, with faults
 //! from a seed. Keys and rows never appear in this crate.
 #![deny(unsafe_code)]
 

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the data of a job is, for the scheduler that sends it to the workers. The thread that serves the workers calls
-/// it: a call takes about as long as reading [`FEED_BYTES_MAX`] bytes.
+/// it: a call takes about as long as reading [`FEED_BYTES_MAX`](crate::limits::FEED_BYTES_MAX) bytes.
 pub trait DataSource: Send + Sync {
     /// The bytes of its file that are the text of a split: the lines that begin in it. A file that is one split is its
     /// own text.

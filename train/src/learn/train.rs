@@ -24,7 +24,7 @@ use std::time::Instant;
 
 /// Trains logistic regression. The table's rule, and what pushes carry, decide how it learns. `stop` is read between
 /// batches: what has been learned is then pushed, and the report says that the training was stopped.
-/// ([`Data::stop`](crate::Data::stop_flag) ends waits for the bytes of a pipe.)
+/// ([`Data::stop`](crate::Data::stop) ends waits for the bytes of a pipe.)
 ///
 /// # Errors
 /// The data cannot be read, the table's rule or dimension does not fit, or the rows cannot be read or written.

@@ -41,7 +41,7 @@ impl Share {
 /// Data files and how they are read: one after the other, as if they were one.
 #[derive(Clone, Debug)]
 pub struct Data {
-    /// The files, as [`files`](crate::read::files) lists them; `-` is standard input.
+    /// The files, as [`files`](crate::files()) lists them; `-` is standard input.
     pub files: Vec<String>,
     /// Their format.
     pub format: Format,
