@@ -109,7 +109,7 @@ impl Refusal {
 }
 
 /// What a worker is told whose place another has, or that was given up.
-pub(crate) const REPLACED: &str = "a newer life of this worker is there, or the others went on without it (--worker-timeout): if two \
+pub(crate) const REPLACED: &str = "a newer incarnation of this worker is there, or the others went on without it (--worker-timeout): if two \
     processes have one --task-index, give each its own; if not, start it again";
 
 /// Why a server cannot run.
@@ -148,7 +148,7 @@ pub enum ServerError {
     #[error(transparent)]
     Counter(#[from] CounterError),
     /// The system gave no random number to tell this life of the server from others.
-    #[error("cannot name this life of the server: {source}")]
+    #[error("cannot draw a random number for this incarnation of the server: {source}")]
     Life {
         /// What the system said.
         source: std::io::Error,

@@ -36,11 +36,11 @@ mod tests {
 
     #[test]
     fn a_flood_is_logged_a_few_times_and_counted() {
-        let mut sparing = LogLimiter::default();
+        let mut log_limiter = LogLimiter::default();
         let at = |second| Duration::from_secs(100) + WARNINGS_TIME * second;
-        let logged = (0..1000).filter(|_| sparing.allow(at(0)).is_some()).count();
+        let logged = (0..1000).filter(|_| log_limiter.allow(at(0)).is_some()).count();
         assert_eq!(logged as u32, WARNINGS_MAX);
-        assert_eq!(sparing.allow(at(1)), Some(NonZeroU64::new(1000 - u64::from(WARNINGS_MAX))));
-        assert_eq!(sparing.allow(at(1)), Some(None), "nothing is said of none");
+        assert_eq!(log_limiter.allow(at(1)), Some(NonZeroU64::new(1000 - u64::from(WARNINGS_MAX))));
+        assert_eq!(log_limiter.allow(at(1)), Some(None), "nothing is said of none");
     }
 }

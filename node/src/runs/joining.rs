@@ -178,10 +178,12 @@ impl Registry {
             }
             let anew = match (live.is_empty(), run.rows_differ(&join.settings)) {
                 (true, None) => {
-                    "; nobody of the run lives: --continue trains its rows further with these flags, over all the data; --fresh \
-                     begins it anew, without its rows"
+                    "; no worker of the run is alive: --continue trains its rows further with these flags, over all the data; \
+                     --fresh starts the run again, without its rows"
                 }
-                (true, Some(_)) => "; nobody of the run lives: --fresh begins it anew, without its rows",
+                (true, Some(_)) => {
+                    "; no worker of the run is alive: --fresh starts the run again, without its rows"
+                }
                 (false, _) => "",
             };
             return Err(mismatch(format!(
@@ -191,8 +193,10 @@ impl Registry {
         }
         let Some(known) = run.members.get(&incarnation.rank) else { return Ok(Ok(RunDecision::Joined)) };
         if known.incarnation > incarnation.incarnation {
-            let text =
-                format!("run {name:?}: a newer life of worker {} is in it: start it again", incarnation.rank);
+            let text = format!(
+                "run {name:?}: a newer incarnation of worker {} is in it: start this worker again",
+                incarnation.rank
+            );
             return Err((Refusal::Fenced, text));
         }
         if known.incarnation == incarnation.incarnation {

@@ -276,7 +276,7 @@ impl Registry {
             Some(_) => "",
         };
         Some(format!(
-            "run {name:?} in {folder} was begun {begun}, and this training {given}{theirs}: {on}--fresh begins it anew, \
+            "run {name:?} in {folder} was begun {begun}, and this training {given}{theirs}: {on}--fresh starts it again, \
              without its rows; another training wants a name of its own (--run NAME)"
         ))
     }
@@ -350,8 +350,10 @@ impl Registry {
             || (Refusal::Unknown, format!("run {name:?}: worker {} is not in it", incarnation.rank));
         let run = self.runs.get(name).ok_or_else(unknown)?;
         if run.generation > generation {
-            let text =
-                format!("run {name:?} was begun anew: worker {} is of the run before", incarnation.rank);
+            let text = format!(
+                "run {name:?} was started again: worker {} belongs to the run before",
+                incarnation.rank
+            );
             return Err((Refusal::Fenced, text));
         }
         match run.members.get(&incarnation.rank) {

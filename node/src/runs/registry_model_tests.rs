@@ -98,7 +98,10 @@ fn the_first_decides_and_the_others_take_its_decision() {
     // All are gone: other settings begin anew when that is asked for, and only then.
     let later = NOW + RUN_SILENCE;
     let anew = come_at(&mut of, incarnation(2, 5), RunIntent::Auto, 4, later).unwrap_err();
-    assert!(anew.contains("--fresh begins it anew") && anew.contains("--continue trains its rows"), "{anew}");
+    assert!(
+        anew.contains("--fresh starts the run again") && anew.contains("--continue trains its rows"),
+        "{anew}"
+    );
     assert_eq!(
         come_at(&mut of, incarnation(2, 5), RunIntent::Fresh, 4, later),
         Ok((RunDecision::Fresh, 2, 2))

@@ -207,10 +207,10 @@ impl DataServer {
 
     /// Checks that a job state that was found belongs to this data, and that the job can go on.
     pub(crate) fn takes_up(&self, book: &JobState) -> Result<(), String> {
-        const ELSE: &str = "name another --data-dir, or move its scheduler.book away, to begin anew";
+        const ELSE: &str = "name another --data-dir, or move its scheduler.book away, to start again";
         match (self.differs(book.plan()), book.failure()) {
             (Some(difference), _) => {
-                Err(format!("the book in --data-dir is of another job ({difference}): {ELSE}"))
+                Err(format!("the job state in --data-dir is of another job ({difference}): {ELSE}"))
             }
             (None, Some(why)) => Err(format!("the job in --data-dir has failed before ({why}): {ELSE}")),
             (None, None) => Ok(()),

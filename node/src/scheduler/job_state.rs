@@ -37,7 +37,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JobStateError {
     /// The worker is not in the job.
-    #[error("worker {} is not in this job (the scheduler has been started anew without its book?)", .0.rank)]
+    #[error("worker {} is not in this job (was the scheduler started again without its job state file?)", .0.rank)]
     Unknown(WorkerIncarnation),
     /// The worker was declared dead.
     #[error(
@@ -47,7 +47,7 @@ pub enum JobStateError {
     )]
     Fenced(WorkerIncarnation),
     /// Another process has this index and lives.
-    #[error("worker {0} is there already and lives: two workers have the same --task-index")]
+    #[error("worker {0} is in the job already and alive: two workers have the same --task-index")]
     Taken(u32),
     /// The index is not one of the job's.
     #[error("worker {rank} of {workers}: the job has workers 0 to {}", workers - 1)]

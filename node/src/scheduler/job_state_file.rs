@@ -20,7 +20,7 @@ const MAGIC: [u8; 8] = *b"GNTBOOK4";
 #[non_exhaustive]
 pub enum JobStateFileError {
     /// The system reports an error.
-    #[error("the scheduler's book {}: {source}", path.display())]
+    #[error("the scheduler's job state file {}: {source}", path.display())]
     Io {
         /// Which file.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum JobStateFileError {
     },
     /// It is no job state, or a torn one.
     #[error(
-        "the scheduler's book {}: {why}; move it away to begin the job anew (what was trained is then trained again)",
+        "the scheduler's job state file {}: {why}; move it away to start the job again (finished splits are then trained again)",
         path.display()
     )]
     Torn {
@@ -72,8 +72,11 @@ impl JobStateFile {
         };
         if head[..8] != MAGIC {
             let other = head[..7] == MAGIC[..7];
-            let why =
-                if other { "another version of gannet wrote it" } else { "it does not begin as a book does" };
+            let why = if other {
+                "another version of gannet wrote it"
+            } else {
+                "it does not begin like a job state file"
+            };
             return Err(torn(why));
         }
         if head[8..12] != crc32c::crc32c(payload).to_le_bytes() {

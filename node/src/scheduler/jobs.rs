@@ -159,7 +159,7 @@ impl Schedulers {
 fn unknown(run: &str, incarnation: WorkerIncarnation) -> SchedulerRefusal {
     let of = if run.is_empty() { String::new() } else { format!(" of run {run:?}") };
     let text = format!(
-        "worker {} is not in the job{of} (the scheduler has been started anew without its book?)",
+        "worker {} is not in the job{of} (was the scheduler started again without its job state file?)",
         incarnation.rank
     );
     (Refusal::Unknown, text)

@@ -123,7 +123,7 @@ impl Scheduler {
             book.inherit(before);
             let SplitCounts { done, tasks, .. } = before.counts();
             if done < tasks
-                && let Some(kept_back) = self.sparing.allow(now)
+                && let Some(kept_back) = self.log_limiter.allow(now)
             {
                 tracing::warn!(
                     done,

@@ -155,7 +155,7 @@ pub(crate) struct Scheduler {
     looked_at: Option<Duration>,
     /// When the job was seen to be over.
     pub(super) over_since: Option<Duration>,
-    pub(super) sparing: LogLimiter,
+    pub(super) log_limiter: LogLimiter,
     /// The worker of each session.
     pub(super) links: BTreeMap<u32, WorkerIncarnation>,
 }
@@ -179,7 +179,7 @@ impl Scheduler {
             .map_or_else(HeartbeatTimes::default, |book| HeartbeatTimes::of(book.live_lives(), now));
         if let Some(book) = &book {
             let SplitCounts { done, tasks, .. } = book.counts();
-            tracing::info!(done, tasks, "the book of a job was found: it goes on where it stood");
+            tracing::info!(done, tasks, "found the state of a job: it continues where it stopped");
         }
         let mut scheduler = Scheduler {
             ledger,
@@ -189,7 +189,7 @@ impl Scheduler {
             ticked_at: now,
             looked_at: None,
             over_since: None,
-            sparing: LogLimiter::default(),
+            log_limiter: LogLimiter::default(),
             links: BTreeMap::new(),
         };
         scheduler.publish();
@@ -272,7 +272,7 @@ impl Scheduler {
             }
             SchedulerActionV1::Fenced { dead } => {
                 if book.fenced(dead)
-                    && let Some(kept_back) = self.sparing.allow(now)
+                    && let Some(kept_back) = self.log_limiter.allow(now)
                 {
                     let (worker, by) = (dead.rank, incarnation.rank);
                     tracing::warn!(worker, by, kept_back, "fenced: its tasks are free");
@@ -287,7 +287,7 @@ impl Scheduler {
                 SchedulerReplyV1::Missing { ranks: book.meet(heard, incarnation, &name, now)? }
             }
             SchedulerActionV1::Fail { why } => {
-                if let Some(kept_back) = self.sparing.allow(now) {
+                if let Some(kept_back) = self.log_limiter.allow(now) {
                     tracing::error!(worker = incarnation.rank, why, kept_back, "the job has failed");
                 }
                 book.fail(incarnation, why)?;
@@ -313,7 +313,7 @@ impl Scheduler {
         }
         match noted {
             RecordOutcome::Gone(why) => {
-                if let Some(kept_back) = self.sparing.allow(now) {
+                if let Some(kept_back) = self.log_limiter.allow(now) {
                     tracing::error!(worker = incarnation.rank, why, kept_back, "the job has failed");
                 }
                 Err((Refusal::Mismatch, why))
@@ -349,11 +349,11 @@ impl Scheduler {
         }
         let dead = book.tick(&mut self.heard, now);
         for incarnation in &dead {
-            let Some(kept_back) = self.sparing.allow(now) else { continue };
+            let Some(kept_back) = self.log_limiter.allow(now) else { continue };
             let (worker, silent) = (incarnation.rank, self.heard.silent(incarnation.rank, now));
             let why = match silent > book.plan().worker_timeout() {
                 true => "it has been silent",
-                false => "it lives and has made no progress with what others wait for",
+                false => "it is alive but makes no progress, and others wait for it",
             };
             let seconds = silent.max(self.heard.still(worker, now)).as_secs_f64();
             tracing::warn!(worker, seconds, kept_back, why, "a worker is given up");

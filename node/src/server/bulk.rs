@@ -125,7 +125,7 @@ pub(super) fn shards(
         Some((Some(shards), tally)) => Ok((shards, tally)),
         Some((None, _)) => refuse(
             Refusal::WrongShard,
-            "this thread owns no shard of the table, or its rows were dropped (a run that was begun anew)",
+            "this thread owns no shard of the table, or its rows were dropped (the run was started again)",
         ),
         None => refuse(Refusal::Unknown, format!("no table {table} has been opened on this thread")),
     }
@@ -333,7 +333,7 @@ pub(super) fn scan(
     if !shards.range().contains(&shard) {
         return refuse(
             Refusal::WrongShard,
-            format!("shard {shard} is not here, {} are", in_words(&shards.range())),
+            format!("this thread does not own shard {shard}, only shards {}", in_words(&shards.range())),
         );
     }
     let floats = shards.schema().floats();

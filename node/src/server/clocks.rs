@@ -68,7 +68,7 @@ pub(super) struct Joiner {
 pub(super) enum JoinError {
     /// The others keep step in another way.
     Mismatch(String),
-    /// A newer life of it is there, or the others went on without it.
+    /// A newer incarnation of it is there, or the others went on without it.
     Fenced(String),
 }
 
@@ -139,7 +139,7 @@ impl Clocks {
         }
         if incarnation < rank.incarnation {
             return Err(JoinError::Fenced(format!(
-                "a newer life of worker {number} is there: two workers were given one index"
+                "a newer incarnation of worker {number} is there: two workers were given one index"
             )));
         }
         let same = rank.incarnation == incarnation;

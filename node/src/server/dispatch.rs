@@ -24,11 +24,11 @@ use std::time::Duration;
 
 /// What handling a frame takes beside its stream.
 pub(super) struct RequestHandler<'a, 'b> {
-    pub(super) room: &'a mut RequestContext<'b>,
+    pub(super) context: &'a mut RequestContext<'b>,
     pub(super) keysets: &'a mut Keysets,
     pub(super) pusher: &'a mut Pusher,
     pub(super) subscriptions: &'a mut Subscriptions,
-    pub(super) owed: &'a mut VecDeque<PendingReply>,
+    pub(super) pending: &'a mut VecDeque<PendingReply>,
     pub(super) now: Duration,
     pub(super) transmit: &'a mut Transmit,
 }
@@ -37,16 +37,16 @@ impl RequestHandler<'_, '_> {
     /// Does what a frame asks, and answers it, or says when it will be.
     pub(super) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> RequestOutcome {
         let RequestHandler {
-            room: RequestContext { tables, scratch, scheduler, .. },
+            context: RequestContext { tables, scratch, scheduler, .. },
             keysets,
             pusher,
-            owed,
+            pending,
             now,
             ..
         } = self;
         let (subscriptions, transmit) = (&mut *self.subscriptions, &mut *self.transmit);
         let (now, id) = (*now, frame.head.id);
-        if let Some(table) = pending_replies::before(frame.head.kind, owed) {
+        if let Some(table) = pending_replies::before(frame.head.kind, pending) {
             return Err(RequestFailure::Parked(table));
         }
         let answered = match frame.head.kind {
@@ -59,7 +59,7 @@ impl RequestHandler<'_, '_> {
                 Ok(BulkReply::Now(PongFrame {}.encode(id)))
             }
             // Answers go in the order of their requests, and some wait for a step.
-            _ if !owed.is_empty() => return Err(pending_replies::behind(owed, tables, pusher)),
+            _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
             PullFrame::KIND => {
                 let by = (&**pusher, now);
                 return bulk::pull(frame, tables, keysets, by, scratch, transmit);
@@ -79,14 +79,15 @@ impl RequestHandler<'_, '_> {
                 return scheduler_rpc::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
             }
             AllocateFrame::KIND => {
-                let room = &mut *self.room;
-                let (counter, scheduler) = (room.incarnations.as_deref_mut(), room.scheduler.as_deref());
+                let context = &mut *self.context;
+                let (counter, scheduler) =
+                    (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
                 return incarnations::answer(frame, counter, scheduler, transmit);
             }
             RunFrame::KIND => {
-                let (session, room) = (pusher.session, &mut *self.room);
-                let open = room.tables.names();
-                return runs::answer(frame, room.runs.as_deref_mut(), session, now, &open, transmit);
+                let (session, context) = (pusher.session, &mut *self.context);
+                let open = context.tables.names();
+                return runs::answer(frame, context.runs.as_deref_mut(), session, now, &open, transmit);
             }
             DropTableFrame::KIND => return tables.answer_drop(frame, pusher, transmit),
             JobTableFrame::KIND => {
@@ -97,10 +98,10 @@ impl RequestHandler<'_, '_> {
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
         };
         match answered? {
-            BulkReply::Now(head) if owed.is_empty() => return Ok(transmit.send(head)?),
-            BulkReply::Now(head) => owed.push_back(PendingReply::Ready(head)),
+            BulkReply::Now(head) if pending.is_empty() => return Ok(transmit.send(head)?),
+            BulkReply::Now(head) => pending.push_back(PendingReply::Ready(head)),
             BulkReply::Later { table, step, rows, not_finite } => {
-                owed.push_back(PendingReply::Push { id, table, step, rows, not_finite });
+                pending.push_back(PendingReply::Push { id, table, step, rows, not_finite });
             }
         }
         Ok(())
@@ -109,12 +110,14 @@ impl RequestHandler<'_, '_> {
     /// Puts a request aside that waits for other workers, so that what comes behind it can be heard.
     pub(super) fn put_aside(&mut self, frame: &Frame<'_>, stop: RequestFailure) -> RequestOutcome {
         let RequestFailure::Parked(table) = stop else { return Err(stop) };
-        match PendingReply::request(frame, table, self.keysets.share(), self.owed) {
+        match PendingReply::request(frame, table, self.keysets.share(), self.pending) {
             Some(request) => {
-                self.owed.push_back(request);
+                self.pending.push_back(request);
                 Ok(())
             }
-            None => Err(pending_replies::no_memory(self.room.tables, table, frame.head.kind).unwrap_or(stop)),
+            None => {
+                Err(pending_replies::no_memory(self.context.tables, table, frame.head.kind).unwrap_or(stop))
+            }
         }
     }
 
@@ -126,10 +129,10 @@ impl RequestHandler<'_, '_> {
         refusal: Refusal,
         text: String,
     ) -> RequestOutcome {
-        let RequestHandler { room, owed, transmit, .. } = self;
-        let now = (room.clock)();
-        if room.tables.is_news(&text, now)
-            && let Some(kept_back) = room.sparing.allow(now)
+        let RequestHandler { context, pending, transmit, .. } = self;
+        let now = (context.now)();
+        if context.tables.is_news(&text, now)
+            && let Some(kept_back) = context.log_limiter.allow(now)
         {
             // Flags that do not fit a run are typed by a user, who is told.
             let typed = refusal == Refusal::Mismatch && head.kind == RunFrame::KIND;
@@ -139,13 +142,13 @@ impl RequestHandler<'_, '_> {
                 false => tracing::warn!(%peer, refusal, kind, text, kept_back, "a request was refused"),
             }
         }
-        if !owed.is_empty() {
-            room.tally.refused[refusal.place()].add(1);
-            owed.push_back(PendingReply::Refused { head: *head, refusal, text });
+        if !pending.is_empty() {
+            context.tally.refused[refusal.place()].add(1);
+            pending.push_back(PendingReply::Refused { head: *head, refusal, text });
             return Ok(());
         }
         let sent = answer_refused((head.kind, head.id), refusal, text, transmit);
-        room.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
+        context.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
         sent
     }
 }

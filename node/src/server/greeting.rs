@@ -40,12 +40,12 @@ pub(super) struct Greeter {
     token: Option<Token>,
     tally: Arc<ServerCounters>,
     /// Keeps strangers from filling the log.
-    sparing: LogLimiter,
+    log_limiter: LogLimiter,
 }
 
 impl Greeter {
     pub(super) fn new(token: Option<Token>, tally: Arc<ServerCounters>) -> Greeter {
-        Greeter { token, tally, sparing: LogLimiter::default() }
+        Greeter { token, tally, log_limiter: LogLimiter::default() }
     }
 
     /// Hears what has come and answers it; the hello, when it has come whole from one who may say it.
@@ -146,7 +146,7 @@ impl Greeter {
 
     /// Logs about a connection, unless much has been logged just now; `others`: how many were not logged.
     pub(super) fn complain(&mut self, now: Duration, log: impl FnOnce(Suppressed)) {
-        if let Some(others) = self.sparing.allow(now) {
+        if let Some(others) = self.log_limiter.allow(now) {
             log(others);
         }
     }

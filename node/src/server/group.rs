@@ -342,7 +342,7 @@ impl ServerTables {
         // Every thread of the server is told; the first one says so.
         if gone
             && self.thread() == 0
-            && let Some(kept_back) = self.sparing.allow(now)
+            && let Some(kept_back) = self.log_limiter.allow(now)
         {
             tracing::warn!(rank, incarnation, kept_back, "the others go on without a worker");
         }
@@ -397,7 +397,7 @@ impl ServerTables {
         }
         let sound = |row: &[f32]| row.iter().all(|value| value.is_finite());
         let bad = values.chunks_exact(floats.max(1)).filter(|row| !sound(row)).count();
-        let room = if bad == 0 {
+        let admission = if bad == 0 {
             sums.keep(rank, step, coming)
         } else {
             // One worker's NaN must not spoil the others' sum.
@@ -406,7 +406,7 @@ impl ServerTables {
             let values: Vec<f32> = good().flat_map(|(_, row)| row.iter().copied()).collect();
             sums.keep(rank, step, &IncomingPush { write, keys: &keys, values: &values, name, ends })
         };
-        match room {
+        match admission {
             StepAdmission::Kept => Ok(BulkReply::Later { table: number, step, rows, not_finite: bad as u32 }),
             StepAdmission::Later => {
                 self.short = true;

@@ -123,7 +123,7 @@ impl Identities {
                 return Ok(known);
             }
             let text = format!(
-                "table {name:?} is here with {}; id {uid}, server {server} of {servers} was asked",
+                "table {name:?} is here with {}; id {uid}, server {server} of {servers} was requested",
                 known.identity
             );
             return refuse(Refusal::Identity, text);

@@ -111,7 +111,7 @@ impl Incarnations {
             // Numbers that were handed out and have not pushed yet stand in no image: the gap is more than those.
             (None, Some(remembered)) => {
                 let next = remembered + INCARNATION_GAP + 1;
-                tracing::warn!(file = %file.display(), next, "the counter is gone, and begins anew");
+                tracing::warn!(file = %file.display(), next, "the file of the incarnation counter is missing: the counter starts again");
                 remembered + INCARNATION_GAP
             }
         };

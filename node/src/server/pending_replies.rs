@@ -40,15 +40,16 @@ pub(super) enum ReplyOutcome {
 impl PendingReply {
     /// A request that must wait, out of the receive buffer, so that what comes behind it can be heard: a fence may be
     /// what it waits for. `None` for pushes and what is said of them, and when there is no memory for it (`share`, and
-    /// what every session may put aside without any): it then stays where it is. `owed`: what waits already.
+    /// what every session may put aside without any): it then stays where it is.
+    /// `pending`: the replies that wait already.
     pub(super) fn request(
         frame: &Frame<'_>,
         table: u32,
         mut share: SessionShare,
-        owed: &VecDeque<PendingReply>,
+        pending: &VecDeque<PendingReply>,
     ) -> Option<PendingReply> {
         let (head, bytes) = (frame.head, frame.payload.len());
-        let aside = || owed.iter().map(PendingReply::spare_bytes).sum::<usize>() + bytes;
+        let aside = || pending.iter().map(PendingReply::spare_bytes).sum::<usize>() + bytes;
         if keeps_its_place(head.kind) || !(share.resize(bytes) || aside() <= ASIDE_BYTES_SPARE) {
             return None;
         }
@@ -112,16 +113,16 @@ impl PendingReply {
 
 /// A request behind answers that wait for other workers waits too, unless they wait for what comes behind it.
 pub(super) fn behind(
-    owed: &VecDeque<PendingReply>,
+    pending: &VecDeque<PendingReply>,
     tables: &ServerTables,
     pusher: &Pusher,
 ) -> RequestFailure {
-    let pushes = owed.iter().filter_map(|owed| match owed {
+    let pushes = pending.iter().filter_map(|pending| match pending {
         PendingReply::Push { table, step, .. } => Some((*table, *step)),
         _ => None,
     });
     let mut open = pushes.filter(|&(table, step)| !tables.is_past(table, step, pusher));
-    match (open.next(), owed.iter().find_map(PendingReply::waits_for)) {
+    match (open.next(), pending.iter().find_map(PendingReply::waits_for)) {
         (Some((_, step)), _) => RequestFailure::Refused(
             Refusal::Malformed,
             format!("a request that would wait for pushes of step {step}, which was not said to be made"),
@@ -148,12 +149,12 @@ fn keeps_its_place(kind: u16) -> bool {
 }
 
 /// The table over which a pull waits that this kind of request must stay behind.
-pub(super) fn before(kind: u16, owed: &VecDeque<PendingReply>) -> Option<u32> {
-    let pull = |owed: &PendingReply| match owed {
+pub(super) fn before(kind: u16, pending: &VecDeque<PendingReply>) -> Option<u32> {
+    let pull = |pending: &PendingReply| match pending {
         PendingReply::Request { head, table, .. } if head.kind == PullFrame::KIND => Some(*table),
         _ => None,
     };
-    owed.iter().find_map(pull).filter(|_| keeps_its_place(kind))
+    pending.iter().find_map(pull).filter(|_| keeps_its_place(kind))
 }
 
 /// A request that waits.

@@ -111,20 +111,28 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     let greeted = GreetedConnection { link, hello, hello_id: 0 };
     let keysets = Keysets::new(1 << 19, keysets);
     let mut session = Session::new(greeted, welcome, &limits, keysets, buffers, Duration::ZERO);
-    let (mut scratch, mut sparing, mut turns) = (RequestBuffers::default(), LogLimiter::default(), 0u32);
+    let (mut scratch, mut log_limiter, mut turns) = (RequestBuffers::default(), LogLimiter::default(), 0u32);
     let (mut scheduler, mut incarnations) = (Schedulers::default(), Incarnations::default());
     let mut runs = Registry::default();
-    let clock = || Duration::ZERO;
+    let read_time = || Duration::ZERO;
     loop {
         let all = Event { token: 0, readable: true, writable: true, closed: false };
         session.note(&all);
         let thread = &tally.threads[0];
-        let (tables, scratch, sparing) = (&mut tables, &mut scratch, &mut sparing);
+        let (tables, scratch, log_limiter) = (&mut tables, &mut scratch, &mut log_limiter);
         let (scheduler, incarnations) = (Some(&mut scheduler), Some(&mut incarnations));
         let tally = thread;
         let runs = Some(&mut runs);
-        let mut room =
-            RequestContext { tables, scratch, tally, sparing, scheduler, runs, incarnations, clock: &clock };
+        let mut room = RequestContext {
+            tables,
+            scratch,
+            tally,
+            log_limiter,
+            scheduler,
+            runs,
+            incarnations,
+            now: &read_time,
+        };
         if session.turn(&mut room, Duration::ZERO).is_err() {
             break;
         }

@@ -52,13 +52,13 @@ pub(super) struct Session<S> {
     /// The next request waits for other workers, over this table and with this id: nothing more is read.
     parked: Option<(u32, u64)>,
     /// Answers that wait for a step to be applied, and those behind them.
-    owed_answers: VecDeque<PendingReply>,
+    pending_replies: VecDeque<PendingReply>,
     waiting: Option<WaitingRequest>,
     /// Waits for memory.
     waiting_for_memory: bool,
     times: ProgressTimes,
     /// Bytes of answers that waited at `times.taken` and wait still.
-    owed: usize,
+    unsent_bytes: usize,
     /// Since when requests that are here whole, or on their way here, wait to be handled.
     since: Duration,
     /// Whole requests may be left of the turn before.
@@ -111,13 +111,13 @@ pub(super) struct RequestContext<'a> {
     pub(super) tables: &'a mut ServerTables,
     pub(super) scratch: &'a mut RequestBuffers,
     pub(super) tally: &'a ThreadCounters,
-    pub(super) sparing: &'a mut LogLimiter,
+    pub(super) log_limiter: &'a mut LogLimiter,
     /// In thread 0.
     pub(super) scheduler: Option<&'a mut Schedulers>,
     pub(super) runs: Option<&'a mut Registry>,
     pub(super) incarnations: Option<&'a mut Incarnations>,
     /// What time it is.
-    pub(super) clock: &'a dyn Fn() -> Duration,
+    pub(super) now: &'a dyn Fn() -> Duration,
 }
 
 /// Requests handled since the clock was looked at.
@@ -129,10 +129,10 @@ struct RequestBatch {
 
 impl RequestBatch {
     /// Looks at the clock: all of them have been answered by now.
-    fn settle(&mut self, room: &RequestContext<'_>, since: Duration) {
+    fn settle(&mut self, context: &RequestContext<'_>, since: Duration) {
         if self.bytes > 0 {
-            let took = (room.clock)().saturating_sub(since);
-            for (&frames, histogram) in self.frames.iter().zip(&room.tally.took).filter(|(n, _)| **n > 0) {
+            let took = (context.now)().saturating_sub(since);
+            for (&frames, histogram) in self.frames.iter().zip(&context.tally.took).filter(|(n, _)| **n > 0) {
                 histogram.observe(took, u64::from(frames));
             }
             *self = RequestBatch::default();
@@ -174,11 +174,11 @@ impl<S: Stream> Session<S> {
             welcome: Some((grant.encode(hello_id), welcome)),
             blocked: false,
             parked: None,
-            owed_answers: VecDeque::new(),
+            pending_replies: VecDeque::new(),
             waiting: None,
             waiting_for_memory: false,
             times: ProgressTimes { moved: now, heard: now, whole: now, taken: now },
-            owed: 0,
+            unsent_bytes: 0,
             since: now,
             held: false,
         }
@@ -191,7 +191,7 @@ impl<S: Stream> Session<S> {
     /// Receives once, handles what is whole, sends what can be sent.
     pub(super) fn turn(
         &mut self,
-        room: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         now: Duration,
     ) -> Result<TurnOutcome, SessionEnd> {
         let mut turn = TurnOutcome::default();
@@ -219,8 +219,8 @@ impl<S: Stream> Session<S> {
                 self.since = now;
             }
             let mut untimed = RequestBatch::default();
-            let handled = self.handle_frames(room, &mut turn, &mut untimed, now);
-            untimed.settle(room, self.since);
+            let handled = self.handle_frames(context, &mut turn, &mut untimed, now);
+            untimed.settle(context, self.since);
             self.held = handled?;
             let drained = self.flush(now)?;
             self.blocked &= !drained;
@@ -244,15 +244,17 @@ impl<S: Stream> Session<S> {
         Ok(turn)
     }
 
-    /// Sends what the peer takes; `true` when nothing is left. New answers may always wait behind those that are taken,
-    /// so what is timed is how long it takes until those have gone that waited when those before them had.
+    /// Sends what the peer takes. `true`: nothing is left.
+    ///
+    /// A slow peer is timed by batches of answers. A batch is all bytes that wait when the batch before has been sent.
+    /// Answers that come later do not extend the time of the batch before them.
     fn flush(&mut self, now: Duration) -> Result<bool, LinkError> {
         let before = self.link.transmit().queued_bytes();
         let drained = self.link.flush(&mut NoOwner)?;
         let left = self.link.transmit().queued_bytes();
-        self.owed = self.owed.saturating_sub(before - left);
-        if self.owed == 0 {
-            (self.owed, self.times.taken) = (left, now);
+        self.unsent_bytes = self.unsent_bytes.saturating_sub(before - left);
+        if self.unsent_bytes == 0 {
+            (self.unsent_bytes, self.times.taken) = (left, now);
         }
         Ok(drained)
     }
@@ -279,7 +281,7 @@ impl<S: Stream> Session<S> {
                 || receive.count_frames(left.saturating_add(1)) <= left
         };
         // One may always be under way.
-        if credit.max(1).checked_sub(self.owed_answers.len()).is_some_and(within) {
+        if credit.max(1).checked_sub(self.pending_replies.len()).is_some_and(within) {
             return Ok(());
         }
         let end = SessionEnd::Overrun { peer: self.link.peer().clone(), credit };
@@ -307,13 +309,13 @@ impl<S: Stream> Session<S> {
     /// Handles frames up to the turn's limit; `true` when whole ones may be left.
     fn handle_frames(
         &mut self,
-        room: &mut RequestContext<'_>,
+        context: &mut RequestContext<'_>,
         turn: &mut TurnOutcome,
         untimed: &mut RequestBatch,
         now: Duration,
     ) -> Result<bool, LinkError> {
         self.parked = None;
-        if !self.settle_owed(room, now) {
+        if !self.settle_owed(context, now) {
             self.blocked = true;
             return Ok(true);
         }
@@ -321,12 +323,13 @@ impl<S: Stream> Session<S> {
             let (receive, transmit, stream) = self.link.parts();
             let before = transmit.queued_bytes();
             let Some(frame) = receive.peek(&mut NoOwner)? else { return Ok(false) };
-            let Session { keysets, subscriptions, pusher, owed_answers: owed, .. } = self;
-            let mut hands = RequestHandler { room, keysets, pusher, subscriptions, owed, now, transmit };
-            let handled = hands.dispatch(&frame, stream).or_else(|stop| hands.put_aside(&frame, stop));
+            let Session { keysets, subscriptions, pusher, pending_replies: pending, .. } = self;
+            let mut handler =
+                RequestHandler { context, keysets, pusher, subscriptions, pending, now, transmit };
+            let handled = handler.dispatch(&frame, stream).or_else(|stop| handler.put_aside(&frame, stop));
             let handled = match handled {
                 Err(RequestFailure::Refused(refusal, text)) => {
-                    hands.refuse(&self.peer, &frame.head, refusal, text)
+                    handler.refuse(&self.peer, &frame.head, refusal, text)
                 }
                 handled => handled,
             };
@@ -338,7 +341,7 @@ impl<S: Stream> Session<S> {
                 }
                 Err(_) => {
                     self.blocked = true;
-                    room.tally.full_turns.add(1);
+                    context.tally.full_turns.add(1);
                     return Ok(true);
                 }
             }
@@ -346,19 +349,19 @@ impl<S: Stream> Session<S> {
             let queued = transmit.queued_bytes();
             let (got, sent) = (frame.payload.len(), queued.saturating_sub(before));
             turn.largest = turn.largest.max(got).max(sent);
-            let over = room.tally.over(self.over);
+            let over = context.tally.over(self.over);
             over.received_bytes.add((HEAD_BYTES + got) as u64);
             over.sent_bytes.add(sent as u64);
             untimed.frames[RequestKind::of(frame.head.kind) as usize] += 1;
             untimed.bytes += HEAD_BYTES + got + sent;
             receive.consume();
             if untimed.bytes >= CLOCK_BYTES {
-                untimed.settle(room, self.since);
+                untimed.settle(context, self.since);
             }
             if queued >= FLUSH_BYTES {
                 self.flush(now)?;
             }
-            if !self.settle_owed(room, now) {
+            if !self.settle_owed(context, now) {
                 self.blocked = true;
                 return Ok(true);
             }
@@ -367,14 +370,14 @@ impl<S: Stream> Session<S> {
     }
 
     /// Gives the answers that have come due; `false` when there is no room for one.
-    fn settle_owed(&mut self, room: &mut RequestContext<'_>, now: Duration) -> bool {
-        while let Some(owed) = self.owed_answers.front() {
-            let settled = match owed {
-                PendingReply::Request { .. } => self.answer_request(room, now),
-                owed => owed.settle(room.tables, &mut self.pusher, self.link.transmit()),
+    fn settle_owed(&mut self, context: &mut RequestContext<'_>, now: Duration) -> bool {
+        while let Some(pending) = self.pending_replies.front() {
+            let settled = match pending {
+                PendingReply::Request { .. } => self.answer_request(context, now),
+                pending => pending.settle(context.tables, &mut self.pusher, self.link.transmit()),
             };
             match settled {
-                ReplyOutcome::Given => drop(self.owed_answers.pop_front()),
+                ReplyOutcome::Given => drop(self.pending_replies.pop_front()),
                 ReplyOutcome::Waits => return true,
                 ReplyOutcome::NoRoom => return false,
             }
@@ -383,26 +386,33 @@ impl<S: Stream> Session<S> {
     }
 
     /// Does what the first of the requests asks that were put off, and takes it away if that could be done.
-    fn answer_request(&mut self, room: &mut RequestContext<'_>, now: Duration) -> ReplyOutcome {
+    fn answer_request(&mut self, context: &mut RequestContext<'_>, now: Duration) -> ReplyOutcome {
         // To itself it stands before all others.
-        let owed = std::mem::take(&mut self.owed_answers);
+        let pending = std::mem::take(&mut self.pending_replies);
         let (_, transmit, stream) = self.link.parts();
-        let Session { keysets, subscriptions, pusher, owed_answers, .. } = self;
-        let mut hands =
-            RequestHandler { room, keysets, pusher, subscriptions, owed: owed_answers, now, transmit };
-        let handled = match owed.front() {
+        let Session { keysets, subscriptions, pusher, pending_replies, .. } = self;
+        let mut handler = RequestHandler {
+            context,
+            keysets,
+            pusher,
+            subscriptions,
+            pending: pending_replies,
+            now,
+            transmit,
+        };
+        let handled = match pending.front() {
             Some(PendingReply::Request { head, payload, bytes, .. }) => {
                 let frame = Frame { head: *head, payload: &bytemuck::cast_slice(payload)[..*bytes] };
-                match hands.dispatch(&frame, stream) {
+                match handler.dispatch(&frame, stream) {
                     Err(RequestFailure::Refused(refusal, text)) => {
-                        hands.refuse(&self.peer, head, refusal, text)
+                        handler.refuse(&self.peer, head, refusal, text)
                     }
                     handled => handled,
                 }
             }
             _ => Ok(()),
         };
-        self.owed_answers = owed;
+        self.pending_replies = pending;
         match handled {
             Ok(()) => ReplyOutcome::Given,
             Err(RequestFailure::Parked(_)) => ReplyOutcome::Waits,
@@ -412,8 +422,8 @@ impl<S: Stream> Session<S> {
 
     /// Takes note of what waits for other workers now, and since when.
     fn note_wait(&mut self, now: Duration) {
-        let owed = self.owed_answers.iter().find_map(PendingReply::waits_for);
-        self.waiting = match owed.or(self.parked) {
+        let pending = self.pending_replies.iter().find_map(PendingReply::waits_for);
+        self.waiting = match pending.or(self.parked) {
             None => None,
             Some((table, id)) => match self.waiting.take().filter(|waiting| waiting.id == id) {
                 None => Some(WaitingRequest { table, id, since: now, told: None }),
@@ -446,13 +456,13 @@ impl<S: Stream> Session<S> {
     }
 
     /// Sends what has changed of them, unless its peer takes nothing, or has not asked for anything lately.
-    pub(super) fn sweep(&mut self, room: &mut RequestContext<'_>, now: Duration) {
+    pub(super) fn sweep(&mut self, context: &mut RequestContext<'_>, now: Duration) {
         let waits = !self.link.transmit().is_empty() && self.subscriptions.is_between();
         let quiet = now.saturating_sub(self.times.heard) > DELTAS_QUIET;
         if waits || quiet || self.blocked || !self.reserve_buffers() {
             return self.subscriptions.skip(now);
         }
-        self.subscriptions.sweep(room.tables, room.scratch, self.link.transmit(), now);
+        self.subscriptions.sweep(context.tables, context.scratch, self.link.transmit(), now);
     }
 
     /// Whose session it is.

@@ -78,7 +78,10 @@ impl Subscriptions {
         let keys: &[u64] = cast_slice(frame.payload);
         let (range, of) = (shards.range(), shards.schema().shards);
         if keys.iter().any(|&key| !range.contains(&shard_of(hash(key), of))) {
-            return refuse(Refusal::WrongShard, "a subscription to a row of a shard that lives elsewhere");
+            return refuse(
+                Refusal::WrongShard,
+                "a subscription to a row whose shard this thread does not own",
+            );
         }
         let known = self.all.iter().position(|of| of.table == table);
         let before = known.map_or(0, |at| self.all[at].keys.len());

@@ -58,7 +58,7 @@ pub(super) struct ServerTables {
     pub(super) fenced: Vec<(u32, u64, u64)>,
     /// It is to have none.
     pub(super) none: bool,
-    pub(super) sparing: LogLimiter,
+    pub(super) log_limiter: LogLimiter,
     /// This life of the server, in which every image is opened once: versions of rows are compared within it only.
     pub(super) incarnation: u64,
     /// As what all threads of the server have their tables.
@@ -85,7 +85,7 @@ impl ServerTables {
             kept: None,
             fenced: Vec::new(),
             none: false,
-            sparing: LogLimiter::default(),
+            log_limiter: LogLimiter::default(),
             incarnation: 0,
             identities,
             store,
@@ -120,7 +120,7 @@ impl ServerTables {
             let table = &self.all[known];
             if table.schema != schema {
                 let text = format!(
-                    "table {:?} is open with another schema: {}; give every worker the same flags; to begin anew, {}",
+                    "table {:?} is open with another schema: {}; give every worker the same flags; to start again, {}",
                     schema.name,
                     table.schema.differences(&schema),
                     to_begin_anew(&self.store)

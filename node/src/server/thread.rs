@@ -38,7 +38,7 @@ pub(super) struct ShardThread<N: Net> {
     waiting: Vec<bool>,
     tables: ServerTables,
     scratch: RequestBuffers,
-    sparing: LogLimiter,
+    log_limiter: LogLimiter,
     scheduler: Option<Schedulers>,
     /// The registry of runs, in thread 0 of a server that has tables.
     runs: Option<Registry>,
@@ -115,7 +115,7 @@ impl<N: Net> ShardThread<N> {
             waiting: Vec::new(),
             tables,
             scratch: RequestBuffers::default(),
-            sparing: LogLimiter::default(),
+            log_limiter: LogLimiter::default(),
             scheduler,
             runs,
             incarnations,
@@ -193,13 +193,21 @@ impl<N: Net> ShardThread<N> {
     fn serve(&mut self, token: usize, now: Duration) {
         let Some(session) = &mut self.sessions[token] else { return };
         let tally = &self.tally.threads[self.settings.thread as usize];
-        let clock = || self.net.now();
-        let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
+        let read_time = || self.net.now();
+        let (tables, scratch, log_limiter) = (&mut self.tables, &mut self.scratch, &mut self.log_limiter);
         let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
         let runs = self.runs.as_mut();
-        let mut room =
-            RequestContext { tables, scratch, tally, sparing, scheduler, runs, incarnations, clock: &clock };
-        match session.turn(&mut room, now) {
+        let mut context = RequestContext {
+            tables,
+            scratch,
+            tally,
+            log_limiter,
+            scheduler,
+            runs,
+            incarnations,
+            now: &read_time,
+        };
+        match session.turn(&mut context, now) {
             Ok(turn) => {
                 if turn.frames > 0 && turn.largest <= SPIN_FRAME_BYTES {
                     self.spin_until = now + self.settings.spin;
@@ -229,21 +237,22 @@ impl<N: Net> ShardThread<N> {
             let Some(session) = &mut self.sessions[token] else { continue };
             if session.next_sweep() <= now {
                 let tally = &self.tally.threads[self.settings.thread as usize];
-                let clock = || self.net.now();
-                let (tables, scratch, sparing) = (&mut self.tables, &mut self.scratch, &mut self.sparing);
+                let read_time = || self.net.now();
+                let (tables, scratch, log_limiter) =
+                    (&mut self.tables, &mut self.scratch, &mut self.log_limiter);
                 let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
                 let runs = self.runs.as_mut();
-                let room = &mut RequestContext {
+                let context = &mut RequestContext {
                     tables,
                     scratch,
                     tally,
-                    sparing,
+                    log_limiter,
                     scheduler,
                     runs,
                     incarnations,
-                    clock: &clock,
+                    now: &read_time,
                 };
-                session.sweep(room, now);
+                session.sweep(context, now);
                 // It is sent in its turn.
                 if !std::mem::replace(&mut self.queued[token], true) {
                     self.ready.push_back(token);
@@ -300,11 +309,11 @@ impl<N: Net> ShardThread<N> {
             self.sessions.iter_mut().flatten().for_each(|session| session.rest(now, true));
         }
         // Each looks for itself when its turn comes; those that find nothing stand here again.
-        let mut room = 0;
-        while buffers.has(room + LINK_BYTES_MAX)
+        let mut context = 0;
+        while buffers.has(context + LINK_BYTES_MAX)
             && let Some(token) = self.waiting_for_memory.pop_front()
         {
-            room += LINK_BYTES_MAX;
+            context += LINK_BYTES_MAX;
             self.waiting[token] = false;
             self.enqueue(token);
         }
@@ -365,7 +374,7 @@ impl<N: Net> ShardThread<N> {
     }
 
     fn refuse(&mut self, mut greeted: GreetedConnection<N::Stream>, why: String) {
-        if let Some(kept_back) = self.sparing.allow(self.net.now()) {
+        if let Some(kept_back) = self.log_limiter.allow(self.net.now()) {
             tracing::warn!(peer = %greeted.link.peer(), why, kept_back, "a session was refused");
         }
         self.own_tally().refused[Refusal::Limit.place()].add(1);
@@ -399,7 +408,7 @@ impl<N: Net> ShardThread<N> {
         if let Some(scheduler) = &mut self.scheduler
             && let Err((_, why)) = scheduler.tick(now)
         {
-            tracing::error!(why, "the scheduler's book is not kept");
+            tracing::error!(why, "cannot write the scheduler's job state");
         }
         self.publish();
     }

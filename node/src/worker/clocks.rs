@@ -46,8 +46,8 @@ impl<N: Net> Worker<N> {
     /// [`Worker::tick`] ends it. Answers the clock to begin at: that of the worker furthest behind.
     ///
     /// # Errors
-    /// The others keep step in another way; a newer life of this worker is there; it has joined before; or a peer is
-    /// lost for good.
+    /// The others keep step in another way, a newer incarnation of this worker is there, it has joined before, or a
+    /// peer is lost for good.
     pub fn join(&mut self, table: TableId, member: SyncConfig) -> Result<u64, WorkerError> {
         member.check().map_err(WorkerError::Call)?;
         if self.tables[table.0].group.is_some() {

@@ -82,7 +82,7 @@ impl<N: Net> JobClient<N> {
     pub fn join(net: N, config: WorkerConfig, rank: u32, plan: JobPlan) -> Result<JobClient<N>, WorkerError> {
         if config.incarnation == NEXT_INCARNATION {
             let what =
-                "a seat in a job is of a numbered life: take a number first (Worker::allocate_incarnation)";
+                "a worker of a job needs an incarnation: allocate one first (Worker::allocate_incarnation)";
             return Err(WorkerError::Call(what.into()));
         }
         let incarnation = WorkerIncarnation { rank, incarnation: config.incarnation };

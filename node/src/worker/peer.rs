@@ -351,7 +351,7 @@ impl Context<'_> {
 fn waits(frame: &Frame<'_>, posted: usize, peer: &Arc<str>) -> Result<WaitsV1, WorkerError> {
     let nonsense = |what| WorkerError::Protocol { peer: peer.clone(), what };
     if posted == 0 {
-        return Err(nonsense("that a request waits, when none was sent".into()));
+        return Err(nonsense("a report that a request waits, but none was sent".into()));
     }
     control::open(frame.payload).map_err(|error| nonsense(error.to_string()))
 }
@@ -385,7 +385,7 @@ fn answer(
         return Err(context.nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
     }
     let Some(flight) = flights.at(request.index) else {
-        return Err(context.nonsense("an answer to nothing".into()));
+        return Err(context.nonsense("an answer to a request that is not in flight".into()));
     };
     match &mut flight.work {
         RequestWork::Pull(pull) if pull.asks_newer(request.chunk as usize) => {
@@ -449,9 +449,7 @@ fn take_newer_rows(
 ) -> Result<u64, WorkerError> {
     let rows = RowsFrame::decode(&frame.head).map_err(|error| context.unreadable(error))?;
     let Some(same) = pull.settle_newer(chunk, frame.payload, rows.version, rows.lowest) else {
-        return Err(
-            context.nonsense(format!("rows of {} bytes that are not what was asked for", frame.head.len))
-        );
+        return Err(context.nonsense(format!("{} bytes of rows that do not fit the request", frame.head.len)));
     };
     let part = &mut pull.parts[chunk];
     let kept = part.keep != 0 && rows.kept == part.keep;
@@ -469,7 +467,7 @@ fn take_rows(
     let rows = RowsFrame::decode(&frame.head).map_err(|error| context.unreadable(error))?;
     let bytes = pull.answer_floats(chunk) * 4;
     if frame.head.len as usize != bytes.next_multiple_of(8) {
-        return Err(context.nonsense(format!("rows of {} bytes where {bytes} are right", frame.head.len)));
+        return Err(context.nonsense(format!("{} bytes of rows where {bytes} were expected", frame.head.len)));
     }
     let part = &mut pull.parts[chunk];
     let kept = part.keep != 0 && rows.kept == part.keep;

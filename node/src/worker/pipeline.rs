@@ -305,7 +305,7 @@ impl<N: Net> Worker<N> {
         if values.len() != keys * floats {
             let (got, want) = (values.len(), keys * floats);
             return Err(WorkerError::Call(format!(
-                "a push of {keys} keys carries {got} floats, {want} are right"
+                "a push of {keys} keys carries {got} floats, but needs {want}"
             )));
         }
         if seq <= known.last_seq {

@@ -226,7 +226,7 @@ impl<N: Net> Worker<N> {
         };
         let kind = refusal.name();
         if self.refused.len() == SPARE_MAX {
-            tracing::error!(%peer, what, kind, text, "refused, after others that no call has told of yet");
+            tracing::error!(%peer, what, kind, text, "the server refused a request; earlier refusals wait to be reported");
         } else {
             // A call says so.
             tracing::debug!(%peer, what, kind, text, "refused");

@@ -40,7 +40,7 @@ impl<N: Net> Worker<N> {
         if out.len() != keys.len() * floats {
             let (got, want) = (out.len(), keys.len() * floats);
             return Err(WorkerError::Call(format!(
-                "{got} floats for the rows of {} keys, {want} are right",
+                "{got} floats for the rows of {} keys, but {want} are needed",
                 keys.len()
             )));
         }
@@ -73,7 +73,7 @@ impl<N: Net> Worker<N> {
         if values.len() != keys.len() * floats {
             let (got, want) = (values.len(), keys.len() * floats);
             return Err(WorkerError::Call(format!(
-                "a push of {} keys carries {got} floats, {want} are right",
+                "a push of {} keys carries {got} floats, but needs {want}",
                 keys.len()
             )));
         }

@@ -35,9 +35,8 @@ fn refusal<T>(result: Result<T, WorkerError>) -> (Refusal, String) {
     }
 }
 
-/// A worker whose life was named by the time was locked out when it was started again after the clock had gone back,
-/// and was told that a newer life of it was there. A number that the server hands out is above whatever named the
-/// life before.
+/// Once the clock numbered a worker's incarnations. A worker that was started again after the clock had gone back was
+/// refused, because a newer incarnation of it was known. The server now hands out the number, above all earlier ones.
 #[test]
 fn a_worker_was_locked_out_when_its_clock_had_gone_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -48,7 +47,7 @@ fn a_worker_was_locked_out_when_its_clock_had_gone_back() {
         assert_eq!(push(&sim, &addr, 1, by_time).unwrap(), 1.0);
         let (refused, text) = refusal(push(&sim, &addr, 1, an_hour_before));
         assert!(
-            refused == Refusal::Fenced && text.contains("a newer life of this worker is there"),
+            refused == Refusal::Fenced && text.contains("a newer incarnation of this worker is there"),
             "{text}"
         );
         let handed_out = allocate(&sim, &[&addr]).unwrap();
