@@ -176,16 +176,7 @@ impl Registry {
             if join.want == RunIntent::Continue && live.is_empty() {
                 return may_continue(name, run, &join.settings).map(|()| Ok(RunDecision::Continued));
             }
-            let anew = match (live.is_empty(), run.rows_differ(&join.settings)) {
-                (true, None) => {
-                    "; no worker of the run is alive: --continue trains its rows further with these flags, over all the data; \
-                     --fresh starts the run again, without its rows"
-                }
-                (true, Some(_)) => {
-                    "; no worker of the run is alive: --fresh starts the run again, without its rows"
-                }
-                (false, _) => "",
-            };
+            let anew = ways_on(live.is_empty(), run.rows_differ(&join.settings).is_some());
             return Err(mismatch(format!(
                 "run {name:?}: {difference}; give every worker of a run the same. A job that has nothing to do with it wants \
                  a name of its own (--run NAME){anew}"
@@ -350,5 +341,17 @@ fn next(
         birth,
         members: BTreeMap::new(),
         finished: None,
+    }
+}
+
+/// The end of a refusal: what a worker with other settings can do about a run. While workers of it live: nothing.
+fn ways_on(all_gone: bool, rows_differ: bool) -> &'static str {
+    match (all_gone, rows_differ) {
+        (true, false) => {
+            "; no worker of the run is alive: --continue trains its rows further with these flags, over all the data; \
+             --fresh starts the run again, without its rows"
+        }
+        (true, true) => "; no worker of the run is alive: --fresh starts the run again, without its rows",
+        (false, _) => "",
     }
 }

@@ -97,11 +97,16 @@ impl RequestHandler<'_, '_> {
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
         };
-        match answered? {
-            BulkReply::Now(head) if pending.is_empty() => return Ok(transmit.send(head)?),
-            BulkReply::Now(head) => pending.push_back(PendingReply::Ready(head)),
+        self.reply(id, answered?)
+    }
+
+    /// Sends a reply at once, or puts it behind those that wait for a step.
+    fn reply(&mut self, id: u64, reply: BulkReply) -> RequestOutcome {
+        match reply {
+            BulkReply::Now(head) if self.pending.is_empty() => return Ok(self.transmit.send(head)?),
+            BulkReply::Now(head) => self.pending.push_back(PendingReply::Ready(head)),
             BulkReply::Later { table, step, rows, not_finite } => {
-                pending.push_back(PendingReply::Push { id, table, step, rows, not_finite });
+                self.pending.push_back(PendingReply::Push { id, table, step, rows, not_finite });
             }
         }
         Ok(())
