@@ -152,7 +152,9 @@ impl<N: Net> Acceptor<N> {
     fn hand_over(&mut self, mut greeted: GreetedConnection<N::Stream>) {
         let Some(door) = self.doors.get(greeted.hello.thread as usize) else {
             let (threads, asked) = (self.doors.len(), greeted.hello.thread);
-            let why = format!("this server has {threads} threads, but the worker asked for thread {asked}");
+            let why = format!(
+                "thread {asked} was requested, but the number of threads of this server is {threads}"
+            );
             let unfit = GreetingError { refusal: Refusal::Unknown, id: greeted.hello_id, why };
             return self.greeter.refuse(&mut greeted.link, unfit, self.net.now());
         };
