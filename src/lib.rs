@@ -197,6 +197,9 @@ pub mod runs {
 
 /// Shards in this process, where their images live, and checkpoints.
 ///
+/// A worker saves and loads the rows of a served table with [`Worker::save`] and [`Worker::load`], reads all of them with
+/// [`Worker::scan`], and deletes some with [`Worker::delete`]. In one's own process:
+///
 /// ```
 /// use gannet::optim::Sgd;
 /// use gannet::storage::{Checkpoint, CheckpointWriter, Shards, Store};

@@ -1,4 +1,4 @@
-//! kill -9 between any two stores that matter. A child process applies parts (updates, inserts, bucket splits, frees)
+//! kill -9 between any two stores that matter. A child process applies parts (updates, inserts, bucket splits, deletions)
 //! to an image on disk. It SIGKILLs itself at its n-th kill point, for every n. Then the image is reopened and the part
 //! is sent again, cut into other parts than before. Every Add must have been applied exactly once.
 //!
@@ -51,7 +51,7 @@ fn part(n: u64) -> Vec<u64> {
     (0..ROWS_A_PART).map(|i| (n * ROWS_A_PART / 2 + i) * 7919).collect()
 }
 
-/// The script of both the child and the model: pushes, and after every third one some rows are freed.
+/// The script of both the child and the model: pushes, and after every third one some rows are deleted.
 fn freed(n: u64) -> Vec<u64> {
     if n % 3 == 2 { part(n).into_iter().step_by(5).collect() } else { Vec::new() }
 }
@@ -61,11 +61,23 @@ fn push(table: &mut Shards, n: u64, most: usize) -> u32 {
     let keys = part(n);
     let values: Vec<f32> = keys.iter().flat_map(|_| [1.0, n as f32]).collect();
     let part_of = |(rows, row): (std::ops::Range<usize>, u32)| {
-        let name = PushName { pusher: 3, incarnation: 1, seq: n, row };
+        let name = PushName { pusher: 3, incarnation: 1, seq: 2 * n, row };
         let values = &values[2 * rows.start..2 * rows.end];
         table.push(&name, Write::Gradient, &keys[rows], None, values).unwrap().not_admitted
     };
     push_parts(&keys, most, 1).map(part_of).sum()
+}
+
+/// Deletes the rows that the script deletes after part `n`.
+fn delete(table: &mut Shards, n: u64, most: usize) -> Applied {
+    let keys = freed(n);
+    let mut sum = Applied::default();
+    for (rows, row) in push_parts(&keys, most, 1) {
+        let name = PushName { pusher: 3, incarnation: 1, seq: 2 * n + 1, row };
+        let applied = table.push(&name, Write::Delete, &keys[rows], None, &[]).unwrap();
+        (sum.applied, sum.duplicate) = (sum.applied + applied.applied, sum.duplicate + applied.duplicate);
+    }
+    sum
 }
 
 /// Rows of a part by incarnation: a resend after a kill is cut differently.
@@ -95,9 +107,7 @@ fn child() {
     for n in number("KILL_FIRST")..PARTS {
         push(&mut table, n, most(number("KILL_AFTER")));
         note(Path::new(&folder), "acked", n);
-        for key in freed(n) {
-            table.free(key);
-        }
+        delete(&mut table, n, most(number("KILL_AFTER")));
         note(Path::new(&folder), "freed", n);
     }
     std::process::exit(42);
@@ -156,9 +166,7 @@ fn model_by_count() -> std::collections::HashMap<u64, [f32; 2]> {
     let mut not_admitted = 0;
     for n in 0..PARTS {
         not_admitted += push(&mut table, n, 100);
-        for key in freed(n) {
-            table.free(key);
-        }
+        delete(&mut table, n, 100);
     }
     assert!(not_admitted > 100, "{not_admitted}");
     let (mut keys, mut rows) = (Vec::new(), Vec::new());
@@ -186,15 +194,18 @@ fn check(table: &mut Shards, want: &std::collections::HashMap<u64, [f32; 2]>, co
 fn finish(table: &mut Shards, folder: &Path, most: usize) {
     let (acked, freed_to) = (done(folder, "acked"), done(folder, "freed"));
     for n in freed_to..acked {
-        freed(n).into_iter().for_each(|key| {
-            table.free(key);
-        });
+        delete(table, n, most);
     }
     for n in acked..PARTS {
         push(table, n, most);
-        freed(n).into_iter().for_each(|key| {
-            table.free(key);
-        });
+        delete(table, n, most);
+    }
+    // A late resend of a deletion must not delete what was pushed after it.
+    for n in 0..PARTS {
+        assert_eq!(
+            delete(table, n, most),
+            Applied { duplicate: freed(n).len() as u32, ..Applied::default() }
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::runs::RunsError;
 use crate::scheduler::JobStateFileError;
 use crate::server::incarnations::CounterError;
-use gannet_core::{OpenError, PullError, PushError};
+use gannet_core::{CheckpointError, OpenError, PullError, PushError};
 use gannet_transport::{LinkError, NetError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -251,6 +251,9 @@ pub enum WorkerError {
     /// The schema is not sound.
     #[error(transparent)]
     Schema(#[from] OpenError),
+    /// A checkpoint cannot be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
 }
 
 #[cfg(test)]

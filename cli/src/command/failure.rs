@@ -51,6 +51,9 @@ impl From<ServerError> for Failure {
 
 impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Failure {
+        if let WorkerError::Checkpoint(error) = error {
+            return error.into();
+        }
         let code = match &error {
             WorkerError::Call(_) | WorkerError::Schema(_) => INPUT,
             _ => PEER,

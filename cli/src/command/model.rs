@@ -4,7 +4,6 @@ use super::args::{InputArgs, PredictArgs};
 use super::{Failure, input, saved_model};
 use gannet::optim::{Update, Visitor, in_words};
 use gannet::storage::{Checkpoint, CheckpointWriter};
-use gannet::table::{hash, shard_of};
 use gannet::train::lbfgs::WeightSink;
 use gannet::train::{
     Backend, BackendError, ColumnChoice, Columns, Counts, Data, Format, INTERCEPT_KEY, Labels, Reader, Scale,
@@ -82,7 +81,7 @@ pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Re
     let mut writer = CheckpointWriter::create(folder, &schema)?;
     writer.note("model", "lr");
     notes.write(&mut writer);
-    write(writer, &schema, |page| backend.scan(page))
+    write(writer, |page| backend.scan(page))
 }
 
 impl Notes<'_> {
@@ -116,25 +115,12 @@ impl Notes<'_> {
 /// Gets pages of rows.
 pub type RowPages<'a> = &'a mut dyn FnMut(&[u64], &[f32]);
 
-/// Writes the rows that `scan` hands out; how many there were.
+/// Completes the checkpoint with the rows that `scan` hands out. Returns the number of rows.
 pub fn write(
     mut writer: CheckpointWriter,
-    schema: &Schema,
     scan: impl FnOnce(RowPages<'_>) -> Result<(), BackendError>,
 ) -> Result<u64, Failure> {
-    let mut shards: Vec<(Vec<u64>, Vec<f32>)> = vec![Default::default(); schema.shards as usize];
-    let floats = schema.floats();
-    scan(&mut |page_keys, page_rows| {
-        for (&key, row) in page_keys.iter().zip(page_rows.chunks_exact(floats)) {
-            let (keys, rows) = &mut shards[shard_of(hash(key), schema.shards) as usize];
-            keys.push(key);
-            rows.extend_from_slice(row);
-        }
-    })
-    .map_err(super::train::backend_failure)?;
-    for (shard, (keys, rows)) in (0..).zip(shards).filter(|(_, (keys, _))| !keys.is_empty()) {
-        writer.shard(shard, &keys, &rows)?;
-    }
+    scan(&mut |keys, rows| writer.add(keys, rows)).map_err(super::train::backend_failure)?;
     Ok(writer.finish()?)
 }
 

@@ -4,6 +4,7 @@
 //! The row files of one save carry its generation in their names. The manifest names them, with lengths and checksums,
 //! and replaces its predecessor by a rename. Only then are the files of older generations removed.
 
+use crate::hash::{hash, shard_of};
 use crate::schema::table_schema::Schema;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -100,6 +101,8 @@ pub struct CheckpointWriter {
     manifest: ManifestV1,
     floats: usize,
     shards: u32,
+    /// The rows that [`add`](Self::add) has collected, by shard: keys and floats.
+    added: Vec<(Vec<u64>, Vec<f32>)>,
 }
 
 impl CheckpointWriter {
@@ -120,6 +123,7 @@ impl CheckpointWriter {
             manifest,
             floats: schema.floats(),
             shards: schema.shards,
+            added: Vec::new(),
         })
     }
 
@@ -153,11 +157,42 @@ impl CheckpointWriter {
         Ok(())
     }
 
+    /// Adds rows of any shards: `rows` holds [`Schema::floats`] floats for each key, in the order of `keys`. They stay in
+    /// memory until [`finish`](Self::finish) writes them.
+    ///
+    /// ```
+    /// use gannet_core::{Checkpoint, CheckpointWriter, Schema};
+    /// use gannet_optim::{Add, Rule};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let schema = Schema { shards: 4, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// let mut writer = CheckpointWriter::create(folder.path(), &schema)?;
+    /// writer.add(&[1, 2, 3], &[0.5, 1.5, 2.5]);
+    /// assert_eq!(writer.finish()?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When `rows` has another length.
+    pub fn add(&mut self, keys: &[u64], rows: &[f32]) {
+        assert_eq!(rows.len(), keys.len() * self.floats, "one row for each key");
+        self.added.resize_with(self.shards as usize, Default::default);
+        for (&key, row) in keys.iter().zip(rows.chunks_exact(self.floats)) {
+            let (keys, rows) = &mut self.added[shard_of(hash(key), self.shards) as usize];
+            keys.push(key);
+            rows.extend_from_slice(row);
+        }
+    }
+
     /// Publishes the checkpoint and removes the files of older ones. Returns the number of rows.
     ///
     /// # Errors
     /// The manifest cannot be written. A reader still finds the older checkpoint.
-    pub fn finish(self) -> Result<u64, CheckpointError> {
+    pub fn finish(mut self) -> Result<u64, CheckpointError> {
+        let added = std::mem::take(&mut self.added);
+        for (shard, (keys, rows)) in (0..).zip(added).filter(|(_, (keys, _))| !keys.is_empty()) {
+            self.shard(shard, &keys, &rows)?;
+        }
         let path = self.folder.join(MANIFEST);
         let body = rkyv::to_bytes::<rkyv::rancor::Error>(&self.manifest)
             .map_err(|e| CheckpointError::Damaged { path: path.clone(), why: e.to_string() })?;

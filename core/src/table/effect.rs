@@ -8,6 +8,11 @@ use gannet_optim::{GradientTransform, Isa, Update, add_change, all_finite};
 
 /// What a push writes.
 pub(crate) trait Effect {
+    /// A missing row is created whatever the table's admission says.
+    const CREATES: bool = false;
+    /// The row is deleted.
+    const DELETES: bool = false;
+
     /// Changes `row` as `value` says.
     fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]);
 }
@@ -54,13 +59,25 @@ impl Effect for Changes {
 }
 
 /// Whole rows, which replace the stored ones.
-pub(crate) struct Whole;
+pub(crate) struct WholeRows;
 
-impl Effect for Whole {
+impl Effect for WholeRows {
+    const CREATES: bool = true;
+
     #[inline(always)]
     fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
         row.copy_from_slice(value);
     }
+}
+
+/// Rows are deleted: `apply` is never called.
+pub(crate) struct Deletion;
+
+impl Effect for Deletion {
+    const DELETES: bool = true;
+
+    #[inline(always)]
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, _: &mut [f32], _: &[f32]) {}
 }
 
 /// Terms of the sum of a pass (vectors.rs).

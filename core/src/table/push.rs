@@ -9,10 +9,11 @@ use crate::index::hash_index;
 use crate::index::hash_index::NONE;
 use crate::index::resolve::{BLOCK, KeyBlock};
 use crate::push_name::PushName;
-use crate::schema::admission::Admission;
 use crate::schema::table_schema::Schema;
 use crate::table::damping::Damped;
-use crate::table::effect::{Changes, Effect, Gradients, Terms, TransformedGradients, Whole, sound};
+use crate::table::effect::{
+    Changes, Deletion, Effect, Gradients, Terms, TransformedGradients, WholeRows, sound,
+};
 use crate::table::part_progress::PartStart;
 use crate::table::pull::{holds, missing};
 use crate::table::read_write::Write;
@@ -45,8 +46,6 @@ struct PushRequest<'a> {
     shards: &'a mut Shards,
     name: &'a PushName,
     write: Write,
-    /// The values are whole rows, which replace the stored ones.
-    whole: bool,
     keys: &'a [u64],
     slots: &'a mut [u32],
     values: &'a [f32],
@@ -100,32 +99,6 @@ impl Shards {
             return Err(PushError::Program { table, why });
         }
         let want = keys.len() * self.schema.write_floats(write);
-        self.push_checked(name, clock, (write, false), keys, slots, (values, want))
-    }
-
-    /// Stores saved rows. They replace existing rows, and missing rows are created whatever the table's admission says.
-    /// `rows` holds [`Schema::floats`] floats for each key. The call has a push's name and is applied exactly once,
-    /// like a push.
-    ///
-    /// # Errors
-    /// As for [`push`](Self::push).
-    pub fn restore(&mut self, name: &PushName, keys: &[u64], rows: &[f32]) -> Result<Applied, PushError> {
-        let admission = std::mem::replace(&mut self.schema.admission, Admission::All);
-        let want = keys.len() * self.schema.floats();
-        let restored = self.push_checked(name, name.seq, (Write::Gradient, true), keys, None, (rows, want));
-        self.schema.admission = admission;
-        restored
-    }
-
-    fn push_checked(
-        &mut self,
-        name: &PushName,
-        clock: u64,
-        (write, whole): (Write, bool),
-        keys: &[u64],
-        slots: Option<&mut [u32]>,
-        (values, want): (&[f32], usize),
-    ) -> Result<Applied, PushError> {
         if values.len() != want {
             return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
         }
@@ -138,12 +111,10 @@ impl Shards {
             // The rate belongs to the push's name, so a resend has the same rate.
             let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(clock));
             let cpu = match write {
-                _ if whole => Cpu::Scalar,
                 Write::Gradient => self.cpu.fit(self.schema.dim as usize),
-                Write::Change | Write::Sum | Write::Damped => Cpu::Scalar,
+                Write::Change | Write::Sum | Write::Damped | Write::Row | Write::Delete => Cpu::Scalar,
             };
-            let call =
-                PushRequest { shards: self, name, write, whole, keys, slots, values, applied: &mut applied };
+            let call = PushRequest { shards: self, name, write, keys, slots, values, applied: &mut applied };
             let parts = call.shards.schema.parts(Some(clock));
             let pushed =
                 if parts.is_empty() { rule.work(cpu, call) } else { call.run_segments(Segmented(&parts)) };
@@ -248,9 +219,6 @@ impl Work for PushRequest<'_> {
                 _ => push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim)),
             };
         }
-        if self.whole {
-            return push(self, Any(dim), U::floats(dim), isa, rule, Whole);
-        }
         match (write, dim) {
             (Write::Gradient, _) if shaping.changes_gradients() => {
                 push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim))
@@ -259,6 +227,8 @@ impl Work for PushRequest<'_> {
             (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
             (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
             (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
+            (Write::Row, _) => push(self, Any(dim), U::floats(dim), isa, rule, WholeRows),
+            (Write::Delete, _) => push(self, Any(dim), 0, isa, rule, Deletion),
             // Rows of vectors and rows that count have several segments, so run_segments applies their pushes.
             (Write::Sum | Write::Damped, _) => {
                 let (table, why) = (self.shards.schema.name.clone(), "its rows have one segment".into());
@@ -272,10 +242,9 @@ impl PushRequest<'_> {
     /// Applies a push to rows of several segments.
     fn run_segments(self, rule: Segmented<'_>) -> Result<(), PushError> {
         let width = rule.width();
-        if self.whole {
-            return push(self, width, width.floats::<Segmented<'_>>(), Scalar, rule, Whole);
-        }
         match self.write {
+            Write::Row => push(self, width, width.floats::<Segmented<'_>>(), Scalar, rule, WholeRows),
+            Write::Delete => push(self, width, 0, Scalar, rule, Deletion),
             Write::Gradient => push(self, width, width.dim(), Scalar, rule, SegmentGradients::new(rule)),
             Write::Change => {
                 let floats = width.floats::<Segmented<'_>>();
@@ -295,13 +264,13 @@ impl PushRequest<'_> {
 
 /// Applies every run.
 #[inline(always)]
-fn push<I: Isa, U: Update, W: Width>(
+fn push<I: Isa, U: Update, W: Width, E: Effect>(
     call: PushRequest<'_>,
     width: W,
     floats: usize,
     isa: I,
     rule: U,
-    mut effect: impl Effect,
+    mut effect: E,
 ) -> Result<(), PushError> {
     let Shards { schema, shards, scratch, incarnations, .. } = call.shards;
     for r in 0..scratch.runs.len() {
@@ -330,9 +299,29 @@ fn push<I: Isa, U: Update, W: Width>(
             start,
         };
         let result = if shard.journal.on {
-            apply::<I, U, W, true>(shard, run, scratch, width, floats, isa, rule, &mut effect, call.applied)
+            apply::<I, U, W, E, true>(
+                shard,
+                run,
+                scratch,
+                width,
+                floats,
+                isa,
+                rule,
+                &mut effect,
+                call.applied,
+            )
         } else {
-            apply::<I, U, W, false>(shard, run, scratch, width, floats, isa, rule, &mut effect, call.applied)
+            apply::<I, U, W, E, false>(
+                shard,
+                run,
+                scratch,
+                width,
+                floats,
+                isa,
+                rule,
+                &mut effect,
+                call.applied,
+            )
         };
         shard.end_part(part, &result);
         result.map_err(|(_, e)| e)?;
@@ -353,7 +342,7 @@ struct ShardRun<'a> {
 /// Applies rows `start..` of a run. An error comes with the number of rows that are done.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the innermost loop: a struct would be taken apart again at once
-fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
+fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     shard: &mut Shard,
     run: ShardRun<'_>,
     scratch: &mut CallBuffers,
@@ -361,7 +350,7 @@ fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
     floats: usize,
     isa: I,
     rule: U,
-    effect: &mut impl Effect,
+    effect: &mut E,
     applied: &mut Applied,
 ) -> Result<(), (u32, PushError)> {
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
@@ -373,13 +362,18 @@ fn apply<I: Isa, U: Update, W: Width, const JOURNAL: bool>(
     for j in start..keys.len() {
         prefetch_at(shard, keys, slots, j + AHEAD, stride);
         let (key, value) = (keys[j], &values[j * floats..j * floats + floats]);
+        if E::DELETES {
+            shard.delete_in_part(key);
+            applied.applied += 1;
+            continue;
+        }
         let mut slot = slots[j];
         if !holds(shard, slot, key) {
             let h = hash(key);
             slot = hash_index::find(&shard.image, shard.geometry.home(h), h, key);
             if slot == NONE {
                 // A value that can never be applied does not count towards admission.
-                if all_finite(value) && !shard.admits(schema, name, key) {
+                if !E::CREATES && all_finite(value) && !shard.admits(schema, name, key) {
                     applied.not_admitted += 1;
                     continue;
                 }
@@ -457,11 +451,7 @@ impl Shard {
                 return Err(refuse(GrowError::Slots));
             }
         }
-        self.journal.begin();
-        self.journal.log(&mut self.image, HOT, HOT_BYTES);
-        let head = self.image.row_offset(slot);
-        self.journal.log(&mut self.image, head, 16);
-        self.journal.arm(&self.image);
+        self.arm_slot(slot);
         if free != 0 {
             let next = self.image.row(slot).key();
             self.image.word(FREE_HEAD).store(next, Release);

@@ -27,6 +27,11 @@ pub enum Write {
     /// the row to have had. Pushes of other workers since then damp the change (damping.rs). Only in tables of
     /// [`Schema::counting`].
     Damped,
+    /// [`Schema::floats`] floats: a whole row, as a checkpoint holds it. It replaces the stored row. A missing row is
+    /// created whatever the table's admission says.
+    Row,
+    /// No floats: the row is deleted. The key then reads as its initial value. A key without a row stays without one.
+    Delete,
 }
 
 impl Schema {
@@ -42,8 +47,9 @@ impl Schema {
     pub fn write_floats(&self, write: Write) -> usize {
         match write {
             Write::Gradient => self.weights(),
-            Write::Change | Write::Damped => self.floats(),
+            Write::Change | Write::Damped | Write::Row => self.floats(),
             Write::Sum => 2,
+            Write::Delete => 0,
         }
     }
 

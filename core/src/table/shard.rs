@@ -173,6 +173,24 @@ impl Shard {
         self.journal.settle(&self.image);
     }
 
+    /// Arms a step that takes a slot into use or frees it: it changes counters of the image, the row's head, and
+    /// buckets, which the step logs as it goes.
+    pub(crate) fn arm_slot(&mut self, slot: u32) {
+        self.journal.begin();
+        self.journal.log(&mut self.image, HOT, HOT_BYTES);
+        let head = self.image.row_offset(slot);
+        self.journal.log(&mut self.image, head, 16);
+        self.journal.arm(&self.image);
+    }
+
+    /// Deletes the row of `key` as one step of a part. A key without a row is a step too.
+    #[cold]
+    pub(crate) fn delete_in_part(&mut self, key: u64) {
+        if !self.free(key) {
+            self.skip_step();
+        }
+    }
+
     /// Frees the row of `key`; `false` when there is none.
     pub(crate) fn free(&mut self, key: u64) -> bool {
         let slot = self.find(key);
@@ -182,11 +200,7 @@ impl Shard {
         let h = hash(key);
         self.version += 1;
         self.image.word(VERSION).store(self.version, Release);
-        self.journal.begin();
-        self.journal.log(&mut self.image, HOT, HOT_BYTES);
-        let head = self.image.row_offset(slot);
-        self.journal.log(&mut self.image, head, 16);
-        self.journal.arm(&self.image);
+        self.arm_slot(slot);
         let home = self.geometry.home(h);
         hash_index::remove(&mut self.image, &mut self.journal, home, h, slot);
         crate::kill_point!();

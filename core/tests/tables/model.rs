@@ -43,6 +43,11 @@ impl Visitor for ModelPush<'_> {
                 rule.update(&mut row, &shaped)
             }
             Write::Change => add_change(&mut row, value),
+            Write::Row => row.copy_from_slice(value),
+            Write::Delete => {
+                model.rows.remove(&key);
+                return;
+            }
             Write::Sum | Write::Damped => unreachable!("no table of vectors, none that counts"),
         }
         if row.iter().chain(value).all(|x| x.is_finite()) {
@@ -108,6 +113,9 @@ enum Action {
     Push(Vec<u16>, bool, bool),
     BadPush(u16, bool),
     Free(Vec<u16>),
+    Delete(Vec<u16>, bool),
+    /// Rows are replaced by the rows of other keys.
+    Replace(Vec<u16>, u16),
     Reopen,
 }
 
@@ -117,7 +125,9 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         prop_oneof![
             6 => (keys(), any::<bool>(), any::<bool>()).prop_map(|(k, c, s)| Action::Push(k, c, s)),
             1 => (any::<u16>(), any::<bool>()).prop_map(|(k, n)| Action::BadPush(k % 3000, n)),
-            3 => keys().prop_map(Action::Free),
+            1 => keys().prop_map(Action::Free),
+            2 => (keys(), any::<bool>()).prop_map(|(k, s)| Action::Delete(k, s)),
+            2 => (keys(), 0..3000u16).prop_map(|(k, from)| Action::Replace(k, from)),
             1 => Just(Action::Reopen),
         ],
         1..25,
@@ -217,6 +227,31 @@ proptest! {
                     let key = u64::from(key) * 7919;
                     prop_assert_eq!(table.free(key), model.rows.remove(&key).is_some());
                 },
+                Action::Delete(keys, by_keyset) => {
+                    let mut keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
+                    let by_keyset = by_keyset && !kept.0.is_empty();
+                    if by_keyset { keys = kept.0.clone(); }
+                    let slots = by_keyset.then_some(&mut kept.1[..]);
+                    let done = table.push(&name, Write::Delete, &keys, slots, &[]).unwrap();
+                    prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
+                    for &key in &keys { model.push(key, Write::Delete, &[], seq); }
+                    // A resend drops every row, also where another push has made one again.
+                    let other = PushName { pusher: 10, ..name };
+                    let values = vec![1.0; dim as usize];
+                    table.push(&other, Write::Gradient, &keys[..1], None, &values).unwrap();
+                    model.push(keys[0], Write::Gradient, &values, seq);
+                    let again = table.push(&name, Write::Delete, &keys, None, &[]).unwrap();
+                    prop_assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });
+                }
+                Action::Replace(keys, from) => {
+                    let keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
+                    let other = |key: u64| (key / 7919 + u64::from(from)) % 3000 * 7919;
+                    let rows: Vec<f32> = keys.iter().flat_map(|&key| model.row(other(key))).collect();
+                    let done = table.push(&name, Write::Row, &keys, None, &rows).unwrap();
+                    prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
+                    let rows = rows.chunks(schema.floats());
+                    for (&key, row) in keys.iter().zip(rows) { model.push(key, Write::Row, row, seq); }
+                }
                 Action::Reopen => if durable {
                     drop(table);
                     drop(store);

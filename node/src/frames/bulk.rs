@@ -163,6 +163,12 @@ const SUM: u16 = 8;
 const SOME: u16 = 16;
 /// In a push's aux: damped changes of state.
 const DAMPED: u16 = 32;
+/// In a push's aux: whole rows, which replace the stored ones.
+const ROW: u16 = 64;
+/// In a push's aux: the rows are deleted.
+const DELETE: u16 = 128;
+/// The kinds of writes in a push's aux, of which at most one is set; none is a gradient.
+const WRITES: u16 = CHANGE | SUM | DAMPED | ROW | DELETE;
 
 /// A push. push_payload.rs has the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,7 +196,7 @@ impl FrameKind for PushFrame {
         name: "push",
         direction: FrameDirection::ToServer,
         fields: &[
-            (Field::Aux, "change 1, slots 2, named 4, sum 8, some 16, damped 32"),
+            (Field::Aux, "change 1, slots 2, named 4, sum 8, some 16, damped 32, row 64, delete 128"),
             (Field::W0, "table; keys"),
             (Field::W1, "seq"),
             (Field::W2, "row"),
@@ -207,6 +213,8 @@ impl FrameKind for PushFrame {
             Write::Change => CHANGE,
             Write::Sum => SUM,
             Write::Damped => DAMPED,
+            Write::Row => ROW,
+            Write::Delete => DELETE,
         };
         let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
         let aux = aux | if self.some { SOME } else { 0 };
@@ -218,15 +226,17 @@ impl FrameKind for PushFrame {
     fn decode(head: &Head) -> Result<PushFrame, FrameError> {
         check_kind::<PushFrame>(head)?;
         let contradiction = |what| FrameError::Contradiction { name: Self::ROW.name, what };
-        if head.aux & !(CHANGE | SLOTS | NAMED | SUM | SOME | DAMPED) != 0 {
+        if head.aux & !(WRITES | SLOTS | NAMED | SOME) != 0 {
             return Err(super::declare::bad_value::<PushFrame>(Field::Aux, u64::from(head.aux)));
         }
-        let write = match head.aux & (CHANGE | SUM | DAMPED) {
+        let write = match head.aux & WRITES {
             0 => Write::Gradient,
             CHANGE => Write::Change,
             SUM => Write::Sum,
             DAMPED => Write::Damped,
-            _ => return Err(contradiction("aux has more than one of change, sum and damped")),
+            ROW => Write::Row,
+            DELETE => Write::Delete,
+            _ => return Err(contradiction("aux has more than one of change, sum, damped, row and delete")),
         };
         let (slots, named, some) = (head.aux & SLOTS != 0, head.aux & NAMED != 0, head.aux & SOME != 0);
         let keyset = head.words[3];

@@ -116,5 +116,8 @@ fn unknown_bits_are_refused_with_their_place() {
         text(5, 64, [0; 4]),
         "frame pull: aux (state 1, slots 2, newer 4) is 0x40, which is out of range or has unknown bits"
     );
-    assert_eq!(text(7, 33, [0; 4]), "frame push: aux has more than one of change, sum and damped");
+    assert_eq!(
+        text(7, 33, [0; 4]),
+        "frame push: aux has more than one of change, sum, damped, row and delete"
+    );
 }

@@ -333,8 +333,16 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
         0 => pair(choices.word() as u32, choices.below(4) as u32),
         _ => 0,
     };
-    let writes = [Write::Gradient, Write::Gradient, Write::Change, Write::Sum, Write::Damped];
-    let write = writes[choices.below(5) as usize];
+    let writes = [
+        Write::Gradient,
+        Write::Gradient,
+        Write::Change,
+        Write::Sum,
+        Write::Damped,
+        Write::Row,
+        Write::Delete,
+    ];
+    let write = writes[choices.below(writes.len() as u64) as usize];
     *seq = seq.wrapping_add(choices.below(4)).wrapping_sub(choices.below(2));
     let (row, count) = (choices.below(3) as u32, keys.len() as u32);
     let slots = keyset == 0 && choices.below(3) == 0;

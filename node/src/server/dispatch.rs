@@ -1,12 +1,10 @@
 //! What each kind of frame asks of a session, and how it is answered: at once, or behind the answers that wait for
 //! other workers.
 
-use super::bulk::{self, BulkReply, Pusher, RequestFailure, RequestOutcome};
-use super::keysets::Keysets;
+use super::bulk::{self, BulkReply, RequestFailure, RequestOutcome};
 use super::pending_replies::{self, PendingReply};
 use super::scheduler_rpc;
-use super::session::RequestContext;
-use super::subscriptions::Subscriptions;
+use super::session::{RequestContext, WorkerState};
 use super::{images, incarnations, regions, runs, vectors};
 use crate::error::Refusal;
 use crate::frames::control::{self, RefusedV1};
@@ -25,9 +23,7 @@ use std::time::Duration;
 /// What handling a frame takes beside its stream.
 pub(super) struct RequestHandler<'a, 'b> {
     pub(super) context: &'a mut RequestContext<'b>,
-    pub(super) keysets: &'a mut Keysets,
-    pub(super) pusher: &'a mut Pusher,
-    pub(super) subscriptions: &'a mut Subscriptions,
+    pub(super) worker: &'a mut WorkerState,
     pub(super) pending: &'a mut VecDeque<PendingReply>,
     pub(super) now: Duration,
     pub(super) transmit: &'a mut Transmit,
@@ -38,13 +34,12 @@ impl RequestHandler<'_, '_> {
     pub(super) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> RequestOutcome {
         let RequestHandler {
             context: RequestContext { tables, scratch, scheduler, .. },
-            keysets,
-            pusher,
+            worker: WorkerState { pusher, keysets, subscriptions },
             pending,
             now,
             ..
         } = self;
-        let (subscriptions, transmit) = (&mut *self.subscriptions, &mut *self.transmit);
+        let transmit = &mut *self.transmit;
         let (now, id) = (*now, frame.head.id);
         if let Some(table) = pending_replies::before(frame.head.kind, pending) {
             return Err(RequestFailure::Parked(table));
@@ -61,7 +56,7 @@ impl RequestHandler<'_, '_> {
             // Answers go in the order of their requests, and some wait for a step.
             _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
             PullFrame::KIND => {
-                let by = (&**pusher, now);
+                let by = (&*pusher, now);
                 return bulk::pull(frame, tables, keysets, by, scratch, transmit);
             }
             SubscribeFrame::KIND => return subscriptions.add(frame, tables, now, transmit),
@@ -115,7 +110,7 @@ impl RequestHandler<'_, '_> {
     /// Puts a request aside that waits for other workers, so that what comes behind it can be heard.
     pub(super) fn put_aside(&mut self, frame: &Frame<'_>, stop: RequestFailure) -> RequestOutcome {
         let RequestFailure::Parked(table) = stop else { return Err(stop) };
-        match PendingReply::request(frame, table, self.keysets.share(), self.pending) {
+        match PendingReply::request(frame, table, self.worker.keysets.share(), self.pending) {
             Some(request) => {
                 self.pending.push_back(request);
                 Ok(())

@@ -131,6 +131,14 @@ impl ServerTable {
             let text = format!("table {:?} takes no changes of state", schema.name);
             return refuse(Refusal::Malformed, text);
         }
+        if matches!(write, Write::Row | Write::Delete) {
+            let text = format!(
+                "rows of table {:?} replaced or deleted in a synchronous step: do it from a worker that has not joined \
+                 the table",
+                schema.name
+            );
+            return refuse(Refusal::Malformed, text);
+        }
         if write == Write::Damped {
             return refuse(
                 Refusal::Malformed,

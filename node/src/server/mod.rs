@@ -30,6 +30,9 @@ mod scheduler_rpc;
 #[cfg(any(test, feature = "test-support"))]
 pub(crate) mod scripted;
 mod session;
+mod session_buffers;
+mod session_replies;
+mod session_times;
 mod step_budget;
 mod step_files;
 mod step_sums;

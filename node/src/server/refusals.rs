@@ -3,14 +3,14 @@
 use super::{LocalServer, ServerConfig};
 use crate::error::Refusal;
 use crate::frames::control::{
-    self, HelloV1, IdentifyV1, IdentityV1, OpenTableV2, RefusedV1, TableOpenedV2, WelcomeV1,
+    self, HelloV1, IdentifyV1, IdentityV1, JoinV1, OpenTableV2, RefusedV1, TableOpenedV2, WelcomeV1,
 };
 use crate::frames::push_payload::PushPayload;
 use crate::frames::{
-    AckFrame, FrameKind, HelloFrame, IdentifyFrame, OpenTableFrame, PingFrame, PullFrame, PushFrame,
-    RefusedFrame, RowsFrame, ScanFrame, StatusFrame, any_head, pair,
+    AckFrame, FrameKind, HelloFrame, IdentifyFrame, JoinFrame, JoinedFrame, OpenTableFrame, PingFrame,
+    PullFrame, PushFrame, RefusedFrame, RowsFrame, ScanFrame, StatusFrame, any_head, pair,
 };
-use gannet_core::{Admission, Init, Read, Schema, Segments, Write};
+use gannet_core::{Admission, Init, NO_CLOCK, Read, Schema, Segments, Write};
 use gannet_optim::{Adam, Add, GradientTransform, Rule};
 use gannet_transport::sim::{Faults, Sim, SimStream};
 use gannet_transport::{Head, Link, Net, NoOwner};
@@ -224,4 +224,25 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     let (_, rows) = ask(&sim, &mut link, pull, &bytes(&[5], &[]));
     let weight = f32::from_le_bytes(rows[..4].try_into().unwrap());
     assert!((weight + 0.5).abs() < 1e-5, "{weight}");
+}
+
+/// The worker refuses this call itself, so another program must have sent the frame.
+#[test]
+fn rows_are_not_replaced_or_deleted_in_a_synchronous_step() {
+    let (sim, addr) = small_world();
+    let (mut link, _) = greet(&sim, &addr);
+    let table = open(&sim, &mut link);
+    let (clock, timeout_ms, left) = (NO_CLOCK, 30_000, 0);
+    let join = JoinV1 { rank: 0, workers: 1, mode: 2, bound: 1, mean: false, timeout_ms, clock, left };
+    let join = control::seal(&join);
+    let joined = ask(&sim, &mut link, JoinFrame { table }.encode(1), &join);
+    assert_eq!(joined.0.kind, JoinedFrame::KIND);
+    for (write, floats) in [(Write::Row, 1), (Write::Delete, 0)] {
+        let (slots, named, some) = (false, false, false);
+        let push = PushFrame { table, keys: 1, write, seq: 1, row: 0, keyset: 0, slots, named, some };
+        let mut payload = bytes(&[5], &vec![1.0; floats]);
+        payload.resize(payload.len().next_multiple_of(8), 0);
+        let (refusal, text) = refused(ask(&sim, &mut link, push.encode(1), &payload));
+        assert!(refusal == Refusal::Malformed && text.contains("in a synchronous step"), "{text}");
+    }
 }

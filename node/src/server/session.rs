@@ -4,24 +4,23 @@ use super::bulk::{Pusher, RequestBuffers, RequestFailure};
 use super::dispatch::{RequestHandler, turn_away};
 use super::incarnations::Incarnations;
 use super::keysets::Keysets;
-use super::memory::{SessionLimits, SessionMemory, SessionShare};
-use super::pending_replies::{PendingReply, ReplyOutcome, WaitingRequest};
+use super::memory::{SessionLimits, SessionMemory};
+use super::pending_replies::{PendingReply, ReplyOutcome};
+use super::session_buffers::SessionBuffers;
+use super::session_replies::SessionReplies;
+use super::session_times::SessionTimes;
 use super::subscriptions::Subscriptions;
 use super::tables::ServerTables;
 use crate::counters::{Carrier, RequestKind, ThreadCounters};
 use crate::error::Refusal;
-use crate::frames::control::{self, HelloV1, WelcomeV1};
-use crate::frames::{FrameKind, WaitsFrame, WelcomeFrame};
-use crate::limits::{
-    CLOCK_BYTES, DELTAS_QUIET, FLUSH_BYTES, FRAME_TIME, FRAME_TIME_PRESSED, FRAMES_PER_TURN, REST_TIME,
-    STALL_TIME,
-};
+use crate::frames::WelcomeFrame;
+use crate::frames::control::{HelloV1, WelcomeV1};
+use crate::limits::{CLOCK_BYTES, DELTAS_QUIET, FLUSH_BYTES, FRAMES_PER_TURN, REST_TIME};
 use crate::log_limiter::LogLimiter;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
-use gannet_transport::limits::{HEAD_BYTES, LINK_BYTES_MAX};
-use gannet_transport::{Event, Filled, Frame, Head, Link, LinkError, NoOwner, Stream};
-use std::collections::VecDeque;
+use gannet_transport::limits::HEAD_BYTES;
+use gannet_transport::{Event, Filled, Frame, Link, LinkError, NoOwner, Stream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,49 +31,31 @@ pub(super) struct GreetedConnection<S> {
     pub(super) hello_id: u64,
 }
 
-/// One link and what belongs to it.
-pub(super) struct Session<S> {
-    pub(super) link: Link<S>,
-    /// Its address.
-    pub(super) peer: Arc<str>,
-    /// What carries its bytes.
-    pub(super) over: Carrier,
-    pusher: Pusher,
-    keysets: Keysets,
-    subscriptions: Subscriptions,
-    /// For the link's buffers: all or nothing.
-    share: SessionShare,
-    credit_frames: usize,
-    /// The welcome, until there is memory to send it from.
-    welcome: Option<(Head, Vec<u8>)>,
-    /// The next answer found no room: nothing more is read until the queue has drained.
-    blocked: bool,
-    /// The next request waits for other workers, over this table and with this id: nothing more is read.
-    parked: Option<(u32, u64)>,
-    /// Answers that wait for a step to be applied, and those behind them.
-    pending_replies: VecDeque<PendingReply>,
-    waiting: Option<WaitingRequest>,
-    /// Waits for memory.
-    waiting_for_memory: bool,
-    times: ProgressTimes,
-    /// Bytes of answers that waited at `times.taken` and wait still.
-    unsent_bytes: usize,
-    /// Since when requests that are here whole, or on their way here, wait to be handled.
-    since: Duration,
-    /// Whole requests may be left of the turn before.
-    held: bool,
+/// What a session keeps for its worker between requests.
+pub(super) struct WorkerState {
+    pub(super) pusher: Pusher,
+    pub(super) keysets: Keysets,
+    pub(super) subscriptions: Subscriptions,
 }
 
-/// When something last went on.
-struct ProgressTimes {
-    /// Bytes came or went.
-    moved: Duration,
-    /// Bytes came.
-    heard: Duration,
-    /// No frame was on its way, or one was handled; or the delay was ours.
-    whole: Duration,
-    /// Answers that had waited had all been taken.
-    taken: Duration,
+/// One link of a worker, and everything that a server thread keeps for it.
+pub(super) struct Session<S> {
+    pub(super) link: Link<S>,
+    /// The peer's address.
+    pub(super) peer: Arc<str>,
+    /// The transport of the link.
+    pub(super) over: Carrier,
+    worker: WorkerState,
+    buffers: SessionBuffers,
+    replies: SessionReplies,
+    times: SessionTimes,
+    credit_frames: usize,
+    /// The next reply does not fit into the queue. The session reads nothing until the queue has drained.
+    blocked: bool,
+    /// The turn before may have left whole requests in the receive buffer.
+    unhandled: bool,
+    /// When the oldest of the unhandled requests arrived.
+    unhandled_since: Duration,
 }
 
 /// Why a session ends.
@@ -154,33 +135,26 @@ impl<S: Stream> Session<S> {
         link.rest();
         let (peer, over) = (link.peer().clone(), Carrier::of(link.stream().transport()));
         let (grant, welcome) = welcome;
-        let (number, welcome) = (welcome.session, control::seal(&welcome));
+        let pusher = Pusher {
+            pusher: hello.pusher,
+            incarnation: hello.incarnation,
+            session: welcome.session,
+            blocked: false,
+            introduced: Default::default(),
+            ranks: Vec::new(),
+        };
         Session {
             link,
             peer,
             over,
-            pusher: Pusher {
-                pusher: hello.pusher,
-                incarnation: hello.incarnation,
-                session: number,
-                blocked: false,
-                introduced: Default::default(),
-                ranks: Vec::new(),
-            },
-            subscriptions: Subscriptions::new(keysets.share()),
-            keysets,
-            share: SessionShare::new(buffers),
+            worker: WorkerState { pusher, subscriptions: Subscriptions::new(keysets.share()), keysets },
+            buffers: SessionBuffers::new(buffers, hello_id, grant, &welcome),
+            replies: SessionReplies::default(),
+            times: SessionTimes::new(now),
             credit_frames: limits.credit_frames as usize,
-            welcome: Some((grant.encode(hello_id), welcome)),
             blocked: false,
-            parked: None,
-            pending_replies: VecDeque::new(),
-            waiting: None,
-            waiting_for_memory: false,
-            times: ProgressTimes { moved: now, heard: now, whole: now, taken: now },
-            unsent_bytes: 0,
-            since: now,
-            held: false,
+            unhandled: false,
+            unhandled_since: now,
         }
     }
 
@@ -195,14 +169,13 @@ impl<S: Stream> Session<S> {
         now: Duration,
     ) -> Result<TurnOutcome, SessionEnd> {
         let mut turn = TurnOutcome::default();
-        if !self.reserve_buffers() {
-            // The delay is ours.
-            (self.times.whole, self.times.heard) = (now, now);
+        if !self.buffers.reserve(&mut self.link) {
+            self.times.excuse_no_memory(now);
             turn.waiting_for_memory = true;
             return Ok(turn);
         }
         if !self.link.receive().is_partial() {
-            self.times.whole = now;
+            self.times.note_whole(now);
         }
         let queued = self.link.transmit().queued_bytes();
         if self.link.can_send() && self.flush(now)? {
@@ -213,30 +186,30 @@ impl<S: Stream> Session<S> {
             if self.link.is_readable()
                 && let Filled::Bytes(_) = self.link.fill(&mut NoOwner)?
             {
-                (moved, self.times.heard) = (true, now);
+                (moved, self.times.received) = (true, now);
             }
-            if !self.held {
-                self.since = now;
+            if !self.unhandled {
+                self.unhandled_since = now;
             }
             let mut untimed = RequestBatch::default();
             let handled = self.handle_frames(context, &mut turn, &mut untimed, now);
-            untimed.settle(context, self.since);
-            self.held = handled?;
+            untimed.settle(context, self.unhandled_since);
+            self.unhandled = handled?;
             let drained = self.flush(now)?;
             self.blocked &= !drained;
-            let stays = self.blocked || self.parked.is_some();
-            turn.more = !stays && (self.held || self.link.is_readable());
+            let stays = self.blocked || self.replies.parked.is_some();
+            turn.more = !stays && (self.unhandled || self.link.is_readable());
             if !self.blocked {
                 self.check_credit()?;
             }
-            // What it sent before it went may fill the buffer, so that its end is never read.
-            if self.parked.is_some() && self.link.is_ending() {
+            // The buffer may be full of what the peer sent before it left. The session then never reads the link's end.
+            if self.replies.parked.is_some() && self.link.is_ending() {
                 return Err(SessionEnd::Gone(self.peer.clone()));
             }
         }
-        self.note_wait(now);
+        self.replies.note_wait(now);
         if turn.frames > 0 || self.blocked {
-            self.times.whole = now;
+            self.times.note_whole(now);
         }
         if moved || turn.frames > 0 {
             self.times.moved = now;
@@ -244,44 +217,25 @@ impl<S: Stream> Session<S> {
         Ok(turn)
     }
 
-    /// Sends what the peer takes. `true`: nothing is left.
-    ///
-    /// A slow peer is timed by batches of answers. A batch is all bytes that wait when the batch before has been sent.
-    /// Answers that come later do not extend the time of the batch before them.
+    /// Sends what the peer accepts now. `true`: nothing is left.
     fn flush(&mut self, now: Duration) -> Result<bool, LinkError> {
         let before = self.link.transmit().queued_bytes();
         let drained = self.link.flush(&mut NoOwner)?;
-        let left = self.link.transmit().queued_bytes();
-        self.unsent_bytes = self.unsent_bytes.saturating_sub(before - left);
-        if self.unsent_bytes == 0 {
-            (self.unsent_bytes, self.times.taken) = (left, now);
-        }
+        self.times.note_flush(before, self.link.transmit().queued_bytes(), now);
         Ok(drained)
     }
 
-    /// Reserves memory for the buffers, and sends the welcome once there is some; `false` while there is none.
-    fn reserve_buffers(&mut self) -> bool {
-        self.waiting_for_memory = self.share.bytes() == 0 && !self.share.resize(LINK_BYTES_MAX);
-        if !self.waiting_for_memory
-            && let Some((head, welcome)) = self.welcome.take()
-        {
-            let sent = self.link.transmit().send_copy(head, &welcome);
-            debug_assert!(sent.is_ok(), "a new link has room");
-        }
-        !self.waiting_for_memory
-    }
-
-    /// Requests whose answers are owed, and those that wait here whole, are under way: more of them than the credit,
-    /// and the worker does not keep to it.
+    /// Ends a session whose worker has more requests under way than its credit. A request is under way while its reply
+    /// is pending or while it waits in the receive buffer.
     fn check_credit(&mut self) -> Result<(), SessionEnd> {
         let (credit, receive) = (self.credit_frames, self.link.receive());
         let within = |left: usize| {
-            !self.held
+            !self.unhandled
                 || receive.pending_bytes() <= left.saturating_mul(HEAD_BYTES)
                 || receive.count_frames(left.saturating_add(1)) <= left
         };
         // One may always be under way.
-        if credit.max(1).checked_sub(self.pending_replies.len()).is_some_and(within) {
+        if credit.max(1).checked_sub(self.replies.pending.len()).is_some_and(within) {
             return Ok(());
         }
         let end = SessionEnd::Overrun { peer: self.link.peer().clone(), credit };
@@ -289,20 +243,17 @@ impl<S: Stream> Session<S> {
         Err(end)
     }
 
-    /// Gives the buffers' memory back if nothing stands in them, and, unless others wait for it, nothing has moved for
-    /// a while.
+    /// Returns the memory of empty buffers. It does so at once when other sessions wait for memory (`pressed`), and
+    /// otherwise when nothing has moved for a while.
     pub(super) fn rest(&mut self, now: Duration, pressed: bool) {
-        if self.share.bytes() > 0 && (pressed || now.saturating_sub(self.times.moved) >= REST_TIME) {
-            self.link.rest();
-            if self.link.held_bytes() == 0 {
-                self.share.resize(0);
-            }
+        if self.buffers.is_reserved() && (pressed || now.saturating_sub(self.times.moved) >= REST_TIME) {
+            self.buffers.release(&mut self.link);
         }
     }
 
     /// A second has passed.
     pub(super) fn tick(&mut self, now: Duration) {
-        self.keysets.tick();
+        self.worker.keysets.tick();
         self.rest(now, false);
     }
 
@@ -314,8 +265,8 @@ impl<S: Stream> Session<S> {
         untimed: &mut RequestBatch,
         now: Duration,
     ) -> Result<bool, LinkError> {
-        self.parked = None;
-        if !self.settle_owed(context, now) {
+        self.replies.parked = None;
+        if !self.settle_pending(context, now) {
             self.blocked = true;
             return Ok(true);
         }
@@ -323,9 +274,9 @@ impl<S: Stream> Session<S> {
             let (receive, transmit, stream) = self.link.parts();
             let before = transmit.queued_bytes();
             let Some(frame) = receive.peek(&mut NoOwner)? else { return Ok(false) };
-            let Session { keysets, subscriptions, pusher, pending_replies: pending, .. } = self;
+            let Session { worker, replies, .. } = self;
             let mut handler =
-                RequestHandler { context, keysets, pusher, subscriptions, pending, now, transmit };
+                RequestHandler { context, worker, pending: &mut replies.pending, now, transmit };
             let handled = handler.dispatch(&frame, stream).or_else(|stop| handler.put_aside(&frame, stop));
             let handled = match handled {
                 Err(RequestFailure::Refused(refusal, text)) => {
@@ -336,7 +287,7 @@ impl<S: Stream> Session<S> {
             match handled {
                 Ok(()) => {}
                 Err(RequestFailure::Parked(table)) => {
-                    self.parked = Some((table, frame.head.id));
+                    self.replies.parked = Some((table, frame.head.id));
                     return Ok(true);
                 }
                 Err(_) => {
@@ -356,12 +307,12 @@ impl<S: Stream> Session<S> {
             untimed.bytes += HEAD_BYTES + got + sent;
             receive.consume();
             if untimed.bytes >= CLOCK_BYTES {
-                untimed.settle(context, self.since);
+                untimed.settle(context, self.unhandled_since);
             }
             if queued >= FLUSH_BYTES {
                 self.flush(now)?;
             }
-            if !self.settle_owed(context, now) {
+            if !self.settle_pending(context, now) {
                 self.blocked = true;
                 return Ok(true);
             }
@@ -369,15 +320,15 @@ impl<S: Stream> Session<S> {
         Ok(true)
     }
 
-    /// Gives the answers that have come due; `false` when there is no room for one.
-    fn settle_owed(&mut self, context: &mut RequestContext<'_>, now: Duration) -> bool {
-        while let Some(pending) = self.pending_replies.front() {
+    /// Sends the pending replies that are due. `false`: the transmit queue is full.
+    fn settle_pending(&mut self, context: &mut RequestContext<'_>, now: Duration) -> bool {
+        while let Some(pending) = self.replies.pending.front() {
             let settled = match pending {
                 PendingReply::Request { .. } => self.answer_request(context, now),
-                pending => pending.settle(context.tables, &mut self.pusher, self.link.transmit()),
+                pending => pending.settle(context.tables, &mut self.worker.pusher, self.link.transmit()),
             };
             match settled {
-                ReplyOutcome::Given => drop(self.pending_replies.pop_front()),
+                ReplyOutcome::Given => drop(self.replies.pending.pop_front()),
                 ReplyOutcome::Waits => return true,
                 ReplyOutcome::NoRoom => return false,
             }
@@ -385,21 +336,13 @@ impl<S: Stream> Session<S> {
         true
     }
 
-    /// Does what the first of the requests asks that were put off, and takes it away if that could be done.
+    /// Handles the first of the requests that the session has put aside.
     fn answer_request(&mut self, context: &mut RequestContext<'_>, now: Duration) -> ReplyOutcome {
-        // To itself it stands before all others.
-        let pending = std::mem::take(&mut self.pending_replies);
+        // The handler must find no pending reply before this request.
+        let pending = std::mem::take(&mut self.replies.pending);
         let (_, transmit, stream) = self.link.parts();
-        let Session { keysets, subscriptions, pusher, pending_replies, .. } = self;
-        let mut handler = RequestHandler {
-            context,
-            keysets,
-            pusher,
-            subscriptions,
-            pending: pending_replies,
-            now,
-            transmit,
-        };
+        let Session { worker, replies, .. } = self;
+        let mut handler = RequestHandler { context, worker, pending: &mut replies.pending, now, transmit };
         let handled = match pending.front() {
             Some(PendingReply::Request { head, payload, bytes, .. }) => {
                 let frame = Frame { head: *head, payload: &bytemuck::cast_slice(payload)[..*bytes] };
@@ -412,7 +355,7 @@ impl<S: Stream> Session<S> {
             }
             _ => Ok(()),
         };
-        self.pending_replies = pending;
+        self.replies.pending = pending;
         match handled {
             Ok(()) => ReplyOutcome::Given,
             Err(RequestFailure::Parked(_)) => ReplyOutcome::Waits,
@@ -420,59 +363,45 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// Takes note of what waits for other workers now, and since when.
-    fn note_wait(&mut self, now: Duration) {
-        let pending = self.pending_replies.iter().find_map(PendingReply::waits_for);
-        self.waiting = match pending.or(self.parked) {
-            None => None,
-            Some((table, id)) => match self.waiting.take().filter(|waiting| waiting.id == id) {
-                None => Some(WaitingRequest { table, id, since: now, told: None }),
-                same => same,
-            },
-        };
-    }
-
-    /// Tells a peer whose request waits for other workers of that, now and then; `true` when something is to be sent.
-    /// That it says nothing meanwhile is no wonder.
-    pub(super) fn tell_wait(&mut self, tables: &ServerTables, now: Duration) -> bool {
-        let Some(waiting) = &mut self.waiting else { return false };
-        (self.times.heard, self.times.whole, self.times.moved) = (now, now, now);
-        if !waiting.is_due(now) {
+    /// Tells a peer, from time to time, whom its request waits for. `true`: the link has something to send. The peer may
+    /// be silent meanwhile.
+    pub(super) fn report_wait(&mut self, tables: &ServerTables, now: Duration) -> bool {
+        if !self.replies.is_waiting() {
             return false;
         }
-        waiting.told = Some(now);
-        let Some(payload) = tables.waits(waiting.table, now) else { return false };
-        self.link.transmit().send_copy(WaitsFrame {}.encode(waiting.id), &payload).is_ok()
+        self.times.excuse_wait(now);
+        self.replies.report_wait(tables, self.link.transmit(), now)
     }
 
-    /// Something of it waits for other workers.
+    /// A request of this session waits for other workers.
     pub(super) fn is_waiting(&self) -> bool {
-        self.waiting.is_some()
+        self.replies.is_waiting()
     }
 
-    /// When what has changed of the rows that it has subscribed is to be sent.
+    /// When the session sends the next changes of the rows to which its worker subscribes.
     pub(super) fn next_sweep(&self) -> Duration {
-        self.subscriptions.due()
+        self.worker.subscriptions.due()
     }
 
-    /// Sends what has changed of them, unless its peer takes nothing, or has not asked for anything lately.
+    /// Sends changed rows of the subscriptions. It skips a peer that reads nothing or has requested nothing lately.
     pub(super) fn sweep(&mut self, context: &mut RequestContext<'_>, now: Duration) {
-        let waits = !self.link.transmit().is_empty() && self.subscriptions.is_between();
-        let quiet = now.saturating_sub(self.times.heard) > DELTAS_QUIET;
-        if waits || quiet || self.blocked || !self.reserve_buffers() {
-            return self.subscriptions.skip(now);
+        let subscriptions = &mut self.worker.subscriptions;
+        let waits = !self.link.transmit().is_empty() && subscriptions.is_between();
+        let quiet = now.saturating_sub(self.times.received) > DELTAS_QUIET;
+        if waits || quiet || self.blocked || !self.buffers.reserve(&mut self.link) {
+            return subscriptions.skip(now);
         }
-        self.subscriptions.sweep(context.tables, context.scratch, self.link.transmit(), now);
+        subscriptions.sweep(context.tables, context.scratch, self.link.transmit(), now);
     }
 
-    /// Whose session it is.
+    /// The worker of the session.
     pub(super) fn pusher(&self) -> &Pusher {
-        &self.pusher
+        &self.worker.pusher
     }
 
-    /// When it was last heard of.
-    pub(super) fn heard(&self) -> Duration {
-        self.times.heard
+    /// When the session last received bytes.
+    pub(super) fn last_received(&self) -> Duration {
+        self.times.received
     }
 
     /// Tells the peer that the others went on without it.
@@ -487,29 +416,19 @@ impl<S: Stream> Session<S> {
         self.blocked
     }
 
-    /// Bytes of the keysets that it keeps.
+    /// Bytes of the keysets that the session keeps.
     pub(super) fn keyset_bytes(&self) -> usize {
-        self.keysets.bytes()
+        self.worker.keysets.bytes()
     }
 
-    /// Waits for memory.
+    /// The session waits for memory for its buffers.
     pub(super) fn is_waiting_for_memory(&self) -> bool {
-        self.waiting_for_memory
+        self.buffers.is_waiting()
     }
 
-    /// Why the session is to end now, if it is: the peer has left a frame half sent, or its answers untaken, for too
-    /// long, or moves them too slowly, or says nothing. `pressed`: others wait for the memory that it holds.
+    /// Why the session must end now, if it must: see [`SessionTimes::overdue`].
     pub(super) fn overdue(&mut self, now: Duration, silence: Duration, pressed: bool) -> Option<SessionEnd> {
-        let (begun, untaken) = (self.link.receive().is_partial(), !self.link.transmit().is_empty());
-        let over = |since: Duration, limit: Duration| now.saturating_sub(since) > limit;
-        let whole = if pressed { FRAME_TIME_PRESSED } else { FRAME_TIME };
-        let peer = || self.link.peer().clone();
-        if (begun || untaken) && over(self.times.moved, STALL_TIME) {
-            return Some(SessionEnd::Stalled(peer(), STALL_TIME.as_secs()));
-        }
-        if begun && over(self.times.whole, whole) || untaken && over(self.times.taken, whole) {
-            return Some(SessionEnd::Stalled(peer(), whole.as_secs()));
-        }
-        over(self.times.heard, silence).then(|| SessionEnd::Silent(peer(), silence.as_secs()))
+        let state = (self.link.receive().is_partial(), !self.link.transmit().is_empty());
+        self.times.overdue(&self.peer, state, silence, pressed, now)
     }
 }

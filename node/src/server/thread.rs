@@ -394,8 +394,8 @@ impl<N: Net> ShardThread<N> {
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };
             session.tick(now);
-            let tells = session.tell_wait(&self.tables, now);
-            self.tables.hear(session.pusher(), session.heard());
+            let tells = session.report_wait(&self.tables, now);
+            self.tables.hear(session.pusher(), session.last_received());
             if tells && !std::mem::replace(&mut self.queued[token], true) {
                 self.ready.push_back(token);
             }

@@ -30,6 +30,7 @@ mod reconnect;
 mod relayout;
 mod row_handles;
 mod run_client;
+mod saved_rows;
 mod simple;
 mod tables;
 mod vectors;

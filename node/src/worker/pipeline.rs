@@ -314,6 +314,15 @@ impl<N: Net> Worker<N> {
                 "push {seq} after push {last}: sequence numbers must grow"
             )));
         }
+        if matches!(write, Write::Row | Write::Delete)
+            && known.group.as_ref().is_some_and(|group| group.member.mode.is_bsp())
+        {
+            return Err(WorkerError::Call(format!(
+                "rows of table {:?} replaced or deleted in a synchronous step (--sync bsp): do it before the worker joins \
+                 the table, or from a worker that does not join it",
+                known.schema.name
+            )));
+        }
         let bytes = keys * (8 + 4 * floats);
         let in_step = self.begin_step_push(table, bytes)?;
         self.wait_for_room(bytes)?;

@@ -10,6 +10,7 @@ mod identity;
 mod incarnations;
 mod one_sided;
 mod rdma;
+mod saved_rows;
 mod scheduled;
 mod segments;
 mod simulated;

@@ -180,7 +180,7 @@ impl Backend for Embedded {
             let rows: Vec<f32> =
                 part.iter().flat_map(|&at| &rows[at * floats..][..floats]).copied().collect();
             (self.name.seq, self.name.row) = (self.name.seq + 1, 0);
-            let applied = self.shards.restore(&self.name, &keys, &rows)?;
+            let applied = self.shards.push(&self.name, Write::Row, &keys, None, &rows)?;
             if applied.not_finite > 0 {
                 return Err(BackendError::Schema(format!(
                     "{} rows of the model cannot be rows of this rule",

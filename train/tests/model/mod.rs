@@ -379,7 +379,9 @@ impl Backend for MapRows {
             match write {
                 Write::Change => add_change(&mut row, values),
                 Write::Gradient => step(&self.schema, self.pushes + 1, &mut row, values[0]),
-                Write::Sum | Write::Damped => unreachable!("no table of vectors, none that counts"),
+                Write::Sum | Write::Damped | Write::Row | Write::Delete => {
+                    unreachable!("no table of vectors, none that counts")
+                }
             }
             self.rows.insert(key, row);
         }

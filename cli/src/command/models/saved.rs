@@ -47,7 +47,7 @@ pub fn save<T: Tables>(
     for (table, (schema, _)) in (1..).zip(model.dense()) {
         let mut writer = CheckpointWriter::create(&layer_of_save(folder, &schema, &save), &schema)?;
         writer.note("save", &save);
-        rows += write(writer, &schema, |page| tables.scan(table, page))?;
+        rows += write(writer, |page| tables.scan(table, page))?;
     }
     let schema = model.sparse();
     let mut writer = CheckpointWriter::create(folder, &schema)?;
@@ -58,7 +58,7 @@ pub fn save<T: Tables>(
     writer.note("hidden", &hidden.join(","));
     writer.note("save", &save);
     notes.write(&mut writer);
-    rows += write(writer, &schema, |page| tables.scan(0, page))?;
+    rows += write(writer, |page| tables.scan(0, page))?;
     for (layer, _) in model.dense() {
         remove_others(folder, &layer, &save);
     }

@@ -236,7 +236,7 @@ fn save<T: Tables>(
     let [words, topics, _] = model.schemas();
     saved_model::keep_previous(folder)?;
     let writer = CheckpointWriter::create(&folder.join(&topics.name), &topics)?;
-    let rows = write(writer, &topics, |page| tables.scan(1, page))?;
+    let rows = write(writer, |page| tables.scan(1, page))?;
     let mut writer = CheckpointWriter::create(folder, &words)?;
     writer.note("model", "lda");
     writer.note("document-prior", &model.document_prior.to_string());
@@ -244,7 +244,7 @@ fn save<T: Tables>(
     let counts = input::counts(&args.input);
     let ended = model::ended_how(sampled.stopped, sampled.documents, missing);
     Notes { format: sampled.format, columns: None, counts, intercept: false, ended }.write(&mut writer);
-    Ok(rows + write(writer, &words, |page| tables.scan(0, page))?)
+    Ok(rows + write(writer, |page| tables.scan(0, page))?)
 }
 
 /// Prints what a sampling did.

@@ -79,10 +79,14 @@ impl AskedPart {
     }
 }
 
-/// Whether a push's values are what its rows change by, so that a copy of a row can be kept by adding them.
+/// Whether the server adds a push's values to the rows, so that the worker can add them to its copies too.
 fn adds(schema: &Schema, read: Read, write: Write) -> bool {
     let sums = matches!(schema.rule, Rule::Add(_)) && schema.more.is_empty() && schema.replays();
-    sums || read == Read::State && write == Write::Change
+    match write {
+        Write::Gradient => sums,
+        Write::Change => sums || read == Read::State,
+        Write::Sum | Write::Damped | Write::Row | Write::Delete => false,
+    }
 }
 
 impl<N: Net> Worker<N> {

@@ -1,0 +1,52 @@
+//! The replies that a session cannot give yet, because their requests wait for other workers.
+
+use super::pending_replies::{PendingReply, WaitingRequest};
+use super::tables::ServerTables;
+use crate::frames::{FrameKind, WaitsFrame};
+use gannet_transport::Transmit;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The pending replies of a session, and the request that waits for other workers.
+#[derive(Default)]
+pub(super) struct SessionReplies {
+    /// Replies that wait for a step to be applied, and the replies behind them, in the order of their requests.
+    pub(super) pending: VecDeque<PendingReply>,
+    /// The request at the front of the receive buffer waits for other workers: its table and id. The session handles
+    /// no further frame.
+    pub(super) parked: Option<(u32, u64)>,
+    /// The first request that waits for other workers, and since when.
+    waiting: Option<WaitingRequest>,
+}
+
+impl SessionReplies {
+    /// Records which request waits for other workers now, and since when.
+    pub(super) fn note_wait(&mut self, now: Duration) {
+        let pending = self.pending.iter().find_map(PendingReply::waits_for);
+        self.waiting = match pending.or(self.parked) {
+            None => None,
+            Some((table, id)) => match self.waiting.take().filter(|waiting| waiting.id == id) {
+                None => Some(WaitingRequest { table, id, since: now, told: None }),
+                same => same,
+            },
+        };
+    }
+
+    /// A request waits for other workers.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Tells the peer, from time to time, whom its request waits for. `true`: the link has something to send.
+    pub(super) fn report_wait(
+        &mut self,
+        tables: &ServerTables,
+        transmit: &mut Transmit,
+        now: Duration,
+    ) -> bool {
+        let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.is_due(now)) else { return false };
+        waiting.told = Some(now);
+        let Some(payload) = tables.waits(waiting.table, now) else { return false };
+        transmit.send_copy(WaitsFrame {}.encode(waiting.id), &payload).is_ok()
+    }
+}

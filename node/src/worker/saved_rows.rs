@@ -1,0 +1,128 @@
+//! Rows of a table as a whole: deletion, and checkpoints that a worker writes and reads.
+
+use super::Worker;
+use super::tables::TableId;
+use crate::error::WorkerError;
+use gannet_core::{Checkpoint, CheckpointWriter, Schema, Write};
+use gannet_transport::Net;
+use std::path::Path;
+
+/// Rows of a checkpoint that one push carries.
+const LOAD_KEYS: usize = 1 << 16;
+
+impl<N: Net> Worker<N> {
+    /// Deletes the rows of these keys and waits for the acknowledgement. The keys then read as their initial values. A
+    /// key without a row stays without one.
+    ///
+    /// A deletion is applied exactly once, like a push, and in order with the pushes of this worker. A later push of
+    /// any worker makes a new row.
+    ///
+    /// ```
+    /// use gannet_core::{Read, Schema, Write};
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// use gannet_optim::{Add, Rule};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut worker = Worker::connect(Transports::new(), config)?;
+    /// let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+    /// worker.push(table, &[7, 8], Write::Gradient, &[1.0, 2.0])?;
+    /// worker.delete(table, &[7])?;
+    ///
+    /// let mut clicks = [9.0; 2];
+    /// worker.pull(table, &[7, 8], Read::Weights, &mut clicks)?;
+    /// assert_eq!(clicks, [0.0, 2.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The worker has joined the table in synchronous steps (`bsp`). Otherwise as [`Worker::push`].
+    pub fn delete(&mut self, table: TableId, keys: &[u64]) -> Result<(), WorkerError> {
+        self.push(table, keys, Write::Delete, &[])
+    }
+
+    /// Writes every row of a table, with its optimizer state, into a checkpoint in `folder`. Returns the number of rows.
+    /// The checkpoint replaces an older one in the folder as a whole, when it is complete.
+    ///
+    /// Pushes that other workers make meanwhile may be in the checkpoint or not. The rows stay in this process's memory
+    /// until they are written.
+    ///
+    /// ```
+    /// use gannet_core::{Read, Schema, Write};
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// use gannet_optim::{Add, Rule};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut worker = Worker::connect(Transports::new(), config)?;
+    /// # let folder = tempfile::tempdir()?;
+    /// let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+    /// worker.push(table, &[7, 8], Write::Gradient, &[1.0, 2.0])?;
+    /// assert_eq!(worker.save(table, folder.path())?, 2);
+    ///
+    /// worker.delete(table, &[7, 8])?;
+    /// assert_eq!(worker.load(table, folder.path())?, 2);
+    /// let mut clicks = [0.0; 2];
+    /// worker.pull(table, &[7, 8], Read::Weights, &mut clicks)?;
+    /// assert_eq!(clicks, [1.0, 2.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The folder cannot be written, or a peer is lost for good.
+    pub fn save(&mut self, table: TableId, folder: &Path) -> Result<u64, WorkerError> {
+        let mut writer = CheckpointWriter::create(folder, self.schema(table))?;
+        self.scan(table, |keys, rows| writer.add(keys, rows))?;
+        Ok(writer.finish()?)
+    }
+
+    /// Stores the rows of the checkpoint in `folder` into a table and waits for the acknowledgement. Returns the number
+    /// of rows. They replace existing rows, and rows of other keys stay. [`Worker::save`] has an example.
+    ///
+    /// # Errors
+    /// The folder holds no sound checkpoint. The rows of the checkpoint have another shape or another rule than the
+    /// table, or they cannot be rows of its rule. The worker has joined the table in synchronous steps (`bsp`).
+    /// Otherwise as [`Worker::push`]. After an error a part of the rows may be in the table; a second call completes it.
+    pub fn load(&mut self, table: TableId, folder: &Path) -> Result<u64, WorkerError> {
+        let checkpoint = Checkpoint::open(folder)?;
+        fit(checkpoint.schema(), self.schema(table), folder)?;
+        let floats = self.schema(table).floats();
+        let before = self.counters().not_finite;
+        let mut loaded = Ok(());
+        checkpoint.read(|keys, rows| {
+            for (keys, rows) in keys.chunks(LOAD_KEYS).zip(rows.chunks(LOAD_KEYS * floats)) {
+                if loaded.is_ok() {
+                    loaded = self.push(table, keys, Write::Row, rows);
+                }
+            }
+        })?;
+        loaded?;
+        match self.counters().not_finite - before {
+            0 => Ok(checkpoint.rows()),
+            refused => Err(WorkerError::Call(format!(
+                "{}: {refused} of {} rows have values that rule {} cannot make (such as NaN); load another checkpoint",
+                folder.display(),
+                checkpoint.rows(),
+                self.schema(table).rule.name()
+            ))),
+        }
+    }
+}
+
+/// Refuses a checkpoint whose rows are not rows of the table.
+fn fit(saved: &Schema, table: &Schema, folder: &Path) -> Result<(), WorkerError> {
+    let shape = |schema: &Schema| -> Vec<_> {
+        schema.segments().map(|segment| format!("{} of dim {}", segment.rule.name(), segment.dim)).collect()
+    };
+    let (saved, ours) = (shape(saved), shape(table));
+    if saved == ours {
+        return Ok(());
+    }
+    Err(WorkerError::Call(format!(
+        "{}: its rows are {}, but the rows of table {:?} are {}; open a table with the rule and dim of the checkpoint",
+        folder.display(),
+        saved.join(" and "),
+        table.name,
+        ours.join(" and ")
+    )))
+}
