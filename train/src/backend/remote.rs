@@ -1,4 +1,4 @@
-//! The table's rows behind the worker's links: pulls keep their keysets, so that the push after a pull sends no keys.
+//! A worker's table on the servers. A pull keeps its keyset at the server, so that the push after it sends no keys.
 
 use crate::backend::cut_pool::CutPool;
 use crate::backend::{Backend, BackendError, PulledRows};
@@ -22,25 +22,25 @@ pub struct RemoteBackend<N: Net> {
     /// The pull finished last and not yet pushed.
     finished: Option<(PullId, Arc<ShardedKeys>)>,
     cuts: CutPool,
-    /// The number that the worker had for its last push before this run's first.
+    /// The number of the worker's last push before this run, at this table.
     base: u64,
     pushes: u64,
     /// Pulls begun.
     pulls: u64,
-    /// The servers' rows count their pushes, which `schema` does not say.
+    /// The servers' rows count their pushes. `schema` does not include that count.
     damped: bool,
-    /// It keeps step with other workers.
+    /// This worker keeps step with others.
     joined: bool,
-    /// How it did before it rested.
+    /// How this worker keeps step, also while it rests.
     member: Option<SyncConfig>,
     saws: Vec<Vec<(u32, u64)>>,
 }
 
 impl<N: Net> RemoteBackend<N> {
-    /// Opens (or creates) the table. `depth` batches are pulled ahead of the one that is learned.
+    /// Opens (or creates) the table. It pulls `depth` batches ahead of the one that is learned.
     ///
     /// # Errors
-    /// The table is there with another schema, or the servers are lost.
+    /// The table exists with another schema, or the servers are lost.
     ///
     /// # Panics
     /// When `depth` is above [`DEPTH_MAX`].
@@ -48,8 +48,8 @@ impl<N: Net> RemoteBackend<N> {
         RemoteBackend::open_as(worker, schema, depth, false)
     }
 
-    /// [`open`](Self::open) where the changes of state that replay pushes are damped by those of other workers
-    /// ([`Write::Damped`]): the table at the servers is the [counting](Schema::counting) one.
+    /// [`open`](Self::open) for damped replay ([`Write::Damped`]): the pushes of other workers damp the changes of
+    /// state. The table at the servers is the [counting](Schema::counting) one.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -94,8 +94,8 @@ impl<N: Net> RemoteBackend<N> {
         })
     }
 
-    /// Keeps step with other workers from now on: a step is a pull and the push after it. Pulls ahead as far as that
-    /// allows. Before the first pull.
+    /// Starts to keep step with other workers. A step is a pull and the push after it. The mode may limit how many
+    /// batches are pulled ahead. Call it before the first pull.
     ///
     /// # Errors
     /// As [`Worker::join`].
@@ -106,7 +106,7 @@ impl<N: Net> RemoteBackend<N> {
         Ok(())
     }
 
-    /// Ends that, when all pushes have been applied: nobody waits for this worker any longer.
+    /// Ends keeping step, when all pushes have been applied. No worker waits for this one any longer.
     ///
     /// # Errors
     /// As [`Worker::leave`].
@@ -115,11 +115,11 @@ impl<N: Net> RemoteBackend<N> {
         Ok(self.worker.leave(self.table)?)
     }
 
-    /// Keeps rows in this process, as `read` answers them, so that not every pull need go to the servers. Before the
-    /// first pull.
+    /// Caches rows in this process, in the form that `read` returns, so that fewer pulls go to the servers. Call it
+    /// before the first pull.
     ///
     /// # Errors
-    /// As [`RowCache::new`] and [`Worker::cache_rows`]; or changes of state are damped.
+    /// As [`RowCache::new`] and [`Worker::cache_rows`]; or the table is damped.
     pub fn cache(&mut self, read: Read, config: CacheConfig) -> Result<(), BackendError> {
         if self.damped {
             return Err(BackendError::Order(
@@ -130,12 +130,12 @@ impl<N: Net> RemoteBackend<N> {
         Ok(self.worker.cache_rows(self.table, rows)?)
     }
 
-    /// The worker, for its counters and what else it can do.
+    /// The worker behind this table.
     pub fn worker(&mut self) -> &mut Worker<N> {
         &mut self.worker
     }
 
-    /// The table's name at the worker.
+    /// The table's id at the worker.
     pub fn table(&self) -> TableId {
         self.table
     }

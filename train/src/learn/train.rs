@@ -22,8 +22,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Trains logistic regression. The table's rule, and what pushes carry, decide how it learns. `stop` is read between
-/// batches: what has been learned is then pushed, and the report says that the training was stopped.
+/// Trains logistic regression. The table's rule and the content of pushes decide how it learns. It checks `stop`
+/// between batches: when it is set, it pushes what it has learned and reports that the training was stopped.
 /// ([`Data::stop`](crate::Data::stop) ends waits for the bytes of a pipe.)
 ///
 /// # Errors
@@ -63,7 +63,7 @@ pub fn train_watched<B: Backend>(
         begin.rows(0, &mut |keys, rows| backend.restore(keys, rows))?;
     }
     let plan = ReadPlan {
-        // Gradients are those of the weights that a pull has seen: no own pushes are added to them.
+        // A gradient holds for the weights that the pull returned, so no own pushes are added to them.
         links: if push == PushContent::Replay { depth } else { 0 },
         in_place,
         ..ReadPlan::of(options, schema.shards)
@@ -91,7 +91,7 @@ pub fn train_watched<B: Backend>(
     report(run, found, Outcome { passes: options.epochs, push, seconds, test, wire, stopped })
 }
 
-/// Refuses options that no training can have.
+/// Checks the number of epochs and of threads.
 fn check(options: &Options) -> Result<(), ReadError> {
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch")?;
@@ -142,7 +142,7 @@ fn evaluate_test<B: Backend>(
     }
 }
 
-/// What is known of a training when its loop has ended.
+/// Results of a training outside its loop.
 struct Outcome {
     passes: u32,
     push: PushContent,

@@ -1,5 +1,5 @@
-//! The tables behind a worker's links: pulls keep their keysets, so that the push after a pull sends no keys. Where
-//! workers keep step, each table has its clock, and the push to it ends its step.
+//! A worker's tables on the servers. A pull keeps its keyset at the server, so that the push after it sends no keys.
+//! Where workers keep step, each table has its clock, and the push to a table ends the table's step.
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::BackendError;
@@ -11,7 +11,7 @@ use gannet_transport::Net;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Cuts of a table that are kept for their memory.
+/// Buffers of keys that a table keeps for reuse.
 const CUTS_KEPT: usize = 4;
 
 /// Tables of a worker.
@@ -29,29 +29,29 @@ struct RemoteTable {
     /// The pull finished last and not yet pushed to.
     finished: Option<(PullId, Arc<ShardedKeys>)>,
     cuts: CutPool,
-    /// The number that the worker had for its last push before this run's first.
+    /// The number of the worker's last push before this run, at this table.
     base: u64,
-    /// Its clock is said.
+    /// This worker keeps step with others at this table.
     joined: bool,
 }
 
 impl<N: Net> RemoteTables<N> {
-    /// The tables of this worker, which keeps step with nobody.
+    /// The tables of this worker, without keeping step.
     pub fn new(worker: Worker<N>) -> RemoteTables<N> {
         RemoteTables { worker, tables: Vec::new(), flying: VecDeque::new(), member: None }
     }
 
-    /// Keeps step with others over the tables that are open when it [joins](Tables::join).
+    /// Sets how to keep step with others. It starts with [`join`](Tables::join), over the tables that are open then.
     pub fn keep_step(&mut self, member: SyncConfig) {
         self.member = Some(member);
     }
 
-    /// The worker, for its counters and what else it can do.
+    /// The worker behind these tables.
     pub fn worker(&mut self) -> &mut Worker<N> {
         &mut self.worker
     }
 
-    /// The name of a table at the worker.
+    /// The table's id at the worker.
     ///
     /// # Panics
     /// When no table of this number was opened.
@@ -59,12 +59,12 @@ impl<N: Net> RemoteTables<N> {
         self.tables[table].id
     }
 
-    /// Says that this worker will push no more, after all its pushes have been acknowledged.
+    /// Tells the servers that this worker will push no more, after all its pushes have been acknowledged.
     ///
     /// # Errors
     /// A push was refused, or the servers are lost.
     pub fn close_pusher(&mut self) -> Result<(), BackendError> {
-        // The first table is what others look at: it is closed last.
+        // Other processes check the first table, so it is closed last.
         for table in self.tables.iter().rev() {
             self.worker.close_pusher(table.id)?;
         }
@@ -167,7 +167,7 @@ impl<N: Net> Tables for RemoteTables<N> {
         });
         self.worker.begin_push_named(remote.id, cut.clone(), write, rows, Some(id), (seq, name))?;
         if remote.joined {
-            // At once: what is pushed to another table next may wait for this push to be applied.
+            // At once: the next push, to another table, may wait until this push is applied.
             self.worker.tick(remote.id)?;
         }
         remote.cuts.keep(cut);
