@@ -25,7 +25,7 @@ fn clicks() -> String {
 
 /// A worker: it knows two addresses and has no file.
 fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, Failed> {
-    // The server and the client know the worker by the same incarnation.
+    // The server and the client must know the worker under the same incarnation.
     let numbered = WorkerConfig::builder([server]).worker(rank).build();
     let incarnation = Worker::allocate_incarnation(Transports::new(), &numbered)?;
     let config = |at: &str| WorkerConfig::builder([at]).worker(rank).incarnation(incarnation).build();

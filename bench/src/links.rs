@@ -1,4 +1,4 @@
-//! One thread sends requests on many tcp links, another answers. Each has one poll.
+//! One thread sends requests on many tcp links, and another answers. Each has one poll.
 
 use gannet_transport::tcp::Tcp;
 use gannet_transport::{Head, Link, LinkError, Listener, Net, NoOwner, Poll};

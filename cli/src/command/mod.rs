@@ -38,7 +38,7 @@ pub use failure::Failure;
 /// Runs a command.
 ///
 /// # Errors
-/// What went wrong, with the exit code.
+/// The error, with the exit code.
 pub fn run(cli: args::Cli) -> Result<(), Failure> {
     match cli.command {
         args::Command::Train(args) => train::run(*args),

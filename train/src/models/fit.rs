@@ -1,5 +1,5 @@
-//! The training loop of the models. For each batch, this thread pulls its rows of all tables together, learns its
-//! examples one after the other, and pushes.
+//! The training loop of the models. For each batch, this thread pulls the rows of all tables together, learns the
+//! examples one by one, and pushes.
 
 use super::{BatchRows, Example, Fitted, Fitting, Measured, Measures, Model, Objective};
 use crate::backend::BackendError;
@@ -21,14 +21,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Trains `model` with rows in `tables`, which it opens: those of the model, in its order, from table 0 on. `stop` is
-/// looked at between batches.
+/// Trains `model` with rows in `tables`. It opens the model's tables there, in the model's order, from table 0 on. It
+/// checks `stop` between batches.
 ///
 /// # Errors
 /// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be read.
 ///
 /// # Panics
-/// When tables were opened before.
+/// When `tables` has open tables already.
 pub fn fit<T: Tables>(
     options: &Options,
     model: &mut dyn Model,
@@ -39,7 +39,7 @@ pub fn fit<T: Tables>(
     fit_watched(options, model, tables, stop, progress, &mut |_, _, _| ControlFlow::Continue(()))
 }
 
-/// Called after each step, with the model and its tables. Returning `Break` ends the training like the stop flag.
+/// Called after each step, with the model and its tables. `Break` ends the training like the stop flag.
 pub type FitWatch<'w, T> = dyn FnMut(&StepReport<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
 
 /// [`fit`], with an observer that is called after each step.
@@ -82,7 +82,7 @@ pub fn fit_watched<T: Tables>(
         }
     };
     let found = feed.finish()?;
-    // Before it leaves: what came too late is not known afterwards.
+    // The worker must settle late pushes before it leaves, because a worker that has left gets no report of them.
     learner.settle()?;
     learner.tables.drain()?;
     learner.count_late();
@@ -124,10 +124,10 @@ pub(crate) fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64
     })
 }
 
-/// What pushes to the model's tables carry.
+/// The content of pushes to the model's tables.
 ///
 /// # Errors
-/// The model's rule cannot push what the options say.
+/// The options request a content that the model's rule does not support.
 pub fn push_of(options: &Options, model: &dyn Model) -> Result<PushContent, BackendError> {
     let schema = model.sparse();
     if matches!(schema.rule, Rule::Add(_)) {
@@ -147,27 +147,27 @@ struct ModelLearner<'a, T> {
     model: &'a mut dyn Model,
     tables: &'a mut T,
     task: Objective,
-    /// The batch's rows, then those of the dense tables.
+    /// The rows of the batch, then those of the dense tables.
     rows: Vec<BatchRows>,
     /// The keys of the dense tables.
     dense: Vec<Vec<u64>>,
     outputs: Vec<f32>,
-    /// Of the first pass and, when there are more, of the one that runs.
+    /// Measures of the first pass and, when there are more, of the current pass.
     passes: Vec<Measures>,
-    /// Importance and losses of passes between those.
+    /// Sums of importance and losses over the passes between those two.
     between: (f64, f64),
     epoch: u32,
     examples: u64,
     steps: u64,
     not_finite: u64,
-    /// Examples of each push, and those of pushes that came too late.
+    /// The number of examples of each push, and the numbers of late pushes that are not counted yet.
     pushed: Vec<u32>,
     late: Vec<u64>,
     late_examples: u64,
-    /// The source of splits, and the place of the last batch that was pushed.
+    /// The source of splits, and the position of the last batch that was pushed.
     pieces: Option<Arc<dyn Splits>>,
     place: Option<InSplit>,
-    /// That batch, while its step may be made without it.
+    /// That batch, as long as its synchronous step may be applied without it.
     unsettled: Option<Batch>,
 }
 
@@ -215,7 +215,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         })
     }
 
-    /// Learns until the data ends or `stop`. Returns true when it was stopped.
+    /// Learns until the data ends or `stop` is set. Returns true when it was stopped.
     fn run(
         &mut self,
         feed: &mut Batches,
@@ -248,7 +248,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(true)
     }
 
-    /// The next batch. While others have what is left of the data, nobody who keeps step with this worker waits for it.
+    /// The next batch. While other workers have all that is left of the data, no worker waits for this one.
     fn next(&mut self, feed: &mut Batches) -> Result<Option<Batch>, TrainError> {
         if self.pieces.is_none() {
             return Ok(feed.next());
@@ -264,7 +264,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
                 }
                 Err(_) if !rests => {
                     rests = true;
-                    // Who has left is not told what came too late.
+                    // A worker that has left gets no report of late pushes.
                     self.settle()?;
                     self.tables.rest()?;
                 }
@@ -273,7 +273,8 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// A split has been learned whole. The servers may forget it only when nobody can be given it again.
+    /// Ends a split that is learned completely. The servers may forget its pushes only when no worker can get it
+    /// again.
     fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
         self.tables.drain()?;
@@ -284,14 +285,15 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(self.tables.forget_piece(piece)?)
     }
 
-    /// Every push has been acknowledged and this worker ends: another worker may continue its split from here.
+    /// Reports the last pushed batch of the current split, so that another worker can continue the split. Every push
+    /// must have been acknowledged.
     fn give_up(&mut self) {
         if let (Some(pieces), Some(piece)) = (&self.pieces, self.place) {
             pieces.acked(piece.index, piece.seq);
         }
     }
 
-    /// Pulls, learns, pushes.
+    /// Learns a batch: pulls its rows, learns its examples and pushes.
     fn step(&mut self, batch: &Batch) -> Result<(), TrainError> {
         if batch.epoch != self.epoch {
             self.epoch = batch.epoch;
@@ -303,7 +305,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
         self.pull(batch)?;
         if self.is_late()? {
-            // The batch before goes first: a shard takes the batches of a split in their order.
+            // The shards accept the batches of a split in order only, so the batch before is pushed again first.
             self.settle_late()?;
             self.pull(batch)?;
         }
@@ -329,20 +331,20 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.piece.as_ref()))
     }
 
-    /// Keeps the last batch of a split whose step may be made without it; what is kept no longer, or need not be, is
-    /// returned.
+    /// Keeps the last batch of a split as long as its step may be applied without it. Returns a batch that is no
+    /// longer needed.
     fn keep(&mut self, batch: Batch) -> Option<Batch> {
         let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
         if to_keep { self.unsettled.replace(batch) } else { Some(batch) }
     }
 
-    /// Whether batches of splits may come too late for their step.
+    /// Whether batches of splits may arrive too late for their synchronous step.
     fn settles(&self) -> bool {
         self.pieces.is_some() && self.tables.may_be_late()
     }
 
-    /// Whether some of the last batch of a split came when its step had been made without it, in any of the tables: the
-    /// others had been told that this worker had left. Waits until that is known.
+    /// Whether some of the last batch of a split arrived after its step was applied without it, in any table. That
+    /// happens when the other workers have seen this worker leave. Waits until that is known.
     fn is_late(&mut self) -> Result<bool, BackendError> {
         if !self.settles() || self.unsettled.is_none() {
             return Ok(false);
@@ -352,8 +354,8 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(!std::mem::take(&mut self.late).is_empty())
     }
 
-    /// Holds that the last batch of a split is in the rows: what came too late for its step is pushed in a later one,
-    /// under the same name, so that the shards that have it drop it.
+    /// Makes sure that the rows include the last batch of a split. If it came too late for its step, it is pushed in
+    /// a later step under the same name, so that shards that have applied it drop it.
     fn settle(&mut self) -> Result<(), TrainError> {
         if self.is_late()? { self.settle_late() } else { Ok(()) }
     }
@@ -377,14 +379,14 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(())
     }
 
-    /// Importance and losses of all examples so far.
+    /// Sums of importance and losses over all examples so far.
     fn sums(&self) -> (f64, f64) {
         let sums = self.passes.iter().map(Measures::sums);
         sums.fold(self.between, |(mass, loss), (m, l)| (mass + m, loss + l))
     }
 
-    /// Counts the examples of pushes that came too late, and are dropped; a model of several tables has none such. (Of
-    /// a split none is.)
+    /// Counts the examples of pushes that came too late and were dropped. (Late pushes of splits are sent again
+    /// instead.)
     fn count_late(&mut self) {
         if self.settles() {
             return;
@@ -395,7 +397,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// Learns an example; `anew`: it counts in what is told of the training.
+    /// Learns an example. With `first_time` the example counts in the reports.
     fn learn(&mut self, batch: &Batch, i: usize, anew: bool) -> Result<(), TrainError> {
         let ModelLearner { model, task, rows, outputs, passes, .. } = self;
         let (example, label) = (Example::of(batch, i), batch.block.labels[i]);
@@ -429,7 +431,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// What was learned, without a test and not stopped.
+    /// The results, without a test and not stopped.
     fn fitted(self, found: ReadSummary, seconds: f64, push: PushContent) -> Result<Fitted, BackendError> {
         let ModelLearner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = self;
         let (rows, bytes) = sizes(model, tables)?;

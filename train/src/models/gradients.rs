@@ -1,4 +1,4 @@
-//! Each model's gradients beside finite differences of its own loss, in double the step's precision.
+//! Compares each model's gradients with finite differences of its own loss.
 
 use super::*;
 use gannet_optim::Sgd;
@@ -21,7 +21,7 @@ fn loss(model: &mut dyn Model, example: Example<'_>, label: f32, rows: &[BatchRo
     task.loss(&outputs, label)
 }
 
-/// Compares at rows of chance: three features and the intercept.
+/// Compares at random rows of three features and the intercept.
 fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Result<(), TestCaseError> {
     let mut state = seed;
     let mut chance = || {
@@ -58,8 +58,8 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
                 rows[table].parts_of().0[at] = was + shift;
                 loss(model, example, label, &rows)
             };
-            // Where a unit is rectified the loss has a kink: the gradient is then that of one side, and with one on
-            // each side only smaller steps see it.
+            // A rectified unit gives the loss a kink. There the gradient is that of one side. With a kink on each
+            // side, only smaller steps find it.
             let mut seen = Vec::new();
             let agrees = [1e-2f32, 1e-3, 3e-4].into_iter().any(|h| {
                 let (below, here, above) = (at_shift(-h), at_shift(0.0), at_shift(h));

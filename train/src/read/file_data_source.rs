@@ -1,4 +1,4 @@
-//! Data files as a data server sends them to workers (in-graph): which bytes are the text of a split, and the bytes.
+//! Data files that a data server sends to workers (in-graph): the range of a split's text, and its bytes.
 
 use crate::limits::LINE_BYTES_MAX;
 use crate::read::data::shown_name;
@@ -10,21 +10,21 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Files that are to stay as they were when they were looked at.
+/// Files that must not change while they are served.
 pub struct FileDataSource {
     files: Vec<(String, FileFingerprint)>,
-    /// The one that was read last.
+    /// The file that was read last.
     open: Mutex<Option<(u32, File)>>,
 }
 
 impl FileDataSource {
-    /// Of these files, as they were seen.
+    /// A source of these files with their fingerprints.
     pub fn new(files: &[String], seen: &[FileFingerprint]) -> FileDataSource {
         let files = files.iter().cloned().zip(seen.iter().cloned()).collect();
         FileDataSource { files, open: Mutex::new(None) }
     }
 
-    /// Does something with a file, which was before and is afterwards what it was in the beginning.
+    /// Runs `work` on a file, and checks before and after it that the file has not changed.
     fn with<T>(&self, file: u32, work: impl FnOnce(&mut File) -> std::io::Result<T>) -> Result<T, ReadError> {
         let none = || ReadError::Pieces(format!("file {file} of {}", self.files.len()));
         let (path, seen) = self.files.get(file as usize).ok_or_else(none)?;
@@ -39,7 +39,7 @@ impl FileDataSource {
         if done.is_err() {
             *kept = None;
         }
-        // What was read of a file that changed meanwhile is not known to be what it was.
+        // If the file has changed meanwhile, its bytes may differ from the planned ones.
         seen.check(path)?;
         done
     }

@@ -1,15 +1,16 @@
-//! Whether an example has a key twice: keys made by hashing come in no order that would tell.
+//! Finds whether an example has a key twice. Hashed keys have no order that would show it.
 
-/// The number of the last example at each place of a hash table. If a place has this example's number, it is searched.
+/// A hash table with the number of the last example at each place. If a key's place has the number of the current
+/// example, the key may repeat, and the earlier keys are searched.
 #[derive(Clone, Debug)]
 pub(crate) struct RepeatedKeys {
     stamps: Vec<u32>,
     now: u32,
 }
 
-/// 16 KiB, to stay in the L1 cache. Of 39 keys, one falls on the place of another in one example of six.
+/// 16 KiB, to stay in the L1 cache. With 39 keys, one example in six has two keys at the same place.
 const PLACES_LOG2: u32 = 12;
-/// Examples with more keys are not looked through: they count as repeating (de-duplication will see).
+/// Examples with more keys are not searched. They count as repeating, and de-duplication checks them.
 const KEYS_MAX: usize = 512;
 
 impl Default for RepeatedKeys {
@@ -19,7 +20,7 @@ impl Default for RepeatedKeys {
 }
 
 impl RepeatedKeys {
-    /// Whether one of the keys may be there twice; false is certain.
+    /// Whether one of the keys may repeat. False is certain.
     #[inline(always)]
     pub fn any(&mut self, keys: &[u64]) -> bool {
         if keys.len() > KEYS_MAX {
@@ -31,7 +32,7 @@ impl RepeatedKeys {
             self.now = 1;
         }
         for (i, &key) in keys.iter().enumerate() {
-            // The top bits of a product, as ids of some formats are small numbers.
+            // The top bits of a product, because ids of some formats are small numbers.
             let place = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - PLACES_LOG2);
             let stamp = &mut self.stamps[place as usize];
             if *stamp == self.now && keys[..i].contains(&key) {

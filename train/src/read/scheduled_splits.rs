@@ -10,14 +10,14 @@ use std::time::Duration;
 /// The splits that a scheduler grants to this worker.
 pub struct Scheduled<N: Net> {
     attendance: Heartbeat<N>,
-    /// The job's name.
+    /// The job's start, which names its pushes.
     started: u64,
-    /// The data, when it is remote: a data server sends it.
+    /// The remote data, if a data server sends it.
     fed: Option<RemoteTexts<N>>,
 }
 
 impl<N: Net> Scheduled<N> {
-    /// Of a job that began at `started`.
+    /// Splits of a job that began at `started`.
     pub fn new(attendance: Heartbeat<N>, started: u64) -> Scheduled<N> {
         Scheduled { attendance, started, fed: None }
     }
@@ -27,18 +27,18 @@ impl<N: Net> Scheduled<N> {
         Scheduled { attendance, started, fed: Some(texts) }
     }
 
-    /// The membership that it asks by.
+    /// The heartbeat through which the worker requests splits.
     pub fn attendance(&self) -> &Heartbeat<N> {
         &self.attendance
     }
 
-    /// The membership, to leave with.
+    /// The heartbeat, to leave the job with.
     pub fn into_attendance(self) -> Heartbeat<N> {
         self.attendance
     }
 }
 
-/// The files as the plan of a job has them.
+/// The files in the form of a job's plan.
 pub fn plan_files(files: &[String], seen: &[FileFingerprint]) -> Vec<PlanFile> {
     let file = |(name, seen): (&String, &FileFingerprint)| PlanFile {
         name: name.clone(),
@@ -59,8 +59,8 @@ where
         let Some(SplitGrant::Task { index, task, from, .. }) = self.attendance.take(stop)? else {
             return Ok(None);
         };
-        // Whoever trains a task names its pushes alike, so that what the shards have of it is dropped; another job
-        // has another.
+        // Every worker that trains a task names its pushes in the same way, so that the shards drop those that they
+        // have applied. Another job has other names.
         let name = (DATA_PUSHERS | u64::from(task.epoch) << 32 | u64::from(task.number), self.started);
         let (file, start, end, epoch) = (task.file as usize, task.start, task.end, task.epoch);
         Ok(Some(Split { index, epoch, file, start, end, from, name }))

@@ -1,4 +1,5 @@
-//! `gannet doctor`: what of this machine Gannet can use, what not, and what to do about it; and how peers are reached.
+//! `gannet doctor`: what Gannet can use on this machine, what it cannot, and what to do about it. Also whether peers
+//! can be reached.
 
 mod finding;
 mod memory;

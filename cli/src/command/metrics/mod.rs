@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 type Tell = Box<dyn Fn(&mut dyn MetricsSink) + Send + Sync>;
 
-/// What the endpoint answers with.
+/// The metrics and the health of this process, for the endpoint.
 pub struct Answers {
     role: &'static str,
     started: f64,
@@ -36,7 +36,7 @@ impl Answers {
         page.text()
     }
 
-    /// What is wrong, if anything.
+    /// What is wrong with the process, if anything.
     fn trouble(&self) -> Option<String> {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let (thread, silent) = server.as_ref()?.stuck()?;
@@ -47,15 +47,15 @@ impl Answers {
 /// The metrics of this process, and the endpoint of `--metrics`.
 pub struct Metrics {
     answers: Arc<Answers>,
-    /// Ends with this.
+    /// Stops when it is dropped.
     endpoint: Option<Endpoint>,
 }
 
 impl Metrics {
-    /// Listens where the flags say, before anything else is started.
+    /// Listens on the address of the flags, before anything else starts.
     ///
     /// # Errors
-    /// The address is none, is reached by others without `--metrics-public`, or cannot be had.
+    /// The address is invalid, other machines can reach it without `--metrics-public`, or listening there fails.
     pub fn start(args: &MetricsArgs, role: &'static str) -> Result<Metrics, Failure> {
         let (started, parts, server) = (process::now(), Mutex::default(), Mutex::default());
         let answers = Arc::new(Answers { role, started, parts, server });
@@ -66,14 +66,14 @@ impl Metrics {
         Ok(Metrics { answers, endpoint })
     }
 
-    /// Adds a part's numbers to the page.
+    /// Adds the metrics of a part of the process.
     pub fn add(&self, tell: impl Fn(&mut dyn MetricsSink) + Send + Sync + 'static) {
         if self.endpoint.is_some() {
             self.answers.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(tell));
         }
     }
 
-    /// Adds what the images of a store take.
+    /// Adds the metrics of a store's images.
     pub fn add_store(&self, store: &Store) {
         let store = store.clone();
         self.add(move |page| {
@@ -93,7 +93,7 @@ impl Metrics {
         });
     }
 
-    /// Adds a server's numbers, and lets its threads decide on `/healthz`.
+    /// Adds a server's metrics, and makes `/healthz` depend on its threads.
     pub fn add_server(&self, tally: Arc<ServerCounters>) {
         *self.answers.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally.clone());
         self.add(move |page| tally.tell(page));

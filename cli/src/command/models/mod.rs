@@ -34,7 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A setting's flag, whether it was given, and whose it is.
+/// The flag of a setting, whether it was given, and the models that have it.
 type Setting = (&'static str, bool, &'static [ModelName]);
 
 fn settings(args: &ModelArgs) -> [Setting; 9] {
@@ -52,7 +52,7 @@ fn settings(args: &ModelArgs) -> [Setting; 9] {
     ]
 }
 
-/// Refuses a setting that the model does not have.
+/// Refuses settings that the model does not have.
 pub fn check(args: &ModelArgs) -> Result<(), Failure> {
     let name = |model: &ModelName| format!("{model:?}").to_lowercase();
     for (flag, given, models) in settings(args) {
@@ -71,7 +71,7 @@ pub fn check(args: &ModelArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the labels of a model are; of clicks they are as the flags say.
+/// The kind of a model's labels. For click models it is `clicks`.
 pub fn labels(args: &ModelArgs, input: &InputArgs, clicks: Labels) -> Result<Labels, Failure> {
     let labels = match args.model {
         ModelName::Lr | ModelName::Fm | ModelName::Deepfm => return Ok(clicks),
@@ -87,10 +87,10 @@ pub fn labels(args: &ModelArgs, input: &InputArgs, clicks: Labels) -> Result<Lab
     }
 }
 
-/// Classes of a softmax whose flags do not say.
+/// The default of `--classes`.
 const CLASSES: u32 = 10;
 
-/// The learning rate of AdaGrad that suits a model whose flags name none.
+/// The default learning rate of AdaGrad for a model.
 pub fn rate(model: ModelName) -> f32 {
     match model {
         ModelName::Linear => 0.5,
@@ -98,7 +98,7 @@ pub fn rate(model: ModelName) -> f32 {
     }
 }
 
-/// The model that the flags ask for.
+/// The model that the flags choose.
 fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     let of = &args.model;
     let rate = Some(rate(of.model));
@@ -127,7 +127,7 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     Ok((model, shape))
 }
 
-/// A model of this shape; none when the name is no such model's.
+/// A model of this shape. `None` when no such model has the name.
 fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {
     let Shape { model, classes, factors, hidden } = shape;
     Some(match model.as_str() {
@@ -140,7 +140,7 @@ fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {
     })
 }
 
-/// What is trained on, with the labels that the model needs.
+/// The options of the training, with the labels that the model needs.
 fn options_of(
     args: &TrainArgs,
     model: &dyn Model,
@@ -153,7 +153,7 @@ fn options_of(
     Ok(options)
 }
 
-/// What can be known before the training to fail after it.
+/// Finds errors before the training that would otherwise stop it at the end.
 fn preflight(args: &TrainArgs, options: &Options, model: &dyn Model) -> Result<(), Failure> {
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch").map_err(|e| Failure::input(e.to_string()))?;
@@ -222,7 +222,7 @@ fn membership(
     Ok(member)
 }
 
-/// Alone there is nobody to keep step with.
+/// Keeps step, unless there is nobody to keep step with.
 fn keep_step(tables: &mut RemoteTables<Transports>, member: SyncConfig) {
     if member.workers > 1 || member.mode != SyncMode::Asp {
         tables.keep_step(member);
@@ -272,7 +272,7 @@ fn learn<T: Tables>(
     Ok(fitted)
 }
 
-/// A model in the middle of its training.
+/// A model during its training.
 struct InTables<'a, T> {
     model: &'a mut dyn Model,
     shape: &'a Shape,
