@@ -1,4 +1,4 @@
-//! What the flags of the cache mean, and which flags they cannot be combined with.
+//! Turns the flags of the cache into its configuration, and refuses flags that they cannot be combined with.
 
 use super::Failure;
 use super::args::{CacheArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};

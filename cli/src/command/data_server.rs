@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// The pusher id of the client at the servers. It only reads, and no worker has such an index.
 const READER: u64 = u32::MAX as u64 - 1;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a failed job waits for its workers to learn why.
+/// How long the client of a failed job waits for its workers to read the error.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// Refuses flags that do not go with `--feed`, or that only the client or only its workers may have.
@@ -82,7 +82,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     }
 }
 
-/// Refuses what cannot be trained on data that a client sends.
+/// Refuses trainings that cannot use data from a client.
 pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
     if args.input.scale.is_some() {
         let text = "--scale: the workers of a client cannot read its files before the training; scale the numbers \
@@ -162,7 +162,7 @@ struct Offer {
     columns: Option<Columns>,
 }
 
-/// Looks at the files, finds their format, and plans the splits.
+/// Reads the beginnings of the files, finds their format, and plans the splits.
 fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
     let seen = tasks::see(options)?;
     let files = plan_files(&options.data.files, &seen);
@@ -192,7 +192,8 @@ fn end(
     let kept = args.job.data_dir.as_deref();
     let patience = match &worked {
         Ok(()) => timeout,
-        // A restarted client goes on from its state. Until then its workers wait, at most for their --peer-timeout.
+        // A restarted client continues from the state file. Until then its workers wait, at most for their
+        // --peer-timeout.
         Err(_) if kept.is_some() && (stop.load(Relaxed) || !board_failed(board)) => Duration::ZERO,
         Err(failure) => {
             board.end(&failure.to_string());
@@ -211,7 +212,7 @@ fn board_failed(board: &FeedStatus) -> bool {
     board.job().is_some_and(|job| job.failed.is_some())
 }
 
-/// Waits until the workers have learned how the job ended, and have left.
+/// Waits until the workers have read how the job ended, and have left.
 fn see_off(board: &FeedStatus, patience: Duration) {
     let since = Instant::now();
     while since.elapsed() < patience && board.job().is_some_and(|job| job.live) {
@@ -219,7 +220,7 @@ fn see_off(board: &FeedStatus, patience: Duration) {
     }
 }
 
-/// Serves workers from now on.
+/// Starts the server for the workers.
 fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
     let job = &args.job;
     let listen = job.feeding.feed.as_deref().unwrap_or_default();
@@ -251,9 +252,9 @@ struct FedJob<'a> {
     stop: &'a AtomicBool,
     told: Arc<Training>,
     serving: &'a Server,
-    /// Of all its files.
+    /// Bytes of all files.
     bytes: u64,
-    /// When the first worker came.
+    /// When the first worker joined.
     start: Instant,
     timeout: Duration,
     format: &'static str,
@@ -303,7 +304,7 @@ impl FedJob<'_> {
             _ => None,
         };
         if !stopped {
-            // The last report of a worker has its final numbers.
+            // The last report of each worker has its final numbers.
             see_off(self.board, self.timeout);
         }
         let report = JobOutcome {
@@ -361,7 +362,8 @@ impl FedJob<'_> {
                 let every = self.args.watch.validate_every.unwrap_or(u64::MAX);
                 let due = step / every > validated;
                 if due || !step.is_multiple_of(every) {
-                    // The workers' examples since then are not known one by one: it is their mean so far.
+                    // The losses of the examples since the last validation are not known, so this uses the mean so
+                    // far.
                     losses = if due { (losses.0 + 1.0, losses.1 + loss) } else { losses };
                     let number = if due { step / every * every } else { step };
                     validated = step / every;
@@ -389,7 +391,7 @@ impl FedJob<'_> {
         }
     }
 
-    /// Shows how far it is.
+    /// Shows the progress.
     fn tell(&self, job: &JobStatus, teller: &mut Teller) {
         let (examples, log_loss, _) = together(job);
         let pass = (job.tasks / u64::from(job.epochs)).max(1);
@@ -408,7 +410,7 @@ impl FedJob<'_> {
     }
 }
 
-/// What became of a job.
+/// The results of a job.
 struct JobOutcome {
     job: Option<JobStatus>,
     seconds: f64,

@@ -1,4 +1,4 @@
-//! A worker whose data comes from a client (`--feed`): which settings it takes from the client.
+//! A worker whose data comes from a client (`--feed`), and the settings that it takes from the client.
 
 use super::args::{CountsName, FormatName, TasksName, TrainArgs};
 use super::job::{self, WorkerConnection};
@@ -9,7 +9,7 @@ use gannet::train::{FileFingerprint, RemoteTexts};
 use gannet::{Transports, WorkerConfig};
 use serde_json::{Value, json};
 
-/// A link to the client, and what it has offered.
+/// A link to the client, and the client's offer.
 pub struct FedClient {
     link: DataLink<Transports>,
     plan: JobPlan,
@@ -34,7 +34,7 @@ pub fn reading(args: &TrainArgs) -> String {
     .to_string()
 }
 
-/// Takes the settings of the reading from the client's JSON.
+/// Takes the settings for reading the data from the client's JSON.
 fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
     let said: Value = serde_json::from_str(reading).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -80,27 +80,27 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
 }
 
 impl FedClient {
-    /// The job, as the client has it.
+    /// The client's plan of the job.
     pub fn plan(&self) -> &JobPlan {
         &self.plan
     }
 
-    /// What the client's files are called.
+    /// The names of the client's files.
     pub fn files(&self) -> Vec<String> {
         self.plan.files.iter().map(|file| file.name.clone()).collect()
     }
 
-    /// The same files, as the client saw them.
+    /// The fingerprints of these files, as the client reported them.
     pub fn seen(&self) -> Vec<FileFingerprint> {
         self.plan.files.iter().map(|file| FileFingerprint::told(file.bytes, file.print, file.whole)).collect()
     }
 
-    /// What this worker connects with. The client knows its incarnation already.
+    /// The connection of this worker. The client knows its incarnation already.
     pub fn line(&self) -> WorkerConnection {
         self.line.clone()
     }
 
-    /// Where its data comes from.
+    /// The source of the worker's data.
     pub fn into_texts(self) -> RemoteTexts<Transports> {
         RemoteTexts::new(self.link, self.plan.files)
     }

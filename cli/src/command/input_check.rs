@@ -1,24 +1,24 @@
-//! What is known of the data before the training: that its files go together, what each column becomes, how numbers
-//! are scaled.
+//! Checks the data before the training: whether the files fit together, the roles of the columns, and the scaling of
+//! numbers.
 
 use super::args::TrainArgs;
 use super::{Failure, input, warm_start};
 use gannet::train::{Columns, Data, DetectedFile, ReadError, Reader, ScaleKind, Survey};
 
-/// Lines that are looked at to say what a column looks like.
+/// Lines that are read to find columns that look numeric.
 const LINES_LOOKED_AT: u64 = 1_000;
-/// Columns that are told one by one.
+/// The most columns that are listed one by one.
 const COLUMNS_TOLD: usize = 40;
 
 fn wrong(error: ReadError) -> Failure {
     super::train::train_failure(error.into())
 }
 
-/// Looks at the training data, and at the test data by it: both are then read alike. `tells`: whether this process says
-/// what the columns become.
+/// Checks the training data, and makes the test data be read in the same way. With `tells` it prints the roles of the
+/// columns.
 ///
 /// # Errors
-/// A file cannot be read, files do not go together, or flags do not fit them.
+/// A file cannot be read, files do not fit together, or flags do not fit them.
 pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, tells: bool) -> Result<(), Failure> {
     let warm = warm_start::reading(args)?;
     if let Some((reading, folder)) = &warm {
@@ -32,7 +32,7 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, tells: b
     {
         data.scale.clone_from(&columns.scale);
     }
-    // To know the columns nothing need be known of their numbers.
+    // Finding the columns needs no scaling.
     let plain = Data { scale: Default::default(), ..data.clone() };
     let found = Reader::look(&plain).map_err(wrong)?;
     if let Some(found) = &found {
@@ -64,7 +64,7 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, tells: b
     }
 }
 
-/// Flags that name columns are for files that have some.
+/// Refuses flags that name columns, if the files have none.
 fn fits(args: &TrainArgs, found: &DetectedFile, asked: Option<ScaleKind>) -> Result<(), Failure> {
     let (input, file, format) = (&args.input, &found.file, found.format);
     let names_columns = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
@@ -89,7 +89,7 @@ fn fits(args: &TrainArgs, found: &DetectedFile, asked: Option<ScaleKind>) -> Res
     Err(Failure::input(text))
 }
 
-/// Holds that the test data is what the training data is, and reads its columns alike.
+/// Checks that the test data has the format of the training data, and makes it be read with the same columns.
 fn alike(data: &Data, test: &mut Data, found: Option<&DetectedFile>) -> Result<(), Failure> {
     let Some(found) = found else { return Reader::check(test).map(|_| ()).map_err(wrong) };
     if let Some(columns) = &found.columns {
@@ -100,14 +100,14 @@ fn alike(data: &Data, test: &mut Data, found: Option<&DetectedFile>) -> Result<(
     Ok(())
 }
 
-/// Says what each column becomes, and which of those that become categories look like numbers.
+/// Prints the role of each column, and which categorical columns look numeric.
 fn tell(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(), Failure> {
     let survey = match data.must_be_files("") {
         Ok(()) => Survey::of(data, Some(LINES_LOOKED_AT)).map_err(wrong)?,
         Err(_) => Survey::default(),
     };
     if survey.lines.1 > 0 && data.skip_bad_lines == 0 {
-        // The training ends there, with more to say.
+        // The training will stop at the bad line, with a longer error.
         return Ok(());
     }
     let how = if scale == ScaleKind::None { String::new() } else { format!(", --scale {}", scale.name()) };
@@ -128,7 +128,7 @@ fn tell(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(), Failure>
     Ok(())
 }
 
-/// All of them, or so many as are told and how many more there are.
+/// All names, or the first few and the number of the others.
 fn first_few(mut all: Vec<String>, between: &str) -> String {
     if all.len() > COLUMNS_TOLD {
         let more = all.len() - COLUMNS_TOLD;

@@ -1,4 +1,4 @@
-//! What every process of a job checks in its flags, and what a worker connects to the servers with.
+//! Checks of flags that every process of a job makes, and the connection of a worker to the servers.
 
 use super::args::{JobArgs, JobName, TasksName, TrainArgs};
 use super::metrics::Metrics;
@@ -8,10 +8,10 @@ use gannet::{Transports, Worker, WorkerConfig};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time between two looks at something that a loop waits for.
+/// Time between two checks of something that a loop waits for.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Refuses flags that have no effect in this process: they are probably a mistake.
+/// Refuses flags that have no effect in this process, because they are probably a mistake.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let TrainArgs { job, memory, sessions, .. } = args;
     let ps = job.job_name == Some(JobName::Ps);
@@ -122,13 +122,13 @@ pub fn pusher(index: u32) -> u64 {
     u64::from(index) + 1
 }
 
-/// The batches of worker `rank` of `workers`, which take turns, in all passes over so many.
+/// The number of batches of worker `rank` of `workers` in all passes. Workers take the batches of a pass in turn.
 pub fn share(batches: u64, epochs: u32, rank: u32, workers: u32) -> u64 {
     let (rank, workers) = (u64::from(rank), u64::from(workers.max(1)));
     batches.saturating_sub(rank).div_ceil(workers) * u64::from(epochs)
 }
 
-/// What a worker connects with.
+/// The configuration of a worker's connection.
 #[derive(Clone)]
 pub struct WorkerConnection {
     /// Its network.
@@ -139,11 +139,11 @@ pub struct WorkerConnection {
     counting: Vec<String>,
     /// Its counters.
     pub tally: Arc<WorkerCounters>,
-    /// The counters are part of the metrics.
+    /// Whether the counters are already part of the metrics.
     told: bool,
 }
 
-/// What the worker of this process connects with. A server allocates its incarnation.
+/// The connection of this process's worker. A server allocates its incarnation.
 pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection, Failure> {
     let mut line = line_of_reader(job, pusher(job.task_index))?;
     let scheduler = tasks::scheduler(job);
@@ -158,7 +158,7 @@ pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection
     Ok(line)
 }
 
-/// What a process connects with that never pushes.
+/// The connection of a process that never pushes.
 pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Failure> {
     let net = job.transport.transport.net(job.io);
     let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();

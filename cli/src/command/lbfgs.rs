@@ -18,18 +18,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// The table that a model is saved as.
+/// The name of the table in a saved model.
 const TABLE: &str = "lr";
-/// Those at the servers.
+/// The names of the tables at the servers.
 const TABLES: [&str; 2] = [lbfgs::TABLE, lbfgs::CELLS_TABLE];
 const HISTORY: u16 = 10;
-/// Both are scikit-learn's.
+/// Both defaults are scikit-learn's.
 const ITERATIONS: u32 = 100;
 const TOLERANCE: f64 = 1e-4;
 const DATA_BYTES: u64 = 8 << 30;
 const PASS_SECONDS: f64 = 600.0;
 
-/// Whether the flags ask for it. Its own flags are refused with any other optimizer.
+/// Whether the flags choose L-BFGS. Its own flags are refused with any other optimizer.
 pub fn is_asked(args: &TrainArgs) -> Result<bool, Failure> {
     let asked = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
     match args.lbfgs.given() {
@@ -41,7 +41,7 @@ pub fn is_asked(args: &TrainArgs) -> Result<bool, Failure> {
     }
 }
 
-/// What the flags ask for.
+/// What the flags request.
 struct LbfgsPlan {
     settings: LbfgsSettings,
     layout: Layout,
@@ -51,7 +51,8 @@ struct LbfgsPlan {
     data_bytes: u64,
 }
 
-/// A flag that L-BFGS has no use for: its workers make each pass together, over shares that they keep in memory.
+/// A flag that has no meaning for L-BFGS, whose workers make each pass together, over shares that they keep in
+/// memory.
 fn misplaced(args: &TrainArgs) -> Option<&'static str> {
     let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = args.job.sync;
     let TaskArgs { tasks, task_bytes, start_together, ref scheduler } = args.job.tasks;
@@ -145,7 +146,7 @@ fn plan(args: &TrainArgs, workers: u32) -> Result<LbfgsPlan, Failure> {
     })
 }
 
-/// What can be known before the training to fail after it.
+/// Finds errors before the training that would otherwise stop it at the end.
 fn preflight(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.lbfgs.warm_start {
         model::check_warm_start(folder)?;
@@ -237,7 +238,7 @@ fn ended(stopped: bool) -> Result<(), Failure> {
     }
 }
 
-/// Reads a worker's share; also the seconds that it took.
+/// Reads a worker's share. Also returns the seconds that it took.
 fn read(
     plan: &LbfgsPlan,
     worker: u32,
@@ -252,7 +253,8 @@ fn read(
     Ok((examples, loaded, start.elapsed().as_secs_f64()))
 }
 
-/// Reads, leads the training, evaluates, saves and reports. Whether a signal ended it, and the rows.
+/// Reads, leads the training, evaluates, saves and reports. Returns whether a signal ended it, and the number of
+/// rows.
 fn lead<C: Columns>(
     args: &TrainArgs,
     plan: LbfgsPlan,
@@ -339,13 +341,13 @@ fn tell(t: &Trained, quiet: bool) {
     }
 }
 
-/// Whether an iteration is told of: 0, 1, 2, 5, 10, 20, 50 and so on, so that no run fills more than a screen.
+/// Whether an iteration is printed: 0, 1, 2, 5, 10, 20, 50 and so on, so that no run fills more than a screen.
 fn is_told(iteration: u64) -> bool {
     let power = 10u64.pow(iteration.checked_ilog10().unwrap_or(0));
     matches!(iteration / power, 0 | 1 | 2 | 5) && iteration.is_multiple_of(power)
 }
 
-/// What is told in the end.
+/// The final report.
 struct LbfgsSummary<'a> {
     one_class: Option<u8>,
     trained: Trained,
@@ -355,7 +357,7 @@ struct LbfgsSummary<'a> {
     test: Option<Quality>,
     loaded: &'a LoadedData,
     plan: &'a LbfgsPlan,
-    /// Its rows outlive the process.
+    /// Whether the rows outlive the process.
     is_kept: bool,
 }
 
@@ -390,7 +392,7 @@ impl LbfgsSummary<'_> {
         })
     }
 
-    /// What to do to get further than --max-iter.
+    /// How to train beyond --max-iter.
     fn further(&self) -> &'static str {
         match self.is_kept {
             true => "--continue with a larger --max-iter goes on",

@@ -77,20 +77,20 @@ pub fn run(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
     run.ended(&account, args.out.as_deref().filter(|_| own.is_chief))
 }
 
-/// What this worker trains, and how.
+/// The settings and the state of this worker.
 struct LrWorker<'a> {
     args: &'a TrainArgs,
     schema: Schema,
     options: Options,
     /// The test set. The chief reads it when all workers are done; the training does not.
     held_out: Option<Data>,
-    /// The servers damp changes by those of other workers.
+    /// Whether the servers damp changes by those of other workers.
     damped: bool,
     sync: SyncConfig,
     cache: Option<CacheConfig>,
-    /// Each worker has a fixed share of the data, and there are several.
+    /// Whether each of several workers has a fixed share of the data.
     fixed_shares: bool,
-    /// This worker evaluates and saves. With a scheduler that is known after the training.
+    /// Whether this worker evaluates and saves. With a scheduler that is known after the training.
     is_chief: bool,
     stop: Arc<AtomicBool>,
     metrics: Metrics,
@@ -168,7 +168,7 @@ impl<'a> LrWorker<'a> {
         Ok(backend)
     }
 
-    /// Trains, and returns what was done and the validations on the way.
+    /// Trains. Returns the report and the validations on the way.
     fn train(
         &self,
         backend: &mut RemoteBackend<Transports>,
@@ -220,7 +220,7 @@ impl<'a> LrWorker<'a> {
         Ok(account)
     }
 
-    /// The chief's last look: the quality on the test set, and the size of the table.
+    /// Measures the quality on the test set and the size of the table, if this worker is the chief.
     fn evaluate(
         &mut self,
         backend: &mut RemoteBackend<Transports>,

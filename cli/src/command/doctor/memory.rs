@@ -1,4 +1,4 @@
-//! Memory: huge pages behind tables, and how much may be locked.
+//! Memory: huge pages for tables, and the limit of locked memory.
 
 use super::finding::Finding;
 use gannet::storage::try_huge_page;
@@ -6,7 +6,7 @@ use gannet::transport::verbs;
 use std::fs::read_to_string;
 use std::io;
 
-/// With an RDMA device the limit of locked memory matters.
+/// Checks memory. The limit of locked memory matters only with an RDMA device.
 pub fn findings(with_devices: bool) -> Vec<Finding> {
     vec![huge_pages(&try_huge_page()), locked(with_devices)]
 }

@@ -40,7 +40,7 @@ pub fn finding() -> Finding {
 
 type ProbeRefusal = (&'static str, Errno);
 
-/// Memory whose size stays as it is.
+/// A file in memory whose size cannot change.
 fn sealed() -> Result<OwnedFd, ProbeRefusal> {
     let at = |what| move |errno| (what, errno);
     let memory = memfd_create("gannet-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)

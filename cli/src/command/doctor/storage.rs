@@ -5,7 +5,7 @@ use gannet::storage::Filesystem;
 use std::io;
 use std::path::Path;
 
-/// Of a data folder, or of the nearest folder above it that is there.
+/// Checks the filesystem of a data folder, or of its nearest parent that exists.
 pub fn finding(data_dir: &Path) -> Finding {
     let there = data_dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
