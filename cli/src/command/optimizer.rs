@@ -1,5 +1,5 @@
-//! What the flags of the optimizer mean: the table's rule, the transforms of gradients before it, and what pushes
-//! carry.
+//! Turns the flags of the optimizer into the table's rule, the transforms of gradients before it, and the content of
+//! pushes.
 
 use super::Failure;
 use super::args::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
@@ -15,7 +15,8 @@ use gannet::{Rule, Schema};
 /// A flag and its default.
 type KnownFlag = (&'static str, f32);
 
-/// A rule's settings by flag, with their defaults: those of the papers, or of TensorFlow and PyTorch where these agree.
+/// A rule's settings by flag, with their defaults: those of the papers, or of TensorFlow and PyTorch where these
+/// agree.
 fn settings(optimizer: OptimizerName) -> &'static [KnownFlag] {
     match optimizer {
         OptimizerName::Ftrl => &[("--alpha", 0.1), ("--beta", 1.0), ("--l1", 0.0), ("--l2", 0.0)],
@@ -54,27 +55,27 @@ fn decays(schedule: ScheduleName) -> &'static [KnownFlag] {
     }
 }
 
-/// What was given for some flags.
+/// The values of some flags, and the flags that the choice knows.
 struct GivenFlags<'a> {
     flags: &'a [(&'static str, Option<f32>)],
     known: &'static [KnownFlag],
 }
 
 impl GivenFlags<'_> {
-    /// The first flag that was given and is not known.
+    /// The first flag that was given and that the choice does not know.
     fn foreign(&self) -> Option<&'static str> {
         let known = |flag| self.known.iter().any(|k| k.0 == flag);
         self.flags.iter().find(|(flag, value)| value.is_some() && !known(*flag)).map(|f| f.0)
     }
 
-    /// The value of a flag: what was given, or the default, or 0 where it is not known.
+    /// The value of a flag: the given one, or the default, or 0 for an unknown flag.
     fn value(&self, flag: &str) -> f32 {
         let given = self.flags.iter().find(|f| f.0 == flag).and_then(|f| f.1);
         given.or(self.known.iter().find(|k| k.0 == flag).map(|k| k.1)).unwrap_or_default()
     }
 }
 
-/// How the command line spells a choice.
+/// The spelling of a choice on the command line.
 fn spelt<T: ValueEnum>(choice: &T) -> String {
     choice.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
 }
@@ -97,7 +98,7 @@ fn refuse<T: ValueEnum>(
     ))
 }
 
-/// The settings that were given; a rate that was not is `alpha`.
+/// The given settings. Without `--alpha` the rate is `alpha`.
 fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32>); 11] {
     let s = &args.settings;
     [
@@ -115,7 +116,7 @@ fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32
     ]
 }
 
-/// The settings of the optimizer; one that is another's is refused.
+/// The settings of the optimizer. Settings of another optimizer are refused.
 fn given<'a>(
     optimizer: OptimizerName,
     flags: &'a [(&'static str, Option<f32>)],
@@ -146,7 +147,7 @@ pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
     }
     let penalty = |flag| {
         let value = given.value(flag);
-        // The decimal that was typed, not the float nearest to it.
+        // Parses the decimal that was typed, which the nearest float changes.
         match value.to_string().parse() {
             Ok(exact) if value.is_finite() && value >= 0.0 => Ok(exact),
             _ => Err(Failure::input(format!("{flag} {value}: a number, at least 0, is needed"))),
@@ -155,17 +156,17 @@ pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
     Ok((penalty("--l1")?, penalty("--l2")?))
 }
 
-/// What the flags ask for.
+/// The choice of the flags.
 pub struct RuleChoice {
     /// The rule.
     pub rule: Rule,
-    /// What shapes gradients before it, without L2.
+    /// The transform of gradients before the rule, without L2.
     pub shaping: GradientTransform,
-    /// L2 that is not the rule's own.
+    /// L2 that is not part of the rule.
     pub l2: f32,
 }
 
-/// The rule that the flags ask for, or else `default` with this rate, and what shapes its gradients.
+/// The rule and the transform that the flags choose. The default is `default` with rate `alpha`.
 pub fn asked(
     args: &OptimizerArgs,
     default: OptimizerName,
@@ -184,7 +185,7 @@ pub fn asked(
     Ok(RuleChoice { rule, shaping: GradientTransform { l2: 0.0, ..shaping }, l2 })
 }
 
-/// What the flags come to, one by one, as every process of a run must have it.
+/// The effective value of each flag, which every process of a run must share.
 pub fn told(
     args: &OptimizerArgs,
     default: OptimizerName,
@@ -213,7 +214,7 @@ pub fn told(
     Ok(all)
 }
 
-/// The schema of logistic regression, with the rule that the flags ask for and what shapes its gradients.
+/// The schema of logistic regression, with the rule and the transform that the flags choose.
 pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
     let RuleChoice { rule, shaping, l2 } = asked(args, OptimizerName::Ftrl, None)?;
     let schema = Schema { shaping: GradientTransform { l2, ..shaping }, ..Schema::scalar(table, rule) };
@@ -242,7 +243,7 @@ fn rule(optimizer: OptimizerName, given: &GivenFlags<'_>) -> Rule {
         OptimizerName::Rmsprop => Rule::RmsProp(RmsProp { lr, rho: value("--rho"), eps }),
         OptimizerName::Adam => Rule::Adam(Adam { lr, beta1, beta2, eps, decay }),
         OptimizerName::Amsgrad => Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }),
-        // Its model: weights as they are.
+        // Its model stores weights as they are.
         OptimizerName::Lbfgs => Rule::Add(Add),
     }
 }
@@ -283,7 +284,7 @@ fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
     Ok(Schedule { warmup: args.warmup.unwrap_or(0), decay })
 }
 
-/// What a rule says of a value, with the flag where the rule calls it something else.
+/// A rule's error about a value. It adds the flag if the rule uses another name.
 fn unfit(error: RuleError) -> Failure {
     let flag = match error {
         RuleError::Parameter { parameter, .. } => match parameter {
@@ -303,7 +304,7 @@ fn unfit(error: RuleError) -> Failure {
     Failure::input(format!("{error}{flag}"))
 }
 
-/// What `--push` asks for.
+/// The choice of `--push`.
 pub fn push(args: &OptimizerArgs) -> Option<PushContent> {
     args.push.map(|push| match push {
         PushName::Replay => PushContent::Replay,
@@ -311,7 +312,7 @@ pub fn push(args: &OptimizerArgs) -> Option<PushContent> {
     })
 }
 
-/// What `--reduce` asks for.
+/// The choice of `--reduce`.
 pub fn reduce(args: &OptimizerArgs) -> Option<Reduce> {
     args.reduce.map(|reduce| match reduce {
         ReduceName::Sum => Reduce::Sum,

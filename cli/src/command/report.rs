@@ -1,4 +1,4 @@
-//! What a training did, for a person and for a program; and its progress.
+//! The report and the progress of a training, in words and as JSON.
 
 use super::args::{JobName, TrainArgs};
 use super::runs::Account;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// The JSON object of `train --json`. Numbers that there are none of are null.
+/// The JSON object of `train --json`. Missing numbers are null.
 pub fn json(report: &Report, test: Option<&Quality>, account: &Account) -> Value {
     let first = report.progressive.as_ref();
     let mut object = json!({
@@ -52,7 +52,7 @@ pub fn json(report: &Report, test: Option<&Quality>, account: &Account) -> Value
     object
 }
 
-/// How many pulls found the worker furthest behind so many steps behind them; null without other workers.
+/// The number of pulls by staleness: by how many steps the slowest worker was behind. Null without other workers.
 pub fn staleness(pulls: &[u64]) -> Value {
     let named = by_staleness(pulls).map(|(steps, pulls)| (steps, pulls.into()));
     let named: serde_json::Map<String, Value> = named.collect();
@@ -72,7 +72,7 @@ fn binned(pulls: &[u64]) -> Vec<(String, u64)> {
     let mut bins = Vec::new();
     let mut from = 0;
     while from < pulls.len() {
-        // 0, then from a power of two to before the next.
+        // A bin is 0, or goes from a power of two to just before the next.
         let end = (2 * from).saturating_sub(1).max(from).min(last);
         let sum: u64 = pulls[from..=end].iter().sum();
         let name = match (from == end, end == last && last > 0) {
@@ -86,7 +86,7 @@ fn binned(pulls: &[u64]) -> Vec<(String, u64)> {
     bins
 }
 
-/// How a worker kept step, in words; nothing without other workers. `late`: examples and rows.
+/// Prints how a worker kept step. Prints nothing without other workers. `late`: examples and rows.
 pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
     let behind = |(steps, pulls)| format!("{steps} behind {}", counted(pulls, "time", "times"));
     let stale: Vec<String> = binned(pulls_by_staleness).into_iter().map(behind).collect();
@@ -101,15 +101,15 @@ pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
     }
 }
 
-/// A number of things, of which there may be one.
+/// A number and its noun, in the singular or plural.
 pub fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// Tables of fewer rows are mostly what is there before the first row: their bytes a row say nothing of a larger one.
+/// Below this number of rows the fixed size of a table dominates, so bytes a row say nothing about larger tables.
 const ROWS_TO_MEASURE: u64 = 10_000;
 
-/// How large a table is.
+/// The size of a table in words.
 pub fn size_in_words(rows: u64, bytes_per_row: f64) -> String {
     match rows >= ROWS_TO_MEASURE {
         true => format!("{rows} rows, {bytes_per_row:.1} bytes a row"),
@@ -117,7 +117,7 @@ pub fn size_in_words(rows: u64, bytes_per_row: f64) -> String {
     }
 }
 
-/// What `train` says of a training, in words.
+/// Prints the report of a training.
 pub fn print(report: &Report, test: Option<&Quality>) {
     say!(
         "{} examples in {:.2} s, {:.0} examples/s ({}, {}, {})",
@@ -163,19 +163,20 @@ pub fn print(report: &Report, test: Option<&Quality>) {
     }
 }
 
-/// Quality in words.
+/// The quality in words.
 pub fn words(q: &Quality) -> String {
     let auc = q.auc.map_or("-".into(), |auc| format!("{auc:.5}"));
     let calibration = q.calibration().map_or("-".into(), |c| format!("{c:.4}"));
     format!("log loss {:.6}  AUC {auc}  calibration {calibration}  accuracy {:.4}", q.log_loss, q.accuracy)
 }
 
-/// Says what makes predictions of clicks useless: one class, or a loss that is worse than that of the mean.
+/// Warns if predictions of clicks are useless: there is one class only, or the loss is worse than that of predicting
+/// the mean.
 pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>, columns: Option<&Columns>) {
     if let Some(label) = first.and_then(Quality::one_class) {
         return warn_of_one_class(label);
     }
-    // Who does not know the mean before pays for learning it (Krichevsky and Trofimov 1981).
+    // Learning the mean costs some loss at first (Krichevsky and Trofimov 1981).
     let first = first.map(|q| {
         let price = (0.5 * (q.examples.max(1) as f64).ln() + 1.0) / q.examples.max(1) as f64;
         ("progressive", q.log_loss, q.loss_of_mean(), price)
@@ -188,7 +189,7 @@ pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>, columns:
     }
 }
 
-/// All examples had this label.
+/// Warns that all examples had the same label.
 pub fn warn_of_one_class(label: u8) {
     let what = match (input::known_two(), label) {
         (Some(two), 0) => format!(
@@ -205,7 +206,7 @@ pub fn warn_of_one_class(label: u8) {
     );
 }
 
-/// Warns a worker that is not the chief. Another worker may have seen the missing class.
+/// Warns a worker that is not the chief. Another worker may have read the missing class.
 pub fn warn_of_no_positive(examples: u64) {
     if let Some(two) = input::known_two().filter(|two| examples > 0 && !two.positive_occurred()) {
         complain!(
@@ -215,12 +216,12 @@ pub fn warn_of_no_positive(examples: u64) {
     }
 }
 
-/// NaN is worse than anything.
+/// Whether a loss is worse than that of predicting the mean. NaN is.
 fn is_worse((loss, mean): (f64, f64), price: f64) -> bool {
     loss.is_nan() || loss > mean + price
 }
 
-/// Warns of a loss that is worse than that of the mean.
+/// Warns of a loss that is worse than that of predicting the mean.
 pub fn warn_of_loss(
     (which, name): (&str, &str),
     (loss, mean): (f64, f64),
@@ -237,7 +238,7 @@ pub fn warn_of_loss(
     );
 }
 
-/// What may help against a loss that is too high.
+/// Advice against a loss that is too high.
 fn less_loss(columns: Option<&Columns>) -> String {
     let large = "numbers that are large or far apart may be the reason: scale them";
     let slowly = "learn more slowly (a lower --alpha)";
@@ -257,7 +258,7 @@ fn less_loss(columns: Option<&Columns>) -> String {
     }
 }
 
-/// Tells of lines that were skipped.
+/// Warns of skipped lines.
 pub fn warn_of_bad_lines(bad: &BadLines) {
     if bad.count > 0 {
         let (s, were) = if bad.count == 1 { ("", "was") } else { ("s", "were") };
@@ -275,17 +276,18 @@ fn log_progress(p: &Progress, epochs: u32, examples_per_second: f64) {
     );
 }
 
-/// A bar on a terminal, a line every few seconds elsewhere (an object with `--log-json`); nothing with `--json`.
+/// Shows progress: a bar on a terminal, elsewhere a line every few seconds (an object with `--log-json`). Shows
+/// nothing with `--json`.
 pub struct Teller {
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// What follows the examples that were learned.
+    /// The words after the number of examples.
     whose: &'static str,
     told: Instant,
     started: bool,
 }
 
-/// Which part was read of what the words that follow begin with.
+/// The start of a progress line: the part that was read.
 pub fn read(part: Option<f64>) -> String {
     part.map_or(String::new(), |part| format!("read {:.0}% of ", part * 100.0))
 }
@@ -293,7 +295,7 @@ pub fn read(part: Option<f64>) -> String {
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 impl Teller {
-    /// For a training that prints JSON or not.
+    /// A display for a training with these flags.
     pub fn of(args: &TrainArgs) -> Teller {
         let quiet = args.json;
         let of_many = args.job.job_name == Some(JobName::Worker) && args.job.worker_hosts.len() > 1;
@@ -305,17 +307,17 @@ impl Teller {
         Teller { bar, quiet, whose, told: Instant::now(), started: false }
     }
 
-    /// Examples that were learned, in words.
+    /// The number of learned examples, in words.
     pub fn learned(&self, examples: u64) -> String {
         format!("{} {}", counted(examples, "example", "examples"), self.whose)
     }
 
-    /// Shows how far a training is.
+    /// Shows the progress of a training.
     pub fn tell(&mut self, p: &Progress, epochs: u32) {
         let part = p.bytes_total.filter(|&t| t > 0).map(|total| p.bytes_read as f64 / total as f64);
         let speed = p.examples as f64 / p.seconds.max(1e-9);
         let pass = p.epoch + 1;
-        // The AUC is of the first pass only: of a later one it would be that of another time.
+        // Later passes have no AUC of their own.
         let auc = p.auc.filter(|_| pass == 1).map_or(String::new(), |auc| format!("  AUC {auc:.4}"));
         let (read, learned) = (read(part), self.learned(p.examples));
         let text = format!(
@@ -325,7 +327,7 @@ impl Teller {
         self.show(part, text, || log_progress(p, epochs, speed));
     }
 
-    /// Shows which part is done, on a bar or in `text` as a line, or by `log` where lines are objects.
+    /// Shows the part that is done: on the bar, as the line `text`, or through `log` with `--log-json`.
     pub fn show(&mut self, part: Option<f64>, text: String, log: impl FnOnce()) {
         if self.quiet {
             return;
@@ -347,7 +349,7 @@ impl Teller {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -355,7 +357,7 @@ impl Teller {
     }
 }
 
-/// The report of a worker that neither tests nor saves.
+/// Prints the report of a worker that neither tests nor saves.
 pub fn print_or_json(as_json: bool, report: &Report, account: &Account) {
     if as_json {
         say!("{}", json(report, None, account));

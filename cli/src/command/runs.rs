@@ -1,4 +1,5 @@
-//! A process in a run: which rows it trains, which other workers there are, and which shares are missing at the end.
+//! The run of a process: which rows it trains, which other workers there are, and which shares are missing at the
+//! end.
 
 use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
@@ -31,18 +32,18 @@ const SAY_EVERY: Duration = Duration::from_secs(5);
 /// A worker that sends heartbeats but pushes nothing is given this many times the time of a silent one.
 const PATIENCE: u32 = 5;
 
-/// What the report says about the run.
+/// The run's part of the report.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
     run: Option<(RunId, RunDecision)>,
     /// Workers whose share is not trained.
     pub missing: Vec<u32>,
-    /// Batches of theirs that are not trained; `None`: not known.
+    /// Their batches that are not trained. `None`: unknown.
     pub untrained: Option<u64>,
 }
 
 impl Account {
-    /// Adds it to the object of a report.
+    /// Adds the run to the object of a report.
     pub fn put(&self, object: &mut Value) {
         let Some((id, decided)) = &self.run else { return };
         object["run"] = json!({ "name": id.name, "generation": id.generation, "decided": decided.name() });
@@ -54,7 +55,7 @@ impl Account {
 /// A process in a run on servers.
 pub struct InRun {
     seat: RunClient<Transports>,
-    /// How the rows' numbers are scaled.
+    /// The scaling of the numbers in the rows.
     scale: Option<Scale>,
     rank: u32,
     hosts: Vec<String>,
@@ -62,7 +63,7 @@ pub struct InRun {
     allowed: bool,
 }
 
-/// Seconds since 1970, for words about when a run ended: nothing is decided by them.
+/// Seconds since 1970. They only appear in messages about when a run ended; no decision depends on them.
 fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -76,7 +77,7 @@ fn want(args: &RunArgs) -> RunIntent {
     }
 }
 
-/// Refuses a name that no run can have, and what its model cannot do.
+/// Refuses a name that is not valid for a run, and flags that the model does not support.
 fn check(args: &TrainArgs) -> Result<(), Failure> {
     let run = &args.job.run;
     RunId::check_name(run.name()).map_err(|why| Failure::input(format!("--run {}: {why}", run.name())))?;
@@ -102,7 +103,7 @@ pub fn settings(
     }
 }
 
-/// Says how the run continues, if that is not what a first start expects. `again`: which data is trained again.
+/// Says how the run continues, unless it is a normal first start. `again` says which data is trained again.
 fn tell(id: &RunId, decided: RunDecision, want: RunIntent, again: &str) {
     let name = &id.name;
     match (decided, want) {
@@ -141,16 +142,16 @@ pub fn join(
     };
     let seat =
         RunClient::join(line.net.clone(), &line.config, rank, wanted).map_err(|error| match error {
-            // The text is for the user: it does not need the server's name.
+            // The text is for the user and does not need the server's name.
             WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
             error => error.into(),
         })?;
-    // A client first says where it listens.
+    // A client prints first where it listens.
     if rank != gannet::runs::CLIENT {
         let again = match (job.tasks.tasks, args.optimizer.optimizer, args.model.model) {
             // L-BFGS keeps its own state in the tables.
             (_, Some(OptimizerName::Lbfgs), _) => "",
-            // Its workers keep the topics of their words, so splits cannot move between workers.
+            // The workers of this model keep the topics of their words, so splits cannot move between workers.
             (_, _, ModelName::Lda) => AGAIN_ALONE,
             (TasksName::Off, ..) => AGAIN_IN_A_JOB,
             _ => "",
@@ -170,7 +171,7 @@ pub fn join(
     Ok(Some(joined))
 }
 
-/// What a run remembers of its data: how numbers are scaled, where all of them had to be known.
+/// The notes of a run about its data: the scaling of numbers, if it depends on all of them.
 fn notes(scale: &Scale) -> String {
     match scale.kind.looks_at_all() {
         true => format!("{}\n{}", scale.kind.name(), scale.lines()),
@@ -183,7 +184,7 @@ fn scale_of(notes: &str) -> Option<Scale> {
     Some(Scale::of_lines(ScaleKind::of_name(kind)?, lines))
 }
 
-/// Rows know numbers as they were scaled when the rows were begun: other data is scaled alike.
+/// Applies the run's scaling to other data, because the rows were trained with numbers in that scaling.
 fn keep_scale(id: &RunId, kept: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
     let Some(kept) = kept.filter(|kept| **kept != data.scale) else { return };
     complain!(
@@ -198,17 +199,17 @@ fn keep_scale(id: &RunId, kept: Option<&Scale>, data: &mut Data, test: Option<&m
 }
 
 impl InRun {
-    /// Scales data as the data was that the rows are of.
+    /// Applies the run's scaling to the data.
     pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
         keep_scale(self.seat.id(), self.scale.as_ref(), data, test);
     }
 
-    /// This worker has trained so many batches.
+    /// Reports that this worker has trained so many batches.
     pub fn trained(&self, batches: u64) {
         self.seat.trained(batches);
     }
 
-    /// What is told of it.
+    /// The run's part of the report.
     pub fn account(&self) -> Account {
         Account {
             run: Some((self.seat.id().clone(), self.seat.decided())),
@@ -236,7 +237,8 @@ impl InRun {
         Ok(self.seat.done()?)
     }
 
-    /// The run is finished, with so many rows; not when a worker's share is missing, unless that is allowed.
+    /// Marks the run as finished, with so many rows. A run with a missing share is not finished, unless a flag allows
+    /// it.
     pub fn finish(&self, rows: u64, account: &Account) -> Result<(), Failure> {
         if account.missing.is_empty() || self.allowed {
             self.seat.finish(rows, wall_clock(), &account.missing)?;
@@ -248,7 +250,7 @@ impl InRun {
         format!("worker {rank} ({})", self.hosts.get(rank as usize).map_or("", |host| host))
     }
 
-    /// Says whom the run still waits for, when it begins.
+    /// Says for which workers the run still waits, when it begins.
     pub fn say_who_is_missing(&self) -> Result<(), Failure> {
         let members = self.seat.members()?;
         let all = 0..self.hosts.len() as u32;
@@ -277,8 +279,8 @@ impl InRun {
         if self.rank == 0 { self.wait(worker, table, share, stop) } else { self.wait_for_chief(share, stop) }
     }
 
-    /// Waits until every other worker has trained its share. One that gives no sign for `--peer-timeout` is missing.
-    /// `share`: the batches that a worker has, if that is known.
+    /// Waits until every other worker has trained its share. A worker that shows no progress for `--peer-timeout` is
+    /// missing. `share` returns the batches of a worker, if they are known.
     fn wait(
         &self,
         worker: &mut Worker<Transports>,
@@ -318,7 +320,7 @@ impl InRun {
         Ok(account)
     }
 
-    /// Waits for worker 0, which tests and saves; when it does not come for `--peer-timeout`, its share is missing.
+    /// Waits for worker 0, which tests and saves. If it does not start within `--peer-timeout`, its share is missing.
     fn wait_for_chief(
         &self,
         share: &dyn Fn(u32) -> Option<u64>,
@@ -351,7 +353,7 @@ impl InRun {
         }
     }
 
-    /// The exit of a worker of a run with missing shares. `saved`: where it saved the model.
+    /// The result of a worker in a run with missing shares. `saved`: the folder where it saved the model.
     pub fn ended(&self, account: &Account, saved: Option<&Path>) -> Result<(), Failure> {
         if account.missing.is_empty() {
             return Ok(());
@@ -395,7 +397,7 @@ impl InRun {
 /// A worker that others wait for.
 struct AwaitedWorker {
     rank: u32,
-    /// What was last seen of it, and since when.
+    /// The latest state of the worker, and since when it has not changed.
     seen: (Option<RunMember>, Option<PusherStatus>),
     since: Instant,
     done: bool,
@@ -421,14 +423,14 @@ impl AwaitedWorker {
         self.done
     }
 
-    /// Whether it is to be waited for.
+    /// Whether to wait for it longer.
     fn look(&self, limit: Duration) -> bool {
         let live = self.seen.0.is_some_and(|member| member.live);
         self.since.elapsed() < if live { limit * PATIENCE } else { limit }
     }
 
     fn trained(&self) -> u64 {
-        // Workers that keep step push under the step's name: what they say themselves counts there.
+        // Workers that keep step push under the step's name, so their own report counts.
         let said = self.seen.0.map_or(0, |member| member.batches);
         self.seen.1.map_or(0, |pusher| pusher.seq).max(said)
     }
@@ -459,7 +461,7 @@ pub struct LocalRun {
     registry: Registry,
     id: RunId,
     decided: RunDecision,
-    /// How the rows' numbers are scaled.
+    /// The scaling of the numbers in the rows.
     scale: Option<Scale>,
 }
 
@@ -492,29 +494,29 @@ pub fn alone(
 }
 
 impl LocalRun {
-    /// Scales data as the data was that the rows are of.
+    /// Applies the run's scaling to the data.
     pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
         keep_scale(&self.id, self.scale.as_ref(), data, test);
     }
 
-    /// Which run it is.
+    /// The run's id.
     pub fn id(&self) -> &RunId {
         &self.id
     }
 
-    /// What is told of it.
+    /// The run's part of the report.
     pub fn account(&self) -> Account {
         Account { run: Some((self.id.clone(), self.decided)), missing: Vec::new(), untrained: Some(0) }
     }
 
-    /// The run is finished, with so many rows.
+    /// Marks the run as finished, with so many rows.
     pub fn finish(mut self, rows: u64) -> Result<(), Failure> {
         let finished = self.registry.finish_alone(&self.id, rows, wall_clock());
         finished.map_err(|why| Failure::new(SYSTEM, why))
     }
 }
 
-/// Refuses flags of a run where it has none.
+/// Refuses flags of a run in a ps, which has none.
 pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
     job.run.given().filter(|_| job.job_name == Some(super::args::JobName::Ps))
 }

@@ -1,5 +1,5 @@
-//! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order. When a thread of it
-//! dies it ends with exit code 1, for whatever supervises it to start it again.
+//! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images cleanly. When one of its threads
+//! dies, the process ends with exit code 1, so that a supervisor can restart it.
 
 use super::args::security::{SecurityArgs, TlsServerArgs};
 use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
@@ -44,7 +44,7 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
     })
 }
 
-/// Holds that a model is not saved among shards.
+/// Refuses to save a model among shards.
 pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), Failure> {
     match (out, data_dir) {
         (Some(out), Some(shards)) if out == shards => Err(Failure::input(format!(
@@ -55,10 +55,10 @@ pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), 
     }
 }
 
-/// Where this process keeps its shards, within its limits.
+/// The store for the shards of this process, within its limits.
 ///
 /// # Errors
-/// The folder holds a saved model, or cannot be used.
+/// The folder has a saved model, or cannot be used.
 pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Failure> {
     let is_model =
         |folder: &&Path| matches!(Checkpoint::open(folder), Ok(_) | Err(CheckpointError::Damaged { .. }));
@@ -83,8 +83,8 @@ fn since_start() -> Duration {
     START.elapsed()
 }
 
-/// As many descriptors as the system allows: each session and each shard has one. What is not allowed is refused later,
-/// in words.
+/// Raises the limit of descriptors as far as the system allows: each session and each shard needs one. Beyond the
+/// limit, sessions and shards are refused with an error.
 fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -93,7 +93,7 @@ fn raise_descriptors() {
     }
 }
 
-/// How a server is asked to run.
+/// The settings of a server.
 pub struct Serving<'a> {
     pub listen: &'a str,
     pub threads: Option<u32>,
@@ -150,7 +150,7 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An address with a port.
+/// Checks that an address has a port.
 fn check_port(listen: &str) -> Result<(), Failure> {
     let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     if port.is_none() {

@@ -1,4 +1,4 @@
-//! What every process of a run must be given alike, flag by flag: all that shapes the model.
+//! The settings that every process of a run must share, flag by flag: all that shapes the model.
 
 use super::args::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
 use super::report::counted;
@@ -10,11 +10,11 @@ use gannet::table::{Admission, SHARDS_DEFAULT};
 use gannet::train::{FileFingerprint, Options, plan_files};
 use std::fmt::Display;
 
-/// Files that are compared one by one; more are compared together.
+/// The most files that are compared one by one. More files are compared together.
 const FILES_NAMED: usize = 24;
-/// Characters of a list of columns that are shown whole.
+/// The most characters of a list of columns that are shown.
 const LIST_SHOWN: usize = 200;
-/// What is learned further with, whatever the rows were trained with.
+/// Flags that may change when the rows are trained further.
 const NOT_OF_ROWS: [&str; 7] =
     ["--push", "--damping", "--reduce", "--skip-bad-lines", "--history", "--max-iter", "--tolerance"];
 
@@ -30,7 +30,7 @@ fn or_none<T: Display>(value: Option<T>) -> String {
     value.map_or("none".into(), |value| value.to_string())
 }
 
-/// Names of columns; of many the first ones are shown.
+/// Names of columns. Of a long list the first ones are shown.
 fn list(flag: &str, names: &[String]) -> RunSetting {
     let all = if names.is_empty() { "none".into() } else { names.join(",") };
     if all.len() <= LIST_SHOWN {
@@ -44,7 +44,7 @@ fn list(flag: &str, names: &[String]) -> RunSetting {
     RunSetting { shown, ..RunSetting::new(flag, format!("{} {digest:016x}", names.len())) }
 }
 
-/// All of them. `options`: the data, the batch and what is pushed, of a model that learns batches.
+/// All settings. `options` has the data, the batch and the content of pushes, for a model that learns batches.
 pub fn of_run(
     args: &TrainArgs,
     files: &[PlanFile],
@@ -65,7 +65,7 @@ pub fn of_run(
     Ok(all)
 }
 
-/// The files as this process sees them; what cannot be looked at has a name and nothing else.
+/// The files as this process sees them. A file that cannot be read again has only a name.
 pub fn seen(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
     let file = |name: &String| -> Result<PlanFile, Failure> {
         let regular = name != "-" && std::fs::metadata(name).is_ok_and(|meta| meta.is_file());
@@ -80,7 +80,8 @@ pub fn seen(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
     names.iter().map(file).collect()
 }
 
-/// A number of things. What is compared stays as it was written down once: with the plural.
+/// A setting with a number of things. Earlier versions stored the value in the plural, so the compared value stays
+/// plural.
 fn number(flag: &str, n: usize, one: &str, many: &str) -> RunSetting {
     let shown = counted(n as u64, one, many);
     RunSetting { flag: flag.to_owned(), value: format!("{n} {many}"), shown, of_rows: false }
@@ -116,7 +117,8 @@ fn data(files: &[PlanFile]) -> Vec<RunSetting> {
     all
 }
 
-/// How the job is run. A client cuts the data and does not keep step: its workers compare that among themselves.
+/// The settings of the job. A client does not keep step, and its workers take the splits from it, so they compare
+/// those flags among themselves.
 fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
     let (job, fed) = (&args.job, args.job.feeding.feed.is_some());
     if job.job_name.is_none() {
@@ -153,7 +155,7 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
     all
 }
 
-/// What is learned, how, and of which columns.
+/// The model, its optimizer, and the columns.
 fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSetting>, Failure> {
     let (of, input) = (&args.model, &args.input);
     let factors = if of.model == ModelName::Mf { 40 } else { 8 };

@@ -23,7 +23,7 @@ const TASKS_A_WORKER: u64 = 16;
 /// A worker's membership in a job.
 pub struct InJob {
     scheduled: Arc<Scheduled<Transports>>,
-    /// Its data comes from a client, which tests and saves.
+    /// Whether its data comes from a client, which tests and saves.
     fed: bool,
     /// The tables that it trains.
     schemas: Vec<Schema>,
@@ -46,7 +46,7 @@ pub fn settle(args: &mut TrainArgs) {
     }
 }
 
-/// Why the data cannot be handed out.
+/// The reason why a scheduler cannot hand out the data.
 fn why_not(args: &TrainArgs) -> Option<&'static str> {
     let (job, workers) = (&args.job, args.job.worker_hosts.len() as u32);
     let read_once = || {
@@ -67,7 +67,7 @@ fn why_not(args: &TrainArgs) -> Option<&'static str> {
     reason.or_else(|| read_once().then_some("data that can be read only once"))
 }
 
-/// Whether the job's data is handed out.
+/// Whether a scheduler hands out the job's data.
 pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> {
     let job = &args.job;
     let on = job.tasks.tasks == TasksName::On;
@@ -85,7 +85,7 @@ pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> 
     Ok(on)
 }
 
-/// What every worker must agree on.
+/// The plan on which all workers must agree.
 pub fn plan(
     args: &TrainArgs,
     options: &Options,
@@ -93,13 +93,13 @@ pub fn plan(
     settings: &[RunSetting],
 ) -> Result<JobPlan, Failure> {
     let TrainArgs { job, .. } = args;
-    // The least that a scheduler and its workers can keep to.
+    // The least timeout that a scheduler and its workers can keep.
     let timeout = sync_flags::timeout(&job.sync).max(Duration::from_millis(100));
     let workers = job.worker_hosts.len() as u32;
     let bytes: u64 = files.iter().map(|file| file.bytes).sum();
     let own = bytes / (u64::from(workers) * TASKS_A_WORKER);
     let task_bytes = job.tasks.task_bytes.map_or(own.clamp(TASK_BYTES.0, TASK_BYTES.1), |size| size.as_u64());
-    // Where this worker's model goes is its own affair, and the files are compared as files.
+    // Each worker may have its own folder for the model, and files are compared by their content.
     let own = ["DATA", "--out", "--test", "--worker-timeout", "--task-bytes"];
     let compared = settings.iter().filter(|setting| !own.iter().any(|flag| setting.flag.starts_with(flag)));
     let named = [format!("--run {}", job.run.name())];
@@ -116,7 +116,7 @@ pub fn plan(
     Ok(plan)
 }
 
-/// A setting, as a plan has it.
+/// A setting, in the form of a plan.
 fn in_words(setting: &RunSetting) -> String {
     format!("{} {}", setting.flag, setting.value)
 }
@@ -148,7 +148,7 @@ pub fn join(
     let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
     let membership =
         JobClient::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
-            // What this process was given is not what the others were.
+            // The other workers were started with other settings.
             WorkerError::Refused { refusal: Refusal::Mismatch, .. } => Failure::input(error.to_string()),
             error => error.into(),
         })?;
@@ -168,13 +168,13 @@ pub fn join(
     Ok(InJob { scheduled, fed: is_fed, schemas: schemas.to_vec() })
 }
 
-/// Looks at the data files, which are to stay as they are.
+/// The fingerprints of the data files, which must not change from here on.
 pub fn see(options: &Options) -> Result<Vec<FileFingerprint>, Failure> {
     let seen = options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
     seen.map_err(|error| Failure::input(error.to_string()))
 }
 
-/// Where the scheduler is.
+/// The address of the scheduler.
 pub fn scheduler(job: &JobArgs) -> &str {
     let named = job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref());
     named.map(String::as_str).unwrap_or_else(|| default_scheduler(&job.ps_hosts))
@@ -213,7 +213,7 @@ impl InJob {
         Ok(())
     }
 
-    /// Tells the scheduler how far this worker is.
+    /// Reports this worker's progress to the scheduler.
     pub fn tell(&self, examples: u64, loss: f64, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
         self.scheduled.attendance().tell(|told| {

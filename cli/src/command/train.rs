@@ -63,7 +63,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     }
 }
 
-/// The schema that the flags ask for.
+/// The schema that the flags choose.
 pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
     let mut schema = optimizer::schema(TABLE, &args.optimizer)?;
     schema.admission = args.admission.admission();
@@ -72,7 +72,7 @@ pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
     Ok(schema)
 }
 
-/// What is trained on.
+/// The options of the training.
 pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Options, Failure> {
     let mut data = input::data(&args.data, &args.input, !args.no_intercept)?;
     data.labels = models::labels(&args.model, &args.input, data.labels)?;
@@ -106,11 +106,11 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     Ok(options)
 }
 
-/// Examples a batch of a model that is not logistic regression.
+/// Examples in a batch, for models other than logistic regression.
 const MODEL_BATCH: u32 = 256;
 
-/// Examples a batch. With replay the loss does not depend on it, and a large batch has fewer unique keys an example to
-/// pull and push.
+/// Examples in a batch. With replay the loss does not depend on it, and a larger batch pulls and pushes fewer unique
+/// keys for each example.
 fn batch(args: &TrainArgs, push: Option<PushContent>) -> Result<usize, Failure> {
     const GRADIENTS: usize = 256;
     const REPLAY_IN_A_JOB: usize = 2048;
@@ -270,12 +270,12 @@ pub fn finish<B: Backend>(
     Ok(())
 }
 
-/// The exit of a training that a signal ended.
+/// The result of a training that a signal may have stopped.
 pub fn ended(trained: &Report) -> Result<(), Failure> {
     ended_early(trained.stopped, trained.examples)
 }
 
-/// The exit of a training of any model that a signal ended.
+/// The result of a training of any model that a signal may have stopped.
 pub fn ended_early(stopped: bool, examples: u64) -> Result<(), Failure> {
     if stopped {
         let text = format!("stopped by a signal after {examples} examples");
@@ -284,7 +284,7 @@ pub fn ended_early(stopped: bool, examples: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A worker whose share was of bad lines only has learned nothing.
+/// An error if this worker's share had bad lines only, so that it learned nothing.
 pub fn learned_something(examples: u64, bad: &BadLines) -> Result<(), Failure> {
     match &bad.first[..] {
         [first, ..] if examples == 0 => Err(Failure::input(format!(
@@ -300,7 +300,7 @@ pub fn train_failure(error: TrainError) -> Failure {
     match error {
         TrainError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
         TrainError::Read(ReadError::Pieces(why)) => Failure::new(PEER, why),
-        // Of this machine: others may read the same data.
+        // The fault is on this machine. Other workers may be able to read the same data.
         TrainError::Read(error @ ReadError::Stalled { .. }) => Failure::new(SYSTEM, error.to_string()),
         TrainError::Read(error) => Failure::new(INPUT, error.to_string()),
         TrainError::Backend(error) => backend_failure(error),

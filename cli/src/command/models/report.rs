@@ -1,4 +1,4 @@
-//! What the training of a model did, for a person and for a program; and its progress.
+//! The report and the progress of a model's training, in words and as JSON.
 
 use super::super::args::TrainArgs;
 use super::super::report::{Teller, read, size_in_words, staleness, tell_steps, warn_of_loss, words};
@@ -10,10 +10,10 @@ use gannet::train::{ColumnKeys, INTERCEPT_KEY, Quality, Tables};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-/// Weights of a model of this many rows, and no more, are told.
+/// The most rows of a model whose weights are printed.
 const WEIGHTS_TOLD: u64 = 32;
 
-/// What the loss of a task is called.
+/// The name of an objective's loss.
 fn loss_name(task: Objective) -> &'static str {
     match task {
         Objective::Click | Objective::Class(_) => "log loss",
@@ -21,7 +21,7 @@ fn loss_name(task: Objective) -> &'static str {
     }
 }
 
-/// The loss of a measure, as progress has it.
+/// The loss of a measure, as the progress shows it.
 pub fn loss(measured: &Measured) -> f64 {
     match measured {
         Measured::Click(q) => q.log_loss,
@@ -30,7 +30,7 @@ pub fn loss(measured: &Measured) -> f64 {
     }
 }
 
-/// Shows how far a training is.
+/// Shows the progress of a training.
 pub fn progress(teller: &mut Teller, f: &Fitting, epochs: u32, task: Objective) {
     let part = f.bytes_total.filter(|&t| t > 0).map(|total| f.bytes_read as f64 / total as f64);
     let (speed, epoch) = (f.examples as f64 / f.seconds.max(1e-9), f.epoch + 1);
@@ -47,7 +47,7 @@ pub fn progress(teller: &mut Teller, f: &Fitting, epochs: u32, task: Objective) 
     });
 }
 
-/// The weights of a model of one weight a row and few rows, by the names of their features.
+/// The weights by feature name, of a model with one weight a row and few rows.
 pub fn weights<T: Tables>(
     model: &dyn Model,
     tables: &mut T,
@@ -70,7 +70,7 @@ pub fn weights<T: Tables>(
     Ok(named)
 }
 
-/// Sets the members of an object that say how good predictions are; their names begin with `before`.
+/// Adds the quality of predictions to an object. `before` is the prefix of the names.
 pub fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Measured>) {
     let mut put = |name: &str, value: Option<f64>| object.insert(format!("{before}{name}"), json!(value));
     match measured {
@@ -92,14 +92,14 @@ pub fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Meas
     }
 }
 
-/// The measures of a prediction as members of an object.
+/// The quality of predictions as an object.
 pub fn measures(measured: Option<&Measured>) -> Map<String, Value> {
     let mut object = Map::new();
     put(&mut object, "", measured);
     object
 }
 
-/// Says what makes predictions useless.
+/// Warns if the predictions are useless.
 pub fn warn_of_quality(fitted: &Fitted) {
     let click = |measured: &Option<Measured>| match measured {
         Some(Measured::Click(quality)) => Some(quality.clone()),
@@ -110,7 +110,7 @@ pub fn warn_of_quality(fitted: &Fitted) {
     super::super::report::warn_of_quality(first.as_deref(), test.as_deref(), columns);
     for (which, measured) in [("progressive", &fitted.progressive), ("test", &fitted.test)] {
         if let Some(Measured::Number(q)) = measured {
-            // While the mean is learned its error is the labels' own.
+            // While the model learns the mean, its error is about the deviation of the labels.
             let price = if which == "test" { 0.0 } else { q.deviation };
             warn_of_loss((which, "RMSE"), (q.rmse, q.deviation), price, columns);
         }
@@ -167,7 +167,7 @@ pub fn in_words(measured: &Measured) -> String {
     }
 }
 
-/// Prints what a training did.
+/// Prints the report of a training.
 pub fn tell(
     args: &TrainArgs,
     (fitted, account): (&Fitted, &Account),

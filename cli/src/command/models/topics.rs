@@ -18,10 +18,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Words of a topic that are told.
+/// The number of words that are printed of a topic.
 const WORDS_TOLD: usize = 10;
 
-/// The model, and the names of its words, by their ids.
+/// The model, and the names of its words by id.
 struct TopicModel {
     model: Lda,
     names: Vec<String>,
@@ -59,7 +59,7 @@ fn asked(args: &TrainArgs) -> Result<TopicModel, Failure> {
     Ok(TopicModel { model: Lda { topics, document_prior, word_prior, seed }, names })
 }
 
-/// Documents: labels may be anything, and no word is in all of them by itself.
+/// The options to read documents: labels may be anything, and no word is in all documents.
 fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
     let mut options = options(args, share, false)?;
     (options.data.labels, options.data.intercept, options.data.unlabelled) = (Labels::Numbers, false, true);
@@ -106,7 +106,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let workers = job.worker_hosts.len() as u32;
     let mut options = documents(args, Share { worker: job.task_index, workers })?;
     super::refuse_tasks(args, &options)?;
-    // What the workers count is added up.
+    // The servers add up the workers' counts.
     let member = super::membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
     let chief = job.task_index == 0;
     if chief {
@@ -134,7 +134,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let mut account = run.account();
     if !alone && !sampled.stopped {
         let table = tables.id(0);
-        // A batch is pushed when it is first seen and again in each sweep: how many are left is not known.
+        // A batch is pushed when it is read and again in each sweep, so the number of missing batches is not known.
         account = run.wait_for_shares(tables.worker(), table, &|_| None, &stop)?;
         sampled.stopped = stop.load(Relaxed);
     }
@@ -204,7 +204,7 @@ fn finish<T: Tables>(
     (sampled, account): (&Sampled, &Account),
     workers: u64,
 ) -> Result<(), Failure> {
-    // What was stopped in the middle may not have told its part of the counts yet.
+    // If the sampling was stopped, some workers may not have written their part of the counts.
     let topics = match sampled.stopped {
         true => None,
         false => Some(model.topics(tables, workers, sampled.words, WORDS_TOLD).map_err(backend_failure)?),
@@ -225,7 +225,7 @@ fn finish<T: Tables>(
     Ok(())
 }
 
-/// Writes the counts: of words in the folder, of topics in a folder in it; the rows saved.
+/// Writes the counts: of words in the folder, of topics in a folder inside it. Returns the number of rows.
 fn save<T: Tables>(
     args: &TrainArgs,
     folder: &Path,
@@ -247,7 +247,7 @@ fn save<T: Tables>(
     Ok(rows + write(writer, &words, |page| tables.scan(0, page))?)
 }
 
-/// Prints what a sampling did.
+/// Prints the report of a sampling.
 fn tell(
     args: &TrainArgs,
     (sampled, account): (&Sampled, &Account),

@@ -40,7 +40,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let joined = runs::join(args, &mut line, of_run, &names, job.task_index)?;
     let Some(run) = joined else { return Ok(()) };
     run.scale(&mut own.options.data, own.held_out.as_mut());
-    // Before it connects, as a worker of logistic regression (lr_worker.rs).
+    // A worker joins before it connects, for the reason in lr_worker.rs.
     let in_job = match scheduled {
         true => Some(tasks::join(args, &mut own.options, &schemas, &line, None, &settings)?),
         false => None,
@@ -70,7 +70,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     run.ended(&account, args.out.as_deref().filter(|_| own.is_chief))
 }
 
-/// What this worker trains, and how.
+/// The settings and the state of this worker.
 struct ModelWorker<'a> {
     args: &'a TrainArgs,
     model: Box<dyn Model>,
@@ -79,9 +79,9 @@ struct ModelWorker<'a> {
     /// The test set. The chief reads it when all workers are done; the training does not.
     held_out: Option<Data>,
     sync: SyncConfig,
-    /// Each worker has a fixed share of the data, and there are several.
+    /// Whether each of several workers has a fixed share of the data.
     fixed_shares: bool,
-    /// This worker evaluates and saves. With a scheduler that is known after the training.
+    /// Whether this worker evaluates and saves. With a scheduler that is known after the training.
     is_chief: bool,
     stop: Arc<AtomicBool>,
     metrics: Metrics,
@@ -111,7 +111,7 @@ impl<'a> ModelWorker<'a> {
         Ok(ModelWorker { args, model, shape, options, held_out, sync, fixed_shares, is_chief, stop, metrics })
     }
 
-    /// Trains, and returns what was done and the validations on the way.
+    /// Trains. Returns the report and the validations on the way.
     fn train(
         &mut self,
         tables: &mut RemoteTables<Transports>,
@@ -159,7 +159,7 @@ impl<'a> ModelWorker<'a> {
         Ok(account)
     }
 
-    /// The chief's last look: the quality on the test set, and the sizes of the tables.
+    /// Measures the quality on the test set and the sizes of the tables, if this worker is the chief.
     fn evaluate(
         &mut self,
         tables: &mut RemoteTables<Transports>,

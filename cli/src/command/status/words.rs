@@ -50,7 +50,7 @@ fn of_run(heard: &StatusAnswers, run: &Run) -> String {
     }
 }
 
-/// A run of which no scheduler knows: who is in it, as the servers have it.
+/// Prints a run without a job at the scheduler: its members, as the servers report them.
 fn print_shares(heard: &StatusAnswers, run: &Run) {
     let (scheduler, name) = (&heard.scheduler, &run.name);
     let is = if run.finished { "was" } else { "is" };
@@ -70,7 +70,7 @@ fn print_shares(heard: &StatusAnswers, run: &Run) {
     }
 }
 
-/// What became of a job, in words that follow its name.
+/// The state of a job, in words that follow its name.
 fn state(job: &JobStatus) -> String {
     match (&job.failed, job.live) {
         (Some(why), _) => format!(" has failed: {why}"),
@@ -99,7 +99,7 @@ fn print_job(heard: &StatusAnswers, job: &JobStatus) {
     }
 }
 
-/// What a worker has said of itself; `-`: nothing so far.
+/// A worker's line, from its latest report. `-`: not reported yet.
 fn of_worker(job: &JobStatus, place: usize, member: &Member) -> String {
     let (told, rank) = (&member.told, member.incarnation.rank);
     let (has_learned, live) = (told.examples > 0, member.standing == WorkerState::Live);
@@ -111,7 +111,7 @@ fn of_worker(job: &JobStatus, place: usize, member: &Member) -> String {
     if let Some(at) = at(job, place, member) {
         stands = format!("{stands}, {at}");
     }
-    // A worker that left has said how far it came, be that nothing.
+    // The report of a worker that has left is final, even if it is 0.
     let stepped = has_learned || told.clock > 0 || !live;
     let clock = or_none(stepped, told.clock.to_string());
     let examples = or_none(has_learned || !live, told.examples.to_string());
@@ -128,7 +128,7 @@ fn of_worker(job: &JobStatus, place: usize, member: &Member) -> String {
     )
 }
 
-/// Tasks by their numbers; of many the first few.
+/// Tasks by number. Of many, the first few.
 fn held_in_words(tasks: &[u64]) -> String {
     const NAMED: usize = 8;
     let named: Vec<String> = tasks.iter().take(NAMED).map(u64::to_string).collect();
