@@ -1,4 +1,4 @@
-//! `--validate-every` and `--save-secs`: what a training does between its steps.
+//! `--validate-every` and `--save-secs`: validates and saves between the steps of a training.
 
 use super::args::TrainArgs;
 use super::model::{self, Notes};
@@ -24,16 +24,16 @@ pub struct Watching<'a> {
     saved: Instant,
     validations: Vec<Value>,
     failure: Option<Failure>,
-    /// Gets the number of each step.
+    /// Receives the number of each step.
     trained: Option<&'a dyn Fn(u64)>,
 }
 
-/// What a model can do in the middle of its training.
+/// A model during its training.
 pub trait Midway {
-    /// How good it is on this data.
+    /// Its quality on this data.
     fn score(&mut self, data: &Data) -> Result<Option<Measured>, TrainError>;
 
-    /// Writes it; the rows.
+    /// Saves the model. Returns the number of rows.
     fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure>;
 }
 
@@ -48,7 +48,7 @@ impl<B: Backend> Midway for &mut B {
 }
 
 impl<'a> Watching<'a> {
-    /// Of a training with these arguments; `test` is what is scored.
+    /// For a training with these arguments. `test` is the data to score.
     pub fn new(
         args: &'a TrainArgs,
         test: Option<&Data>,
@@ -61,12 +61,12 @@ impl<'a> Watching<'a> {
         Watching { args, test, chief, task, before, saved, validations, failure, trained }
     }
 
-    /// Sets a function that gets the number of each step.
+    /// Sets a function that receives the number of each step.
     pub fn telling(self, trained: &'a dyn Fn(u64)) -> Watching<'a> {
         Watching { trained: Some(trained), ..self }
     }
 
-    /// A step has been made.
+    /// Runs after each step: validates and saves what is due.
     pub fn step(&mut self, step: &StepReport<'_>, model: &mut dyn Midway) -> ControlFlow<()> {
         if let Some(trained) = self.trained {
             trained(step.number);
@@ -125,17 +125,17 @@ impl<'a> Watching<'a> {
         let notes = Notes { format: step.format, columns: step.columns, counts, intercept, ended };
         let rows = model.save(folder, &notes)?;
         tracing::info!(step = step.number, rows, folder = %folder.display(), "saved the model so far");
-        // From its end: a save that takes long does not become all that is done.
+        // Counted from the end of the save, so that slow saves leave time for training.
         self.saved = Instant::now();
         Ok(())
     }
 
-    /// Why it ended the training, if it did.
+    /// The failure that ended the training, if there was one.
     pub fn failed(&mut self) -> Result<(), Failure> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// All validations, when they were asked for.
+    /// All validations, if they were requested.
     pub fn into_validations(self) -> Option<Vec<Value>> {
         self.args.watch.validate_every.map(|_| self.validations)
     }

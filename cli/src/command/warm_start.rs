@@ -1,5 +1,5 @@
-//! `--warm-start`: a training goes on from a model that was saved, with its optimizer's state where that is the same
-//! one's.
+//! `--warm-start`: a training starts from a saved model. It also uses the optimizer's state, if the optimizer is the
+//! same.
 
 use super::Failure;
 use super::args::{JobName, ModelName, TrainArgs};
@@ -33,7 +33,7 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How the data of the model was read that is begun from.
+/// How the data of the starting model was read.
 pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
     let reading = model::reading(&Checkpoint::open(folder).map_err(|e| in_words(&e))?, folder)?;
@@ -52,7 +52,7 @@ fn differs(folder: &Path, what: &str, model: &str, asked: &str) -> Failure {
     ))
 }
 
-/// Holds that data is read as the model's was.
+/// Checks that the data is read like the model's data.
 pub fn same_data(
     args: &TrainArgs,
     reading: &DataReading,
@@ -90,13 +90,13 @@ pub fn same_data(
     }
 }
 
-/// The rows of a model that was saved.
+/// The rows of a saved model.
 struct WarmModel {
-    /// The tables of the model, each with what its rows are and what they become.
+    /// The tables of the model, each with pairs of segments: the saved one, and the one of this training.
     tables: Vec<(Checkpoint, Vec<(Segment, Segment)>)>,
 }
 
-/// What this training begins with, whose tables have these schemas; none when nothing was asked for.
+/// The rows to start from, for tables of these schemas. `None` without the flag.
 pub fn begin(
     args: &TrainArgs,
     schemas: &[Schema],
@@ -149,7 +149,7 @@ fn numbers(dims: &[u32]) -> String {
     format!("{} weights", numbers.join(" + "))
 }
 
-/// Holds that the model is of the shape that is trained.
+/// Checks that the model has the shape of this training.
 fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> Result<(), Failure> {
     let note = |name: &str| checkpoint.note(name).unwrap_or("none");
     let model = shape.map_or("lr", |shape| &shape.model);
@@ -198,7 +198,7 @@ impl Visitor for Anew<'_> {
     }
 }
 
-/// A saved row as the training has it, behind `out`.
+/// Appends a saved row to `out`, in the layout of this training.
 fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) {
     for (from, to) in parts {
         let dim = from.dim as usize;

@@ -1,5 +1,5 @@
-//! A batch of a piece that comes when its synchronous step has been made without it is in a later step, once for each
-//! shard.
+//! A batch of a split may arrive after its synchronous step was applied without it. It is then applied in a later
+//! step, once on each shard.
 
 use gannet_core::{Read, Schema, Stats, Write, hash, shard_of};
 use gannet_optim::{Rule, Sgd};
@@ -15,22 +15,22 @@ use std::sync::{Arc, Mutex};
 
 const SHARDS: u32 = 4;
 
-/// Servers as a worker in synchronous steps has them: each shard drops what it has, and takes the batches of a piece in
-/// their order only. Some pushes come too late for some shards, which is known when all is acknowledged.
+/// Servers in synchronous steps: each shard drops batches that it has applied, and accepts the batches of a split in
+/// order only. Some pushes come too late for some shards. The worker learns that when all pushes are acknowledged.
 #[derive(Default)]
 struct Steps {
     schema: Option<Schema>,
     keys: Vec<Vec<u64>>,
     finished: Option<Vec<u64>>,
-    /// For each push the shards that it comes too late for, a bit each.
+    /// For each push the shards for which it comes too late, one bit each.
     late: Vec<u8>,
     pushes: u64,
-    /// Late pushes: not acknowledged yet, and known.
+    /// Late pushes: not acknowledged yet, and reported.
     coming: Vec<u64>,
     told: Vec<u64>,
-    /// The last batch of each piece that a shard has.
+    /// The last batch of each split that a shard has applied.
     has: HashMap<(u64, u32), u64>,
-    /// How often a key was applied, and in which batches.
+    /// How often each key was applied.
     applied: BTreeMap<u64, u32>,
 }
 
@@ -118,7 +118,7 @@ impl Backend for Steps {
     }
 }
 
-/// Hands out its pieces one after the other, each when the one before is done.
+/// Hands out its splits one after the other.
 struct Hands {
     left: Mutex<Vec<Split>>,
     done: Mutex<Vec<(u64, u64)>>,
@@ -141,7 +141,7 @@ proptest! {
     fn a_worker_ended_when_a_step_was_made_without_its_batch(
         lines in 1u64..40, batch in 1usize..6, cut in 1u64..40, late in prop::collection::vec(0u8..16, 0..20),
     ) {
-        // Each example has a feature of its own and one that all have.
+        // Each example has a feature of its own, and one that all examples have.
         let mut file = tempfile::NamedTempFile::new().unwrap();
         (0..lines).for_each(|i| writeln!(file, "1 {}:1 7:1", 100 + i).unwrap());
         file.flush().unwrap();
@@ -161,7 +161,7 @@ proptest! {
         let report = train(&options, &mut steps, &AtomicBool::new(false), &mut |_| {}).unwrap();
         prop_assert_eq!(report.examples, lines, "what is pushed again is counted once");
         prop_assert_eq!(report.dropped_late, (0, 0));
-        // One application for each batch that has the key: the common one is in all batches.
+        // A key is applied once for each batch that has it. The common key is in all batches.
         let batches: u64 = hands.done.lock().unwrap().iter().map(|done| done.1.div_ceil(batch as u64)).sum();
         let own: BTreeSet<u32> = steps.applied.iter().filter(|(_, n)| **n != batches as u32).map(|(_, n)| *n).collect();
         prop_assert!(batches == 1 || own == BTreeSet::from([1]), "{own:?}");

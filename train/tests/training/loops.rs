@@ -1,5 +1,5 @@
-//! Training against the plain online learner: the same log loss at every batch size and depth, for every rule; over the
-//! shards and over servers too.
+//! Compares training with the plain online learner: the same log loss at every batch size and depth, for every rule,
+//! also over shards and servers.
 
 use crate::model;
 
@@ -65,7 +65,7 @@ fn replay_is_the_online_learner() {
 
 #[test]
 fn sums_of_stale_rows_would_show() {
-    // The test above can fail: a backend that says that it saw pushes which it did not see.
+    // Shows that the test above can fail: this backend claims pushes that its pulls did not include.
     struct Liar(MapRows);
     impl Backend for Liar {
         fn transport(&self) -> String {
@@ -156,7 +156,7 @@ fn check_backend<B: Backend>(mut backend: B, rule: Rule, batch: usize) -> B {
         / 2_000.0;
     assert_close(test_quality.log_loss, loss, 1e-4, "test log loss");
     assert!(test_quality.auc.unwrap() > 0.7 && test_quality.auc_error == 0.0);
-    // The exported weights predict the same.
+    // The exported weights give the same predictions.
     let (mut weights, mut rows) = (Weights::default(), 0);
     let planes = backend.schema().floats();
     backend
@@ -297,7 +297,7 @@ fn errors_come_through() {
     assert_eq!((report.examples, report.bad_lines.count, report.bad_lines.first[0].line), (2_000, 1, 2_001));
 }
 
-/// One thread or two: the same bits, whatever holds the rows, and the same errors.
+/// One thread and two give the same bits with every backend, and the same errors.
 #[test]
 fn in_turn_is_as_ahead() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Pieces of files: every line is of one, whatever the cut; a packed file is one; a file that changes is refused.
+//! Splits of files: every line is in one split, wherever the file is cut. A packed file is one split. A file that
+//! changes is refused.
 
 use gannet_core::Schema;
 use gannet_optim::{Ftrl, Rule};
@@ -12,7 +13,7 @@ fn schema() -> Schema {
     Schema::scalar("t", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }))
 }
 
-/// Hands out what it has, and remembers what became of it.
+/// Hands out these splits, and records the reports about them.
 #[derive(Default)]
 struct Hands {
     left: Mutex<Vec<Split>>,
@@ -44,7 +45,7 @@ fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-/// Cut at these bytes.
+/// Splits that are cut at these bytes.
 fn cut(bytes: u64, at: &[u64]) -> Vec<Split> {
     let mut cuts: Vec<u64> = at.iter().map(|at| at % (bytes + 1)).chain([0, bytes]).collect();
     cuts.sort_unstable();
@@ -57,15 +58,15 @@ fn cut(bytes: u64, at: &[u64]) -> Vec<Split> {
         .collect()
 }
 
-/// The keys that training on all pieces made rows for, each example having one of its own, and what was said of the
-/// pieces.
+/// Trains on all splits. Returns the number of examples and the reports of finished splits. Each example has a key of
+/// its own.
 fn learned(path: &str, pieces: Vec<Split>, batch: usize) -> (u64, Vec<(u64, u64)>) {
     let hands = Arc::new(Hands { left: Mutex::new(pieces.into_iter().rev().collect()), ..Hands::default() });
     let mut options = Options { batch, ..Options::new(Data { intercept: false, ..Data::new(path) }) };
     options.pieces = Some((hands.clone(), vec![FileFingerprint::of(path).unwrap()]));
     let mut backend = FlatTable::new(&schema()).unwrap();
     let report = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}).unwrap();
-    // A line that was learned twice would be one example more, one that was not one row less.
+    // A line that is learned twice adds an example without a row, and a missing line lacks its row.
     assert_eq!(report.rows, report.examples);
     let done = hands.done.lock().unwrap().clone();
     (report.examples, done)
@@ -93,7 +94,7 @@ proptest! {
         let (examples, done) = learned(&path, pieces, batch);
         prop_assert_eq!(examples, lines as u64);
         prop_assert_eq!(done.iter().map(|(_, n)| n).sum::<u64>(), lines as u64);
-        // Each piece is told of once; empty ones as soon as that is seen.
+        // Each split is reported once, empty ones as soon as they are read.
         let mut told: Vec<u64> = done.iter().map(|(i, _)| *i).collect();
         told.sort_unstable();
         prop_assert_eq!(told, (0..count as u64).collect::<Vec<_>>());
@@ -106,7 +107,7 @@ fn a_piece_goes_on_where_another_worker_left_it() {
     let (_folder, path) = file("d.svm", text.as_bytes());
     let pieces = vec![Split { from: 3, ..cut(text.len() as u64, &[])[0] }];
     let (examples, done) = learned(&path, pieces, 10);
-    // The whole piece has 50; 20 of them were left.
+    // The whole split has 50 lines, of which 20 were left.
     assert_eq!((examples, done), (20, vec![(0, 50)]));
 }
 
@@ -138,7 +139,7 @@ fn a_file_that_changes_is_refused_by_name() {
     assert!(seen.check(&path).unwrap_err().to_string().contains("check the path"));
 }
 
-/// A file whose bytes never come, as those of a dead network mount: it looks as it did when the training began.
+/// A file whose bytes never arrive, as on a dead network mount. It looks as it did when the training began.
 fn hung(folder: &tempfile::TempDir) -> String {
     let path = folder.path().join("hung.svm");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
@@ -176,7 +177,7 @@ fn a_worker_whose_reader_hung_held_its_piece_for_ever() {
     assert_eq!(*hands.done.lock().unwrap(), [(0, 2)]);
 }
 
-/// One piece, and nothing more until the piece is done: so a scheduler answers the only worker of a job.
+/// One split, and no answer until it is done: a scheduler answers the only worker of a job in this way.
 struct Last(Hands);
 
 impl Splits for Last {
@@ -200,7 +201,7 @@ impl Splits for Last {
     }
 }
 
-/// A worker whose servers refused a push waited for the piece that it held itself.
+/// After servers refused a push, the worker must not wait for the split that it holds itself.
 #[test]
 fn a_learner_that_failed_waited_for_ever_for_its_own_piece() {
     let text: String = (0..20_000).map(|i| format!("{} {}:1\n", i % 2, i + 1)).collect();
