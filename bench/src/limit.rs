@@ -111,7 +111,7 @@ fn rates(
     let gather = median(7, || {
         for batch in &batches {
             for (i, answer) in out.chunks_exact_mut(dim).enumerate() {
-                ask(rows, batch, i, stride);
+                prefetch_ahead(rows, batch, i, stride);
                 copy(answer, &rows[batch[i]..batch[i] + dim]);
             }
         }
@@ -119,7 +119,7 @@ fn rates(
     let scatter = median(7, || {
         for batch in &batches {
             for (i, gradient) in out.chunks_exact(dim).enumerate() {
-                ask(rows, batch, i, stride);
+                prefetch_ahead(rows, batch, i, stride);
                 apply(&mut rows[batch[i]..batch[i] + dim], gradient);
             }
         }
@@ -130,7 +130,7 @@ fn rates(
 
 /// Prefetches the row that comes `AHEAD` rows later.
 #[inline(always)]
-fn ask(rows: &[f32], batch: &[usize], i: usize, stride: usize) {
+fn prefetch_ahead(rows: &[f32], batch: &[usize], i: usize, stride: usize) {
     if let Some(&at) = batch.get(i + AHEAD) {
         let first = rows.as_ptr().wrapping_add(at - 4);
         let mut line = 0;

@@ -216,7 +216,7 @@ impl Bench {
     /// without a request, also until it reads nearly all rows so.
     fn warm(&mut self, work: BenchWork, seconds: f64) -> Result<(), WorkerError> {
         let start = Instant::now();
-        let hopes = self.reads && work != BenchWork::Push && self.worker.transport() != "tcp";
+        let may_read = self.reads && work != BenchWork::Push && self.worker.transport() != "tcp";
         loop {
             let counted = self.worker.counters().near_rows;
             let keys = self.rounds(work, f64::INFINITY, self.batches.len())?;
@@ -225,8 +225,8 @@ impl Bench {
             let (here, these) = (near(false), near(work == BenchWork::Cycle));
             let patience = if these { WARM_READS } else { WARM_REACH };
             // If the rows could be read, but not in this kind of work, waiting does not help.
-            let hopes = hopes && (these || !here);
-            let waits = hopes && (read as f64) < 0.95 * keys as f64 && start.elapsed() < patience;
+            let may_read = may_read && (these || !here);
+            let waits = may_read && (read as f64) < 0.95 * keys as f64 && start.elapsed() < patience;
             if start.elapsed().as_secs_f64() >= seconds && !waits {
                 return Ok(());
             }
@@ -236,7 +236,7 @@ impl Bench {
     /// Works for so many seconds or batches. Returns the number of keys.
     fn rounds(&mut self, work: BenchWork, seconds: f64, mut batches: usize) -> Result<usize, WorkerError> {
         let (start, mut done, mut next) = (Instant::now(), 0, 0);
-        let mut flying: VecDeque<(PullId, Arc<ShardedKeys>)> = VecDeque::new();
+        let mut in_flight: VecDeque<(PullId, Arc<ShardedKeys>)> = VecDeque::new();
         while start.elapsed().as_secs_f64() < seconds && batches > 0 {
             batches -= 1;
             let keys = std::mem::take(&mut self.batches[next]);
@@ -251,13 +251,13 @@ impl Bench {
             let buffer = self.buffers.pop().unwrap_or_default();
             let keep = work == BenchWork::Cycle;
             let pull = self.worker.begin_pull(self.table, cut.clone(), Read::Weights, buffer, keep)?;
-            flying.push_back((pull, cut));
-            if flying.len() >= IN_FLIGHT {
-                self.finish(work, &mut flying)?;
+            in_flight.push_back((pull, cut));
+            if in_flight.len() >= IN_FLIGHT {
+                self.finish(work, &mut in_flight)?;
             }
         }
-        while !flying.is_empty() {
-            self.finish(work, &mut flying)?;
+        while !in_flight.is_empty() {
+            self.finish(work, &mut in_flight)?;
         }
         self.pushes.clear();
         self.worker.drain()?;
@@ -267,9 +267,9 @@ impl Bench {
     fn finish(
         &mut self,
         work: BenchWork,
-        flying: &mut VecDeque<(PullId, Arc<ShardedKeys>)>,
+        in_flight: &mut VecDeque<(PullId, Arc<ShardedKeys>)>,
     ) -> Result<(), WorkerError> {
-        let Some((pull, cut)) = flying.pop_front() else { return Ok(()) };
+        let Some((pull, cut)) = in_flight.pop_front() else { return Ok(()) };
         let pulled = self.worker.finish_pull(pull)?;
         self.buffers.push(pulled.values);
         if work == BenchWork::Cycle {

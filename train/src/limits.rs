@@ -21,11 +21,11 @@ pub const BATCH_MAX: usize = 1 << 16;
 /// Most occurrences of a block. With more, a batch's offsets would not fit in u32.
 pub const OCCURRENCES_PER_BLOCK_MAX: usize = 1 << 30;
 /// Chunks of a split that a client has sent and that wait, and the one that is parsed. Each is at most 1 MiB.
-pub const FED_CHUNKS_MAX: usize = 2;
+pub const REMOTE_CHUNKS_MAX: usize = 2;
 /// First bytes of a remote file that are read to find its format. A data server sends that much at once.
 pub const HEAD_BYTES: [usize; 2] = [8 << 10, 256 << 10];
 /// Batches between the parse thread and the learning thread.
-pub const FEED_QUEUE_MAX: usize = 4;
+pub const BATCH_QUEUE_MAX: usize = 4;
 /// A worker that has had nothing to learn for so long rests: workers that keep step stop waiting for it.
 pub const REST_AFTER: Duration = Duration::from_millis(50);
 /// How often a learner checks whether bytes of its split have come.

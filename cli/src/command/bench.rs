@@ -21,9 +21,9 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
             let rates = bench.rates(seconds)?;
             let mut all =
                 json!({"bytes_per_row": rates.bytes_per_row, "idle_server_cores": rates.idle_server_cores});
-            tell("pull", &rates.pull, &mut all);
-            tell("push", &rates.push, &mut all);
-            tell("cycle", &rates.cycle, &mut all);
+            add_rate("pull", &rates.pull, &mut all);
+            add_rate("push", &rates.push, &mut all);
+            add_rate("cycle", &rates.cycle, &mut all);
             Ok(all)
         }),
         Some(("latency", addr)) => part(addr, args, |bench, seconds| {
@@ -44,7 +44,7 @@ pub(super) fn system(what: &str, error: &dyn std::fmt::Display) -> Failure {
 /// The kinds of work: the first words of the names of the JSON fields.
 const WORKS: [&str; 3] = ["pull", "push", "cycle"];
 
-fn tell(work: &str, rate: &Rate, all: &mut Value) {
+fn add_rate(work: &str, rate: &Rate, all: &mut Value) {
     all[format!("{work}_keys_per_s")] = rate.keys_per_s.into();
     all[format!("{work}_server_cores")] = rate.server_cores.into();
     if work != "push" {

@@ -42,7 +42,7 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         let mut grown = Worker::start("grow", server, 1, 0, &args, log)?.measure()?;
         std::thread::sleep(SETTLED);
         let page = scrape(&metrics).map_err(|e| system(&format!("reading {metrics}"), &e))?;
-        tell(&page, &mut grown);
+        add_growth(&page, &mut grown);
         Ok(grown)
     })?;
     if args.json {
@@ -95,7 +95,7 @@ fn scrape(addr: &str) -> std::io::Result<String> {
 }
 
 /// Adds the page's numbers about growth and memory.
-fn tell(page: &str, grown: &mut Value) {
+fn add_growth(page: &str, grown: &mut Value) {
     let lines = || {
         page.lines()
             .filter_map(|line| line.rsplit_once(' '))

@@ -5,11 +5,11 @@ use super::args::{JobName, ModelName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
-use super::report::{self, Teller};
+use super::report::{self, ProgressDisplay};
 use super::runs::Account;
 use super::validation::Watching;
 use super::{
-    Failure, fed_worker, input, job, lbfgs, runs, saved_model, security, server, signals, sync_flags, tasks,
+    Failure, remote_worker, input, job, lbfgs, runs, saved_model, security, server, signals, sync_flags, tasks,
     train,
 };
 use gannet::job::{DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, WorkerState, forget_job};
@@ -38,12 +38,12 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     let given = job.feeding.feed.is_some();
     let client = job.job_name == Some(JobName::Client);
-    let fed = given && job.job_name == Some(JobName::Worker);
+    let remote_worker = given && job.job_name == Some(JobName::Worker);
     let input = &args.input;
     let reads = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
     let reads = reads || input.format != super::args::FormatName::Auto || input.criteo_counts.is_some();
     let misplaced = [
-        (given && !client && !fed, "--feed: works only in a worker or the client of a job"),
+        (given && !client && !remote_worker, "--feed: works only in a worker or the client of a job"),
         (
             client && !given,
             "--job-name client: --feed HOST:PORT is missing: it says where the client listens for its workers",
@@ -53,18 +53,18 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             "--job-name client: DATA is missing: name the files that the client sends to the workers",
         ),
         (client && job.task_index != 0, "--task-index: a job has one client; leave it out"),
-        (fed && !args.data.is_empty(), "DATA: with --feed only the client reads the data; leave it out"),
+        (remote_worker && !args.data.is_empty(), "DATA: with --feed only the client reads the data; leave it out"),
         (
-            fed && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
+            remote_worker && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
             "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, \
              --no-intercept: with --feed the client decides how the data is read; leave them out",
         ),
         (
-            fed && job.tasks.task_bytes.is_some(),
+            remote_worker && job.tasks.task_bytes.is_some(),
             "--task-bytes: with --feed the client makes the splits; leave it out",
         ),
         (
-            fed && (!args.test.is_empty() || args.out.is_some()),
+            remote_worker && (!args.test.is_empty() || args.out.is_some()),
             "--test, --out: with --feed the client tests and saves; leave them out",
         ),
         (
@@ -72,7 +72,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             "--scheduler: the client (--feed) is the job's scheduler; leave it out",
         ),
         (
-            fed && job.data_dir.is_some(),
+            remote_worker && job.data_dir.is_some(),
             "--data-dir: works only in the client (the job's state) or a ps (its shards); leave it out",
         ),
     ];
@@ -89,7 +89,7 @@ pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
                     when you write the files, and leave --scale out";
         return Err(Failure::input(text));
     }
-    if args.model.model != ModelName::Lr || lbfgs::is_asked(args)? {
+    if args.model.model != ModelName::Lr || lbfgs::is_chosen(args)? {
         let text = "--feed: works only with --model lr, and not with --optimizer lbfgs; leave --feed out, and let the \
                     workers read the data";
         return Err(Failure::input(text));
@@ -120,20 +120,20 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let joined = runs::join(args, &mut of_run, of_data, &tables, gannet::runs::CLIENT)?;
     let Some(run) = joined else { return Ok(()) };
     line.config.run = of_run.config.run;
-    let board = config.board.clone();
+    let status = config.board.clone();
     let timeout = config.plan.worker_timeout();
     let bytes = config.plan.files.iter().map(|file| file.bytes).sum();
     let serving = listen(args, config, &metrics)?;
-    let told = Arc::<Training>::default();
-    let page = told.clone();
-    metrics.add(move |to| page.tell(to));
-    let (options, board, stop, start) = (&options, &*board, &*stop, Instant::now());
-    let mut job = FedJob {
+    let training = Arc::<Training>::default();
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
+    let (options, status, stop, start) = (&options, &*status, &*stop, Instant::now());
+    let mut job = ServedJob {
         args,
         options,
-        board,
+        status,
         stop,
-        told,
+        training,
         serving: &serving,
         bytes,
         start,
@@ -151,7 +151,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
         run.finish(rows, &account)
     });
     drop(job);
-    end(args, serving, (board, timeout), stop, worked)
+    end(args, serving, (status, timeout), stop, worked)
 }
 
 /// What the client offers to its workers.
@@ -164,7 +164,7 @@ struct Offer {
 
 /// Reads the beginnings of the files, finds their format, and plans the splits.
 fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
-    let seen = tasks::see(options)?;
+    let seen = tasks::fingerprints(options)?;
     let files = plan_files(&options.data.files, &seen);
     let settings = runs::settings(args, &options.data.files, Some(&files), Some(options))?;
     let plan = tasks::plan(args, options, files, &settings)?;
@@ -173,7 +173,7 @@ fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
     let (format, columns) = (reader.format(), reader.columns().cloned());
     let config = DataServerConfig {
         plan,
-        reading: fed_worker::reading(args),
+        reading: remote_worker::reading(args),
         stock: Arc::new(FileDataSource::new(&options.data.files, &seen)),
         board: Arc::default(),
     };
@@ -185,43 +185,43 @@ fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
 fn end(
     args: &TrainArgs,
     serving: Server,
-    (board, timeout): (&FeedStatus, Duration),
+    (status, timeout): (&FeedStatus, Duration),
     stop: &AtomicBool,
     worked: Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let kept = args.job.data_dir.as_deref();
+    let state_folder = args.job.data_dir.as_deref();
     let patience = match &worked {
         Ok(()) => timeout,
         // A restarted client continues from the state file. Until then its workers wait, at most for their
         // --peer-timeout.
-        Err(_) if kept.is_some() && (stop.load(Relaxed) || !board_failed(board)) => Duration::ZERO,
+        Err(_) if state_folder.is_some() && (stop.load(Relaxed) || !has_failed(status)) => Duration::ZERO,
         Err(failure) => {
-            board.end(&failure.to_string());
+            status.end(&failure.to_string());
             LAST_WORD
         }
     };
-    see_off(board, patience);
+    see_off(status, patience);
     serving.stop()?;
-    if let (Ok(()), Some(folder)) = (&worked, kept) {
+    if let (Ok(()), Some(folder)) = (&worked, state_folder) {
         forget_job(folder).map_err(|error| Failure::new(SYSTEM, format!("{}: {error}", folder.display())))?;
     }
     worked
 }
 
-fn board_failed(board: &FeedStatus) -> bool {
-    board.job().is_some_and(|job| job.failed.is_some())
+fn has_failed(status: &FeedStatus) -> bool {
+    status.job().is_some_and(|job| job.failed.is_some())
 }
 
 /// Waits until the workers have read how the job ended, and have left.
-fn see_off(board: &FeedStatus, patience: Duration) {
+fn see_off(status: &FeedStatus, patience: Duration) {
     let since = Instant::now();
-    while since.elapsed() < patience && board.job().is_some_and(|job| job.live) {
+    while since.elapsed() < patience && status.job().is_some_and(|job| job.live) {
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
 /// Starts the server for the workers.
-fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
+fn listen(args: &TrainArgs, data: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
     let job = &args.job;
     let listen = job.feeding.feed.as_deref().unwrap_or_default();
     let net = args.sessions.net(job.transport.transport.net(job.io));
@@ -232,7 +232,7 @@ fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Res
         limits: args.sessions.limits(),
         scheduler_only: true,
         store: server::store(job.data_dir.as_deref(), &args.memory)?,
-        feeding: Some(feeding),
+        feeding: Some(data),
         ..ServerConfig::new(listen)
     };
     let server = Server::start(secured.net, config).map_err(|error| match error {
@@ -245,12 +245,12 @@ fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Res
 }
 
 /// A job whose data this process sends to the workers.
-struct FedJob<'a> {
+struct ServedJob<'a> {
     args: &'a TrainArgs,
     options: &'a Options,
-    board: &'a FeedStatus,
+    status: &'a FeedStatus,
     stop: &'a AtomicBool,
-    told: Arc<Training>,
+    training: Arc<Training>,
     serving: &'a Server,
     /// Bytes of all files.
     bytes: u64,
@@ -269,13 +269,13 @@ fn together(job: &JobStatus) -> (u64, f64, f64) {
     (learned.max(job.examples), loss / (learned as f64).max(1.0), live.map(|member| member.told.rate).sum())
 }
 
-impl FedJob<'_> {
+impl ServedJob<'_> {
     /// Watches until all splits are trained, then evaluates and saves. Returns the number of rows.
     fn run(&mut self, backend: &mut RemoteBackend<Transports>, account: &Account) -> Result<u64, Failure> {
         let mut watching = Watching::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
-        let mut teller = Teller::of(self.args);
-        let trained = self.look_on(backend, &mut watching, &mut teller);
-        teller.finish();
+        let mut display = ProgressDisplay::of(self.args);
+        let trained = self.look_on(backend, &mut watching, &mut display);
+        display.finish();
         let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());
         let mut stopped = job.is_none();
         let test = match &self.options.test {
@@ -305,16 +305,16 @@ impl FedJob<'_> {
         };
         if !stopped {
             // The last report of each worker has its final numbers.
-            see_off(self.board, self.timeout);
+            see_off(self.status, self.timeout);
         }
         let report = JobOutcome {
-            job: self.board.job().or(job),
+            job: self.status.job().or(job),
             seconds,
             stopped,
             test,
             stats,
             transport: backend.transport(),
-            fed: self.board.fed(),
+            served: self.status.fed(),
             format: self.format,
         };
         report.print(self.args.json, watching.into_validations(), account);
@@ -328,7 +328,7 @@ impl FedJob<'_> {
         &mut self,
         mut backend: &mut RemoteBackend<Transports>,
         watching: &mut Watching<'_>,
-        teller: &mut Teller,
+        display: &mut ProgressDisplay,
     ) -> Result<Option<JobStatus>, Failure> {
         let limit = Duration::from_secs_f64(self.args.job.peer_timeout);
         let (mut alone_since, mut validated, mut losses) = (Instant::now(), 0, (0.0, 0.0));
@@ -342,7 +342,7 @@ impl FedJob<'_> {
                     format!("the server that sends data to the workers has died: {why}"),
                 ));
             }
-            let job = self.board.job();
+            let job = self.status.job();
             if job.is_none() {
                 self.start = Instant::now();
             }
@@ -357,7 +357,7 @@ impl FedJob<'_> {
                     return Ok(Some(job.clone()));
                 }
                 let (learned, loss, _) = together(job);
-                self.tell(job, teller);
+                self.tell(job, display);
                 let step = learned / self.options.batch as u64;
                 let every = self.args.watch.validate_every.unwrap_or(u64::MAX);
                 let due = step / every > validated;
@@ -392,7 +392,7 @@ impl FedJob<'_> {
     }
 
     /// Shows the progress.
-    fn tell(&self, job: &JobStatus, teller: &mut Teller) {
+    fn tell(&self, job: &JobStatus, display: &mut ProgressDisplay) {
         let (examples, log_loss, _) = together(job);
         let pass = (job.tasks / u64::from(job.epochs)).max(1);
         let all = self.bytes;
@@ -405,8 +405,8 @@ impl FedJob<'_> {
             seconds: self.start.elapsed().as_secs_f64(),
             ..Progress::default()
         };
-        self.told.progress(&progress);
-        teller.tell(&progress, job.epochs);
+        self.training.progress(&progress);
+        display.update(&progress, job.epochs);
     }
 }
 
@@ -418,7 +418,7 @@ struct JobOutcome {
     test: Option<Quality>,
     stats: Stats,
     transport: String,
-    fed: ServedBytes,
+    served: ServedBytes,
     format: &'static str,
 }
 
@@ -428,7 +428,7 @@ impl JobOutcome {
     }
 
     fn print(&self, as_json: bool, validations: Option<Vec<Value>>, account: &Account) {
-        let JobOutcome { job, seconds, stopped, test, stats, transport, fed, format } = self;
+        let JobOutcome { job, seconds, stopped, test, stats, transport, served, format } = self;
         let (job, test, examples) = (job.as_ref(), test.as_ref(), self.examples());
         let (speed, bytes_per_row) =
             (examples as f64 / seconds, stats.bytes as f64 / stats.rows.max(1) as f64);
@@ -441,12 +441,12 @@ impl JobOutcome {
                 say!("test         {}", report::words(quality));
             }
             say!("table        {}", report::size_in_words(stats.rows, bytes_per_row));
-            say!("fed          {} bytes in {} answers", fed.bytes, fed.requests);
+            say!("fed          {} bytes in {} answers", served.bytes, served.requests);
             return;
         }
         let worker = |member: &Member| {
-            let (told, dead) = (&member.told, member.standing == WorkerState::Dead);
-            json!({ "worker": member.incarnation.rank, "examples": told.examples, "logloss": told.loss, "dead": dead })
+            let (progress, dead) = (&member.told, member.standing == WorkerState::Dead);
+            json!({ "worker": member.incarnation.rank, "examples": progress.examples, "logloss": progress.loss, "dead": dead })
         };
         let workers: Vec<Value> = job.iter().flat_map(|job| &job.members).map(worker).collect();
         let mut object = json!({
@@ -463,7 +463,7 @@ impl JobOutcome {
             "format": format,
             "tasks": job.map(|job| job.tasks),
             "tasks_done": job.map(|job| job.tasks_done),
-            "fed": { "answers": fed.requests, "bytes": fed.bytes },
+            "fed": { "answers": served.requests, "bytes": served.bytes },
             "workers": workers,
             "stopped": stopped,
         });

@@ -6,27 +6,27 @@ use super::{Failure, input, warm_start};
 use gannet::train::{Columns, Data, DetectedFile, ReadError, Reader, ScaleKind, Survey};
 
 /// Lines that are read to find columns that look numeric.
-const LINES_LOOKED_AT: u64 = 1_000;
+const LINES_READ: u64 = 1_000;
 /// The most columns that are listed one by one.
-const COLUMNS_TOLD: usize = 40;
+const COLUMNS_SHOWN: usize = 40;
 
 fn wrong(error: ReadError) -> Failure {
     super::train::train_failure(error.into())
 }
 
-/// Checks the training data, and makes the test data be read in the same way. With `tells` it prints the roles of the
+/// Checks the training data, and makes the test data be read in the same way. With `prints` it prints the roles of the
 /// columns.
 ///
 /// # Errors
 /// A file cannot be read, files do not fit together, or flags do not fit them.
-pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, tells: bool) -> Result<(), Failure> {
+pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, prints: bool) -> Result<(), Failure> {
     let warm = warm_start::reading(args)?;
     if let Some((reading, folder)) = &warm {
         reading.labels(data, &args.input, &format!("--warm-start {}", folder.display()))?;
     }
     let scale = input::scale(&args.input);
     data.scale.kind = scale.unwrap_or_default();
-    let asked = scale.filter(|kind| *kind != ScaleKind::None);
+    let requested = scale.filter(|kind| *kind != ScaleKind::None);
     if let Some(columns) = warm.as_ref().and_then(|(reading, _)| reading.columns.as_ref())
         && scale.is_none_or(|kind| kind == columns.scale.kind)
     {
@@ -36,12 +36,12 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, tells: b
     let plain = Data { scale: Default::default(), ..data.clone() };
     let found = Reader::look(&plain).map_err(wrong)?;
     if let Some(found) = &found {
-        fits(args, found, asked)?;
+        fits(args, found, requested)?;
         if let Some((reading, folder)) = &warm {
             warm_start::same_data(args, reading, folder, found)?;
         }
     }
-    match (asked, &found) {
+    match (requested, &found) {
         (Some(kind), _) if warm.is_none() && kind.looks_at_all() => {
             let survey = Survey::of(&plain, None).map_err(wrong)?;
             let columns = found.as_ref().and_then(|found| found.columns.as_ref());
@@ -59,16 +59,16 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, tells: b
         alike(data, test, found.as_ref())?;
     }
     match found {
-        Some(DetectedFile { columns: Some(columns), .. }) if tells => tell(&plain, &columns, data.scale.kind),
+        Some(DetectedFile { columns: Some(columns), .. }) if prints => print_columns(&plain, &columns, data.scale.kind),
         _ => Ok(()),
     }
 }
 
 /// Refuses flags that name columns, if the files have none.
-fn fits(args: &TrainArgs, found: &DetectedFile, asked: Option<ScaleKind>) -> Result<(), Failure> {
+fn fits(args: &TrainArgs, found: &DetectedFile, requested: Option<ScaleKind>) -> Result<(), Failure> {
     let (input, file, format) = (&args.input, &found.file, found.format);
     let names_columns = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
-    let text = match (&found.columns, asked) {
+    let text = match (&found.columns, requested) {
         (None, _) if names_columns => format!(
             "{file}: --label, --categorical and --numeric name columns of a CSV file; this one is {format}"
         ),
@@ -101,9 +101,9 @@ fn alike(data: &Data, test: &mut Data, found: Option<&DetectedFile>) -> Result<(
 }
 
 /// Prints the role of each column, and which categorical columns look numeric.
-fn tell(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(), Failure> {
+fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(), Failure> {
     let survey = match data.must_be_files("") {
-        Ok(()) => Survey::of(data, Some(LINES_LOOKED_AT)).map_err(wrong)?,
+        Ok(()) => Survey::of(data, Some(LINES_READ)).map_err(wrong)?,
         Err(_) => Survey::default(),
     };
     if survey.lines.1 > 0 && data.skip_bad_lines == 0 {
@@ -118,7 +118,7 @@ fn tell(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(), Failure>
     let looks = |name: &&String| survey.column(name).is_some_and(|column| column.looks_numeric());
     let numeric: Vec<String> = columns.categorical.iter().filter(looks).cloned().collect();
     if let Some(first) = numeric.first() {
-        let flag = if numeric.len() > COLUMNS_TOLD { format!("{first},..") } else { numeric.join(",") };
+        let flag = if numeric.len() > COLUMNS_SHOWN { format!("{first},..") } else { numeric.join(",") };
         complain!(
             "gannet: all values of {} are numbers, and each different one is a category of its own; where that is not \
              meant: --numeric {flag}",
@@ -130,9 +130,9 @@ fn tell(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(), Failure>
 
 /// All names, or the first few and the number of the others.
 fn first_few(mut all: Vec<String>, between: &str) -> String {
-    if all.len() > COLUMNS_TOLD {
-        let more = all.len() - COLUMNS_TOLD;
-        all.truncate(COLUMNS_TOLD);
+    if all.len() > COLUMNS_SHOWN {
+        let more = all.len() - COLUMNS_SHOWN;
+        all.truncate(COLUMNS_SHOWN);
         all.push(format!("and {more} more"));
     }
     all.join(between)

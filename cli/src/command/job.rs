@@ -136,19 +136,19 @@ pub struct WorkerConnection {
     /// The servers, and who this worker is.
     pub config: WorkerConfig,
     /// The servers and the scheduler, which allocate incarnations.
-    counting: Vec<String>,
+    allocators: Vec<String>,
     /// Its counters.
-    pub tally: Arc<WorkerCounters>,
+    pub counters: Arc<WorkerCounters>,
     /// Whether the counters are already part of the metrics.
-    told: bool,
+    in_metrics: bool,
 }
 
 /// The connection of this process's worker. A server allocates its incarnation.
 pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection, Failure> {
     let mut line = line_of_reader(job, pusher(job.task_index))?;
     let scheduler = tasks::scheduler(job);
-    if !line.counting.iter().any(|host| host == scheduler) {
-        line.counting.push(scheduler.to_owned());
+    if !line.allocators.iter().any(|host| host == scheduler) {
+        line.allocators.push(scheduler.to_owned());
     }
     if let Some(metrics) = metrics {
         line.tell(metrics);
@@ -171,30 +171,30 @@ pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Fa
     Ok(WorkerConnection {
         net: secured.net,
         config,
-        counting: job.ps_hosts.clone(),
-        tally: Arc::default(),
-        told: false,
+        allocators: job.ps_hosts.clone(),
+        counters: Arc::default(),
+        in_metrics: false,
     })
 }
 
 impl WorkerConnection {
     /// Connects to every server of the job.
     pub fn connect(&self, metrics: &Metrics) -> Result<Worker<Transports>, Failure> {
-        if !self.told {
+        if !self.in_metrics {
             self.clone().tell(metrics);
         }
-        Ok(Worker::connect_told(self.net.clone(), self.config.clone(), self.tally.clone())?)
+        Ok(Worker::connect_told(self.net.clone(), self.config.clone(), self.counters.clone())?)
     }
 
     fn tell(&mut self, metrics: &Metrics) {
-        let tally = self.tally.clone();
-        metrics.add(move |page| tally.tell(page));
-        self.told = true;
+        let counters = self.counters.clone();
+        metrics.add(move |page| counters.tell(page));
+        self.in_metrics = true;
     }
 
     /// Allocates an incarnation that no worker has had.
     pub fn allocate(&self) -> Result<u64, WorkerError> {
-        let config = WorkerConfig { servers: self.counting.clone(), ..self.config.clone() };
-        Worker::allocate_incarnation_told(self.net.clone(), &config, self.tally.clone())
+        let config = WorkerConfig { servers: self.allocators.clone(), ..self.config.clone() };
+        Worker::allocate_incarnation_told(self.net.clone(), &config, self.counters.clone())
     }
 }

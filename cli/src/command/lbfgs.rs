@@ -30,14 +30,14 @@ const DATA_BYTES: u64 = 8 << 30;
 const PASS_SECONDS: f64 = 600.0;
 
 /// Whether the flags choose L-BFGS. Its own flags are refused with any other optimizer.
-pub fn is_asked(args: &TrainArgs) -> Result<bool, Failure> {
-    let asked = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
+pub fn is_chosen(args: &TrainArgs) -> Result<bool, Failure> {
+    let chosen = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
     match args.lbfgs.given() {
-        Some(flag) if !asked => Err(Failure::input(format!("{flag}: works only with --optimizer lbfgs"))),
-        _ if asked && args.model.model != ModelName::Lr => {
+        Some(flag) if !chosen => Err(Failure::input(format!("{flag}: works only with --optimizer lbfgs"))),
+        _ if chosen && args.model.model != ModelName::Lr => {
             Err(Failure::input("--optimizer lbfgs: works only with --model lr"))
         }
-        _ => Ok(asked),
+        _ => Ok(chosen),
     }
 }
 
@@ -274,7 +274,7 @@ fn lead<C: Columns>(
         tracing::info!(rows, folder = %folder.display(), "beginning from the weights of a model");
     }
     let quiet = args.json;
-    let trained = chief.train(&mut |t| tell(t, quiet)).map_err(failure)?;
+    let trained = chief.train(&mut |t| print_iteration(t, quiet)).map_err(failure)?;
     let seconds = start.elapsed().as_secs_f64();
     report::warn_of_bad_lines(&loaded.bad_lines);
     let mut learned = LearnedWeights::new(columns, TABLE).map_err(train::backend_failure)?;
@@ -308,15 +308,15 @@ fn lead<C: Columns>(
     let stopped = trained.stopped;
     let is_kept = args.job.job_name.is_some() || args.job.data_dir.is_some();
     let (loaded, plan) = (&loaded, &plan);
-    let told =
+    let summary =
         LbfgsSummary { one_class, trained, seconds, load_seconds, nonzero, test, loaded, plan, is_kept };
     let (transport, bytes) = (learned.transport(), stats.bytes as f64 / stats.rows.max(1) as f64);
     if args.json {
-        let mut object = told.json(&transport, stats.rows, bytes);
+        let mut object = summary.json(&transport, stats.rows, bytes);
         account.put(&mut object);
         say!("{object}");
     } else {
-        told.print(&transport, stats.rows, bytes);
+        summary.print(&transport, stats.rows, bytes);
         if let (Some(rows), Some(folder)) = (saved, &args.out) {
             say!("model        {rows} rows in {}{}", folder.display(), saved_model::before(folder));
         }
@@ -330,10 +330,10 @@ fn count<B: Backend>(learned: &mut B) -> Result<u64, Failure> {
     Ok(count)
 }
 
-fn tell(t: &Trained, quiet: bool) {
+fn print_iteration(t: &Trained, quiet: bool) {
     let Trained { objective, iterations, passes, slope, .. } = *t;
     tracing::debug!(iterations, passes, objective, slope, "iteration");
-    if !quiet && is_told(iterations) {
+    if !quiet && is_printed(iterations) {
         let (gradient, passes) = (t.mean_slope(), report::counted(passes, "pass", "passes"));
         complain!(
             "iteration {iterations}  objective {objective:.6}  length of the mean gradient {gradient:.1e}  {passes}"
@@ -342,7 +342,7 @@ fn tell(t: &Trained, quiet: bool) {
 }
 
 /// Whether an iteration is printed: 0, 1, 2, 5, 10, 20, 50 and so on, so that no run fills more than a screen.
-fn is_told(iteration: u64) -> bool {
+fn is_printed(iteration: u64) -> bool {
     let power = 10u64.pow(iteration.checked_ilog10().unwrap_or(0));
     matches!(iteration / power, 0 | 1 | 2 | 5) && iteration.is_multiple_of(power)
 }

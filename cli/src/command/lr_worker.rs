@@ -2,7 +2,7 @@
 //! of the job, the chief, evaluates and saves the model.
 
 use super::args::{TasksName, TrainArgs};
-use super::fed_worker::FedClient;
+use super::remote_worker::DataClient;
 use super::metrics::Metrics;
 use super::runs::{self, Account, InRun};
 use super::tasks::{self, InJob};
@@ -28,16 +28,16 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     run(args, None)
 }
 
-/// Runs a worker. With `fed` its data comes from a client, which then evaluates and saves.
-pub fn run(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
+/// Runs a worker. With `client` its data comes from a client, which then evaluates and saves.
+pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> {
     let job = &args.job;
-    let mut own = LrWorker::new(args, fed.as_ref())?;
+    let mut own = LrWorker::new(args, client.as_ref())?;
     let scheduled = tasks::are_wanted(args, &own.options)?;
-    let mut line = match &fed {
-        Some(fed) => fed.line(),
+    let mut line = match &client {
+        Some(client) => client.line(),
         None => job::line(job, Some(&own.metrics))?,
     };
-    let files = fed.as_ref().map(|fed| &fed.plan().files[..]);
+    let files = client.as_ref().map(|client| &client.plan().files[..]);
     let settings = runs::settings(args, &own.options.data.files, files, Some(&own.options))?;
     let stored = own.stored_schema();
     let of_run = (settings.clone(), &own.options.data.scale);
@@ -47,7 +47,7 @@ pub fn run(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
     // The worker joins the job before it connects: a second process with this index is refused before it can replace
     // the first one at the servers.
     let in_job = match scheduled {
-        true => Some(tasks::join(args, &mut own.options, &[stored], &line, fed, &settings)?),
+        true => Some(tasks::join(args, &mut own.options, &[stored], &line, client, &settings)?),
         false => None,
     };
     let mut worker = line.connect(&own.metrics)?;
@@ -98,20 +98,20 @@ struct LrWorker<'a> {
 
 impl<'a> LrWorker<'a> {
     /// Checks the flags and the data, before anything is connected.
-    fn new(args: &'a TrainArgs, fed: Option<&FedClient>) -> Result<LrWorker<'a>, Failure> {
+    fn new(args: &'a TrainArgs, client: Option<&DataClient>) -> Result<LrWorker<'a>, Failure> {
         let job = &args.job;
         job::check(job)?;
         let schema = train::schema(args)?;
         let workers = job.worker_hosts.len() as u32;
         let share = Share { worker: job.task_index, workers };
-        let is_chief = job.task_index == 0 && fed.is_none();
+        let is_chief = job.task_index == 0 && client.is_none();
         // With a scheduler any worker may become the chief.
         let mut options = train::options(args, share, is_chief || job.tasks.tasks == TasksName::On)?;
         let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
         options.push = Some(push);
         let damped = sync_flags::is_damped(job, push)?;
-        if let Some(fed) = fed {
-            options.data.files = fed.files();
+        if let Some(client) = client {
+            options.data.files = client.files();
         }
         if is_chief {
             train::preflight(args, &options, &schema)?;

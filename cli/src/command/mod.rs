@@ -7,7 +7,7 @@ mod cache_flags;
 mod data_server;
 mod doctor;
 mod failure;
-mod fed_worker;
+mod remote_worker;
 mod input;
 mod input_check;
 mod job;

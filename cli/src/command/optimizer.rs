@@ -167,7 +167,7 @@ pub struct RuleChoice {
 }
 
 /// The rule and the transform that the flags choose. The default is `default` with rate `alpha`.
-pub fn asked(
+pub fn rule_choice(
     args: &OptimizerArgs,
     default: OptimizerName,
     alpha: Option<f32>,
@@ -186,7 +186,7 @@ pub fn asked(
 }
 
 /// The effective value of each flag, which every process of a run must share.
-pub fn told(
+pub fn run_settings(
     args: &OptimizerArgs,
     default: OptimizerName,
     alpha: Option<f32>,
@@ -216,7 +216,7 @@ pub fn told(
 
 /// The schema of logistic regression, with the rule and the transform that the flags choose.
 pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
-    let RuleChoice { rule, shaping, l2 } = asked(args, OptimizerName::Ftrl, None)?;
+    let RuleChoice { rule, shaping, l2 } = rule_choice(args, OptimizerName::Ftrl, None)?;
     let schema = Schema { shaping: GradientTransform { l2, ..shaping }, ..Schema::scalar(table, rule) };
     schema.check().map_err(|e| Failure::input(e.to_string()))?;
     let push = PushContent::choose(push(args), &schema).map_err(super::train::backend_failure)?;

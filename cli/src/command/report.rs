@@ -278,12 +278,12 @@ fn log_progress(p: &Progress, epochs: u32, examples_per_second: f64) {
 
 /// Shows progress: a bar on a terminal, elsewhere a line every few seconds (an object with `--log-json`). Shows
 /// nothing with `--json`.
-pub struct Teller {
+pub struct ProgressDisplay {
     bar: Option<ProgressBar>,
     quiet: bool,
     /// The words after the number of examples.
     whose: &'static str,
-    told: Instant,
+    last_line: Instant,
     started: bool,
 }
 
@@ -294,9 +294,9 @@ pub fn read(part: Option<f64>) -> String {
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-impl Teller {
+impl ProgressDisplay {
     /// A display for a training with these flags.
-    pub fn of(args: &TrainArgs) -> Teller {
+    pub fn of(args: &TrainArgs) -> ProgressDisplay {
         let quiet = args.json;
         let of_many = args.job.job_name == Some(JobName::Worker) && args.job.worker_hosts.len() > 1;
         let whose = if of_many { "by this worker" } else { "learned" };
@@ -304,7 +304,7 @@ impl Teller {
             let style = ProgressStyle::with_template("{wide_bar} {msg}");
             ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Teller { bar, quiet, whose, told: Instant::now(), started: false }
+        ProgressDisplay { bar, quiet, whose, last_line: Instant::now(), started: false }
     }
 
     /// The number of learned examples, in words.
@@ -313,7 +313,7 @@ impl Teller {
     }
 
     /// Shows the progress of a training.
-    pub fn tell(&mut self, p: &Progress, epochs: u32) {
+    pub fn update(&mut self, p: &Progress, epochs: u32) {
         let part = p.bytes_total.filter(|&t| t > 0).map(|total| p.bytes_read as f64 / total as f64);
         let speed = p.examples as f64 / p.seconds.max(1e-9);
         let pass = p.epoch + 1;
@@ -337,8 +337,8 @@ impl Teller {
                 bar.set_position((part.unwrap_or(0.0) * 1000.0) as u64);
                 bar.set_message(text);
             }
-            None if !self.started || self.told.elapsed() >= LINE_EVERY => {
-                self.told = Instant::now();
+            None if !self.started || self.last_line.elapsed() >= LINE_EVERY => {
+                self.last_line = Instant::now();
                 self.started = true;
                 if log::is_json() {
                     return log();

@@ -54,7 +54,7 @@ impl Account {
 
 /// A process in a run on servers.
 pub struct InRun {
-    seat: RunClient<Transports>,
+    client: RunClient<Transports>,
     /// The scaling of the numbers in the rows.
     scale: Option<Scale>,
     rank: u32,
@@ -69,7 +69,7 @@ fn wall_clock() -> u64 {
 }
 
 /// Whether the flags begin a new run, or continue one.
-fn want(args: &RunArgs) -> RunIntent {
+fn intent(args: &RunArgs) -> RunIntent {
     match (args.go_on, args.fresh) {
         (true, _) => RunIntent::Continue,
         (_, true) => RunIntent::Fresh,
@@ -94,17 +94,17 @@ fn check(args: &TrainArgs) -> Result<(), Failure> {
 pub fn settings(
     args: &TrainArgs,
     names: &[String],
-    fed: Option<&[PlanFile]>,
+    client_files: Option<&[PlanFile]>,
     options: Option<&Options>,
 ) -> Result<Vec<RunSetting>, Failure> {
-    match fed {
+    match client_files {
         Some(files) => settings::of_run(args, files, options),
         None => settings::of_run(args, &settings::seen(names)?, options),
     }
 }
 
 /// Says how the run continues, unless it is a normal first start. `again` says which data is trained again.
-fn tell(id: &RunId, decided: RunDecision, want: RunIntent, again: &str) {
+fn print_decision(id: &RunId, decided: RunDecision, want: RunIntent, again: &str) {
     let name = &id.name;
     match (decided, want) {
         (RunDecision::Continued, _) => complain!("gannet: run {name:?}: its rows are trained further"),
@@ -132,16 +132,16 @@ pub fn join(
 ) -> Result<Option<InRun>, Failure> {
     let (job, run) = (&args.job, &args.job.run);
     check(args)?;
-    let wanted = RunRequest {
+    let request = RunRequest {
         name: run.name().to_owned(),
-        want: want(run),
+        want: intent(run),
         settings,
         tables: tables.iter().map(|own| (*own).to_owned()).collect(),
         at: wall_clock(),
         notes: notes(scale),
     };
-    let seat =
-        RunClient::join(line.net.clone(), &line.config, rank, wanted).map_err(|error| match error {
+    let client =
+        RunClient::join(line.net.clone(), &line.config, rank, request).map_err(|error| match error {
             // The text is for the user and does not need the server's name.
             WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
             error => error.into(),
@@ -156,14 +156,14 @@ pub fn join(
             (TasksName::Off, ..) => AGAIN_IN_A_JOB,
             _ => "",
         };
-        tell(seat.id(), seat.decided(), want(run), again);
+        print_decision(client.id(), client.decided(), intent(run), again);
     }
-    line.config.run = Some(seat.id().clone());
-    let late = seat.decided() == RunDecision::Late;
+    line.config.run = Some(client.id().clone());
+    let late = client.decided() == RunDecision::Late;
     let hosts = job.worker_hosts.clone();
     let peer_timeout = Duration::from_secs_f64(job.peer_timeout);
-    let scale = scale_of(seat.notes());
-    let joined = InRun { seat, scale, rank, hosts, peer_timeout, allowed: run.allow_missing_workers };
+    let scale = scale_of(client.notes());
+    let joined = InRun { client, scale, rank, hosts, peer_timeout, allowed: run.allow_missing_workers };
     if late {
         joined.tell_late(args.json);
         return Ok(None);
@@ -185,41 +185,41 @@ fn scale_of(notes: &str) -> Option<Scale> {
 }
 
 /// Applies the run's scaling to other data, because the rows were trained with numbers in that scaling.
-fn keep_scale(id: &RunId, kept: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
-    let Some(kept) = kept.filter(|kept| **kept != data.scale) else { return };
+fn keep_scale(id: &RunId, run_scale: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
+    let Some(run_scale) = run_scale.filter(|run_scale| **run_scale != data.scale) else { return };
     complain!(
         "gannet: run {:?}: numbers are scaled as at the start of the run (--scale {})",
         id.name,
-        kept.kind.name()
+        run_scale.kind.name()
     );
-    data.scale.clone_from(kept);
+    data.scale.clone_from(run_scale);
     if let Some(test) = test {
-        test.scale.clone_from(kept);
+        test.scale.clone_from(run_scale);
     }
 }
 
 impl InRun {
     /// Applies the run's scaling to the data.
     pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
-        keep_scale(self.seat.id(), self.scale.as_ref(), data, test);
+        keep_scale(self.client.id(), self.scale.as_ref(), data, test);
     }
 
     /// Reports that this worker has trained so many batches.
     pub fn trained(&self, batches: u64) {
-        self.seat.trained(batches);
+        self.client.trained(batches);
     }
 
     /// The run's part of the report.
     pub fn account(&self) -> Account {
         Account {
-            run: Some((self.seat.id().clone(), self.seat.decided())),
+            run: Some((self.client.id().clone(), self.client.decided())),
             missing: Vec::new(),
             untrained: Some(0),
         }
     }
 
     fn tell_late(&self, as_json: bool) {
-        let name = &self.seat.id().name;
+        let name = &self.client.id().name;
         complain!(
             "gannet: run {name:?} is finished: nothing was left to train for worker {}, which came too late (--continue trains the \
              rows further, --fresh begins with new rows)",
@@ -234,14 +234,14 @@ impl InRun {
 
     /// Reports that this worker has trained its share.
     pub fn done(&self) -> Result<(), Failure> {
-        Ok(self.seat.done()?)
+        Ok(self.client.done()?)
     }
 
     /// Marks the run as finished, with so many rows. A run with a missing share is not finished, unless a flag allows
     /// it.
     pub fn finish(&self, rows: u64, account: &Account) -> Result<(), Failure> {
         if account.missing.is_empty() || self.allowed {
-            self.seat.finish(rows, wall_clock(), &account.missing)?;
+            self.client.finish(rows, wall_clock(), &account.missing)?;
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl InRun {
 
     /// Says for which workers the run still waits, when it begins.
     pub fn say_who_is_missing(&self) -> Result<(), Failure> {
-        let members = self.seat.members()?;
+        let members = self.client.members()?;
         let all = 0..self.hosts.len() as u32;
         let missing: Vec<String> = all
             .filter(|&rank| !members.iter().any(|member| member.incarnation.rank == rank))
@@ -261,7 +261,7 @@ impl InRun {
         if !missing.is_empty() {
             complain!(
                 "gannet: run {:?} waits for {}: each worker has a fixed share of the data",
-                self.seat.id().name,
+                self.client.id().name,
                 missing.join(", ")
             );
         }
@@ -290,9 +290,9 @@ impl InRun {
     ) -> Result<Account, Failure> {
         let mut account = self.account();
         let mut watched: Vec<AwaitedWorker> = (0..self.hosts.len() as u32).map(AwaitedWorker::new).collect();
-        let mut said: Option<Instant> = None;
+        let mut last_message: Option<Instant> = None;
         loop {
-            let (members, pushers) = (self.seat.members()?, worker.status(table)?.pushers);
+            let (members, pushers) = (self.client.members()?, worker.status(table)?.pushers);
             let mut waits = Vec::new();
             for one in watched.iter_mut().filter(|one| one.rank != self.rank) {
                 if !one.is_done(&members, &pushers) && one.look(self.peer_timeout) {
@@ -302,13 +302,13 @@ impl InRun {
             if waits.is_empty() || stop.load(Relaxed) {
                 break;
             }
-            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-                said = Some(Instant::now());
+            if last_message.is_none_or(|time| time.elapsed() >= SAY_EVERY) {
+                last_message = Some(Instant::now());
                 let whom: Vec<String> = waits
                     .iter()
-                    .map(|one| format!("{}, which {}", self.named(one.rank), one.stands(share(one.rank))))
+                    .map(|one| format!("{}, which {}", self.named(one.rank), one.progress(share(one.rank))))
                     .collect();
-                complain!("gannet: run {:?} waits for {}", self.seat.id().name, whom.join("; "));
+                complain!("gannet: run {:?} waits for {}", self.client.id().name, whom.join("; "));
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -327,9 +327,9 @@ impl InRun {
         stop: &AtomicBool,
     ) -> Result<Account, Failure> {
         let (mut account, begun) = (self.account(), Instant::now());
-        let mut said: Option<Instant> = None;
+        let mut last_message: Option<Instant> = None;
         loop {
-            let members = self.seat.members()?;
+            let members = self.client.members()?;
             let chief = members.iter().find(|member| member.incarnation.rank == 0);
             let come = chief.is_some_and(|chief| chief.live || chief.done);
             if come || stop.load(Relaxed) {
@@ -341,12 +341,12 @@ impl InRun {
                     (vec![0], share(0).map(|all| all.saturating_sub(trained)));
                 return Ok(account);
             }
-            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-                said = Some(Instant::now());
+            if last_message.is_none_or(|time| time.elapsed() >= SAY_EVERY) {
+                last_message = Some(Instant::now());
                 let chief = self.named(0);
                 complain!(
                     "gannet: run {:?} waits for {chief}, which tests and saves: start it",
-                    self.seat.id().name
+                    self.client.id().name
                 );
             }
             std::thread::sleep(LOOK_EVERY);
@@ -369,7 +369,7 @@ impl InRun {
         });
         let text = format!(
             "run {:?}: {} gave no sign for {seconds:.0} s (--peer-timeout). Not trained: {batches} of the data{model}",
-            self.seat.id().name,
+            self.client.id().name,
             whom.join(", ")
         );
         if account.missing.contains(&0) {
@@ -431,11 +431,11 @@ impl AwaitedWorker {
 
     fn trained(&self) -> u64 {
         // Workers that keep step push under the step's name, so their own report counts.
-        let said = self.seen.0.map_or(0, |member| member.batches);
-        self.seen.1.map_or(0, |pusher| pusher.seq).max(said)
+        let reported = self.seen.0.map_or(0, |member| member.batches);
+        self.seen.1.map_or(0, |pusher| pusher.seq).max(reported)
     }
 
-    fn stands(&self, share: Option<u64>) -> String {
+    fn progress(&self, share: Option<u64>) -> String {
         match (self.seen.0, share) {
             (None, _) => "has not come".to_owned(),
             (Some(_), Some(share)) => {
@@ -480,8 +480,8 @@ pub fn alone(
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
     let tables = tables.iter().map(|own| (*own).to_owned()).collect();
-    let wanted = (wall_clock(), notes(scale));
-    let joined = registry.join_alone(run.name(), want(run), settings()?, tables, wanted);
+    let request = (wall_clock(), notes(scale));
+    let joined = registry.join_alone(run.name(), intent(run), settings()?, tables, request);
     let RunAlone { id, decided, doomed, notes } = joined.map_err(Failure::input)?;
     for table in &doomed {
         let dropped = store.drop_table(table);
@@ -489,7 +489,7 @@ pub fn alone(
     }
     registry.dropped_alone(run.name(), &doomed).map_err(system)?;
     let is_lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
-    tell(&id, decided, want(run), if is_lbfgs { "" } else { AGAIN_ALONE });
+    print_decision(&id, decided, intent(run), if is_lbfgs { "" } else { AGAIN_ALONE });
     Ok(Some(LocalRun { registry, id, decided, scale: scale_of(&notes) }))
 }
 

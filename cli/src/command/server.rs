@@ -108,10 +108,10 @@ pub struct Serving<'a> {
 }
 
 /// Serves until a signal.
-pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
-    let &Serving { listen, threads, data_dir, memory, sessions, security, tls_server, metrics, .. } = asked;
+pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
+    let &Serving { listen, threads, data_dir, memory, sessions, security, tls_server, metrics, .. } = settings;
     check_port(listen)?;
-    let net = sessions.net(asked.net.clone());
+    let net = sessions.net(settings.net.clone());
     let secured = security::of_server(net, ("--listen", listen), security, tls_server)?;
     let metrics = Metrics::start(metrics, "server")?;
     let stop = signals::stop_flag()?;
@@ -121,14 +121,14 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
         config.threads = threads as usize;
     }
     config.limits = sessions.limits();
-    config.scheduler_only = asked.scheduler_only;
+    config.scheduler_only = settings.scheduler_only;
     raise_descriptors();
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);
     let (threads, kind) = (config.threads, config.store.kind());
     let server = Server::start(secured.net, config)?;
     metrics.add_server(server.tally());
-    match asked.scheduler_only {
+    match settings.scheduler_only {
         true => say!("gannet scheduler listening on {}", server.addr()),
         false => say!(
             "gannet server listening on {} ({}, shards on {kind})",
@@ -139,13 +139,13 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
     signals::wait(&stop, &server)?;
     let served = server.served();
     let rows = server.stop()?;
-    let kept = match data_dir {
+    let rows_left = match data_dir {
         Some(folder) => format!("{rows} rows are safe in {}", folder.display()),
         None => format!("{rows} rows in memory are gone (--data-dir keeps them)"),
     };
-    match asked.scheduler_only {
+    match settings.scheduler_only {
         true => say!("gannet scheduler stopped after {} requests", served.frames),
-        false => say!("gannet server stopped after {} requests; {kept}", served.frames),
+        false => say!("gannet server stopped after {} requests; {rows_left}", served.frames),
     }
     Ok(())
 }

@@ -120,7 +120,7 @@ fn data(files: &[PlanFile]) -> Vec<RunSetting> {
 /// The settings of the job. A client does not keep step, and its workers take the splits from it, so they compare
 /// those flags among themselves.
 fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
-    let (job, fed) = (&args.job, args.job.feeding.feed.is_some());
+    let (job, remote) = (&args.job, args.job.feeding.feed.is_some());
     if job.job_name.is_none() {
         return Vec::new();
     }
@@ -131,7 +131,7 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
     if job.tasks.tasks == TasksName::On {
         all.push(RunSetting::new("--start-together", yes(job.tasks.start_together)));
     }
-    if job.tasks.tasks == TasksName::On && !fed && job.job_name != Some(JobName::Client) {
+    if job.tasks.tasks == TasksName::On && !remote && job.job_name != Some(JobName::Client) {
         all.push(RunSetting::new("--worker-timeout", sync_flags::timeout(&job.sync).as_secs_f64()));
         let bytes = job.tasks.task_bytes.map(|size| format!("{} bytes", size.as_u64()));
         all.push(RunSetting::new("--task-bytes", bytes.unwrap_or("by the size of the data".into())));
@@ -142,7 +142,7 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         all.push(RunSetting::new("--out", if args.out.is_some() { "a folder" } else { "none" }));
         all.push(RunSetting::new("--test", if args.test.is_empty() { "none" } else { "given" }));
     }
-    if !fed {
+    if !remote {
         let sync = match (job.sync.sync, sync_flags::is_bsp(&job.sync)) {
             (_, true) => "bsp".to_owned(),
             (Some(SyncName::Ssp(bound)), _) => format!("ssp:{bound}"),
@@ -193,10 +193,10 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
     all.push(RunSetting::new("--admit-probability", chance));
     match of.model {
         ModelName::Lda => {}
-        ModelName::Lr => all.extend(optimizer::told(&args.optimizer, OptimizerName::Ftrl, None)?),
+        ModelName::Lr => all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Ftrl, None)?),
         model => {
             let rate = Some(super::models::rate(model));
-            all.extend(optimizer::told(&args.optimizer, OptimizerName::Adagrad, rate)?);
+            all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Adagrad, rate)?);
         }
     }
     let own = &args.lbfgs;

@@ -29,15 +29,15 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
 /// The handlers cannot be set.
 pub fn wait(stop: &AtomicBool, server: &Server) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::new(SYSTEM, format!("waiting for a signal: {e}"));
-    let (mut heard, told) = UnixStream::pair().map_err(failed)?;
+    let (mut wake, waker) = UnixStream::pair().map_err(failed)?;
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, told.try_clone().map_err(failed)?).map_err(failed)?;
+        signal_hook::low_level::pipe::register(signal, waker.try_clone().map_err(failed)?).map_err(failed)?;
     }
     // The stream has space for this byte: the only other bytes are those of signals.
-    server.on_death(move |_| drop((&told).write_all(&[0])));
+    server.on_death(move |_| drop((&waker).write_all(&[0])));
     // An earlier signal has set the flag. A later one writes a byte.
     while !stop.load(Relaxed) && server.is_running() {
-        match heard.read(&mut [0]) {
+        match wake.read(&mut [0]) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(failed(error)),
             _ => {}
         }

@@ -25,10 +25,10 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             shown(sync)
         ));
     }
-    let asked = sync.or(by_issync);
+    let requested = sync.or(by_issync);
     let flag = if sync.is_some() { "--sync" } else { "--issync" };
     if deterministic {
-        if let Some(other) = asked.filter(|asked| *asked != SyncName::Bsp) {
+        if let Some(other) = requested.filter(|requested| *requested != SyncName::Bsp) {
             return input(format!(
                 "--deterministic cannot be combined with {flag}, which says {}: the order in which pushes are applied is then one of \
                  timing; leave {flag} out (bsp is meant)",
@@ -43,7 +43,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             ));
         }
     }
-    let bsp = deterministic || asked == Some(SyncName::Bsp);
+    let bsp = deterministic || requested == Some(SyncName::Bsp);
     if let Some(k) = replicas_to_aggregate {
         if !bsp {
             return input("--replicas-to-aggregate: only bsp aggregates (--sync bsp)".into());
@@ -53,7 +53,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             return input(format!("--replicas-to-aggregate {k}: --worker-hosts names {workers}"));
         }
     }
-    let waits = bsp || matches!(asked, Some(SyncName::Ssp(_)));
+    let waits = bsp || matches!(requested, Some(SyncName::Ssp(_)));
     if worker_timeout.is_some() && !waits && tasks == TasksName::Off {
         let text = "--worker-timeout: only ssp and bsp (--sync), and a scheduler (--tasks), wait for workers";
         return input(text.into());

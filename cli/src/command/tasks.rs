@@ -3,7 +3,7 @@
 
 use super::args::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED};
-use super::fed_worker::FedClient;
+use super::remote_worker::DataClient;
 use super::job::WorkerConnection;
 use super::{Failure, input, sync_flags};
 use gannet::job::JOB_WORKERS_MAX;
@@ -24,7 +24,7 @@ const TASKS_A_WORKER: u64 = 16;
 pub struct InJob {
     scheduled: Arc<Scheduled<Transports>>,
     /// Whether its data comes from a client, which tests and saves.
-    fed: bool,
+    is_remote: bool,
     /// The tables that it trains.
     schemas: Vec<Schema>,
 }
@@ -127,20 +127,20 @@ pub fn join(
     options: &mut Options,
     schemas: &[Schema],
     line: &WorkerConnection,
-    fed: Option<FedClient>,
+    client: Option<DataClient>,
     settings: &[RunSetting],
 ) -> Result<InJob, Failure> {
     let (job, net, config) = (&args.job, &line.net, &line.config);
-    let (plan, seen) = match &fed {
-        Some(fed) => {
+    let (plan, seen) = match &client {
+        Some(client) => {
             let plan = JobPlan {
-                task_bytes: fed.plan().task_bytes,
-                ..plan(args, options, fed.plan().files.clone(), settings)?
+                task_bytes: client.plan().task_bytes,
+                ..plan(args, options, client.plan().files.clone(), settings)?
             };
-            (plan, fed.seen())
+            (plan, client.seen())
         }
         None => {
-            let seen = see(options)?;
+            let seen = fingerprints(options)?;
             (plan(args, options, plan_files(&options.data.files, &seen), settings)?, seen)
         }
     };
@@ -156,20 +156,20 @@ pub fn join(
     if joined.done > 0 {
         tracing::info!(done = joined.done, tasks = joined.tasks, "the job continues");
     }
-    let hands = hands(net.clone(), config.clone(), schemas.to_vec());
-    let attendance = Heartbeat::begin(membership, hands, line.tally.clone())
+    let fence = fence_fn(net.clone(), config.clone(), schemas.to_vec());
+    let heartbeat = Heartbeat::begin(membership, fence, line.counters.clone())
         .map_err(|error| Failure::new(super::failure::SYSTEM, error.to_string()))?;
-    let is_fed = fed.is_some();
-    let scheduled = Arc::new(match fed {
-        Some(fed) => Scheduled::fed(attendance, joined.started, fed.into_texts()),
-        None => Scheduled::new(attendance, joined.started),
+    let is_remote = client.is_some();
+    let scheduled = Arc::new(match client {
+        Some(client) => Scheduled::remote(heartbeat, joined.started, client.into_texts()),
+        None => Scheduled::new(heartbeat, joined.started),
     });
-    options.pieces = Some((scheduled.clone(), seen));
-    Ok(InJob { scheduled, fed: is_fed, schemas: schemas.to_vec() })
+    options.splits = Some((scheduled.clone(), seen));
+    Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec() })
 }
 
 /// The fingerprints of the data files, which must not change from here on.
-pub fn see(options: &Options) -> Result<Vec<FileFingerprint>, Failure> {
+pub fn fingerprints(options: &Options) -> Result<Vec<FileFingerprint>, Failure> {
     let seen = options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
     seen.map_err(|error| Failure::input(error.to_string()))
 }
@@ -187,7 +187,7 @@ pub fn default_scheduler(ps_hosts: &[String]) -> &str {
 
 /// Fences an incarnation at every shard owner of these tables. It uses its own links, because those of the training may
 /// be waiting.
-fn hands(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> FenceFn {
+fn fence_fn(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> FenceFn {
     Box::new(move |dead: WorkerIncarnation| -> Result<(), WorkerError> {
         let limit = Duration::from_secs(5).min(config.peer_timeout);
         let mut worker =
@@ -207,7 +207,7 @@ impl InJob {
             let opened = worker.open_table(schema).map_err(Failure::from);
             let table =
                 opened.map_err(|failure| if failure.rows_gone { self.failed(failure) } else { failure })?;
-            let noted = self.scheduled.attendance().note_table(worker.table_record(table));
+            let noted = self.scheduled.heartbeat().note_table(worker.table_record(table));
             noted.map_err(|why| Failure::new(PEER, why))?;
         }
         Ok(())
@@ -216,8 +216,8 @@ impl InJob {
     /// Reports this worker's progress to the scheduler.
     pub fn tell(&self, examples: u64, loss: f64, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
-        self.scheduled.attendance().tell(|told| {
-            (told.examples, told.loss, told.rate) = (examples, loss, rate);
+        self.scheduled.heartbeat().tell(|progress| {
+            (progress.examples, progress.loss, progress.rate) = (examples, loss, rate);
         });
     }
 
@@ -234,9 +234,9 @@ impl InJob {
     /// Reports the last progress. Without a loss the last reported one stays.
     fn tell_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
-        self.scheduled.attendance().tell(|told| {
-            (told.examples, told.rate) = (examples, rate);
-            told.loss = loss.unwrap_or(told.loss);
+        self.scheduled.heartbeat().tell(|progress| {
+            (progress.examples, progress.rate) = (examples, rate);
+            progress.loss = loss.unwrap_or(progress.loss);
         });
     }
 
@@ -244,7 +244,7 @@ impl InJob {
     pub fn start_together(&self, job: &JobArgs, stop: &AtomicBool) -> Result<(), Failure> {
         if job.tasks.start_together {
             let limit = Duration::from_secs_f64(job.peer_timeout);
-            let met = self.scheduled.attendance().meet("the start", limit, &|| stop.load(Relaxed));
+            let met = self.scheduled.heartbeat().meet("the start", limit, &|| stop.load(Relaxed));
             met.map_err(|why| {
                 Failure::new(
                     PEER,
@@ -259,10 +259,10 @@ impl InJob {
     /// If the data is bad or rows are gone, no worker can continue: the scheduler tells all of them.
     pub fn failed(&self, failure: Failure) -> Failure {
         if failure.code == INPUT || failure.rows_gone {
-            self.scheduled.attendance().fail(&failure.to_string());
+            self.scheduled.heartbeat().fail(&failure.to_string());
             return failure;
         }
-        match self.scheduled.attendance().lost() {
+        match self.scheduled.heartbeat().lost() {
             Some(why) if failure.code != STOPPED => Failure::new(PEER, why),
             _ => failure,
         }
@@ -270,18 +270,18 @@ impl InJob {
 
     /// Whether this worker tests and saves during the training.
     pub fn is_chief(&self) -> bool {
-        !self.fed && self.scheduled.attendance().beat_now().is_ok_and(|orders| orders.chief)
+        !self.is_remote && self.scheduled.heartbeat().beat_now().is_ok_and(|orders| orders.chief)
     }
 
     /// Whether this worker tests and saves, now that all data is trained. If it does not, it waits until another worker
     /// has saved, so a worker that ends without an error knows that the model is saved. Nobody saves while the
     /// scheduler is away: its next incarnation may have chosen another chief.
     pub fn sums_up(&self, stop: &AtomicBool) -> Result<bool, Failure> {
-        if self.fed {
+        if self.is_remote {
             return Ok(false);
         }
-        let told = self.scheduled.attendance().sum_up(&|| stop.load(Relaxed));
-        told.map_err(|why| {
+        let chief = self.scheduled.heartbeat().sum_up(&|| stop.load(Relaxed));
+        chief.map_err(|why| {
             Failure::new(
                 PEER,
                 format!(
@@ -295,16 +295,16 @@ impl InJob {
 
     /// Reports to the scheduler that this worker has tested and saved.
     fn saved(&self) {
-        if let Err(why) = self.scheduled.attendance().saved() {
+        if let Err(why) = self.scheduled.heartbeat().saved() {
             tracing::warn!(why, "the model is saved, but the scheduler could not be told");
         }
     }
 
     /// Leaves the job.
     fn leave(self, options: &mut Options) {
-        options.pieces = None;
+        options.splits = None;
         if let Some(scheduled) = Arc::into_inner(self.scheduled)
-            && let Err(why) = scheduled.into_attendance().leave()
+            && let Err(why) = scheduled.into_heartbeat().leave()
         {
             tracing::warn!(why, "this worker left the job, but the scheduler could not be told");
         }

@@ -4,12 +4,12 @@ use super::args::{JobName, ModelName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
-use super::report::{self, Teller};
+use super::report::{self, ProgressDisplay};
 use super::runs::{Account, LocalRun};
 use super::server::Serving;
 use super::validation::Watching;
 use super::{
-    Failure, data_server, fed_worker, input, input_check, job, lbfgs, lr_worker, models, optimizer, runs,
+    Failure, data_server, remote_worker, input, input_check, job, lbfgs, lr_worker, models, optimizer, runs,
     saved_model, server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::Schema;
@@ -32,12 +32,12 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     tasks::settle(&mut args);
     job::check_role(&args)?;
     models::check(&args.model)?;
-    let lbfgs = lbfgs::is_asked(&args)?;
+    let lbfgs = lbfgs::is_chosen(&args)?;
     warm_start::check(&args, lbfgs)?;
     server::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
         Some(JobName::Client) => data_server::client(&mut args),
-        Some(JobName::Worker) if args.job.feeding.feed.is_some() => fed_worker::worker(&mut args),
+        Some(JobName::Worker) if args.job.feeding.feed.is_some() => remote_worker::worker(&mut args),
         None if lbfgs => lbfgs::embedded(&args),
         None if args.model.model == ModelName::Lr => embedded(&args),
         None => models::embedded(&args),
@@ -212,18 +212,18 @@ pub fn learn<B: Backend>(
     also: &mut dyn FnMut(&Progress),
     watching: &mut Watching<'_>,
 ) -> Result<Report, Failure> {
-    let mut teller = Teller::of(args);
+    let mut display = ProgressDisplay::of(args);
     let training = Arc::<Training>::default();
-    let told = training.clone();
-    metrics.add(move |page| told.tell(page));
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
     let mut progress = |p: &Progress| {
         training.progress(p);
-        teller.tell(p, args.epochs);
+        display.update(p, args.epochs);
         also(p);
     };
     let mut watch = |step: &StepReport<'_>, mut backend: &mut B| watching.step(step, &mut backend);
     let trained = train_watched(options, backend, stop, &mut progress, &mut watch);
-    teller.finish();
+    display.finish();
     watching.failed()?;
     let trained = trained.map_err(train_failure)?;
     training.finish(&trained, args.epochs);
@@ -299,7 +299,7 @@ pub fn learned_something(examples: u64, bad: &BadLines) -> Result<(), Failure> {
 pub fn train_failure(error: TrainError) -> Failure {
     match error {
         TrainError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
-        TrainError::Read(ReadError::Pieces(why)) => Failure::new(PEER, why),
+        TrainError::Read(ReadError::Splits(why)) => Failure::new(PEER, why),
         // The fault is on this machine. Other workers may be able to read the same data.
         TrainError::Read(error @ ReadError::Stalled { .. }) => Failure::new(SYSTEM, error.to_string()),
         TrainError::Read(error) => Failure::new(INPUT, error.to_string()),

@@ -44,9 +44,9 @@ fn in_words(error: &gannet::storage::CheckpointError) -> Failure {
     Failure::input(format!("--warm-start: {error}"))
 }
 
-fn differs(folder: &Path, what: &str, model: &str, asked: &str) -> Failure {
+fn differs(folder: &Path, what: &str, model: &str, requested: &str) -> Failure {
     Failure::input(format!(
-        "--warm-start {}: {what} of the model: {model}; of this training: {asked}; train with the settings \
+        "--warm-start {}: {what} of the model: {model}; of this training: {requested}; train with the settings \
          of the model",
         folder.display()
     ))
@@ -61,8 +61,8 @@ pub fn same_data(
 ) -> Result<(), Failure> {
     let format = if found.format == "tsv" { "csv" } else { found.format };
     if format != reading.format_name() {
-        let asked = format!("{format} ({})", found.file);
-        return Err(differs(folder, "format", reading.format_name(), &asked));
+        let requested = format!("{format} ({})", found.file);
+        return Err(differs(folder, "format", reading.format_name(), &requested));
     }
     let intercept = |has: bool| if has { "yes" } else { "no (--no-intercept)" };
     if reading.intercept == args.no_intercept {
@@ -75,17 +75,17 @@ pub fn same_data(
     }
     if format == "criteo" && super::input::counts(&args.input) != reading.counts {
         let name = |counts| format!("{counts:?}").to_lowercase();
-        let asked = name(super::input::counts(&args.input));
-        return Err(differs(folder, "--criteo-counts", &name(reading.counts), &asked));
+        let requested = name(super::input::counts(&args.input));
+        return Err(differs(folder, "--criteo-counts", &name(reading.counts), &requested));
     }
     let (Some(model), Some(data)) = (&reading.columns, &found.columns) else { return Ok(()) };
     if !model.alike(data) {
-        let asked = format!("{data} ({})", found.file);
-        return Err(differs(folder, "columns", &model.to_string(), &asked));
+        let requested = format!("{data} ({})", found.file);
+        return Err(differs(folder, "columns", &model.to_string(), &requested));
     }
-    let (was, asked) = (model.scale.kind, super::input::scale(&args.input));
-    match asked.filter(|asked| *asked != was) {
-        Some(asked) => Err(differs(folder, "--scale", was.name(), asked.name())),
+    let (was, requested) = (model.scale.kind, super::input::scale(&args.input));
+    match requested.filter(|requested| *requested != was) {
+        Some(requested) => Err(differs(folder, "--scale", was.name(), requested.name())),
         None => Ok(()),
     }
 }
@@ -106,7 +106,7 @@ pub fn begin(
     let first = Checkpoint::open(folder).map_err(|e| in_words(&e))?;
     same_shape(folder, &first, shape)?;
     let mut tables = Vec::new();
-    let mut anew = None;
+    let mut lost_state = None;
     for (number, schema) in schemas.iter().enumerate() {
         let checkpoint = match number {
             0 => Checkpoint::open(folder),
@@ -125,10 +125,10 @@ pub fn begin(
         }
         let parts: Vec<(Segment, Segment)> = saved.segments().zip(schema.segments()).collect();
         let other = parts.iter().find(|(from, to)| !has_state_for(&from.rule, &to.rule));
-        anew = anew.or(other.map(|(from, to)| (from.rule, to.rule)));
+        lost_state = lost_state.or(other.map(|(from, to)| (from.rule, to.rule)));
         tables.push((checkpoint, parts));
     }
-    if let Some((from, to)) = anew {
+    if let Some((from, to)) = lost_state {
         let with = match (from, to) {
             (Rule::Add(_), _) => "lbfgs".to_owned(),
             (from, to) if from.name() == to.name() => format!("other settings of {}", from.name()),
@@ -163,8 +163,8 @@ fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> 
         ("factors", shape.factors.to_string(), matches!(model, "fm" | "deepfm" | "mf")),
         ("hidden", hidden.join(","), model == "deepfm"),
     ];
-    match settings.iter().find(|(name, asked, matters)| *matters && note(name) != asked) {
-        Some((name, asked, _)) => Err(differs(folder, &format!("--{name}"), note(name), asked)),
+    match settings.iter().find(|(name, requested, matters)| *matters && note(name) != requested) {
+        Some((name, requested, _)) => Err(differs(folder, &format!("--{name}"), note(name), requested)),
         None => Ok(()),
     }
 }
@@ -188,9 +188,9 @@ impl Visitor for WarmWeights<'_> {
     }
 }
 
-struct Anew<'a>(&'a [f32], &'a mut [f32]);
+struct FreshState<'a>(&'a [f32], &'a mut [f32]);
 
-impl Visitor for Anew<'_> {
+impl Visitor for FreshState<'_> {
     type Out = ();
 
     fn run<U: Update>(self, rule: U) {
@@ -211,7 +211,7 @@ fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) 
         let (mut weights, start) = (vec![0.0; dim], out.len());
         from.rule.visit(WarmWeights(own, &mut weights));
         out.resize(start + to.rule.floats(dim), 0.0);
-        to.rule.visit(Anew(&weights, &mut out[start..]));
+        to.rule.visit(FreshState(&weights, &mut out[start..]));
     }
 }
 

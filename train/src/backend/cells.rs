@@ -68,7 +68,7 @@ impl<const W: usize> Cells<W> {
     }
 
     #[inline(always)]
-    pub(crate) fn ask_for(&self, key: u64) {
+    pub(crate) fn prefetch(&self, key: u64) {
         if let Some(cell) = self.cells.get(self.home(key)) {
             prefetch((cell as *const KeyCell<W>).cast());
         }
@@ -121,8 +121,8 @@ impl<const W: usize> Cells<W> {
     /// # Errors
     /// The table would have more than [`FLAT_CELLS_MAX`] cells.
     #[inline(always)]
-    pub(crate) fn make_room(&mut self, more: usize) -> Result<(), BackendError> {
-        if self.has_room(more) { Ok(()) } else { self.grow(more) }
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), BackendError> {
+        if self.fits(more) { Ok(()) } else { self.grow(more) }
     }
 
     /// The row at a place.
@@ -154,7 +154,7 @@ impl<const W: usize> Cells<W> {
 
     /// Whether `more` new keys fit. At most three quarters of the cells are filled, so that every search ends.
     #[inline(always)]
-    fn has_room(&self, more: usize) -> bool {
+    fn fits(&self, more: usize) -> bool {
         (self.filled + more) * 4 <= self.homes * 3
     }
 
@@ -211,7 +211,7 @@ mod tests {
             let mut last: Vec<u64> = (0..40_000).collect();
             last.sort_by_key(|&key| std::cmp::Reverse(hash(key)));
             for (n, &(size, from, crowd)) in examples.iter().enumerate() {
-                cells.make_room(size).unwrap();
+                cells.reserve(size).unwrap();
                 let at = |i: u64| if crowd { last[(from / 8 + i) as usize] } else { from + i * 7 };
                 for key in (0..size as u64).map(at).chain((n % 3 == 0).then_some(INTERCEPT_KEY)) {
                     let place = cells.place(key);

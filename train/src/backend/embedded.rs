@@ -122,7 +122,7 @@ impl Backend for Embedded {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        _piece: Option<&InSplit>,
+        _split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if self.slots.len() != keys.len() {
             return Err(BackendError::Order("a push must follow the pull of its keys"));

@@ -143,12 +143,12 @@ impl KernelWork for InPlace<'_> {
     fn run<const P: usize, L: ReplayRule<P>>(self, rule: L, scratch: &mut ExampleLanes<P>) -> Self::Out {
         let InPlace { block, cells, places, margins } = self;
         margins.clear();
-        block.keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
+        block.keys.iter().take(AHEAD).for_each(|&key| cells.prefetch(key));
         for (i, &label) in block.labels.iter().enumerate() {
             let range = block.range(i);
             let ahead = block.keys.get(range.start + AHEAD..).unwrap_or_default();
-            ahead.iter().take(range.len()).for_each(|&key| cells.ask_for(key));
-            cells.make_room(range.len())?;
+            ahead.iter().take(range.len()).for_each(|&key| cells.prefetch(key));
+            cells.reserve(range.len())?;
             places.clear();
             places.extend(block.keys[range.clone()].iter().map(|&key| cells.place(key)));
             let target = (label, block.importance(i));
@@ -171,13 +171,13 @@ impl<const W: usize> Visitor for FindRows<'_, W> {
 
     fn run<U: Update>(self, rule: U) -> Self::Out {
         let FindRows { cells, keys, places, weights } = self;
-        cells.make_room(keys.len())?;
+        cells.reserve(keys.len())?;
         places.clear();
         weights.clear();
-        keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
+        keys.iter().take(AHEAD).for_each(|&key| cells.prefetch(key));
         for (i, &key) in keys.iter().enumerate() {
             if let Some(&ahead) = keys.get(i + AHEAD) {
-                cells.ask_for(ahead);
+                cells.prefetch(ahead);
             }
             let at = cells.place(key);
             let mut weight = [0.0];
@@ -279,7 +279,7 @@ impl Backend for FlatTable {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        _piece: Option<&InSplit>,
+        _split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if write != Write::Gradient || self.places.len() != keys.len() {
             return Err(BackendError::Order("a push must carry the gradients of the rows pulled last"));
@@ -325,7 +325,7 @@ impl Backend for FlatTable {
     fn restore(&mut self, keys: &[u64], rows: &[f32]) -> Result<(), BackendError> {
         let floats = self.schema.floats();
         on!(&mut self.table, cells => {
-            cells.make_room(keys.len())?;
+            cells.reserve(keys.len())?;
             for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
                 let at = cells.place(key);
                 cells.at_mut(at)[..floats].copy_from_slice(row);

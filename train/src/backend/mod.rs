@@ -144,14 +144,14 @@ pub trait Backend {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
     /// Makes the servers forget the push names of a split that is learned and that no worker will get again.
     ///
     /// # Errors
     /// As [`drain`](Self::drain).
-    fn forget_piece(&mut self, _piece: &InSplit) -> Result<(), BackendError> {
+    fn forget_split(&mut self, _split: &InSplit) -> Result<(), BackendError> {
         Ok(())
     }
 

@@ -18,7 +18,7 @@ pub struct RemoteBackend<N: Net> {
     table: TableId,
     schema: Schema,
     depth: usize,
-    flying: VecDeque<(PullId, Arc<ShardedKeys>)>,
+    in_flight: VecDeque<(PullId, Arc<ShardedKeys>)>,
     /// The pull finished last and not yet pushed.
     finished: Option<(PullId, Arc<ShardedKeys>)>,
     cuts: CutPool,
@@ -81,7 +81,7 @@ impl<N: Net> RemoteBackend<N> {
             table,
             schema: schema.clone(),
             depth,
-            flying: VecDeque::new(),
+            in_flight: VecDeque::new(),
             finished: None,
             cuts: CutPool::new(4 * (DEPTH_MAX + 1)),
             base,
@@ -182,12 +182,12 @@ impl<N: Net> Backend for RemoteBackend<N> {
         let (read, ahead) = ((read, Segments::ALL), self.pulls - self.pushes);
         let id = self.worker.begin_pull_ahead(self.table, cut.clone(), read, values, true, ahead)?;
         self.pulls += 1;
-        self.flying.push_back((id, cut));
+        self.in_flight.push_back((id, cut));
         Ok(())
     }
 
     fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
-        let (id, cut) = self.flying.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
+        let (id, cut) = self.in_flight.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
         let pulled = self.worker.finish_pull(id)?;
         let mut saw = self.saws.pop().unwrap_or_default();
         saw.clear();
@@ -215,7 +215,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         let (id, cut) =
             self.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
@@ -224,9 +224,9 @@ impl<N: Net> Backend for RemoteBackend<N> {
         }
         self.pushes += 1;
         let seq = self.base + self.pushes;
-        let name = piece.map(|piece| {
-            let (pusher, incarnation) = piece.name;
-            DataName { pusher, incarnation, seq: piece.seq, clock: self.pushes }
+        let name = split.map(|split| {
+            let (pusher, incarnation) = split.name;
+            DataName { pusher, incarnation, seq: split.seq, clock: self.pushes }
         });
         let values = rows.values;
         self.worker.begin_push_named(self.table, cut.clone(), write, values, Some(id), (seq, name))?;
@@ -238,8 +238,8 @@ impl<N: Net> Backend for RemoteBackend<N> {
         Ok(())
     }
 
-    fn forget_piece(&mut self, piece: &InSplit) -> Result<(), BackendError> {
-        let (pusher, incarnation) = piece.name;
+    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
+        let (pusher, incarnation) = split.name;
         Ok(self.worker.close_data(self.table, pusher, incarnation)?)
     }
 

@@ -4,7 +4,7 @@
 
 use crate::batch::{Batch, Batcher, InSplit};
 use crate::learn::options::Options;
-use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX, READ_LOOK};
+use crate::limits::{DEPTH_MAX, BATCH_QUEUE_MAX, READ_LOOK};
 use crate::read::columns::Columns;
 use crate::read::data::{Data, Share, shown_name};
 use crate::read::error::{BadLines, ReadError};
@@ -31,13 +31,13 @@ pub(crate) struct ReadPlan {
     pub links: usize,
     pub in_place: bool,
     /// The source of splits, and the files as they were at the start.
-    pub pieces: Option<SplitQueue>,
+    pub splits: Option<SplitQueue>,
 }
 
 impl ReadPlan {
     /// A plan for `options` and a table of so many shards. Batches are not linked, and not for updates in place.
     pub fn of(options: &Options, shards: u32) -> ReadPlan {
-        let splits = options.pieces.as_ref();
+        let splits = options.splits.as_ref();
         ReadPlan {
             data: options.data.clone(),
             batch: options.batch,
@@ -46,7 +46,7 @@ impl ReadPlan {
             shards,
             links: 0,
             in_place: false,
-            pieces: splits.map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
+            splits: splits.map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
         }
     }
 }
@@ -69,22 +69,22 @@ impl SplitQueue {
         &self,
         data: &Data,
         batch: usize,
-        piece: &Split,
+        split: &Split,
         position: &ReadPosition,
         heads: &mut FileHeads,
     ) -> Result<Option<Reader>, ReadError> {
         if let Some(texts) = self.by.texts() {
-            let reader = remote_data::reader(data, batch, piece, position, (texts, heads));
+            let reader = remote_data::reader(data, batch, split, position, (texts, heads));
             return reader.map_err(|error| self.failed(error));
         }
-        self.check(&data.files[piece.file], piece.file)?;
-        Reader::of_piece(data, batch, piece, self.files[piece.file].packed, position)
+        self.check(&data.files[split.file], split.file)?;
+        Reader::of_split(data, batch, split, self.files[split.file].packed, position)
     }
 
     /// The error of a split that cannot be read. An error of the data server takes precedence.
     fn failed(&self, error: ReadError) -> ReadError {
         match self.by.texts().and_then(|texts| texts.trouble()) {
-            Some(why) => ReadError::Pieces(why),
+            Some(why) => ReadError::Splits(why),
             None => error,
         }
     }
@@ -122,15 +122,15 @@ pub(crate) struct ReadTimeLimit {
     seen: (usize, u64, u64),
     waited: Duration,
     /// The split source knows that this worker waits for bytes.
-    told: bool,
+    reported: bool,
 }
 
 impl ReadTimeLimit {
     fn of(plan: &ReadPlan, reading: ReadProgress) -> Option<ReadTimeLimit> {
         // The link to a client has its own time limit, whose error names the client.
-        let by = plan.pieces.as_ref().map(|pieces| pieces.by.clone()).filter(|by| by.texts().is_none())?;
+        let by = plan.splits.as_ref().map(|splits| splits.by.clone()).filter(|by| by.texts().is_none())?;
         let files = plan.data.files.clone();
-        Some(ReadTimeLimit { reading, by, files, seen: (0, 0, 0), waited: Duration::ZERO, told: false })
+        Some(ReadTimeLimit { reading, by, files, seen: (0, 0, 0), waited: Duration::ZERO, reported: false })
     }
 
     /// Records a wait of this length for a batch. Returns an error when the reading made no progress within the
@@ -139,7 +139,7 @@ impl ReadTimeLimit {
         let now = self.reading.now();
         if now.0 == 0 || now != self.seen {
             (self.seen, self.waited) = (now, Duration::ZERO);
-            self.tell(now.0 > 0);
+            self.report(now.0 > 0);
             return None;
         }
         self.waited += waited;
@@ -152,11 +152,11 @@ impl ReadTimeLimit {
     }
 
     /// Tells the split source whether this worker waits for bytes.
-    fn tell(&mut self, waits: bool) {
-        if waits || self.told {
+    fn report(&mut self, waits: bool) {
+        if waits || self.reported {
             self.by.waits(waits);
         }
-        (self.told, self.waited) = (waits, Duration::ZERO);
+        (self.reported, self.waited) = (waits, Duration::ZERO);
     }
 }
 
@@ -165,7 +165,7 @@ enum BatchSource {
     /// All the files, pass after pass.
     Passes(Box<Reader>),
     /// Splits from a source, and the split that is being read.
-    Pieces(SplitQueue, ReadPosition, FileHeads, Option<(Split, Box<Reader>)>),
+    Splits(SplitQueue, ReadPosition, FileHeads, Option<(Split, Box<Reader>)>),
 }
 
 /// What the reader learned about the data.
@@ -184,7 +184,7 @@ pub(crate) enum OpenData {
     /// Files on this machine.
     Reader(Box<Reader>),
     /// Data that a client sends.
-    Fed(Box<LineReader>),
+    Remote(Box<LineReader>),
 }
 
 impl OpenData {
@@ -196,7 +196,7 @@ impl OpenData {
         by: Option<&dyn Splits>,
     ) -> Result<OpenData, ReadError> {
         match by.and_then(|by| by.texts()) {
-            Some(texts) => Ok(OpenData::Fed(Box::new(remote_data::first(data, texts)?))),
+            Some(texts) => Ok(OpenData::Remote(Box::new(remote_data::first(data, texts)?))),
             None => Ok(OpenData::Reader(Box::new(Reader::open(data, batch, share)?))),
         }
     }
@@ -205,7 +205,7 @@ impl OpenData {
     pub fn found(&self) -> (&'static str, Option<Columns>) {
         match self {
             OpenData::Reader(reader) => (reader.format(), reader.columns().cloned()),
-            OpenData::Fed(kind) => (kind.name(), kind.columns().cloned()),
+            OpenData::Remote(kind) => (kind.name(), kind.columns().cloned()),
         }
     }
 }
@@ -230,12 +230,12 @@ impl BatchMaker {
         let reading = ReadProgress::default();
         let batcher = Batcher::new(plan.shards, plan.links);
         let (format, columns) = opened.found();
-        let supply = match (opened, &plan.pieces) {
+        let supply = match (opened, &plan.splits) {
             (OpenData::Reader(reader), None) => BatchSource::Passes(reader),
             (_, None) => unreachable!("remote data comes in splits"),
             (_, Some(handing)) => {
                 let position = ReadPosition { read: reading.read.clone(), total: None };
-                BatchSource::Pieces(handing.clone(), position, FileHeads::default(), None)
+                BatchSource::Splits(handing.clone(), position, FileHeads::default(), None)
             }
         };
         let (bad_lines, over) = (BadLines::default(), Arc::default());
@@ -244,15 +244,15 @@ impl BatchMaker {
 
     /// Makes the next batch in the memory of `batch`. Returns false at the end of the last pass.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        batch.piece = None;
+        batch.split = None;
         let more = match &self.supply {
             BatchSource::Passes(_) => self.of_passes(batch)?,
-            BatchSource::Pieces(..) => self.of_pieces(batch)?,
+            BatchSource::Splits(..) => self.of_splits(batch)?,
         };
         if !more {
             return Ok(false);
         }
-        if batch.piece.is_some_and(|piece| piece.end.is_some()) {
+        if batch.split.is_some_and(|split| split.end.is_some()) {
             // Nothing to learn: this batch has no number and no links.
             batch.keys.clear();
             batch.local.clear();
@@ -292,28 +292,28 @@ impl BatchMaker {
     }
 
     /// Reads the next batch of the current split or of the next one. The end of a split is an empty batch.
-    fn of_pieces(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let BatchSource::Pieces(handing, position, heads, current) = &mut self.supply else {
+    fn of_splits(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let BatchSource::Splits(handing, position, heads, current) = &mut self.supply else {
             return Ok(false);
         };
         let ReadPlan { data, batch: examples, .. } = &self.plan;
         let (stop, over) = (data.stop.clone(), self.over.clone());
         let is_to_end = || stop.is_set() || over.load(Relaxed);
         loop {
-            let Some((piece, reader)) = current else {
+            let Some((split, reader)) = current else {
                 self.reading.begin(None);
-                let taken = handing.by.take(&is_to_end).map_err(ReadError::Pieces)?;
-                let Some(piece) = taken else { return Ok(false) };
-                self.reading.begin(Some(piece.file));
+                let taken = handing.by.take(&is_to_end).map_err(ReadError::Splits)?;
+                let Some(split) = taken else { return Ok(false) };
+                self.reading.begin(Some(split.file));
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
                 let data = Data { skip_bad_lines: left, ..data.clone() };
-                match handing.open(&data, *examples, &piece, position, heads)? {
-                    Some(reader) => *current = Some((piece, Box::new(reader))),
-                    None => handing.by.done(piece.index, 0).map_err(ReadError::Pieces)?,
+                match handing.open(&data, *examples, &split, position, heads)? {
+                    Some(reader) => *current = Some((split, Box::new(reader))),
+                    None => handing.by.done(split.index, 0).map_err(ReadError::Splits)?,
                 }
                 continue;
             };
-            let piece = *piece;
+            let split = *split;
             let more = match reader.next(&mut batch.block) {
                 Ok(more) => more,
                 Err(ReadError::Stopped { .. }) => return Ok(false),
@@ -322,15 +322,15 @@ impl BatchMaker {
             let (seq, lines) = (reader.batch_number() + 1, reader.data_lines());
             if !more {
                 // If the file has changed meanwhile, the lines that were read may differ from the planned ones.
-                handing.check(&data.files[piece.file], piece.file)?;
-                if piece.epoch == 0 {
+                handing.check(&data.files[split.file], split.file)?;
+                if split.epoch == 0 {
                     self.bad_lines.add_all(reader.bad_lines());
                 }
                 *current = None;
             }
             let end = (!more).then_some(lines);
-            batch.piece = Some(InSplit { index: piece.index, name: piece.name, seq, end });
-            batch.epoch = piece.epoch;
+            batch.split = Some(InSplit { index: split.index, name: split.name, seq, end });
+            batch.epoch = split.epoch;
             (batch.bytes_read, batch.bytes_total) = (position.bytes_read(), None);
             return Ok(true);
         }
@@ -339,7 +339,7 @@ impl BatchMaker {
     fn found(self) -> ReadSummary {
         let batches = match &self.supply {
             BatchSource::Passes(reader) => reader.batches(),
-            BatchSource::Pieces(..) => 0,
+            BatchSource::Splits(..) => 0,
         };
         ReadSummary { format: self.format, columns: self.columns, bad_lines: self.bad_lines, batches }
     }
@@ -364,7 +364,7 @@ pub(crate) enum Batches {
 }
 
 /// All buffers: in the queue, at both ends, and in flight.
-const BUFFERS: usize = FEED_QUEUE_MAX + DEPTH_MAX + 4;
+const BUFFERS: usize = BATCH_QUEUE_MAX + DEPTH_MAX + 4;
 
 impl Batches {
     /// Starts to make batches from opened data (for the first epoch): ahead of the learner, or in turn with it.
@@ -374,10 +374,10 @@ impl Batches {
     pub fn start(opened: OpenData, plan: ReadPlan, ahead: bool) -> Result<Batches, ReadError> {
         let maker = BatchMaker::new(opened, plan);
         // While it waits for a split, the learner must be able to report progress.
-        if !ahead && maker.plan.pieces.is_none() {
+        if !ahead && maker.plan.splits.is_none() {
             return Ok(Batches::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
         }
-        let (to_learner, ready) = sync_channel(FEED_QUEUE_MAX);
+        let (to_learner, ready) = sync_channel(BATCH_QUEUE_MAX);
         let (back, returned) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
             let _ = back.try_send(Batch::default());
@@ -432,7 +432,7 @@ impl Batches {
             }
         };
         if let (Ok(Some(_)), Some(patience)) = (&came, patience) {
-            patience.tell(false);
+            patience.report(false);
         }
         came
     }

@@ -32,7 +32,7 @@ pub struct Batch {
     /// Bad lines of the first pass that were skipped up to this batch.
     pub bad_lines: u64,
     /// The position of the batch in its split, when a source hands out splits.
-    pub piece: Option<InSplit>,
+    pub split: Option<InSplit>,
 }
 
 impl Batch {

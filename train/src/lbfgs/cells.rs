@@ -89,7 +89,7 @@ impl Command {
     }
 
     /// Rounds a number to the 48 bits that a cell stores, so that chief and workers move by the same step.
-    pub fn kept(x: f64) -> f64 {
+    pub fn rounded(x: f64) -> f64 {
         use gannet_optim::lbfgs::{join, split};
         join(split(x))
     }

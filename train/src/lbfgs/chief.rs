@@ -107,8 +107,8 @@ impl<'a, C: Columns> Chief<'a, C> {
         let slots = self.columns.layout().slots();
         self.half = memory.half;
         self.done.resumed_at = memory.iterations;
-        let kept = [Command::kept(l1), Command::kept(l2)];
-        if (kept, intercept) == ([memory.l1, memory.l2], memory.intercept) && memory.pairs < slots {
+        let penalties = [Command::rounded(l1), Command::rounded(l2)];
+        if (penalties, intercept) == ([memory.l1, memory.l2], memory.intercept) && memory.pairs < slots {
             self.next = memory.next % slots;
             self.order = (0..memory.pairs).map(|i| (self.next + slots - memory.pairs + i) % slots).collect();
         }
@@ -245,15 +245,15 @@ impl<'a, C: Columns> Chief<'a, C> {
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
         let layout = self.columns.layout();
-        let asked = layout.gram_program(&self.gram, order, self.half, self.command_id, &self.penalties);
-        self.take(&asked, at.loss)
+        let program = layout.gram_program(&self.gram, order, self.half, self.command_id, &self.penalties);
+        self.take(&program, at.loss)
     }
 
     /// Runs a program that computes dot products. Sets the norms and the objective from its sums and the loss.
-    fn take(&mut self, asked: &crate::lbfgs::layout::GramProgram, loss: f64) -> Result<(), Halt> {
-        let sums = self.columns.run(&asked.program)?;
+    fn take(&mut self, gram_program: &crate::lbfgs::layout::GramProgram, loss: f64) -> Result<(), Halt> {
+        let sums = self.columns.run(&gram_program.program)?;
         let finite = sums.iter().all(|sum| sum.is_finite());
-        let norms = asked.take(&mut self.gram, &sums).filter(|_| finite);
+        let norms = gram_program.take(&mut self.gram, &sums).filter(|_| finite);
         self.norms = norms.ok_or(Halt::Error(LbfgsError::NotFinite("gradient")))?;
         let [squares, ones, slope] = self.norms;
         self.done.loss = loss;
@@ -370,16 +370,16 @@ impl<'a, C: Columns> Chief<'a, C> {
         self.order.push_back(slot);
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
-        let asked = layout.step_program(
+        let program = layout.step_program(
             &self.gram,
             order,
             slot,
             self.half,
-            Command::kept(point.step),
+            Command::rounded(point.step),
             pass,
             &self.penalties,
         );
-        self.take(&asked, self.done.loss)?;
+        self.take(&program, self.done.loss)?;
         let (s, y) = (self.gram.s(slot), self.gram.y(slot));
         let [sy, yy] = [(s, y), (y, y)].map(|(a, b)| self.gram.get(a, b));
         // Preconditioned, a convex function with curvatures of at most 1 has s y >= y y / (features of an example).
@@ -412,9 +412,9 @@ impl<'a, C: Columns> Chief<'a, C> {
         cells::command(self.columns, self.command_id, command)?;
         // The chief uses the rounded number that the other workers read from the cell.
         let command = match command {
-            Command::Direction { moved } => Command::Direction { moved: Command::kept(moved) },
-            Command::Try { step } => Command::Try { step: Command::kept(step) },
-            Command::Gradient { step } => Command::Gradient { step: Command::kept(step) },
+            Command::Direction { moved } => Command::Direction { moved: Command::rounded(moved) },
+            Command::Try { step } => Command::Try { step: Command::rounded(step) },
+            Command::Gradient { step } => Command::Gradient { step: Command::rounded(step) },
             command => command,
         };
         let own = self.passes.run(self.columns, self.examples, self.command_id, command)?;
@@ -430,14 +430,14 @@ impl<'a, C: Columns> Chief<'a, C> {
         while self.settings.workers > 1 {
             let seen = cells::seen(self.columns, self.settings.workers)?;
             let was = std::mem::replace(&mut self.arrived, seen);
-            let mut anew = false;
+            let mut restarted = false;
             for (worker, (was, now)) in (1..).zip(was.iter().zip(&self.arrived)) {
                 if was.arrived != now.arrived && now.arrived.value < 0.0 {
                     return Err(Halt::Error(LbfgsError::WorkerLeft { worker }));
                 }
-                anew |= was.arrived != now.arrived;
+                restarted |= was.arrived != now.arrived;
             }
-            if anew {
+            if restarted {
                 return Err(Halt::Again);
             }
             let here =

@@ -242,8 +242,8 @@ impl Examples {
         let features = self.places.len() as u64;
         let mut from = 0;
         let end = |thread: usize| {
-            let want = features * (thread as u64 + 1) / self.threads as u64;
-            self.offsets.partition_point(|&offset| offset < want).min(self.len())
+            let target = features * (thread as u64 + 1) / self.threads as u64;
+            self.offsets.partition_point(|&offset| offset < target).min(self.len())
         };
         let threads = 0..self.threads;
         threads

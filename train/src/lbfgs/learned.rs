@@ -73,19 +73,19 @@ impl<C: Columns> Backend for LearnedWeights<'_, C> {
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
         let vectors = self.columns.layout().vectors();
         let floats = self.columns.layout().schema().floats();
-        let (column, mut kept, mut weights) = (WEIGHTS[self.half], Vec::new(), Vec::new());
+        let (column, mut nonzero_keys, mut weights) = (WEIGHTS[self.half], Vec::new(), Vec::new());
         self.columns.scan(&mut |keys, rows| {
-            kept.clear();
+            nonzero_keys.clear();
             weights.clear();
             for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
                 let weight = vectors.value(row, column, 0) as f32;
                 if weight != 0.0 {
-                    kept.push(key);
+                    nonzero_keys.push(key);
                     weights.push(weight);
                 }
             }
-            if !kept.is_empty() {
-                page(&kept, &weights);
+            if !nonzero_keys.is_empty() {
+                page(&nonzero_keys, &weights);
             }
         })
     }

@@ -34,7 +34,7 @@ pub struct Options {
     pub progress_every: Duration,
     /// The source of splits, which replaces `epochs` passes over this `share`. With it come the fingerprints of the
     /// files, taken before the source handed out the first split.
-    pub pieces: Option<(Arc<dyn Splits>, Vec<FileFingerprint>)>,
+    pub splits: Option<(Arc<dyn Splits>, Vec<FileFingerprint>)>,
     /// The rows to start from. The table must be empty.
     pub begin: Option<Arc<dyn StartRows>>,
 }
@@ -53,7 +53,7 @@ impl Options {
             reduce: None,
             threads: 2,
             progress_every,
-            pieces: None,
+            splits: None,
             begin: None,
         }
     }

@@ -20,7 +20,7 @@ impl PushContent {
     ///
     /// # Errors
     /// The rule does not learn, or replay is requested and the rule cannot replay.
-    pub fn choose(asked: Option<PushContent>, schema: &Schema) -> Result<PushContent, BackendError> {
+    pub fn choose(requested: Option<PushContent>, schema: &Schema) -> Result<PushContent, BackendError> {
         let (rule, name) = (&schema.rule, schema.rule.name());
         if matches!(rule, Rule::Add(_)) || schema.weights() != 1 {
             return Err(BackendError::Schema(format!(
@@ -30,7 +30,7 @@ impl PushContent {
                 schema.weights()
             )));
         }
-        PushContent::of_rule(asked, rule, Replay::new(schema).is_some())
+        PushContent::of_rule(requested, rule, Replay::new(schema).is_some())
     }
 
     /// The content of pushes to tables of this rule: the requested one, or replay where `replays` says that it works.
@@ -38,12 +38,12 @@ impl PushContent {
     /// # Errors
     /// Replay is requested, and these tables cannot replay.
     pub(crate) fn of_rule(
-        asked: Option<PushContent>,
+        requested: Option<PushContent>,
         rule: &Rule,
         replays: bool,
     ) -> Result<PushContent, BackendError> {
-        if asked != Some(PushContent::Replay) || replays {
-            return Ok(asked.unwrap_or(if replays { PushContent::Replay } else { PushContent::Gradient }));
+        if requested != Some(PushContent::Replay) || replays {
+            return Ok(requested.unwrap_or(if replays { PushContent::Replay } else { PushContent::Gradient }));
         }
         let why = if rule.replays() {
             "a schedule, clipping or added L2 acts on gradients where the rule runs, which changes of state would go past; \

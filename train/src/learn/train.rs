@@ -54,7 +54,7 @@ pub fn train_watched<B: Backend>(
     let depth = backend.depth().min(DEPTH_MAX);
     let in_place = push == PushContent::Replay && backend.in_place().is_some();
     let start = Instant::now();
-    let by = options.pieces.as_ref().map(|(by, _)| &**by);
+    let by = options.splits.as_ref().map(|(by, _)| &**by);
     let opened = OpenData::new(&options.data, options.batch, options.share, by)?;
     let found = opened.found();
     Reader::check_test(options.test.as_ref(), &options.data, found.0)?;
@@ -69,8 +69,8 @@ pub fn train_watched<B: Backend>(
         ..ReadPlan::of(options, schema.shards)
     };
     let mode = update_mode(options, backend, &schema, push, in_place);
-    let pieces = options.pieces.as_ref().map(|(by, _)| by.clone());
-    let mut run = TrainingLoop::new(backend, mode, depth, start, pieces, found);
+    let splits = options.splits.as_ref().map(|(by, _)| by.clone());
+    let mut run = TrainingLoop::new(backend, mode, depth, start, splits, found);
     let mut batches = Batches::start(opened, plan, options.threads > 1)?;
     let learned = run.run(&mut batches, stop, options.progress_every, progress, watch);
     let mut stopped = match learned {

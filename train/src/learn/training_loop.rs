@@ -121,8 +121,8 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             let early = if self.backend.is_near(self.mode.push().read()) { 0 } else { self.depth };
             self.pull_ahead(batches, stop, early)?;
             let Some(batch) = self.pulls.in_flight.pop_front() else { break };
-            match batch.piece.filter(|piece| piece.end.is_some()) {
-                Some(piece) => self.end_piece(&piece)?,
+            match batch.split.filter(|split| split.end.is_some()) {
+                Some(split) => self.end_split(&split)?,
                 None => {
                     self.learn(&batch, batches, stop)?;
                     if self.watched(watch).is_break() {
@@ -168,7 +168,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         most: usize,
     ) -> Result<(), BackendError> {
         // After the end of a split there may be no batch until the scheduler knows that the split is trained.
-        let at_end = |batch: &Batch| batch.piece.is_some_and(|piece| piece.end.is_some());
+        let at_end = |batch: &Batch| batch.split.is_some_and(|split| split.end.is_some());
         while self.pulls.in_flight.len() <= most
             && !self.pulls.ended
             && !self.pulls.in_flight.iter().any(at_end)
@@ -180,7 +180,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
                 self.pulls.ended = true;
                 break;
             };
-            let to_learn = batch.piece.is_none_or(|piece| piece.end.is_none());
+            let to_learn = batch.split.is_none_or(|split| split.end.is_none());
             if to_learn && !matches!(self.mode, UpdateMode::InPlace) {
                 self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
             }
@@ -208,8 +208,8 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         if let Some(most) = self.depth.checked_sub(1) {
             self.pull_ahead(batches, stop, most)?;
         }
-        self.backend.push(&batch.keys, rows, self.mode.write(), batch.piece.as_ref())?;
-        self.splits.last_pushed = batch.piece;
+        self.backend.push(&batch.keys, rows, self.mode.write(), batch.split.as_ref())?;
+        self.splits.last_pushed = batch.split;
         self.sums.add(batch, &self.margins);
         self.late.examples_of.push(batch.block.len() as u32);
         self.count_late();
@@ -226,14 +226,14 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
                 overlay(batch, &mut rows.values, width, &rows.saw, changes.iter().map(Vec::as_slice));
                 replay.learn(batch, &mut rows.values, *planes, &mut self.margins);
                 if self.depth > 0 {
-                    let kept = if changes.len() == self.depth { changes.pop_back() } else { None };
-                    let mut kept = kept.unwrap_or_default();
-                    kept.clear();
-                    kept.extend_from_slice(&rows.values);
+                    let change = if changes.len() == self.depth { changes.pop_back() } else { None };
+                    let mut change = change.unwrap_or_default();
+                    change.clear();
+                    change.extend_from_slice(&rows.values);
                     if *damped {
-                        kept.chunks_exact_mut(width).for_each(|row| row[*planes] = 1.0);
+                        change.chunks_exact_mut(width).for_each(|row| row[*planes] = 1.0);
                     }
-                    changes.push_front(kept);
+                    changes.push_front(change);
                 }
             }
             UpdateMode::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
@@ -244,7 +244,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
     /// Keeps the last batch of a split as long as its step may be applied without it. Returns a batch that is no
     /// longer needed.
     fn keep(&mut self, batch: Batch) -> Option<Batch> {
-        let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
+        let to_keep = self.settles() && batch.split.is_some_and(|split| split.end.is_none());
         if to_keep { self.splits.unsettled.replace(batch) } else { Some(batch) }
     }
 
@@ -274,13 +274,13 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
     fn settle_late(&mut self) -> Result<(), BackendError> {
         while let Some(batch) = self.splits.unsettled.take() {
             tracing::warn!(
-                piece = batch.piece.map(|piece| piece.index),
+                split = batch.split.map(|split| split.index),
                 "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
             );
             self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
             let mut rows = self.backend.finish_pull()?;
             self.compute(&batch, &mut rows);
-            self.backend.push(&batch.keys, rows, self.mode.write(), batch.piece.as_ref())?;
+            self.backend.push(&batch.keys, rows, self.mode.write(), batch.split.as_ref())?;
             self.late.examples_of.push(batch.block.len() as u32);
             self.splits.unsettled = Some(batch);
             if !self.is_late()? {
@@ -310,21 +310,21 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
 
     /// Ends a split that is learned completely. The servers may forget its pushes only when no worker can get it
     /// again.
-    fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
+    fn end_split(&mut self, split: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
         self.backend.drain()?;
         self.splits.last_pushed = None;
-        if let (Some(pieces), Some(examples)) = (&self.splits.source, piece.end) {
-            pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;
+        if let (Some(splits), Some(examples)) = (&self.splits.source, split.end) {
+            splits.done(split.index, examples).map_err(ReadError::Splits)?;
         }
-        Ok(self.backend.forget_piece(piece)?)
+        Ok(self.backend.forget_split(split)?)
     }
 
     /// Reports the last pushed batch of the current split, so that another worker can continue the split. Every push
     /// must have been acknowledged.
     pub(crate) fn give_up(&mut self) {
-        if let (Some(pieces), Some(piece)) = (&self.splits.source, self.splits.last_pushed) {
-            pieces.acked(piece.index, piece.seq);
+        if let (Some(splits), Some(split)) = (&self.splits.source, self.splits.last_pushed) {
+            splits.acked(split.index, split.seq);
         }
     }
 

@@ -165,7 +165,7 @@ struct ModelLearner<'a, T> {
     late: Vec<u64>,
     late_examples: u64,
     /// The source of splits, and the position of the last batch that was pushed.
-    pieces: Option<Arc<dyn Splits>>,
+    splits: Option<Arc<dyn Splits>>,
     place: Option<InSplit>,
     /// That batch, as long as its synchronous step may be applied without it.
     unsettled: Option<Batch>,
@@ -209,7 +209,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             pushed: Vec::new(),
             late: Vec::new(),
             late_examples: 0,
-            pieces: options.pieces.as_ref().map(|(by, _)| by.clone()),
+            splits: options.splits.as_ref().map(|(by, _)| by.clone()),
             place: None,
             unsettled: None,
         })
@@ -225,11 +225,11 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         progress: &mut dyn FnMut(&Fitting),
         watched: &mut dyn FnMut(&mut Self) -> ControlFlow<()>,
     ) -> Result<bool, TrainError> {
-        let mut told = start;
+        let mut reported = start;
         while !stop.load(Relaxed) {
             let Some(batch) = self.next(feed)? else { return Ok(stop.load(Relaxed)) };
-            match batch.piece.filter(|piece| piece.end.is_some()) {
-                Some(piece) => self.end_piece(&piece)?,
+            match batch.split.filter(|split| split.end.is_some()) {
+                Some(split) => self.end_split(&split)?,
                 None => {
                     self.step(&batch)?;
                     if watched(self).is_break() {
@@ -237,8 +237,8 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
                     }
                 }
             }
-            if told.elapsed() >= options.progress_every {
-                told = Instant::now();
+            if reported.elapsed() >= options.progress_every {
+                reported = Instant::now();
                 progress(&self.fitting(&batch, start));
             }
             if let Some(spare) = self.keep(batch) {
@@ -250,7 +250,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
 
     /// The next batch. While other workers have all that is left of the data, no worker waits for this one.
     fn next(&mut self, feed: &mut Batches) -> Result<Option<Batch>, TrainError> {
-        if self.pieces.is_none() {
+        if self.splits.is_none() {
             return Ok(feed.next());
         }
         let mut rests = false;
@@ -275,21 +275,21 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
 
     /// Ends a split that is learned completely. The servers may forget its pushes only when no worker can get it
     /// again.
-    fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
+    fn end_split(&mut self, split: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
         self.tables.drain()?;
         self.place = None;
-        if let (Some(pieces), Some(examples)) = (&self.pieces, piece.end) {
-            pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;
+        if let (Some(splits), Some(examples)) = (&self.splits, split.end) {
+            splits.done(split.index, examples).map_err(ReadError::Splits)?;
         }
-        Ok(self.tables.forget_piece(piece)?)
+        Ok(self.tables.forget_split(split)?)
     }
 
     /// Reports the last pushed batch of the current split, so that another worker can continue the split. Every push
     /// must have been acknowledged.
     fn give_up(&mut self) {
-        if let (Some(pieces), Some(piece)) = (&self.pieces, self.place) {
-            pieces.acked(piece.index, piece.seq);
+        if let (Some(splits), Some(split)) = (&self.splits, self.place) {
+            splits.acked(split.index, split.seq);
         }
     }
 
@@ -313,7 +313,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             self.learn(batch, i, true)?;
         }
         self.push(batch)?;
-        self.place = batch.piece;
+        self.place = batch.split;
         self.steps += 1;
         self.count_late();
         Ok(())
@@ -328,19 +328,19 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
 
     fn push(&mut self, batch: &Batch) -> Result<(), BackendError> {
         self.pushed.push(batch.block.len() as u32);
-        self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.piece.as_ref()))
+        self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.split.as_ref()))
     }
 
     /// Keeps the last batch of a split as long as its step may be applied without it. Returns a batch that is no
     /// longer needed.
     fn keep(&mut self, batch: Batch) -> Option<Batch> {
-        let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
+        let to_keep = self.settles() && batch.split.is_some_and(|split| split.end.is_none());
         if to_keep { self.unsettled.replace(batch) } else { Some(batch) }
     }
 
     /// Whether batches of splits may arrive too late for their synchronous step.
     fn settles(&self) -> bool {
-        self.pieces.is_some() && self.tables.may_be_late()
+        self.splits.is_some() && self.tables.may_be_late()
     }
 
     /// Whether some of the last batch of a split arrived after its step was applied without it, in any table. That
@@ -363,7 +363,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     fn settle_late(&mut self) -> Result<(), TrainError> {
         while let Some(batch) = self.unsettled.take() {
             tracing::warn!(
-                piece = batch.piece.map(|piece| piece.index),
+                split = batch.split.map(|split| split.index),
                 "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
             );
             self.pull(&batch)?;
@@ -398,14 +398,14 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     }
 
     /// Learns an example. With `first_time` the example counts in the reports.
-    fn learn(&mut self, batch: &Batch, i: usize, anew: bool) -> Result<(), TrainError> {
+    fn learn(&mut self, batch: &Batch, i: usize, first_time: bool) -> Result<(), TrainError> {
         let ModelLearner { model, task, rows, outputs, passes, .. } = self;
         let (example, label) = (Example::of(batch, i), batch.block.labels[i]);
-        self.examples += u64::from(anew);
+        self.examples += u64::from(first_time);
         model.check(example).map_err(|what| TrainError::Example { number: self.examples, what })?;
         let importance = batch.block.importance(i);
         model.forward(example, rows, outputs);
-        if let (true, Some(pass)) = (anew, passes.last_mut()) {
+        if let (true, Some(pass)) = (first_time, passes.last_mut()) {
             pass.add(outputs, label, importance);
         }
         task.errors(outputs, label);

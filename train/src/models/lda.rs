@@ -171,7 +171,7 @@ impl Lda {
             inverse: none.clone(),
             sums: none,
         };
-        let (mut sweeps, mut drawn, mut told) = (0, 0, start);
+        let (mut sweeps, mut drawn, mut reported) = (0, 0, start);
         'sweeps: for sweep in 0..=options.epochs {
             for batch in 0..sampler.documents.len() {
                 // The sweep that counts the initial topics must finish, or the counts mean nothing.
@@ -179,8 +179,8 @@ impl Lda {
                     break 'sweeps;
                 }
                 drawn += sampler.batch(batch, sweep == 0)?;
-                if sweep > 0 && told.elapsed() >= options.progress_every {
-                    told = Instant::now();
+                if sweep > 0 && reported.elapsed() >= options.progress_every {
+                    reported = Instant::now();
                     progress(&Sampling { sweep, tokens: drawn, seconds: start.elapsed().as_secs_f64() });
                 }
             }
@@ -189,7 +189,7 @@ impl Lda {
         sampler.tables.leave()?;
         // Each worker writes one row in this table, at its own time, so workers do not keep step over it.
         assert_eq!(sampler.tables.open(&workers_table)?, WORKERS, "the model's tables are the first");
-        sampler.tell(worker)?;
+        sampler.report(worker)?;
         let of = |f: fn(&Documents) -> usize| sampler.documents.iter().map(f).sum::<usize>() as u64;
         Ok(Sampled {
             documents: of(|d| d.ends.len()),
@@ -215,7 +215,7 @@ impl Lda {
         let mut reader = Reader::open(&options.data, options.batch, Share::ALL)?;
         let mut batcher = Batcher::new(self.schemas()[0].shards, 0);
         let mut chance = Prng::new(self.seed);
-        let (mut batch, mut words, mut kept, mut number) = (Batch::default(), HashSet::new(), Vec::new(), 0);
+        let (mut batch, mut words, mut own_share, mut number) = (Batch::default(), HashSet::new(), Vec::new(), 0);
         while !stop.load(Relaxed) && reader.next(&mut batch.block)? {
             batcher.complete(&mut batch);
             words.extend(batch.keys.iter().copied());
@@ -243,10 +243,10 @@ impl Lda {
                 documents.ends.push(documents.tokens.len() as u32);
             }
             if mine {
-                kept.push(documents);
+                own_share.push(documents);
             }
         }
-        Ok((kept, words.len() as u64, reader))
+        Ok((own_share, words.len() as u64, reader))
     }
 
     /// The likelihood and the `most` most frequent words of each topic, from the counts of all workers. All must have
@@ -369,7 +369,7 @@ impl<T: Tables> Sampler<'_, T> {
 
     /// Writes the documents' part of the likelihood and the number of tokens into the worker's row, each as two
     /// floats. Waits until all counts are applied.
-    fn tell(&mut self, worker: u64) -> Result<(), BackendError> {
+    fn report(&mut self, worker: u64) -> Result<(), BackendError> {
         let Lda { topics, document_prior: a, .. } = self.model;
         let (whole, one) = (a * topics as f64, ln_gamma(a));
         let (mut likelihood, mut tokens, mut counts) = (0.0, 0.0, vec![0u32; topics]);
@@ -389,8 +389,8 @@ impl<T: Tables> Sampler<'_, T> {
         let ((l0, l1), (t0, t1)) = (high(likelihood), high(tokens));
         self.tables.begin_pull(WORKERS, BatchKeys::unsorted(&[worker]), Read::Weights)?;
         self.tables.finish_pull(&mut self.before)?;
-        let wanted = [l0, l1, t0, t1];
-        self.before.iter_mut().zip(wanted).for_each(|(before, wanted)| *before = wanted - *before);
+        let target = [l0, l1, t0, t1];
+        self.before.iter_mut().zip(target).for_each(|(before, target)| *before = target - *before);
         self.tables.push(WORKERS, &mut self.before, Write::Gradient, None)?;
         self.tables.drain()
     }

@@ -158,18 +158,18 @@ impl BatchRows {
     pub(crate) fn push<T: Tables + ?Sized>(
         &mut self,
         tables: &mut T,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if self.push == PushContent::Replay {
             self.pushed.iter_mut().zip(&self.state).for_each(|(before, after)| *before = after - *before);
-            return tables.push(self.table, &mut self.pushed, Write::Change, piece);
+            return tables.push(self.table, &mut self.pushed, Write::Change, split);
         }
         if self.reduce == Reduce::Mean {
             for (sums, &n) in self.pushed.chunks_exact_mut(self.dim).zip(&self.counts) {
                 sums.iter_mut().for_each(|sum| *sum /= n.max(1) as f32);
             }
         }
-        tables.push(self.table, &mut self.pushed, Write::Gradient, piece)
+        tables.push(self.table, &mut self.pushed, Write::Gradient, split)
     }
 
     /// Rows without a table, to test a model's gradients.

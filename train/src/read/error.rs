@@ -214,7 +214,7 @@ pub enum ReadError {
         first: Vec<BadLine>,
     },
     /// A requested column is not in the header.
-    #[error("{file}: no column {column:?} (asked by {flag}); the columns are: {}", few(columns))]
+    #[error("{file}: no column {column:?} (named by {flag}); the columns are: {}", few(columns))]
     NoColumn {
         /// The file.
         file: String,
@@ -256,7 +256,7 @@ pub enum ReadError {
     },
     /// The source of splits has failed.
     #[error("{0}")]
-    Pieces(String),
+    Splits(String),
     /// The system cannot start a thread.
     #[error("cannot start the parse thread: {0}; look at the limits on processes and memory")]
     Thread(io::Error),
@@ -275,15 +275,15 @@ pub enum ReadError {
 /// The first few of these names, each cut.
 pub(crate) fn few(columns: &[String]) -> String {
     const LETTERS: usize = 400;
-    let mut told = String::new();
+    let mut text = String::new();
     for (i, name) in columns.iter().enumerate() {
-        if told.len() > LETTERS {
-            return format!("{told} and {} more", columns.len() - i);
+        if text.len() > LETTERS {
+            return format!("{text} and {} more", columns.len() - i);
         }
-        told.push_str(if i == 0 { "" } else { ", " });
-        told.push_str(&shown(name.as_bytes()));
+        text.push_str(if i == 0 { "" } else { ", " });
+        text.push_str(&shown(name.as_bytes()));
     }
-    told
+    text
 }
 
 fn lines(bad: &[BadLine]) -> String {
@@ -314,8 +314,8 @@ impl BadLines {
     /// Adds those of another reading.
     pub(crate) fn add_all(&mut self, other: &BadLines) {
         self.count += other.count;
-        let room = BAD_LINES_KEPT.saturating_sub(self.first.len());
-        self.first.extend(other.first.iter().take(room).cloned());
+        let free = BAD_LINES_KEPT.saturating_sub(self.first.len());
+        self.first.extend(other.first.iter().take(free).cloned());
     }
 
     /// Adds one.

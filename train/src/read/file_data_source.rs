@@ -26,18 +26,18 @@ impl FileDataSource {
 
     /// Runs `work` on a file, and checks before and after it that the file has not changed.
     fn with<T>(&self, file: u32, work: impl FnOnce(&mut File) -> std::io::Result<T>) -> Result<T, ReadError> {
-        let none = || ReadError::Pieces(format!("file {file} of {}", self.files.len()));
+        let none = || ReadError::Splits(format!("file {file} of {}", self.files.len()));
         let (path, seen) = self.files.get(file as usize).ok_or_else(none)?;
         let io = |source| ReadError::Io { file: shown_name(path).to_owned(), source };
         seen.check(path)?;
-        let mut kept = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.as_ref().is_none_or(|(of, _)| *of != file) {
-            *kept = Some((file, File::open(path).map_err(io)?));
+        let mut cached = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.as_ref().is_none_or(|(of, _)| *of != file) {
+            *cached = Some((file, File::open(path).map_err(io)?));
         }
-        let Some((_, open)) = kept.as_mut() else { return Err(none()) };
+        let Some((_, open)) = cached.as_mut() else { return Err(none()) };
         let done = work(open).map_err(io);
         if done.is_err() {
-            *kept = None;
+            *cached = None;
         }
         // If the file has changed meanwhile, its bytes may differ from the planned ones.
         seen.check(path)?;

@@ -48,7 +48,7 @@ impl LineReader {
         first.ends_in_lf(source)?;
         let format = match data.format {
             Format::Auto => first.format(source, lines)?,
-            said => said,
+            chosen => chosen,
         };
         match format {
             Format::Libsvm | Format::Auto => Ok(Some(LineReader::Libsvm(lines))),

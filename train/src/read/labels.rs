@@ -36,7 +36,7 @@ struct Values {
 struct Other {
     text: Box<[u8]>,
     /// It was set, not read from a file.
-    told: bool,
+    is_set: bool,
 }
 
 impl PartialEq for TwoLabels {
@@ -65,7 +65,7 @@ impl TwoLabels {
 
     /// Sets the value that means 0, unless there is one.
     pub fn settle(self, other: &str) {
-        self.0.other.get_or_init(|| Other { text: other.as_bytes().into(), told: true });
+        self.0.other.get_or_init(|| Other { text: other.as_bytes().into(), is_set: true });
     }
 
     /// The value that means 1.
@@ -97,7 +97,7 @@ impl TwoLabels {
         if text.contains(&b',') {
             return Err(NOT_OF_TWO);
         }
-        let other = self.0.other.get_or_init(|| Other { text: text.into(), told: false });
+        let other = self.0.other.get_or_init(|| Other { text: text.into(), is_set: false });
         if same(text, &other.text) { Ok(0.0) } else { Err(NOT_OF_TWO) }
     }
 
@@ -105,7 +105,7 @@ impl TwoLabels {
     fn neither(self, found: &str) -> String {
         let positive = self.positive();
         let Some(other) = self.other() else { return format!("found {found:?}") };
-        if self.positive_occurred() || self.0.other.get().is_some_and(|other| other.told) {
+        if self.positive_occurred() || self.0.other.get().is_some_and(|other| other.is_set) {
             return format!("found a third, {found:?}, beside {positive:?} (--positive) and {other:?}");
         }
         let meant = [other.as_str(), found].into_iter().find(|seen| seen.eq_ignore_ascii_case(positive));
@@ -310,8 +310,8 @@ mod tests {
         for missing in [&b""[..], b"NA"] {
             assert_eq!(labels.parse(missing), Err(MISSING), "it is never a class");
         }
-        let told = Labels::Two(TwoLabels::new("yes", Some("no")));
-        assert!(told.parse(b"maybe").is_err() && told.parse(b"no") == Ok(0.0));
+        let both_set = Labels::Two(TwoLabels::new("yes", Some("no")));
+        assert!(both_set.parse(b"maybe").is_err() && both_set.parse(b"no") == Ok(0.0));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct Reader {
     /// The byte of the file at which the source begins.
     start: u64,
     /// Whether it reads a split, which may have no lines.
-    of_piece: bool,
+    of_split: bool,
 }
 
 impl Reader {
@@ -104,27 +104,27 @@ impl Reader {
             zeros: 0,
             data_lines: 0,
             start: 0,
-            of_piece: false,
+            of_split: false,
         }
     }
 
     /// Reads the lines of a split of a file, and skips its first `split.from` batches. All batches belong to this
     /// reader. `None`: no line begins in the split.
-    pub(crate) fn of_piece(
+    pub(crate) fn of_split(
         data: &Data,
         batch: usize,
-        piece: &Split,
+        split: &Split,
         packed: bool,
         position: &ReadPosition,
     ) -> Result<Option<Reader>, ReadError> {
         Reader::check_limits(batch, Share::ALL)?;
-        let Some((source, kind, start)) = split::open(data, piece, position, packed)? else {
+        let Some((source, kind, start)) = split::open(data, split, position, packed)? else {
             return Ok(None);
         };
         let files = data.files.len();
         let mut reader = Reader::new(data, batch, Share::ALL, position.clone(), files, source, kind);
-        (reader.start, reader.of_piece) = (start, true);
-        reader.pass(piece.from)?;
+        (reader.start, reader.of_split) = (start, true);
+        reader.pass(split.from)?;
         Ok(Some(reader))
     }
 
@@ -132,7 +132,7 @@ impl Reader {
     pub(crate) fn of_text(
         data: &Data,
         batch: usize,
-        piece: &Split,
+        split: &Split,
         position: &ReadPosition,
         source: Source,
         kind: LineReader,
@@ -140,8 +140,8 @@ impl Reader {
         Reader::check_limits(batch, Share::ALL)?;
         let files = data.files.len();
         let mut reader = Reader::new(data, batch, Share::ALL, position.clone(), files, source, kind);
-        reader.of_piece = true;
-        reader.pass(piece.from)?;
+        reader.of_split = true;
+        reader.pass(split.from)?;
         Ok(reader)
     }
 
@@ -257,7 +257,7 @@ impl Reader {
             let lines = self.data_lines - before;
             self.next_batch += 1;
             if lines == 0 {
-                if self.data_lines == 0 && !self.of_piece {
+                if self.data_lines == 0 && !self.of_split {
                     return Err(ReadError::Empty { file: self.data.name() });
                 }
                 return Ok(false);

@@ -1,7 +1,7 @@
 //! Splits whose bytes a client of the job sends, for a worker without files (in-graph). A thread fetches the text of
 //! a split ahead of the parsing, a bounded number of bytes. Batches are made of it as of a file.
 
-use crate::limits::{FED_CHUNKS_MAX, HEAD_BYTES};
+use crate::limits::{REMOTE_CHUNKS_MAX, HEAD_BYTES};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::format::LineReader;
@@ -27,7 +27,7 @@ pub trait TextSource: Send + Sync {
     ///
     /// # Errors
     /// As [`head`](Self::head).
-    fn open(&self, piece: &Split) -> Result<(u64, Box<dyn Read + Send>), String>;
+    fn open(&self, split: &Split) -> Result<(u64, Box<dyn Read + Send>), String>;
 
     /// Why an opened text could not be read to its end.
     fn trouble(&self) -> Option<String>;
@@ -84,11 +84,11 @@ where
         Ok((head.bytes, head.whole))
     }
 
-    fn open(&self, piece: &Split) -> Result<(u64, Box<dyn Read + Send>), String> {
-        let index = piece.index;
-        let first = self.shared.text(index, 0, piece.end - piece.start)?;
+    fn open(&self, split: &Split) -> Result<(u64, Box<dyn Read + Send>), String> {
+        let index = split.index;
+        let first = self.shared.text(index, 0, split.end - split.start)?;
         let (start, whole, mut at) = (first.start, first.whole, first.bytes.len() as u64);
-        let (to, chunks) = sync_channel::<Result<Vec<u8>, String>>(FED_CHUNKS_MAX);
+        let (to, chunks) = sync_channel::<Result<Vec<u8>, String>>(REMOTE_CHUNKS_MAX);
         if at < whole {
             let shared = self.shared.clone();
             let fetch = move || {
@@ -109,8 +109,8 @@ where
             thread.spawn(fetch).map_err(|error| format!("no thread to fetch data with: {error}"))?;
         }
         let shared = self.shared.clone();
-        let tell = move |why: String| *lock(&shared.trouble) = Some(why);
-        Ok((start, Box::new(TextChunks { chunks, now: first.bytes, at: 0, tell: Box::new(tell) })))
+        let report = move |why: String| *lock(&shared.trouble) = Some(why);
+        Ok((start, Box::new(TextChunks { chunks, now: first.bytes, at: 0, report: Box::new(report) })))
     }
 
     fn trouble(&self) -> Option<String> {
@@ -128,7 +128,7 @@ struct TextChunks {
     now: Vec<u8>,
     at: usize,
     /// Records why no more chunks arrive.
-    tell: Box<dyn Fn(String) + Send>,
+    report: Box<dyn Fn(String) + Send>,
 }
 
 impl Read for TextChunks {
@@ -137,7 +137,7 @@ impl Read for TextChunks {
             match self.chunks.recv() {
                 Ok(Ok(chunk)) => (self.now, self.at) = (chunk, 0),
                 Ok(Err(why)) => {
-                    (self.tell)(why.clone());
+                    (self.report)(why.clone());
                     return Err(io::Error::other(why));
                 }
                 // The thread has sent all chunks.
@@ -155,7 +155,7 @@ impl Read for TextChunks {
 fn kind_of(data: &Data, file: usize, texts: &dyn TextSource) -> Result<Option<(LineReader, u64)>, ReadError> {
     let name = &data.files[file];
     for most in HEAD_BYTES {
-        let (head, whole) = texts.head(file, most).map_err(ReadError::Pieces)?;
+        let (head, whole) = texts.head(file, most).map_err(ReadError::Splits)?;
         let cut = (head.len() as u64) < whole;
         // The first line must be complete. A packed head is unpacked as far as possible.
         if cut && !texts.is_packed(file) && !head.contains(&b'\n') {
@@ -171,7 +171,7 @@ fn kind_of(data: &Data, file: usize, texts: &dyn TextSource) -> Result<Option<(L
         }
     }
     let most = HEAD_BYTES[1];
-    Err(ReadError::Pieces(format!(
+    Err(ReadError::Splits(format!(
         "{name}: its first line does not end in the first {most} bytes, the most that the client sends of it; leave --feed out, and let the workers \
          read the data (--tasks on)"
     )))
@@ -200,22 +200,22 @@ pub(crate) struct FileHeads {
 pub(crate) fn reader(
     data: &Data,
     batch: usize,
-    piece: &Split,
+    split: &Split,
     position: &ReadPosition,
     (texts, heads): (&dyn TextSource, &mut FileHeads),
 ) -> Result<Option<Reader>, ReadError> {
-    let name = &data.files[piece.file];
-    let (start, mut text) = texts.open(piece).map_err(ReadError::Pieces)?;
+    let name = &data.files[split.file];
+    let (start, mut text) = texts.open(split).map_err(ReadError::Splits)?;
     if start == 0 {
         let stream = Stream::over(text, position.read.clone());
         let mut source = Source::new(name.clone(), stream, &data.stop)?;
         return match LineReader::of(&mut source, data)? {
-            Some(kind) => Reader::of_text(data, batch, piece, position, source, kind).map(Some),
+            Some(kind) => Reader::of_text(data, batch, split, position, source, kind).map(Some),
             None => Ok(None),
         };
     }
-    if heads.last.as_ref().is_none_or(|last| last.0 != piece.file) {
-        heads.last = Some(Box::new((piece.file, kind_of(data, piece.file, texts)?)));
+    if heads.last.as_ref().is_none_or(|last| last.0 != split.file) {
+        heads.last = Some(Box::new((split.file, kind_of(data, split.file, texts)?)));
     }
     let Some((_, Some((kind, header)))) = heads.last.as_deref() else { return Ok(None) };
     // Lines of a header are not data.
@@ -227,5 +227,5 @@ pub(crate) fn reader(
     let stream = Stream::over(text, position.read.clone());
     // Lines are counted from the start of the split, because this machine does not have the file.
     let source = Source::new(format!("{name} from byte {} on", start + before), stream, &data.stop)?;
-    Reader::of_text(data, batch, piece, position, source, kind.clone()).map(Some)
+    Reader::of_text(data, batch, split, position, source, kind.clone()).map(Some)
 }

@@ -9,32 +9,32 @@ use std::time::Duration;
 
 /// The splits that a scheduler grants to this worker.
 pub struct Scheduled<N: Net> {
-    attendance: Heartbeat<N>,
+    heartbeat: Heartbeat<N>,
     /// The job's start, which names its pushes.
     started: u64,
     /// The remote data, if a data server sends it.
-    fed: Option<RemoteTexts<N>>,
+    remote: Option<RemoteTexts<N>>,
 }
 
 impl<N: Net> Scheduled<N> {
     /// Splits of a job that began at `started`.
-    pub fn new(attendance: Heartbeat<N>, started: u64) -> Scheduled<N> {
-        Scheduled { attendance, started, fed: None }
+    pub fn new(heartbeat: Heartbeat<N>, started: u64) -> Scheduled<N> {
+        Scheduled { heartbeat, started, remote: None }
     }
 
     /// Splits for a worker without files, whose data a data server sends.
-    pub fn fed(attendance: Heartbeat<N>, started: u64, texts: RemoteTexts<N>) -> Scheduled<N> {
-        Scheduled { attendance, started, fed: Some(texts) }
+    pub fn remote(heartbeat: Heartbeat<N>, started: u64, texts: RemoteTexts<N>) -> Scheduled<N> {
+        Scheduled { heartbeat, started, remote: Some(texts) }
     }
 
     /// The heartbeat through which the worker requests splits.
-    pub fn attendance(&self) -> &Heartbeat<N> {
-        &self.attendance
+    pub fn heartbeat(&self) -> &Heartbeat<N> {
+        &self.heartbeat
     }
 
     /// The heartbeat, to leave the job with.
-    pub fn into_attendance(self) -> Heartbeat<N> {
-        self.attendance
+    pub fn into_heartbeat(self) -> Heartbeat<N> {
+        self.heartbeat
     }
 }
 
@@ -56,7 +56,7 @@ where
     N::Poll: Send,
 {
     fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
-        let Some(SplitGrant::Task { index, task, from, .. }) = self.attendance.take(stop)? else {
+        let Some(SplitGrant::Task { index, task, from, .. }) = self.heartbeat.take(stop)? else {
             return Ok(None);
         };
         // Every worker that trains a task names its pushes in the same way, so that the shards drop those that they
@@ -67,23 +67,23 @@ where
     }
 
     fn done(&self, index: u64, examples: u64) -> Result<(), String> {
-        self.attendance.done(index, examples)
+        self.heartbeat.done(index, examples)
     }
 
     fn acked(&self, index: u64, batches: u64) {
-        self.attendance.acked(index, batches);
+        self.heartbeat.acked(index, batches);
     }
 
     fn patience(&self) -> Duration {
-        self.attendance.read_timeout()
+        self.heartbeat.read_timeout()
     }
 
     fn waits(&self, for_bytes: bool) {
-        self.attendance.is_at(for_bytes.then_some(ActivityKind::Reading));
-        self.attendance.moved();
+        self.heartbeat.is_at(for_bytes.then_some(ActivityKind::Reading));
+        self.heartbeat.moved();
     }
 
     fn texts(&self) -> Option<&dyn TextSource> {
-        self.fed.as_ref().map(|texts| texts as &dyn TextSource)
+        self.remote.as_ref().map(|texts| texts as &dyn TextSource)
     }
 }

@@ -95,8 +95,8 @@ impl Source {
                 let more = (self.buffer.len() - PAD_BYTES) * 2 + PAD_BYTES;
                 self.buffer.resize(more, 0);
             }
-            let room = self.buffer.len() - PAD_BYTES;
-            let n = self.read_some(room.min(self.filled + CHUNK_BYTES))?;
+            let capacity = self.buffer.len() - PAD_BYTES;
+            let n = self.read_some(capacity.min(self.filled + CHUNK_BYTES))?;
             if n == 0 {
                 self.done = true;
                 if self.filled > 0 && self.buffer[self.filled - 1] != b'\n' {

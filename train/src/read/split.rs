@@ -105,7 +105,7 @@ impl FileFingerprint {
     }
 
     /// A file of another machine, with the client's description.
-    pub fn told(bytes: u64, print: u64, packed: bool) -> FileFingerprint {
+    pub fn remote(bytes: u64, print: u64, packed: bool) -> FileFingerprint {
         FileFingerprint { bytes, print, packed, written: (0, 0) }
     }
 
@@ -131,11 +131,11 @@ fn written(meta: &Metadata) -> (i64, i64) {
 /// Opens the lines of a split. Returns them, their format and where they begin. `None`: no line begins in it.
 pub(crate) fn open(
     data: &Data,
-    piece: &Split,
+    split: &Split,
     position: &ReadPosition,
     packed: bool,
 ) -> Result<Option<(Source, LineReader, u64)>, ReadError> {
-    let path = &data.files[piece.file];
+    let path = &data.files[split.file];
     let name = shown_name(path).to_owned();
     let io = |source| ReadError::Io { file: name.clone(), source };
     // The format and the header come from the beginning of the file.
@@ -149,8 +149,8 @@ pub(crate) fn open(
     }
     let header = source.taken();
     let mut file = File::open(path).map_err(io)?;
-    let start = line_from(&mut file, piece.start, u64::MAX).map_err(io)?.max(header);
-    let end = line_from(&mut file, piece.end, u64::MAX).map_err(io)?;
+    let start = line_from(&mut file, split.start, u64::MAX).map_err(io)?.max(header);
+    let end = line_from(&mut file, split.end, u64::MAX).map_err(io)?;
     if start >= end {
         return Ok(None);
     }

@@ -144,7 +144,7 @@ impl Read for InterruptibleRead {
         let every = Timespec { tv_sec: 0, tv_nsec: STOP_LOOK_EVERY.subsec_nanos().into() };
         loop {
             if self.stop.is_set() {
-                return Err(io::Error::other("asked to stop"));
+                return Err(io::Error::other("stop requested"));
             }
             // A FIFO without a writer so far is neither ready nor hung up.
             match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&every)) {
@@ -201,6 +201,6 @@ mod tests {
         std::thread::sleep(STOP_LOOK_EVERY * 2);
         assert!(!waits.is_finished());
         flag.store(true, Ordering::Relaxed);
-        assert_eq!(waits.join().unwrap(), "asked to stop");
+        assert_eq!(waits.join().unwrap(), "stop requested");
     }
 }

@@ -163,8 +163,8 @@ fn files_are_of_one_format_with_the_same_columns() {
         }
     }
     // A requested format is used without a guess.
-    let said = Data { format: Format::Libsvm, ..Data::of(vec![file(&folder, "i", b"1 1\n"), csv]) };
-    assert!(read(&said, 10).unwrap_err().to_string().contains("a.csv:1: expected a label"));
+    let forced = Data { format: Format::Libsvm, ..Data::of(vec![file(&folder, "i", b"1 1\n"), csv]) };
+    assert!(read(&forced, 10).unwrap_err().to_string().contains("a.csv:1: expected a label"));
 }
 
 #[test]

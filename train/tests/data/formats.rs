@@ -5,7 +5,7 @@ use crate::entries;
 use crate::model;
 use crate::plain;
 
-use entries::{Pieces, read, same};
+use entries::{ByteChunks, read, same};
 use gannet_train::{ColumnChoice, ColumnKeys, Counts, Data, Format, INTERCEPT_KEY, ReadError, text_key};
 use model::{Rng, file};
 use plain::{Line, Plain, Role};
@@ -115,7 +115,7 @@ fn everywhere(data: Data, text: &str, line: impl Fn(&[u8]) -> Line) {
     assert_eq!(wrong, 0, "{text:?}");
     let mixed = plain::settle(&mut want);
     let check = |sizes: &[usize], batch| {
-        let found = read(&data, Pieces::new(text.as_bytes(), sizes), batch);
+        let found = read(&data, ByteChunks::new(text.as_bytes(), sizes), batch);
         if mixed {
             assert!(matches!(found, Err(ReadError::MixedLabels { .. })), "{sizes:?} {text:?}: {found:?}");
             return;

@@ -7,20 +7,20 @@ use gannet_train::{Block, ColumnChoice, Counts, Data, Format, ReadError, Reader,
 use std::io::{self, Read, Write};
 
 /// Bytes in chunks of these sizes, again and again.
-pub struct Pieces {
+pub struct ByteChunks {
     bytes: Vec<u8>,
     at: usize,
     sizes: Vec<usize>,
     next: usize,
 }
 
-impl Pieces {
-    pub fn new(bytes: &[u8], sizes: &[usize]) -> Pieces {
-        Pieces { bytes: bytes.to_vec(), at: 0, sizes: sizes.to_vec(), next: 0 }
+impl ByteChunks {
+    pub fn new(bytes: &[u8], sizes: &[usize]) -> ByteChunks {
+        ByteChunks { bytes: bytes.to_vec(), at: 0, sizes: sizes.to_vec(), next: 0 }
     }
 }
 
-impl Read for Pieces {
+impl Read for ByteChunks {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let size = self.sizes[self.next % self.sizes.len()].max(1);
         self.next += 1;
@@ -79,7 +79,7 @@ fn check(data: Data, text: &[u8], sizes: &[usize], batch: usize, line: impl Fn(&
     let data = Data { skip_bad_lines: u64::MAX, ..data };
     let (mut want, wrong) = plain::all(text, line);
     let mixed = plain::settle(&mut want);
-    match read(&data, Pieces::new(text, sizes), batch) {
+    match read(&data, ByteChunks::new(text, sizes), batch) {
         Ok((rows, skipped)) => {
             assert!(!mixed, "mixed: {:?}", String::from_utf8_lossy(text));
             assert_eq!(skipped, wrong, "bad lines of {:?}", String::from_utf8_lossy(text));
@@ -132,7 +132,7 @@ pub fn csv(bytes: &[u8]) {
     if any_header {
         let data = Data { skip_bad_lines: u64::MAX, ..data(Format::Csv, tabs) };
         let text = after_a_line(b"", rest);
-        let got = [&sizes[..], &[usize::MAX]].map(|sizes| read(&data, Pieces::new(&text, sizes), batch));
+        let got = [&sizes[..], &[usize::MAX]].map(|sizes| read(&data, ByteChunks::new(&text, sizes), batch));
         match &got {
             [Ok((a, skipped)), Ok((b, also))] => assert!(same(a, b) && skipped == also),
             [Err(a), Err(b)] => assert_eq!(a.to_string(), b.to_string()),
@@ -169,7 +169,7 @@ pub fn csv(bytes: &[u8]) {
 pub fn packed(bytes: &[u8]) {
     let Some(Choices { sizes, batch, flag: gzip, other: valid, rest }) = choices(bytes) else { return };
     let data = Data { skip_bad_lines: u64::MAX, ..data(Format::Libsvm, false) };
-    let read = |bytes: &[u8], sizes: &[usize]| read(&data, Pieces::new(bytes, sizes), batch);
+    let read = |bytes: &[u8], sizes: &[usize]| read(&data, ByteChunks::new(bytes, sizes), batch);
     if !valid {
         let magic: &[u8] = if gzip { b"\x1f\x8b\x08\0\0\0\0\0\0\x03" } else { b"\x28\xb5\x2f\xfd" };
         let any = [magic, rest].concat();

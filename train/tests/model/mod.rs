@@ -260,7 +260,7 @@ pub struct MapRows {
     pub rows: HashMap<u64, Vec<f32>>,
     pub depth: usize,
     pub torn: bool,
-    flying: VecDeque<(Vec<u64>, PulledRows, Read)>,
+    in_flight: VecDeque<(Vec<u64>, PulledRows, Read)>,
     last: Option<Vec<u64>>,
     pushes: u64,
 }
@@ -271,8 +271,8 @@ impl MapRows {
     }
 
     pub fn of(schema: Schema, depth: usize, torn: bool) -> MapRows {
-        let (flying, last) = (VecDeque::new(), None);
-        MapRows { schema, rows: HashMap::new(), depth, torn, flying, last, pushes: 0 }
+        let (in_flight, last) = (VecDeque::new(), None);
+        MapRows { schema, rows: HashMap::new(), depth, torn, in_flight, last, pushes: 0 }
     }
 
     fn row(&self, key: u64) -> Vec<f32> {
@@ -347,12 +347,12 @@ impl Backend for MapRows {
         let keys = keys.keys;
         let values = keys.iter().flat_map(|&key| self.read(key, read)).collect();
         let saw = vec![(keys.len() as u32, self.pushes)];
-        self.flying.push_back((keys.to_vec(), PulledRows { values, saw }, read));
+        self.in_flight.push_back((keys.to_vec(), PulledRows { values, saw }, read));
         Ok(())
     }
 
     fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
-        let (keys, mut rows, read) = self.flying.pop_front().ok_or(BackendError::Order("no pull"))?;
+        let (keys, mut rows, read) = self.in_flight.pop_front().ok_or(BackendError::Order("no pull"))?;
         if self.torn {
             let (from, to) = (keys.len() / 3, keys.len() / 2);
             let planes = self.schema.read_floats(read);
@@ -370,7 +370,7 @@ impl Backend for MapRows {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        _piece: Option<&InSplit>,
+        _split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         assert_eq!(self.last.take().as_deref(), Some(keys), "a push goes to the keys pulled last");
         for (&key, values) in keys.iter().zip(rows.values.chunks(self.schema.write_floats(write))) {
@@ -387,7 +387,7 @@ impl Backend for MapRows {
     }
 
     fn drain(&mut self) -> Result<(), BackendError> {
-        assert!(self.flying.is_empty());
+        assert!(self.in_flight.is_empty());
         Ok(())
     }
 

@@ -208,15 +208,15 @@ fn what_cannot_be_pushed_is_refused() {
     let schema = |rule| Schema::scalar("lr", rule);
     for (i, rule) in rules().into_iter().enumerate() {
         let replays = i < REPLAYING;
-        let (chosen, asked) = (
+        let (chosen, requested) = (
             PushContent::choose(None, &schema(rule)),
             PushContent::choose(Some(PushContent::Replay), &schema(rule)),
         );
         assert_eq!(chosen.unwrap() == PushContent::Replay, replays, "{}", rule.name());
-        assert_eq!(asked.is_ok(), replays, "{}", rule.name());
-        if let Err(error) = asked {
-            let told = error.to_string();
-            assert!(told.contains(rule.name()) && told.contains("--push gradient"), "{told}");
+        assert_eq!(requested.is_ok(), replays, "{}", rule.name());
+        if let Err(error) = requested {
+            let error = error.to_string();
+            assert!(error.contains(rule.name()) && error.contains("--push gradient"), "{error}");
         }
         assert_eq!(
             PushContent::choose(Some(PushContent::Gradient), &schema(rule)).unwrap(),
@@ -226,11 +226,11 @@ fn what_cannot_be_pushed_is_refused() {
     let clipped = GradientTransform { clip_value: Some(1.0), ..GradientTransform::NONE };
     let clipped = Schema { shaping: clipped, ..schema(rules()[4]) };
     assert_eq!(PushContent::choose(None, &clipped).unwrap(), PushContent::Gradient);
-    let told = PushContent::choose(Some(PushContent::Replay), &clipped).unwrap_err().to_string();
-    assert!(told.contains("sgd cannot replay") && told.contains("clipping"), "{told}");
-    for asked in [None, Some(PushContent::Replay), Some(PushContent::Gradient)] {
-        let told = PushContent::choose(asked, &schema(Rule::Add(Add))).unwrap_err().to_string();
-        assert!(told.contains("add") && told.contains("ftrl"), "{told}");
-        assert!(PushContent::choose(asked, &Schema { dim: 2, ..schema(rules()[0]) }).is_err());
+    let error = PushContent::choose(Some(PushContent::Replay), &clipped).unwrap_err().to_string();
+    assert!(error.contains("sgd cannot replay") && error.contains("clipping"), "{error}");
+    for requested in [None, Some(PushContent::Replay), Some(PushContent::Gradient)] {
+        let error = PushContent::choose(requested, &schema(Rule::Add(Add))).unwrap_err().to_string();
+        assert!(error.contains("add") && error.contains("ftrl"), "{error}");
+        assert!(PushContent::choose(requested, &Schema { dim: 2, ..schema(rules()[0]) }).is_err());
     }
 }

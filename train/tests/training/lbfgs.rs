@@ -228,14 +228,14 @@ fn a_training_begins_from_given_weights() {
     let (data, layout) = (data(&path, true), Layout { history: 10 });
     let mut columns = LocalColumns::open(&Store::memory(), layout).unwrap();
     let cold = train(&mut columns, &data, settings(0.0, 1.0, true));
-    let given = weights(&mut columns);
+    let start = weights(&mut columns);
     let mut columns = LocalColumns::open(&Store::memory(), layout).unwrap();
     // The table has other weights before.
     train(&mut columns, &data, LbfgsSettings { iterations: 2, ..settings(0.0, 300.0, true) });
     let mut examples = examples(&data, 0, 1, 1);
     let settings = LbfgsSettings { iterations: 1, ..settings(0.0, 1.0, true) };
     let mut chief = Chief::new(&mut columns, &mut examples, settings, &GO).unwrap();
-    let (keys, values): (Vec<u64>, Vec<f32>) = given.iter().map(|(&k, &w)| (k, w as f32)).unzip();
+    let (keys, values): (Vec<u64>, Vec<f32>) = start.iter().map(|(&k, &w)| (k, w as f32)).unzip();
     let count = chief.begin_from::<LbfgsError>(|page| page(&keys, &values)).unwrap();
     assert_eq!(count, keys.len() as u64);
     let mut first = None;
@@ -276,8 +276,8 @@ impl<C: Columns> Columns for Mortal<C> {
     fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<CommandCell>, BackendError> {
         self.columns.read_cells(keys)
     }
-    fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
-        self.columns.write_cells(stamp, cells)
+    fn write_cells(&mut self, command_id: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
+        self.columns.write_cells(command_id, cells)
     }
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
         self.columns.scan(page)

@@ -16,8 +16,8 @@ pub fn explained(error: Error) -> Error {
 }
 
 /// What is needed when parsing failed with this message of the standard library.
-fn needed(said: &str) -> Option<&'static str> {
-    match said {
+fn needed(message: &str) -> Option<&'static str> {
+    match message {
         "invalid digit found in string" | "cannot parse integer from empty string" => {
             Some("a whole number is needed")
         }

@@ -73,7 +73,7 @@ impl Finding {
 }
 
 /// The number of notes and problems, and the exit code for them.
-pub struct Tally {
+pub struct Summary {
     /// Findings of the level note.
     pub notes: usize,
     /// Findings of the levels problem and unreachable.
@@ -82,9 +82,9 @@ pub struct Tally {
     pub code: u8,
 }
 
-impl Tally {
+impl Summary {
     /// Counts these findings.
-    pub fn of(findings: &[Finding]) -> Tally {
+    pub fn of(findings: &[Finding]) -> Summary {
         let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
         let (broken, unreachable) = (count(Level::Problem), count(Level::Unreachable));
         let code = match (broken, unreachable) {
@@ -92,6 +92,6 @@ impl Tally {
             (0, _) => failure::PEER,
             _ => failure::SYSTEM,
         };
-        Tally { notes: count(Level::Note), problems: broken + unreachable, code }
+        Summary { notes: count(Level::Note), problems: broken + unreachable, code }
     }
 }

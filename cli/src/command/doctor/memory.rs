@@ -12,8 +12,8 @@ pub fn findings(with_devices: bool) -> Vec<Finding> {
 }
 
 fn huge_pages(tried: &io::Result<()>) -> Finding {
-    let said = |name: &str| chosen(&format!("/sys/kernel/mm/transparent_hugepage/{name}"));
-    let system = format!("enabled: {}, shmem_enabled: {}", said("enabled"), said("shmem_enabled"));
+    let setting = |name: &str| chosen(&format!("/sys/kernel/mm/transparent_hugepage/{name}"));
+    let system = format!("enabled: {}, shmem_enabled: {}", setting("enabled"), setting("shmem_enabled"));
     match tried {
         Ok(()) => Finding::ok(
             "memory",

@@ -18,13 +18,13 @@ use http::Endpoint;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Tell = Box<dyn Fn(&mut dyn MetricsSink) + Send + Sync>;
+type WriteMetrics = Box<dyn Fn(&mut dyn MetricsSink) + Send + Sync>;
 
 /// The metrics and the health of this process, for the endpoint.
 pub struct Answers {
     role: &'static str,
     started: f64,
-    parts: Mutex<Vec<Tell>>,
+    parts: Mutex<Vec<WriteMetrics>>,
     server: Mutex<Option<Arc<ServerCounters>>>,
 }
 
@@ -32,7 +32,7 @@ impl Answers {
     fn metrics(&self) -> String {
         let mut page = text::TextPage::default();
         process::tell(self.role, self.started, &mut page);
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|tell| tell(&mut page));
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|write| write(&mut page));
         page.text()
     }
 
@@ -67,9 +67,9 @@ impl Metrics {
     }
 
     /// Adds the metrics of a part of the process.
-    pub fn add(&self, tell: impl Fn(&mut dyn MetricsSink) + Send + Sync + 'static) {
+    pub fn add(&self, write: impl Fn(&mut dyn MetricsSink) + Send + Sync + 'static) {
         if self.endpoint.is_some() {
-            self.answers.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(tell));
+            self.answers.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(write));
         }
     }
 
@@ -94,9 +94,9 @@ impl Metrics {
     }
 
     /// Adds a server's metrics, and makes `/healthz` depend on its threads.
-    pub fn add_server(&self, tally: Arc<ServerCounters>) {
-        *self.answers.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally.clone());
-        self.add(move |page| tally.tell(page));
+    pub fn add_server(&self, counters: Arc<ServerCounters>) {
+        *self.answers.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(counters.clone());
+        self.add(move |page| counters.tell(page));
     }
 }
 

@@ -12,8 +12,8 @@ pub use worker::worker;
 use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};
 use super::model::{Notes, ended_how};
-use super::optimizer::{RuleChoice, asked};
-use super::report::{Teller, warn_of_bad_lines};
+use super::optimizer::{RuleChoice, rule_choice};
+use super::report::{ProgressDisplay, warn_of_bad_lines};
 use super::runs::{self, Account, LocalRun};
 use super::tasks::InJob;
 use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
@@ -102,7 +102,7 @@ pub fn rate(model: ModelName) -> f32 {
 fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     let of = &args.model;
     let rate = Some(rate(of.model));
-    let RuleChoice { rule, shaping, l2 } = asked(&args.optimizer, OptimizerName::Adagrad, rate)?;
+    let RuleChoice { rule, shaping, l2 } = rule_choice(&args.optimizer, OptimizerName::Adagrad, rate)?;
     let settings = ModelSettings {
         rule,
         shaping,
@@ -245,26 +245,26 @@ fn learn<T: Tables>(
     (model, shape): (&mut dyn Model, &Shape),
     tables: &mut T,
     stop: &AtomicBool,
-    (args, metrics, seat): (&TrainArgs, &Metrics, Option<&InJob>),
+    (args, metrics, in_job): (&TrainArgs, &Metrics, Option<&InJob>),
     watching: &mut Watching<'_>,
 ) -> Result<Fitted, Failure> {
-    let mut teller = Teller::of(args);
+    let mut display = ProgressDisplay::of(args);
     let training = Arc::<FitTraining>::default();
-    let told = training.clone();
-    metrics.add(move |page| told.tell(page));
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
     let task = model.task();
     let mut progress = |f: &Fitting| {
         training.progress(f);
-        if let Some(seat) = seat {
-            seat.tell(f.examples, f.loss, f.seconds);
+        if let Some(in_job) = in_job {
+            in_job.tell(f.examples, f.loss, f.seconds);
         }
-        report::progress(&mut teller, f, args.epochs, task);
+        report::progress(&mut display, f, args.epochs, task);
     };
     let mut watch = |step: &StepReport<'_>, model: &mut dyn Model, tables: &mut T| {
         watching.step(step, &mut InTables { model, shape, tables })
     };
     let fitted = fit_watched(options, model, tables, stop, &mut progress, &mut watch);
-    teller.finish();
+    display.finish();
     watching.failed()?;
     let fitted = fitted.map_err(train_failure)?;
     training.finish(&fitted, args.epochs);
@@ -312,7 +312,7 @@ fn finish<T: Tables>(
         _ => None,
     };
     report::warn_of_quality(fitted);
-    report::tell(args, (fitted, account), &report::weights(model, tables, fitted)?, validations);
+    report::print(args, (fitted, account), &report::weights(model, tables, fitted)?, validations);
     if rows.is_some() || args.out.is_none() {
         tell_saved(args, fitted.stopped, rows);
     }

@@ -1,7 +1,7 @@
 //! The report and the progress of a model's training, in words and as JSON.
 
 use super::super::args::TrainArgs;
-use super::super::report::{Teller, read, size_in_words, staleness, tell_steps, warn_of_loss, words};
+use super::super::report::{ProgressDisplay, read, size_in_words, staleness, tell_steps, warn_of_loss, words};
 use super::super::runs::Account;
 use super::super::train::backend_failure;
 use super::Failure;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 /// The most rows of a model whose weights are printed.
-const WEIGHTS_TOLD: u64 = 32;
+const WEIGHTS_SHOWN: u64 = 32;
 
 /// The name of an objective's loss.
 fn loss_name(task: Objective) -> &'static str {
@@ -31,14 +31,14 @@ pub fn loss(measured: &Measured) -> f64 {
 }
 
 /// Shows the progress of a training.
-pub fn progress(teller: &mut Teller, f: &Fitting, epochs: u32, task: Objective) {
+pub fn progress(display: &mut ProgressDisplay, f: &Fitting, epochs: u32, task: Objective) {
     let part = f.bytes_total.filter(|&t| t > 0).map(|total| f.bytes_read as f64 / total as f64);
     let (speed, epoch) = (f.examples as f64 / f.seconds.max(1e-9), f.epoch + 1);
     let (loss, name) = (f.loss, loss_name(task));
-    let (read, learned) = (read(part), teller.learned(f.examples));
+    let (read, learned) = (read(part), display.learned(f.examples));
     let text =
         format!("{read}pass {epoch} of {epochs}  {learned}  {speed:.0}/s  {name} of pass {epoch} {loss:.5}");
-    teller.show(part, text, || {
+    display.show(part, text, || {
         let Fitting { examples, steps, bytes_read, bytes_total, .. } = *f;
         tracing::info!(
             target: "gannet::progress",
@@ -53,7 +53,7 @@ pub fn weights<T: Tables>(
     tables: &mut T,
     fitted: &Fitted,
 ) -> Result<Vec<(String, f32)>, Failure> {
-    if model.sparse().weights() != 1 || fitted.rows > WEIGHTS_TOLD {
+    if model.sparse().weights() != 1 || fitted.rows > WEIGHTS_SHOWN {
         return Ok(Vec::new());
     }
     let mut keys = Vec::new();
@@ -168,7 +168,7 @@ pub fn in_words(measured: &Measured) -> String {
 }
 
 /// Prints the report of a training.
-pub fn tell(
+pub fn print(
     args: &TrainArgs,
     (fitted, account): (&Fitted, &Account),
     weights: &[(String, f32)],

@@ -3,7 +3,7 @@
 use super::super::args::TrainArgs;
 use super::super::metrics::{FitTraining, Metrics};
 use super::super::model::{self, Notes, write};
-use super::super::report::{Teller, staleness, tell_steps, warn_of_bad_lines};
+use super::super::report::{ProgressDisplay, staleness, tell_steps, warn_of_bad_lines};
 use super::super::runs::{self, Account, LocalRun};
 use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
 use super::super::{Failure, input, job, saved_model, server, signals};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The number of words that are printed of a topic.
-const WORDS_TOLD: usize = 10;
+const WORDS_SHOWN: usize = 10;
 
 /// The model, and the names of its words by id.
 struct TopicModel {
@@ -27,7 +27,7 @@ struct TopicModel {
     names: Vec<String>,
 }
 
-fn asked(args: &TrainArgs) -> Result<TopicModel, Failure> {
+fn topic_model(args: &TrainArgs) -> Result<TopicModel, Failure> {
     let learns = "of models that learn by gradients; --model lda counts";
     let foreign = [
         ("--optimizer", args.optimizer.optimizer.is_some()),
@@ -73,7 +73,7 @@ fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
 
 /// Samples in this process.
 pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
-    let TopicModel { model, names } = asked(args)?;
+    let TopicModel { model, names } = topic_model(args)?;
     let mut options = documents(args, Share::ALL)?;
     preflight(args, &model)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
@@ -102,7 +102,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     job::check(job)?;
-    let TopicModel { model, names } = asked(args)?;
+    let TopicModel { model, names } = topic_model(args)?;
     let workers = job.worker_hosts.len() as u32;
     let mut options = documents(args, Share { worker: job.task_index, workers })?;
     super::refuse_tasks(args, &options)?;
@@ -139,7 +139,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         sampled.stopped = stop.load(Relaxed);
     }
     if !chief {
-        tell(args, (&sampled, &account), None, &names);
+        print(args, (&sampled, &account), None, &names);
         ended_early(sampled.stopped, sampled.documents)?;
         return run.ended(&account, None);
     }
@@ -169,10 +169,10 @@ fn sample<T: Tables>(
     args: &TrainArgs,
     metrics: &Metrics,
 ) -> Result<Sampled, Failure> {
-    let mut teller = Teller::of(args);
+    let mut display = ProgressDisplay::of(args);
     let training = Arc::<FitTraining>::default();
-    let told = training.clone();
-    metrics.add(move |page| told.tell(page));
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
     let sweeps = args.epochs;
     let sampled = model.sample(options, tables, stop, &mut |s| {
         training.progress(&Fitting {
@@ -184,12 +184,12 @@ fn sample<T: Tables>(
         });
         let (sweep, speed) = (s.sweep, s.tokens as f64 / s.seconds.max(1e-9));
         let text = format!("sweep {sweep} of {sweeps}  {} tokens  {speed:.0}/s", s.tokens);
-        teller.show(Some(f64::from(sweep - 1) / f64::from(sweeps)), text, || {
+        display.show(Some(f64::from(sweep - 1) / f64::from(sweeps)), text, || {
             let tokens = s.tokens;
             tracing::info!(target: "gannet::progress", sweep, sweeps, tokens, tokens_per_second = speed, "sampling");
         });
     });
-    teller.finish();
+    display.finish();
     let sampled = sampled.map_err(train_failure)?;
     warn_of_bad_lines(&sampled.bad_lines);
     Ok(sampled)
@@ -207,7 +207,7 @@ fn finish<T: Tables>(
     // If the sampling was stopped, some workers may not have written their part of the counts.
     let topics = match sampled.stopped {
         true => None,
-        false => Some(model.topics(tables, workers, sampled.words, WORDS_TOLD).map_err(backend_failure)?),
+        false => Some(model.topics(tables, workers, sampled.words, WORDS_SHOWN).map_err(backend_failure)?),
     };
     let learned = (sampled.documents, sampled.words, workers == 1);
     let may_save =
@@ -218,7 +218,7 @@ fn finish<T: Tables>(
         }
         _ => None,
     };
-    tell(args, (sampled, account), topics.as_ref(), names);
+    print(args, (sampled, account), topics.as_ref(), names);
     if saved.is_some() || args.out.is_none() {
         tell_saved(args, sampled.stopped, saved);
     }
@@ -248,7 +248,7 @@ fn save<T: Tables>(
 }
 
 /// Prints the report of a sampling.
-fn tell(
+fn print(
     args: &TrainArgs,
     (sampled, account): (&Sampled, &Account),
     topics: Option<&Topics>,
@@ -263,13 +263,13 @@ fn tell(
             let words: Vec<Value> = words.iter().map(|&(id, n)| json!([name(id), n])).collect();
             json!({"tokens": tokens, "words": words})
         };
-        let told: Option<Vec<Value>> = topics.map(|t| t.topics.iter().map(topic).collect());
+        let topic_objects: Option<Vec<Value>> = topics.map(|t| t.topics.iter().map(topic).collect());
         let mut object = json!({
                 "model": "lda", "documents": documents, "tokens": tokens, "words": words, "sweeps": sweeps,
                 "seconds": seconds, "tokens_per_second": speed, "transport": transport,
                 "staleness": staleness(&sampled.pulls_by_staleness), "format": sampled.format, "bad_lines": sampled.bad_lines.count, "stopped": sampled.stopped,
                 "log_likelihood": topics.map(|t| t.log_likelihood), "log_likelihood_per_token": per_token,
-                "all_tokens": topics.map(|t| t.tokens), "topics": told,
+                "all_tokens": topics.map(|t| t.tokens), "topics": topic_objects,
         });
         account.put(&mut object);
         return say!("{object}");

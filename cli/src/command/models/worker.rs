@@ -190,7 +190,7 @@ impl<'a> ModelWorker<'a> {
         if !self.is_chief {
             warn_of_no_positive(fitted.examples);
             let weights = report::weights(model, tables, fitted)?;
-            report::tell(args, (fitted, account), &weights, None);
+            report::print(args, (fitted, account), &weights, None);
             return Ok(());
         }
         finish(args, &self.shape, model, tables, (fitted, account), validations)?;

@@ -44,21 +44,21 @@ struct StatusAnswers {
 
 /// Runs the command.
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
-    let heard = hear(args)?;
+    let answers = query(args)?;
     if let Some(name) = args.run.as_deref()
-        && let Some(why) = heard.unknown(name)
+        && let Some(why) = answers.unknown(name)
     {
         return Err(Failure::input(why));
     }
     match args.json {
-        true => say!("{}", object::of(&heard)),
-        false => words::print(&heard),
+        true => say!("{}", object::of(&answers)),
+        false => words::print(&answers),
     }
-    heard.ended()
+    answers.ended()
 }
 
 /// Queries all servers and the scheduler.
-fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
+fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let mut hosts: Vec<String> = Vec::new();
     for host in &args.ps_hosts {
         if !hosts.contains(host) {
@@ -80,7 +80,7 @@ fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let mut servers = Vec::new();
     for addr in &hosts {
         let worker = Worker::<Transports>::connect(secured.net.clone(), config(addr, DEFAULT_RUN));
-        let transport = heard(worker)?.map(|worker| worker.transport());
+        let transport = answered(worker)?.map(|worker| worker.transport());
         servers.push(Reached { addr: addr.clone(), transport });
     }
     let answer = servers.iter().filter(|server| server.transport.is_ok());
@@ -93,7 +93,7 @@ fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
             // know.
             let down = servers.iter().find_map(|server| server.transport.as_ref().err());
             let all = WorkerConfig { servers: answering, ..config(addr, DEFAULT_RUN) };
-            match (heard(Run::all(secured.net.clone(), &all))?, down) {
+            match (answered(Run::all(secured.net.clone(), &all))?, down) {
                 (Ok(known), Some(trouble)) if known.is_empty() => Some(Err(trouble.clone())),
                 (known, _) => Some(known),
             }
@@ -102,13 +102,13 @@ fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
     let job = match trouble_of(&servers, &scheduler) {
         Some(trouble) => Err(trouble),
-        None => heard(JobStatus::of(secured.net.clone(), config(&scheduler, &run)))?,
+        None => answered(JobStatus::of(secured.net.clone(), config(&scheduler, &run)))?,
     };
     Ok(StatusAnswers { servers, runs, run, scheduler, named: named.is_some(), job })
 }
 
 /// The answer of a peer, or why there is none. A wrong request is an error of the command.
-fn heard<T>(answer: Result<T, WorkerError>) -> Result<Result<T, Trouble>, Failure> {
+fn answered<T>(answer: Result<T, WorkerError>) -> Result<Result<T, Trouble>, Failure> {
     match answer {
         Ok(answer) => Ok(Ok(answer)),
         Err(WorkerError::PeerLost { waited, why, .. }) => {
@@ -146,7 +146,7 @@ impl StatusAnswers {
     }
 
     /// The printed run, as the servers report it.
-    fn told_run(&self) -> Option<&Run> {
+    fn shown_run(&self) -> Option<&Run> {
         self.known_runs().iter().find(|run| run.name == self.run)
     }
 
@@ -157,7 +157,7 @@ impl StatusAnswers {
     /// The error for a requested run that nobody knows.
     fn unknown(&self, name: &str) -> Option<String> {
         const NAMED: usize = 8;
-        let (Ok(None), None) = (&self.job, self.told_run()) else { return None };
+        let (Ok(None), None) = (&self.job, self.shown_run()) else { return None };
         let scheduler = &self.scheduler;
         match &self.runs {
             None => Some(format!(
@@ -233,7 +233,7 @@ fn standing(job: &JobStatus, member: &Member) -> &'static str {
 }
 
 /// The tasks that a worker trains.
-fn held(job: &JobStatus, incarnation: WorkerIncarnation) -> Vec<u64> {
+fn tasks_of(job: &JobStatus, incarnation: WorkerIncarnation) -> Vec<u64> {
     job.leases.iter().filter(|(_, of)| *of == incarnation).map(|(task, _)| *task).collect()
 }
 
@@ -256,14 +256,14 @@ fn at(job: &JobStatus, place: usize, member: &Member) -> Option<&'static str> {
 
 /// A worker's mean loss, once it has reported one.
 fn loss(member: &Member) -> Option<f64> {
-    let told = &member.told;
-    Some(told.loss).filter(|loss| told.examples > 0 && loss.is_finite() && *loss != 0.0)
+    let progress = &member.told;
+    Some(progress.loss).filter(|loss| progress.examples > 0 && loss.is_finite() && *loss != 0.0)
 }
 
 /// Examples a second of all live workers. `None` while none of them has reported any.
 fn rate(job: &JobStatus) -> Option<f64> {
     let live = || job.members.iter().filter(|member| member.standing == WorkerState::Live);
-    let untold = live().next().is_some() && live().all(|member| member.told.examples == 0);
+    let none_reported = live().next().is_some() && live().all(|member| member.told.examples == 0);
     // Starts at 0, because the sum of nothing is -0.
-    (!untold).then(|| live().fold(0.0, |sum, member| sum + member.told.rate))
+    (!none_reported).then(|| live().fold(0.0, |sum, member| sum + member.told.rate))
 }

@@ -140,7 +140,7 @@ impl Tables for LocalTables {
         table: TableIndex,
         values: &mut Vec<f32>,
         write: Write,
-        _piece: Option<&InSplit>,
+        _split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         let local = &mut self.tables[table];
         let order = local.pulled.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;

@@ -87,14 +87,14 @@ pub trait Tables: WeightTables {
         table: TableIndex,
         values: &mut Vec<f32>,
         write: Write,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
     /// Makes the servers forget the push names of a split that is learned and that no worker will get again.
     ///
     /// # Errors
     /// The servers are lost.
-    fn forget_piece(&mut self, _piece: &InSplit) -> Result<(), BackendError> {
+    fn forget_split(&mut self, _split: &InSplit) -> Result<(), BackendError> {
         Ok(())
     }
 

@@ -18,7 +18,7 @@ const CUTS_KEPT: usize = 4;
 pub struct RemoteTables<N: Net> {
     worker: Worker<N>,
     tables: Vec<RemoteTable>,
-    flying: VecDeque<(TableIndex, PullId, Arc<ShardedKeys>)>,
+    in_flight: VecDeque<(TableIndex, PullId, Arc<ShardedKeys>)>,
     /// How it keeps step with other workers.
     member: Option<SyncConfig>,
 }
@@ -38,7 +38,7 @@ struct RemoteTable {
 impl<N: Net> RemoteTables<N> {
     /// The tables of this worker, without keeping step.
     pub fn new(worker: Worker<N>) -> RemoteTables<N> {
-        RemoteTables { worker, tables: Vec::new(), flying: VecDeque::new(), member: None }
+        RemoteTables { worker, tables: Vec::new(), in_flight: VecDeque::new(), member: None }
     }
 
     /// Sets how to keep step with others. It starts with [`join`](Tables::join), over the tables that are open then.
@@ -126,12 +126,12 @@ impl<N: Net> Tables for RemoteTables<N> {
         let (id, cut) = (*id, cuts.cut(&self.worker, *id, keys)?);
         let values = self.worker.spare();
         let id = self.worker.begin_pull(id, cut.clone(), read, values, true)?;
-        self.flying.push_back((table, id, cut));
+        self.in_flight.push_back((table, id, cut));
         Ok(())
     }
 
     fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError> {
-        let (table, id, cut) = self.flying.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
+        let (table, id, cut) = self.in_flight.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
         let rows = self.worker.finish_pull(id)?.values;
         if cut.is_as_given() {
             *out = rows;
@@ -148,7 +148,7 @@ impl<N: Net> Tables for RemoteTables<N> {
         table: TableIndex,
         values: &mut Vec<f32>,
         write: Write,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         let remote = &mut self.tables[table];
         let (id, cut) =
@@ -161,9 +161,9 @@ impl<N: Net> Tables for RemoteTables<N> {
             rows
         };
         let seq = self.worker.next_seq(remote.id);
-        let name = piece.map(|piece| {
-            let (pusher, incarnation) = piece.name;
-            DataName { pusher, incarnation, seq: piece.seq, clock: seq - remote.base }
+        let name = split.map(|split| {
+            let (pusher, incarnation) = split.name;
+            DataName { pusher, incarnation, seq: split.seq, clock: seq - remote.base }
         });
         self.worker.begin_push_named(remote.id, cut.clone(), write, rows, Some(id), (seq, name))?;
         if remote.joined {
@@ -174,8 +174,8 @@ impl<N: Net> Tables for RemoteTables<N> {
         Ok(())
     }
 
-    fn forget_piece(&mut self, piece: &InSplit) -> Result<(), BackendError> {
-        let (pusher, incarnation) = piece.name;
+    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
+        let (pusher, incarnation) = split.name;
         let mut ids = self.tables.iter().map(|table| table.id);
         ids.try_for_each(|id| Ok(self.worker.close_data(id, pusher, incarnation)?))
     }
