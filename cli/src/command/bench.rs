@@ -177,7 +177,7 @@ impl Drop for Guard {
 }
 
 /// A server that is being measured.
-pub(super) struct Serving {
+pub(super) struct BenchServer {
     addr: String,
     process: u32,
 }
@@ -188,7 +188,7 @@ pub(super) fn with_server(
     log: &LogArgs,
     threads: u32,
     pinned: bool,
-    work: impl Fn(&Serving) -> Result<Value, Failure>,
+    work: impl Fn(&BenchServer) -> Result<Value, Failure>,
 ) -> Result<Value, Failure> {
     let folder = args.data_dir.as_ref().map(|d| d.join(format!("bench-{}", std::process::id())));
     let mut command = Command::new(this()?);
@@ -214,7 +214,7 @@ pub(super) fn with_server(
     let mut line = String::new();
     BufReader::new(out).read_line(&mut line).map_err(|e| system("starting the server", &e))?;
     let addr = line.split_whitespace().nth(4).ok_or_else(|| system("starting the server", &line))?;
-    let result = work(&Serving { addr: addr.to_owned(), process: server.0.id() });
+    let result = work(&BenchServer { addr: addr.to_owned(), process: server.0.id() });
     if let Some(set) = before {
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
@@ -263,7 +263,7 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn start(
         what: &str,
-        server: &Serving,
+        server: &BenchServer,
         dim: u32,
         number: u32,
         args: &BenchArgs,
@@ -314,7 +314,7 @@ impl Worker {
 /// numbers are those of the first worker.
 fn workers(
     what: &str,
-    server: &Serving,
+    server: &BenchServer,
     dim: u32,
     args: &BenchArgs,
     log: &LogArgs,

@@ -7,7 +7,7 @@ use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, ProgressDisplay};
 use super::runs::Account;
-use super::validation::Watching;
+use super::validation::Validator;
 use super::{
     Failure, remote_worker, input, job, lbfgs, runs, saved_model, security, server, signals, sync_flags, tasks,
     train,
@@ -29,23 +29,23 @@ use std::time::{Duration, Instant};
 
 /// The pusher id of the client at the servers. It only reads, and no worker has such an index.
 const READER: u64 = u32::MAX as u64 - 1;
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// How long the client of a failed job waits for its workers to read the error.
-const LAST_WORD: Duration = Duration::from_secs(5);
+const FAILURE_WAIT: Duration = Duration::from_secs(5);
 
 /// Refuses flags that do not go with `--feed`, or that only the client or only its workers may have.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
-    let given = job.feeding.feed.is_some();
+    let has_feed = job.feeding.feed.is_some();
     let client = job.job_name == Some(JobName::Client);
-    let remote_worker = given && job.job_name == Some(JobName::Worker);
+    let remote_worker = has_feed && job.job_name == Some(JobName::Worker);
     let input = &args.input;
     let reads = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
     let reads = reads || input.format != super::args::FormatName::Auto || input.criteo_counts.is_some();
     let misplaced = [
-        (given && !client && !remote_worker, "--feed: works only in a worker or the client of a job"),
+        (has_feed && !client && !remote_worker, "--feed: works only in a worker or the client of a job"),
         (
-            client && !given,
+            client && !has_feed,
             "--job-name client: --feed HOST:PORT is missing: it says where the client listens for its workers",
         ),
         (
@@ -68,7 +68,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             "--test, --out: with --feed the client tests and saves; leave them out",
         ),
         (
-            given && job.tasks.scheduler.is_some(),
+            has_feed && job.tasks.scheduler.is_some(),
             "--scheduler: the client (--feed) is the job's scheduler; leave it out",
         ),
         (
@@ -197,10 +197,10 @@ fn end(
         Err(_) if state_folder.is_some() && (stop.load(Relaxed) || !has_failed(status)) => Duration::ZERO,
         Err(failure) => {
             status.end(&failure.to_string());
-            LAST_WORD
+            FAILURE_WAIT
         }
     };
-    see_off(status, patience);
+    wait_for_workers(status, patience);
     serving.stop()?;
     if let (Ok(()), Some(folder)) = (&worked, state_folder) {
         forget_job(folder).map_err(|error| Failure::new(SYSTEM, format!("{}: {error}", folder.display())))?;
@@ -213,10 +213,10 @@ fn has_failed(status: &FeedStatus) -> bool {
 }
 
 /// Waits until the workers have read how the job ended, and have left.
-fn see_off(status: &FeedStatus, patience: Duration) {
+fn wait_for_workers(status: &FeedStatus, patience: Duration) {
     let since = Instant::now();
     while since.elapsed() < patience && status.job().is_some_and(|job| job.live) {
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     }
 }
 
@@ -240,7 +240,7 @@ fn listen(args: &TrainArgs, data: DataServerConfig, metrics: &Metrics) -> Result
         error => error.into(),
     })?;
     metrics.add_server(server.tally());
-    complain!("gannet client listening on {}", server.addr());
+    notice!("gannet client listening on {}", server.addr());
     Ok(server)
 }
 
@@ -272,9 +272,9 @@ fn together(job: &JobStatus) -> (u64, f64, f64) {
 impl ServedJob<'_> {
     /// Watches until all splits are trained, then evaluates and saves. Returns the number of rows.
     fn run(&mut self, backend: &mut RemoteBackend<Transports>, account: &Account) -> Result<u64, Failure> {
-        let mut watching = Watching::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
+        let mut validator = Validator::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
         let mut display = ProgressDisplay::of(self.args);
-        let trained = self.look_on(backend, &mut watching, &mut display);
+        let trained = self.watch(backend, &mut validator, &mut display);
         display.finish();
         let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());
         let mut stopped = job.is_none();
@@ -305,7 +305,7 @@ impl ServedJob<'_> {
         };
         if !stopped {
             // The last report of each worker has its final numbers.
-            see_off(self.status, self.timeout);
+            wait_for_workers(self.status, self.timeout);
         }
         let report = JobOutcome {
             job: self.status.job().or(job),
@@ -317,17 +317,17 @@ impl ServedJob<'_> {
             served: self.status.fed(),
             format: self.format,
         };
-        report.print(self.args.json, watching.into_validations(), account);
-        train::tell_saved(self.args, stopped, saved);
+        report.print(self.args.json, validator.into_validations(), account);
+        train::print_saved(self.args, stopped, saved);
         train::ended_early(stopped, report.examples())?;
         Ok(report.stats.rows)
     }
 
     /// Watches until all splits are trained. `None`: a signal came first.
-    fn look_on(
+    fn watch(
         &mut self,
         mut backend: &mut RemoteBackend<Transports>,
-        watching: &mut Watching<'_>,
+        validator: &mut Validator<'_>,
         display: &mut ProgressDisplay,
     ) -> Result<Option<JobStatus>, Failure> {
         let limit = Duration::from_secs_f64(self.args.job.peer_timeout);
@@ -369,8 +369,8 @@ impl ServedJob<'_> {
                     validated = step / every;
                     let (format, columns) = (self.format, self.columns.as_ref());
                     let step = StepReport { number, mass: losses.0, loss: losses.1, format, columns };
-                    let flow = watching.step(&step, &mut backend);
-                    watching.failed()?;
+                    let flow = validator.step(&step, &mut backend);
+                    validator.failed()?;
                     if flow.is_break() {
                         return Ok(None);
                     }
@@ -387,7 +387,7 @@ impl ServedJob<'_> {
                     ),
                 ));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 

@@ -114,12 +114,12 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
     let numbers = columns.numeric.iter().map(|name| format!("{name}: number{how}"));
     let categories = columns.categorical.iter().map(|name| format!("{name}: category"));
     let label = columns.label.as_deref().unwrap_or("(none)");
-    complain!("gannet: columns: label {label}; {}", first_few(numbers.chain(categories).collect(), "; "));
+    notice!("gannet: columns: label {label}; {}", first_few(numbers.chain(categories).collect(), "; "));
     let looks = |name: &&String| survey.column(name).is_some_and(|column| column.looks_numeric());
     let numeric: Vec<String> = columns.categorical.iter().filter(looks).cloned().collect();
     if let Some(first) = numeric.first() {
         let flag = if numeric.len() > COLUMNS_SHOWN { format!("{first},..") } else { numeric.join(",") };
-        complain!(
+        notice!(
             "gannet: all values of {} are numbers, and each different one is a category of its own; where that is not \
              meant: --numeric {flag}",
             first_few(numeric, ", "),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Time between two checks of something that a loop waits for.
-pub const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Refuses flags that have no effect in this process, because they are probably a mistake.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
@@ -43,11 +43,11 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(flag) = misplaced_alone(job) {
         return Err(Failure::input(format!("{flag}: works only in a process of a job (--job-name)")));
     }
-    let misplaced = misplaced.iter().find(|(given, ..)| *given).map(|&(_, flag, whose)| (flag, whose));
-    let of_sessions = sessions.given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
+    let misplaced = misplaced.iter().find(|(is_given, ..)| *is_given).map(|&(_, flag, whose)| (flag, whose));
+    let of_sessions = sessions.first_given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
     let shards = job.table.shards.map(|_| "--shards").filter(|_| !client);
     let of_lr =
-        cache_flags::given(&job.cache).or(shards).filter(|_| !worker || !cache_flags::learns_so(args));
+        cache_flags::first_given(&job.cache).or(shards).filter(|_| !worker || !cache_flags::learns_so(args));
     match (misplaced.or(of_sessions), of_lr) {
         (Some((flag, whose)), _) => Err(Failure::input(format!("{flag}: works only in {whose}"))),
         (None, Some(flag)) => Err(Failure::input(format!(
@@ -62,20 +62,20 @@ fn misplaced_alone(job: &JobArgs) -> Option<String> {
     if job.job_name.is_some() {
         return None;
     }
-    let given = [
+    let flags = [
         (job.one_sided.one_sided.is_some(), "--one-sided"),
         (job.damping.damping.is_some(), "--damping"),
         (job.security.token_file.is_some(), "--token-file"),
         (job.security.insecure, "--insecure"),
         (job.tls_client.tls_ca.is_some() || job.security.tls_cert.is_some(), "TLS"),
-        (job.given.task_index, "--task-index"),
-        (job.given.peer_timeout, "--peer-timeout"),
+        (job.typed.task_index, "--task-index"),
+        (job.typed.peer_timeout, "--peer-timeout"),
         (job.tasks.tasks != TasksName::Auto, "--tasks"),
         (job.tasks.task_bytes.is_some(), "--task-bytes"),
         (job.tasks.start_together, "--start-together"),
         (job.tasks.scheduler.is_some(), "--scheduler"),
     ];
-    let flag = given.iter().find(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned());
+    let flag = flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| (*flag).to_owned());
     flag.or_else(|| sync_flags::misplaced(job))
 }
 
@@ -151,7 +151,7 @@ pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection
         line.allocators.push(scheduler.to_owned());
     }
     if let Some(metrics) = metrics {
-        line.tell(metrics);
+        line.add_metrics(metrics);
     }
     line.config.incarnation = line.allocate()?;
     line.config.seed ^= line.config.incarnation;
@@ -181,12 +181,12 @@ impl WorkerConnection {
     /// Connects to every server of the job.
     pub fn connect(&self, metrics: &Metrics) -> Result<Worker<Transports>, Failure> {
         if !self.in_metrics {
-            self.clone().tell(metrics);
+            self.clone().add_metrics(metrics);
         }
         Ok(Worker::connect_told(self.net.clone(), self.config.clone(), self.counters.clone())?)
     }
 
-    fn tell(&mut self, metrics: &Metrics) {
+    fn add_metrics(&mut self, metrics: &Metrics) {
         let counters = self.counters.clone();
         metrics.add(move |page| counters.tell(page));
         self.in_metrics = true;

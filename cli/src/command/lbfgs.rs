@@ -32,7 +32,7 @@ const PASS_SECONDS: f64 = 600.0;
 /// Whether the flags choose L-BFGS. Its own flags are refused with any other optimizer.
 pub fn is_chosen(args: &TrainArgs) -> Result<bool, Failure> {
     let chosen = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
-    match args.lbfgs.given() {
+    match args.lbfgs.first_given() {
         Some(flag) if !chosen => Err(Failure::input(format!("{flag}: works only with --optimizer lbfgs"))),
         _ if chosen && args.model.model != ModelName::Lr => {
             Err(Failure::input("--optimizer lbfgs: works only with --model lr"))
@@ -64,7 +64,7 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
             "--validate-every: L-BFGS has no steps of batches; it scores --test at its end",
         ),
         (args.watch.save_secs.is_some(), "--save-secs: L-BFGS saves --out when it has ended"),
-        (args.admission.given(), "--admit-count, --admit-probability: L-BFGS gives every key a row"),
+        (args.admission.is_given(), "--admit-count, --admit-probability: L-BFGS gives every key a row"),
         (
             sync.is_some_and(|sync| sync != SyncName::Asp),
             "--sync: the workers of L-BFGS make each pass together by themselves; leave it out",
@@ -101,7 +101,7 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
             "--scheduler: does not work with L-BFGS, whose workers have fixed shares; leave it out",
         ),
     ];
-    misplaced.iter().find(|(given, _)| *given).map(|&(_, text)| text)
+    misplaced.iter().find(|(applies, _)| *applies).map(|&(_, text)| text)
 }
 
 fn plan(args: &TrainArgs, workers: u32) -> Result<LbfgsPlan, Failure> {
@@ -193,7 +193,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let joined = runs::join(args, &mut line, (settings, &plan.data.scale), &TABLES, index)?;
     let Some(run) = joined else { return Ok(()) };
     run.scale(&mut plan.data, plan.test.as_mut());
-    run.say_who_is_missing()?;
+    run.print_missing_workers()?;
     let account = run.account();
     let worker = line.connect(&metrics)?;
     let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
@@ -335,7 +335,7 @@ fn print_iteration(t: &Trained, quiet: bool) {
     tracing::debug!(iterations, passes, objective, slope, "iteration");
     if !quiet && is_printed(iterations) {
         let (gradient, passes) = (t.mean_slope(), report::counted(passes, "pass", "passes"));
-        complain!(
+        notice!(
             "iteration {iterations}  objective {objective:.6}  length of the mean gradient {gradient:.1e}  {passes}"
         );
     }

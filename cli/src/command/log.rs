@@ -62,7 +62,7 @@ pub fn is_json() -> bool {
 }
 
 /// Writes a line to standard error at every log level. A closed standard error is ignored, so this does not panic.
-pub fn complain(line: fmt::Arguments<'_>) {
+pub fn notice(line: fmt::Arguments<'_>) {
     if is_json() {
         let line = line.to_string();
         tracing::warn!(target: "gannet::notice", "{}", line.trim_start_matches("gannet: ").trim());

@@ -6,7 +6,7 @@ use super::remote_worker::DataClient;
 use super::metrics::Metrics;
 use super::runs::{self, Account, InRun};
 use super::tasks::{self, InJob};
-use super::validation::Watching;
+use super::validation::Validator;
 use super::{Failure, cache_flags, job, report, signals, sync_flags, train};
 use gannet::sync::{SyncConfig, SyncMode};
 use gannet::train::models::Objective;
@@ -53,7 +53,7 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
     let mut worker = line.connect(&own.metrics)?;
     own.fixed_shares = in_job.is_none() && own.sync.workers > 1;
     if own.fixed_shares {
-        run.say_who_is_missing()?;
+        run.print_missing_workers()?;
     }
     if let Some(in_job) = &in_job {
         in_job.open_tables(&mut worker)?;
@@ -177,20 +177,20 @@ impl<'a> LrWorker<'a> {
     ) -> Result<(Report, Option<Vec<Value>>), Failure> {
         let is_chief = || in_job.map_or(self.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
-        let mut watching = Watching::new(self.args, self.held_out.as_ref(), Objective::Click, &is_chief)
-            .telling(&count_batches);
-        let mut tell = |p: &Progress| {
+        let mut validator = Validator::new(self.args, self.held_out.as_ref(), Objective::Click, &is_chief)
+            .on_step(&count_batches);
+        let mut report_progress = |p: &Progress| {
             if let Some(in_job) = in_job {
-                in_job.tell(p.examples, p.log_loss, p.seconds);
+                in_job.report_progress(p.examples, p.log_loss, p.seconds);
             }
         };
         let of = (self.args, &self.metrics);
-        let trained = train::learn(&self.options, backend, &self.stop, of, &mut tell, &mut watching);
+        let trained = train::learn(&self.options, backend, &self.stop, of, &mut report_progress, &mut validator);
         let trained = trained.map_err(|failure| match in_job {
             Some(in_job) => in_job.failed(failure),
             None => failure,
         })?;
-        Ok((trained, watching.into_validations()))
+        Ok((trained, validator.into_validations()))
     }
 
     /// Ends this worker's pushes, finds out who the chief is, and waits for the other workers if shares are fixed.

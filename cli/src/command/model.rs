@@ -304,7 +304,7 @@ impl DataReading {
     /// Refuses flags that contradict the model's columns.
     fn same_columns(&self, data: &Data, flags: &InputArgs, model: &str) -> Result<(), Failure> {
         let (categorical, numeric) = (&data.columns.categorical, &data.columns.numeric);
-        let given = match (&categorical[..], &numeric[..]) {
+        let flag = match (&categorical[..], &numeric[..]) {
             ([], []) => None,
             ([], numeric) => Some(format!("--numeric {}", numeric.join(","))),
             (categorical, _) => Some(format!("--categorical {}", categorical.join(","))),
@@ -313,23 +313,23 @@ impl DataReading {
             if names.is_empty() { String::new() } else { format!(" {flag} {}", names.join(",")) }
         };
         let Some(columns) = &self.columns else {
-            let given = given.or_else(|| flags.scale.map(|_| "--scale".to_owned()));
-            return match given {
-                Some(given) => Err(Failure::input(format!(
-                    "{given}: the model in {model} was trained on {}, which has no columns; leave the flag out",
+            let flag = flag.or_else(|| flags.scale.map(|_| "--scale".to_owned()));
+            return match flag {
+                Some(flag) => Err(Failure::input(format!(
+                    "{flag}: the model in {model} was trained on {}, which has no columns; leave the flag out",
                     self.format_name()
                 ))),
                 None => Ok(()),
             };
         };
-        let same = |given: &[String], known: &[String]| {
-            given.is_empty() || (given.len() == known.len() && given.iter().all(|name| known.contains(name)))
+        let same = |typed: &[String], known: &[String]| {
+            typed.is_empty() || (typed.len() == known.len() && typed.iter().all(|name| known.contains(name)))
         };
         if !same(categorical, &columns.categorical) || !same(numeric, &columns.numeric) {
             let known = own("--categorical", &columns.categorical) + &own("--numeric", &columns.numeric);
             return Err(Failure::input(format!(
                 "{}: the model in {model} knows its columns, which it was trained on as{known}; leave the flag out",
-                given.unwrap_or_default()
+                flag.unwrap_or_default()
             )));
         }
         if let Some(kind) = input::scale(flags).filter(|kind| *kind != columns.scale.kind) {
@@ -364,14 +364,14 @@ impl DataReading {
 
     /// Sets the labels that the model was trained on.
     pub fn labels(&self, data: &mut Data, flags: &InputArgs, model: &str) -> Result<(), Failure> {
-        let wrong = |given: &str, was: String| {
-            Err(Failure::input(format!("--positive {given}: {model} was trained {was}; leave the flag out")))
+        let wrong = |value: &str, was: String| {
+            Err(Failure::input(format!("--positive {value}: {model} was trained {was}; leave the flag out")))
         };
         match (&self.two, &flags.positive) {
-            (Some((positive, _)), Some(given)) if positive != given => {
-                wrong(given, format!("with --positive {positive}"))
+            (Some((positive, _)), Some(value)) if positive != value => {
+                wrong(value, format!("with --positive {positive}"))
             }
-            (None, Some(given)) => wrong(given, "without it".to_owned()),
+            (None, Some(value)) => wrong(value, "without it".to_owned()),
             (None, None) => Ok(()),
             (Some((positive, other)), _) => {
                 data.labels =

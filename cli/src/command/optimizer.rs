@@ -56,12 +56,12 @@ fn decays(schedule: ScheduleName) -> &'static [KnownFlag] {
 }
 
 /// The values of some flags, and the flags that the choice knows.
-struct GivenFlags<'a> {
+struct FlagValues<'a> {
     flags: &'a [(&'static str, Option<f32>)],
     known: &'static [KnownFlag],
 }
 
-impl GivenFlags<'_> {
+impl FlagValues<'_> {
     /// The first flag that was given and that the choice does not know.
     fn foreign(&self) -> Option<&'static str> {
         let known = |flag| self.known.iter().any(|k| k.0 == flag);
@@ -70,8 +70,8 @@ impl GivenFlags<'_> {
 
     /// The value of a flag: the given one, or the default, or 0 for an unknown flag.
     fn value(&self, flag: &str) -> f32 {
-        let given = self.flags.iter().find(|f| f.0 == flag).and_then(|f| f.1);
-        given.or(self.known.iter().find(|k| k.0 == flag).map(|k| k.1)).unwrap_or_default()
+        let typed = self.flags.iter().find(|f| f.0 == flag).and_then(|f| f.1);
+        typed.or(self.known.iter().find(|k| k.0 == flag).map(|k| k.1)).unwrap_or_default()
     }
 }
 
@@ -117,21 +117,21 @@ fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32
 }
 
 /// The settings of the optimizer. Settings of another optimizer are refused.
-fn given<'a>(
+fn flag_values<'a>(
     optimizer: OptimizerName,
     flags: &'a [(&'static str, Option<f32>)],
-) -> Result<GivenFlags<'a>, Failure> {
-    let given = GivenFlags { flags, known: settings(optimizer) };
-    match given.foreign() {
+) -> Result<FlagValues<'a>, Failure> {
+    let values = FlagValues { flags, known: settings(optimizer) };
+    match values.foreign() {
         Some(flag) => Err(refuse(flag, "--optimizer", &optimizer, settings)),
-        None => Ok(given),
+        None => Ok(values),
     }
 }
 
 /// L-BFGS's penalties, L1 and L2. It has no other settings here.
 pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
     let (flags, s) = (flags(args, None), &args.settings);
-    let given = given(OptimizerName::Lbfgs, &flags)?;
+    let values = flag_values(OptimizerName::Lbfgs, &flags)?;
     let others = [
         (args.push.is_some(), "--push"),
         (args.reduce.is_some(), "--reduce"),
@@ -140,13 +140,13 @@ pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
         (args.schedule.schedule.is_some(), "--schedule"),
         (args.schedule.warmup.is_some(), "--warmup"),
     ];
-    if let Some((_, flag)) = others.iter().find(|(given, _)| *given) {
+    if let Some((_, flag)) = others.iter().find(|(is_given, _)| *is_given) {
         return Err(Failure::input(format!(
             "{flag} is no setting of --optimizer lbfgs, which has --l1, --l2"
         )));
     }
     let penalty = |flag| {
-        let value = given.value(flag);
+        let value = values.value(flag);
         // Parses the decimal that was typed, which the nearest float changes.
         match value.to_string().parse() {
             Ok(exact) if value.is_finite() && value >= 0.0 => Ok(exact),
@@ -175,10 +175,10 @@ pub fn rule_choice(
     let s = &args.settings;
     let optimizer = args.optimizer.unwrap_or(default);
     let flags = flags(args, alpha.filter(|_| optimizer == default));
-    let given = given(optimizer, &flags)?;
-    let rule = rule(optimizer, &given);
+    let values = flag_values(optimizer, &flags)?;
+    let rule = rule(optimizer, &values);
     let own_l2 = matches!(rule, Rule::Ftrl(_) | Rule::GroupFtrl(_));
-    let l2 = if own_l2 { 0.0 } else { given.value("--l2") };
+    let l2 = if own_l2 { 0.0 } else { values.value("--l2") };
     let (clip_value, clip_norm) = (s.clip_value, s.clip_norm);
     let shaping = GradientTransform { schedule: schedule(&args.schedule)?, clip_value, clip_norm, l2 };
     rule.check().and_then(|()| shaping.check(&rule)).map_err(unfit)?;
@@ -193,9 +193,9 @@ pub fn run_settings(
 ) -> Result<Vec<RunSetting>, Failure> {
     let (optimizer, s) = (args.optimizer.unwrap_or(default), &args.settings);
     let flags = flags(args, alpha.filter(|_| optimizer == default));
-    let given = given(optimizer, &flags)?;
+    let values = flag_values(optimizer, &flags)?;
     let mut all = vec![RunSetting::new("--optimizer", spelt(&optimizer))];
-    all.extend(given.known.iter().map(|(flag, _)| RunSetting::new(flag, given.value(flag))));
+    all.extend(values.known.iter().map(|(flag, _)| RunSetting::new(flag, values.value(flag))));
     let or_none = |value: Option<f32>| value.map_or("none".to_owned(), |value| value.to_string());
     all.push(RunSetting::new("--clip-value", or_none(s.clip_value)));
     all.push(RunSetting::new("--clip-norm", or_none(s.clip_norm)));
@@ -226,8 +226,8 @@ pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
     Ok(schema)
 }
 
-fn rule(optimizer: OptimizerName, given: &GivenFlags<'_>) -> Rule {
-    let value = |flag| given.value(flag);
+fn rule(optimizer: OptimizerName, values: &FlagValues<'_>) -> Rule {
+    let value = |flag| values.value(flag);
     let (alpha, beta, l1, l2) = (value("--alpha"), value("--beta"), value("--l1"), value("--l2"));
     let (lr, eps, initial_accumulator) = (alpha, value("--epsilon"), beta);
     let momentum = |nesterov| Rule::Momentum(Momentum { lr, momentum: value("--momentum"), nesterov });
@@ -250,7 +250,7 @@ fn rule(optimizer: OptimizerName, given: &GivenFlags<'_>) -> Rule {
 
 fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
     let how = args.schedule.unwrap_or(ScheduleName::Constant);
-    let given = GivenFlags {
+    let values = FlagValues {
         flags: &[
             ("--decay-rate", args.decay_rate),
             ("--decay-end", args.decay_end),
@@ -258,7 +258,7 @@ fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
         ],
         known: decays(how),
     };
-    if let Some(flag) = given.foreign() {
+    if let Some(flag) = values.foreign() {
         return Err(refuse(flag, "--schedule", &how, decays));
     }
     let steps = match (how, args.decay_steps) {
@@ -272,12 +272,12 @@ fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
             return Err(Failure::input(text));
         }
     };
-    let (rate, end) = (given.value("--decay-rate"), given.value("--decay-end"));
+    let (rate, end) = (values.value("--decay-rate"), values.value("--decay-end"));
     let decay = match how {
         ScheduleName::Constant => Decay::Constant,
         ScheduleName::Exponential => Decay::Exponential { rate, steps },
         ScheduleName::Step => Decay::Step { rate, steps },
-        ScheduleName::Polynomial => Decay::Polynomial { power: given.value("--decay-power"), end, steps },
+        ScheduleName::Polynomial => Decay::Polynomial { power: values.value("--decay-power"), end, steps },
         ScheduleName::InverseSqrt => Decay::InverseSqrt { steps },
         ScheduleName::Cosine => Decay::Cosine { end, steps },
     };

@@ -51,8 +51,8 @@ pub fn write(out: &mut impl Write, text: &str) -> Result<(), Ended> {
 }
 
 /// Prints the quality of the predictions on standard error, if examples have labels.
-pub fn tell_measures(examples: u64, words: &str) {
-    complain!("{examples} examples  {words}");
+pub fn print_measures(examples: u64, words: &str) {
+    notice!("{examples} examples  {words}");
 }
 
 /// Runs the command.
@@ -83,7 +83,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
     };
     report::warn_of_bad_lines(&predicted.bad_lines);
     if let Some(quality) = predicted.quality.as_ref().filter(|_| !args.json) {
-        tell_measures(predicted.examples, &report::words(quality));
+        print_measures(predicted.examples, &report::words(quality));
     }
     if args.json {
         let q = predicted.quality.as_ref();

@@ -87,7 +87,7 @@ fn binned(pulls: &[u64]) -> Vec<(String, u64)> {
 }
 
 /// Prints how a worker kept step. Prints nothing without other workers. `late`: examples and rows.
-pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
+pub fn print_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
     let behind = |(steps, pulls)| format!("{steps} behind {}", counted(pulls, "time", "times"));
     let stale: Vec<String> = binned(pulls_by_staleness).into_iter().map(behind).collect();
     if !stale.is_empty() {
@@ -138,7 +138,7 @@ pub fn print(report: &Report, test: Option<&Quality>) {
         say!("test         {}", words(quality));
     }
     say!("table        {}", size_in_words(report.rows, report.bytes_per_row));
-    tell_steps(&report.pulls_by_staleness, report.dropped_late);
+    print_steps(&report.pulls_by_staleness, report.dropped_late);
     if let Some(wire) = report.wire.filter(|wire| wire.cache_hits + wire.cache_asked > 0) {
         let rows = wire.cache_hits + wire.cache_asked;
         let percent = |rows_of: u64| 100.0 * rows_of as f64 / rows.max(1) as f64;
@@ -200,7 +200,7 @@ pub fn warn_of_one_class(label: u8) {
         (Some(two), _) => format!("every example had the label {:?} (--positive)", two.positive()),
         (None, _) => format!("every example had the label {label}"),
     };
-    complain!(
+    notice!(
         "gannet: {what}: a model of one class is useless; check whether lines were skipped, and which \
          column is the label"
     );
@@ -209,7 +209,7 @@ pub fn warn_of_one_class(label: u8) {
 /// Warns a worker that is not the chief. Another worker may have read the missing class.
 pub fn warn_of_no_positive(examples: u64) {
     if let Some(two) = input::known_two().filter(|two| examples > 0 && !two.positive_occurred()) {
-        complain!(
+        notice!(
             "gannet: no label that this worker read was {:?} (--positive): see how the data writes it",
             two.positive()
         );
@@ -232,7 +232,7 @@ pub fn warn_of_loss(
         return;
     }
     let remedy = less_loss(columns);
-    complain!(
+    notice!(
         "gannet: the {which} {name}, {loss:.6}, is worse than {mean:.6}, that of predicting the mean label for every \
          example; {remedy}"
     );
@@ -262,8 +262,8 @@ fn less_loss(columns: Option<&Columns>) -> String {
 pub fn warn_of_bad_lines(bad: &BadLines) {
     if bad.count > 0 {
         let (s, were) = if bad.count == 1 { ("", "was") } else { ("s", "were") };
-        complain!("gannet: {} bad line{s} {were} skipped (--skip-bad-lines):", bad.count);
-        bad.first.iter().for_each(|line| complain!("  {line}"));
+        notice!("gannet: {} bad line{s} {were} skipped (--skip-bad-lines):", bad.count);
+        bad.first.iter().for_each(|line| notice!("  {line}"));
     }
 }
 
@@ -343,7 +343,7 @@ impl ProgressDisplay {
                 if log::is_json() {
                     return log();
                 }
-                complain!("{text}");
+                notice!("{text}");
             }
             None => {}
         }

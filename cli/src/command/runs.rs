@@ -3,7 +3,7 @@
 
 use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
-use super::job::{LOOK_EVERY, WorkerConnection, pusher};
+use super::job::{POLL_EVERY, WorkerConnection, pusher};
 use super::report::counted;
 use super::{Failure, settings};
 use gannet::job::PlanFile;
@@ -28,7 +28,7 @@ const AGAIN_ALONE: &str =
     "The whole data is trained again, on top of what the run has learned. --fresh begins with new rows";
 
 /// Time between two messages about whom a run waits for.
-const SAY_EVERY: Duration = Duration::from_secs(5);
+const MESSAGE_EVERY: Duration = Duration::from_secs(5);
 /// A worker that sends heartbeats but pushes nothing is given this many times the time of a silent one.
 const PATIENCE: u32 = 5;
 
@@ -107,16 +107,16 @@ pub fn settings(
 fn print_decision(id: &RunId, decided: RunDecision, want: RunIntent, again: &str) {
     let name = &id.name;
     match (decided, want) {
-        (RunDecision::Continued, _) => complain!("gannet: run {name:?}: its rows are trained further"),
-        (RunDecision::Fresh, _) => complain!("gannet: run {name:?} begins with new rows"),
+        (RunDecision::Continued, _) => notice!("gannet: run {name:?}: its rows are trained further"),
+        (RunDecision::Fresh, _) => notice!("gannet: run {name:?} begins with new rows"),
         (RunDecision::Resumed, _) if !again.is_empty() => {
-            complain!("gannet: run {name:?} is not finished and continues with its rows. {again}");
+            notice!("gannet: run {name:?} is not finished and continues with its rows. {again}");
         }
         (RunDecision::Resumed, _) => {
-            complain!("gannet: run {name:?} is not finished and continues with its rows")
+            notice!("gannet: run {name:?} is not finished and continues with its rows")
         }
         (RunDecision::Begun, RunIntent::Continue) => {
-            complain!("gannet: run {name:?} begins: there is no run to continue")
+            notice!("gannet: run {name:?} begins: there is no run to continue")
         }
         _ => {}
     }
@@ -165,7 +165,7 @@ pub fn join(
     let scale = scale_of(client.notes());
     let joined = InRun { client, scale, rank, hosts, peer_timeout, allowed: run.allow_missing_workers };
     if late {
-        joined.tell_late(args.json);
+        joined.print_late(args.json);
         return Ok(None);
     }
     Ok(Some(joined))
@@ -187,7 +187,7 @@ fn scale_of(notes: &str) -> Option<Scale> {
 /// Applies the run's scaling to other data, because the rows were trained with numbers in that scaling.
 fn keep_scale(id: &RunId, run_scale: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
     let Some(run_scale) = run_scale.filter(|run_scale| **run_scale != data.scale) else { return };
-    complain!(
+    notice!(
         "gannet: run {:?}: numbers are scaled as at the start of the run (--scale {})",
         id.name,
         run_scale.kind.name()
@@ -218,9 +218,9 @@ impl InRun {
         }
     }
 
-    fn tell_late(&self, as_json: bool) {
+    fn print_late(&self, as_json: bool) {
         let name = &self.client.id().name;
-        complain!(
+        notice!(
             "gannet: run {name:?} is finished: nothing was left to train for worker {}, which came too late (--continue trains the \
              rows further, --fresh begins with new rows)",
             self.rank
@@ -251,7 +251,7 @@ impl InRun {
     }
 
     /// Says for which workers the run still waits, when it begins.
-    pub fn say_who_is_missing(&self) -> Result<(), Failure> {
+    pub fn print_missing_workers(&self) -> Result<(), Failure> {
         let members = self.client.members()?;
         let all = 0..self.hosts.len() as u32;
         let missing: Vec<String> = all
@@ -259,7 +259,7 @@ impl InRun {
             .map(|rank| self.named(rank))
             .collect();
         if !missing.is_empty() {
-            complain!(
+            notice!(
                 "gannet: run {:?} waits for {}: each worker has a fixed share of the data",
                 self.client.id().name,
                 missing.join(", ")
@@ -302,15 +302,15 @@ impl InRun {
             if waits.is_empty() || stop.load(Relaxed) {
                 break;
             }
-            if last_message.is_none_or(|time| time.elapsed() >= SAY_EVERY) {
+            if last_message.is_none_or(|time| time.elapsed() >= MESSAGE_EVERY) {
                 last_message = Some(Instant::now());
                 let whom: Vec<String> = waits
                     .iter()
                     .map(|one| format!("{}, which {}", self.named(one.rank), one.progress(share(one.rank))))
                     .collect();
-                complain!("gannet: run {:?} waits for {}", self.client.id().name, whom.join("; "));
+                notice!("gannet: run {:?} waits for {}", self.client.id().name, whom.join("; "));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         }
         let missing: Vec<&AwaitedWorker> =
             watched.iter().filter(|one| one.rank != self.rank && !one.done).collect();
@@ -341,15 +341,15 @@ impl InRun {
                     (vec![0], share(0).map(|all| all.saturating_sub(trained)));
                 return Ok(account);
             }
-            if last_message.is_none_or(|time| time.elapsed() >= SAY_EVERY) {
+            if last_message.is_none_or(|time| time.elapsed() >= MESSAGE_EVERY) {
                 last_message = Some(Instant::now());
                 let chief = self.named(0);
-                complain!(
+                notice!(
                     "gannet: run {:?} waits for {chief}, which tests and saves: start it",
                     self.client.id().name
                 );
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 
@@ -381,7 +381,7 @@ impl InRun {
             ));
         }
         if self.allowed {
-            complain!("gannet: {text} (--allow-missing-workers)");
+            notice!("gannet: {text} (--allow-missing-workers)");
             return Ok(());
         }
         Err(Failure::new(
@@ -448,7 +448,7 @@ impl AwaitedWorker {
 
 /// Refuses flags of a run where no rows survive the process.
 pub fn none(run: &RunArgs) -> Result<(), Failure> {
-    match run.given() {
+    match run.first_given() {
         Some(flag) => {
             Err(Failure::input(format!("{flag}: works only in a job (--job-name) or with --data-dir")))
         }
@@ -518,5 +518,5 @@ impl LocalRun {
 
 /// Refuses flags of a run in a ps, which has none.
 pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
-    job.run.given().filter(|_| job.job_name == Some(super::args::JobName::Ps))
+    job.run.first_given().filter(|_| job.job_name == Some(super::args::JobName::Ps))
 }

@@ -99,7 +99,7 @@ pub fn may_save(
     }
     let folder = folder.display();
     if stopped {
-        complain!(
+        notice!(
             "gannet: stopped before the first example: nothing is saved, and what is in {folder} stays as it was"
         );
         return Ok(false);
@@ -124,7 +124,7 @@ pub fn before(folder: &Path) -> String {
 /// Warns that the training of a model ended early.
 pub fn warn_of_early_end(folder: &Path, ended: Option<&str>) {
     if let Some(ended) = ended {
-        complain!(
+        notice!(
             "gannet: the training of the model in {} ended early: {ended}; it knows what was learned by then",
             folder.display()
         );

@@ -22,8 +22,8 @@ fn spelt<T: ValueEnum>(choice: &T) -> String {
     choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-fn yes(given: bool) -> &'static str {
-    if given { "yes" } else { "no" }
+fn yes_or_no(is_set: bool) -> &'static str {
+    if is_set { "yes" } else { "no" }
 }
 
 fn or_none<T: Display>(value: Option<T>) -> String {
@@ -129,7 +129,7 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         RunSetting::new("--tasks", spelt(&job.tasks.tasks)),
     ];
     if job.tasks.tasks == TasksName::On {
-        all.push(RunSetting::new("--start-together", yes(job.tasks.start_together)));
+        all.push(RunSetting::new("--start-together", yes_or_no(job.tasks.start_together)));
     }
     if job.tasks.tasks == TasksName::On && !remote && job.job_name != Some(JobName::Client) {
         all.push(RunSetting::new("--worker-timeout", sync_flags::timeout(&job.sync).as_secs_f64()));
@@ -150,7 +150,7 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         };
         all.push(RunSetting::new("--sync", sync));
         all.push(RunSetting::new("--replicas-to-aggregate", or_none(job.sync.replicas_to_aggregate)));
-        all.push(RunSetting::new("--deterministic", yes(job.sync.deterministic)));
+        all.push(RunSetting::new("--deterministic", yes_or_no(job.sync.deterministic)));
     }
     all
 }
@@ -180,7 +180,7 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
         RunSetting::new("--positive", or_none(input.positive.as_ref())),
         RunSetting::new("--scale", input.scale.map_or("none".into(), |scale| spelt(&scale))),
         RunSetting::new("--skip-bad-lines", input.skip_bad_lines),
-        RunSetting::new("--no-intercept", yes(args.no_intercept)),
+        RunSetting::new("--no-intercept", yes_or_no(args.no_intercept)),
         RunSetting::new("--shards", args.job.table.shards.unwrap_or(SHARDS_DEFAULT)),
     ];
     let (count, chance) = match args.admission.admission() {

@@ -19,7 +19,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     if let (Some(sync), Some(by_issync)) = (sync, by_issync)
         && sync != by_issync
     {
-        let issync = &job.given.issync;
+        let issync = &job.typed.issync;
         return input(format!(
             "--issync {issync} and --sync {} contradict each other: leave one out",
             shown(sync)
@@ -86,14 +86,14 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
 /// there anyway.
 pub fn misplaced(job: &JobArgs) -> Option<String> {
     let args = &job.sync;
-    let issync = format!("--issync {}", job.given.issync);
-    let given = [
+    let issync = format!("--issync {}", job.typed.issync);
+    let flags = [
         (args.sync.is_some(), "--sync"),
         (args.issync == Some(1), &issync),
         (args.replicas_to_aggregate.is_some(), "--replicas-to-aggregate"),
         (args.worker_timeout.is_some(), "--worker-timeout"),
     ];
-    given.iter().find(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned())
+    flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| (*flag).to_owned())
 }
 
 /// The content of a worker's pushes without `--push`. In synchronous steps it is gradients, whose sum is that of one

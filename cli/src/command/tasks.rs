@@ -41,7 +41,7 @@ pub fn settle(args: &mut TrainArgs) {
     match why_not {
         None => tracing::info!("the scheduler hands out the data in splits (--tasks auto)"),
         Some(why) => {
-            complain!("gannet: each worker takes a fixed share of the data (--tasks auto), because of {why}");
+            notice!("gannet: each worker takes a fixed share of the data (--tasks auto), because of {why}");
         }
     }
 }
@@ -74,12 +74,12 @@ pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> 
     if on {
         options.data.must_be_files("--tasks").map_err(|error| Failure::input(error.to_string()))?;
     }
-    let given = [
+    let flags = [
         (job.tasks.scheduler.is_some(), "--scheduler"),
         (job.tasks.task_bytes.is_some(), "--task-bytes"),
         (job.tasks.start_together, "--start-together"),
     ];
-    if let (false, Some((_, flag))) = (on, given.iter().find(|(given, _)| *given)) {
+    if let (false, Some((_, flag))) = (on, flags.iter().find(|(is_given, _)| *is_given)) {
         return Err(Failure::input(format!("{flag}: works only with --tasks on")));
     }
     Ok(on)
@@ -214,7 +214,7 @@ impl InJob {
     }
 
     /// Reports this worker's progress to the scheduler.
-    pub fn tell(&self, examples: u64, loss: f64, seconds: f64) {
+    pub fn report_progress(&self, examples: u64, loss: f64, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
         self.scheduled.heartbeat().tell(|progress| {
             (progress.examples, progress.loss, progress.rate) = (examples, loss, rate);
@@ -224,7 +224,7 @@ impl InJob {
     /// Reports the end of the training (examples, loss, seconds), and whether this worker saved the model; then leaves
     /// the job.
     pub fn end(self, options: &mut Options, (examples, loss, seconds): (u64, Option<f64>, f64), saved: bool) {
-        self.tell_end(examples, loss, seconds);
+        self.report_end(examples, loss, seconds);
         if saved {
             self.saved();
         }
@@ -232,7 +232,7 @@ impl InJob {
     }
 
     /// Reports the last progress. Without a loss the last reported one stays.
-    fn tell_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
+    fn report_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
         self.scheduled.heartbeat().tell(|progress| {
             (progress.examples, progress.rate) = (examples, rate);

@@ -7,7 +7,7 @@ use super::model::{self, Notes};
 use super::report::{self, ProgressDisplay};
 use super::runs::{Account, LocalRun};
 use super::server::Serving;
-use super::validation::Watching;
+use super::validation::Validator;
 use super::{
     Failure, data_server, remote_worker, input, input_check, job, lbfgs, lr_worker, models, optimizer, runs,
     saved_model, server, signals, sync_flags, tasks, warm_start,
@@ -165,9 +165,9 @@ fn train_and_save<B: Backend>(
     (stop, metrics): (&AtomicBool, &Metrics),
     account: &Account,
 ) -> Result<Report, Failure> {
-    let mut watching = Watching::new(args, options.test.as_ref(), Objective::Click, &|| true);
-    let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut watching)?;
-    finish(args, backend, &trained, (trained.test.as_ref(), account), watching.into_validations())?;
+    let mut validator = Validator::new(args, options.test.as_ref(), Objective::Click, &|| true);
+    let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut validator)?;
+    finish(args, backend, &trained, (trained.test.as_ref(), account), validator.into_validations())?;
     Ok(trained)
 }
 
@@ -185,20 +185,20 @@ pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result
 }
 
 /// Says where the model was saved, and whether the training was stopped early.
-pub fn tell_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) {
+pub fn print_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) {
     let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
     match saved {
         Some((folder, rows)) if !args.json => {
             say!("model        {early}{rows} rows in {}{}", folder.display(), saved_model::before(folder))
         }
         Some((folder, rows)) => {
-            complain!(
+            notice!(
                 "gannet: {early}{rows} rows saved in {}{}",
                 folder.display(),
                 saved_model::before(folder)
             )
         }
-        None if stopped => complain!("gannet: {early}no --out was given, so no model was saved"),
+        None if stopped => notice!("gannet: {early}no --out was given, so no model was saved"),
         None => {}
     }
 }
@@ -209,8 +209,8 @@ pub fn learn<B: Backend>(
     backend: &mut B,
     stop: &AtomicBool,
     (args, metrics): (&TrainArgs, &Metrics),
-    also: &mut dyn FnMut(&Progress),
-    watching: &mut Watching<'_>,
+    on_progress: &mut dyn FnMut(&Progress),
+    validator: &mut Validator<'_>,
 ) -> Result<Report, Failure> {
     let mut display = ProgressDisplay::of(args);
     let training = Arc::<Training>::default();
@@ -219,12 +219,12 @@ pub fn learn<B: Backend>(
     let mut progress = |p: &Progress| {
         training.progress(p);
         display.update(p, args.epochs);
-        also(p);
+        on_progress(p);
     };
-    let mut watch = |step: &StepReport<'_>, mut backend: &mut B| watching.step(step, &mut backend);
+    let mut watch = |step: &StepReport<'_>, mut backend: &mut B| validator.step(step, &mut backend);
     let trained = train_watched(options, backend, stop, &mut progress, &mut watch);
     display.finish();
-    watching.failed()?;
+    validator.failed()?;
     let trained = trained.map_err(train_failure)?;
     training.finish(&trained, args.epochs);
     report::warn_of_bad_lines(&trained.bad_lines);
@@ -265,7 +265,7 @@ pub fn finish<B: Backend>(
         report::print(trained, test);
     }
     if saved.is_some() || args.out.is_none() {
-        tell_saved(args, trained.stopped, saved);
+        print_saved(args, trained.stopped, saved);
     }
     Ok(())
 }

@@ -134,7 +134,7 @@ pub fn begin(
             (from, to) if from.name() == to.name() => format!("other settings of {}", from.name()),
             (from, _) => from.name().to_owned(),
         };
-        complain!(
+        notice!(
             "gannet: --warm-start {}: the model was trained with {with}; its weights are used, and the state of {} \
              starts from zero",
             folder.display(),

@@ -32,8 +32,8 @@ pub struct RemoteBackend<N: Net> {
     /// This worker keeps step with others.
     joined: bool,
     /// How this worker keeps step, also while it rests.
-    member: Option<SyncConfig>,
-    saws: Vec<Vec<(u32, u64)>>,
+    sync: Option<SyncConfig>,
+    spare_runs: Vec<Vec<(u32, u64)>>,
 }
 
 impl<N: Net> RemoteBackend<N> {
@@ -89,8 +89,8 @@ impl<N: Net> RemoteBackend<N> {
             pulls: 0,
             damped,
             joined: false,
-            member: None,
-            saws: Vec::new(),
+            sync: None,
+            spare_runs: Vec::new(),
         })
     }
 
@@ -99,10 +99,10 @@ impl<N: Net> RemoteBackend<N> {
     ///
     /// # Errors
     /// As [`Worker::join`].
-    pub fn join(&mut self, member: SyncConfig) -> Result<(), BackendError> {
-        self.worker.join(self.table, member)?;
-        (self.joined, self.member) = (true, Some(member));
-        self.depth = self.depth.min(usize::try_from(member.mode.ahead_max()).unwrap_or(usize::MAX));
+    pub fn join(&mut self, sync: SyncConfig) -> Result<(), BackendError> {
+        self.worker.join(self.table, sync)?;
+        (self.joined, self.sync) = (true, Some(sync));
+        self.depth = self.depth.min(usize::try_from(sync.mode.ahead_max()).unwrap_or(usize::MAX));
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl<N: Net> RemoteBackend<N> {
     pub fn cache(&mut self, read: Read, config: CacheConfig) -> Result<(), BackendError> {
         if self.damped {
             return Err(BackendError::Order(
-                "what becomes of a damped change is not known here: no rows are kept",
+                "rows of a damped table cannot be cached: only the servers know what a damped push makes of a row",
             ));
         }
         let rows = Arc::new(RowCache::new(&self.schema, read, config)?);
@@ -159,8 +159,8 @@ impl<N: Net> Backend for RemoteBackend<N> {
     }
 
     fn resume(&mut self) -> Result<(), BackendError> {
-        match self.member {
-            Some(member) if !self.joined => self.join(member),
+        match self.sync {
+            Some(sync) if !self.joined => self.join(sync),
             _ => Ok(()),
         }
     }
@@ -189,7 +189,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
     fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
         let (id, cut) = self.in_flight.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
         let pulled = self.worker.finish_pull(id)?;
-        let mut saw = self.saws.pop().unwrap_or_default();
+        let mut saw = self.spare_runs.pop().unwrap_or_default();
         saw.clear();
         for range in &pulled.saw {
             let pushes = range.seq.saturating_sub(self.base);
@@ -205,7 +205,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
     fn forget_pull(&mut self, rows: PulledRows) -> Result<(), BackendError> {
         let (_, cut) = self.finished.take().ok_or(BackendError::Order("no pull was finished"))?;
         self.pulls -= 1;
-        self.saws.push(rows.saw);
+        self.spare_runs.push(rows.saw);
         self.cuts.keep(cut);
         Ok(())
     }
@@ -233,7 +233,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
         if self.joined {
             self.worker.tick(self.table)?;
         }
-        self.saws.push(rows.saw);
+        self.spare_runs.push(rows.saw);
         self.cuts.keep(cut);
         Ok(())
     }
@@ -277,7 +277,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
     }
 
     fn may_be_late(&self) -> bool {
-        self.joined && self.member.is_some_and(|member| member.mode.is_bsp())
+        self.joined && self.sync.is_some_and(|sync| sync.mode.is_bsp())
     }
 
     fn counters(&self) -> Option<Counters> {

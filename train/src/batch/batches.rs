@@ -202,7 +202,7 @@ impl OpenData {
     }
 
     /// The format, and the columns of a CSV file.
-    pub fn found(&self) -> (&'static str, Option<Columns>) {
+    pub fn format(&self) -> (&'static str, Option<Columns>) {
         match self {
             OpenData::Reader(reader) => (reader.format(), reader.columns().cloned()),
             OpenData::Remote(kind) => (kind.name(), kind.columns().cloned()),
@@ -212,7 +212,7 @@ impl OpenData {
 
 /// Makes batches, on the parse thread or on the learner's thread.
 pub(crate) struct BatchMaker {
-    supply: BatchSource,
+    source: BatchSource,
     plan: ReadPlan,
     batcher: Batcher,
     epoch: u32,
@@ -229,23 +229,23 @@ impl BatchMaker {
     fn new(opened: OpenData, plan: ReadPlan) -> BatchMaker {
         let reading = ReadProgress::default();
         let batcher = Batcher::new(plan.shards, plan.links);
-        let (format, columns) = opened.found();
-        let supply = match (opened, &plan.splits) {
+        let (format, columns) = opened.format();
+        let source = match (opened, &plan.splits) {
             (OpenData::Reader(reader), None) => BatchSource::Passes(reader),
             (_, None) => unreachable!("remote data comes in splits"),
-            (_, Some(handing)) => {
+            (_, Some(queue)) => {
                 let position = ReadPosition { read: reading.read.clone(), total: None };
-                BatchSource::Splits(handing.clone(), position, FileHeads::default(), None)
+                BatchSource::Splits(queue.clone(), position, FileHeads::default(), None)
             }
         };
         let (bad_lines, over) = (BadLines::default(), Arc::default());
-        BatchMaker { supply, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over }
+        BatchMaker { source, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over }
     }
 
     /// Makes the next batch in the memory of `batch`. Returns false at the end of the last pass.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         batch.split = None;
-        let more = match &self.supply {
+        let more = match &self.source {
             BatchSource::Passes(_) => self.of_passes(batch)?,
             BatchSource::Splits(..) => self.of_splits(batch)?,
         };
@@ -266,7 +266,7 @@ impl BatchMaker {
     }
 
     fn of_passes(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let BatchSource::Passes(reader) = &mut self.supply else { return Ok(false) };
+        let BatchSource::Passes(reader) = &mut self.source else { return Ok(false) };
         loop {
             let more = match reader.next(&mut batch.block) {
                 Ok(more) => more,
@@ -293,7 +293,7 @@ impl BatchMaker {
 
     /// Reads the next batch of the current split or of the next one. The end of a split is an empty batch.
     fn of_splits(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let BatchSource::Splits(handing, position, heads, current) = &mut self.supply else {
+        let BatchSource::Splits(queue, position, heads, current) = &mut self.source else {
             return Ok(false);
         };
         let ReadPlan { data, batch: examples, .. } = &self.plan;
@@ -302,14 +302,14 @@ impl BatchMaker {
         loop {
             let Some((split, reader)) = current else {
                 self.reading.begin(None);
-                let taken = handing.by.take(&is_to_end).map_err(ReadError::Splits)?;
+                let taken = queue.by.take(&is_to_end).map_err(ReadError::Splits)?;
                 let Some(split) = taken else { return Ok(false) };
                 self.reading.begin(Some(split.file));
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
                 let data = Data { skip_bad_lines: left, ..data.clone() };
-                match handing.open(&data, *examples, &split, position, heads)? {
+                match queue.open(&data, *examples, &split, position, heads)? {
                     Some(reader) => *current = Some((split, Box::new(reader))),
-                    None => handing.by.done(split.index, 0).map_err(ReadError::Splits)?,
+                    None => queue.by.done(split.index, 0).map_err(ReadError::Splits)?,
                 }
                 continue;
             };
@@ -317,12 +317,12 @@ impl BatchMaker {
             let more = match reader.next(&mut batch.block) {
                 Ok(more) => more,
                 Err(ReadError::Stopped { .. }) => return Ok(false),
-                Err(error) => return Err(handing.failed(error)),
+                Err(error) => return Err(queue.failed(error)),
             };
             let (seq, lines) = (reader.batch_number() + 1, reader.data_lines());
             if !more {
                 // If the file has changed meanwhile, the lines that were read may differ from the planned ones.
-                handing.check(&data.files[split.file], split.file)?;
+                queue.check(&data.files[split.file], split.file)?;
                 if split.epoch == 0 {
                     self.bad_lines.add_all(reader.bad_lines());
                 }
@@ -336,8 +336,8 @@ impl BatchMaker {
         }
     }
 
-    fn found(self) -> ReadSummary {
-        let batches = match &self.supply {
+    fn summary(self) -> ReadSummary {
+        let batches = match &self.source {
             BatchSource::Passes(reader) => reader.batches(),
             BatchSource::Splits(..) => 0,
         };
@@ -420,7 +420,7 @@ impl Batches {
     /// [`next`](Self::next) with a time limit. `Err` when no batch is ready in time.
     pub fn next_within(&mut self, most: Duration) -> Result<Option<Batch>, RecvTimeoutError> {
         let Batches::Ahead { ready, queued, patience, stalled, .. } = self else { return Ok(self.next()) };
-        let came = match ready.recv_timeout(most) {
+        let received = match ready.recv_timeout(most) {
             Ok(batch) => {
                 queued.fetch_sub(1, Relaxed);
                 Ok(Some(batch))
@@ -431,10 +431,10 @@ impl Batches {
                 if stalled.is_some() { Ok(None) } else { Err(error) }
             }
         };
-        if let (Ok(Some(_)), Some(patience)) = (&came, patience) {
+        if let (Ok(Some(_)), Some(patience)) = (&received, patience) {
             patience.report(false);
         }
-        came
+        received
     }
 
     /// Batches that are ready.
@@ -465,7 +465,7 @@ impl Batches {
                 drop((ready, back));
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
-            Batches::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.found()), Err),
+            Batches::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.summary()), Err),
         }
     }
 
@@ -498,5 +498,5 @@ fn run(
             break;
         }
     }
-    Ok(maker.found())
+    Ok(maker.summary())
 }

@@ -59,7 +59,7 @@ pub struct Chief<'a, C> {
     norms: [f64; 3],
     /// The cells of each other worker, as read last.
     arrived: Vec<cells::FollowerView>,
-    done: Trained,
+    trained: Trained,
 }
 
 impl<'a, C: Columns> Chief<'a, C> {
@@ -88,7 +88,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             command_id,
             norms: [0.0; 3],
             arrived,
-            done: Trained { objective: f64::NAN, importance: f64::NAN, ..Trained::default() },
+            trained: Trained { objective: f64::NAN, importance: f64::NAN, ..Trained::default() },
             passes: PassBuffers::default(),
             columns,
             examples,
@@ -106,7 +106,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         let LbfgsSettings { l1, l2, intercept, .. } = self.settings;
         let slots = self.columns.layout().slots();
         self.half = memory.half;
-        self.done.resumed_at = memory.iterations;
+        self.trained.resumed_at = memory.iterations;
         let penalties = [Command::rounded(l1), Command::rounded(l2)];
         if (penalties, intercept) == ([memory.l1, memory.l2], memory.intercept) && memory.pairs < slots {
             self.next = memory.next % slots;
@@ -144,7 +144,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         let program = self.columns.layout().begin_from(self.half, command_id);
         self.columns.run(&program).map_err(LbfgsError::from)?;
         self.order.clear();
-        self.done.resumed_at = 0;
+        self.trained.resumed_at = 0;
         self.remember().map_err(LbfgsError::from)?;
         Ok(count)
     }
@@ -158,7 +158,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             match self.run(progress) {
                 Ok(()) => break,
                 Err(Halt::Stopped) => {
-                    self.done.stopped = true;
+                    self.trained.stopped = true;
                     break;
                 }
                 Err(Halt::Again) => tracing::warn!("a worker has restarted: repeating the iteration"),
@@ -167,39 +167,39 @@ impl<'a, C: Columns> Chief<'a, C> {
         }
         self.command_id += 1;
         cells::command(self.columns, self.command_id, Command::End)?;
-        Ok(self.done)
+        Ok(self.trained)
     }
 
     fn run(&mut self, progress: &mut dyn FnMut(&Trained)) -> Result<(), Halt> {
         self.gather()?;
         self.precondition()?;
         self.begin()?;
-        progress(&self.done);
+        progress(&self.trained);
         if self.is_flat() {
-            self.done.converged = true;
+            self.trained.converged = true;
             return Ok(());
         }
         // The newest objective is last.
-        let mut objectives = VecDeque::from([self.done.objective]);
+        let mut objectives = VecDeque::from([self.trained.objective]);
         let mut moved = 0.0;
-        while self.done.iterations < u64::from(self.settings.iterations) {
+        while self.trained.iterations < u64::from(self.settings.iterations) {
             if self.stop.load(Relaxed) {
                 return Err(Halt::Stopped);
             }
             let Some(step) = self.iterate(moved)? else {
-                self.done.converged = true;
+                self.trained.converged = true;
                 return Ok(());
             };
             moved = step;
-            progress(&self.done);
-            objectives.push_back(self.done.objective);
+            progress(&self.trained);
+            objectives.push_back(self.trained.objective);
             if objectives.len() > LbfgsSettings::WINDOW {
                 let before = objectives.pop_front().unwrap_or(f64::INFINITY);
-                self.done.converged =
-                    before - self.done.objective <= LbfgsSettings::STALLED * self.done.objective.abs();
+                self.trained.converged =
+                    before - self.trained.objective <= LbfgsSettings::STALLED * self.trained.objective.abs();
             }
-            if self.done.converged || self.is_flat() {
-                self.done.converged = true;
+            if self.trained.converged || self.is_flat() {
+                self.trained.converged = true;
                 return Ok(());
             }
         }
@@ -208,14 +208,14 @@ impl<'a, C: Columns> Chief<'a, C> {
 
     /// Whether the length of the mean objective's gradient is within the tolerance.
     fn is_flat(&self) -> bool {
-        self.done.mean_slope() <= self.settings.tolerance
+        self.trained.mean_slope() <= self.settings.tolerance
     }
 
     /// Makes the workers sum an upper bound of each weight's curvature, and the shards compute the preconditioner
     /// from it.
     fn precondition(&mut self) -> Result<(), Halt> {
         self.command(Command::Curvature)?;
-        self.done.passes += 1;
+        self.trained.passes += 1;
         let program = self.columns.layout().precondition(self.command_id, &self.penalties);
         self.columns.run(&program)?;
         Ok(())
@@ -231,7 +231,7 @@ impl<'a, C: Columns> Chief<'a, C> {
                 Err(Halt::Again) => {}
                 Err(error) => return Err(error),
                 Ok(all) => {
-                    (self.done.importance, self.done.examples) = (all.loss, all.slope as u64);
+                    (self.trained.importance, self.trained.examples) = (all.loss, all.slope as u64);
                     return Ok(());
                 }
             }
@@ -241,7 +241,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     /// Computes loss, slope and dot products at the current weights.
     fn begin(&mut self) -> Result<(), Halt> {
         let at = self.command(Command::Begin { half: self.half })?;
-        self.done.passes += 1;
+        self.trained.passes += 1;
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
         let layout = self.columns.layout();
@@ -256,10 +256,10 @@ impl<'a, C: Columns> Chief<'a, C> {
         let norms = gram_program.take(&mut self.gram, &sums).filter(|_| finite);
         self.norms = norms.ok_or(Halt::Error(LbfgsError::NotFinite("gradient")))?;
         let [squares, ones, slope] = self.norms;
-        self.done.loss = loss;
-        self.done.objective = loss + 0.5 * self.settings.l2 * squares + self.settings.l1 * ones;
-        self.done.slope = slope.sqrt();
-        match self.done.objective.is_finite() {
+        self.trained.loss = loss;
+        self.trained.objective = loss + 0.5 * self.settings.l2 * squares + self.settings.l1 * ones;
+        self.trained.slope = slope.sqrt();
+        match self.trained.objective.is_finite() {
             true => Ok(()),
             false => Err(Halt::Error(LbfgsError::NotFinite("objective"))),
         }
@@ -269,7 +269,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     /// before, which the workers' margins do not include yet.
     fn iterate(&mut self, mut moved: f64) -> Result<Option<f64>, Halt> {
         loop {
-            if self.done.slope == 0.0 {
+            if self.trained.slope == 0.0 {
                 return Ok(None);
             }
             let line = self.make_direction()?;
@@ -315,7 +315,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         }
         let growth = sums.get(3).map_or(0.0, |norm| norm - self.norms[1]);
         let slope = sums[0] + self.settings.l1 * growth;
-        let from = Point { step: 0.0, value: self.done.objective, slope };
+        let from = Point { step: 0.0, value: self.trained.objective, slope };
         Ok(LineSearchPoint { from, wd: sums[1], dd: sums[2], growth })
     }
 
@@ -332,7 +332,7 @@ impl<'a, C: Columns> Chief<'a, C> {
     fn search(&mut self, line: &LineSearchPoint, moved: &mut f64) -> Result<Option<(Point, u64)>, Halt> {
         let first = self.command(Command::Direction { moved: *moved })?;
         *moved = 0.0;
-        self.done.passes += 1;
+        self.trained.passes += 1;
         let guessed = self.command_id;
         // With L1 the direction ends at the border of its orthant.
         let longest = if self.settings.l1 > 0.0 { 1.0 } else { Search::default().longest };
@@ -344,7 +344,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             let at = match step == 1.0 {
                 true => first,
                 false => {
-                    self.done.tries += 1;
+                    self.trained.tries += 1;
                     self.command(Command::Try { step })?
                 }
             };
@@ -353,12 +353,12 @@ impl<'a, C: Columns> Chief<'a, C> {
         })?;
         let Some(point) = found else { return Ok(None) };
         if point.step == 1.0 {
-            self.done.loss = first.loss;
+            self.trained.loss = first.loss;
             return Ok(Some((point, guessed)));
         }
         let at = self.command(Command::Gradient { step: point.step })?;
-        self.done.passes += 1;
-        self.done.loss = at.loss;
+        self.trained.passes += 1;
+        self.trained.loss = at.loss;
         Ok(Some((point, self.command_id)))
     }
 
@@ -379,7 +379,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             pass,
             &self.penalties,
         );
-        self.take(&program, self.done.loss)?;
+        self.take(&program, self.trained.loss)?;
         let (s, y) = (self.gram.s(slot), self.gram.y(slot));
         let [sy, yy] = [(s, y), (y, y)].map(|(a, b)| self.gram.get(a, b));
         // Preconditioned, a convex function with curvatures of at most 1 has s y >= y y / (features of an example).
@@ -393,7 +393,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             self.order.pop_back();
         }
         self.half = 1 - self.half;
-        self.done.iterations += 1;
+        self.trained.iterations += 1;
         Ok(self.remember()?)
     }
 
@@ -401,7 +401,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         self.command_id += 1;
         let LbfgsSettings { l1, l2, intercept, .. } = self.settings;
         let (half, next, pairs) = (self.half, self.next, self.order.len());
-        let iterations = self.done.resumed_at + self.done.iterations;
+        let iterations = self.trained.resumed_at + self.trained.iterations;
         let memory = ChiefMemory { half, next, pairs, iterations, l1, l2, intercept };
         cells::remember(self.columns, self.command_id, &memory)
     }

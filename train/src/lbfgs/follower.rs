@@ -33,7 +33,7 @@ pub fn follow(
     patience: Duration,
     stop: &AtomicBool,
 ) -> Result<FollowerReport, LbfgsError> {
-    let (mut done, mut ready, mut buffers) = (FollowerReport::default(), false, PassBuffers::default());
+    let (mut report, mut ready, mut buffers) = (FollowerReport::default(), false, PassBuffers::default());
     let mut last = cells::commanded(columns)?.map_or(0, |(command_id, _)| command_id);
     let birth = birth(incarnation);
     cells::arrive(columns, worker, last, birth)?;
@@ -44,7 +44,7 @@ pub fn follow(
                 Some((command_id, command)) if command_id > last => break (command_id, command),
                 _ if stop.load(Relaxed) => {
                     cells::arrive(columns, worker, last, -2.0 * birth)?;
-                    return Ok(FollowerReport { stopped: true, ..done });
+                    return Ok(FollowerReport { stopped: true, ..report });
                 }
                 _ if look.over() => return Err(LbfgsError::ChiefLost { waited: patience }),
                 _ => look
@@ -53,7 +53,7 @@ pub fn follow(
         };
         last = command_id;
         let answer = match command {
-            Command::End => return Ok(done),
+            Command::End => return Ok(report),
             Command::Roll => FollowerAnswer { loss: examples.importance(), slope: examples.len() as f64 },
             // A worker that joins in the middle has no margins. The chief notices the start and repeats the
             // iteration.
@@ -61,8 +61,8 @@ pub fn follow(
             command => {
                 ready |= matches!(command, Command::Begin { .. });
                 match command {
-                    Command::Try { .. } => done.tries += 1,
-                    _ => done.passes += 1,
+                    Command::Try { .. } => report.tries += 1,
+                    _ => report.passes += 1,
                 }
                 let Losses { loss, slope } = buffers.run(columns, examples, command_id, command)?;
                 FollowerAnswer { loss, slope }

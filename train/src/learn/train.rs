@@ -56,8 +56,8 @@ pub fn train_watched<B: Backend>(
     let start = Instant::now();
     let by = options.splits.as_ref().map(|(by, _)| &**by);
     let opened = OpenData::new(&options.data, options.batch, options.share, by)?;
-    let found = opened.found();
-    Reader::check_test(options.test.as_ref(), &options.data, found.0)?;
+    let data_format = opened.format();
+    Reader::check_test(options.test.as_ref(), &options.data, data_format.0)?;
     if let Some(begin) = &options.begin {
         no_rows(backend.stats()?.rows)?;
         begin.rows(0, &mut |keys, rows| backend.restore(keys, rows))?;
@@ -70,7 +70,7 @@ pub fn train_watched<B: Backend>(
     };
     let mode = update_mode(options, backend, &schema, push, in_place);
     let splits = options.splits.as_ref().map(|(by, _)| by.clone());
-    let mut run = TrainingLoop::new(backend, mode, depth, start, splits, found);
+    let mut run = TrainingLoop::new(backend, mode, depth, start, splits, data_format);
     let mut batches = Batches::start(opened, plan, options.threads > 1)?;
     let learned = run.run(&mut batches, stop, options.progress_every, progress, watch);
     let mut stopped = match learned {
@@ -80,7 +80,7 @@ pub fn train_watched<B: Backend>(
             return Err(error);
         }
     };
-    let found = batches.finish()?;
+    let summary = batches.finish()?;
     run.settle()?;
     run.backend.drain()?;
     run.count_late();
@@ -88,7 +88,7 @@ pub fn train_watched<B: Backend>(
     let wire = run.backend.counters();
     let seconds = start.elapsed().as_secs_f64();
     let test = evaluate_test(options, run.backend, &mut stopped)?;
-    report(run, found, Outcome { passes: options.epochs, push, seconds, test, wire, stopped })
+    report(run, summary, Outcome { passes: options.epochs, push, seconds, test, wire, stopped })
 }
 
 /// Checks the number of epochs and of threads.
@@ -154,7 +154,7 @@ struct Outcome {
 
 fn report<B: Backend>(
     run: TrainingLoop<'_, B>,
-    found: ReadSummary,
+    summary: ReadSummary,
     outcome: Outcome,
 ) -> Result<Report, TrainError> {
     let TrainingLoop { backend, mode, mut sums, late, .. } = run;
@@ -174,10 +174,10 @@ fn report<B: Backend>(
         bytes_per_row: if stats.rows > 0 { stats.bytes as f64 / stats.rows as f64 } else { 0.0 },
         transport: backend.transport(),
         push,
-        format: found.format,
-        columns: found.columns,
-        batches: found.batches,
-        bad_lines: found.bad_lines,
+        format: summary.format,
+        columns: summary.columns,
+        batches: summary.batches,
+        bad_lines: summary.bad_lines,
         repeated_keys: merged,
         not_finite: mode.not_finite() + backend.not_finite(),
         not_admitted: backend.not_admitted(),

@@ -71,7 +71,7 @@ pub(crate) struct TrainingLoop<'a, B> {
     /// Steps made.
     steps: u64,
     /// The format and columns of the data.
-    found: (&'static str, Option<Columns>),
+    data_format: (&'static str, Option<Columns>),
 }
 
 impl<'a, B: Backend> TrainingLoop<'a, B> {
@@ -82,7 +82,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         depth: usize,
         start: Instant,
         splits: Option<Arc<dyn Splits>>,
-        found: (&'static str, Option<Columns>),
+        data_format: (&'static str, Option<Columns>),
     ) -> Self {
         TrainingLoop {
             backend,
@@ -95,7 +95,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             margins: Vec::new(),
             start,
             steps: 0,
-            found,
+            data_format,
         }
     }
 
@@ -294,7 +294,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
     fn watched(&mut self, watch: &mut StepObserver<'_, B>) -> ControlFlow<()> {
         self.steps += 1;
         let (mass, loss) = self.sums.all();
-        let (format, columns) = (self.found.0, self.found.1.as_ref());
+        let (format, columns) = (self.data_format.0, self.data_format.1.as_ref());
         watch(&StepReport { number: self.steps, mass, loss, format, columns }, self.backend)
     }
 

@@ -67,21 +67,21 @@ pub fn fit_watched<T: Tables>(
     Reader::check_test(options.test.as_ref(), &options.data, format)?;
     let mut learner = ModelLearner::new(options, model, tables, push)?;
     let plan = ReadPlan::of(options, learner.model.sparse().shards);
-    let mut feed = Batches::start(OpenData::Reader(Box::new(reader)), plan, options.threads > 1)?;
+    let mut batches = Batches::start(OpenData::Reader(Box::new(reader)), plan, options.threads > 1)?;
     let mut watched = |learner: &mut ModelLearner<'_, T>| {
         let (number, (mass, loss)) = (learner.steps, learner.sums());
         let step = StepReport { number, mass, loss, format, columns: columns.as_ref() };
         watch(&step, learner.model, learner.tables)
     };
-    let learned = learner.run(&mut feed, stop, start, options, progress, &mut watched);
+    let learned = learner.run(&mut batches, stop, start, options, progress, &mut watched);
     let mut stopped = match learned {
         Ok(stopped) => stopped,
         Err(error) => {
-            feed.abandon();
+            batches.abandon();
             return Err(error);
         }
     };
-    let found = feed.finish()?;
+    let summary = batches.finish()?;
     // The worker must settle late pushes before it leaves, because a worker that has left gets no report of them.
     learner.settle()?;
     learner.tables.drain()?;
@@ -90,7 +90,7 @@ pub fn fit_watched<T: Tables>(
     learner.give_up();
     let seconds = start.elapsed().as_secs_f64();
     let test = score_test(options, &mut learner, &mut stopped)?;
-    let fitted = learner.fitted(found, seconds, push)?;
+    let fitted = learner.fitted(summary, seconds, push)?;
     Ok(Fitted { test, stopped, ..fitted })
 }
 
@@ -218,7 +218,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     /// Learns until the data ends or `stop` is set. Returns true when it was stopped.
     fn run(
         &mut self,
-        feed: &mut Batches,
+        batches: &mut Batches,
         stop: &AtomicBool,
         start: Instant,
         options: &Options,
@@ -227,7 +227,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     ) -> Result<bool, TrainError> {
         let mut reported = start;
         while !stop.load(Relaxed) {
-            let Some(batch) = self.next(feed)? else { return Ok(stop.load(Relaxed)) };
+            let Some(batch) = self.next(batches)? else { return Ok(stop.load(Relaxed)) };
             match batch.split.filter(|split| split.end.is_some()) {
                 Some(split) => self.end_split(&split)?,
                 None => {
@@ -242,20 +242,20 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
                 progress(&self.fitting(&batch, start));
             }
             if let Some(spare) = self.keep(batch) {
-                feed.recycle(spare);
+                batches.recycle(spare);
             }
         }
         Ok(true)
     }
 
     /// The next batch. While other workers have all that is left of the data, no worker waits for this one.
-    fn next(&mut self, feed: &mut Batches) -> Result<Option<Batch>, TrainError> {
+    fn next(&mut self, batches: &mut Batches) -> Result<Option<Batch>, TrainError> {
         if self.splits.is_none() {
-            return Ok(feed.next());
+            return Ok(batches.next());
         }
         let mut rests = false;
         loop {
-            match feed.next_within(REST_AFTER) {
+            match batches.next_within(REST_AFTER) {
                 Ok(batch) => {
                     if rests && batch.is_some() {
                         self.tables.resume()?;
@@ -432,7 +432,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     }
 
     /// The results, without a test and not stopped.
-    fn fitted(self, found: ReadSummary, seconds: f64, push: PushContent) -> Result<Fitted, BackendError> {
+    fn fitted(self, summary: ReadSummary, seconds: f64, push: PushContent) -> Result<Fitted, BackendError> {
         let ModelLearner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = self;
         let (rows, bytes) = sizes(model, tables)?;
         Ok(Fitted {
@@ -446,10 +446,10 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             bytes,
             transport: tables.transport(),
             push,
-            format: found.format,
-            columns: found.columns,
-            batches: found.batches,
-            bad_lines: found.bad_lines,
+            format: summary.format,
+            columns: summary.columns,
+            batches: summary.batches,
+            bad_lines: summary.bad_lines,
             not_finite: not_finite + tables.not_finite(),
             not_admitted: tables.not_admitted(),
             pulls_by_staleness: tables.pulls_by_staleness(),

@@ -77,10 +77,10 @@ const FOREIGN: [(&str, &str); 33] = [
 const DATA: &str = "train train-data train-file data dataset input input-file training-data d x";
 
 /// Replaces clap's tip in an error about an unknown flag by one that says what was meant, if that is known.
-pub fn explained(mut error: Error, command: &mut Command, given: &[String]) -> Error {
+pub fn explained(mut error: Error, command: &mut Command, words: &[String]) -> Error {
     let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     let Some(unknown) = unknown.filter(|_| error.kind() == ErrorKind::UnknownArgument) else { return error };
-    let name = given.iter().find(|word| command.find_subcommand(word.as_str()).is_some());
+    let name = words.iter().find(|word| command.find_subcommand(word.as_str()).is_some());
     let of = name.and_then(|name| command.find_subcommand(name)).unwrap_or(command);
     let tip = tip(of, &unknown);
     // clap suggests the flag that looks most alike, whatever its meaning, and shows it in the usage.

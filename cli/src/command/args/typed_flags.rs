@@ -5,7 +5,7 @@ use clap::parser::ValueSource;
 
 /// Which flags of a job were typed.
 #[derive(Clone, Debug, Default)]
-pub struct JobFlagsGiven {
+pub struct TypedJobFlags {
     /// `--task-index`.
     pub task_index: bool,
     /// `--peer-timeout`.
@@ -14,14 +14,14 @@ pub struct JobFlagsGiven {
     pub issync: String,
 }
 
-impl JobFlagsGiven {
+impl TypedJobFlags {
     /// The flags of `gannet train`.
-    pub fn of(train: &ArgMatches) -> JobFlagsGiven {
-        let given = |id: &str| train.value_source(id) == Some(ValueSource::CommandLine);
+    pub fn of(train: &ArgMatches) -> TypedJobFlags {
+        let is_typed = |id: &str| train.value_source(id) == Some(ValueSource::CommandLine);
         let issync = train.get_raw("issync").and_then(|mut values| values.next());
-        JobFlagsGiven {
-            task_index: given("task_index"),
-            peer_timeout: given("peer_timeout"),
+        TypedJobFlags {
+            task_index: is_typed("task_index"),
+            peer_timeout: is_typed("peer_timeout"),
             issync: issync.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default(),
         }
     }

@@ -16,8 +16,8 @@ use super::optimizer::{RuleChoice, rule_choice};
 use super::report::{ProgressDisplay, warn_of_bad_lines};
 use super::runs::{self, Account, LocalRun};
 use super::tasks::InJob;
-use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
-use super::validation::{Midway, Watching};
+use super::train::{backend_failure, ended_early, options, print_saved, train_failure};
+use super::validation::{ModelInTraining, Validator};
 use super::{Failure, input, saved_model, server, signals, sync_flags, tasks, warm_start};
 use gannet::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet::train::models::{
@@ -55,8 +55,8 @@ fn settings(args: &ModelArgs) -> [Setting; 9] {
 /// Refuses settings that the model does not have.
 pub fn check(args: &ModelArgs) -> Result<(), Failure> {
     let name = |model: &ModelName| format!("{model:?}").to_lowercase();
-    for (flag, given, models) in settings(args) {
-        if given && !models.contains(&args.model) {
+    for (flag, is_given, models) in settings(args) {
+        if is_given && !models.contains(&args.model) {
             let whose: Vec<String> = models.iter().map(name).collect();
             return Err(Failure::input(format!(
                 "{flag} is no setting of --model {}; it belongs to {}",
@@ -186,10 +186,10 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     }
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
-    let mut watching = Watching::new(args, options.test.as_ref(), model.task(), &|| true);
+    let mut validator = Validator::new(args, options.test.as_ref(), model.task(), &|| true);
     let fitted =
-        learn(&options, (&mut *model, &shape), &mut tables, &stop, (args, &metrics, None), &mut watching)?;
-    finish(args, &shape, &*model, &mut tables, (&fitted, &account), watching.into_validations())?;
+        learn(&options, (&mut *model, &shape), &mut tables, &stop, (args, &metrics, None), &mut validator)?;
+    finish(args, &shape, &*model, &mut tables, (&fitted, &account), validator.into_validations())?;
     tables.close().map_err(backend_failure)?;
     ended_early(fitted.stopped, fitted.examples)?;
     run.map_or(Ok(()), |run| run.finish(fitted.rows))
@@ -246,7 +246,7 @@ fn learn<T: Tables>(
     tables: &mut T,
     stop: &AtomicBool,
     (args, metrics, in_job): (&TrainArgs, &Metrics, Option<&InJob>),
-    watching: &mut Watching<'_>,
+    validator: &mut Validator<'_>,
 ) -> Result<Fitted, Failure> {
     let mut display = ProgressDisplay::of(args);
     let training = Arc::<FitTraining>::default();
@@ -256,16 +256,16 @@ fn learn<T: Tables>(
     let mut progress = |f: &Fitting| {
         training.progress(f);
         if let Some(in_job) = in_job {
-            in_job.tell(f.examples, f.loss, f.seconds);
+            in_job.report_progress(f.examples, f.loss, f.seconds);
         }
         report::progress(&mut display, f, args.epochs, task);
     };
     let mut watch = |step: &StepReport<'_>, model: &mut dyn Model, tables: &mut T| {
-        watching.step(step, &mut InTables { model, shape, tables })
+        validator.step(step, &mut InTables { model, shape, tables })
     };
     let fitted = fit_watched(options, model, tables, stop, &mut progress, &mut watch);
     display.finish();
-    watching.failed()?;
+    validator.failed()?;
     let fitted = fitted.map_err(train_failure)?;
     training.finish(&fitted, args.epochs);
     warn_of_bad_lines(&fitted.bad_lines);
@@ -279,7 +279,7 @@ struct InTables<'a, T> {
     tables: &'a mut T,
 }
 
-impl<T: Tables> Midway for InTables<'_, T> {
+impl<T: Tables> ModelInTraining for InTables<'_, T> {
     fn score(&mut self, data: &Data) -> Result<Option<Measured>, TrainError> {
         score(data, self.model, self.tables)
     }
@@ -314,7 +314,7 @@ fn finish<T: Tables>(
     report::warn_of_quality(fitted);
     report::print(args, (fitted, account), &report::weights(model, tables, fitted)?, validations);
     if rows.is_some() || args.out.is_none() {
-        tell_saved(args, fitted.stopped, rows);
+        print_saved(args, fitted.stopped, rows);
     }
     Ok(())
 }

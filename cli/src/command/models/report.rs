@@ -1,7 +1,7 @@
 //! The report and the progress of a model's training, in words and as JSON.
 
 use super::super::args::TrainArgs;
-use super::super::report::{ProgressDisplay, read, size_in_words, staleness, tell_steps, warn_of_loss, words};
+use super::super::report::{ProgressDisplay, read, size_in_words, staleness, print_steps, warn_of_loss, words};
 use super::super::runs::Account;
 use super::super::train::backend_failure;
 use super::Failure;
@@ -197,7 +197,7 @@ pub fn print(
         let each: Vec<String> = weights.iter().map(|(name, weight)| format!("{name} {weight:.5}")).collect();
         say!("weights      {}", each.join("  "));
     }
-    tell_steps(&fitted.pulls_by_staleness, fitted.dropped_late);
+    print_steps(&fitted.pulls_by_staleness, fitted.dropped_late);
     if fitted.not_admitted > 0 {
         say!("admission    {} pushes to keys without a row were not admitted", fitted.not_admitted);
     }

@@ -4,7 +4,7 @@
 
 use super::super::args::PredictArgs;
 use super::super::model::{DataReading, Notes, reading, write};
-use super::super::predict::{Ended, tell_measures, write as write_out};
+use super::super::predict::{Ended, print_measures, write as write_out};
 use super::super::report::warn_of_bad_lines;
 use super::super::saved_model::{keep_previous, warn_of_early_end};
 use super::{build, report};
@@ -162,7 +162,7 @@ pub fn predict(args: &PredictArgs, saved: SavedTablesModel) -> Result<(), Failur
     };
     warn_of_bad_lines(&bad_lines);
     if let Some(measured) = measured.as_ref().filter(|_| !args.json) {
-        tell_measures(examples, &report::in_words(measured));
+        print_measures(examples, &report::in_words(measured));
     }
     if args.json {
         let mut object = report::measures(measured.as_ref());

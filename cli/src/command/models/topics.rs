@@ -3,9 +3,9 @@
 use super::super::args::TrainArgs;
 use super::super::metrics::{FitTraining, Metrics};
 use super::super::model::{self, Notes, write};
-use super::super::report::{ProgressDisplay, staleness, tell_steps, warn_of_bad_lines};
+use super::super::report::{ProgressDisplay, staleness, print_steps, warn_of_bad_lines};
 use super::super::runs::{self, Account, LocalRun};
-use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
+use super::super::train::{backend_failure, ended_early, options, print_saved, train_failure};
 use super::super::{Failure, input, job, saved_model, server, signals};
 use gannet::storage::CheckpointWriter;
 use gannet::table::Admission;
@@ -37,7 +37,7 @@ fn topic_model(args: &TrainArgs) -> Result<TopicModel, Failure> {
         ("--test", !args.test.is_empty()),
         ("--save-secs", args.watch.save_secs.is_some()),
     ];
-    if let Some((flag, _)) = foreign.iter().find(|(_, given)| *given) {
+    if let Some((flag, _)) = foreign.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::input(format!("{flag}: a setting {learns}")));
     }
     let of = &args.model;
@@ -122,7 +122,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let joined = runs::join(args, &mut line, (settings, &Scale::default()), &tables, job.task_index)?;
     let Some(run) = joined else { return Ok(()) };
     if !alone {
-        run.say_who_is_missing()?;
+        run.print_missing_workers()?;
     }
     let mut tables = RemoteTables::new(line.connect(&metrics)?);
     super::keep_step(&mut tables, member);
@@ -220,7 +220,7 @@ fn finish<T: Tables>(
     };
     print(args, (sampled, account), topics.as_ref(), names);
     if saved.is_some() || args.out.is_none() {
-        tell_saved(args, sampled.stopped, saved);
+        print_saved(args, sampled.stopped, saved);
     }
     Ok(())
 }
@@ -277,7 +277,7 @@ fn print(
     say!(
         "{documents} documents, {tokens} tokens, {words} words: {sweeps} sweeps in {seconds:.2} s, {speed:.0} tokens/s ({transport})"
     );
-    tell_steps(&sampled.pulls_by_staleness, (0, 0));
+    print_steps(&sampled.pulls_by_staleness, (0, 0));
     let Some(topics) = topics else { return };
     say!("likelihood   {:.0}, {:.6} a token", topics.log_likelihood, per_token.unwrap_or(f64::NAN));
     for (number, (tokens, words)) in topics.topics.iter().enumerate() {

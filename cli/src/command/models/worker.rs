@@ -7,7 +7,7 @@ use super::super::report::warn_of_no_positive;
 use super::super::runs::{self, Account, InRun};
 use super::super::tasks::{self, InJob};
 use super::super::train::{backend_failure, ended_early, learned_something, train_failure};
-use super::super::validation::Watching;
+use super::super::validation::Validator;
 use super::super::{Failure, job, signals};
 use super::{
     Shape, finish, keep_step, learn, membership, model, options_of, preflight, report, schemas_of, topics,
@@ -47,7 +47,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     };
     own.fixed_shares = in_job.is_none() && own.sync.workers > 1;
     if own.fixed_shares {
-        run.say_who_is_missing()?;
+        run.print_missing_workers()?;
     }
     let mut tables = RemoteTables::new(line.connect(&own.metrics)?);
     keep_step(&mut tables, own.sync);
@@ -121,16 +121,16 @@ impl<'a> ModelWorker<'a> {
         let worker_0 = self.is_chief;
         let is_chief = || in_job.map_or(worker_0, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
-        let mut watching = Watching::new(self.args, self.held_out.as_ref(), self.model.task(), &is_chief)
-            .telling(&count_batches);
+        let mut validator = Validator::new(self.args, self.held_out.as_ref(), self.model.task(), &is_chief)
+            .on_step(&count_batches);
         let of = (self.args, &self.metrics, in_job);
         let model: &mut dyn Model = &mut *self.model;
-        let fitted = learn(&self.options, (model, &self.shape), tables, &self.stop, of, &mut watching);
+        let fitted = learn(&self.options, (model, &self.shape), tables, &self.stop, of, &mut validator);
         let fitted = fitted.map_err(|failure| match in_job {
             Some(in_job) => in_job.failed(failure),
             None => failure,
         })?;
-        Ok((fitted, watching.into_validations()))
+        Ok((fitted, validator.into_validations()))
     }
 
     /// Ends this worker's pushes, finds out who the chief is, and waits for the other workers if shares are fixed.

@@ -200,7 +200,7 @@ impl StatusAnswers {
         });
         let troubles: Vec<(&str, &Trouble)> = troubles.collect();
         if let Some((addr, trouble)) = troubles.iter().find(|(_, trouble)| !trouble.silent) {
-            return failed(format!("server {addr} cannot be asked: {}", trouble.why));
+            return failed(format!("server {addr} cannot be queried: {}", trouble.why));
         }
         let silent: Vec<&str> = troubles.iter().map(|(addr, _)| *addr).collect();
         match (&silent[..], &self.job, &self.runs) {
@@ -210,7 +210,7 @@ impl StatusAnswers {
                 failed(format!("the scheduler {} does not answer", self.scheduler))
             }
             (_, Err(trouble), _) => {
-                failed(format!("the scheduler {} cannot be asked: {}", self.scheduler, trouble.why))
+                failed(format!("the scheduler {} cannot be queried: {}", self.scheduler, trouble.why))
             }
             (_, _, Some(Err(trouble))) => failed(format!("the runs are not known: {}", trouble.why)),
             _ => Ok(()),

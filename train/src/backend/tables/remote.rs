@@ -20,7 +20,7 @@ pub struct RemoteTables<N: Net> {
     tables: Vec<RemoteTable>,
     in_flight: VecDeque<(TableIndex, PullId, Arc<ShardedKeys>)>,
     /// How it keeps step with other workers.
-    member: Option<SyncConfig>,
+    sync: Option<SyncConfig>,
 }
 
 struct RemoteTable {
@@ -38,12 +38,12 @@ struct RemoteTable {
 impl<N: Net> RemoteTables<N> {
     /// The tables of this worker, without keeping step.
     pub fn new(worker: Worker<N>) -> RemoteTables<N> {
-        RemoteTables { worker, tables: Vec::new(), in_flight: VecDeque::new(), member: None }
+        RemoteTables { worker, tables: Vec::new(), in_flight: VecDeque::new(), sync: None }
     }
 
     /// Sets how to keep step with others. It starts with [`join`](Tables::join), over the tables that are open then.
-    pub fn keep_step(&mut self, member: SyncConfig) {
-        self.member = Some(member);
+    pub fn keep_step(&mut self, sync: SyncConfig) {
+        self.sync = Some(sync);
     }
 
     /// The worker behind these tables.
@@ -104,9 +104,9 @@ impl<N: Net> Tables for RemoteTables<N> {
     }
 
     fn join(&mut self) -> Result<(), BackendError> {
-        if let Some(member) = self.member {
+        if let Some(sync) = self.sync {
             let ids: Vec<TableId> = self.tables.iter().map(|table| table.id).collect();
-            self.worker.join_all(&ids, member)?;
+            self.worker.join_all(&ids, sync)?;
             self.tables.iter_mut().for_each(|table| table.joined = true);
         }
         Ok(())
@@ -211,7 +211,7 @@ impl<N: Net> Tables for RemoteTables<N> {
 
     fn may_be_late(&self) -> bool {
         let joined = self.tables.iter().any(|table| table.joined);
-        joined && self.member.is_some_and(|member| member.mode.is_bsp())
+        joined && self.sync.is_some_and(|sync| sync.mode.is_bsp())
     }
 
     fn late_rows(&self) -> u64 {
