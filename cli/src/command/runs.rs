@@ -1,5 +1,4 @@
-//! The run of a process: which rows it trains, which other workers there are, and which shares are missing at the
-//! end.
+//! The run of a process: the rows it trains, the other workers, and the shares that are missing at the end.
 
 use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
@@ -140,12 +139,12 @@ pub fn join(
         at: wall_clock(),
         notes: notes(scale),
     };
-    let client =
-        RunClient::join(line.net.clone(), &line.config, rank, request).map_err(|error| match error {
-            // The text is for the user and does not need the server's name.
-            WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
-            error => error.into(),
-        })?;
+    let joined = RunClient::join(line.net.clone(), &line.config, rank, request);
+    let client = joined.map_err(|error| match error {
+        // The text is for the user and does not need the server's name.
+        WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
+        error => error.into(),
+    })?;
     // A client prints first where it listens.
     if rank != gannet::runs::CLIENT {
         let again = match (job.tasks.tasks, args.optimizer.optimizer, args.model.model) {
@@ -232,13 +231,12 @@ impl InRun {
         }
     }
 
-    /// Reports that this worker has trained its share.
+    /// Reports that the share of this worker is trained.
     pub fn done(&self) -> Result<(), Failure> {
         Ok(self.client.done()?)
     }
 
-    /// Marks the run as finished, with so many rows. A run with a missing share is not finished, unless a flag allows
-    /// it.
+    /// Marks the run as finished, with so many rows. With missing shares it is not, unless a flag allows it.
     pub fn finish(&self, rows: u64, account: &Account) -> Result<(), Failure> {
         if account.missing.is_empty() || self.allowed {
             self.client.finish(rows, wall_clock(), &account.missing)?;
@@ -279,8 +277,8 @@ impl InRun {
         if self.rank == 0 { self.wait(worker, table, share, stop) } else { self.wait_for_chief(share, stop) }
     }
 
-    /// Waits until every other worker has trained its share. A worker that shows no progress for `--peer-timeout` is
-    /// missing. `share` returns the batches of a worker, if they are known.
+    /// Waits until every other worker has trained its share. A worker that shows no progress for `--peer-timeout`, or
+    /// five times that while it is live, is missing. `share` returns the batches of a worker, if they are known.
     fn wait(
         &self,
         worker: &mut Worker<Transports>,

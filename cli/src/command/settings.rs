@@ -117,8 +117,8 @@ fn data(files: &[PlanFile]) -> Vec<RunSetting> {
     all
 }
 
-/// The settings of the job. A client does not keep step, and its workers take the splits from it, so they compare
-/// those flags among themselves.
+/// The settings of the job. With a client they leave out the flags of splits and of keeping step: the client decides
+/// the splits, and its workers compare the other flags among themselves.
 fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
     let (job, remote) = (&args.job, args.job.feeding.feed.is_some());
     if job.job_name.is_none() {

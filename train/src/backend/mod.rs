@@ -208,8 +208,9 @@ pub trait Backend {
         None
     }
 
-    /// How many pulls had each staleness: by how many steps the slowest worker was behind the pull's clock. A clock
-    /// counts the pushes before the pull. The last entry counts all larger distances. Empty without other workers.
+    /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
+    /// clock. A clock counts the pushes before the pull. The last entry counts all larger ones. Empty without other
+    /// workers.
     fn pulls_by_staleness(&self) -> Vec<u64> {
         Vec::new()
     }

@@ -46,7 +46,7 @@ impl ReadPlan {
             shards,
             links: 0,
             in_place: false,
-            splits: splits.map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
+            splits: splits.map(|(source, files)| SplitQueue { source: source.clone(), files: files.clone() }),
         }
     }
 }
@@ -54,14 +54,14 @@ impl ReadPlan {
 /// Splits of files, handed out one at a time.
 #[derive(Clone)]
 pub(crate) struct SplitQueue {
-    pub by: Arc<dyn Splits>,
+    pub source: Arc<dyn Splits>,
     pub files: Vec<FileFingerprint>,
 }
 
 impl SplitQueue {
     /// Checks that a file on this machine has not changed. A client checks its own files.
     fn check(&self, path: &str, file: usize) -> Result<(), ReadError> {
-        if self.by.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
+        if self.source.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
     }
 
     /// Opens the lines of a split, on this machine or at the client. `None`: no line begins in the split.
@@ -73,7 +73,7 @@ impl SplitQueue {
         position: &ReadPosition,
         heads: &mut FileHeads,
     ) -> Result<Option<Reader>, ReadError> {
-        if let Some(texts) = self.by.texts() {
+        if let Some(texts) = self.source.texts() {
             let reader = remote_data::reader(data, batch, split, position, (texts, heads));
             return reader.map_err(|error| self.failed(error));
         }
@@ -83,7 +83,7 @@ impl SplitQueue {
 
     /// The error of a split that cannot be read. An error of the data server takes precedence.
     fn failed(&self, error: ReadError) -> ReadError {
-        match self.by.texts().and_then(|texts| texts.trouble()) {
+        match self.source.texts().and_then(|texts| texts.trouble()) {
             Some(why) => ReadError::Splits(why),
             None => error,
         }
@@ -115,7 +115,7 @@ impl ReadProgress {
 /// other worker could train this worker's split.
 pub(crate) struct ReadTimeLimit {
     reading: ReadProgress,
-    by: Arc<dyn Splits>,
+    source: Arc<dyn Splits>,
     files: Vec<String>,
     /// The progress at the last check, and the time without progress. The time is a sum of waits, so that it does not
     /// grow while the whole process is stopped.
@@ -128,9 +128,9 @@ pub(crate) struct ReadTimeLimit {
 impl ReadTimeLimit {
     fn of(plan: &ReadPlan, reading: ReadProgress) -> Option<ReadTimeLimit> {
         // The link to a client has its own time limit, whose error names the client.
-        let by = plan.splits.as_ref().map(|splits| splits.by.clone()).filter(|by| by.texts().is_none())?;
+        let source = plan.splits.as_ref().map(|splits| splits.source.clone()).filter(|source| source.texts().is_none())?;
         let files = plan.data.files.clone();
-        Some(ReadTimeLimit { reading, by, files, seen: (0, 0, 0), waited: Duration::ZERO, reported: false })
+        Some(ReadTimeLimit { reading, source, files, seen: (0, 0, 0), waited: Duration::ZERO, reported: false })
     }
 
     /// Records a wait of this length for a batch. Returns an error when the reading made no progress within the
@@ -143,7 +143,7 @@ impl ReadTimeLimit {
             return None;
         }
         self.waited += waited;
-        let limit = self.by.patience();
+        let limit = self.source.patience();
         if self.waited < limit {
             return None;
         }
@@ -154,7 +154,7 @@ impl ReadTimeLimit {
     /// Tells the split source whether this worker waits for bytes.
     fn report(&mut self, waits: bool) {
         if waits || self.reported {
-            self.by.waits(waits);
+            self.source.waits(waits);
         }
         (self.reported, self.waited) = (waits, Duration::ZERO);
     }
@@ -193,9 +193,9 @@ impl OpenData {
         data: &Data,
         batch: usize,
         share: Share,
-        by: Option<&dyn Splits>,
+        source: Option<&dyn Splits>,
     ) -> Result<OpenData, ReadError> {
-        match by.and_then(|by| by.texts()) {
+        match source.and_then(|source| source.texts()) {
             Some(texts) => Ok(OpenData::Remote(Box::new(remote_data::first(data, texts)?))),
             None => Ok(OpenData::Reader(Box::new(Reader::open(data, batch, share)?))),
         }
@@ -302,14 +302,14 @@ impl BatchMaker {
         loop {
             let Some((split, reader)) = current else {
                 self.reading.begin(None);
-                let taken = queue.by.take(&is_to_end).map_err(ReadError::Splits)?;
+                let taken = queue.source.take(&is_to_end).map_err(ReadError::Splits)?;
                 let Some(split) = taken else { return Ok(false) };
                 self.reading.begin(Some(split.file));
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
                 let data = Data { skip_bad_lines: left, ..data.clone() };
                 match queue.open(&data, *examples, &split, position, heads)? {
                     Some(reader) => *current = Some((split, Box::new(reader))),
-                    None => queue.by.done(split.index, 0).map_err(ReadError::Splits)?,
+                    None => queue.source.done(split.index, 0).map_err(ReadError::Splits)?,
                 }
                 continue;
             };

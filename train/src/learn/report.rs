@@ -121,8 +121,8 @@ pub struct Report {
     pub not_finite: u64,
     /// Rows of pushes that created no row because they were not admitted.
     pub not_admitted: u64,
-    /// How many pulls had each staleness: by how many steps the slowest worker was behind the pull's clock. The last
-    /// entry counts all larger distances. Empty without other workers.
+    /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
+    /// clock. The last entry counts all larger ones. Empty without other workers.
     pub pulls_by_staleness: Vec<u64>,
     /// Examples, and rows of pushes, that arrived after their synchronous step was applied without them.
     pub dropped_late: (u64, u64),

@@ -54,8 +54,8 @@ pub fn train_watched<B: Backend>(
     let depth = backend.depth().min(DEPTH_MAX);
     let in_place = push == PushContent::Replay && backend.in_place().is_some();
     let start = Instant::now();
-    let by = options.splits.as_ref().map(|(by, _)| &**by);
-    let opened = OpenData::new(&options.data, options.batch, options.share, by)?;
+    let source = options.splits.as_ref().map(|(source, _)| &**source);
+    let opened = OpenData::new(&options.data, options.batch, options.share, source)?;
     let data_format = opened.format();
     Reader::check_test(options.test.as_ref(), &options.data, data_format.0)?;
     if let Some(begin) = &options.begin {
@@ -69,7 +69,7 @@ pub fn train_watched<B: Backend>(
         ..ReadPlan::of(options, schema.shards)
     };
     let mode = update_mode(options, backend, &schema, push, in_place);
-    let splits = options.splits.as_ref().map(|(by, _)| by.clone());
+    let splits = options.splits.as_ref().map(|(source, _)| source.clone());
     let mut run = TrainingLoop::new(backend, mode, depth, start, splits, data_format);
     let mut batches = Batches::start(opened, plan, options.threads > 1)?;
     let learned = run.run(&mut batches, stop, options.progress_every, progress, watch);

@@ -209,7 +209,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             pushed: Vec::new(),
             late: Vec::new(),
             late_examples: 0,
-            splits: options.splits.as_ref().map(|(by, _)| by.clone()),
+            splits: options.splits.as_ref().map(|(source, _)| source.clone()),
             place: None,
             unsettled: None,
         })

@@ -70,8 +70,8 @@ pub struct Sampled {
     pub sweeps: u32,
     /// Wall time of the sweeps.
     pub seconds: f64,
-    /// How many pulls had each staleness: by how many steps the slowest worker was behind the pull's clock. The last
-    /// entry counts all larger distances. Empty without other workers.
+    /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
+    /// clock. The last entry counts all larger ones. Empty without other workers.
     pub pulls_by_staleness: Vec<u64>,
     /// "embedded", "tcp", "shm".
     pub transport: String,

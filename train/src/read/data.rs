@@ -60,7 +60,7 @@ pub struct Data {
     /// Whether examples may have no label (to score them): a CSV file no label column, a line of another format no
     /// label.
     pub unlabelled: bool,
-    /// Ends the reading between lines, also while it waits for standard input or a FIFO.
+    /// Ends waits: for bytes of standard input or a FIFO, and for the next split.
     pub stop: StopFlag,
 }
 

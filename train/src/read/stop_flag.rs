@@ -1,4 +1,4 @@
-//! The flag that stops a reading between lines, also while it waits for a pipe's next bytes.
+//! The flag that ends a wait for a pipe's next bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -141,8 +141,8 @@ pub trait Tables: WeightTables {
     /// The servers are lost.
     fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError>;
 
-    /// How many pulls had each staleness: by how many steps the slowest worker was behind the pull's clock. The last
-    /// entry counts all larger distances. Empty without other workers.
+    /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
+    /// clock. The last entry counts all larger ones. Empty without other workers.
     fn pulls_by_staleness(&self) -> Vec<u64> {
         Vec::new()
     }
