@@ -46,11 +46,11 @@ fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, F
     });
     let heartbeat = Heartbeat::begin(job, fence, Arc::default())?;
     let files: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
-    let seen =
+    let fingerprints =
         plan.files.iter().map(|file| FileFingerprint::remote(file.bytes, file.print, file.whole)).collect();
     let mut options = Options { batch: plan.batch as usize, ..Options::new(Data::of(files)) };
     let texts = RemoteTexts::new(link, plan.files);
-    options.splits = Some((Arc::new(Scheduled::remote(heartbeat, started, texts)), seen));
+    options.splits = Some((Arc::new(Scheduled::remote(heartbeat, started, texts)), fingerprints));
     let mut rows = RemoteBackend::open(worker, schema, 1)?;
     Ok(train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {})?.examples)
 }
@@ -59,17 +59,17 @@ fn main() -> Result<(), Failed> {
     let path = std::env::temp_dir().join(format!("gannet-fed-{}.svm", std::process::id()));
     std::fs::write(&path, clicks())?;
     let files = vec![path.to_string_lossy().into_owned()];
-    let seen = vec![FileFingerprint::of(&files[0])?];
+    let fingerprints = vec![FileFingerprint::of(&files[0])?];
     let plan = JobPlan {
         workers: 2,
-        files: plan_files(&files, &seen),
+        files: plan_files(&files, &fingerprints),
         task_bytes: 64 << 10,
         batch: 256,
         epochs: 1,
         worker_timeout_ms: 10_000,
         settings: Vec::new(),
     };
-    let (files_to_send, status) = (Arc::new(FileDataSource::new(&files, &seen)), Arc::<FeedStatus>::default());
+    let (files_to_send, status) = (Arc::new(FileDataSource::new(&files, &fingerprints)), Arc::<FeedStatus>::default());
     let data_server = DataServerConfig { plan, reading: String::new(), stock: files_to_send, board: status.clone() };
     let only = ServerConfig { threads: 1, scheduler_only: true, ..ServerConfig::new("127.0.0.1:0") };
     let client = Server::start(Transports::new(), ServerConfig { feeding: Some(data_server), ..only })?;

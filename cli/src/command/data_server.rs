@@ -164,8 +164,8 @@ struct Offer {
 
 /// Reads the beginnings of the files, finds their format, and plans the splits.
 fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
-    let seen = tasks::fingerprints(options)?;
-    let files = plan_files(&options.data.files, &seen);
+    let fingerprints = tasks::fingerprints(options)?;
+    let files = plan_files(&options.data.files, &fingerprints);
     let settings = runs::settings(args, &options.data.files, Some(&files), Some(options))?;
     let plan = tasks::plan(args, options, files, &settings)?;
     let reader = Reader::open(&options.data, options.batch, Share::ALL);
@@ -174,7 +174,7 @@ fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
     let config = DataServerConfig {
         plan,
         reading: remote_worker::reading(args),
-        stock: Arc::new(FileDataSource::new(&options.data.files, &seen)),
+        stock: Arc::new(FileDataSource::new(&options.data.files, &fingerprints)),
         board: Arc::default(),
     };
     config.check().map_err(Failure::input)?;

@@ -91,7 +91,7 @@ impl DataClient {
     }
 
     /// The fingerprints of these files, as the client reported them.
-    pub fn seen(&self) -> Vec<FileFingerprint> {
+    pub fn fingerprints(&self) -> Vec<FileFingerprint> {
         self.plan.files.iter().map(|file| FileFingerprint::remote(file.bytes, file.print, file.whole)).collect()
     }
 

@@ -98,7 +98,7 @@ pub fn settings(
 ) -> Result<Vec<RunSetting>, Failure> {
     match client_files {
         Some(files) => settings::of_run(args, files, options),
-        None => settings::of_run(args, &settings::seen(names)?, options),
+        None => settings::of_run(args, &settings::local_files(names)?, options),
     }
 }
 

@@ -66,13 +66,13 @@ pub fn of_run(
 }
 
 /// The files as this process sees them. A file that cannot be read again has only a name.
-pub fn seen(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
+pub fn local_files(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
     let file = |name: &String| -> Result<PlanFile, Failure> {
         let regular = name != "-" && std::fs::metadata(name).is_ok_and(|meta| meta.is_file());
         match regular {
             true => {
-                let seen = FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
-                Ok(plan_files(std::slice::from_ref(name), &[seen]).swap_remove(0))
+                let fingerprint = FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
+                Ok(plan_files(std::slice::from_ref(name), &[fingerprint]).swap_remove(0))
             }
             false => Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true }),
         }

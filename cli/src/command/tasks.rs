@@ -131,17 +131,17 @@ pub fn join(
     settings: &[RunSetting],
 ) -> Result<InJob, Failure> {
     let (job, net, config) = (&args.job, &line.net, &line.config);
-    let (plan, seen) = match &client {
+    let (plan, fingerprints) = match &client {
         Some(client) => {
             let plan = JobPlan {
                 task_bytes: client.plan().task_bytes,
                 ..plan(args, options, client.plan().files.clone(), settings)?
             };
-            (plan, client.seen())
+            (plan, client.fingerprints())
         }
         None => {
-            let seen = fingerprints(options)?;
-            (plan(args, options, plan_files(&options.data.files, &seen), settings)?, seen)
+            let fingerprints = fingerprints(options)?;
+            (plan(args, options, plan_files(&options.data.files, &fingerprints), settings)?, fingerprints)
         }
     };
     let server = scheduler(job);
@@ -164,14 +164,14 @@ pub fn join(
         Some(client) => Scheduled::remote(heartbeat, joined.started, client.into_texts()),
         None => Scheduled::new(heartbeat, joined.started),
     });
-    options.splits = Some((scheduled.clone(), seen));
+    options.splits = Some((scheduled.clone(), fingerprints));
     Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec() })
 }
 
 /// The fingerprints of the data files, which must not change from here on.
 pub fn fingerprints(options: &Options) -> Result<Vec<FileFingerprint>, Failure> {
-    let seen = options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
-    seen.map_err(|error| Failure::input(error.to_string()))
+    let fingerprints = options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
+    fingerprints.map_err(|error| Failure::input(error.to_string()))
 }
 
 /// The address of the scheduler.

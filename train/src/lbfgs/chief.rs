@@ -428,14 +428,14 @@ impl<'a, C: Columns> Chief<'a, C> {
         slope.add(own.slope);
         let mut look = CellPoll::new(self.settings.patience);
         while self.settings.workers > 1 {
-            let seen = cells::seen(self.columns, self.settings.workers)?;
-            let was = std::mem::replace(&mut self.arrived, seen);
+            let views = cells::seen(self.columns, self.settings.workers)?;
+            let previous = std::mem::replace(&mut self.arrived, views);
             let mut restarted = false;
-            for (worker, (was, now)) in (1..).zip(was.iter().zip(&self.arrived)) {
-                if was.arrived != now.arrived && now.arrived.value < 0.0 {
+            for (worker, (previous, now)) in (1..).zip(previous.iter().zip(&self.arrived)) {
+                if previous.arrived != now.arrived && now.arrived.value < 0.0 {
                     return Err(Halt::Error(LbfgsError::WorkerLeft { worker }));
                 }
-                restarted |= was.arrived != now.arrived;
+                restarted |= previous.arrived != now.arrived;
             }
             if restarted {
                 return Err(Halt::Again);

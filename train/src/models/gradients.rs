@@ -53,9 +53,9 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
     for table in 0..rows.len() {
         for at in 0..rows[table].parts_of().0.len() {
             let gradient = f64::from(rows[table].parts_of().1[at]);
-            let was = rows[table].parts_of().0[at];
+            let weight = rows[table].parts_of().0[at];
             let mut at_shift = |shift: f32| {
-                rows[table].parts_of().0[at] = was + shift;
+                rows[table].parts_of().0[at] = weight + shift;
                 loss(model, example, label, &rows)
             };
             // A rectified unit gives the loss a kink. There the gradient is that of one side. With a kink on each
@@ -67,7 +67,7 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
                 seen.push((left, right));
                 (left.min(right) - 1e-2..left.max(right) + 1e-2).contains(&gradient)
             });
-            rows[table].parts_of().0[at] = was;
+            rows[table].parts_of().0[at] = weight;
             prop_assert!(
                 agrees,
                 "{} table {table} weight {at}: {gradient}, differences {seen:?}",

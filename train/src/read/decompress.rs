@@ -20,7 +20,7 @@ const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 const ZSTD_SKIPPED: &[u8] = b"?\x2a\x4d\x18";
 
 /// First bytes of files that cannot be read, what these files are, and what to do.
-const STRANGERS: [(&[u8], &str, &str); 8] = [
+const UNREADABLE: [(&[u8], &str, &str); 8] = [
     (b"\xfd7zXZ\0", "packed by xz", REPACK),
     (b"BZh?1AY&SY", "packed by bzip2", REPACK),
     (b"PK\x03\x04", "a zip archive", REPACK),
@@ -41,14 +41,14 @@ impl Decompressed {
     /// Recognises the packing of `file` by the first bytes.
     pub fn new(file: &str, mut stream: Stream, stop: &StopFlag) -> Result<Decompressed, ReadError> {
         let io = |source| failed_io(file, source, stop);
-        let known = || STRANGERS.iter().map(|s| s.0).chain([GZIP, ZSTD, ZSTD_SKIPPED]);
+        let known = || UNREADABLE.iter().map(|s| s.0).chain([GZIP, ZSTD, ZSTD_SKIPPED]);
         let too_few = |head: &[u8]| known().any(|first| head.len() < first.len() && agree(first, head));
         let head = stream.head(too_few).map_err(io)?;
         let is = |first: &[u8]| head.len() >= first.len() && agree(first, head);
         let gzip = is(GZIP);
         let zstd = is(ZSTD) || (is(ZSTD_SKIPPED) && head[0] & 0xf0 == 0x50);
-        let stranger = STRANGERS.iter().find(|s| is(s.0));
-        if let Some((_, what, remedy)) = stranger {
+        let unreadable = UNREADABLE.iter().find(|s| is(s.0));
+        if let Some((_, what, remedy)) = unreadable {
             return Err(ReadError::NotText { file: file.to_owned(), what, remedy });
         }
         for (extension, packing, is) in [(".gz", "gzip", gzip), (".zst", "zstd", zstd)] {

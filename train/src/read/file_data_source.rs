@@ -19,17 +19,17 @@ pub struct FileDataSource {
 
 impl FileDataSource {
     /// A source of these files with their fingerprints.
-    pub fn new(files: &[String], seen: &[FileFingerprint]) -> FileDataSource {
-        let files = files.iter().cloned().zip(seen.iter().cloned()).collect();
+    pub fn new(files: &[String], fingerprints: &[FileFingerprint]) -> FileDataSource {
+        let files = files.iter().cloned().zip(fingerprints.iter().cloned()).collect();
         FileDataSource { files, open: Mutex::new(None) }
     }
 
     /// Runs `work` on a file, and checks before and after it that the file has not changed.
     fn with<T>(&self, file: u32, work: impl FnOnce(&mut File) -> std::io::Result<T>) -> Result<T, ReadError> {
         let none = || ReadError::Splits(format!("file {file} of {}", self.files.len()));
-        let (path, seen) = self.files.get(file as usize).ok_or_else(none)?;
+        let (path, fingerprint) = self.files.get(file as usize).ok_or_else(none)?;
         let io = |source| ReadError::Io { file: shown_name(path).to_owned(), source };
-        seen.check(path)?;
+        fingerprint.check(path)?;
         let mut cached = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if cached.as_ref().is_none_or(|(of, _)| *of != file) {
             *cached = Some((file, File::open(path).map_err(io)?));
@@ -40,14 +40,14 @@ impl FileDataSource {
             *cached = None;
         }
         // If the file has changed meanwhile, its bytes may differ from the planned ones.
-        seen.check(path)?;
+        fingerprint.check(path)?;
         done
     }
 }
 
 impl DataSource for FileDataSource {
     fn text(&self, task: &Split) -> Result<Range<u64>, String> {
-        let whole = self.files.get(task.file as usize).is_some_and(|(_, seen)| seen.packed);
+        let whole = self.files.get(task.file as usize).is_some_and(|(_, fingerprint)| fingerprint.packed);
         if whole {
             return Ok(task.start..task.end);
         }

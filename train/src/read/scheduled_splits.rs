@@ -39,14 +39,14 @@ impl<N: Net> Scheduled<N> {
 }
 
 /// The files in the form of a job's plan.
-pub fn plan_files(files: &[String], seen: &[FileFingerprint]) -> Vec<PlanFile> {
-    let file = |(name, seen): (&String, &FileFingerprint)| PlanFile {
+pub fn plan_files(files: &[String], fingerprints: &[FileFingerprint]) -> Vec<PlanFile> {
+    let file = |(name, fingerprint): (&String, &FileFingerprint)| PlanFile {
         name: name.clone(),
-        bytes: seen.bytes,
-        print: seen.print,
-        whole: seen.packed,
+        bytes: fingerprint.bytes,
+        print: fingerprint.print,
+        whole: fingerprint.packed,
     };
-    files.iter().zip(seen).map(file).collect()
+    files.iter().zip(fingerprints).map(file).collect()
 }
 
 impl<N> Splits for Scheduled<N>

@@ -44,9 +44,9 @@ fn greet(
     let mut config = WorkerConfig::reader([peer]);
     config.peer_timeout = Duration::from_secs(args.peer_timeout);
     config.token = secured.token;
-    let begun = Instant::now();
+    let start = Instant::now();
     Ok(Worker::connect(secured.net, config).map(|worker| {
-        let (threads, ms) = (worker.links(), begun.elapsed().as_secs_f64() * 1e3);
+        let (threads, ms) = (worker.links(), start.elapsed().as_secs_f64() * 1e3);
         let s = if threads == 1 { "" } else { "s" };
         (worker.transport(), format!("{threads} thread{s}, greeted in {ms:.1} ms"))
     }))
