@@ -49,7 +49,7 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, prints: 
         }
         (_, None) if warm.is_some() => {
             let text =
-                "--warm-start: standard input is not known before it comes: save it to a file and name that";
+                "--warm-start: standard input cannot be checked before the training: save it to a file and name that";
             return Err(Failure::input(text));
         }
         _ => {}
@@ -78,7 +78,7 @@ fn fits(args: &TrainArgs, found: &DetectedFile, requested: Option<ScaleKind>) ->
             kind.name()
         ),
         (Some(columns), Some(kind)) if columns.numeric.is_empty() => format!(
-            "{file}: --scale {}: no column is one of numbers; name those that are (--numeric A,B,..)",
+            "{file}: --scale {}: no column has numbers; name those that do (--numeric A,B,..)",
             kind.name()
         ),
         _ if format == "criteo" && input.positive.is_some() => {

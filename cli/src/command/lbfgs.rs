@@ -397,7 +397,7 @@ impl LbfgsSummary<'_> {
         match self.is_kept {
             true => "--continue with a larger --max-iter goes on",
             false => {
-                "a larger --max-iter begins anew and goes further (--data-dir DIR would keep what it takes to go on)"
+                "a larger --max-iter starts again and goes further (with --data-dir DIR the training could continue)"
             }
         }
     }

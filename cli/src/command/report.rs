@@ -245,14 +245,13 @@ fn less_loss(columns: Option<&Columns>) -> String {
     match columns {
         None => format!("{large} when the data is made, or {slowly}"),
         Some(columns) if columns.numeric.is_empty() => format!(
-            "{slowly}, or look at the columns: each is taken for one of categories (--numeric names those of numbers)"
+            "{slowly}, or look at the columns: all are read as categories (--numeric names columns of numbers)"
         ),
         Some(columns) if columns.scale.kind == ScaleKind::None => {
             format!("{large} (--scale standard), or {slowly}")
         }
         Some(columns) => format!(
-            "the numbers are scaled already (--scale {}): {slowly}, or look at the columns, whether each is what it \
-             is taken for",
+            "the numbers are scaled already (--scale {}): {slowly}, or check the role of each column",
             columns.scale.kind.name()
         ),
     }

@@ -435,7 +435,7 @@ impl AwaitedWorker {
 
     fn progress(&self, share: Option<u64>) -> String {
         match (self.seen.0, share) {
-            (None, _) => "has not come".to_owned(),
+            (None, _) => "has not joined".to_owned(),
             (Some(_), Some(share)) => {
                 format!("has trained {} of {}", self.trained(), counted(share, "batch", "batches"))
             }

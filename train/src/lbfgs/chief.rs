@@ -113,7 +113,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             self.order = (0..memory.pairs).map(|i| (self.next + slots - memory.pairs + i) % slots).collect();
         }
         let (iterations, pairs) = (memory.iterations, self.order.len());
-        tracing::info!(iterations, pairs, "going on from the weights that the tables hold");
+        tracing::info!(iterations, pairs, "continuing from the weights in the tables");
     }
 
     /// Starts from the weights that `weights` passes page by page, instead of the weights in the tables. Weights that

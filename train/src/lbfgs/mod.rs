@@ -84,7 +84,7 @@ pub enum LbfgsError {
     },
     /// A worker ended before the training did.
     #[error(
-        "worker {worker} was stopped, and the training cannot go on without its examples: start the job again"
+        "worker {worker} was stopped, and the training cannot continue without its examples: start the job again"
     )]
     WorkerLeft {
         /// Its index.

@@ -94,7 +94,7 @@ pub enum ReadError {
     /// The file's bytes do not arrive.
     #[error(
         "{file}: nothing could be read for {seconds:.0} s; see whether its disk or network mount answers, then start this \
-         worker again (what it had not finished goes to others; --worker-timeout says how long it waits)"
+         worker again (other workers get its unfinished splits; --worker-timeout sets this limit)"
     )]
     Stalled {
         /// The file.
@@ -127,7 +127,7 @@ pub enum ReadError {
         before: String,
     },
     /// The files have different formats.
-    #[error("{file}: {what}, but {first} {first_what}; files that are read together are alike")]
+    #[error("{file}: {what}, but {first} {first_what}; files that are read together need the same format and columns")]
     Differs {
         /// The file.
         file: String,
@@ -163,7 +163,7 @@ pub enum ReadError {
     },
     /// The first line has no known format.
     #[error(
-        "{file}: unknown format: the first line is {text:?}, none of `label id:value ...` (libsvm), `label | name:value ...` (vw), Criteo's 40 fields and a CSV header; say --format if it is one of them"
+        "{file}: unknown format: the first line is {text:?}, none of `label id:value ...` (libsvm), `label | name:value ...` (vw), Criteo's 40 fields and a CSV header; name it with --format if it is one of them"
     )]
     UnknownFormat {
         /// The file.
@@ -244,7 +244,7 @@ pub enum ReadError {
     /// A file has changed.
     #[error(
         "{file}: has changed since the training began ({before} bytes then, {now} now): its lines would be learned twice or \
-         never; train on files that stay as they are, and begin anew"
+         never; train on files that do not change, and start again"
     )]
     Changed {
         /// The file.

@@ -211,7 +211,7 @@ impl Labels {
         };
         match as_first {
             true => format!(
-                "--label names no column, so the first is taken for the label (--label COLUMN names another): {what}"
+                "--label names no column, so the first is the label (--label COLUMN names another): {what}"
             ),
             false => what,
         }

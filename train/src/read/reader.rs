@@ -191,7 +191,7 @@ impl Reader {
         let (mut next_file, mut first) = (0, None);
         let warn = |file: &str| {
             if data.files.len() > 1 {
-                tracing::warn!(file, "there is no line in this file");
+                tracing::warn!(file, "this file has no lines");
             }
         };
         let position = ReadPosition::default();

@@ -161,7 +161,7 @@ impl StatusAnswers {
         let scheduler = &self.scheduler;
         match &self.runs {
             None => Some(format!(
-                "--run {name}: the scheduler {scheduler} has had no job of it; --ps-hosts tells which runs there are"
+                "--run {name}: the scheduler {scheduler} has had no job of it; --ps-hosts lists the runs"
             )),
             Some(Err(_)) => None,
             Some(Ok(runs)) if runs.is_empty() => {

@@ -77,7 +77,7 @@ fn state(job: &JobStatus) -> String {
         (None, true) => " runs".to_owned(),
         (None, false) if job.saved => " is done".to_owned(),
         (None, false) if job.tasks_done == job.tasks => {
-            ": all is trained, and nobody has said that the model is saved".to_owned()
+            ": all is trained, and no worker has reported that the model is saved".to_owned()
         }
         (None, false) => " was left by all its workers; it goes on when they come back".to_owned(),
     }
