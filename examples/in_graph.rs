@@ -35,7 +35,7 @@ fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, F
     let started = job.joined().started;
     let worker = Worker::connect(Transports::new(), config(server))?;
     let (address, table_schema) = (server.to_owned(), schema.clone());
-    // Fences a worker that has died.
+    // Fences a dead incarnation of a worker.
     let fence = Box::new(move |dead: gannet::job::WorkerIncarnation| {
         let mut worker = Worker::connect(
             Transports::new(),

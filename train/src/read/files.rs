@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The files of each name, in the order of `named`: a file itself; the files of a folder, except those whose names
-/// begin with `.` or `_`; and the matches of a pattern (`*`, `?`, `[..]`, and `**` for folders of any depth). Files
-/// of folders and patterns are in the order of their bytes. A name that exists is never a pattern. `-` is standard
-/// input.
+/// The files of each name, in the order of `named`. A name is a file, a folder, or a pattern (`*`, `?`, `[..]`, and
+/// `**` for folders of any depth). A folder means its files, except those whose names begin with `.` or `_`. The
+/// files of a folder or pattern are in the byte order of their names. A name that exists is never a pattern. `-` is
+/// standard input.
 ///
 /// # Errors
 /// A pattern or a folder has no files, a folder contains a folder, a file is named twice (by any path), or the system
