@@ -69,8 +69,10 @@ fn main() -> Result<(), Failed> {
         worker_timeout_ms: 10_000,
         settings: Vec::new(),
     };
-    let (files_to_send, status) = (Arc::new(FileDataSource::new(&files, &fingerprints)), Arc::<FeedStatus>::default());
-    let data_server = DataServerConfig { plan, reading: String::new(), stock: files_to_send, board: status.clone() };
+    let (files_to_send, status) =
+        (Arc::new(FileDataSource::new(&files, &fingerprints)), Arc::<FeedStatus>::default());
+    let data_server =
+        DataServerConfig { plan, reading: String::new(), stock: files_to_send, board: status.clone() };
     let only = ServerConfig { threads: 1, scheduler_only: true, ..ServerConfig::new("127.0.0.1:0") };
     let client = Server::start(Transports::new(), ServerConfig { feeding: Some(data_server), ..only })?;
     let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;

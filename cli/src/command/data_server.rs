@@ -9,8 +9,8 @@ use super::report::{self, ProgressDisplay};
 use super::runs::Account;
 use super::validation::Validator;
 use super::{
-    Failure, remote_worker, input, job, lbfgs, runs, saved_model, security, server, signals, sync_flags, tasks,
-    train,
+    Failure, input, job, lbfgs, remote_worker, runs, saved_model, security, server, signals, sync_flags,
+    tasks, train,
 };
 use gannet::job::{DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, WorkerState, forget_job};
 use gannet::runs::RunSetting;
@@ -53,9 +53,13 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             "--job-name client: DATA is missing: name the files that the client sends to the workers",
         ),
         (client && job.task_index != 0, "--task-index: a job has one client; leave it out"),
-        (remote_worker && !args.data.is_empty(), "DATA: with --feed only the client reads the data; leave it out"),
         (
-            remote_worker && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
+            remote_worker && !args.data.is_empty(),
+            "DATA: with --feed only the client reads the data; leave it out",
+        ),
+        (
+            remote_worker
+                && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
             "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, \
              --no-intercept: with --feed the client decides how the data is read; leave them out",
         ),

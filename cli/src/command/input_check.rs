@@ -48,8 +48,7 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, prints: 
             data.scale = survey.scale(kind, columns.map_or(&[][..], |columns| &columns.numeric));
         }
         (_, None) if warm.is_some() => {
-            let text =
-                "--warm-start: standard input cannot be checked before the training: save it to a file and name that";
+            let text = "--warm-start: standard input cannot be checked before the training: save it to a file and name that";
             return Err(Failure::input(text));
         }
         _ => {}
@@ -59,7 +58,9 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, prints: 
         alike(data, test, found.as_ref())?;
     }
     match found {
-        Some(DetectedFile { columns: Some(columns), .. }) if prints => print_columns(&plain, &columns, data.scale.kind),
+        Some(DetectedFile { columns: Some(columns), .. }) if prints => {
+            print_columns(&plain, &columns, data.scale.kind)
+        }
         _ => Ok(()),
     }
 }

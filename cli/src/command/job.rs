@@ -44,7 +44,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         return Err(Failure::input(format!("{flag}: works only in a process of a job (--job-name)")));
     }
     let misplaced = misplaced.iter().find(|(is_given, ..)| *is_given).map(|&(_, flag, whose)| (flag, whose));
-    let of_sessions = sessions.first_given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
+    let of_sessions =
+        sessions.first_given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
     let shards = job.table.shards.map(|_| "--shards").filter(|_| !client);
     let of_lr =
         cache_flags::first_given(&job.cache).or(shards).filter(|_| !worker || !cache_flags::learns_so(args));

@@ -2,8 +2,8 @@
 //! of the job, the chief, evaluates and saves the model.
 
 use super::args::{TasksName, TrainArgs};
-use super::remote_worker::DataClient;
 use super::metrics::Metrics;
+use super::remote_worker::DataClient;
 use super::runs::{self, Account, InRun};
 use super::tasks::{self, InJob};
 use super::validation::Validator;
@@ -185,7 +185,8 @@ impl<'a> LrWorker<'a> {
             }
         };
         let of = (self.args, &self.metrics);
-        let trained = train::learn(&self.options, backend, &self.stop, of, &mut report_progress, &mut validator);
+        let trained =
+            train::learn(&self.options, backend, &self.stop, of, &mut report_progress, &mut validator);
         let trained = trained.map_err(|failure| match in_job {
             Some(in_job) => in_job.failed(failure),
             None => failure,

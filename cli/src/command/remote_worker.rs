@@ -92,7 +92,11 @@ impl DataClient {
 
     /// The fingerprints of these files, as the client reported them.
     pub fn fingerprints(&self) -> Vec<FileFingerprint> {
-        self.plan.files.iter().map(|file| FileFingerprint::remote(file.bytes, file.print, file.whole)).collect()
+        self.plan
+            .files
+            .iter()
+            .map(|file| FileFingerprint::remote(file.bytes, file.print, file.whole))
+            .collect()
     }
 
     /// The connection of this worker. The client knows its incarnation already.

@@ -109,7 +109,8 @@ pub struct Serving<'a> {
 
 /// Serves until a signal.
 pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
-    let &Serving { listen, threads, data_dir, memory, sessions, security, tls_server, metrics, .. } = settings;
+    let &Serving { listen, threads, data_dir, memory, sessions, security, tls_server, metrics, .. } =
+        settings;
     check_port(listen)?;
     let net = sessions.net(settings.net.clone());
     let secured = security::of_server(net, ("--listen", listen), security, tls_server)?;

@@ -71,7 +71,8 @@ pub fn local_files(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
         let regular = name != "-" && std::fs::metadata(name).is_ok_and(|meta| meta.is_file());
         match regular {
             true => {
-                let fingerprint = FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
+                let fingerprint =
+                    FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
                 Ok(plan_files(std::slice::from_ref(name), &[fingerprint]).swap_remove(0))
             }
             false => Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true }),

@@ -3,8 +3,8 @@
 
 use super::args::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED};
-use super::remote_worker::DataClient;
 use super::job::WorkerConnection;
+use super::remote_worker::DataClient;
 use super::{Failure, input, sync_flags};
 use gannet::job::JOB_WORKERS_MAX;
 use gannet::job::{FenceFn, Heartbeat, JobClient, JobPlan, PlanFile, WorkerIncarnation};
@@ -170,7 +170,8 @@ pub fn join(
 
 /// The fingerprints of the data files, which must not change from here on.
 pub fn fingerprints(options: &Options) -> Result<Vec<FileFingerprint>, Failure> {
-    let fingerprints = options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
+    let fingerprints =
+        options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
     fingerprints.map_err(|error| Failure::input(error.to_string()))
 }
 

@@ -9,7 +9,7 @@ use super::runs::{Account, LocalRun};
 use super::server::Serving;
 use super::validation::Validator;
 use super::{
-    Failure, data_server, remote_worker, input, input_check, job, lbfgs, lr_worker, models, optimizer, runs,
+    Failure, data_server, input, input_check, job, lbfgs, lr_worker, models, optimizer, remote_worker, runs,
     saved_model, server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::Schema;
@@ -192,11 +192,7 @@ pub fn print_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>)
             say!("model        {early}{rows} rows in {}{}", folder.display(), saved_model::before(folder))
         }
         Some((folder, rows)) => {
-            notice!(
-                "gannet: {early}{rows} rows saved in {}{}",
-                folder.display(),
-                saved_model::before(folder)
-            )
+            notice!("gannet: {early}{rows} rows saved in {}{}", folder.display(), saved_model::before(folder))
         }
         None if stopped => notice!("gannet: {early}no --out was given, so no model was saved"),
         None => {}

@@ -4,7 +4,7 @@
 
 use crate::batch::{Batch, Batcher, InSplit};
 use crate::learn::options::Options;
-use crate::limits::{DEPTH_MAX, BATCH_QUEUE_MAX, READ_LOOK};
+use crate::limits::{BATCH_QUEUE_MAX, DEPTH_MAX, READ_LOOK};
 use crate::read::columns::Columns;
 use crate::read::data::{Data, Share, shown_name};
 use crate::read::error::{BadLines, ReadError};
@@ -128,9 +128,20 @@ pub(crate) struct ReadTimeLimit {
 impl ReadTimeLimit {
     fn of(plan: &ReadPlan, reading: ReadProgress) -> Option<ReadTimeLimit> {
         // The link to a client has its own time limit, whose error names the client.
-        let source = plan.splits.as_ref().map(|splits| splits.source.clone()).filter(|source| source.texts().is_none())?;
+        let source = plan
+            .splits
+            .as_ref()
+            .map(|splits| splits.source.clone())
+            .filter(|source| source.texts().is_none())?;
         let files = plan.data.files.clone();
-        Some(ReadTimeLimit { reading, source, files, seen: (0, 0, 0), waited: Duration::ZERO, reported: false })
+        Some(ReadTimeLimit {
+            reading,
+            source,
+            files,
+            seen: (0, 0, 0),
+            waited: Duration::ZERO,
+            reported: false,
+        })
     }
 
     /// Records a wait of this length for a batch. Returns an error when the reading made no progress within the

@@ -43,7 +43,11 @@ impl PushContent {
         replays: bool,
     ) -> Result<PushContent, BackendError> {
         if requested != Some(PushContent::Replay) || replays {
-            return Ok(requested.unwrap_or(if replays { PushContent::Replay } else { PushContent::Gradient }));
+            return Ok(requested.unwrap_or(if replays {
+                PushContent::Replay
+            } else {
+                PushContent::Gradient
+            }));
         }
         let why = if rule.replays() {
             "a schedule, clipping or added L2 acts on gradients where the rule runs, which changes of state would go past; \

@@ -215,7 +215,8 @@ impl Lda {
         let mut reader = Reader::open(&options.data, options.batch, Share::ALL)?;
         let mut batcher = Batcher::new(self.schemas()[0].shards, 0);
         let mut chance = Prng::new(self.seed);
-        let (mut batch, mut words, mut own_share, mut number) = (Batch::default(), HashSet::new(), Vec::new(), 0);
+        let (mut batch, mut words, mut own_share, mut number) =
+            (Batch::default(), HashSet::new(), Vec::new(), 0);
         while !stop.load(Relaxed) && reader.next(&mut batch.block)? {
             batcher.complete(&mut batch);
             words.extend(batch.keys.iter().copied());

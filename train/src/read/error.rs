@@ -127,7 +127,9 @@ pub enum ReadError {
         before: String,
     },
     /// The files have different formats.
-    #[error("{file}: {what}, but {first} {first_what}; files that are read together need the same format and columns")]
+    #[error(
+        "{file}: {what}, but {first} {first_what}; files that are read together need the same format and columns"
+    )]
     Differs {
         /// The file.
         file: String,

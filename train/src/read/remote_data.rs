@@ -1,7 +1,7 @@
 //! Splits whose bytes a client of the job sends, for a worker without files (in-graph). A thread fetches the text of
 //! a split ahead of the parsing, a bounded number of bytes. Batches are made of it as of a file.
 
-use crate::limits::{REMOTE_CHUNKS_MAX, HEAD_BYTES};
+use crate::limits::{HEAD_BYTES, REMOTE_CHUNKS_MAX};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::format::LineReader;

@@ -61,7 +61,10 @@ fn cut(bytes: u64, at: &[u64]) -> Vec<Split> {
 /// Trains on all splits. Returns the number of examples and the reports of finished splits. Each example has a key of
 /// its own.
 fn learned(path: &str, splits: Vec<Split>, batch: usize) -> (u64, Vec<(u64, u64)>) {
-    let source = Arc::new(ListedSplits { left: Mutex::new(splits.into_iter().rev().collect()), ..ListedSplits::default() });
+    let source = Arc::new(ListedSplits {
+        left: Mutex::new(splits.into_iter().rev().collect()),
+        ..ListedSplits::default()
+    });
     let mut options = Options { batch, ..Options::new(Data { intercept: false, ..Data::new(path) }) };
     options.splits = Some((source.clone(), vec![FileFingerprint::of(path).unwrap()]));
     let mut backend = FlatTable::new(&schema()).unwrap();
@@ -161,11 +164,15 @@ fn a_worker_whose_reader_hung_held_its_split_for_ever() {
         from: 0,
         name: (1 << 63 | index, 7),
     };
-    let source =
-        Arc::new(ListedSplits { left: Mutex::new(vec![split(1, 1, 100), split(0, 0, 12)]), ..ListedSplits::default() });
+    let source = Arc::new(ListedSplits {
+        left: Mutex::new(vec![split(1, 1, 100), split(0, 0, 12)]),
+        ..ListedSplits::default()
+    });
     let mut options = Options::new(Data { intercept: false, files, ..Data::new(&path) });
-    options.splits =
-        Some((source.clone(), vec![FileFingerprint::of(&path).unwrap(), FileFingerprint::remote(0, 0, false)]));
+    options.splits = Some((
+        source.clone(),
+        vec![FileFingerprint::of(&path).unwrap(), FileFingerprint::remote(0, 0, false)],
+    ));
     let (send, answer) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut backend = FlatTable::new(&schema()).unwrap();
@@ -208,7 +215,8 @@ fn a_learner_that_failed_waited_for_ever_for_its_own_split() {
     let (_folder, path) = file("d.svm", text.as_bytes());
     let (done, failed) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let source = ListedSplits { left: Mutex::new(cut(text.len() as u64, &[])), ..ListedSplits::default() };
+        let source =
+            ListedSplits { left: Mutex::new(cut(text.len() as u64, &[])), ..ListedSplits::default() };
         let mut options = Options { batch: 64, ..Options::new(Data::new(&path)) };
         options.splits = Some((Arc::new(Last(source)), vec![FileFingerprint::of(&path).unwrap()]));
         let mut backend = FlatTable::within(&schema(), 64 << 10).unwrap();

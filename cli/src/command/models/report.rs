@@ -1,7 +1,9 @@
 //! The report and the progress of a model's training, in words and as JSON.
 
 use super::super::args::TrainArgs;
-use super::super::report::{ProgressDisplay, read, size_in_words, staleness, print_steps, warn_of_loss, words};
+use super::super::report::{
+    ProgressDisplay, print_steps, read, size_in_words, staleness, warn_of_loss, words,
+};
 use super::super::runs::Account;
 use super::super::train::backend_failure;
 use super::Failure;

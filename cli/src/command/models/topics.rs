@@ -3,7 +3,7 @@
 use super::super::args::TrainArgs;
 use super::super::metrics::{FitTraining, Metrics};
 use super::super::model::{self, Notes, write};
-use super::super::report::{ProgressDisplay, staleness, print_steps, warn_of_bad_lines};
+use super::super::report::{ProgressDisplay, print_steps, staleness, warn_of_bad_lines};
 use super::super::runs::{self, Account, LocalRun};
 use super::super::train::{backend_failure, ended_early, options, print_saved, train_failure};
 use super::super::{Failure, input, job, saved_model, server, signals};
