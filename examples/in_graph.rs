@@ -25,32 +25,32 @@ fn clicks() -> String {
 
 /// A worker: it knows two addresses and has no file.
 fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, Failed> {
-    // The server and the client know the worker by the same incarnation.
+    // The server and the client must know the worker under the same incarnation.
     let numbered = WorkerConfig::builder([server]).worker(rank).build();
     let incarnation = Worker::allocate_incarnation(Transports::new(), &numbered)?;
     let config = |at: &str| WorkerConfig::builder([at]).worker(rank).incarnation(incarnation).build();
     let mut link = DataLink::connect(Transports::new(), config(client))?;
     let plan = link.offer()?.plan;
-    let seat = JobClient::join(Transports::new(), config(client), rank, plan.clone())?;
-    let started = seat.joined().started;
+    let job = JobClient::join(Transports::new(), config(client), rank, plan.clone())?;
+    let started = job.joined().started;
     let worker = Worker::connect(Transports::new(), config(server))?;
-    let (to, its) = (server.to_owned(), schema.clone());
-    // Fences a worker that has died.
+    let (address, table_schema) = (server.to_owned(), schema.clone());
+    // Fences a dead incarnation of a worker.
     let fence = Box::new(move |dead: gannet::job::WorkerIncarnation| {
         let mut worker = Worker::connect(
             Transports::new(),
-            WorkerConfig::builder([&to]).worker(rank).incarnation(incarnation).build(),
+            WorkerConfig::builder([&address]).worker(rank).incarnation(incarnation).build(),
         )?;
-        let table = worker.open_table(&its)?;
+        let table = worker.open_table(&table_schema)?;
         worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)
     });
-    let attendance = Heartbeat::begin(seat, fence, Arc::default())?;
+    let heartbeat = Heartbeat::begin(job, fence, Arc::default())?;
     let files: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
-    let seen =
-        plan.files.iter().map(|file| FileFingerprint::told(file.bytes, file.print, file.whole)).collect();
+    let fingerprints =
+        plan.files.iter().map(|file| FileFingerprint::remote(file.bytes, file.print, file.whole)).collect();
     let mut options = Options { batch: plan.batch as usize, ..Options::new(Data::of(files)) };
     let texts = RemoteTexts::new(link, plan.files);
-    options.pieces = Some((Arc::new(Scheduled::fed(attendance, started, texts)), seen));
+    options.splits = Some((Arc::new(Scheduled::remote(heartbeat, started, texts)), fingerprints));
     let mut rows = RemoteBackend::open(worker, schema, 1)?;
     Ok(train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {})?.examples)
 }
@@ -59,20 +59,22 @@ fn main() -> Result<(), Failed> {
     let path = std::env::temp_dir().join(format!("gannet-fed-{}.svm", std::process::id()));
     std::fs::write(&path, clicks())?;
     let files = vec![path.to_string_lossy().into_owned()];
-    let seen = vec![FileFingerprint::of(&files[0])?];
+    let fingerprints = vec![FileFingerprint::of(&files[0])?];
     let plan = JobPlan {
         workers: 2,
-        files: plan_files(&files, &seen),
+        files: plan_files(&files, &fingerprints),
         task_bytes: 64 << 10,
         batch: 256,
         epochs: 1,
         worker_timeout_ms: 10_000,
         settings: Vec::new(),
     };
-    let (stock, board) = (Arc::new(FileDataSource::new(&files, &seen)), Arc::<FeedStatus>::default());
-    let feeding = DataServerConfig { plan, reading: String::new(), stock, board: board.clone() };
+    let (files_to_send, status) =
+        (Arc::new(FileDataSource::new(&files, &fingerprints)), Arc::<FeedStatus>::default());
+    let data_server =
+        DataServerConfig { plan, reading: String::new(), stock: files_to_send, board: status.clone() };
     let only = ServerConfig { threads: 1, scheduler_only: true, ..ServerConfig::new("127.0.0.1:0") };
-    let client = Server::start(Transports::new(), ServerConfig { feeding: Some(feeding), ..only })?;
+    let client = Server::start(Transports::new(), ServerConfig { feeding: Some(data_server), ..only })?;
     let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
     let schema = Schema::scalar("clicks", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
     std::thread::scope(|scope| -> Result<(), Failed> {
@@ -87,7 +89,7 @@ fn main() -> Result<(), Failed> {
     let table = reader.open_table(&schema)?;
     let (keys, mut weights) = ((0..10).collect::<Vec<u64>>(), [0.0; 10]);
     reader.pull(table, &keys, gannet::Read::Weights, &mut weights)?;
-    println!("fed {} bytes; weights {weights:.2?}", board.fed().bytes);
+    println!("fed {} bytes; weights {weights:.2?}", status.fed().bytes);
     std::fs::remove_file(path)?;
     Ok(())
 }

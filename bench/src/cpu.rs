@@ -3,14 +3,14 @@
 use std::fs::read_to_string;
 use std::io;
 
-/// Seconds, user and system, that all threads of a process have had so far; in steps of a tick (10 ms on most systems).
+/// CPU seconds of all threads of a process so far, user and system, in steps of a tick (10 ms on most systems).
 ///
 /// # Errors
 /// There is no such process, or /proc is not readable.
 pub fn cpu_seconds(process: u32) -> io::Result<f64> {
     let text = read_to_string(format!("/proc/{process}/stat"))?;
     let nonsense = || io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{process}/stat: {text:?}"));
-    // Of proc(5): utime and stime are the 12th and 13th field after the name, which may hold blanks and brackets.
+    // See proc(5): utime and stime are the 12th and 13th field after the name, which may contain blanks and brackets.
     let (_, fields) = text.rsplit_once(')').ok_or_else(nonsense)?;
     let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().ok());
     let ticks = ticks.sum::<Option<u64>>().ok_or_else(nonsense)?;
@@ -26,7 +26,7 @@ mod tests {
     fn time_that_is_spent_is_counted() {
         let own = std::process::id();
         let (before, begun) = (cpu_seconds(own).unwrap(), Instant::now());
-        // As long as it takes: other processes may have the cores.
+        // Takes as long as it needs: other processes may use the cores.
         while cpu_seconds(own).unwrap() < before + 0.05 {
             assert!(begun.elapsed().as_secs() < 60, "no CPU time is counted");
         }

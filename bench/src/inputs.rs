@@ -1,9 +1,9 @@
-//! What the benchmarks in benches/ measure with: dimensions, the rules, keys in shard order.
+//! Inputs of the benchmarks in benches/: dimensions, update rules, keys in shard order.
 
 use gannet_core::{hash, mix, shard_of};
 use gannet_optim::{AdaGrad, Adam, Add, AmsGrad, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Rule, Sgd};
 
-/// Dimensions that are measured.
+/// The dimensions that are measured.
 pub const DIMS: [u32; 3] = [1, 16, 64];
 
 /// `full` under `cargo bench`, `small` when the benchmarks run once as tests.
@@ -30,12 +30,12 @@ pub fn rules() -> [Rule; 10] {
     ]
 }
 
-/// The key of row `n`: spread as hashed features are.
+/// The key of row `n`, spread like hashed features.
 pub fn key(n: u64) -> u64 {
     mix(n ^ 0x1234_5678)
 }
 
-/// These keys in shard order: by ascending shard, as a push wants them.
+/// These keys in shard order (by ascending shard), as a push needs them.
 pub fn cut(mut keys: Vec<u64>, shards: u32) -> Vec<u64> {
     keys.sort_by_cached_key(|&key| shard_of(hash(key), shards));
     keys

@@ -1,7 +1,7 @@
-//! What is measured, and with what: the canonical work of `gannet bench`, and the inputs of the benchmarks in benches/.
+//! The canonical work of `gannet bench`, and the inputs of the benchmarks in benches/.
 //!
-//! `gannet bench` starts the processes and prints. Here are the worker's side of it ([`served`]) and the limit that it
-//! compares itself with ([`limit`]).
+//! `gannet bench` starts the processes and prints. This crate has the worker's side ([`served`]) and the limit for
+//! the comparison ([`limit`]).
 //!
 //! `cargo bench -p gannet-bench` measures; `cargo test -p gannet-bench --benches` runs each benchmark once, on small
 //! tables.

@@ -1,15 +1,15 @@
-//! The limit that `gannet bench` compares itself with, measured in the same run: what one server thread could do if
+//! The limit with which `gannet bench` compares itself, measured in the same run: the rate of one server thread if
 //! look-ups, framing and system calls were free.
 //!
-//! `1 / (seconds a row of a gather (pull) or scatter-SGD (push) on one core + wire bytes a row / loopback bytes/s)`,
-//! with random rows whose places are known, in huge pages, and 8 + 4 x dim bytes a row on the wire.
+//! `1 / (seconds a row of a gather (pull) or scatter-SGD (push) on one core + wire bytes a row / loopback bytes/s)`.
+//! The rows are random, at known places in huge pages, and take 8 + 4 x dim bytes a row on the wire.
 
 use memmap2::{Advice, MmapMut};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How large the work is.
+/// The size of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// Rows of the table.
@@ -22,8 +22,8 @@ impl Size {
     /// The canonical work.
     pub const CANONICAL: Size = Size { rows: 4_000_000, batch: 65_536 };
 
-    /// How many different batches are used: so many that they have a million keys, or as many keys as there are rows.
-    /// Small batches then do not stay in the cache.
+    /// The number of different batches. Together they have a million keys, or as many keys as there are rows, so that
+    /// small batches do not stay in the cache.
     pub(super) fn batches(self) -> usize {
         (self.rows.min(1 << 20) as usize / self.batch).max(4)
     }
@@ -46,7 +46,7 @@ pub struct Limit {
     pub tcp_push_keys_per_s: f64,
 }
 
-/// Measures gather and scatter for `size.rows` rows of `dim` floats beside a loopback rate measured before.
+/// Measures gather and scatter for `size.rows` rows of `dim` floats. The loopback rate was measured before.
 ///
 /// # Errors
 /// No memory for the rows.
@@ -111,7 +111,7 @@ fn rates(
     let gather = median(7, || {
         for batch in &batches {
             for (i, answer) in out.chunks_exact_mut(dim).enumerate() {
-                ask(rows, batch, i, stride);
+                prefetch_ahead(rows, batch, i, stride);
                 copy(answer, &rows[batch[i]..batch[i] + dim]);
             }
         }
@@ -119,7 +119,7 @@ fn rates(
     let scatter = median(7, || {
         for batch in &batches {
             for (i, gradient) in out.chunks_exact(dim).enumerate() {
-                ask(rows, batch, i, stride);
+                prefetch_ahead(rows, batch, i, stride);
                 apply(&mut rows[batch[i]..batch[i] + dim], gradient);
             }
         }
@@ -128,9 +128,9 @@ fn rates(
     Ok((gather / n, scatter / n))
 }
 
-/// Asks for the row that comes `AHEAD` later.
+/// Prefetches the row that comes `AHEAD` rows later.
 #[inline(always)]
-fn ask(rows: &[f32], batch: &[usize], i: usize, stride: usize) {
+fn prefetch_ahead(rows: &[f32], batch: &[usize], i: usize, stride: usize) {
     if let Some(&at) = batch.get(i + AHEAD) {
         let first = rows.as_ptr().wrapping_add(at - 4);
         let mut line = 0;
@@ -156,10 +156,10 @@ fn median(rounds: usize, mut f: impl FnMut()) -> f64 {
 
 const WRITE_BYTES: usize = 1 << 20;
 const LOOPBACK_SECONDS: f64 = 1.0;
-/// How long the other process may take, on a machine that is busy or emulated.
+/// The most time for the other process, on a busy or emulated machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The sending side: connects to `addr` and writes for a second in 1 MiB writes (run in a process of its own).
+/// The sending side: connects to `addr` and writes for a second in 1 MiB writes. It runs in its own process.
 ///
 /// # Errors
 /// The receiver is gone.
@@ -176,7 +176,7 @@ pub fn loopback_send(addr: &str) -> io::Result<()> {
 /// The receiving side: bytes a second until the sender ends.
 ///
 /// # Errors
-/// No sender came within half a minute, or it stopped in the middle.
+/// No sender connected within half a minute, or it stopped in the middle.
 pub fn loopback_receive(listener: &TcpListener) -> io::Result<f64> {
     listener.set_nonblocking(true)?;
     let waiting = Instant::now();

@@ -1,4 +1,4 @@
-//! One thread sends requests on many tcp links, another answers. Each has one poll.
+//! One thread sends requests on many tcp links, and another answers. Each has one poll.
 
 use gannet_transport::tcp::Tcp;
 use gannet_transport::{Head, Link, LinkError, Listener, Net, NoOwner, Poll};
@@ -43,7 +43,7 @@ fn serve(link: &mut TcpLink, answer: &[u8]) -> Result<(), LinkError> {
         while let Some(frame) = receive.peek(&mut NoOwner)? {
             if frame.head.aux == LAST {
                 let head = Head::new(2, 0, frame.head.id, [0; 4]);
-                transmit.send_copy(head, answer).expect("room for an answer");
+                transmit.send_copy(head, answer).expect("space for an answer");
             }
             receive.consume();
         }
@@ -65,7 +65,7 @@ pub fn connect(tcp: &Tcp, poll: &mut <Tcp as Net>::Poll, addr: &str, count: usiz
 /// Sends a request on every link and waits for all answers.
 pub fn ask(links: &mut [TcpLink], poll: &mut impl Poll, request: &[u8]) {
     for link in &mut *links {
-        link.transmit().send_copy(Head::new(1, LAST, 0, [0; 4]), request).expect("room for a request");
+        link.transmit().send_copy(Head::new(1, LAST, 0, [0; 4]), request).expect("space for a request");
         link.flush(&mut NoOwner).expect("a peer");
     }
     let (mut left, mut events) = (links.len(), Vec::new());

@@ -1,4 +1,4 @@
-//! The worker's side of the canonical work, against a server in a process of its own.
+//! The worker's side of the canonical work. The server is in another process.
 
 use crate::cpu::cpu_seconds;
 use crate::limit::Size;
@@ -13,60 +13,61 @@ use std::time::{Duration, Instant};
 const IN_FLIGHT: usize = 4;
 const LATENCY_KEYS: usize = 64;
 const LATENCY_PULLS: usize = 20_000;
-/// Fewer would say nothing about the slowest hundredth.
+/// Fewer pulls would not measure the slowest hundredth.
 const LATENCY_PULLS_MIN: usize = 200;
-/// How long a worker may take until it can read rows at all, and until it has been told where nearly all of them are.
+/// The most time until the worker can read rows at all, and until it knows the places of nearly all rows.
 const WARM_REACH: Duration = Duration::from_secs(10);
 const WARM_READS: Duration = Duration::from_secs(60);
 
-/// What was measured of one kind of work.
+/// The rate of one kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rate {
     /// Keys a second.
     pub keys_per_s: f64,
-    /// CPU seconds that the server's process had, a second, if it was named.
+    /// CPU seconds a second of the server's process, if its id is known.
     pub server_cores: Option<f64>,
-    /// Of the rows that were pulled, the share that was read without asking the server.
+    /// The share of the pulled rows that the worker read without a request.
     pub one_sided: f64,
 }
 
-/// What was measured at one dimension.
+/// The rates at one dimension.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
-    /// Weights are pulled.
+    /// Pulls of weights.
     pub pull: Rate,
-    /// Gradients are pushed, with their keys.
+    /// Pushes of gradients, with their keys.
     pub push: Rate,
-    /// Pull, and push by the pull's keyset.
+    /// Pulls, each with a push by the pull's keyset.
     pub cycle: Rate,
-    /// Bytes a row on the server, at the end.
+    /// Bytes a row on the server at the end.
     pub bytes_per_row: f64,
-    /// CPU seconds a second of the server's process while the worker only kept its links, after rows were pulled.
+    /// CPU seconds a second of the server's process while the worker is idle but keeps its links, after it has pulled
+    /// rows.
     pub idle_server_cores: Option<f64>,
 }
 
-/// Whom a worker measures, and how it reaches it.
+/// The server that a worker measures, and how the worker reaches it.
 pub struct Target<'a> {
     /// The transport.
     pub net: Transports,
     /// The server's address.
     pub addr: &'a str,
-    /// When rows are read without asking it.
+    /// When the worker reads rows without a request.
     pub one_sided: OneSided,
-    /// Its process, where its CPU time is to be measured too: on this host.
+    /// The server's process on this host, if its CPU time is measured too.
     pub process: Option<u32>,
 }
 
 /// Microseconds of pulls of 64 keys, one after the other: median and 99th percentile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Latency {
-    /// Of other keys every time.
+    /// Pulls of other keys each time.
     pub cold: (f64, f64),
-    /// Of the same keys again and again.
+    /// Pulls of the same keys each time.
     pub warm: (f64, f64),
 }
 
-/// A worker with the table filled: every row pushed once.
+/// A worker with a filled table: every row was pushed once.
 pub struct Bench {
     worker: Worker<Transports>,
     table: TableId,
@@ -77,11 +78,11 @@ pub struct Bench {
     /// Pushes that are not acknowledged yet.
     pushes: VecDeque<PushId>,
     server: Option<u32>,
-    /// Rows may be read without asking.
+    /// Whether the worker may read rows without a request.
     reads: bool,
 }
 
-/// What is done over and over.
+/// The work to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchWork {
     /// Pull weights.
@@ -93,7 +94,7 @@ pub enum BenchWork {
 }
 
 impl Bench {
-    /// Connects as worker `number` (from 0); the first one makes the table and fills it with `size.rows` rows.
+    /// Connects as worker `number` (from 0). Worker 0 creates the table and fills it with `size.rows` rows.
     ///
     /// # Errors
     /// The server is gone or refuses.
@@ -108,7 +109,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// A worker of an empty table of one weight a row with FTRL, for [`grow`](Self::grow).
+    /// A worker with an empty table of one weight a row with FTRL, for [`grow`](Self::grow).
     ///
     /// # Errors
     /// The server is gone or refuses.
@@ -133,7 +134,7 @@ impl Bench {
         Ok(Bench { worker, table, dim, batches, cuts, buffers, pushes, server, reads })
     }
 
-    /// Makes `rows` new rows; seconds.
+    /// Creates `rows` new rows. Returns the seconds it took.
     ///
     /// # Errors
     /// The server is gone or refuses.
@@ -173,7 +174,7 @@ impl Bench {
         {
             self.worker.finish_push(oldest)?;
         }
-        // The same gradients every time: making them is no part of the work.
+        // The gradients are always the same: making them is not part of the work.
         let mut values = self.worker.spare();
         values.resize(cut.keys().len() * self.dim, 1e-6);
         let seq = self.worker.next_seq(self.table);
@@ -182,13 +183,13 @@ impl Bench {
         Ok(())
     }
 
-    /// What `work` reaches over about `seconds`.
+    /// Measures the rate of `work` over about `seconds`.
     ///
     /// # Errors
     /// The server is gone or refuses.
     pub fn throughput(&mut self, work: BenchWork, seconds: f64) -> Result<Rate, WorkerError> {
         self.warm(work, seconds / 5.0)?;
-        // What the system says of the process ends with it: then the worker's own error says more.
+        // If the server's process ends, there is no CPU time, and the worker's own error says more.
         let cpu = |bench: &Bench| bench.server.and_then(|server| cpu_seconds(server).ok());
         let (before, counted, start) = (cpu(self), self.worker.counters(), Instant::now());
         let keys = self.rounds(work, seconds, usize::MAX)?;
@@ -199,7 +200,7 @@ impl Bench {
         Ok(Rate { keys_per_s: keys as f64 / took, server_cores, one_sided })
     }
 
-    /// What the server's process costs while this worker pulls and pushes nothing, but keeps its links and its lease.
+    /// Measures the CPU time of the server's process while this worker is idle, but keeps its links and its lease.
     fn idle(&mut self, seconds: f64) -> Result<Option<f64>, WorkerError> {
         let cpu = |bench: &Bench| bench.server.and_then(|server| cpu_seconds(server).ok());
         let (before, start) = (cpu(self), Instant::now());
@@ -211,11 +212,11 @@ impl Bench {
         Ok(before.zip(cpu(self)).map(|(before, after)| (after - before) / took))
     }
 
-    /// Works until the speed is steady: for this time, with every batch once. Where rows may be read without a request,
-    /// until nearly all rows are read so.
+    /// Works until the speed is steady: at least this time, and every batch once. Where the worker may read rows
+    /// without a request, also until it reads nearly all rows so.
     fn warm(&mut self, work: BenchWork, seconds: f64) -> Result<(), WorkerError> {
         let start = Instant::now();
-        let hopes = self.reads && work != BenchWork::Push && self.worker.transport() != "tcp";
+        let may_read = self.reads && work != BenchWork::Push && self.worker.transport() != "tcp";
         loop {
             let counted = self.worker.counters().near_rows;
             let keys = self.rounds(work, f64::INFINITY, self.batches.len())?;
@@ -223,19 +224,19 @@ impl Bench {
             let near = |keep| self.worker.is_near(self.table, Read::Weights, keep);
             let (here, these) = (near(false), near(work == BenchWork::Cycle));
             let patience = if these { WARM_READS } else { WARM_REACH };
-            // Rows that could be read, and are not in this work, never will be.
-            let hopes = hopes && (these || !here);
-            let waits = hopes && (read as f64) < 0.95 * keys as f64 && start.elapsed() < patience;
+            // If the rows could be read, but not in this kind of work, waiting does not help.
+            let may_read = may_read && (these || !here);
+            let waits = may_read && (read as f64) < 0.95 * keys as f64 && start.elapsed() < patience;
             if start.elapsed().as_secs_f64() >= seconds && !waits {
                 return Ok(());
             }
         }
     }
 
-    /// Keys that were done in so many seconds, or batches.
+    /// Works for so many seconds or batches. Returns the number of keys.
     fn rounds(&mut self, work: BenchWork, seconds: f64, mut batches: usize) -> Result<usize, WorkerError> {
         let (start, mut done, mut next) = (Instant::now(), 0, 0);
-        let mut flying: VecDeque<(PullId, Arc<ShardedKeys>)> = VecDeque::new();
+        let mut in_flight: VecDeque<(PullId, Arc<ShardedKeys>)> = VecDeque::new();
         while start.elapsed().as_secs_f64() < seconds && batches > 0 {
             batches -= 1;
             let keys = std::mem::take(&mut self.batches[next]);
@@ -250,13 +251,13 @@ impl Bench {
             let buffer = self.buffers.pop().unwrap_or_default();
             let keep = work == BenchWork::Cycle;
             let pull = self.worker.begin_pull(self.table, cut.clone(), Read::Weights, buffer, keep)?;
-            flying.push_back((pull, cut));
-            if flying.len() >= IN_FLIGHT {
-                self.finish(work, &mut flying)?;
+            in_flight.push_back((pull, cut));
+            if in_flight.len() >= IN_FLIGHT {
+                self.finish(work, &mut in_flight)?;
             }
         }
-        while !flying.is_empty() {
-            self.finish(work, &mut flying)?;
+        while !in_flight.is_empty() {
+            self.finish(work, &mut in_flight)?;
         }
         self.pushes.clear();
         self.worker.drain()?;
@@ -266,9 +267,9 @@ impl Bench {
     fn finish(
         &mut self,
         work: BenchWork,
-        flying: &mut VecDeque<(PullId, Arc<ShardedKeys>)>,
+        in_flight: &mut VecDeque<(PullId, Arc<ShardedKeys>)>,
     ) -> Result<(), WorkerError> {
-        let Some((pull, cut)) = flying.pop_front() else { return Ok(()) };
+        let Some((pull, cut)) = in_flight.pop_front() else { return Ok(()) };
         let pulled = self.worker.finish_pull(pull)?;
         self.buffers.push(pulled.values);
         if work == BenchWork::Cycle {
@@ -277,7 +278,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Pulls of 64 keys, one after the other, cold and warm, each for at most about `seconds`.
+    /// Measures pulls of 64 keys, one after the other, cold and warm, each for at most about `seconds`.
     ///
     /// # Errors
     /// The server is gone or refuses.
@@ -287,7 +288,7 @@ impl Bench {
         Ok(Latency { cold, warm: self.pulls_of_few(seconds, |_| (0, 0))? })
     }
 
-    /// `keys_of`: which batch the `i`-th pull takes its keys from, and which 64 of it.
+    /// `keys_of` returns the batch from which the `i`-th pull takes its keys, and which 64 of them.
     fn pulls_of_few(
         &mut self,
         seconds: f64,
@@ -321,7 +322,7 @@ impl Bench {
         Ok(stats.bytes as f64 / stats.rows.max(1) as f64)
     }
 
-    /// Every throughput.
+    /// Measures all rates.
     ///
     /// # Errors
     /// The server is gone or refuses.
@@ -341,7 +342,7 @@ fn key(row: u64) -> u64 {
     mix(row ^ 0x1234_5678)
 }
 
-/// Batches of unique keys, uniform over the rows; other ones for each worker.
+/// Batches of unique keys, uniform over the rows. Each worker has other batches.
 fn batches(size: Size, worker: u64) -> Vec<Vec<u64>> {
     let Size { rows, batch } = size;
     let keys = batch.min(rows as usize);

@@ -10,9 +10,9 @@ macro_rules! say {
 }
 
 /// Prints a line on standard error, as JSON with `--log-json`.
-macro_rules! complain {
+macro_rules! notice {
     ($($line:tt)*) => {
-        $crate::command::log::complain(format_args!($($line)*))
+        $crate::command::log::notice(format_args!($($line)*))
     };
 }
 

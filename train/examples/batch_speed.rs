@@ -1,4 +1,4 @@
-//! What making batches costs beside reading: ns an example of de-duplication, cut and links, on one thread.
+//! Measures the cost of making batches: ns an example of de-duplication, sorting and links, on one thread.
 //!
 //! `cargo run --release -p gannet-train --example batch_speed -- FILE [BATCH] [DEPTH]`
 

@@ -1,6 +1,7 @@
-//! What it costs to bring a batch's keys into shard order: microseconds for 65,536 keys and 64 shards, on one thread.
+//! Measures how long it takes to put a batch's keys into shard order: microseconds for 65,536 keys and 64 shards, on
+//! one thread.
 //!
-//! `cargo run --release --workspace --example cut_speed -- SERVER_ADDRESS`. The server only has to know the table.
+//! `cargo run --release --workspace --example cut_speed -- SERVER_ADDRESS`. The server only opens the table.
 
 use gannet_core::{SHARDS_DEFAULT, Schema, hash, mix, shard_of};
 use gannet_node::{ShardedKeys, Worker, WorkerConfig};

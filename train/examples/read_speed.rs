@@ -1,5 +1,5 @@
-//! How fast a data file of any format is read: MB/s (packed ones, where it is packed) and examples/s of the reader
-//! alone, on one thread.
+//! Measures how fast a data file of any format is read, on one thread: MB/s of the file and examples/s of the reader
+//! alone.
 //!
 //! `cargo run --release -p gannet-train --example read_speed -- FILE [BATCH]`
 

@@ -1,7 +1,7 @@
-//! How fast logistic regression is learned in this process: examples/s, progressive log loss, rows.
+//! Measures how fast this process learns logistic regression: examples/s, progressive log loss, rows.
 //!
 //! `cargo run --release -p gannet-train --example train_speed -- FILE [flat|shards|tcp|tcp:HOST:PORT] [BATCH] [DEPTH]`
-//! (`tcp` alone: to a server of one thread in this process.)
+//! (`tcp` alone starts a server of one thread in this process.)
 
 use gannet_core::{Schema, Store};
 use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};

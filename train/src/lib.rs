@@ -1,10 +1,10 @@
-//! The train crate of gannet: readers, models and training loops.
+//! The train crate of Gannet: readers, models and training loops.
 //!
-//! A [`Reader`] turns the bytes of a data file into [`Block`]s of examples. [`train`](fn@train) learns logistic
-//! regression from them: a parse thread makes [`Batch`]es, the calling thread pulls their rows from a [`Backend`],
-//! and pushes either the change of state that learning one example at a time made ([`Replay`]) or the batch's
-//! gradient ([`Gradients`]). The backend is the shards themselves ([`Embedded`]), a worker's links to servers
-//! ([`RemoteBackend`]), or a table laid out for one process, whose rows are learned where they are ([`FlatTable`]).
+//! A [`Reader`] parses a data file into [`Block`]s of examples. [`train`](fn@train) learns logistic regression from
+//! them. A parse thread makes [`Batch`]es, and the calling thread pulls their rows from a [`Backend`] and learns. It
+//! then pushes the change of state from learning one example at a time ([`Replay`]), or the batch's gradient
+//! ([`Gradients`]). A backend is the shards in this process ([`Embedded`]), a worker's table on servers
+//! ([`RemoteBackend`]), or a table for one process whose rows are learned in place ([`FlatTable`]).
 //! [`evaluate`](fn@evaluate) and [`predict`] score.
 #![forbid(unsafe_code)]
 

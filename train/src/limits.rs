@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// Bytes asked of a file at a time. 256 KiB to 1 MiB measured alike; a chunk should stay in the L2 cache.
+/// Bytes of one read from a file. 256 KiB to 1 MiB measured alike. A chunk should stay in the L2 cache.
 pub const CHUNK_BYTES: usize = 256 << 10;
 /// Bytes of zeros after the data of a buffer, so that eight-byte loads never run off its end.
 pub const PAD_BYTES: usize = 32;
-/// Time after which a wait for a pipe's bytes looks at the stop flag.
+/// How often a wait for a pipe's bytes checks the stop flag.
 pub const STOP_LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Most files of one reading.
+/// Most files of one data set.
 pub const FILES_MAX: usize = 1 << 20;
 /// Longest line, bytes.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
@@ -18,33 +18,33 @@ pub const FEATURES_PER_EXAMPLE_MAX: usize = 1 << 18;
 pub const COLUMNS_MAX: usize = 1 << 14;
 /// Examples of a batch.
 pub const BATCH_MAX: usize = 1 << 16;
-/// Occurrences of a block: beyond it a batch's offsets would leave u32.
+/// Most occurrences of a block. With more, a batch's offsets would not fit in u32.
 pub const OCCURRENCES_PER_BLOCK_MAX: usize = 1 << 30;
-/// Chunks of a split that were fetched from a client and wait to be parsed, and the one that is: of at most 1 MiB each.
-pub const FED_CHUNKS_MAX: usize = 2;
-/// First bytes of a remote file that are read to find its format: as many as a data server sends at once.
+/// Chunks of a split that a client has sent and that wait, and the one that is parsed. Each is at most 1 MiB.
+pub const REMOTE_CHUNKS_MAX: usize = 2;
+/// First bytes of a remote file that are read to find its format. A data server sends that much at once.
 pub const HEAD_BYTES: [usize; 2] = [8 << 10, 256 << 10];
 /// Batches between the parse thread and the learning thread.
-pub const FEED_QUEUE_MAX: usize = 4;
-/// After this time without anything to learn, a worker rests: workers that keep step do not wait for it.
+pub const BATCH_QUEUE_MAX: usize = 4;
+/// A worker that has had nothing to learn for so long rests: workers that keep step stop waiting for it.
 pub const REST_AFTER: Duration = Duration::from_millis(50);
-/// How often a learner that waits for the bytes of a split looks whether some have come.
+/// How often a learner checks whether bytes of its split have come.
 pub const READ_LOOK: Duration = Duration::from_millis(50);
-/// How long it waits for them, unless the source of the splits says otherwise.
+/// How long a learner waits for those bytes, unless the source of the splits sets another limit.
 pub const READ_PATIENCE: Duration = Duration::from_secs(60);
-/// Batches in flight to the servers beyond the one being learned.
+/// Most batches that are pulled ahead of the one that is learned.
 pub const DEPTH_MAX: usize = 4;
-/// Bad lines that are kept, word for word, for the report.
+/// Bad lines that the report quotes.
 pub const BAD_LINES_KEPT: usize = 5;
 /// Bytes of a bad line that a message shows.
 pub const TEXT_SHOWN_BYTES: usize = 80;
-/// Scores kept for an exact AUC (8 bytes each); beyond it a histogram answers.
+/// Most scores that are kept for an exact AUC (8 bytes each). Beyond it a histogram gives the AUC.
 pub const EXACT_AUC_MAX: usize = 1 << 26;
-/// Homes of the table that one process trains for itself, 16 or 32 bytes each; places are u32.
+/// Home cells of the table that one process trains for itself, 16 or 32 bytes each. Places are u32.
 pub const FLAT_CELLS_MAX: usize = 3 << 30;
-/// Examples of a batch that is read into memory for L-BFGS: what workers take in turn.
+/// Examples of a batch that is read into memory for L-BFGS. Workers share the data out in such batches.
 pub const LBFGS_BATCH: usize = 1024;
-/// The first and the longest pause between looks at the cells over which the workers of L-BFGS keep step.
+/// The first and the longest pause between reads of the cells over which the workers of L-BFGS keep step.
 pub const LBFGS_LOOK_MIN: Duration = Duration::from_micros(50);
 /// See [`LBFGS_LOOK_MIN`].
 pub const LBFGS_LOOK_MAX: Duration = Duration::from_millis(2);
@@ -54,13 +54,13 @@ pub const LBFGS_WAIT_LOGGED: Duration = Duration::from_secs(5);
 pub const SCORE_BATCH: usize = 4096;
 /// Factors of a feature, in factorization machines and matrix factorization.
 pub const FACTORS_MAX: u32 = 512;
-/// Topics of documents: a token's is kept in 16 bits.
+/// Topics of documents. The topic of a token is stored in 16 bits.
 pub const TOPICS_MAX: u32 = 8192;
 /// Tokens of a batch of documents.
 pub const BATCH_TOKENS_MAX: usize = 1 << 30;
 /// Most times that a document may have a word.
 pub const WORD_REPEATS_MAX: f32 = 65_535.0;
-/// Tokens of a topic: below it counts in f32 are exact.
+/// Most tokens of a topic. Up to here counts in f32 are exact.
 pub const TOPIC_TOKENS_MAX: f32 = (1 << 24) as f32;
 
 const _: () = assert!(TOPICS_MAX <= 1 << 16);

@@ -1,6 +1,6 @@
-//! The readers' fuzz entries on bytes from a seed (`FUZZ_SEED`), for as long as `FUZZ_SECONDS` says (1 by default):
-//! lines of each format as they should be, and the same with bytes changed, taken away and doubled. `scripts/fuzz.sh`
-//! is the long way.
+//! The readers' fuzz entries on bytes from a seed (`FUZZ_SEED`), for `FUZZ_SECONDS` (1 by default). The input is
+//! correct lines of each format, and the same lines with bytes changed, removed and repeated. `scripts/fuzz.sh` runs
+//! the long version.
 
 #[path = "model/fuzzed.rs"]
 mod entries;
@@ -11,7 +11,7 @@ mod plain;
 use model::Rng;
 use std::time::{Duration, Instant};
 
-/// Words that lines are made of.
+/// Words that make up lines.
 const LIBSVM: &[&str] = &[
     "1 ",
     "0 ",
@@ -98,7 +98,7 @@ const CRITEO: &[&str] = &[
     "\t68fd1e64\t80e26c9b\tfb936136\t7b4723c4\t25c83c98\t7e0ccccf\tde7995b8\t1f89b562\ta73ee510\ta8cd5504\tb2cb9c98\t37c9c164\t2824a5f6\t1adce6ef\t8ba8b39a\t891b62e7\te5ba7672\tf54016b9\t21ddcdc9\tb1252a9d\t07b5194c\t\t3a171ecb\tc5c50484\te8b83407\t9727dd16",
 ];
 
-/// Calls `entry` with words of the format, some of them spoiled.
+/// Calls `entry` with words of the format, some of them changed.
 fn feed(words: &[&str], entry: impl Fn(&[u8])) -> u64 {
     let number = |name, default| {
         std::env::var(name)

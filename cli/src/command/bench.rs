@@ -1,4 +1,4 @@
-//! `gannet bench`: starts a server process and a worker process, measures the limit beside them, prints both.
+//! `gannet bench`: starts a server process and worker processes, measures the limit in the same run, and prints both.
 
 use super::args::{BenchArgs, LogArgs, TransportName};
 use super::failure::SYSTEM;
@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 
-/// Runs the command, or the part of it that runs in a process of its own.
+/// Runs the command, or the part of it that has its own process.
 pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     match args.part.as_deref().and_then(|part| part.split_once('=')) {
         Some(("loopback", addr)) => {
@@ -21,9 +21,9 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
             let rates = bench.rates(seconds)?;
             let mut all =
                 json!({"bytes_per_row": rates.bytes_per_row, "idle_server_cores": rates.idle_server_cores});
-            tell("pull", &rates.pull, &mut all);
-            tell("push", &rates.push, &mut all);
-            tell("cycle", &rates.cycle, &mut all);
+            add_rate("pull", &rates.pull, &mut all);
+            add_rate("push", &rates.push, &mut all);
+            add_rate("cycle", &rates.cycle, &mut all);
             Ok(all)
         }),
         Some(("latency", addr)) => part(addr, args, |bench, seconds| {
@@ -41,10 +41,10 @@ pub(super) fn system(what: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(SYSTEM, format!("{what}: {error}"))
 }
 
-/// The kinds of work, as the fields of the answer begin.
+/// The kinds of work: the first words of the names of the JSON fields.
 const WORKS: [&str; 3] = ["pull", "push", "cycle"];
 
-fn tell(work: &str, rate: &Rate, all: &mut Value) {
+fn add_rate(work: &str, rate: &Rate, all: &mut Value) {
     all[format!("{work}_keys_per_s")] = rate.keys_per_s.into();
     all[format!("{work}_server_cores")] = rate.server_cores.into();
     if work != "push" {
@@ -52,7 +52,7 @@ fn tell(work: &str, rate: &Rate, all: &mut Value) {
     }
 }
 
-/// The server at this address, as the flags say that it is to be reached.
+/// The server at this address, with the transport that the flags choose.
 pub(super) fn target<'a>(addr: &'a str, args: &BenchArgs) -> Target<'a> {
     let (net, one_sided) = (args.transport.net(args.io), args.one_sided.choice());
     Target { net, addr, one_sided, process: args.server }
@@ -62,8 +62,8 @@ fn size(args: &BenchArgs) -> Size {
     Size { rows: args.rows, batch: args.batch as usize }
 }
 
-/// Runs in a worker's process: one dimension, one kind of measure. Prints that it is ready (the first worker has then
-/// filled the table), waits for a line on standard input, and prints a JSON object.
+/// Runs in a worker's process and measures one thing at one dimension. Prints "ready" when the table is filled (the
+/// first worker fills it), waits for a line on standard input, and prints a JSON object.
 fn part(
     addr: &str,
     args: &BenchArgs,
@@ -147,7 +147,7 @@ fn print_row(dim: u32, limit: &Limit, measured: &Value) {
     );
 }
 
-/// Loopback bytes a second, the sender in a process of its own.
+/// Measures loopback bytes a second, with the sender in its own process.
 fn loopback(log: &LogArgs) -> Result<f64, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| system("listening on loopback", &e))?;
     let addr = listener.local_addr().map_err(|e| system("listening on loopback", &e))?;
@@ -166,7 +166,7 @@ fn spawn(command: &mut Command) -> Result<Child, Failure> {
     command.stdout(Stdio::piped()).spawn().map_err(|e| system("starting a process", &e))
 }
 
-/// A child that does not outlive the command.
+/// A child process that is killed when this is dropped.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -176,19 +176,19 @@ impl Drop for Guard {
     }
 }
 
-/// A server that is measured.
-pub(super) struct Serving {
+/// A server that is being measured.
+pub(super) struct BenchServer {
     addr: String,
     process: u32,
 }
 
-/// Runs `work` beside a server process; pinned, the server has core 0 and the worker core 1.
+/// Runs `work` with a server process. If `pinned`, the server runs on core 0 and the worker on core 1.
 pub(super) fn with_server(
     args: &BenchArgs,
     log: &LogArgs,
     threads: u32,
     pinned: bool,
-    work: impl Fn(&Serving) -> Result<Value, Failure>,
+    work: impl Fn(&BenchServer) -> Result<Value, Failure>,
 ) -> Result<Value, Failure> {
     let folder = args.data_dir.as_ref().map(|d| d.join(format!("bench-{}", std::process::id())));
     let mut command = Command::new(this()?);
@@ -214,7 +214,7 @@ pub(super) fn with_server(
     let mut line = String::new();
     BufReader::new(out).read_line(&mut line).map_err(|e| system("starting the server", &e))?;
     let addr = line.split_whitespace().nth(4).ok_or_else(|| system("starting the server", &line))?;
-    let result = work(&Serving { addr: addr.to_owned(), process: server.0.id() });
+    let result = work(&BenchServer { addr: addr.to_owned(), process: server.0.id() });
     if let Some(set) = before {
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
@@ -225,7 +225,8 @@ pub(super) fn with_server(
     result
 }
 
-/// Where the server listens: on loopback; for RDMA, whose devices have no such address, on the first active device's.
+/// The address for the server: on loopback, or for RDMA, whose devices have no loopback address, on the first active
+/// device.
 fn listen_at(transport: TransportName) -> Result<String, Failure> {
     if transport != TransportName::Verbs {
         return Ok("127.0.0.1:0".to_owned());
@@ -233,7 +234,7 @@ fn listen_at(transport: TransportName) -> Result<String, Failure> {
     let devices = gannet::transport::verbs::devices();
     let ports = devices.iter().flat_map(|device| &device.ports).filter(|port| port.is_active());
     let addresses = ports.flat_map(|port| port.addresses());
-    // Addresses that are of one link only need its name too.
+    // Addresses that are valid on one link only would need the link's name too.
     let usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     let mut usable: Vec<IpAddr> = addresses.filter(usable).collect();
     usable.sort_by_key(IpAddr::is_ipv6);
@@ -243,7 +244,7 @@ fn listen_at(transport: TransportName) -> Result<String, Failure> {
     Ok(SocketAddr::new(*ip, 0).to_string())
 }
 
-/// Lets this thread, and what it starts, run on one core only; the cores it had before.
+/// Pins this thread, and the processes that it starts, to one core. Returns the earlier set of cores.
 fn pin(core: Option<usize>) -> Option<rustix::thread::CpuSet> {
     let before = rustix::thread::sched_getaffinity(None).ok()?;
     let mut set = rustix::thread::CpuSet::new();
@@ -262,7 +263,7 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn start(
         what: &str,
-        server: &Serving,
+        server: &BenchServer,
         dim: u32,
         number: u32,
         args: &BenchArgs,
@@ -309,15 +310,16 @@ impl Worker {
     }
 }
 
-/// Every worker at once: rates are added, the server's CPU time and the shares are means, the rest is the first one's.
+/// Measures with all workers at once. Rates are added, the server's CPU time and the shares are averaged, and other
+/// numbers are those of the first worker.
 fn workers(
     what: &str,
-    server: &Serving,
+    server: &BenchServer,
     dim: u32,
     args: &BenchArgs,
     log: &LogArgs,
 ) -> Result<Value, Failure> {
-    // The first one fills the table before the others come.
+    // The first worker fills the table before the others start.
     let mut all = (0..args.workers)
         .map(|number| Worker::start(what, server, dim, number, args, log))
         .collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! `gannet bench --grow`: a table from nothing to many rows, and what that cost the server, as its metrics tell.
+//! `gannet bench --grow`: grows an empty table to many rows, and prints what that cost the server, from its metrics.
 
 use super::Failure;
 use super::args::{BenchArgs, LogArgs};
@@ -10,15 +10,15 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// A stretch of growth should not be longer.
+/// Seconds. A longer stretch of growth is reported.
 const STRETCH: f64 = 0.005;
 
-/// How long the server's metrics may take.
+/// The most time for reading the server's metrics.
 const SCRAPE_TIME: Duration = Duration::from_secs(10);
-/// Longer than a tick: the server's numbers are then those of the end.
+/// Longer than a tick of the server, so that its metrics include the end.
 const SETTLED: Duration = Duration::from_millis(2500);
 
-/// The worker's process: says that it is ready, waits for a line, grows the table.
+/// Runs in the worker's process: prints "ready", waits for a line, grows the table.
 pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
     let mut bench = Bench::empty(target(addr, args))?;
     say!("ready");
@@ -31,7 +31,7 @@ pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
 /// Runs the command.
 pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     let mut args = args.clone();
-    // The port must be known here: one that the system chooses is chosen now.
+    // The command must know the port, so it chooses one before the server starts.
     let metrics = match &args.metrics.addr {
         Some(addr) if !addr.ends_with(":0") => addr.clone(),
         _ => free_addr()?,
@@ -42,7 +42,7 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
         let mut grown = Worker::start("grow", server, 1, 0, &args, log)?.measure()?;
         std::thread::sleep(SETTLED);
         let page = scrape(&metrics).map_err(|e| system(&format!("reading {metrics}"), &e))?;
-        tell(&page, &mut grown);
+        add_growth(&page, &mut grown);
         Ok(grown)
     })?;
     if args.json {
@@ -94,8 +94,8 @@ fn scrape(addr: &str) -> std::io::Result<String> {
     Ok(page)
 }
 
-/// What the page says of growth and memory.
-fn tell(page: &str, grown: &mut Value) {
+/// Adds the page's numbers about growth and memory.
+fn add_growth(page: &str, grown: &mut Value) {
     let lines = || {
         page.lines()
             .filter_map(|line| line.rsplit_once(' '))
@@ -118,7 +118,8 @@ fn tell(page: &str, grown: &mut Value) {
             *up_to.entry((bound * 1e9) as u64).or_default() += value;
         }
     }
-    // Buckets count from the bottom; how many are longer is known where a bucket ends, and from the longest one.
+    // Buckets are cumulative. The number of longer stretches is known at the end of a bucket, and from the longest
+    // one.
     let within = up_to.iter().filter(|(bound, _)| **bound as f64 / 1e9 <= STRETCH).map(|(_, count)| *count);
     let longer = grown["stretches"].as_f64().unwrap_or_default() - within.fold(0.0, f64::max);
     grown["longer"] = if longest <= STRETCH { 0.0 } else { longer }.into();

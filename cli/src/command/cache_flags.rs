@@ -1,4 +1,4 @@
-//! What the flags of the cache mean, and which flags they cannot be combined with.
+//! Turns the flags of the cache into its configuration, and refuses flags that they cannot be combined with.
 
 use super::Failure;
 use super::args::{CacheArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};
@@ -13,14 +13,14 @@ use std::time::Duration;
 const STALENESS: u64 = 8;
 
 /// The first of the flags that was given.
-pub fn given(args: &CacheArgs) -> Option<&'static str> {
-    let given = [
+pub fn first_given(args: &CacheArgs) -> Option<&'static str> {
+    let flags = [
         (args.cache_bytes.is_some_and(|bytes| bytes.as_u64() > 0), "--cache-bytes"),
         (args.cache_staleness.is_some(), "--cache-staleness"),
         (args.sync_rows.is_some(), "--sync-rows"),
         (args.active_pull.is_some(), "--active-pull"),
     ];
-    given.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
+    flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| *flag)
 }
 
 /// Whether the training pulls rows and pushes changes to them.
@@ -32,7 +32,7 @@ pub fn learns_so(args: &TrainArgs) -> bool {
 pub fn config(args: &CacheArgs) -> Result<Option<CacheConfig>, Failure> {
     let bytes = args.cache_bytes.map_or(0, |bytes| bytes.as_u64());
     if bytes == 0 {
-        return match given(args) {
+        return match first_given(args) {
             Some(flag) => Err(Failure::input(format!("{flag}: works only with a cache (--cache-bytes)"))),
             None => Ok(None),
         };

@@ -5,12 +5,12 @@ use super::args::{JobName, ModelName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
-use super::report::{self, Teller};
+use super::report::{self, ProgressDisplay};
 use super::runs::Account;
-use super::validation::Watching;
+use super::validation::Validator;
 use super::{
-    Failure, fed_worker, input, job, lbfgs, runs, saved_model, security, server, signals, sync_flags, tasks,
-    train,
+    Failure, input, job, lbfgs, remote_worker, runs, saved_model, security, server, signals, sync_flags,
+    tasks, train,
 };
 use gannet::job::{DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, WorkerState, forget_job};
 use gannet::runs::RunSetting;
@@ -29,23 +29,23 @@ use std::time::{Duration, Instant};
 
 /// The pusher id of the client at the servers. It only reads, and no worker has such an index.
 const READER: u64 = u32::MAX as u64 - 1;
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a failed job waits for its workers to learn why.
-const LAST_WORD: Duration = Duration::from_secs(5);
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// How long the client of a failed job waits for its workers to read the error.
+const FAILURE_WAIT: Duration = Duration::from_secs(5);
 
 /// Refuses flags that do not go with `--feed`, or that only the client or only its workers may have.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
-    let given = job.feeding.feed.is_some();
+    let has_feed = job.feeding.feed.is_some();
     let client = job.job_name == Some(JobName::Client);
-    let fed = given && job.job_name == Some(JobName::Worker);
+    let remote_worker = has_feed && job.job_name == Some(JobName::Worker);
     let input = &args.input;
     let reads = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
     let reads = reads || input.format != super::args::FormatName::Auto || input.criteo_counts.is_some();
     let misplaced = [
-        (given && !client && !fed, "--feed: works only in a worker or the client of a job"),
+        (has_feed && !client && !remote_worker, "--feed: works only in a worker or the client of a job"),
         (
-            client && !given,
+            client && !has_feed,
             "--job-name client: --feed HOST:PORT is missing: it says where the client listens for its workers",
         ),
         (
@@ -53,26 +53,30 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             "--job-name client: DATA is missing: name the files that the client sends to the workers",
         ),
         (client && job.task_index != 0, "--task-index: a job has one client; leave it out"),
-        (fed && !args.data.is_empty(), "DATA: with --feed only the client reads the data; leave it out"),
         (
-            fed && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
+            remote_worker && !args.data.is_empty(),
+            "DATA: with --feed only the client reads the data; leave it out",
+        ),
+        (
+            remote_worker
+                && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
             "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, \
              --no-intercept: with --feed the client decides how the data is read; leave them out",
         ),
         (
-            fed && job.tasks.task_bytes.is_some(),
+            remote_worker && job.tasks.task_bytes.is_some(),
             "--task-bytes: with --feed the client makes the splits; leave it out",
         ),
         (
-            fed && (!args.test.is_empty() || args.out.is_some()),
+            remote_worker && (!args.test.is_empty() || args.out.is_some()),
             "--test, --out: with --feed the client tests and saves; leave them out",
         ),
         (
-            given && job.tasks.scheduler.is_some(),
+            has_feed && job.tasks.scheduler.is_some(),
             "--scheduler: the client (--feed) is the job's scheduler; leave it out",
         ),
         (
-            fed && job.data_dir.is_some(),
+            remote_worker && job.data_dir.is_some(),
             "--data-dir: works only in the client (the job's state) or a ps (its shards); leave it out",
         ),
     ];
@@ -82,14 +86,14 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     }
 }
 
-/// Refuses what cannot be trained on data that a client sends.
+/// Refuses trainings that cannot use data from a client.
 pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
     if args.input.scale.is_some() {
         let text = "--scale: the workers of a client cannot read its files before the training; scale the numbers \
                     when you write the files, and leave --scale out";
         return Err(Failure::input(text));
     }
-    if args.model.model != ModelName::Lr || lbfgs::is_asked(args)? {
+    if args.model.model != ModelName::Lr || lbfgs::is_chosen(args)? {
         let text = "--feed: works only with --model lr, and not with --optimizer lbfgs; leave --feed out, and let the \
                     workers read the data";
         return Err(Failure::input(text));
@@ -120,20 +124,20 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let joined = runs::join(args, &mut of_run, of_data, &tables, gannet::runs::CLIENT)?;
     let Some(run) = joined else { return Ok(()) };
     line.config.run = of_run.config.run;
-    let board = config.board.clone();
+    let status = config.board.clone();
     let timeout = config.plan.worker_timeout();
     let bytes = config.plan.files.iter().map(|file| file.bytes).sum();
     let serving = listen(args, config, &metrics)?;
-    let told = Arc::<Training>::default();
-    let page = told.clone();
-    metrics.add(move |to| page.tell(to));
-    let (options, board, stop, start) = (&options, &*board, &*stop, Instant::now());
-    let mut job = FedJob {
+    let training = Arc::<Training>::default();
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
+    let (options, status, stop, start) = (&options, &*status, &*stop, Instant::now());
+    let mut job = ServedJob {
         args,
         options,
-        board,
+        status,
         stop,
-        told,
+        training,
         serving: &serving,
         bytes,
         start,
@@ -151,7 +155,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
         run.finish(rows, &account)
     });
     drop(job);
-    end(args, serving, (board, timeout), stop, worked)
+    end(args, serving, (status, timeout), stop, worked)
 }
 
 /// What the client offers to its workers.
@@ -162,10 +166,10 @@ struct Offer {
     columns: Option<Columns>,
 }
 
-/// Looks at the files, finds their format, and plans the splits.
+/// Reads the beginnings of the files, finds their format, and plans the splits.
 fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
-    let seen = tasks::see(options)?;
-    let files = plan_files(&options.data.files, &seen);
+    let fingerprints = tasks::fingerprints(options)?;
+    let files = plan_files(&options.data.files, &fingerprints);
     let settings = runs::settings(args, &options.data.files, Some(&files), Some(options))?;
     let plan = tasks::plan(args, options, files, &settings)?;
     let reader = Reader::open(&options.data, options.batch, Share::ALL);
@@ -173,8 +177,8 @@ fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
     let (format, columns) = (reader.format(), reader.columns().cloned());
     let config = DataServerConfig {
         plan,
-        reading: fed_worker::reading(args),
-        stock: Arc::new(FileDataSource::new(&options.data.files, &seen)),
+        reading: remote_worker::reading(args),
+        stock: Arc::new(FileDataSource::new(&options.data.files, &fingerprints)),
         board: Arc::default(),
     };
     config.check().map_err(Failure::input)?;
@@ -185,42 +189,43 @@ fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
 fn end(
     args: &TrainArgs,
     serving: Server,
-    (board, timeout): (&FeedStatus, Duration),
+    (status, timeout): (&FeedStatus, Duration),
     stop: &AtomicBool,
     worked: Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let kept = args.job.data_dir.as_deref();
+    let state_folder = args.job.data_dir.as_deref();
     let patience = match &worked {
         Ok(()) => timeout,
-        // A restarted client goes on from its state. Until then its workers wait, at most for their --peer-timeout.
-        Err(_) if kept.is_some() && (stop.load(Relaxed) || !board_failed(board)) => Duration::ZERO,
+        // A restarted client continues from the state file. Until then its workers wait, at most for their
+        // --peer-timeout.
+        Err(_) if state_folder.is_some() && (stop.load(Relaxed) || !has_failed(status)) => Duration::ZERO,
         Err(failure) => {
-            board.end(&failure.to_string());
-            LAST_WORD
+            status.end(&failure.to_string());
+            FAILURE_WAIT
         }
     };
-    see_off(board, patience);
+    wait_for_workers(status, patience);
     serving.stop()?;
-    if let (Ok(()), Some(folder)) = (&worked, kept) {
+    if let (Ok(()), Some(folder)) = (&worked, state_folder) {
         forget_job(folder).map_err(|error| Failure::new(SYSTEM, format!("{}: {error}", folder.display())))?;
     }
     worked
 }
 
-fn board_failed(board: &FeedStatus) -> bool {
-    board.job().is_some_and(|job| job.failed.is_some())
+fn has_failed(status: &FeedStatus) -> bool {
+    status.job().is_some_and(|job| job.failed.is_some())
 }
 
-/// Waits until the workers have learned how the job ended, and have left.
-fn see_off(board: &FeedStatus, patience: Duration) {
+/// Waits until the workers have read how the job ended, and have left.
+fn wait_for_workers(status: &FeedStatus, patience: Duration) {
     let since = Instant::now();
-    while since.elapsed() < patience && board.job().is_some_and(|job| job.live) {
-        std::thread::sleep(LOOK_EVERY);
+    while since.elapsed() < patience && status.job().is_some_and(|job| job.live) {
+        std::thread::sleep(POLL_EVERY);
     }
 }
 
-/// Serves workers from now on.
-fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
+/// Starts the server for the workers.
+fn listen(args: &TrainArgs, data: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
     let job = &args.job;
     let listen = job.feeding.feed.as_deref().unwrap_or_default();
     let net = args.sessions.net(job.transport.transport.net(job.io));
@@ -231,7 +236,7 @@ fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Res
         limits: args.sessions.limits(),
         scheduler_only: true,
         store: server::store(job.data_dir.as_deref(), &args.memory)?,
-        feeding: Some(feeding),
+        feeding: Some(data),
         ..ServerConfig::new(listen)
     };
     let server = Server::start(secured.net, config).map_err(|error| match error {
@@ -239,21 +244,21 @@ fn listen(args: &TrainArgs, feeding: DataServerConfig, metrics: &Metrics) -> Res
         error => error.into(),
     })?;
     metrics.add_server(server.tally());
-    complain!("gannet client listening on {}", server.addr());
+    notice!("gannet client listening on {}", server.addr());
     Ok(server)
 }
 
 /// A job whose data this process sends to the workers.
-struct FedJob<'a> {
+struct ServedJob<'a> {
     args: &'a TrainArgs,
     options: &'a Options,
-    board: &'a FeedStatus,
+    status: &'a FeedStatus,
     stop: &'a AtomicBool,
-    told: Arc<Training>,
+    training: Arc<Training>,
     serving: &'a Server,
-    /// Of all its files.
+    /// Bytes of all files.
     bytes: u64,
-    /// When the first worker came.
+    /// When the first worker joined.
     start: Instant,
     timeout: Duration,
     format: &'static str,
@@ -268,13 +273,13 @@ fn together(job: &JobStatus) -> (u64, f64, f64) {
     (learned.max(job.examples), loss / (learned as f64).max(1.0), live.map(|member| member.told.rate).sum())
 }
 
-impl FedJob<'_> {
+impl ServedJob<'_> {
     /// Watches until all splits are trained, then evaluates and saves. Returns the number of rows.
     fn run(&mut self, backend: &mut RemoteBackend<Transports>, account: &Account) -> Result<u64, Failure> {
-        let mut watching = Watching::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
-        let mut teller = Teller::of(self.args);
-        let trained = self.look_on(backend, &mut watching, &mut teller);
-        teller.finish();
+        let mut validator = Validator::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
+        let mut display = ProgressDisplay::of(self.args);
+        let trained = self.watch(backend, &mut validator, &mut display);
+        display.finish();
         let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());
         let mut stopped = job.is_none();
         let test = match &self.options.test {
@@ -303,31 +308,31 @@ impl FedJob<'_> {
             _ => None,
         };
         if !stopped {
-            // The last report of a worker has its final numbers.
-            see_off(self.board, self.timeout);
+            // The last report of each worker has its final numbers.
+            wait_for_workers(self.status, self.timeout);
         }
         let report = JobOutcome {
-            job: self.board.job().or(job),
+            job: self.status.job().or(job),
             seconds,
             stopped,
             test,
             stats,
             transport: backend.transport(),
-            fed: self.board.fed(),
+            served: self.status.fed(),
             format: self.format,
         };
-        report.print(self.args.json, watching.into_validations(), account);
-        train::tell_saved(self.args, stopped, saved);
+        report.print(self.args.json, validator.into_validations(), account);
+        train::print_saved(self.args, stopped, saved);
         train::ended_early(stopped, report.examples())?;
         Ok(report.stats.rows)
     }
 
     /// Watches until all splits are trained. `None`: a signal came first.
-    fn look_on(
+    fn watch(
         &mut self,
         mut backend: &mut RemoteBackend<Transports>,
-        watching: &mut Watching<'_>,
-        teller: &mut Teller,
+        validator: &mut Validator<'_>,
+        display: &mut ProgressDisplay,
     ) -> Result<Option<JobStatus>, Failure> {
         let limit = Duration::from_secs_f64(self.args.job.peer_timeout);
         let (mut alone_since, mut validated, mut losses) = (Instant::now(), 0, (0.0, 0.0));
@@ -341,7 +346,7 @@ impl FedJob<'_> {
                     format!("the server that sends data to the workers has died: {why}"),
                 ));
             }
-            let job = self.board.job();
+            let job = self.status.job();
             if job.is_none() {
                 self.start = Instant::now();
             }
@@ -356,19 +361,20 @@ impl FedJob<'_> {
                     return Ok(Some(job.clone()));
                 }
                 let (learned, loss, _) = together(job);
-                self.tell(job, teller);
+                self.tell(job, display);
                 let step = learned / self.options.batch as u64;
                 let every = self.args.watch.validate_every.unwrap_or(u64::MAX);
                 let due = step / every > validated;
                 if due || !step.is_multiple_of(every) {
-                    // The workers' examples since then are not known one by one: it is their mean so far.
+                    // The losses of the examples since the last validation are not known, so this uses the mean so
+                    // far.
                     losses = if due { (losses.0 + 1.0, losses.1 + loss) } else { losses };
                     let number = if due { step / every * every } else { step };
                     validated = step / every;
                     let (format, columns) = (self.format, self.columns.as_ref());
                     let step = StepReport { number, mass: losses.0, loss: losses.1, format, columns };
-                    let flow = watching.step(&step, &mut backend);
-                    watching.failed()?;
+                    let flow = validator.step(&step, &mut backend);
+                    validator.failed()?;
                     if flow.is_break() {
                         return Ok(None);
                     }
@@ -385,12 +391,12 @@ impl FedJob<'_> {
                     ),
                 ));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 
-    /// Shows how far it is.
-    fn tell(&self, job: &JobStatus, teller: &mut Teller) {
+    /// Shows the progress.
+    fn tell(&self, job: &JobStatus, display: &mut ProgressDisplay) {
         let (examples, log_loss, _) = together(job);
         let pass = (job.tasks / u64::from(job.epochs)).max(1);
         let all = self.bytes;
@@ -403,12 +409,12 @@ impl FedJob<'_> {
             seconds: self.start.elapsed().as_secs_f64(),
             ..Progress::default()
         };
-        self.told.progress(&progress);
-        teller.tell(&progress, job.epochs);
+        self.training.progress(&progress);
+        display.update(&progress, job.epochs);
     }
 }
 
-/// What became of a job.
+/// The results of a job.
 struct JobOutcome {
     job: Option<JobStatus>,
     seconds: f64,
@@ -416,7 +422,7 @@ struct JobOutcome {
     test: Option<Quality>,
     stats: Stats,
     transport: String,
-    fed: ServedBytes,
+    served: ServedBytes,
     format: &'static str,
 }
 
@@ -426,7 +432,7 @@ impl JobOutcome {
     }
 
     fn print(&self, as_json: bool, validations: Option<Vec<Value>>, account: &Account) {
-        let JobOutcome { job, seconds, stopped, test, stats, transport, fed, format } = self;
+        let JobOutcome { job, seconds, stopped, test, stats, transport, served, format } = self;
         let (job, test, examples) = (job.as_ref(), test.as_ref(), self.examples());
         let (speed, bytes_per_row) =
             (examples as f64 / seconds, stats.bytes as f64 / stats.rows.max(1) as f64);
@@ -439,12 +445,12 @@ impl JobOutcome {
                 say!("test         {}", report::words(quality));
             }
             say!("table        {}", report::size_in_words(stats.rows, bytes_per_row));
-            say!("fed          {} bytes in {} answers", fed.bytes, fed.requests);
+            say!("fed          {} bytes in {} answers", served.bytes, served.requests);
             return;
         }
         let worker = |member: &Member| {
-            let (told, dead) = (&member.told, member.standing == WorkerState::Dead);
-            json!({ "worker": member.incarnation.rank, "examples": told.examples, "logloss": told.loss, "dead": dead })
+            let (progress, dead) = (&member.told, member.standing == WorkerState::Dead);
+            json!({ "worker": member.incarnation.rank, "examples": progress.examples, "logloss": progress.loss, "dead": dead })
         };
         let workers: Vec<Value> = job.iter().flat_map(|job| &job.members).map(worker).collect();
         let mut object = json!({
@@ -461,7 +467,7 @@ impl JobOutcome {
             "format": format,
             "tasks": job.map(|job| job.tasks),
             "tasks_done": job.map(|job| job.tasks_done),
-            "fed": { "answers": fed.requests, "bytes": fed.bytes },
+            "fed": { "answers": served.requests, "bytes": served.bytes },
             "workers": workers,
             "stopped": stopped,
         });

@@ -1,4 +1,4 @@
-//! How a command fails: a message for a person and the documented exit code.
+//! Failures of a command: a message for users and the documented exit code.
 
 use gannet::server::ServerError;
 use gannet::storage::{CheckpointError, OpenError};
@@ -19,7 +19,7 @@ pub const STOPPED: u8 = 130;
 pub struct Failure {
     /// The exit code.
     pub code: u8,
-    /// Rows of a table are gone: no worker of the job can go on.
+    /// Whether rows of a table are lost, so that no worker of the job can continue.
     pub rows_gone: bool,
     message: String,
 }

@@ -1,4 +1,4 @@
-//! What the input flags mean to the readers.
+//! Turns the input flags into settings of the readers.
 
 use super::Failure;
 use super::args::{CountsName, FormatName, InputArgs, ScaleName};
@@ -41,7 +41,7 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
     })
 }
 
-/// What the numbers of Criteo's logs become.
+/// The features that the numbers of Criteo's logs become.
 pub fn counts(args: &InputArgs) -> Counts {
     match args.criteo_counts {
         Some(CountsName::Log) => Counts::Log,
@@ -49,7 +49,7 @@ pub fn counts(args: &InputArgs) -> Counts {
     }
 }
 
-/// The two values of labels, which are the same for all readers of this process. The first call decides.
+/// The two values of labels, which all readers of this process share. The first call decides.
 pub fn two(positive: &str, other: Option<&str>) -> TwoLabels {
     let two = *TWO.get_or_init(|| TwoLabels::new(positive, None));
     other.into_iter().for_each(|other| two.settle(other));
@@ -63,7 +63,7 @@ pub fn known_two() -> Option<TwoLabels> {
 
 static TWO: OnceLock<TwoLabels> = OnceLock::new();
 
-/// What becomes of numbers; none when nothing was said.
+/// The scaling of numbers. `None` without the flag.
 pub fn scale(args: &InputArgs) -> Option<ScaleKind> {
     args.scale.map(|name| match name {
         ScaleName::None => ScaleKind::None,

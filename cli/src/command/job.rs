@@ -1,4 +1,4 @@
-//! What every process of a job checks in its flags, and what a worker connects to the servers with.
+//! Checks of flags that every process of a job makes, and the connection of a worker to the servers.
 
 use super::args::{JobArgs, JobName, TasksName, TrainArgs};
 use super::metrics::Metrics;
@@ -8,10 +8,10 @@ use gannet::{Transports, Worker, WorkerConfig};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time between two looks at something that a loop waits for.
-pub const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time between two checks of something that a loop waits for.
+pub const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// Refuses flags that have no effect in this process: they are probably a mistake.
+/// Refuses flags that have no effect in this process, because they are probably a mistake.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let TrainArgs { job, memory, sessions, .. } = args;
     let ps = job.job_name == Some(JobName::Ps);
@@ -43,11 +43,12 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(flag) = misplaced_alone(job) {
         return Err(Failure::input(format!("{flag}: works only in a process of a job (--job-name)")));
     }
-    let misplaced = misplaced.iter().find(|(given, ..)| *given).map(|&(_, flag, whose)| (flag, whose));
-    let of_sessions = sessions.given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
+    let misplaced = misplaced.iter().find(|(is_given, ..)| *is_given).map(|&(_, flag, whose)| (flag, whose));
+    let of_sessions =
+        sessions.first_given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
     let shards = job.table.shards.map(|_| "--shards").filter(|_| !client);
     let of_lr =
-        cache_flags::given(&job.cache).or(shards).filter(|_| !worker || !cache_flags::learns_so(args));
+        cache_flags::first_given(&job.cache).or(shards).filter(|_| !worker || !cache_flags::learns_so(args));
     match (misplaced.or(of_sessions), of_lr) {
         (Some((flag, whose)), _) => Err(Failure::input(format!("{flag}: works only in {whose}"))),
         (None, Some(flag)) => Err(Failure::input(format!(
@@ -62,20 +63,20 @@ fn misplaced_alone(job: &JobArgs) -> Option<String> {
     if job.job_name.is_some() {
         return None;
     }
-    let given = [
+    let flags = [
         (job.one_sided.one_sided.is_some(), "--one-sided"),
         (job.damping.damping.is_some(), "--damping"),
         (job.security.token_file.is_some(), "--token-file"),
         (job.security.insecure, "--insecure"),
         (job.tls_client.tls_ca.is_some() || job.security.tls_cert.is_some(), "TLS"),
-        (job.given.task_index, "--task-index"),
-        (job.given.peer_timeout, "--peer-timeout"),
+        (job.typed.task_index, "--task-index"),
+        (job.typed.peer_timeout, "--peer-timeout"),
         (job.tasks.tasks != TasksName::Auto, "--tasks"),
         (job.tasks.task_bytes.is_some(), "--task-bytes"),
         (job.tasks.start_together, "--start-together"),
         (job.tasks.scheduler.is_some(), "--scheduler"),
     ];
-    let flag = given.iter().find(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned());
+    let flag = flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| (*flag).to_owned());
     flag.or_else(|| sync_flags::misplaced(job))
 }
 
@@ -122,13 +123,13 @@ pub fn pusher(index: u32) -> u64 {
     u64::from(index) + 1
 }
 
-/// The batches of worker `rank` of `workers`, which take turns, in all passes over so many.
+/// The number of batches of worker `rank` of `workers` in all passes. Workers take the batches of a pass in turn.
 pub fn share(batches: u64, epochs: u32, rank: u32, workers: u32) -> u64 {
     let (rank, workers) = (u64::from(rank), u64::from(workers.max(1)));
     batches.saturating_sub(rank).div_ceil(workers) * u64::from(epochs)
 }
 
-/// What a worker connects with.
+/// The configuration of a worker's connection.
 #[derive(Clone)]
 pub struct WorkerConnection {
     /// Its network.
@@ -136,29 +137,29 @@ pub struct WorkerConnection {
     /// The servers, and who this worker is.
     pub config: WorkerConfig,
     /// The servers and the scheduler, which allocate incarnations.
-    counting: Vec<String>,
+    allocators: Vec<String>,
     /// Its counters.
-    pub tally: Arc<WorkerCounters>,
-    /// The counters are part of the metrics.
-    told: bool,
+    pub counters: Arc<WorkerCounters>,
+    /// Whether the counters are already part of the metrics.
+    in_metrics: bool,
 }
 
-/// What the worker of this process connects with. A server allocates its incarnation.
+/// The connection of this process's worker. A server allocates its incarnation.
 pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection, Failure> {
     let mut line = line_of_reader(job, pusher(job.task_index))?;
     let scheduler = tasks::scheduler(job);
-    if !line.counting.iter().any(|host| host == scheduler) {
-        line.counting.push(scheduler.to_owned());
+    if !line.allocators.iter().any(|host| host == scheduler) {
+        line.allocators.push(scheduler.to_owned());
     }
     if let Some(metrics) = metrics {
-        line.tell(metrics);
+        line.add_metrics(metrics);
     }
     line.config.incarnation = line.allocate()?;
     line.config.seed ^= line.config.incarnation;
     Ok(line)
 }
 
-/// What a process connects with that never pushes.
+/// The connection of a process that never pushes.
 pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Failure> {
     let net = job.transport.transport.net(job.io);
     let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();
@@ -171,30 +172,30 @@ pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Fa
     Ok(WorkerConnection {
         net: secured.net,
         config,
-        counting: job.ps_hosts.clone(),
-        tally: Arc::default(),
-        told: false,
+        allocators: job.ps_hosts.clone(),
+        counters: Arc::default(),
+        in_metrics: false,
     })
 }
 
 impl WorkerConnection {
     /// Connects to every server of the job.
     pub fn connect(&self, metrics: &Metrics) -> Result<Worker<Transports>, Failure> {
-        if !self.told {
-            self.clone().tell(metrics);
+        if !self.in_metrics {
+            self.clone().add_metrics(metrics);
         }
-        Ok(Worker::connect_told(self.net.clone(), self.config.clone(), self.tally.clone())?)
+        Ok(Worker::connect_told(self.net.clone(), self.config.clone(), self.counters.clone())?)
     }
 
-    fn tell(&mut self, metrics: &Metrics) {
-        let tally = self.tally.clone();
-        metrics.add(move |page| tally.tell(page));
-        self.told = true;
+    fn add_metrics(&mut self, metrics: &Metrics) {
+        let counters = self.counters.clone();
+        metrics.add(move |page| counters.tell(page));
+        self.in_metrics = true;
     }
 
     /// Allocates an incarnation that no worker has had.
     pub fn allocate(&self) -> Result<u64, WorkerError> {
-        let config = WorkerConfig { servers: self.counting.clone(), ..self.config.clone() };
-        Worker::allocate_incarnation_told(self.net.clone(), &config, self.tally.clone())
+        let config = WorkerConfig { servers: self.allocators.clone(), ..self.config.clone() };
+        Worker::allocate_incarnation_told(self.net.clone(), &config, self.counters.clone())
     }
 }

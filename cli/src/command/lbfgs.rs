@@ -18,30 +18,30 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// The table that a model is saved as.
+/// The name of the table in a saved model.
 const TABLE: &str = "lr";
-/// Those at the servers.
+/// The names of the tables at the servers.
 const TABLES: [&str; 2] = [lbfgs::TABLE, lbfgs::CELLS_TABLE];
 const HISTORY: u16 = 10;
-/// Both are scikit-learn's.
+/// Both defaults are scikit-learn's.
 const ITERATIONS: u32 = 100;
 const TOLERANCE: f64 = 1e-4;
 const DATA_BYTES: u64 = 8 << 30;
 const PASS_SECONDS: f64 = 600.0;
 
-/// Whether the flags ask for it. Its own flags are refused with any other optimizer.
-pub fn is_asked(args: &TrainArgs) -> Result<bool, Failure> {
-    let asked = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
-    match args.lbfgs.given() {
-        Some(flag) if !asked => Err(Failure::input(format!("{flag}: works only with --optimizer lbfgs"))),
-        _ if asked && args.model.model != ModelName::Lr => {
+/// Whether the flags choose L-BFGS. Its own flags are refused with any other optimizer.
+pub fn is_chosen(args: &TrainArgs) -> Result<bool, Failure> {
+    let chosen = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
+    match args.lbfgs.first_given() {
+        Some(flag) if !chosen => Err(Failure::input(format!("{flag}: works only with --optimizer lbfgs"))),
+        _ if chosen && args.model.model != ModelName::Lr => {
             Err(Failure::input("--optimizer lbfgs: works only with --model lr"))
         }
-        _ => Ok(asked),
+        _ => Ok(chosen),
     }
 }
 
-/// What the flags ask for.
+/// What the flags request.
 struct LbfgsPlan {
     settings: LbfgsSettings,
     layout: Layout,
@@ -51,7 +51,8 @@ struct LbfgsPlan {
     data_bytes: u64,
 }
 
-/// A flag that L-BFGS has no use for: its workers make each pass together, over shares that they keep in memory.
+/// A flag that has no meaning for L-BFGS, whose workers make each pass together, over shares that they keep in
+/// memory.
 fn misplaced(args: &TrainArgs) -> Option<&'static str> {
     let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = args.job.sync;
     let TaskArgs { tasks, task_bytes, start_together, ref scheduler } = args.job.tasks;
@@ -63,7 +64,7 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
             "--validate-every: L-BFGS has no steps of batches; it scores --test at its end",
         ),
         (args.watch.save_secs.is_some(), "--save-secs: L-BFGS saves --out when it has ended"),
-        (args.admission.given(), "--admit-count, --admit-probability: L-BFGS gives every key a row"),
+        (args.admission.is_given(), "--admit-count, --admit-probability: L-BFGS gives every key a row"),
         (
             sync.is_some_and(|sync| sync != SyncName::Asp),
             "--sync: the workers of L-BFGS make each pass together by themselves; leave it out",
@@ -100,7 +101,7 @@ fn misplaced(args: &TrainArgs) -> Option<&'static str> {
             "--scheduler: does not work with L-BFGS, whose workers have fixed shares; leave it out",
         ),
     ];
-    misplaced.iter().find(|(given, _)| *given).map(|&(_, text)| text)
+    misplaced.iter().find(|(applies, _)| *applies).map(|&(_, text)| text)
 }
 
 fn plan(args: &TrainArgs, workers: u32) -> Result<LbfgsPlan, Failure> {
@@ -145,7 +146,7 @@ fn plan(args: &TrainArgs, workers: u32) -> Result<LbfgsPlan, Failure> {
     })
 }
 
-/// What can be known before the training to fail after it.
+/// Finds errors before the training that would otherwise stop it at the end.
 fn preflight(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.lbfgs.warm_start {
         model::check_warm_start(folder)?;
@@ -192,7 +193,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let joined = runs::join(args, &mut line, (settings, &plan.data.scale), &TABLES, index)?;
     let Some(run) = joined else { return Ok(()) };
     run.scale(&mut plan.data, plan.test.as_mut());
-    run.say_who_is_missing()?;
+    run.print_missing_workers()?;
     let account = run.account();
     let worker = line.connect(&metrics)?;
     let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
@@ -237,7 +238,7 @@ fn ended(stopped: bool) -> Result<(), Failure> {
     }
 }
 
-/// Reads a worker's share; also the seconds that it took.
+/// Reads a worker's share. Also returns the seconds that it took.
 fn read(
     plan: &LbfgsPlan,
     worker: u32,
@@ -252,7 +253,8 @@ fn read(
     Ok((examples, loaded, start.elapsed().as_secs_f64()))
 }
 
-/// Reads, leads the training, evaluates, saves and reports. Whether a signal ended it, and the rows.
+/// Reads, leads the training, evaluates, saves and reports. Returns whether a signal ended it, and the number of
+/// rows.
 fn lead<C: Columns>(
     args: &TrainArgs,
     plan: LbfgsPlan,
@@ -272,7 +274,7 @@ fn lead<C: Columns>(
         tracing::info!(rows, folder = %folder.display(), "beginning from the weights of a model");
     }
     let quiet = args.json;
-    let trained = chief.train(&mut |t| tell(t, quiet)).map_err(failure)?;
+    let trained = chief.train(&mut |t| print_iteration(t, quiet)).map_err(failure)?;
     let seconds = start.elapsed().as_secs_f64();
     report::warn_of_bad_lines(&loaded.bad_lines);
     let mut learned = LearnedWeights::new(columns, TABLE).map_err(train::backend_failure)?;
@@ -306,15 +308,15 @@ fn lead<C: Columns>(
     let stopped = trained.stopped;
     let is_kept = args.job.job_name.is_some() || args.job.data_dir.is_some();
     let (loaded, plan) = (&loaded, &plan);
-    let told =
+    let summary =
         LbfgsSummary { one_class, trained, seconds, load_seconds, nonzero, test, loaded, plan, is_kept };
     let (transport, bytes) = (learned.transport(), stats.bytes as f64 / stats.rows.max(1) as f64);
     if args.json {
-        let mut object = told.json(&transport, stats.rows, bytes);
+        let mut object = summary.json(&transport, stats.rows, bytes);
         account.put(&mut object);
         say!("{object}");
     } else {
-        told.print(&transport, stats.rows, bytes);
+        summary.print(&transport, stats.rows, bytes);
         if let (Some(rows), Some(folder)) = (saved, &args.out) {
             say!("model        {rows} rows in {}{}", folder.display(), saved_model::before(folder));
         }
@@ -328,24 +330,24 @@ fn count<B: Backend>(learned: &mut B) -> Result<u64, Failure> {
     Ok(count)
 }
 
-fn tell(t: &Trained, quiet: bool) {
+fn print_iteration(t: &Trained, quiet: bool) {
     let Trained { objective, iterations, passes, slope, .. } = *t;
     tracing::debug!(iterations, passes, objective, slope, "iteration");
-    if !quiet && is_told(iterations) {
+    if !quiet && is_printed(iterations) {
         let (gradient, passes) = (t.mean_slope(), report::counted(passes, "pass", "passes"));
-        complain!(
+        notice!(
             "iteration {iterations}  objective {objective:.6}  length of the mean gradient {gradient:.1e}  {passes}"
         );
     }
 }
 
-/// Whether an iteration is told of: 0, 1, 2, 5, 10, 20, 50 and so on, so that no run fills more than a screen.
-fn is_told(iteration: u64) -> bool {
+/// Whether an iteration is printed: 0, 1, 2, 5, 10, 20, 50 and so on, so that no run fills more than a screen.
+fn is_printed(iteration: u64) -> bool {
     let power = 10u64.pow(iteration.checked_ilog10().unwrap_or(0));
     matches!(iteration / power, 0 | 1 | 2 | 5) && iteration.is_multiple_of(power)
 }
 
-/// What is told in the end.
+/// The final report.
 struct LbfgsSummary<'a> {
     one_class: Option<u8>,
     trained: Trained,
@@ -355,7 +357,7 @@ struct LbfgsSummary<'a> {
     test: Option<Quality>,
     loaded: &'a LoadedData,
     plan: &'a LbfgsPlan,
-    /// Its rows outlive the process.
+    /// Whether the rows outlive the process.
     is_kept: bool,
 }
 
@@ -390,12 +392,12 @@ impl LbfgsSummary<'_> {
         })
     }
 
-    /// What to do to get further than --max-iter.
+    /// How to train beyond --max-iter.
     fn further(&self) -> &'static str {
         match self.is_kept {
             true => "--continue with a larger --max-iter goes on",
             false => {
-                "a larger --max-iter begins anew and goes further (--data-dir DIR would keep what it takes to go on)"
+                "a larger --max-iter starts again and goes further (with --data-dir DIR the training could continue)"
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Standard error: logs through tracing, and what is said to whoever runs the command whatever the level of the logs:
-//! complaints, progress, the reason of a failure. With `--log-json` all of it is JSON, an object a line.
+//! Standard error: logs through tracing, and lines for the user at every log level (warnings, progress, the reason of
+//! a failure). With `--log-json` all of it is JSON, one object a line.
 
 use super::Failure;
 use super::args::LogArgs;
@@ -8,10 +8,10 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
-/// Where the filter is looked for when `--log` is not given.
+/// The variable with the filter when `--log` is not given.
 const VARIABLE: &str = "GANNET_LOG";
 const DEFAULT: &str = "warn";
-/// Targets that pass every filter: what would be plain text without `--log-json`.
+/// Targets that pass every filter: the lines that are plain text without `--log-json`.
 const ALWAYS: [&str; 3] = ["gannet::notice=info", "gannet::progress=info", "gannet::failure=info"];
 
 static JSON: AtomicBool = AtomicBool::new(false);
@@ -36,7 +36,7 @@ pub fn start(args: &LogArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What `--log` says, else the environment, else the default.
+/// The filter of `--log`, else of the environment, else the default.
 fn filter(args: &LogArgs) -> Result<EnvFilter, Failure> {
     let of_environment = || std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
     let (from, text) = match &args.level {
@@ -49,7 +49,7 @@ fn filter(args: &LogArgs) -> Result<EnvFilter, Failure> {
              warn,gannet_node=debug"
         ))
     };
-    // A word that is no level would be taken for the name of a part, and nothing would be logged.
+    // A word that is not a level would be read as the name of a module, and nothing would be logged.
     for part in text.split(',').map(str::trim).filter(|part| !part.contains(['=', '['])) {
         part.parse::<LevelFilter>().map_err(|_| bad(format!("{part:?} is no level")))?;
     }
@@ -62,7 +62,7 @@ pub fn is_json() -> bool {
 }
 
 /// Writes a line to standard error at every log level. A closed standard error is ignored, so this does not panic.
-pub fn complain(line: fmt::Arguments<'_>) {
+pub fn notice(line: fmt::Arguments<'_>) {
     if is_json() {
         let line = line.to_string();
         tracing::warn!(target: "gannet::notice", "{}", line.trim_start_matches("gannet: ").trim());
@@ -71,7 +71,7 @@ pub fn complain(line: fmt::Arguments<'_>) {
     }
 }
 
-/// Says on standard error where something is to be found.
+/// Prints on standard error where something can be reached.
 pub fn announce(what: &str, place: &str) {
     if is_json() {
         tracing::info!(target: "gannet::notice", place, "{what}");
@@ -80,7 +80,7 @@ pub fn announce(what: &str, place: &str) {
     }
 }
 
-/// Says why the command failed.
+/// Prints why the command failed.
 pub fn fail(failure: &Failure) {
     if is_json() {
         tracing::error!(target: "gannet::failure", code = failure.code, "{failure}");

@@ -2,11 +2,11 @@
 //! of the job, the chief, evaluates and saves the model.
 
 use super::args::{TasksName, TrainArgs};
-use super::fed_worker::FedClient;
 use super::metrics::Metrics;
+use super::remote_worker::DataClient;
 use super::runs::{self, Account, InRun};
 use super::tasks::{self, InJob};
-use super::validation::Watching;
+use super::validation::Validator;
 use super::{Failure, cache_flags, job, report, signals, sync_flags, train};
 use gannet::sync::{SyncConfig, SyncMode};
 use gannet::train::models::Objective;
@@ -28,16 +28,16 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     run(args, None)
 }
 
-/// Runs a worker. With `fed` its data comes from a client, which then evaluates and saves.
-pub fn run(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
+/// Runs a worker. With `client` its data comes from a client, which then evaluates and saves.
+pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> {
     let job = &args.job;
-    let mut own = LrWorker::new(args, fed.as_ref())?;
+    let mut own = LrWorker::new(args, client.as_ref())?;
     let scheduled = tasks::are_wanted(args, &own.options)?;
-    let mut line = match &fed {
-        Some(fed) => fed.line(),
+    let mut line = match &client {
+        Some(client) => client.line(),
         None => job::line(job, Some(&own.metrics))?,
     };
-    let files = fed.as_ref().map(|fed| &fed.plan().files[..]);
+    let files = client.as_ref().map(|client| &client.plan().files[..]);
     let settings = runs::settings(args, &own.options.data.files, files, Some(&own.options))?;
     let stored = own.stored_schema();
     let of_run = (settings.clone(), &own.options.data.scale);
@@ -47,13 +47,13 @@ pub fn run(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
     // The worker joins the job before it connects: a second process with this index is refused before it can replace
     // the first one at the servers.
     let in_job = match scheduled {
-        true => Some(tasks::join(args, &mut own.options, &[stored], &line, fed, &settings)?),
+        true => Some(tasks::join(args, &mut own.options, &[stored], &line, client, &settings)?),
         false => None,
     };
     let mut worker = line.connect(&own.metrics)?;
     own.fixed_shares = in_job.is_none() && own.sync.workers > 1;
     if own.fixed_shares {
-        run.say_who_is_missing()?;
+        run.print_missing_workers()?;
     }
     if let Some(in_job) = &in_job {
         in_job.open_tables(&mut worker)?;
@@ -77,20 +77,20 @@ pub fn run(args: &TrainArgs, fed: Option<FedClient>) -> Result<(), Failure> {
     run.ended(&account, args.out.as_deref().filter(|_| own.is_chief))
 }
 
-/// What this worker trains, and how.
+/// The settings and the state of this worker.
 struct LrWorker<'a> {
     args: &'a TrainArgs,
     schema: Schema,
     options: Options,
     /// The test set. The chief reads it when all workers are done; the training does not.
     held_out: Option<Data>,
-    /// The servers damp changes by those of other workers.
+    /// Whether the servers damp changes by those of other workers.
     damped: bool,
     sync: SyncConfig,
     cache: Option<CacheConfig>,
-    /// Each worker has a fixed share of the data, and there are several.
+    /// Whether each of several workers has a fixed share of the data.
     fixed_shares: bool,
-    /// This worker evaluates and saves. With a scheduler that is known after the training.
+    /// Whether this worker evaluates and saves. With a scheduler that is known after the training.
     is_chief: bool,
     stop: Arc<AtomicBool>,
     metrics: Metrics,
@@ -98,20 +98,20 @@ struct LrWorker<'a> {
 
 impl<'a> LrWorker<'a> {
     /// Checks the flags and the data, before anything is connected.
-    fn new(args: &'a TrainArgs, fed: Option<&FedClient>) -> Result<LrWorker<'a>, Failure> {
+    fn new(args: &'a TrainArgs, client: Option<&DataClient>) -> Result<LrWorker<'a>, Failure> {
         let job = &args.job;
         job::check(job)?;
         let schema = train::schema(args)?;
         let workers = job.worker_hosts.len() as u32;
         let share = Share { worker: job.task_index, workers };
-        let is_chief = job.task_index == 0 && fed.is_none();
+        let is_chief = job.task_index == 0 && client.is_none();
         // With a scheduler any worker may become the chief.
         let mut options = train::options(args, share, is_chief || job.tasks.tasks == TasksName::On)?;
         let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
         options.push = Some(push);
         let damped = sync_flags::is_damped(job, push)?;
-        if let Some(fed) = fed {
-            options.data.files = fed.files();
+        if let Some(client) = client {
+            options.data.files = client.files();
         }
         if is_chief {
             train::preflight(args, &options, &schema)?;
@@ -168,7 +168,7 @@ impl<'a> LrWorker<'a> {
         Ok(backend)
     }
 
-    /// Trains, and returns what was done and the validations on the way.
+    /// Trains. Returns the report and the validations on the way.
     fn train(
         &self,
         backend: &mut RemoteBackend<Transports>,
@@ -177,20 +177,21 @@ impl<'a> LrWorker<'a> {
     ) -> Result<(Report, Option<Vec<Value>>), Failure> {
         let is_chief = || in_job.map_or(self.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
-        let mut watching = Watching::new(self.args, self.held_out.as_ref(), Objective::Click, &is_chief)
-            .telling(&count_batches);
-        let mut tell = |p: &Progress| {
+        let mut validator = Validator::new(self.args, self.held_out.as_ref(), Objective::Click, &is_chief)
+            .on_step(&count_batches);
+        let mut report_progress = |p: &Progress| {
             if let Some(in_job) = in_job {
-                in_job.tell(p.examples, p.log_loss, p.seconds);
+                in_job.report_progress(p.examples, p.log_loss, p.seconds);
             }
         };
         let of = (self.args, &self.metrics);
-        let trained = train::learn(&self.options, backend, &self.stop, of, &mut tell, &mut watching);
+        let trained =
+            train::learn(&self.options, backend, &self.stop, of, &mut report_progress, &mut validator);
         let trained = trained.map_err(|failure| match in_job {
             Some(in_job) => in_job.failed(failure),
             None => failure,
         })?;
-        Ok((trained, watching.into_validations()))
+        Ok((trained, validator.into_validations()))
     }
 
     /// Ends this worker's pushes, finds out who the chief is, and waits for the other workers if shares are fixed.
@@ -220,7 +221,7 @@ impl<'a> LrWorker<'a> {
         Ok(account)
     }
 
-    /// The chief's last look: the quality on the test set, and the size of the table.
+    /// Measures the quality on the test set and the size of the table, if this worker is the chief.
     fn evaluate(
         &mut self,
         backend: &mut RemoteBackend<Transports>,

@@ -7,7 +7,6 @@ mod cache_flags;
 mod data_server;
 mod doctor;
 mod failure;
-mod fed_worker;
 mod input;
 mod input_check;
 mod job;
@@ -19,6 +18,7 @@ mod model;
 mod models;
 mod optimizer;
 mod predict;
+mod remote_worker;
 mod report;
 mod runs;
 mod saved_model;
@@ -38,7 +38,7 @@ pub use failure::Failure;
 /// Runs a command.
 ///
 /// # Errors
-/// What went wrong, with the exit code.
+/// The error, with the exit code.
 pub fn run(cli: args::Cli) -> Result<(), Failure> {
     match cli.command {
         args::Command::Train(args) => train::run(*args),

@@ -15,13 +15,13 @@ use std::path::Path;
 const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of all --model but lda";
 const WARM: &str = "--warm-start reads models that `gannet train --model lr --out` wrote";
 
-/// What is noted beside the rows.
+/// The notes in a saved model.
 pub struct Notes<'a> {
     /// "libsvm", "csv", "tsv", "criteo" or "vw".
     pub format: &'a str,
     /// The columns of a CSV file.
     pub columns: Option<&'a Columns>,
-    /// What the numbers of Criteo's logs became.
+    /// The features that the numbers of Criteo's logs became.
     pub counts: Counts,
     /// Whether the model has an intercept.
     pub intercept: bool,
@@ -29,7 +29,7 @@ pub struct Notes<'a> {
     pub ended: Option<String>,
 }
 
-/// How a training ended that a signal stopped, or in which workers are missing.
+/// How a training ended, if a signal stopped it or workers are missing.
 pub fn ended_how(stopped: bool, examples: u64, missing: &[u32]) -> Option<String> {
     let ranks = || missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     match (stopped, missing) {
@@ -40,7 +40,8 @@ pub fn ended_how(stopped: bool, examples: u64, missing: &[u32]) -> Option<String
     }
 }
 
-/// Whether a model may be written to a folder: it can be made, and holds none of another kind, which would be lost.
+/// Checks that a model may be written to a folder: the folder can be created, and has no model of another kind, which
+/// would be lost.
 pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
     if let Ok(there) = Checkpoint::open(folder)
         && there.schema().is_of_another_kind(schema)
@@ -74,7 +75,7 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
     })
 }
 
-/// Writes the table as a model; the rows saved.
+/// Writes the table as a model. Returns the number of rows.
 pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Result<u64, Failure> {
     let schema = backend.schema().clone();
     saved_model::keep_previous(folder)?;
@@ -85,7 +86,7 @@ pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Re
 }
 
 impl Notes<'_> {
-    /// Notes how the data was read.
+    /// Writes the notes on how the data was read.
     pub fn write(&self, writer: &mut CheckpointWriter) {
         writer.note("format", self.format);
         writer.note("intercept", if self.intercept { "1" } else { "0" });
@@ -105,17 +106,17 @@ impl Notes<'_> {
         saved_model::note(writer, self.ended.as_deref());
     }
 
-    /// A line for each column, in `numeric`'s order: its center and spread.
+    /// Writes a line for each column, in the order of `numeric`: its center and spread.
     fn write_scale(&self, writer: &mut CheckpointWriter, scale: &Scale) {
         writer.note("scale", scale.kind.name());
         writer.note("scale-columns", &scale.lines());
     }
 }
 
-/// Gets pages of rows.
+/// Receives pages of rows.
 pub type RowPages<'a> = &'a mut dyn FnMut(&[u64], &[f32]);
 
-/// Completes the checkpoint with the rows that `scan` hands out. Returns the number of rows.
+/// Completes the checkpoint with the rows that `scan` passes. Returns the number of rows.
 pub fn write(
     mut writer: CheckpointWriter,
     scan: impl FnOnce(RowPages<'_>) -> Result<(), BackendError>,
@@ -124,25 +125,25 @@ pub fn write(
     Ok(writer.finish()?)
 }
 
-/// A model as `predict` needs it.
+/// A model, loaded for `predict`.
 pub struct SavedModel {
     /// Weights by key.
     pub weights: Weights,
-    /// How its data was read.
+    /// How the model's data was read.
     pub reading: DataReading,
 }
 
 /// How a model's data was read.
 pub struct DataReading {
-    /// Whether it has an intercept.
+    /// Whether the model has an intercept.
     pub intercept: bool,
-    /// The format that it was trained on (CSV may have been TSV).
+    /// The format that the model was trained on (for CSV possibly TSV).
     pub format: Format,
-    /// What the numbers of Criteo's logs became.
+    /// The features that the numbers of Criteo's logs became.
     pub counts: Counts,
-    /// The columns that it was trained on, if it was trained on CSV.
+    /// The columns that the model was trained on, if it was trained on CSV.
     pub columns: Option<Columns>,
-    /// The two values that its labels had, when they were no numbers; the second is empty when it never came.
+    /// The two values of the labels, if they were not numbers. The second is empty when no example had it.
     pub two: Option<(String, String)>,
     /// How its training ended, if it ended early.
     pub ended: Option<String>,
@@ -160,7 +161,7 @@ impl Visitor for RowWeights<'_> {
     }
 }
 
-/// Opens a model of logistic regression; `user_reads` says what whoever wants it can read.
+/// Opens a model of logistic regression. `user_reads` is the end of the error: which models the caller can read.
 fn open(folder: &Path, user_reads: &str) -> Result<(Checkpoint, Schema), Failure> {
     let checkpoint = Checkpoint::open(folder)?;
     let schema = checkpoint.schema().clone();
@@ -175,12 +176,12 @@ fn open(folder: &Path, user_reads: &str) -> Result<(Checkpoint, Schema), Failure
     Ok((checkpoint, schema))
 }
 
-/// Whether a training can begin from a model.
+/// Checks that a training can start from a model.
 pub fn check_warm_start(folder: &Path) -> Result<(), Failure> {
     open(folder, WARM).map(|_| ())
 }
 
-/// Hands out a model's weights page by page, that of the intercept only where there is one.
+/// Passes a model's weights page by page. The intercept's weight is included only with `intercept`.
 pub fn warm_start(folder: &Path, intercept: bool, page: &mut WeightSink<'_>) -> Result<(), Failure> {
     let (checkpoint, schema) = open(folder, WARM)?;
     let (floats, mut result) = (schema.floats(), Ok(()));
@@ -209,7 +210,7 @@ pub fn load(folder: &Path) -> Result<SavedModel, Failure> {
     Ok(SavedModel { weights, reading: reading(&checkpoint, folder)? })
 }
 
-/// What the notes say of the data.
+/// Reads the notes about the data.
 pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Failure> {
     let list = |name: &str| {
         let text = checkpoint.note(name).unwrap_or_default();
@@ -241,14 +242,14 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
     Ok(DataReading { intercept, format, counts, columns, two, ended: saved_model::ended(checkpoint) })
 }
 
-/// What became of the numbers.
+/// The scaling in the notes.
 fn scale(checkpoint: &Checkpoint) -> Scale {
     let kind = checkpoint.note("scale").and_then(ScaleKind::of_name).unwrap_or_default();
     Scale::of_lines(kind, checkpoint.note("scale-columns").unwrap_or_default())
 }
 
 impl DataReading {
-    /// What the model's format is called.
+    /// The name of the model's format.
     pub fn format_name(&self) -> &'static str {
         match self.format {
             Format::Auto | Format::Libsvm => "libsvm",
@@ -258,11 +259,11 @@ impl DataReading {
         }
     }
 
-    /// Reads `data` as the model's was read.
+    /// Makes `data` be read as the model's data was.
     ///
     /// # Errors
-    /// A flag says otherwise, or the data is of another format: the keys of a model mean something in its own format
-    /// only.
+    /// A flag contradicts the model, or the data has another format. The keys of a model have a meaning in its own
+    /// format only.
     pub fn of(&self, data: &mut Data, args: &PredictArgs) -> Result<(), Failure> {
         data.unlabelled = true;
         let model = args.model.display();
@@ -286,10 +287,10 @@ impl DataReading {
         self.labels(data, &args.input, &format!("the model in {model}"))
     }
 
-    /// Flags that say of columns what the model knows better.
+    /// Refuses flags that contradict the model's columns.
     fn same_columns(&self, data: &Data, flags: &InputArgs, model: &str) -> Result<(), Failure> {
         let (categorical, numeric) = (&data.columns.categorical, &data.columns.numeric);
-        let given = match (&categorical[..], &numeric[..]) {
+        let flag = match (&categorical[..], &numeric[..]) {
             ([], []) => None,
             ([], numeric) => Some(format!("--numeric {}", numeric.join(","))),
             (categorical, _) => Some(format!("--categorical {}", categorical.join(","))),
@@ -298,23 +299,23 @@ impl DataReading {
             if names.is_empty() { String::new() } else { format!(" {flag} {}", names.join(",")) }
         };
         let Some(columns) = &self.columns else {
-            let given = given.or_else(|| flags.scale.map(|_| "--scale".to_owned()));
-            return match given {
-                Some(given) => Err(Failure::input(format!(
-                    "{given}: the model in {model} was trained on {}, which has no columns; leave the flag out",
+            let flag = flag.or_else(|| flags.scale.map(|_| "--scale".to_owned()));
+            return match flag {
+                Some(flag) => Err(Failure::input(format!(
+                    "{flag}: the model in {model} was trained on {}, which has no columns; leave the flag out",
                     self.format_name()
                 ))),
                 None => Ok(()),
             };
         };
-        let same = |given: &[String], known: &[String]| {
-            given.is_empty() || (given.len() == known.len() && given.iter().all(|name| known.contains(name)))
+        let same = |typed: &[String], known: &[String]| {
+            typed.is_empty() || (typed.len() == known.len() && typed.iter().all(|name| known.contains(name)))
         };
         if !same(categorical, &columns.categorical) || !same(numeric, &columns.numeric) {
             let known = own("--categorical", &columns.categorical) + &own("--numeric", &columns.numeric);
             return Err(Failure::input(format!(
                 "{}: the model in {model} knows its columns, which it was trained on as{known}; leave the flag out",
-                given.unwrap_or_default()
+                flag.unwrap_or_default()
             )));
         }
         if let Some(kind) = input::scale(flags).filter(|kind| *kind != columns.scale.kind) {
@@ -327,12 +328,12 @@ impl DataReading {
         Ok(())
     }
 
-    /// Data that is plainly of another format.
+    /// Refuses data that clearly has another format.
     fn same_format(&self, data: &Data, model: &str) -> Result<(), Failure> {
         if data.format != Format::Auto {
             return Ok(());
         }
-        // What cannot be told from its first line is read as the model's was.
+        // Data whose format its first line does not show is read in the model's format.
         let Ok(Some(found)) = Reader::look(&Data { columns: ColumnChoice::default(), ..data.clone() }) else {
             return Ok(());
         };
@@ -347,16 +348,16 @@ impl DataReading {
         Ok(())
     }
 
-    /// The labels that the model was trained on.
+    /// Sets the labels that the model was trained on.
     pub fn labels(&self, data: &mut Data, flags: &InputArgs, model: &str) -> Result<(), Failure> {
-        let wrong = |given: &str, was: String| {
-            Err(Failure::input(format!("--positive {given}: {model} was trained {was}; leave the flag out")))
+        let wrong = |value: &str, was: String| {
+            Err(Failure::input(format!("--positive {value}: {model} was trained {was}; leave the flag out")))
         };
         match (&self.two, &flags.positive) {
-            (Some((positive, _)), Some(given)) if positive != given => {
-                wrong(given, format!("with --positive {positive}"))
+            (Some((positive, _)), Some(value)) if positive != value => {
+                wrong(value, format!("with --positive {positive}"))
             }
-            (None, Some(given)) => wrong(given, "without it".to_owned()),
+            (None, Some(value)) => wrong(value, "without it".to_owned()),
             (None, None) => Ok(()),
             (Some((positive, other)), _) => {
                 data.labels =

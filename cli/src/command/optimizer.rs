@@ -1,5 +1,5 @@
-//! What the flags of the optimizer mean: the table's rule, the transforms of gradients before it, and what pushes
-//! carry.
+//! Turns the flags of the optimizer into the table's rule, the transforms of gradients before it, and the content of
+//! pushes.
 
 use super::Failure;
 use super::args::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
@@ -15,7 +15,8 @@ use gannet::{Rule, Schema};
 /// A flag and its default.
 type KnownFlag = (&'static str, f32);
 
-/// A rule's settings by flag, with their defaults: those of the papers, or of TensorFlow and PyTorch where these agree.
+/// A rule's settings by flag, with their defaults: those of the papers, or of TensorFlow and PyTorch where these
+/// agree.
 fn settings(optimizer: OptimizerName) -> &'static [KnownFlag] {
     match optimizer {
         OptimizerName::Ftrl => &[("--alpha", 0.1), ("--beta", 1.0), ("--l1", 0.0), ("--l2", 0.0)],
@@ -54,27 +55,27 @@ fn decays(schedule: ScheduleName) -> &'static [KnownFlag] {
     }
 }
 
-/// What was given for some flags.
-struct GivenFlags<'a> {
+/// The values of some flags, and the flags that the choice knows.
+struct FlagValues<'a> {
     flags: &'a [(&'static str, Option<f32>)],
     known: &'static [KnownFlag],
 }
 
-impl GivenFlags<'_> {
-    /// The first flag that was given and is not known.
+impl FlagValues<'_> {
+    /// The first flag that was given and that the choice does not know.
     fn foreign(&self) -> Option<&'static str> {
         let known = |flag| self.known.iter().any(|k| k.0 == flag);
         self.flags.iter().find(|(flag, value)| value.is_some() && !known(*flag)).map(|f| f.0)
     }
 
-    /// The value of a flag: what was given, or the default, or 0 where it is not known.
+    /// The value of a flag: the given one, or the default, or 0 for an unknown flag.
     fn value(&self, flag: &str) -> f32 {
-        let given = self.flags.iter().find(|f| f.0 == flag).and_then(|f| f.1);
-        given.or(self.known.iter().find(|k| k.0 == flag).map(|k| k.1)).unwrap_or_default()
+        let typed = self.flags.iter().find(|f| f.0 == flag).and_then(|f| f.1);
+        typed.or(self.known.iter().find(|k| k.0 == flag).map(|k| k.1)).unwrap_or_default()
     }
 }
 
-/// How the command line spells a choice.
+/// The spelling of a choice on the command line.
 fn spelt<T: ValueEnum>(choice: &T) -> String {
     choice.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
 }
@@ -97,7 +98,7 @@ fn refuse<T: ValueEnum>(
     ))
 }
 
-/// The settings that were given; a rate that was not is `alpha`.
+/// The given settings. Without `--alpha` the rate is `alpha`.
 fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32>); 11] {
     let s = &args.settings;
     [
@@ -115,22 +116,22 @@ fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32
     ]
 }
 
-/// The settings of the optimizer; one that is another's is refused.
-fn given<'a>(
+/// The settings of the optimizer. Settings of another optimizer are refused.
+fn flag_values<'a>(
     optimizer: OptimizerName,
     flags: &'a [(&'static str, Option<f32>)],
-) -> Result<GivenFlags<'a>, Failure> {
-    let given = GivenFlags { flags, known: settings(optimizer) };
-    match given.foreign() {
+) -> Result<FlagValues<'a>, Failure> {
+    let values = FlagValues { flags, known: settings(optimizer) };
+    match values.foreign() {
         Some(flag) => Err(refuse(flag, "--optimizer", &optimizer, settings)),
-        None => Ok(given),
+        None => Ok(values),
     }
 }
 
 /// L-BFGS's penalties, L1 and L2. It has no other settings here.
 pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
     let (flags, s) = (flags(args, None), &args.settings);
-    let given = given(OptimizerName::Lbfgs, &flags)?;
+    let values = flag_values(OptimizerName::Lbfgs, &flags)?;
     let others = [
         (args.push.is_some(), "--push"),
         (args.reduce.is_some(), "--reduce"),
@@ -139,14 +140,14 @@ pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
         (args.schedule.schedule.is_some(), "--schedule"),
         (args.schedule.warmup.is_some(), "--warmup"),
     ];
-    if let Some((_, flag)) = others.iter().find(|(given, _)| *given) {
+    if let Some((_, flag)) = others.iter().find(|(is_given, _)| *is_given) {
         return Err(Failure::input(format!(
             "{flag} is no setting of --optimizer lbfgs, which has --l1, --l2"
         )));
     }
     let penalty = |flag| {
-        let value = given.value(flag);
-        // The decimal that was typed, not the float nearest to it.
+        let value = values.value(flag);
+        // Parses the decimal that was typed, which the nearest float changes.
         match value.to_string().parse() {
             Ok(exact) if value.is_finite() && value >= 0.0 => Ok(exact),
             _ => Err(Failure::input(format!("{flag} {value}: a number, at least 0, is needed"))),
@@ -155,18 +156,18 @@ pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
     Ok((penalty("--l1")?, penalty("--l2")?))
 }
 
-/// What the flags ask for.
+/// The choice of the flags.
 pub struct RuleChoice {
     /// The rule.
     pub rule: Rule,
-    /// What shapes gradients before it, without L2.
+    /// The transform of gradients before the rule, without L2.
     pub shaping: GradientTransform,
-    /// L2 that is not the rule's own.
+    /// L2 that is not part of the rule.
     pub l2: f32,
 }
 
-/// The rule that the flags ask for, or else `default` with this rate, and what shapes its gradients.
-pub fn asked(
+/// The rule and the transform that the flags choose. The default is `default` with rate `alpha`.
+pub fn rule_choice(
     args: &OptimizerArgs,
     default: OptimizerName,
     alpha: Option<f32>,
@@ -174,27 +175,27 @@ pub fn asked(
     let s = &args.settings;
     let optimizer = args.optimizer.unwrap_or(default);
     let flags = flags(args, alpha.filter(|_| optimizer == default));
-    let given = given(optimizer, &flags)?;
-    let rule = rule(optimizer, &given);
+    let values = flag_values(optimizer, &flags)?;
+    let rule = rule(optimizer, &values);
     let own_l2 = matches!(rule, Rule::Ftrl(_) | Rule::GroupFtrl(_));
-    let l2 = if own_l2 { 0.0 } else { given.value("--l2") };
+    let l2 = if own_l2 { 0.0 } else { values.value("--l2") };
     let (clip_value, clip_norm) = (s.clip_value, s.clip_norm);
     let shaping = GradientTransform { schedule: schedule(&args.schedule)?, clip_value, clip_norm, l2 };
     rule.check().and_then(|()| shaping.check(&rule)).map_err(unfit)?;
     Ok(RuleChoice { rule, shaping: GradientTransform { l2: 0.0, ..shaping }, l2 })
 }
 
-/// What the flags come to, one by one, as every process of a run must have it.
-pub fn told(
+/// The effective value of each flag, which every process of a run must share.
+pub fn run_settings(
     args: &OptimizerArgs,
     default: OptimizerName,
     alpha: Option<f32>,
 ) -> Result<Vec<RunSetting>, Failure> {
     let (optimizer, s) = (args.optimizer.unwrap_or(default), &args.settings);
     let flags = flags(args, alpha.filter(|_| optimizer == default));
-    let given = given(optimizer, &flags)?;
+    let values = flag_values(optimizer, &flags)?;
     let mut all = vec![RunSetting::new("--optimizer", spelt(&optimizer))];
-    all.extend(given.known.iter().map(|(flag, _)| RunSetting::new(flag, given.value(flag))));
+    all.extend(values.known.iter().map(|(flag, _)| RunSetting::new(flag, values.value(flag))));
     let or_none = |value: Option<f32>| value.map_or("none".to_owned(), |value| value.to_string());
     all.push(RunSetting::new("--clip-value", or_none(s.clip_value)));
     all.push(RunSetting::new("--clip-norm", or_none(s.clip_norm)));
@@ -213,9 +214,9 @@ pub fn told(
     Ok(all)
 }
 
-/// The schema of logistic regression, with the rule that the flags ask for and what shapes its gradients.
+/// The schema of logistic regression, with the rule and the transform that the flags choose.
 pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
-    let RuleChoice { rule, shaping, l2 } = asked(args, OptimizerName::Ftrl, None)?;
+    let RuleChoice { rule, shaping, l2 } = rule_choice(args, OptimizerName::Ftrl, None)?;
     let schema = Schema { shaping: GradientTransform { l2, ..shaping }, ..Schema::scalar(table, rule) };
     schema.check().map_err(|e| Failure::input(e.to_string()))?;
     let push = PushContent::choose(push(args), &schema).map_err(super::train::backend_failure)?;
@@ -225,8 +226,8 @@ pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
     Ok(schema)
 }
 
-fn rule(optimizer: OptimizerName, given: &GivenFlags<'_>) -> Rule {
-    let value = |flag| given.value(flag);
+fn rule(optimizer: OptimizerName, values: &FlagValues<'_>) -> Rule {
+    let value = |flag| values.value(flag);
     let (alpha, beta, l1, l2) = (value("--alpha"), value("--beta"), value("--l1"), value("--l2"));
     let (lr, eps, initial_accumulator) = (alpha, value("--epsilon"), beta);
     let momentum = |nesterov| Rule::Momentum(Momentum { lr, momentum: value("--momentum"), nesterov });
@@ -242,14 +243,14 @@ fn rule(optimizer: OptimizerName, given: &GivenFlags<'_>) -> Rule {
         OptimizerName::Rmsprop => Rule::RmsProp(RmsProp { lr, rho: value("--rho"), eps }),
         OptimizerName::Adam => Rule::Adam(Adam { lr, beta1, beta2, eps, decay }),
         OptimizerName::Amsgrad => Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }),
-        // Its model: weights as they are.
+        // Its model stores weights as they are.
         OptimizerName::Lbfgs => Rule::Add(Add),
     }
 }
 
 fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
     let how = args.schedule.unwrap_or(ScheduleName::Constant);
-    let given = GivenFlags {
+    let values = FlagValues {
         flags: &[
             ("--decay-rate", args.decay_rate),
             ("--decay-end", args.decay_end),
@@ -257,7 +258,7 @@ fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
         ],
         known: decays(how),
     };
-    if let Some(flag) = given.foreign() {
+    if let Some(flag) = values.foreign() {
         return Err(refuse(flag, "--schedule", &how, decays));
     }
     let steps = match (how, args.decay_steps) {
@@ -271,19 +272,19 @@ fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
             return Err(Failure::input(text));
         }
     };
-    let (rate, end) = (given.value("--decay-rate"), given.value("--decay-end"));
+    let (rate, end) = (values.value("--decay-rate"), values.value("--decay-end"));
     let decay = match how {
         ScheduleName::Constant => Decay::Constant,
         ScheduleName::Exponential => Decay::Exponential { rate, steps },
         ScheduleName::Step => Decay::Step { rate, steps },
-        ScheduleName::Polynomial => Decay::Polynomial { power: given.value("--decay-power"), end, steps },
+        ScheduleName::Polynomial => Decay::Polynomial { power: values.value("--decay-power"), end, steps },
         ScheduleName::InverseSqrt => Decay::InverseSqrt { steps },
         ScheduleName::Cosine => Decay::Cosine { end, steps },
     };
     Ok(Schedule { warmup: args.warmup.unwrap_or(0), decay })
 }
 
-/// What a rule says of a value, with the flag where the rule calls it something else.
+/// A rule's error about a value. It adds the flag if the rule uses another name.
 fn unfit(error: RuleError) -> Failure {
     let flag = match error {
         RuleError::Parameter { parameter, .. } => match parameter {
@@ -303,7 +304,7 @@ fn unfit(error: RuleError) -> Failure {
     Failure::input(format!("{error}{flag}"))
 }
 
-/// What `--push` asks for.
+/// The choice of `--push`.
 pub fn push(args: &OptimizerArgs) -> Option<PushContent> {
     args.push.map(|push| match push {
         PushName::Replay => PushContent::Replay,
@@ -311,7 +312,7 @@ pub fn push(args: &OptimizerArgs) -> Option<PushContent> {
     })
 }
 
-/// What `--reduce` asks for.
+/// The choice of `--reduce`.
 pub fn reduce(args: &OptimizerArgs) -> Option<Reduce> {
     args.reduce.map(|reduce| match reduce {
         ReduceName::Sum => Reduce::Sum,

@@ -10,11 +10,11 @@ use std::io::{self, Write};
 
 /// Why a prediction ended early.
 pub enum Ended {
-    /// The data, or the model's rows.
+    /// The data or the model's rows cannot be read.
     Failed(TrainError),
     /// The reader of standard output has closed it (`| head`).
     Closed,
-    /// The system does not take it.
+    /// The system cannot write the predictions.
     Write(io::Error),
 }
 
@@ -31,7 +31,7 @@ impl From<TrainError> for Ended {
 }
 
 impl Ended {
-    /// The exit; `None` when the end is one.
+    /// The failure of the command. `None` when the reader closed the output.
     pub fn failure(self) -> Option<Failure> {
         match self {
             Ended::Closed => None,
@@ -44,15 +44,15 @@ impl Ended {
 /// Writes lines of predictions.
 ///
 /// # Errors
-/// Whoever reads them has gone, or the system does not take them.
+/// The reader of the output is gone, or the system cannot write.
 pub fn write(out: &mut impl Write, text: &str) -> Result<(), Ended> {
     out.write_all(text.as_bytes())
         .map_err(|e| if e.kind() == io::ErrorKind::BrokenPipe { Ended::Closed } else { Ended::Write(e) })
 }
 
-/// Says how good the predictions of labelled examples are, beside the predictions.
-pub fn tell_measures(examples: u64, words: &str) {
-    complain!("{examples} examples  {words}");
+/// Prints the quality of the predictions on standard error, if examples have labels.
+pub fn print_measures(examples: u64, words: &str) {
+    notice!("{examples} examples  {words}");
 }
 
 /// Runs the command.
@@ -83,7 +83,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
     };
     report::warn_of_bad_lines(&predicted.bad_lines);
     if let Some(quality) = predicted.quality.as_ref().filter(|_| !args.json) {
-        tell_measures(predicted.examples, &report::words(quality));
+        print_measures(predicted.examples, &report::words(quality));
     }
     if args.json {
         let q = predicted.quality.as_ref();

@@ -1,4 +1,4 @@
-//! What a training did, for a person and for a program; and its progress.
+//! The report and the progress of a training, in words and as JSON.
 
 use super::args::{JobName, TrainArgs};
 use super::runs::Account;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// The JSON object of `train --json`. Numbers that there are none of are null.
+/// The JSON object of `train --json`. Missing numbers are null.
 pub fn json(report: &Report, test: Option<&Quality>, account: &Account) -> Value {
     let first = report.progressive.as_ref();
     let mut object = json!({
@@ -52,7 +52,7 @@ pub fn json(report: &Report, test: Option<&Quality>, account: &Account) -> Value
     object
 }
 
-/// How many pulls found the worker furthest behind so many steps behind them; null without other workers.
+/// The number of pulls by staleness: by how many steps the slowest worker was behind. Null without other workers.
 pub fn staleness(pulls: &[u64]) -> Value {
     let named = by_staleness(pulls).map(|(steps, pulls)| (steps, pulls.into()));
     let named: serde_json::Map<String, Value> = named.collect();
@@ -72,7 +72,7 @@ fn binned(pulls: &[u64]) -> Vec<(String, u64)> {
     let mut bins = Vec::new();
     let mut from = 0;
     while from < pulls.len() {
-        // 0, then from a power of two to before the next.
+        // A bin is 0, or goes from a power of two to just before the next.
         let end = (2 * from).saturating_sub(1).max(from).min(last);
         let sum: u64 = pulls[from..=end].iter().sum();
         let name = match (from == end, end == last && last > 0) {
@@ -86,8 +86,8 @@ fn binned(pulls: &[u64]) -> Vec<(String, u64)> {
     bins
 }
 
-/// How a worker kept step, in words; nothing without other workers. `late`: examples and rows.
-pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
+/// Prints how a worker kept step. Prints nothing without other workers. `late`: examples and rows.
+pub fn print_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
     let behind = |(steps, pulls)| format!("{steps} behind {}", counted(pulls, "time", "times"));
     let stale: Vec<String> = binned(pulls_by_staleness).into_iter().map(behind).collect();
     if !stale.is_empty() {
@@ -101,15 +101,15 @@ pub fn tell_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
     }
 }
 
-/// A number of things, of which there may be one.
+/// A number and its noun, in the singular or plural.
 pub fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// Tables of fewer rows are mostly what is there before the first row: their bytes a row say nothing of a larger one.
+/// Below this number of rows the fixed size of a table dominates, so bytes a row say nothing about larger tables.
 const ROWS_TO_MEASURE: u64 = 10_000;
 
-/// How large a table is.
+/// The size of a table in words.
 pub fn size_in_words(rows: u64, bytes_per_row: f64) -> String {
     match rows >= ROWS_TO_MEASURE {
         true => format!("{rows} rows, {bytes_per_row:.1} bytes a row"),
@@ -117,7 +117,7 @@ pub fn size_in_words(rows: u64, bytes_per_row: f64) -> String {
     }
 }
 
-/// What `train` says of a training, in words.
+/// Prints the report of a training.
 pub fn print(report: &Report, test: Option<&Quality>) {
     say!(
         "{} examples in {:.2} s, {:.0} examples/s ({}, {}, {})",
@@ -138,7 +138,7 @@ pub fn print(report: &Report, test: Option<&Quality>) {
         say!("test         {}", words(quality));
     }
     say!("table        {}", size_in_words(report.rows, report.bytes_per_row));
-    tell_steps(&report.pulls_by_staleness, report.dropped_late);
+    print_steps(&report.pulls_by_staleness, report.dropped_late);
     if let Some(wire) = report.wire.filter(|wire| wire.cache_hits + wire.cache_asked > 0) {
         let rows = wire.cache_hits + wire.cache_asked;
         let percent = |rows_of: u64| 100.0 * rows_of as f64 / rows.max(1) as f64;
@@ -163,19 +163,20 @@ pub fn print(report: &Report, test: Option<&Quality>) {
     }
 }
 
-/// Quality in words.
+/// The quality in words.
 pub fn words(q: &Quality) -> String {
     let auc = q.auc.map_or("-".into(), |auc| format!("{auc:.5}"));
     let calibration = q.calibration().map_or("-".into(), |c| format!("{c:.4}"));
     format!("log loss {:.6}  AUC {auc}  calibration {calibration}  accuracy {:.4}", q.log_loss, q.accuracy)
 }
 
-/// Says what makes predictions of clicks useless: one class, or a loss that is worse than that of the mean.
+/// Warns if predictions of clicks are useless: there is one class only, or the loss is worse than that of predicting
+/// the mean.
 pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>, columns: Option<&Columns>) {
     if let Some(label) = first.and_then(Quality::one_class) {
         return warn_of_one_class(label);
     }
-    // Who does not know the mean before pays for learning it (Krichevsky and Trofimov 1981).
+    // Learning the mean costs some loss at first (Krichevsky and Trofimov 1981).
     let first = first.map(|q| {
         let price = (0.5 * (q.examples.max(1) as f64).ln() + 1.0) / q.examples.max(1) as f64;
         ("progressive", q.log_loss, q.loss_of_mean(), price)
@@ -188,7 +189,7 @@ pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>, columns:
     }
 }
 
-/// All examples had this label.
+/// Warns that all examples had the same label.
 pub fn warn_of_one_class(label: u8) {
     let what = match (input::known_two(), label) {
         (Some(two), 0) => format!(
@@ -199,28 +200,28 @@ pub fn warn_of_one_class(label: u8) {
         (Some(two), _) => format!("every example had the label {:?} (--positive)", two.positive()),
         (None, _) => format!("every example had the label {label}"),
     };
-    complain!(
+    notice!(
         "gannet: {what}: a model of one class is useless; check whether lines were skipped, and which \
          column is the label"
     );
 }
 
-/// Warns a worker that is not the chief. Another worker may have seen the missing class.
+/// Warns a worker that is not the chief. Another worker may have read the missing class.
 pub fn warn_of_no_positive(examples: u64) {
     if let Some(two) = input::known_two().filter(|two| examples > 0 && !two.positive_occurred()) {
-        complain!(
+        notice!(
             "gannet: no label that this worker read was {:?} (--positive): see how the data writes it",
             two.positive()
         );
     }
 }
 
-/// NaN is worse than anything.
+/// Whether a loss is worse than that of predicting the mean. NaN is.
 fn is_worse((loss, mean): (f64, f64), price: f64) -> bool {
     loss.is_nan() || loss > mean + price
 }
 
-/// Warns of a loss that is worse than that of the mean.
+/// Warns of a loss that is worse than that of predicting the mean.
 pub fn warn_of_loss(
     (which, name): (&str, &str),
     (loss, mean): (f64, f64),
@@ -231,38 +232,37 @@ pub fn warn_of_loss(
         return;
     }
     let remedy = less_loss(columns);
-    complain!(
+    notice!(
         "gannet: the {which} {name}, {loss:.6}, is worse than {mean:.6}, that of predicting the mean label for every \
          example; {remedy}"
     );
 }
 
-/// What may help against a loss that is too high.
+/// Advice against a loss that is too high.
 fn less_loss(columns: Option<&Columns>) -> String {
     let large = "numbers that are large or far apart may be the reason: scale them";
     let slowly = "learn more slowly (a lower --alpha)";
     match columns {
         None => format!("{large} when the data is made, or {slowly}"),
         Some(columns) if columns.numeric.is_empty() => format!(
-            "{slowly}, or look at the columns: each is taken for one of categories (--numeric names those of numbers)"
+            "{slowly}, or look at the columns: all are read as categories (--numeric names columns of numbers)"
         ),
         Some(columns) if columns.scale.kind == ScaleKind::None => {
             format!("{large} (--scale standard), or {slowly}")
         }
         Some(columns) => format!(
-            "the numbers are scaled already (--scale {}): {slowly}, or look at the columns, whether each is what it \
-             is taken for",
+            "the numbers are scaled already (--scale {}): {slowly}, or check the role of each column",
             columns.scale.kind.name()
         ),
     }
 }
 
-/// Tells of lines that were skipped.
+/// Warns of skipped lines.
 pub fn warn_of_bad_lines(bad: &BadLines) {
     if bad.count > 0 {
         let (s, were) = if bad.count == 1 { ("", "was") } else { ("s", "were") };
-        complain!("gannet: {} bad line{s} {were} skipped (--skip-bad-lines):", bad.count);
-        bad.first.iter().for_each(|line| complain!("  {line}"));
+        notice!("gannet: {} bad line{s} {were} skipped (--skip-bad-lines):", bad.count);
+        bad.first.iter().for_each(|line| notice!("  {line}"));
     }
 }
 
@@ -275,26 +275,27 @@ fn log_progress(p: &Progress, epochs: u32, examples_per_second: f64) {
     );
 }
 
-/// A bar on a terminal, a line every few seconds elsewhere (an object with `--log-json`); nothing with `--json`.
-pub struct Teller {
+/// Shows progress: a bar on a terminal, elsewhere a line every few seconds (an object with `--log-json`). Shows
+/// nothing with `--json`.
+pub struct ProgressDisplay {
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// What follows the examples that were learned.
+    /// The words after the number of examples.
     whose: &'static str,
-    told: Instant,
+    last_line: Instant,
     started: bool,
 }
 
-/// Which part was read of what the words that follow begin with.
+/// The start of a progress line: the part that was read.
 pub fn read(part: Option<f64>) -> String {
     part.map_or(String::new(), |part| format!("read {:.0}% of ", part * 100.0))
 }
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-impl Teller {
-    /// For a training that prints JSON or not.
-    pub fn of(args: &TrainArgs) -> Teller {
+impl ProgressDisplay {
+    /// A display for a training with these flags.
+    pub fn of(args: &TrainArgs) -> ProgressDisplay {
         let quiet = args.json;
         let of_many = args.job.job_name == Some(JobName::Worker) && args.job.worker_hosts.len() > 1;
         let whose = if of_many { "by this worker" } else { "learned" };
@@ -302,20 +303,20 @@ impl Teller {
             let style = ProgressStyle::with_template("{wide_bar} {msg}");
             ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Teller { bar, quiet, whose, told: Instant::now(), started: false }
+        ProgressDisplay { bar, quiet, whose, last_line: Instant::now(), started: false }
     }
 
-    /// Examples that were learned, in words.
+    /// The number of learned examples, in words.
     pub fn learned(&self, examples: u64) -> String {
         format!("{} {}", counted(examples, "example", "examples"), self.whose)
     }
 
-    /// Shows how far a training is.
-    pub fn tell(&mut self, p: &Progress, epochs: u32) {
+    /// Shows the progress of a training.
+    pub fn update(&mut self, p: &Progress, epochs: u32) {
         let part = p.bytes_total.filter(|&t| t > 0).map(|total| p.bytes_read as f64 / total as f64);
         let speed = p.examples as f64 / p.seconds.max(1e-9);
         let pass = p.epoch + 1;
-        // The AUC is of the first pass only: of a later one it would be that of another time.
+        // Later passes have no AUC of their own.
         let auc = p.auc.filter(|_| pass == 1).map_or(String::new(), |auc| format!("  AUC {auc:.4}"));
         let (read, learned) = (read(part), self.learned(p.examples));
         let text = format!(
@@ -325,7 +326,7 @@ impl Teller {
         self.show(part, text, || log_progress(p, epochs, speed));
     }
 
-    /// Shows which part is done, on a bar or in `text` as a line, or by `log` where lines are objects.
+    /// Shows the part that is done: on the bar, as the line `text`, or through `log` with `--log-json`.
     pub fn show(&mut self, part: Option<f64>, text: String, log: impl FnOnce()) {
         if self.quiet {
             return;
@@ -335,19 +336,19 @@ impl Teller {
                 bar.set_position((part.unwrap_or(0.0) * 1000.0) as u64);
                 bar.set_message(text);
             }
-            None if !self.started || self.told.elapsed() >= LINE_EVERY => {
-                self.told = Instant::now();
+            None if !self.started || self.last_line.elapsed() >= LINE_EVERY => {
+                self.last_line = Instant::now();
                 self.started = true;
                 if log::is_json() {
                     return log();
                 }
-                complain!("{text}");
+                notice!("{text}");
             }
             None => {}
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -355,7 +356,7 @@ impl Teller {
     }
 }
 
-/// The report of a worker that neither tests nor saves.
+/// Prints the report of a worker that neither tests nor saves.
 pub fn print_or_json(as_json: bool, report: &Report, account: &Account) {
     if as_json {
         say!("{}", json(report, None, account));

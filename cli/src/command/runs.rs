@@ -1,8 +1,8 @@
-//! A process in a run: which rows it trains, which other workers there are, and which shares are missing at the end.
+//! The run of a process: the rows it trains, the other workers, and the shares that are missing at the end.
 
 use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, SYSTEM};
-use super::job::{LOOK_EVERY, WorkerConnection, pusher};
+use super::job::{POLL_EVERY, WorkerConnection, pusher};
 use super::report::counted;
 use super::{Failure, settings};
 use gannet::job::PlanFile;
@@ -27,22 +27,22 @@ const AGAIN_ALONE: &str =
     "The whole data is trained again, on top of what the run has learned. --fresh begins with new rows";
 
 /// Time between two messages about whom a run waits for.
-const SAY_EVERY: Duration = Duration::from_secs(5);
+const MESSAGE_EVERY: Duration = Duration::from_secs(5);
 /// A worker that sends heartbeats but pushes nothing is given this many times the time of a silent one.
 const PATIENCE: u32 = 5;
 
-/// What the report says about the run.
+/// The run's part of the report.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
     run: Option<(RunId, RunDecision)>,
     /// Workers whose share is not trained.
     pub missing: Vec<u32>,
-    /// Batches of theirs that are not trained; `None`: not known.
+    /// Their batches that are not trained. `None`: unknown.
     pub untrained: Option<u64>,
 }
 
 impl Account {
-    /// Adds it to the object of a report.
+    /// Adds the run to the object of a report.
     pub fn put(&self, object: &mut Value) {
         let Some((id, decided)) = &self.run else { return };
         object["run"] = json!({ "name": id.name, "generation": id.generation, "decided": decided.name() });
@@ -53,8 +53,8 @@ impl Account {
 
 /// A process in a run on servers.
 pub struct InRun {
-    seat: RunClient<Transports>,
-    /// How the rows' numbers are scaled.
+    client: RunClient<Transports>,
+    /// The scaling of the numbers in the rows.
     scale: Option<Scale>,
     rank: u32,
     hosts: Vec<String>,
@@ -62,13 +62,13 @@ pub struct InRun {
     allowed: bool,
 }
 
-/// Seconds since 1970, for words about when a run ended: nothing is decided by them.
+/// Seconds since 1970. They only appear in messages about when a run ended; no decision depends on them.
 fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Whether the flags begin a new run, or continue one.
-fn want(args: &RunArgs) -> RunIntent {
+fn intent(args: &RunArgs) -> RunIntent {
     match (args.go_on, args.fresh) {
         (true, _) => RunIntent::Continue,
         (_, true) => RunIntent::Fresh,
@@ -76,7 +76,7 @@ fn want(args: &RunArgs) -> RunIntent {
     }
 }
 
-/// Refuses a name that no run can have, and what its model cannot do.
+/// Refuses a name that is not valid for a run, and flags that the model does not support.
 fn check(args: &TrainArgs) -> Result<(), Failure> {
     let run = &args.job.run;
     RunId::check_name(run.name()).map_err(|why| Failure::input(format!("--run {}: {why}", run.name())))?;
@@ -93,29 +93,29 @@ fn check(args: &TrainArgs) -> Result<(), Failure> {
 pub fn settings(
     args: &TrainArgs,
     names: &[String],
-    fed: Option<&[PlanFile]>,
+    client_files: Option<&[PlanFile]>,
     options: Option<&Options>,
 ) -> Result<Vec<RunSetting>, Failure> {
-    match fed {
+    match client_files {
         Some(files) => settings::of_run(args, files, options),
-        None => settings::of_run(args, &settings::seen(names)?, options),
+        None => settings::of_run(args, &settings::local_files(names)?, options),
     }
 }
 
-/// Says how the run continues, if that is not what a first start expects. `again`: which data is trained again.
-fn tell(id: &RunId, decided: RunDecision, want: RunIntent, again: &str) {
+/// Says how the run continues, unless it is a normal first start. `again` says which data is trained again.
+fn print_decision(id: &RunId, decided: RunDecision, want: RunIntent, again: &str) {
     let name = &id.name;
     match (decided, want) {
-        (RunDecision::Continued, _) => complain!("gannet: run {name:?}: its rows are trained further"),
-        (RunDecision::Fresh, _) => complain!("gannet: run {name:?} begins with new rows"),
+        (RunDecision::Continued, _) => notice!("gannet: run {name:?}: its rows are trained further"),
+        (RunDecision::Fresh, _) => notice!("gannet: run {name:?} begins with new rows"),
         (RunDecision::Resumed, _) if !again.is_empty() => {
-            complain!("gannet: run {name:?} is not finished and continues with its rows. {again}");
+            notice!("gannet: run {name:?} is not finished and continues with its rows. {again}");
         }
         (RunDecision::Resumed, _) => {
-            complain!("gannet: run {name:?} is not finished and continues with its rows")
+            notice!("gannet: run {name:?} is not finished and continues with its rows")
         }
         (RunDecision::Begun, RunIntent::Continue) => {
-            complain!("gannet: run {name:?} begins: there is no run to continue")
+            notice!("gannet: run {name:?} begins: there is no run to continue")
         }
         _ => {}
     }
@@ -131,46 +131,46 @@ pub fn join(
 ) -> Result<Option<InRun>, Failure> {
     let (job, run) = (&args.job, &args.job.run);
     check(args)?;
-    let wanted = RunRequest {
+    let request = RunRequest {
         name: run.name().to_owned(),
-        want: want(run),
+        want: intent(run),
         settings,
         tables: tables.iter().map(|own| (*own).to_owned()).collect(),
         at: wall_clock(),
         notes: notes(scale),
     };
-    let seat =
-        RunClient::join(line.net.clone(), &line.config, rank, wanted).map_err(|error| match error {
-            // The text is for the user: it does not need the server's name.
-            WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
-            error => error.into(),
-        })?;
-    // A client first says where it listens.
+    let joined = RunClient::join(line.net.clone(), &line.config, rank, request);
+    let client = joined.map_err(|error| match error {
+        // The text is for the user and does not need the server's name.
+        WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
+        error => error.into(),
+    })?;
+    // A client prints first where it listens.
     if rank != gannet::runs::CLIENT {
         let again = match (job.tasks.tasks, args.optimizer.optimizer, args.model.model) {
             // L-BFGS keeps its own state in the tables.
             (_, Some(OptimizerName::Lbfgs), _) => "",
-            // Its workers keep the topics of their words, so splits cannot move between workers.
+            // The workers of this model keep the topics of their words, so splits cannot move between workers.
             (_, _, ModelName::Lda) => AGAIN_ALONE,
             (TasksName::Off, ..) => AGAIN_IN_A_JOB,
             _ => "",
         };
-        tell(seat.id(), seat.decided(), want(run), again);
+        print_decision(client.id(), client.decided(), intent(run), again);
     }
-    line.config.run = Some(seat.id().clone());
-    let late = seat.decided() == RunDecision::Late;
+    line.config.run = Some(client.id().clone());
+    let late = client.decided() == RunDecision::Late;
     let hosts = job.worker_hosts.clone();
     let peer_timeout = Duration::from_secs_f64(job.peer_timeout);
-    let scale = scale_of(seat.notes());
-    let joined = InRun { seat, scale, rank, hosts, peer_timeout, allowed: run.allow_missing_workers };
+    let scale = scale_of(client.notes());
+    let joined = InRun { client, scale, rank, hosts, peer_timeout, allowed: run.allow_missing_workers };
     if late {
-        joined.tell_late(args.json);
+        joined.print_late(args.json);
         return Ok(None);
     }
     Ok(Some(joined))
 }
 
-/// What a run remembers of its data: how numbers are scaled, where all of them had to be known.
+/// The notes of a run about its data: the scaling of numbers, if it depends on all of them.
 fn notes(scale: &Scale) -> String {
     match scale.kind.looks_at_all() {
         true => format!("{}\n{}", scale.kind.name(), scale.lines()),
@@ -183,43 +183,43 @@ fn scale_of(notes: &str) -> Option<Scale> {
     Some(Scale::of_lines(ScaleKind::of_name(kind)?, lines))
 }
 
-/// Rows know numbers as they were scaled when the rows were begun: other data is scaled alike.
-fn keep_scale(id: &RunId, kept: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
-    let Some(kept) = kept.filter(|kept| **kept != data.scale) else { return };
-    complain!(
+/// Applies the run's scaling to other data, because the rows were trained with numbers in that scaling.
+fn keep_scale(id: &RunId, run_scale: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
+    let Some(run_scale) = run_scale.filter(|run_scale| **run_scale != data.scale) else { return };
+    notice!(
         "gannet: run {:?}: numbers are scaled as at the start of the run (--scale {})",
         id.name,
-        kept.kind.name()
+        run_scale.kind.name()
     );
-    data.scale.clone_from(kept);
+    data.scale.clone_from(run_scale);
     if let Some(test) = test {
-        test.scale.clone_from(kept);
+        test.scale.clone_from(run_scale);
     }
 }
 
 impl InRun {
-    /// Scales data as the data was that the rows are of.
+    /// Applies the run's scaling to the data.
     pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
-        keep_scale(self.seat.id(), self.scale.as_ref(), data, test);
+        keep_scale(self.client.id(), self.scale.as_ref(), data, test);
     }
 
-    /// This worker has trained so many batches.
+    /// Reports that this worker has trained so many batches.
     pub fn trained(&self, batches: u64) {
-        self.seat.trained(batches);
+        self.client.trained(batches);
     }
 
-    /// What is told of it.
+    /// The run's part of the report.
     pub fn account(&self) -> Account {
         Account {
-            run: Some((self.seat.id().clone(), self.seat.decided())),
+            run: Some((self.client.id().clone(), self.client.decided())),
             missing: Vec::new(),
             untrained: Some(0),
         }
     }
 
-    fn tell_late(&self, as_json: bool) {
-        let name = &self.seat.id().name;
-        complain!(
+    fn print_late(&self, as_json: bool) {
+        let name = &self.client.id().name;
+        notice!(
             "gannet: run {name:?} is finished: nothing was left to train for worker {}, which came too late (--continue trains the \
              rows further, --fresh begins with new rows)",
             self.rank
@@ -231,15 +231,15 @@ impl InRun {
         }
     }
 
-    /// Reports that this worker has trained its share.
+    /// Reports that the share of this worker is trained.
     pub fn done(&self) -> Result<(), Failure> {
-        Ok(self.seat.done()?)
+        Ok(self.client.done()?)
     }
 
-    /// The run is finished, with so many rows; not when a worker's share is missing, unless that is allowed.
+    /// Marks the run as finished, with so many rows. With missing shares it is not, unless a flag allows it.
     pub fn finish(&self, rows: u64, account: &Account) -> Result<(), Failure> {
         if account.missing.is_empty() || self.allowed {
-            self.seat.finish(rows, wall_clock(), &account.missing)?;
+            self.client.finish(rows, wall_clock(), &account.missing)?;
         }
         Ok(())
     }
@@ -248,18 +248,18 @@ impl InRun {
         format!("worker {rank} ({})", self.hosts.get(rank as usize).map_or("", |host| host))
     }
 
-    /// Says whom the run still waits for, when it begins.
-    pub fn say_who_is_missing(&self) -> Result<(), Failure> {
-        let members = self.seat.members()?;
+    /// Says for which workers the run still waits, when it begins.
+    pub fn print_missing_workers(&self) -> Result<(), Failure> {
+        let members = self.client.members()?;
         let all = 0..self.hosts.len() as u32;
         let missing: Vec<String> = all
             .filter(|&rank| !members.iter().any(|member| member.incarnation.rank == rank))
             .map(|rank| self.named(rank))
             .collect();
         if !missing.is_empty() {
-            complain!(
+            notice!(
                 "gannet: run {:?} waits for {}: each worker has a fixed share of the data",
-                self.seat.id().name,
+                self.client.id().name,
                 missing.join(", ")
             );
         }
@@ -277,8 +277,8 @@ impl InRun {
         if self.rank == 0 { self.wait(worker, table, share, stop) } else { self.wait_for_chief(share, stop) }
     }
 
-    /// Waits until every other worker has trained its share. One that gives no sign for `--peer-timeout` is missing.
-    /// `share`: the batches that a worker has, if that is known.
+    /// Waits until every other worker has trained its share. A worker that shows no progress for `--peer-timeout`, or
+    /// five times that while it is live, is missing. `share` returns the batches of a worker, if they are known.
     fn wait(
         &self,
         worker: &mut Worker<Transports>,
@@ -288,9 +288,9 @@ impl InRun {
     ) -> Result<Account, Failure> {
         let mut account = self.account();
         let mut watched: Vec<AwaitedWorker> = (0..self.hosts.len() as u32).map(AwaitedWorker::new).collect();
-        let mut said: Option<Instant> = None;
+        let mut last_message: Option<Instant> = None;
         loop {
-            let (members, pushers) = (self.seat.members()?, worker.status(table)?.pushers);
+            let (members, pushers) = (self.client.members()?, worker.status(table)?.pushers);
             let mut waits = Vec::new();
             for one in watched.iter_mut().filter(|one| one.rank != self.rank) {
                 if !one.is_done(&members, &pushers) && one.look(self.peer_timeout) {
@@ -300,15 +300,15 @@ impl InRun {
             if waits.is_empty() || stop.load(Relaxed) {
                 break;
             }
-            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-                said = Some(Instant::now());
+            if last_message.is_none_or(|time| time.elapsed() >= MESSAGE_EVERY) {
+                last_message = Some(Instant::now());
                 let whom: Vec<String> = waits
                     .iter()
-                    .map(|one| format!("{}, which {}", self.named(one.rank), one.stands(share(one.rank))))
+                    .map(|one| format!("{}, which {}", self.named(one.rank), one.progress(share(one.rank))))
                     .collect();
-                complain!("gannet: run {:?} waits for {}", self.seat.id().name, whom.join("; "));
+                notice!("gannet: run {:?} waits for {}", self.client.id().name, whom.join("; "));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         }
         let missing: Vec<&AwaitedWorker> =
             watched.iter().filter(|one| one.rank != self.rank && !one.done).collect();
@@ -318,16 +318,16 @@ impl InRun {
         Ok(account)
     }
 
-    /// Waits for worker 0, which tests and saves; when it does not come for `--peer-timeout`, its share is missing.
+    /// Waits for worker 0, which tests and saves. If it does not start within `--peer-timeout`, its share is missing.
     fn wait_for_chief(
         &self,
         share: &dyn Fn(u32) -> Option<u64>,
         stop: &AtomicBool,
     ) -> Result<Account, Failure> {
         let (mut account, begun) = (self.account(), Instant::now());
-        let mut said: Option<Instant> = None;
+        let mut last_message: Option<Instant> = None;
         loop {
-            let members = self.seat.members()?;
+            let members = self.client.members()?;
             let chief = members.iter().find(|member| member.incarnation.rank == 0);
             let come = chief.is_some_and(|chief| chief.live || chief.done);
             if come || stop.load(Relaxed) {
@@ -339,19 +339,19 @@ impl InRun {
                     (vec![0], share(0).map(|all| all.saturating_sub(trained)));
                 return Ok(account);
             }
-            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-                said = Some(Instant::now());
+            if last_message.is_none_or(|time| time.elapsed() >= MESSAGE_EVERY) {
+                last_message = Some(Instant::now());
                 let chief = self.named(0);
-                complain!(
+                notice!(
                     "gannet: run {:?} waits for {chief}, which tests and saves: start it",
-                    self.seat.id().name
+                    self.client.id().name
                 );
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         }
     }
 
-    /// The exit of a worker of a run with missing shares. `saved`: where it saved the model.
+    /// The result of a worker in a run with missing shares. `saved`: the folder where it saved the model.
     pub fn ended(&self, account: &Account, saved: Option<&Path>) -> Result<(), Failure> {
         if account.missing.is_empty() {
             return Ok(());
@@ -367,7 +367,7 @@ impl InRun {
         });
         let text = format!(
             "run {:?}: {} gave no sign for {seconds:.0} s (--peer-timeout). Not trained: {batches} of the data{model}",
-            self.seat.id().name,
+            self.client.id().name,
             whom.join(", ")
         );
         if account.missing.contains(&0) {
@@ -379,7 +379,7 @@ impl InRun {
             ));
         }
         if self.allowed {
-            complain!("gannet: {text} (--allow-missing-workers)");
+            notice!("gannet: {text} (--allow-missing-workers)");
             return Ok(());
         }
         Err(Failure::new(
@@ -395,7 +395,7 @@ impl InRun {
 /// A worker that others wait for.
 struct AwaitedWorker {
     rank: u32,
-    /// What was last seen of it, and since when.
+    /// The latest state of the worker, and since when it has not changed.
     seen: (Option<RunMember>, Option<PusherStatus>),
     since: Instant,
     done: bool,
@@ -421,21 +421,21 @@ impl AwaitedWorker {
         self.done
     }
 
-    /// Whether it is to be waited for.
+    /// Whether to wait for it longer.
     fn look(&self, limit: Duration) -> bool {
         let live = self.seen.0.is_some_and(|member| member.live);
         self.since.elapsed() < if live { limit * PATIENCE } else { limit }
     }
 
     fn trained(&self) -> u64 {
-        // Workers that keep step push under the step's name: what they say themselves counts there.
-        let said = self.seen.0.map_or(0, |member| member.batches);
-        self.seen.1.map_or(0, |pusher| pusher.seq).max(said)
+        // Workers that keep step push under the step's name, so their own report counts.
+        let reported = self.seen.0.map_or(0, |member| member.batches);
+        self.seen.1.map_or(0, |pusher| pusher.seq).max(reported)
     }
 
-    fn stands(&self, share: Option<u64>) -> String {
+    fn progress(&self, share: Option<u64>) -> String {
         match (self.seen.0, share) {
-            (None, _) => "has not come".to_owned(),
+            (None, _) => "has not joined".to_owned(),
             (Some(_), Some(share)) => {
                 format!("has trained {} of {}", self.trained(), counted(share, "batch", "batches"))
             }
@@ -446,7 +446,7 @@ impl AwaitedWorker {
 
 /// Refuses flags of a run where no rows survive the process.
 pub fn none(run: &RunArgs) -> Result<(), Failure> {
-    match run.given() {
+    match run.first_given() {
         Some(flag) => {
             Err(Failure::input(format!("{flag}: works only in a job (--job-name) or with --data-dir")))
         }
@@ -459,7 +459,7 @@ pub struct LocalRun {
     registry: Registry,
     id: RunId,
     decided: RunDecision,
-    /// How the rows' numbers are scaled.
+    /// The scaling of the numbers in the rows.
     scale: Option<Scale>,
 }
 
@@ -478,8 +478,8 @@ pub fn alone(
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
     let tables = tables.iter().map(|own| (*own).to_owned()).collect();
-    let wanted = (wall_clock(), notes(scale));
-    let joined = registry.join_alone(run.name(), want(run), settings()?, tables, wanted);
+    let request = (wall_clock(), notes(scale));
+    let joined = registry.join_alone(run.name(), intent(run), settings()?, tables, request);
     let RunAlone { id, decided, doomed, notes } = joined.map_err(Failure::input)?;
     for table in &doomed {
         let dropped = store.drop_table(table);
@@ -487,34 +487,34 @@ pub fn alone(
     }
     registry.dropped_alone(run.name(), &doomed).map_err(system)?;
     let is_lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
-    tell(&id, decided, want(run), if is_lbfgs { "" } else { AGAIN_ALONE });
+    print_decision(&id, decided, intent(run), if is_lbfgs { "" } else { AGAIN_ALONE });
     Ok(Some(LocalRun { registry, id, decided, scale: scale_of(&notes) }))
 }
 
 impl LocalRun {
-    /// Scales data as the data was that the rows are of.
+    /// Applies the run's scaling to the data.
     pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
         keep_scale(&self.id, self.scale.as_ref(), data, test);
     }
 
-    /// Which run it is.
+    /// The run's id.
     pub fn id(&self) -> &RunId {
         &self.id
     }
 
-    /// What is told of it.
+    /// The run's part of the report.
     pub fn account(&self) -> Account {
         Account { run: Some((self.id.clone(), self.decided)), missing: Vec::new(), untrained: Some(0) }
     }
 
-    /// The run is finished, with so many rows.
+    /// Marks the run as finished, with so many rows.
     pub fn finish(mut self, rows: u64) -> Result<(), Failure> {
         let finished = self.registry.finish_alone(&self.id, rows, wall_clock());
         finished.map_err(|why| Failure::new(SYSTEM, why))
     }
 }
 
-/// Refuses flags of a run where it has none.
+/// Refuses flags of a run in a ps, which has none.
 pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
-    job.run.given().filter(|_| job.job_name == Some(super::args::JobName::Ps))
+    job.run.first_given().filter(|_| job.job_name == Some(super::args::JobName::Ps))
 }

@@ -1,5 +1,5 @@
-//! What a save does to the model that was there: it is kept, once, in the folder `previous`; and what is not to be
-//! saved at all.
+//! Saves over an existing model: the save moves the existing model to the folder `previous`. Also decides which
+//! models are not saved at all.
 
 use super::Failure;
 use super::failure::SYSTEM;
@@ -9,14 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Where the model is that was there before.
+/// The folder of the previous model.
 const PREVIOUS: &str = "previous";
 
-/// The folders in which this process has saved: what is there is its own. (No note in the model says so: equal
-/// trainings make equal models, byte by byte.)
+/// The folders in which this process has saved. A model there is its own. (The model has no note for this, because
+/// equal trainings must make equal models, byte by byte.)
 static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Notes how the training ended if it ended early: in words that follow "after".
+/// Writes a note how the training ended, if it ended early.
 pub fn note(writer: &mut CheckpointWriter, ended: Option<&str>) {
     writer.note("complete", if ended.is_none() { "1" } else { "0" });
     if let Some(ended) = ended {
@@ -24,7 +24,7 @@ pub fn note(writer: &mut CheckpointWriter, ended: Option<&str>) {
     }
 }
 
-/// How the training of a model ended, if it ended early. Models of former versions do not say.
+/// How the training of a model ended, if it ended early. Models of earlier versions do not say.
 pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
     let early = checkpoint.note("complete") == Some("0");
     early.then(|| checkpoint.note("ended").unwrap_or("for a reason that it does not say").to_owned())
@@ -45,7 +45,7 @@ pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
     };
     let [previous, new, old] = [PREVIOUS, "previous.new", "previous.old"].map(|name| folder.join(name));
     if !previous.exists() && old.exists() {
-        // Whoever kept one before was killed between the two renames below.
+        // An earlier process was killed between the two renames below.
         fs::rename(&old, &previous).map_err(|error| failed(&old, error))?;
     }
     let whole_before = Checkpoint::open(&previous).is_ok_and(|before| ended(&before).is_none());
@@ -83,11 +83,11 @@ fn layers(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(other).collect()
 }
 
-/// Whether a model of so many examples and rows may be saved in `folder`. It must have learned something, in this
-/// process or in another one of its job.
+/// Whether a model of so many examples and rows may be saved in `folder`. The job must have learned something, in
+/// this process or in another one.
 ///
 /// # Errors
-/// It has learned nothing, and no signal was the reason.
+/// Nothing was learned, and no signal was the reason.
 pub fn may_save(
     folder: &Path,
     (examples, rows, alone): (u64, u64, bool),
@@ -99,7 +99,7 @@ pub fn may_save(
     }
     let folder = folder.display();
     if stopped {
-        complain!(
+        notice!(
             "gannet: stopped before the first example: nothing is saved, and what is in {folder} stays as it was"
         );
         return Ok(false);
@@ -114,17 +114,17 @@ pub fn may_save(
     )))
 }
 
-/// Where the model is that was there before the last save, for who reads of that one.
+/// A remark that names the folder of the previous model, if there is one.
 pub fn before(folder: &Path) -> String {
     let previous = folder.join(PREVIOUS);
     let there = Checkpoint::open(&previous).is_ok();
     if there { format!(" (the one before it is in {})", previous.display()) } else { String::new() }
 }
 
-/// Says that a model is of a training that ended early.
+/// Warns that the training of a model ended early.
 pub fn warn_of_early_end(folder: &Path, ended: Option<&str>) {
     if let Some(ended) = ended {
-        complain!(
+        notice!(
             "gannet: the training of the model in {} ended early: {ended}; it knows what was learned by then",
             folder.display()
         );

@@ -1,4 +1,4 @@
-//! Who may talk to a server: loopback is open to this machine; other addresses want a token and TLS, or an explicit
+//! Access to a server. Loopback is open to this machine. Other addresses need a token and TLS, or an explicit
 //! `--insecure`.
 
 use super::Failure;
@@ -8,15 +8,15 @@ use gannet::security::{TlsClient, TlsServer, Token};
 use gannet::transport::Transport;
 use std::path::Path;
 
-/// A network and the token for those who talk over it.
+/// A network, and the token for its sessions.
 pub struct Secured {
-    /// What carries the bytes, over TCP in TLS if that was asked for.
+    /// The transport, with TLS over TCP if flags request it.
     pub net: Transports,
-    /// What both sides prove to have.
+    /// The token that both sides must prove to have.
     pub token: Option<Token>,
 }
 
-/// A server at `listen`, which a flag says.
+/// The security of a server at `listen`, the value of `flag`.
 pub fn of_server(
     net: Transports,
     (flag, listen): (&str, &str),
@@ -37,7 +37,7 @@ pub fn of_server(
     })
 }
 
-/// A worker of these servers.
+/// The security of a worker of these servers.
 pub fn of_worker(
     net: Transports,
     hosts: &[String],
@@ -85,7 +85,7 @@ fn encrypts(what: &str, net: &Transports, insecure: bool, tls: bool) -> Result<b
     }
 }
 
-/// Beyond loopback both are needed, or a word that says that it is meant so.
+/// Beyond loopback requires a token and TLS, or `--insecure`.
 fn check(what: &str, insecure: bool, token: bool, tls: bool, flags: &str) -> Result<(), Failure> {
     let missing = match (token, tls) {
         (true, true) => return Ok(()),
@@ -105,7 +105,7 @@ fn check(what: &str, insecure: bool, token: bool, tls: bool, flags: &str) -> Res
     Ok(())
 }
 
-/// By what is written, not by what a name resolves to today: tomorrow it may resolve to something else.
+/// Decides by the text, because a name may resolve to another address tomorrow.
 fn is_loopback(addr: &str) -> bool {
     let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host).trim_matches(['[', ']']);
     let ip = host.parse::<std::net::IpAddr>();

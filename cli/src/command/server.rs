@@ -1,5 +1,5 @@
-//! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images in order. When a thread of it
-//! dies it ends with exit code 1, for whatever supervises it to start it again.
+//! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images cleanly. When one of its threads
+//! dies, the process ends with exit code 1, so that a supervisor can restart it.
 
 use super::args::security::{SecurityArgs, TlsServerArgs};
 use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
@@ -44,7 +44,7 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
     })
 }
 
-/// Holds that a model is not saved among shards.
+/// Refuses to save a model among shards.
 pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), Failure> {
     match (out, data_dir) {
         (Some(out), Some(shards)) if out == shards => Err(Failure::input(format!(
@@ -55,10 +55,10 @@ pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), 
     }
 }
 
-/// Where this process keeps its shards, within its limits.
+/// The store for the shards of this process, within its limits.
 ///
 /// # Errors
-/// The folder holds a saved model, or cannot be used.
+/// The folder has a saved model, or cannot be used.
 pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Failure> {
     let is_model =
         |folder: &&Path| matches!(Checkpoint::open(folder), Ok(_) | Err(CheckpointError::Damaged { .. }));
@@ -83,8 +83,8 @@ fn since_start() -> Duration {
     START.elapsed()
 }
 
-/// As many descriptors as the system allows: each session and each shard has one. What is not allowed is refused later,
-/// in words.
+/// Raises the limit of descriptors as far as the system allows: each session and each shard needs one. Beyond the
+/// limit, sessions and shards are refused with an error.
 fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -93,7 +93,7 @@ fn raise_descriptors() {
     }
 }
 
-/// How a server is asked to run.
+/// The settings of a server.
 pub struct Serving<'a> {
     pub listen: &'a str,
     pub threads: Option<u32>,
@@ -108,10 +108,11 @@ pub struct Serving<'a> {
 }
 
 /// Serves until a signal.
-pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
-    let &Serving { listen, threads, data_dir, memory, sessions, security, tls_server, metrics, .. } = asked;
+pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
+    let &Serving { listen, threads, data_dir, memory, sessions, security, tls_server, metrics, .. } =
+        settings;
     check_port(listen)?;
-    let net = sessions.net(asked.net.clone());
+    let net = sessions.net(settings.net.clone());
     let secured = security::of_server(net, ("--listen", listen), security, tls_server)?;
     let metrics = Metrics::start(metrics, "server")?;
     let stop = signals::stop_flag()?;
@@ -121,14 +122,14 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
         config.threads = threads as usize;
     }
     config.limits = sessions.limits();
-    config.scheduler_only = asked.scheduler_only;
+    config.scheduler_only = settings.scheduler_only;
     raise_descriptors();
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);
     let (threads, kind) = (config.threads, config.store.kind());
     let server = Server::start(secured.net, config)?;
     metrics.add_server(server.tally());
-    match asked.scheduler_only {
+    match settings.scheduler_only {
         true => say!("gannet scheduler listening on {}", server.addr()),
         false => say!(
             "gannet server listening on {} ({}, shards on {kind})",
@@ -139,18 +140,18 @@ pub fn serve(asked: &Serving<'_>) -> Result<(), Failure> {
     signals::wait(&stop, &server)?;
     let served = server.served();
     let rows = server.stop()?;
-    let kept = match data_dir {
+    let rows_left = match data_dir {
         Some(folder) => format!("{rows} rows are safe in {}", folder.display()),
         None => format!("{rows} rows in memory are gone (--data-dir keeps them)"),
     };
-    match asked.scheduler_only {
+    match settings.scheduler_only {
         true => say!("gannet scheduler stopped after {} requests", served.frames),
-        false => say!("gannet server stopped after {} requests; {kept}", served.frames),
+        false => say!("gannet server stopped after {} requests; {rows_left}", served.frames),
     }
     Ok(())
 }
 
-/// An address with a port.
+/// Checks that an address has a port.
 fn check_port(listen: &str) -> Result<(), Failure> {
     let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     if port.is_none() {

@@ -1,4 +1,4 @@
-//! What every process of a run must be given alike, flag by flag: all that shapes the model.
+//! The settings that every process of a run must share, flag by flag: all that shapes the model.
 
 use super::args::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
 use super::report::counted;
@@ -10,11 +10,11 @@ use gannet::table::{Admission, SHARDS_DEFAULT};
 use gannet::train::{FileFingerprint, Options, plan_files};
 use std::fmt::Display;
 
-/// Files that are compared one by one; more are compared together.
+/// The most files that are compared one by one. More files are compared together.
 const FILES_NAMED: usize = 24;
-/// Characters of a list of columns that are shown whole.
+/// The most characters of a list of columns that are shown.
 const LIST_SHOWN: usize = 200;
-/// What is learned further with, whatever the rows were trained with.
+/// Flags that may change when the rows are trained further.
 const NOT_OF_ROWS: [&str; 7] =
     ["--push", "--damping", "--reduce", "--skip-bad-lines", "--history", "--max-iter", "--tolerance"];
 
@@ -22,15 +22,15 @@ fn spelt<T: ValueEnum>(choice: &T) -> String {
     choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-fn yes(given: bool) -> &'static str {
-    if given { "yes" } else { "no" }
+fn yes_or_no(is_set: bool) -> &'static str {
+    if is_set { "yes" } else { "no" }
 }
 
 fn or_none<T: Display>(value: Option<T>) -> String {
     value.map_or("none".into(), |value| value.to_string())
 }
 
-/// Names of columns; of many the first ones are shown.
+/// Names of columns. Of a long list the first ones are shown.
 fn list(flag: &str, names: &[String]) -> RunSetting {
     let all = if names.is_empty() { "none".into() } else { names.join(",") };
     if all.len() <= LIST_SHOWN {
@@ -44,7 +44,7 @@ fn list(flag: &str, names: &[String]) -> RunSetting {
     RunSetting { shown, ..RunSetting::new(flag, format!("{} {digest:016x}", names.len())) }
 }
 
-/// All of them. `options`: the data, the batch and what is pushed, of a model that learns batches.
+/// All settings. `options` has the data, the batch and the content of pushes, for a model that learns batches.
 pub fn of_run(
     args: &TrainArgs,
     files: &[PlanFile],
@@ -65,14 +65,15 @@ pub fn of_run(
     Ok(all)
 }
 
-/// The files as this process sees them; what cannot be looked at has a name and nothing else.
-pub fn seen(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
+/// The files as this process sees them. A file that cannot be read again has only a name.
+pub fn local_files(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
     let file = |name: &String| -> Result<PlanFile, Failure> {
         let regular = name != "-" && std::fs::metadata(name).is_ok_and(|meta| meta.is_file());
         match regular {
             true => {
-                let seen = FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
-                Ok(plan_files(std::slice::from_ref(name), &[seen]).swap_remove(0))
+                let fingerprint =
+                    FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
+                Ok(plan_files(std::slice::from_ref(name), &[fingerprint]).swap_remove(0))
             }
             false => Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true }),
         }
@@ -80,7 +81,8 @@ pub fn seen(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
     names.iter().map(file).collect()
 }
 
-/// A number of things. What is compared stays as it was written down once: with the plural.
+/// A setting with a number of things. Earlier versions stored the value in the plural, so the compared value stays
+/// plural.
 fn number(flag: &str, n: usize, one: &str, many: &str) -> RunSetting {
     let shown = counted(n as u64, one, many);
     RunSetting { flag: flag.to_owned(), value: format!("{n} {many}"), shown, of_rows: false }
@@ -116,9 +118,10 @@ fn data(files: &[PlanFile]) -> Vec<RunSetting> {
     all
 }
 
-/// How the job is run. A client cuts the data and does not keep step: its workers compare that among themselves.
+/// The settings of the job. With a client they leave out the flags of splits and of keeping step: the client decides
+/// the splits, and its workers compare the other flags among themselves.
 fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
-    let (job, fed) = (&args.job, args.job.feeding.feed.is_some());
+    let (job, remote) = (&args.job, args.job.feeding.feed.is_some());
     if job.job_name.is_none() {
         return Vec::new();
     }
@@ -127,9 +130,9 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         RunSetting::new("--tasks", spelt(&job.tasks.tasks)),
     ];
     if job.tasks.tasks == TasksName::On {
-        all.push(RunSetting::new("--start-together", yes(job.tasks.start_together)));
+        all.push(RunSetting::new("--start-together", yes_or_no(job.tasks.start_together)));
     }
-    if job.tasks.tasks == TasksName::On && !fed && job.job_name != Some(JobName::Client) {
+    if job.tasks.tasks == TasksName::On && !remote && job.job_name != Some(JobName::Client) {
         all.push(RunSetting::new("--worker-timeout", sync_flags::timeout(&job.sync).as_secs_f64()));
         let bytes = job.tasks.task_bytes.map(|size| format!("{} bytes", size.as_u64()));
         all.push(RunSetting::new("--task-bytes", bytes.unwrap_or("by the size of the data".into())));
@@ -140,7 +143,7 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         all.push(RunSetting::new("--out", if args.out.is_some() { "a folder" } else { "none" }));
         all.push(RunSetting::new("--test", if args.test.is_empty() { "none" } else { "given" }));
     }
-    if !fed {
+    if !remote {
         let sync = match (job.sync.sync, sync_flags::is_bsp(&job.sync)) {
             (_, true) => "bsp".to_owned(),
             (Some(SyncName::Ssp(bound)), _) => format!("ssp:{bound}"),
@@ -148,12 +151,12 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         };
         all.push(RunSetting::new("--sync", sync));
         all.push(RunSetting::new("--replicas-to-aggregate", or_none(job.sync.replicas_to_aggregate)));
-        all.push(RunSetting::new("--deterministic", yes(job.sync.deterministic)));
+        all.push(RunSetting::new("--deterministic", yes_or_no(job.sync.deterministic)));
     }
     all
 }
 
-/// What is learned, how, and of which columns.
+/// The model, its optimizer, and the columns.
 fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSetting>, Failure> {
     let (of, input) = (&args.model, &args.input);
     let factors = if of.model == ModelName::Mf { 40 } else { 8 };
@@ -178,7 +181,7 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
         RunSetting::new("--positive", or_none(input.positive.as_ref())),
         RunSetting::new("--scale", input.scale.map_or("none".into(), |scale| spelt(&scale))),
         RunSetting::new("--skip-bad-lines", input.skip_bad_lines),
-        RunSetting::new("--no-intercept", yes(args.no_intercept)),
+        RunSetting::new("--no-intercept", yes_or_no(args.no_intercept)),
         RunSetting::new("--shards", args.job.table.shards.unwrap_or(SHARDS_DEFAULT)),
     ];
     let (count, chance) = match args.admission.admission() {
@@ -191,10 +194,10 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
     all.push(RunSetting::new("--admit-probability", chance));
     match of.model {
         ModelName::Lda => {}
-        ModelName::Lr => all.extend(optimizer::told(&args.optimizer, OptimizerName::Ftrl, None)?),
+        ModelName::Lr => all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Ftrl, None)?),
         model => {
             let rate = Some(super::models::rate(model));
-            all.extend(optimizer::told(&args.optimizer, OptimizerName::Adagrad, rate)?);
+            all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Adagrad, rate)?);
         }
     }
     let own = &args.lbfgs;

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first asks for an orderly end, the second ends at once.
+//! SIGINT and SIGTERM: the first one requests an orderly end, the second one ends the process at once.
 
 use super::failure::{Failure, SYSTEM};
 use gannet::Server;
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A flag that the first SIGINT or SIGTERM sets; a second one exits with 130.
+/// A flag that the first SIGINT or SIGTERM sets. A second one exits with 130.
 ///
 /// # Errors
 /// The handlers cannot be set.
@@ -23,21 +23,21 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Sleeps until one of them has come or a thread of the server has died, and costs nothing meanwhile.
+/// Sleeps, without using CPU, until one of these signals arrives or a thread of the server dies.
 ///
 /// # Errors
 /// The handlers cannot be set.
 pub fn wait(stop: &AtomicBool, server: &Server) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::new(SYSTEM, format!("waiting for a signal: {e}"));
-    let (mut heard, told) = UnixStream::pair().map_err(failed)?;
+    let (mut wake, waker) = UnixStream::pair().map_err(failed)?;
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, told.try_clone().map_err(failed)?).map_err(failed)?;
+        signal_hook::low_level::pipe::register(signal, waker.try_clone().map_err(failed)?).map_err(failed)?;
     }
-    // The stream has room for it: the only other bytes are a signal's.
-    server.on_death(move |_| drop((&told).write_all(&[0])));
-    // One that came before has set the flag; one that comes from here on writes a byte.
+    // The stream has space for this byte: the only other bytes are those of signals.
+    server.on_death(move |_| drop((&waker).write_all(&[0])));
+    // An earlier signal has set the flag. A later one writes a byte.
     while !stop.load(Relaxed) && server.is_running() {
-        match heard.read(&mut [0]) {
+        match wake.read(&mut [0]) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(failed(error)),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What the flags of `--sync` mean: how a worker of a job keeps step with the others.
+//! Turns the flags of `--sync` into the way in which a worker of a job keeps step.
 
 use super::Failure;
 use super::args::{DampingName, JobArgs, JobName, SyncArgs, SyncName, TasksName};
@@ -7,7 +7,7 @@ use gannet::sync::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet::train::{PushContent, Reduce};
 use std::time::Duration;
 
-/// Seconds that a worker without a sign is waited for.
+/// Seconds that others wait for a worker that gives no sign.
 const WORKER_TIMEOUT: f64 = 60.0;
 
 /// Checks the flags against each other.
@@ -19,16 +19,16 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     if let (Some(sync), Some(by_issync)) = (sync, by_issync)
         && sync != by_issync
     {
-        let issync = &job.given.issync;
+        let issync = &job.typed.issync;
         return input(format!(
             "--issync {issync} and --sync {} contradict each other: leave one out",
             shown(sync)
         ));
     }
-    let asked = sync.or(by_issync);
+    let requested = sync.or(by_issync);
     let flag = if sync.is_some() { "--sync" } else { "--issync" };
     if deterministic {
-        if let Some(other) = asked.filter(|asked| *asked != SyncName::Bsp) {
+        if let Some(other) = requested.filter(|requested| *requested != SyncName::Bsp) {
             return input(format!(
                 "--deterministic cannot be combined with {flag}, which says {}: the order in which pushes are applied is then one of \
                  timing; leave {flag} out (bsp is meant)",
@@ -43,7 +43,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             ));
         }
     }
-    let bsp = deterministic || asked == Some(SyncName::Bsp);
+    let bsp = deterministic || requested == Some(SyncName::Bsp);
     if let Some(k) = replicas_to_aggregate {
         if !bsp {
             return input("--replicas-to-aggregate: only bsp aggregates (--sync bsp)".into());
@@ -53,7 +53,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             return input(format!("--replicas-to-aggregate {k}: --worker-hosts names {workers}"));
         }
     }
-    let waits = bsp || matches!(asked, Some(SyncName::Ssp(_)));
+    let waits = bsp || matches!(requested, Some(SyncName::Ssp(_)));
     if worker_timeout.is_some() && !waits && tasks == TasksName::Off {
         let text = "--worker-timeout: only ssp and bsp (--sync), and a scheduler (--tasks), wait for workers";
         return input(text.into());
@@ -82,29 +82,31 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Flags of a job in a process that belongs to none; `--issync 0` and `--deterministic` say what is so anyway.
+/// A flag of a job in a process without a job. `--issync 0` and `--deterministic` are allowed, because they hold
+/// there anyway.
 pub fn misplaced(job: &JobArgs) -> Option<String> {
     let args = &job.sync;
-    let issync = format!("--issync {}", job.given.issync);
-    let given = [
+    let issync = format!("--issync {}", job.typed.issync);
+    let flags = [
         (args.sync.is_some(), "--sync"),
         (args.issync == Some(1), &issync),
         (args.replicas_to_aggregate.is_some(), "--replicas-to-aggregate"),
         (args.worker_timeout.is_some(), "--worker-timeout"),
     ];
-    given.iter().find(|(given, _)| *given).map(|(_, flag)| (*flag).to_owned())
+    flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| (*flag).to_owned())
 }
 
-/// What a worker's pushes carry without `--push`. In synchronous steps they are gradients, whose sum is that of one
+/// The content of a worker's pushes without `--push`. In synchronous steps it is gradients, whose sum is that of one
 /// large batch. Changes of state would have to be averaged, which learns less (docs/consistency.md).
 pub fn push(job: &JobArgs) -> Option<PushContent> {
-    // A client cuts the batches that its workers make.
+    // A client decides the batches of its workers.
     let worker = matches!(job.job_name, Some(JobName::Worker | JobName::Client));
     (worker && is_bsp(&job.sync)).then_some(PushContent::Gradient)
 }
 
-/// What pushes carry without `--push` where changes of state cannot be damped. From as many workers on as damping would
-/// begin, they are gradients. The plain sum of so many changes can diverge (docs/benchmarks.md).
+/// The content of pushes without `--push`, for models whose changes of state cannot be damped. From the number of
+/// workers on at which damping would begin, it is gradients: the plain sum of so many changes can diverge
+/// (docs/benchmarks.md).
 pub fn push_of_many(job: &JobArgs) -> Option<PushContent> {
     let worker = job.job_name == Some(JobName::Worker);
     (worker && job.worker_hosts.len() >= DAMPED_FROM).then_some(PushContent::Gradient)
@@ -133,12 +135,12 @@ pub fn is_damped(job: &JobArgs, push: PushContent) -> Result<bool, Failure> {
     }
 }
 
-/// How long the others wait for a worker that gives no sign.
+/// How long other workers wait for a worker that gives no sign.
 pub fn timeout(args: &SyncArgs) -> Duration {
     Duration::from_secs_f64(args.worker_timeout.unwrap_or(WORKER_TIMEOUT))
 }
 
-/// Whether a batch of all workers is one push.
+/// Whether the batches of all workers make one step.
 pub fn is_bsp(args: &SyncArgs) -> bool {
     args.deterministic || matches!((args.sync, args.issync), (Some(SyncName::Bsp), _) | (None, Some(1)))
 }

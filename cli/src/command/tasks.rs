@@ -3,8 +3,8 @@
 
 use super::args::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED};
-use super::fed_worker::FedClient;
 use super::job::WorkerConnection;
+use super::remote_worker::DataClient;
 use super::{Failure, input, sync_flags};
 use gannet::job::JOB_WORKERS_MAX;
 use gannet::job::{FenceFn, Heartbeat, JobClient, JobPlan, PlanFile, WorkerIncarnation};
@@ -23,8 +23,8 @@ const TASKS_A_WORKER: u64 = 16;
 /// A worker's membership in a job.
 pub struct InJob {
     scheduled: Arc<Scheduled<Transports>>,
-    /// Its data comes from a client, which tests and saves.
-    fed: bool,
+    /// Whether its data comes from a client, which tests and saves.
+    is_remote: bool,
     /// The tables that it trains.
     schemas: Vec<Schema>,
 }
@@ -41,12 +41,12 @@ pub fn settle(args: &mut TrainArgs) {
     match why_not {
         None => tracing::info!("the scheduler hands out the data in splits (--tasks auto)"),
         Some(why) => {
-            complain!("gannet: each worker takes a fixed share of the data (--tasks auto), because of {why}");
+            notice!("gannet: each worker takes a fixed share of the data (--tasks auto), because of {why}");
         }
     }
 }
 
-/// Why the data cannot be handed out.
+/// The reason why a scheduler cannot hand out the data.
 fn why_not(args: &TrainArgs) -> Option<&'static str> {
     let (job, workers) = (&args.job, args.job.worker_hosts.len() as u32);
     let read_once = || {
@@ -67,25 +67,25 @@ fn why_not(args: &TrainArgs) -> Option<&'static str> {
     reason.or_else(|| read_once().then_some("data that can be read only once"))
 }
 
-/// Whether the job's data is handed out.
+/// Whether a scheduler hands out the job's data.
 pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> {
     let job = &args.job;
     let on = job.tasks.tasks == TasksName::On;
     if on {
         options.data.must_be_files("--tasks").map_err(|error| Failure::input(error.to_string()))?;
     }
-    let given = [
+    let flags = [
         (job.tasks.scheduler.is_some(), "--scheduler"),
         (job.tasks.task_bytes.is_some(), "--task-bytes"),
         (job.tasks.start_together, "--start-together"),
     ];
-    if let (false, Some((_, flag))) = (on, given.iter().find(|(given, _)| *given)) {
+    if let (false, Some((_, flag))) = (on, flags.iter().find(|(is_given, _)| *is_given)) {
         return Err(Failure::input(format!("{flag}: works only with --tasks on")));
     }
     Ok(on)
 }
 
-/// What every worker must agree on.
+/// The plan on which all workers must agree.
 pub fn plan(
     args: &TrainArgs,
     options: &Options,
@@ -93,13 +93,13 @@ pub fn plan(
     settings: &[RunSetting],
 ) -> Result<JobPlan, Failure> {
     let TrainArgs { job, .. } = args;
-    // The least that a scheduler and its workers can keep to.
+    // The least timeout that a scheduler and its workers can keep.
     let timeout = sync_flags::timeout(&job.sync).max(Duration::from_millis(100));
     let workers = job.worker_hosts.len() as u32;
     let bytes: u64 = files.iter().map(|file| file.bytes).sum();
     let own = bytes / (u64::from(workers) * TASKS_A_WORKER);
     let task_bytes = job.tasks.task_bytes.map_or(own.clamp(TASK_BYTES.0, TASK_BYTES.1), |size| size.as_u64());
-    // Where this worker's model goes is its own affair, and the files are compared as files.
+    // Each worker may have its own folder for the model, and files are compared by their content.
     let own = ["DATA", "--out", "--test", "--worker-timeout", "--task-bytes"];
     let compared = settings.iter().filter(|setting| !own.iter().any(|flag| setting.flag.starts_with(flag)));
     let named = [format!("--run {}", job.run.name())];
@@ -116,7 +116,7 @@ pub fn plan(
     Ok(plan)
 }
 
-/// A setting, as a plan has it.
+/// A setting, in the form of a plan.
 fn in_words(setting: &RunSetting) -> String {
     format!("{} {}", setting.flag, setting.value)
 }
@@ -127,28 +127,28 @@ pub fn join(
     options: &mut Options,
     schemas: &[Schema],
     line: &WorkerConnection,
-    fed: Option<FedClient>,
+    client: Option<DataClient>,
     settings: &[RunSetting],
 ) -> Result<InJob, Failure> {
     let (job, net, config) = (&args.job, &line.net, &line.config);
-    let (plan, seen) = match &fed {
-        Some(fed) => {
+    let (plan, fingerprints) = match &client {
+        Some(client) => {
             let plan = JobPlan {
-                task_bytes: fed.plan().task_bytes,
-                ..plan(args, options, fed.plan().files.clone(), settings)?
+                task_bytes: client.plan().task_bytes,
+                ..plan(args, options, client.plan().files.clone(), settings)?
             };
-            (plan, fed.seen())
+            (plan, client.fingerprints())
         }
         None => {
-            let seen = see(options)?;
-            (plan(args, options, plan_files(&options.data.files, &seen), settings)?, seen)
+            let fingerprints = fingerprints(options)?;
+            (plan(args, options, plan_files(&options.data.files, &fingerprints), settings)?, fingerprints)
         }
     };
     let server = scheduler(job);
     let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
     let membership =
         JobClient::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
-            // What this process was given is not what the others were.
+            // The other workers were started with other settings.
             WorkerError::Refused { refusal: Refusal::Mismatch, .. } => Failure::input(error.to_string()),
             error => error.into(),
         })?;
@@ -156,25 +156,26 @@ pub fn join(
     if joined.done > 0 {
         tracing::info!(done = joined.done, tasks = joined.tasks, "the job continues");
     }
-    let hands = hands(net.clone(), config.clone(), schemas.to_vec());
-    let attendance = Heartbeat::begin(membership, hands, line.tally.clone())
+    let fence = fence_fn(net.clone(), config.clone(), schemas.to_vec());
+    let heartbeat = Heartbeat::begin(membership, fence, line.counters.clone())
         .map_err(|error| Failure::new(super::failure::SYSTEM, error.to_string()))?;
-    let is_fed = fed.is_some();
-    let scheduled = Arc::new(match fed {
-        Some(fed) => Scheduled::fed(attendance, joined.started, fed.into_texts()),
-        None => Scheduled::new(attendance, joined.started),
+    let is_remote = client.is_some();
+    let scheduled = Arc::new(match client {
+        Some(client) => Scheduled::remote(heartbeat, joined.started, client.into_texts()),
+        None => Scheduled::new(heartbeat, joined.started),
     });
-    options.pieces = Some((scheduled.clone(), seen));
-    Ok(InJob { scheduled, fed: is_fed, schemas: schemas.to_vec() })
+    options.splits = Some((scheduled.clone(), fingerprints));
+    Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec() })
 }
 
-/// Looks at the data files, which are to stay as they are.
-pub fn see(options: &Options) -> Result<Vec<FileFingerprint>, Failure> {
-    let seen = options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
-    seen.map_err(|error| Failure::input(error.to_string()))
+/// The fingerprints of the data files, which must not change from here on.
+pub fn fingerprints(options: &Options) -> Result<Vec<FileFingerprint>, Failure> {
+    let fingerprints =
+        options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
+    fingerprints.map_err(|error| Failure::input(error.to_string()))
 }
 
-/// Where the scheduler is.
+/// The address of the scheduler.
 pub fn scheduler(job: &JobArgs) -> &str {
     let named = job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref());
     named.map(String::as_str).unwrap_or_else(|| default_scheduler(&job.ps_hosts))
@@ -187,7 +188,7 @@ pub fn default_scheduler(ps_hosts: &[String]) -> &str {
 
 /// Fences an incarnation at every shard owner of these tables. It uses its own links, because those of the training may
 /// be waiting.
-fn hands(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> FenceFn {
+fn fence_fn(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> FenceFn {
     Box::new(move |dead: WorkerIncarnation| -> Result<(), WorkerError> {
         let limit = Duration::from_secs(5).min(config.peer_timeout);
         let mut worker =
@@ -207,24 +208,24 @@ impl InJob {
             let opened = worker.open_table(schema).map_err(Failure::from);
             let table =
                 opened.map_err(|failure| if failure.rows_gone { self.failed(failure) } else { failure })?;
-            let noted = self.scheduled.attendance().note_table(worker.table_record(table));
+            let noted = self.scheduled.heartbeat().note_table(worker.table_record(table));
             noted.map_err(|why| Failure::new(PEER, why))?;
         }
         Ok(())
     }
 
-    /// Tells the scheduler how far this worker is.
-    pub fn tell(&self, examples: u64, loss: f64, seconds: f64) {
+    /// Reports this worker's progress to the scheduler.
+    pub fn report_progress(&self, examples: u64, loss: f64, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
-        self.scheduled.attendance().tell(|told| {
-            (told.examples, told.loss, told.rate) = (examples, loss, rate);
+        self.scheduled.heartbeat().tell(|progress| {
+            (progress.examples, progress.loss, progress.rate) = (examples, loss, rate);
         });
     }
 
     /// Reports the end of the training (examples, loss, seconds), and whether this worker saved the model; then leaves
     /// the job.
     pub fn end(self, options: &mut Options, (examples, loss, seconds): (u64, Option<f64>, f64), saved: bool) {
-        self.tell_end(examples, loss, seconds);
+        self.report_end(examples, loss, seconds);
         if saved {
             self.saved();
         }
@@ -232,11 +233,11 @@ impl InJob {
     }
 
     /// Reports the last progress. Without a loss the last reported one stays.
-    fn tell_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
+    fn report_end(&self, examples: u64, loss: Option<f64>, seconds: f64) {
         let rate = examples as f64 / seconds.max(1e-9);
-        self.scheduled.attendance().tell(|told| {
-            (told.examples, told.rate) = (examples, rate);
-            told.loss = loss.unwrap_or(told.loss);
+        self.scheduled.heartbeat().tell(|progress| {
+            (progress.examples, progress.rate) = (examples, rate);
+            progress.loss = loss.unwrap_or(progress.loss);
         });
     }
 
@@ -244,7 +245,7 @@ impl InJob {
     pub fn start_together(&self, job: &JobArgs, stop: &AtomicBool) -> Result<(), Failure> {
         if job.tasks.start_together {
             let limit = Duration::from_secs_f64(job.peer_timeout);
-            let met = self.scheduled.attendance().meet("the start", limit, &|| stop.load(Relaxed));
+            let met = self.scheduled.heartbeat().meet("the start", limit, &|| stop.load(Relaxed));
             met.map_err(|why| {
                 Failure::new(
                     PEER,
@@ -259,10 +260,10 @@ impl InJob {
     /// If the data is bad or rows are gone, no worker can continue: the scheduler tells all of them.
     pub fn failed(&self, failure: Failure) -> Failure {
         if failure.code == INPUT || failure.rows_gone {
-            self.scheduled.attendance().fail(&failure.to_string());
+            self.scheduled.heartbeat().fail(&failure.to_string());
             return failure;
         }
-        match self.scheduled.attendance().lost() {
+        match self.scheduled.heartbeat().lost() {
             Some(why) if failure.code != STOPPED => Failure::new(PEER, why),
             _ => failure,
         }
@@ -270,18 +271,18 @@ impl InJob {
 
     /// Whether this worker tests and saves during the training.
     pub fn is_chief(&self) -> bool {
-        !self.fed && self.scheduled.attendance().beat_now().is_ok_and(|orders| orders.chief)
+        !self.is_remote && self.scheduled.heartbeat().beat_now().is_ok_and(|orders| orders.chief)
     }
 
     /// Whether this worker tests and saves, now that all data is trained. If it does not, it waits until another worker
     /// has saved, so a worker that ends without an error knows that the model is saved. Nobody saves while the
     /// scheduler is away: its next incarnation may have chosen another chief.
     pub fn sums_up(&self, stop: &AtomicBool) -> Result<bool, Failure> {
-        if self.fed {
+        if self.is_remote {
             return Ok(false);
         }
-        let told = self.scheduled.attendance().sum_up(&|| stop.load(Relaxed));
-        told.map_err(|why| {
+        let chief = self.scheduled.heartbeat().sum_up(&|| stop.load(Relaxed));
+        chief.map_err(|why| {
             Failure::new(
                 PEER,
                 format!(
@@ -295,16 +296,16 @@ impl InJob {
 
     /// Reports to the scheduler that this worker has tested and saved.
     fn saved(&self) {
-        if let Err(why) = self.scheduled.attendance().saved() {
+        if let Err(why) = self.scheduled.heartbeat().saved() {
             tracing::warn!(why, "the model is saved, but the scheduler could not be told");
         }
     }
 
     /// Leaves the job.
     fn leave(self, options: &mut Options) {
-        options.pieces = None;
+        options.splits = None;
         if let Some(scheduled) = Arc::into_inner(self.scheduled)
-            && let Err(why) = scheduled.into_attendance().leave()
+            && let Err(why) = scheduled.into_heartbeat().leave()
         {
             tracing::warn!(why, "this worker left the job, but the scheduler could not be told");
         }

@@ -4,12 +4,12 @@ use super::args::{JobName, ModelName, TrainArgs};
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
-use super::report::{self, Teller};
+use super::report::{self, ProgressDisplay};
 use super::runs::{Account, LocalRun};
 use super::server::Serving;
-use super::validation::Watching;
+use super::validation::Validator;
 use super::{
-    Failure, data_server, fed_worker, input, input_check, job, lbfgs, lr_worker, models, optimizer, runs,
+    Failure, data_server, input, input_check, job, lbfgs, lr_worker, models, optimizer, remote_worker, runs,
     saved_model, server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::Schema;
@@ -32,12 +32,12 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     tasks::settle(&mut args);
     job::check_role(&args)?;
     models::check(&args.model)?;
-    let lbfgs = lbfgs::is_asked(&args)?;
+    let lbfgs = lbfgs::is_chosen(&args)?;
     warm_start::check(&args, lbfgs)?;
     server::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
         Some(JobName::Client) => data_server::client(&mut args),
-        Some(JobName::Worker) if args.job.feeding.feed.is_some() => fed_worker::worker(&mut args),
+        Some(JobName::Worker) if args.job.feeding.feed.is_some() => remote_worker::worker(&mut args),
         None if lbfgs => lbfgs::embedded(&args),
         None if args.model.model == ModelName::Lr => embedded(&args),
         None => models::embedded(&args),
@@ -63,7 +63,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     }
 }
 
-/// The schema that the flags ask for.
+/// The schema that the flags choose.
 pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
     let mut schema = optimizer::schema(TABLE, &args.optimizer)?;
     schema.admission = args.admission.admission();
@@ -72,7 +72,7 @@ pub fn schema(args: &TrainArgs) -> Result<Schema, Failure> {
     Ok(schema)
 }
 
-/// What is trained on.
+/// The options of the training.
 pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Options, Failure> {
     let mut data = input::data(&args.data, &args.input, !args.no_intercept)?;
     data.labels = models::labels(&args.model, &args.input, data.labels)?;
@@ -106,11 +106,11 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     Ok(options)
 }
 
-/// Examples a batch of a model that is not logistic regression.
+/// Examples in a batch, for models other than logistic regression.
 const MODEL_BATCH: u32 = 256;
 
-/// Examples a batch. With replay the loss does not depend on it, and a large batch has fewer unique keys an example to
-/// pull and push.
+/// Examples in a batch. With replay the loss does not depend on it, and a larger batch pulls and pushes fewer unique
+/// keys for each example.
 fn batch(args: &TrainArgs, push: Option<PushContent>) -> Result<usize, Failure> {
     const GRADIENTS: usize = 256;
     const REPLAY_IN_A_JOB: usize = 2048;
@@ -165,9 +165,9 @@ fn train_and_save<B: Backend>(
     (stop, metrics): (&AtomicBool, &Metrics),
     account: &Account,
 ) -> Result<Report, Failure> {
-    let mut watching = Watching::new(args, options.test.as_ref(), Objective::Click, &|| true);
-    let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut watching)?;
-    finish(args, backend, &trained, (trained.test.as_ref(), account), watching.into_validations())?;
+    let mut validator = Validator::new(args, options.test.as_ref(), Objective::Click, &|| true);
+    let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut validator)?;
+    finish(args, backend, &trained, (trained.test.as_ref(), account), validator.into_validations())?;
     Ok(trained)
 }
 
@@ -185,20 +185,16 @@ pub fn preflight(args: &TrainArgs, options: &Options, schema: &Schema) -> Result
 }
 
 /// Says where the model was saved, and whether the training was stopped early.
-pub fn tell_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) {
+pub fn print_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) {
     let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
     match saved {
         Some((folder, rows)) if !args.json => {
             say!("model        {early}{rows} rows in {}{}", folder.display(), saved_model::before(folder))
         }
         Some((folder, rows)) => {
-            complain!(
-                "gannet: {early}{rows} rows saved in {}{}",
-                folder.display(),
-                saved_model::before(folder)
-            )
+            notice!("gannet: {early}{rows} rows saved in {}{}", folder.display(), saved_model::before(folder))
         }
-        None if stopped => complain!("gannet: {early}no --out was given, so no model was saved"),
+        None if stopped => notice!("gannet: {early}no --out was given, so no model was saved"),
         None => {}
     }
 }
@@ -209,22 +205,22 @@ pub fn learn<B: Backend>(
     backend: &mut B,
     stop: &AtomicBool,
     (args, metrics): (&TrainArgs, &Metrics),
-    also: &mut dyn FnMut(&Progress),
-    watching: &mut Watching<'_>,
+    on_progress: &mut dyn FnMut(&Progress),
+    validator: &mut Validator<'_>,
 ) -> Result<Report, Failure> {
-    let mut teller = Teller::of(args);
+    let mut display = ProgressDisplay::of(args);
     let training = Arc::<Training>::default();
-    let told = training.clone();
-    metrics.add(move |page| told.tell(page));
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
     let mut progress = |p: &Progress| {
         training.progress(p);
-        teller.tell(p, args.epochs);
-        also(p);
+        display.update(p, args.epochs);
+        on_progress(p);
     };
-    let mut watch = |step: &StepReport<'_>, mut backend: &mut B| watching.step(step, &mut backend);
+    let mut watch = |step: &StepReport<'_>, mut backend: &mut B| validator.step(step, &mut backend);
     let trained = train_watched(options, backend, stop, &mut progress, &mut watch);
-    teller.finish();
-    watching.failed()?;
+    display.finish();
+    validator.failed()?;
     let trained = trained.map_err(train_failure)?;
     training.finish(&trained, args.epochs);
     report::warn_of_bad_lines(&trained.bad_lines);
@@ -265,17 +261,17 @@ pub fn finish<B: Backend>(
         report::print(trained, test);
     }
     if saved.is_some() || args.out.is_none() {
-        tell_saved(args, trained.stopped, saved);
+        print_saved(args, trained.stopped, saved);
     }
     Ok(())
 }
 
-/// The exit of a training that a signal ended.
+/// The result of a training that a signal may have stopped.
 pub fn ended(trained: &Report) -> Result<(), Failure> {
     ended_early(trained.stopped, trained.examples)
 }
 
-/// The exit of a training of any model that a signal ended.
+/// The result of a training of any model that a signal may have stopped.
 pub fn ended_early(stopped: bool, examples: u64) -> Result<(), Failure> {
     if stopped {
         let text = format!("stopped by a signal after {examples} examples");
@@ -284,7 +280,7 @@ pub fn ended_early(stopped: bool, examples: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A worker whose share was of bad lines only has learned nothing.
+/// An error if this worker's share had bad lines only, so that it learned nothing.
 pub fn learned_something(examples: u64, bad: &BadLines) -> Result<(), Failure> {
     match &bad.first[..] {
         [first, ..] if examples == 0 => Err(Failure::input(format!(
@@ -299,8 +295,8 @@ pub fn learned_something(examples: u64, bad: &BadLines) -> Result<(), Failure> {
 pub fn train_failure(error: TrainError) -> Failure {
     match error {
         TrainError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
-        TrainError::Read(ReadError::Pieces(why)) => Failure::new(PEER, why),
-        // Of this machine: others may read the same data.
+        TrainError::Read(ReadError::Splits(why)) => Failure::new(PEER, why),
+        // The fault is on this machine. Other workers may be able to read the same data.
         TrainError::Read(error @ ReadError::Stalled { .. }) => Failure::new(SYSTEM, error.to_string()),
         TrainError::Read(error) => Failure::new(INPUT, error.to_string()),
         TrainError::Backend(error) => backend_failure(error),

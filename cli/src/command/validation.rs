@@ -1,4 +1,4 @@
-//! `--validate-every` and `--save-secs`: what a training does between its steps.
+//! `--validate-every` and `--save-secs`: validates and saves between the steps of a training.
 
 use super::args::TrainArgs;
 use super::model::{self, Notes};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Validates and saves between the steps of a training.
-pub struct Watching<'a> {
+pub struct Validator<'a> {
     args: &'a TrainArgs,
     test: Option<Data>,
     /// Whether this process validates and saves. It is called when either is due.
@@ -24,20 +24,20 @@ pub struct Watching<'a> {
     saved: Instant,
     validations: Vec<Value>,
     failure: Option<Failure>,
-    /// Gets the number of each step.
-    trained: Option<&'a dyn Fn(u64)>,
+    /// Receives the number of each step.
+    on_step: Option<&'a dyn Fn(u64)>,
 }
 
-/// What a model can do in the middle of its training.
-pub trait Midway {
-    /// How good it is on this data.
+/// A model during its training.
+pub trait ModelInTraining {
+    /// Its quality on this data.
     fn score(&mut self, data: &Data) -> Result<Option<Measured>, TrainError>;
 
-    /// Writes it; the rows.
+    /// Saves the model. Returns the number of rows.
     fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure>;
 }
 
-impl<B: Backend> Midway for &mut B {
+impl<B: Backend> ModelInTraining for &mut B {
     fn score(&mut self, data: &Data) -> Result<Option<Measured>, TrainError> {
         Ok(evaluate(data, *self)?.map(|quality| Measured::Click(Box::new(quality))))
     }
@@ -47,29 +47,29 @@ impl<B: Backend> Midway for &mut B {
     }
 }
 
-impl<'a> Watching<'a> {
-    /// Of a training with these arguments; `test` is what is scored.
+impl<'a> Validator<'a> {
+    /// For a training with these arguments. `test` is the data to score.
     pub fn new(
         args: &'a TrainArgs,
         test: Option<&Data>,
         task: Objective,
         chief: &'a dyn Fn() -> bool,
-    ) -> Watching<'a> {
+    ) -> Validator<'a> {
         let (before, saved) = ((0.0, 0.0), Instant::now());
         let test = test.cloned();
-        let (validations, failure, trained) = (Vec::new(), None, None);
-        Watching { args, test, chief, task, before, saved, validations, failure, trained }
+        let (validations, failure, on_step) = (Vec::new(), None, None);
+        Validator { args, test, chief, task, before, saved, validations, failure, on_step }
     }
 
-    /// Sets a function that gets the number of each step.
-    pub fn telling(self, trained: &'a dyn Fn(u64)) -> Watching<'a> {
-        Watching { trained: Some(trained), ..self }
+    /// Sets a function that receives the number of each step.
+    pub fn on_step(self, on_step: &'a dyn Fn(u64)) -> Validator<'a> {
+        Validator { on_step: Some(on_step), ..self }
     }
 
-    /// A step has been made.
-    pub fn step(&mut self, step: &StepReport<'_>, model: &mut dyn Midway) -> ControlFlow<()> {
-        if let Some(trained) = self.trained {
-            trained(step.number);
+    /// Runs after each step: validates and saves what is due.
+    pub fn step(&mut self, step: &StepReport<'_>, model: &mut dyn ModelInTraining) -> ControlFlow<()> {
+        if let Some(on_step) = self.on_step {
+            on_step(step.number);
         }
         let of = &self.args.watch;
         let validates = of.validate_every.is_some_and(|every| step.number.is_multiple_of(every));
@@ -94,7 +94,7 @@ impl<'a> Watching<'a> {
     fn validate(
         &mut self,
         step: &StepReport<'_>,
-        model: &mut dyn Midway,
+        model: &mut dyn ModelInTraining,
     ) -> Result<ControlFlow<()>, Failure> {
         let Some(test) = &self.test else { return Ok(ControlFlow::Continue(())) };
         let measured = match model.score(test) {
@@ -117,7 +117,7 @@ impl<'a> Watching<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn save(&mut self, step: &StepReport<'_>, model: &mut dyn Midway) -> Result<(), Failure> {
+    fn save(&mut self, step: &StepReport<'_>, model: &mut dyn ModelInTraining) -> Result<(), Failure> {
         let Some(folder) = &self.args.out else { return Ok(()) };
         let counts = input::counts(&self.args.input);
         let intercept = !self.args.no_intercept;
@@ -125,17 +125,17 @@ impl<'a> Watching<'a> {
         let notes = Notes { format: step.format, columns: step.columns, counts, intercept, ended };
         let rows = model.save(folder, &notes)?;
         tracing::info!(step = step.number, rows, folder = %folder.display(), "saved the model so far");
-        // From its end: a save that takes long does not become all that is done.
+        // Counted from the end of the save, so that slow saves leave time for training.
         self.saved = Instant::now();
         Ok(())
     }
 
-    /// Why it ended the training, if it did.
+    /// The failure that ended the training, if there was one.
     pub fn failed(&mut self) -> Result<(), Failure> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// All validations, when they were asked for.
+    /// All validations, if they were requested.
     pub fn into_validations(self) -> Option<Vec<Value>> {
         self.args.watch.validate_every.map(|_| self.validations)
     }

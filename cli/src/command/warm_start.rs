@@ -1,5 +1,5 @@
-//! `--warm-start`: a training goes on from a model that was saved, with its optimizer's state where that is the same
-//! one's.
+//! `--warm-start`: a training starts from a saved model. It also uses the optimizer's state, if the optimizer is the
+//! same.
 
 use super::Failure;
 use super::args::{JobName, ModelName, TrainArgs};
@@ -33,7 +33,7 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How the data of the model was read that is begun from.
+/// How the data of the starting model was read.
 pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
     let reading = model::reading(&Checkpoint::open(folder).map_err(|e| in_words(&e))?, folder)?;
@@ -44,15 +44,15 @@ fn in_words(error: &gannet::storage::CheckpointError) -> Failure {
     Failure::input(format!("--warm-start: {error}"))
 }
 
-fn differs(folder: &Path, what: &str, model: &str, asked: &str) -> Failure {
+fn differs(folder: &Path, what: &str, model: &str, requested: &str) -> Failure {
     Failure::input(format!(
-        "--warm-start {}: {what} of the model: {model}; of this training: {asked}; train with the settings \
+        "--warm-start {}: {what} of the model: {model}; of this training: {requested}; train with the settings \
          of the model",
         folder.display()
     ))
 }
 
-/// Holds that data is read as the model's was.
+/// Checks that the data is read like the model's data.
 pub fn same_data(
     args: &TrainArgs,
     reading: &DataReading,
@@ -61,8 +61,8 @@ pub fn same_data(
 ) -> Result<(), Failure> {
     let format = if found.format == "tsv" { "csv" } else { found.format };
     if format != reading.format_name() {
-        let asked = format!("{format} ({})", found.file);
-        return Err(differs(folder, "format", reading.format_name(), &asked));
+        let requested = format!("{format} ({})", found.file);
+        return Err(differs(folder, "format", reading.format_name(), &requested));
     }
     let intercept = |has: bool| if has { "yes" } else { "no (--no-intercept)" };
     if reading.intercept == args.no_intercept {
@@ -75,28 +75,28 @@ pub fn same_data(
     }
     if format == "criteo" && super::input::counts(&args.input) != reading.counts {
         let name = |counts| format!("{counts:?}").to_lowercase();
-        let asked = name(super::input::counts(&args.input));
-        return Err(differs(folder, "--criteo-counts", &name(reading.counts), &asked));
+        let requested = name(super::input::counts(&args.input));
+        return Err(differs(folder, "--criteo-counts", &name(reading.counts), &requested));
     }
     let (Some(model), Some(data)) = (&reading.columns, &found.columns) else { return Ok(()) };
     if !model.alike(data) {
-        let asked = format!("{data} ({})", found.file);
-        return Err(differs(folder, "columns", &model.to_string(), &asked));
+        let requested = format!("{data} ({})", found.file);
+        return Err(differs(folder, "columns", &model.to_string(), &requested));
     }
-    let (was, asked) = (model.scale.kind, super::input::scale(&args.input));
-    match asked.filter(|asked| *asked != was) {
-        Some(asked) => Err(differs(folder, "--scale", was.name(), asked.name())),
+    let (was, requested) = (model.scale.kind, super::input::scale(&args.input));
+    match requested.filter(|requested| *requested != was) {
+        Some(requested) => Err(differs(folder, "--scale", was.name(), requested.name())),
         None => Ok(()),
     }
 }
 
-/// The rows of a model that was saved.
+/// The rows of a saved model.
 struct WarmModel {
-    /// The tables of the model, each with what its rows are and what they become.
+    /// The tables of the model, each with pairs of segments: the saved one, and the one of this training.
     tables: Vec<(Checkpoint, Vec<(Segment, Segment)>)>,
 }
 
-/// What this training begins with, whose tables have these schemas; none when nothing was asked for.
+/// The rows to start from, for tables of these schemas. `None` without the flag.
 pub fn begin(
     args: &TrainArgs,
     schemas: &[Schema],
@@ -106,7 +106,7 @@ pub fn begin(
     let first = Checkpoint::open(folder).map_err(|e| in_words(&e))?;
     same_shape(folder, &first, shape)?;
     let mut tables = Vec::new();
-    let mut anew = None;
+    let mut lost_state = None;
     for (number, schema) in schemas.iter().enumerate() {
         let checkpoint = match number {
             0 => Checkpoint::open(folder),
@@ -125,16 +125,16 @@ pub fn begin(
         }
         let parts: Vec<(Segment, Segment)> = saved.segments().zip(schema.segments()).collect();
         let other = parts.iter().find(|(from, to)| !has_state_for(&from.rule, &to.rule));
-        anew = anew.or(other.map(|(from, to)| (from.rule, to.rule)));
+        lost_state = lost_state.or(other.map(|(from, to)| (from.rule, to.rule)));
         tables.push((checkpoint, parts));
     }
-    if let Some((from, to)) = anew {
+    if let Some((from, to)) = lost_state {
         let with = match (from, to) {
             (Rule::Add(_), _) => "lbfgs".to_owned(),
             (from, to) if from.name() == to.name() => format!("other settings of {}", from.name()),
             (from, _) => from.name().to_owned(),
         };
-        complain!(
+        notice!(
             "gannet: --warm-start {}: the model was trained with {with}; its weights are used, and the state of {} \
              starts from zero",
             folder.display(),
@@ -149,7 +149,7 @@ fn numbers(dims: &[u32]) -> String {
     format!("{} weights", numbers.join(" + "))
 }
 
-/// Holds that the model is of the shape that is trained.
+/// Checks that the model has the shape of this training.
 fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> Result<(), Failure> {
     let note = |name: &str| checkpoint.note(name).unwrap_or("none");
     let model = shape.map_or("lr", |shape| &shape.model);
@@ -163,8 +163,8 @@ fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> 
         ("factors", shape.factors.to_string(), matches!(model, "fm" | "deepfm" | "mf")),
         ("hidden", hidden.join(","), model == "deepfm"),
     ];
-    match settings.iter().find(|(name, asked, matters)| *matters && note(name) != asked) {
-        Some((name, asked, _)) => Err(differs(folder, &format!("--{name}"), note(name), asked)),
+    match settings.iter().find(|(name, requested, matters)| *matters && note(name) != requested) {
+        Some((name, requested, _)) => Err(differs(folder, &format!("--{name}"), note(name), requested)),
         None => Ok(()),
     }
 }
@@ -188,9 +188,9 @@ impl Visitor for WarmWeights<'_> {
     }
 }
 
-struct Anew<'a>(&'a [f32], &'a mut [f32]);
+struct FreshState<'a>(&'a [f32], &'a mut [f32]);
 
-impl Visitor for Anew<'_> {
+impl Visitor for FreshState<'_> {
     type Out = ();
 
     fn run<U: Update>(self, rule: U) {
@@ -198,7 +198,7 @@ impl Visitor for Anew<'_> {
     }
 }
 
-/// A saved row as the training has it, behind `out`.
+/// Appends a saved row to `out`, in the layout of this training.
 fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) {
     for (from, to) in parts {
         let dim = from.dim as usize;
@@ -211,7 +211,7 @@ fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) 
         let (mut weights, start) = (vec![0.0; dim], out.len());
         from.rule.visit(WarmWeights(own, &mut weights));
         out.resize(start + to.rule.floats(dim), 0.0);
-        to.rule.visit(Anew(&weights, &mut out[start..]));
+        to.rule.visit(FreshState(&weights, &mut out[start..]));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The table of one process: key and row side by side in one array, so that a feature costs one cache miss.
+//! The table of one process: each key is next to its row in one array, so that a feature costs one cache miss.
 
 use crate::backend::BackendError;
 use crate::learn::lr::RowPlaces;
@@ -6,14 +6,14 @@ use crate::limits::FLAT_CELLS_MAX;
 use crate::read::block::INTERCEPT_KEY;
 use gannet_core::{hash, prefetch};
 
-/// Keys between the one that is asked for and the one that is looked up.
+/// How many keys ahead of the lookup the prefetch runs.
 pub(crate) const AHEAD: usize = 128;
 /// Cells of an empty table.
 const CELLS_MIN: usize = 1 << 12;
-/// The key of an empty cell. It is the intercept's, whose row has a cell of its own behind the others.
+/// The key of an empty cell. It is the intercept's key, whose row has its own cell at the end.
 const EMPTY: u64 = INTERCEPT_KEY;
 
-/// A key and the floats of its row: up to `W`, which is even.
+/// A key and up to `W` floats of its row. `W` is even.
 #[derive(Clone, Copy)]
 struct KeyCell<const W: usize> {
     key: u64,
@@ -22,11 +22,11 @@ struct KeyCell<const W: usize> {
 
 const _: () = assert!(size_of::<KeyCell<2>>() == 16 && size_of::<KeyCell<6>>() == 32);
 
-/// Cells in the order of their keys' hashes (a key's home is its hash's share of the length), probed forwards and
-/// around; the last cell, behind them, is the intercept's.
+/// Cells in the order of their keys' hashes. A key's home is its hash's share of the array's length. The search goes
+/// forward from the home and wraps around. The last cell, behind the homes, is the intercept's.
 pub(crate) struct Cells<const W: usize> {
     cells: Vec<KeyCell<W>>,
-    /// Cells without the intercept's.
+    /// Cells except the intercept's.
     homes: usize,
     filled: usize,
     intercept: bool,
@@ -48,8 +48,8 @@ impl<const P: usize, const W: usize> RowPlaces<P> for Cells<W> {
 }
 
 impl<const W: usize> Cells<W> {
-    /// None yet; a key's row begins as `fresh`.
-    /// They may take `memory_limit` bytes, also while they grow.
+    /// An empty table. A new key's row starts as `fresh`. The cells may take `memory_limit` bytes, also while the
+    /// table grows.
     pub(crate) fn new(fresh: [f32; W], memory_limit: u64) -> Cells<W> {
         Cells::with_homes(CELLS_MIN, fresh, memory_limit)
     }
@@ -68,13 +68,13 @@ impl<const W: usize> Cells<W> {
     }
 
     #[inline(always)]
-    pub(crate) fn ask_for(&self, key: u64) {
+    pub(crate) fn prefetch(&self, key: u64) {
         if let Some(cell) = self.cells.get(self.home(key)) {
             prefetch((cell as *const KeyCell<W>).cast());
         }
     }
 
-    /// Where the key is; `None` when it has no row.
+    /// The place of a key. `None` when it has no row.
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<u32> {
         if key == INTERCEPT_KEY {
@@ -93,8 +93,8 @@ impl<const W: usize> Cells<W> {
         }
     }
 
-    /// Where the key is, made if it was not there; the caller has [made room](Self::make_room). Places hold until room
-    /// is made again.
+    /// The place of a key, which gets a row if it has none. The caller must first [reserve](Self::reserve) cells.
+    /// Places are valid until the next call of it.
     #[inline(always)]
     pub(crate) fn place(&mut self, key: u64) -> u32 {
         if key == INTERCEPT_KEY {
@@ -116,13 +116,13 @@ impl<const W: usize> Cells<W> {
         }
     }
 
-    /// Makes sure that `more` keys fit.
+    /// Makes sure that `more` new keys fit.
     ///
     /// # Errors
     /// The table would have more than [`FLAT_CELLS_MAX`] cells.
     #[inline(always)]
-    pub(crate) fn make_room(&mut self, more: usize) -> Result<(), BackendError> {
-        if self.has_room(more) { Ok(()) } else { self.grow(more) }
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), BackendError> {
+        if self.fits(more) { Ok(()) } else { self.grow(more) }
     }
 
     /// The row at a place.
@@ -131,18 +131,18 @@ impl<const W: usize> Cells<W> {
         &self.cells[at as usize].row
     }
 
-    /// The row at a place, to be changed.
+    /// The row at a place, to change.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, at: u32) -> &mut [f32; W] {
         &mut self.cells[at as usize].row
     }
 
-    /// The row that a new key gets.
+    /// The first row of a new key.
     pub(crate) fn fresh(&self) -> &[f32; W] {
         &self.fresh
     }
 
-    /// Rows.
+    /// The number of rows.
     pub(crate) fn len(&self) -> u64 {
         self.filled as u64 + u64::from(self.intercept)
     }
@@ -152,13 +152,13 @@ impl<const W: usize> Cells<W> {
         (self.cells.len() * size_of::<KeyCell<W>>()) as u64
     }
 
-    /// Whether `more` keys fit: at most three quarters of the cells are filled, so that every search ends.
+    /// Whether `more` new keys fit. At most three quarters of the cells are filled, so that every search ends.
     #[inline(always)]
-    fn has_room(&self, more: usize) -> bool {
+    fn fits(&self, more: usize) -> bool {
         (self.filled + more) * 4 <= self.homes * 3
     }
 
-    /// Makes room for `more` keys: half as many homes again, until they fit.
+    /// Grows the table by half, until `more` new keys fit.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, more: usize) -> Result<(), BackendError> {
@@ -169,13 +169,13 @@ impl<const W: usize> Cells<W> {
         if homes > FLAT_CELLS_MAX {
             return Err(BackendError::Full { rows: self.filled as u64, limit: FLAT_CELLS_MAX as u64 });
         }
-        // While the rows move, both arrays are there.
+        // Both arrays exist while the rows move.
         let bytes = ((self.cells.len() + homes + 1) * size_of::<KeyCell<W>>()) as u64;
         if bytes > self.memory_limit {
             return Err(BackendError::Memory { rows: self.filled as u64, bytes, limit: self.memory_limit });
         }
         let mut larger = Cells::with_homes(homes, self.fresh, self.memory_limit);
-        // Ascending by hash: both arrays are gone through once, forwards.
+        // The keys are ascending by hash, so this reads and writes both arrays once, in order.
         let (cells, intercept) = self.cells.split_at(self.homes);
         for cell in cells.iter().filter(|cell| cell.key != EMPTY) {
             let at = larger.place(cell.key);
@@ -187,7 +187,7 @@ impl<const W: usize> Cells<W> {
         Ok(())
     }
 
-    /// Every key with its row.
+    /// All keys and their rows.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, [f32; W])> {
         let (cells, intercept) = self.cells.split_at(self.homes);
         let intercept = intercept.iter().take(usize::from(self.intercept));
@@ -202,16 +202,16 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// Rows stay whose they are while the table grows, with examples of every size and keys that crowd at the end.
+        /// Every key keeps its row while the table grows, with examples of every size and with many keys at the end.
         #[test]
         fn like_a_hash_map(examples in prop::collection::vec((0usize..400, 0u64..2000, any::<bool>()), 1..60)) {
             let mut cells = Cells::with_homes(16, [0.5, 0.25], u64::MAX);
             let mut map: HashMap<u64, [f32; 2]> = HashMap::new();
-            // Keys whose homes are the last ones.
+            // Keys whose homes are the last cells.
             let mut last: Vec<u64> = (0..40_000).collect();
             last.sort_by_key(|&key| std::cmp::Reverse(hash(key)));
             for (n, &(size, from, crowd)) in examples.iter().enumerate() {
-                cells.make_room(size).unwrap();
+                cells.reserve(size).unwrap();
                 let at = |i: u64| if crowd { last[(from / 8 + i) as usize] } else { from + i * 7 };
                 for key in (0..size as u64).map(at).chain((n % 3 == 0).then_some(INTERCEPT_KEY)) {
                     let place = cells.place(key);

@@ -1,4 +1,4 @@
-//! The shards of a table in this process, called directly: no sockets, no threads, no set-up.
+//! A table's shards in this process, called directly: no sockets, no threads, no set-up.
 
 use crate::backend::{Backend, BackendError, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
@@ -11,13 +11,13 @@ const PART_KEYS: usize = 1 << 15;
 /// Rows of one page of a scan.
 const PAGE_ROWS: usize = 1 << 13;
 
-/// A table's shards, all of them, owned by the thread that trains.
+/// All shards of a table, owned by the training thread.
 pub struct Embedded {
     shards: Shards,
-    /// The table by its own name.
+    /// The schema with the table's name without the run.
     schema: Schema,
     name: PushName,
-    /// Answers of pulls begun and not finished, with the slots of their rows.
+    /// Rows of pulls that are not finished, with the slots of the rows.
     pulled: VecDeque<(PulledRows, Vec<u32>)>,
     /// The slots of the pull finished last.
     slots: Vec<u32>,
@@ -29,7 +29,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens (or makes) the table in `store`. `pusher` names this worker; the incarnation is a new one.
+    /// Opens (or creates) the table in `store`. `pusher` is the number of this worker. It gets a new incarnation.
     ///
     /// # Errors
     /// The images cannot be opened.
@@ -48,7 +48,7 @@ impl Embedded {
         pusher: u64,
     ) -> Result<Embedded, BackendError> {
         let shards = open_whole(store, &of_run(run, schema))?;
-        // An image that was there knows this pusher: a later incarnation fences the earlier ones.
+        // An existing image may know this pusher. The new incarnation fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == pusher);
         let incarnation = known.map_or(1, |p| p.incarnation + 1);
         Ok(Embedded {
@@ -65,7 +65,7 @@ impl Embedded {
         })
     }
 
-    /// Writes every image to its medium and marks it as closed in order (see [`Store`]).
+    /// Writes every image to its medium and marks it as closed cleanly (see [`Store`]).
     ///
     /// # Errors
     /// The system could not write.
@@ -75,7 +75,7 @@ impl Embedded {
     }
 }
 
-/// A table as it is called among those of other runs.
+/// The schema with the table's name in this run.
 pub(crate) fn of_run(run: Option<&RunId>, schema: &Schema) -> Schema {
     let name = run.map_or_else(|| schema.name.clone(), |run| run.table(&schema.name));
     Schema { name, ..schema.clone() }
@@ -95,7 +95,7 @@ impl Backend for Embedded {
     }
 
     fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
-        // The shards refuse keys that are not in their order.
+        // The shards refuse keys that are not in shard order.
         let keys = keys.keys;
         let floats = self.shards.schema().read_floats(read);
         let mut rows = self.spare.pop().unwrap_or_default();
@@ -122,7 +122,7 @@ impl Backend for Embedded {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        _piece: Option<&InSplit>,
+        _split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if self.slots.len() != keys.len() {
             return Err(BackendError::Order("a push must follow the pull of its keys"));

@@ -1,7 +1,7 @@
-//! A table laid out for one process that both owns and trains it: key and row side by side in one array of 16-byte
-//! cells (32 where the rule keeps more than two floats). By replay rows are learned where they are, without pulls and
-//! pushes; by gradients they are read and stepped where they are. It lives and dies with the process; a model is
-//! written from a scan.
+//! A table for one process that both owns and trains it. Each key is next to its row in one array of 16-byte cells,
+//! or 32-byte cells where the rule stores more than two floats. Replay learns the rows in place, without pulls and
+//! pushes. With gradients, pulls and pushes read and step the rows in place. The table is lost when the process ends;
+//! a scan writes the model.
 //!
 //! Measured against the shards (docs/benchmarks.md): one cache miss a feature instead of two and a copy each way.
 
@@ -17,7 +17,7 @@ use gannet_optim::{GradientTransform, Update, Visitor, all_finite};
 /// Rows of one page of a scan.
 const PAGE_ROWS: usize = 1 << 13;
 
-/// Cells of rows of up to two floats, or of up to six.
+/// Cells for rows of up to two floats, or of up to six.
 enum FlatCells {
     Narrow(Cells<2>),
     Wide(Cells<6>),
@@ -33,20 +33,20 @@ macro_rules! on {
     };
 }
 
-/// A table of one weight a row in this process. By replay its rows are learned [in place](Backend::in_place).
+/// A table of one weight a row in this process. Replay learns its rows [in place](Backend::in_place).
 pub struct FlatTable {
     schema: Schema,
     table: FlatCells,
-    /// What learns in place; `None` where gradients are taken.
+    /// The learner for updates in place. `None` where the table takes gradients.
     kernel: Option<Kernel>,
-    /// Of one example by replay, of the keys pulled last by gradients.
+    /// The places of one example's features (replay), or of the keys pulled last (gradients).
     places: Vec<u32>,
-    /// The answer of the pull that was begun.
+    /// The rows of the pull that is not finished.
     pulled: Option<PulledRows>,
     spare: PulledRows,
-    /// Pushes so far: the clock.
+    /// Pushes so far, for the schedule of the learning rate.
     pushes: u64,
-    /// Rows of pushes that were dropped.
+    /// Rows of pushes that were dropped because they were not finite.
     not_finite: u64,
 }
 
@@ -62,7 +62,7 @@ impl Visitor for InitialRow {
     }
 }
 
-/// Cells for rows that begin as `fresh`, if they fit.
+/// An empty table whose rows start as `fresh`. `None` if `fresh` is longer than a cell.
 fn cells<const W: usize>(fresh: &[f32], memory_limit: u64) -> Option<Cells<W>> {
     let mut row = [0.0; W];
     row.get_mut(..fresh.len())?.copy_from_slice(fresh);
@@ -75,7 +75,7 @@ impl FlatTable {
         Stats { rows, bytes, shards: self.schema.shards }
     }
 
-    /// An empty table of this schema; its initial weights are zero.
+    /// An empty table of this schema. Its initial weights are zero.
     ///
     /// # Errors
     /// The schema is not sound, not one weight a row with initial value zero, or does not admit every key.
@@ -83,7 +83,7 @@ impl FlatTable {
         FlatTable::within(schema, u64::MAX)
     }
 
-    /// As [`new`](Self::new), with a table of at most `memory_limit` bytes, also while it grows.
+    /// [`new`](Self::new) with a table of at most `memory_limit` bytes, also while it grows.
     ///
     /// # Errors
     /// As for `new`.
@@ -115,11 +115,11 @@ impl FlatTable {
         })
     }
 
-    /// Predicts and learns each example of a block, none of which has a key twice; `margins` gets their margins,
-    /// predicted before each was learned.
+    /// Predicts and learns each example of a block. No example has a key twice. `margins` gets each example's margin,
+    /// predicted before the example was learned.
     ///
     /// # Errors
-    /// The table has as many rows as it can have, or its rule cannot replay.
+    /// The table is full, or its rule cannot replay.
     pub(crate) fn learn(&mut self, block: &Block, margins: &mut Vec<f32>) -> Result<(), BackendError> {
         let FlatTable { table, kernel, places, .. } = self;
         match (kernel, table) {
@@ -129,7 +129,7 @@ impl FlatTable {
     }
 }
 
-/// Learning where the rows are.
+/// Learns directly on the table's rows.
 struct InPlace<'a> {
     block: &'a Block,
     cells: &'a mut Cells<2>,
@@ -143,12 +143,12 @@ impl KernelWork for InPlace<'_> {
     fn run<const P: usize, L: ReplayRule<P>>(self, rule: L, scratch: &mut ExampleLanes<P>) -> Self::Out {
         let InPlace { block, cells, places, margins } = self;
         margins.clear();
-        block.keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
+        block.keys.iter().take(AHEAD).for_each(|&key| cells.prefetch(key));
         for (i, &label) in block.labels.iter().enumerate() {
             let range = block.range(i);
             let ahead = block.keys.get(range.start + AHEAD..).unwrap_or_default();
-            ahead.iter().take(range.len()).for_each(|&key| cells.ask_for(key));
-            cells.make_room(range.len())?;
+            ahead.iter().take(range.len()).for_each(|&key| cells.prefetch(key));
+            cells.reserve(range.len())?;
             places.clear();
             places.extend(block.keys[range.clone()].iter().map(|&key| cells.place(key)));
             let target = (label, block.importance(i));
@@ -158,7 +158,7 @@ impl KernelWork for InPlace<'_> {
     }
 }
 
-/// Finds the rows of keys, making those that are not there, and reads their weights.
+/// Finds the rows of keys, creates missing ones, and reads their weights.
 struct FindRows<'a, const W: usize> {
     cells: &'a mut Cells<W>,
     keys: &'a [u64],
@@ -171,13 +171,13 @@ impl<const W: usize> Visitor for FindRows<'_, W> {
 
     fn run<U: Update>(self, rule: U) -> Self::Out {
         let FindRows { cells, keys, places, weights } = self;
-        cells.make_room(keys.len())?;
+        cells.reserve(keys.len())?;
         places.clear();
         weights.clear();
-        keys.iter().take(AHEAD).for_each(|&key| cells.ask_for(key));
+        keys.iter().take(AHEAD).for_each(|&key| cells.prefetch(key));
         for (i, &key) in keys.iter().enumerate() {
             if let Some(&ahead) = keys.get(i + AHEAD) {
-                cells.ask_for(ahead);
+                cells.prefetch(ahead);
             }
             let at = cells.place(key);
             let mut weight = [0.0];
@@ -189,8 +189,8 @@ impl<const W: usize> Visitor for FindRows<'_, W> {
     }
 }
 
-/// Steps the rows at these places along their gradients; answers how many it left as they were because they would have
-/// become NaN or infinite.
+/// Steps the rows at these places along their gradients. Returns how many rows it left unchanged because they would
+/// have become NaN or infinite.
 struct StepRows<'a, const W: usize> {
     cells: &'a mut Cells<W>,
     places: &'a [u32],
@@ -223,7 +223,7 @@ impl<const W: usize> Visitor for StepRows<'_, W> {
     }
 }
 
-/// Reads the weights of keys; one without a row has that of a fresh one.
+/// Reads the weights of keys. A key without a row has the weight of a new row.
 struct ReadWeights<'a, const W: usize> {
     cells: &'a Cells<W>,
     keys: &'a [u64],
@@ -279,7 +279,7 @@ impl Backend for FlatTable {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        _piece: Option<&InSplit>,
+        _split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if write != Write::Gradient || self.places.len() != keys.len() {
             return Err(BackendError::Order("a push must carry the gradients of the rows pulled last"));
@@ -325,7 +325,7 @@ impl Backend for FlatTable {
     fn restore(&mut self, keys: &[u64], rows: &[f32]) -> Result<(), BackendError> {
         let floats = self.schema.floats();
         on!(&mut self.table, cells => {
-            cells.make_room(keys.len())?;
+            cells.reserve(keys.len())?;
             for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
                 let at = cells.place(key);
                 cells.at_mut(at)[..floats].copy_from_slice(row);

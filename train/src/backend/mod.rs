@@ -1,4 +1,4 @@
-//! Where the rows are: the seam between the training loop and the shards in this process, or the servers behind links.
+//! The interface between the training loop and the rows, which are in shards in this process or on servers.
 
 pub(crate) mod cells;
 mod cut_pool;
@@ -18,7 +18,7 @@ use gannet_node::{Counters, WorkerError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// The servers, or the way to them.
+    /// The servers failed, or the connection to them.
     #[error(transparent)]
     Worker(#[from] WorkerError),
     /// The shards cannot be opened.
@@ -30,27 +30,27 @@ pub enum BackendError {
     /// The shards refused a push.
     #[error(transparent)]
     Push(#[from] PushError),
-    /// The table of this process is full.
+    /// The table in this process is full.
     #[error(
         "the table in this process has {rows} rows, and its limit is {limit} cells: train with servers (--ps-hosts)"
     )]
     Full {
-        /// Rows that it has.
+        /// The table's rows.
         rows: u64,
-        /// Cells that it may have.
+        /// The most cells of the table.
         limit: u64,
     },
-    /// The table of this process would pass its memory limit.
+    /// The table in this process would exceed its memory limit.
     #[error(
         "the table in this process has {rows} rows and needs {bytes} bytes to grow, but its memory limit is {limit}: raise it \
          (--memory-limit), or train with servers (--ps-hosts)"
     )]
     Memory {
-        /// Rows that it has.
+        /// The table's rows.
         rows: u64,
         /// Bytes for the old and the new cells.
         bytes: u64,
-        /// The limit.
+        /// The memory limit, in bytes.
         limit: u64,
     },
     /// The table's schema does not fit the model.
@@ -59,7 +59,7 @@ pub enum BackendError {
     /// The images could not be closed.
     #[error("the images cannot be written to disk: {0}")]
     Close(#[from] std::io::Error),
-    /// Calls out of order: a bug of the caller.
+    /// The caller called the methods in a wrong order.
     #[error("{0}")]
     Order(&'static str),
 }
@@ -67,25 +67,25 @@ pub enum BackendError {
 /// The rows of a pull.
 #[derive(Debug, Default)]
 pub struct PulledRows {
-    /// What was read of each key's row, in the order of the keys: its weight, or its stored floats.
+    /// The values of each key's row, in the order of the keys: its weight, or its stored floats.
     pub values: Vec<f32>,
-    /// Which own pushes they include.
+    /// The own pushes that the values include.
     pub saw: SeenPushRuns,
 }
 
 /// Rows of one table, one weight each, for the training loop of logistic regression.
 ///
-/// Keys of a call are unique and ascending by shard. The rows of a call are in that order. Pulls are answered in the
-/// order in which they began. One push to the same keys follows each finished pull, before the next pull is finished.
-/// Pushes are numbered from 0.
+/// The keys of a call are unique and ascending by shard, and its rows are in that order. Pulls are answered in the
+/// order in which they began. After each finished pull comes one push to the same keys, before the next pull is
+/// finished. Pushes are numbered from 0.
 ///
-/// **Why it is not merged with [`Tables`](crate::Tables).** They share a few calls (drain, rest, scan, counts), and
-/// differ in the ones that cost time. `Backend` pulls `depth` batches ahead, gives the own pushes that a pull missed
-/// ([`PulledRows`]), and moves the rows into the push without a copy; a [`FlatTable`] gives its rows to be learned in
-/// place. `Tables` pulls from many tables in one step, not ahead, in any order of keys, into the model's buffers. A
-/// merged trait would give every model table numbers of missed pushes that it does not read, and give logistic
-/// regression a table number and an order of keys that it does not need. What both do with keys is shared:
-/// [`BatchKeys`] and the cut pool.
+/// **Why it is not merged with [`Tables`](crate::Tables).** Both traits share a few calls (drain, rest, scan,
+/// counts). They differ in the calls that cost time. `Backend` pulls `depth` batches ahead, says which own pushes a
+/// pull missed ([`PulledRows`]), and moves the rows into the push without a copy. A [`FlatTable`] lets the learner
+/// change its rows in place. `Tables` pulls from many tables in one step, not ahead, in any order of keys, into the
+/// model's buffers. A merged trait would give every model table numbers of missed pushes that it does not read. It
+/// would give logistic regression a table number and an order of keys that it does not need. Both share [`BatchKeys`]
+/// and the cut pool.
 pub trait Backend {
     /// How rows travel: "embedded", "tcp", "shm".
     fn transport(&self) -> String;
@@ -93,22 +93,22 @@ pub trait Backend {
     /// The table's schema.
     fn schema(&self) -> &Schema;
 
-    /// Batches that should be pulled ahead of the one that is learned (0 when pulls are answered at once).
+    /// How many batches should be pulled ahead of the one that is learned (0 when pulls are answered at once).
     fn depth(&self) -> usize;
 
-    /// Whether pulls are, for the most part, answered when they are begun: then it is best to begin them late, when own
-    /// pushes have been applied.
+    /// Whether most pulls are answered at once. It is then best to begin a pull late, when own pushes have been
+    /// applied.
     fn is_near(&self, _read: Read) -> bool {
         false
     }
 
-    /// Whether replay's changes of state are damped by the pushes of other workers: rows of pulls of state have their
-    /// count of pushes behind the state, and pushes the count that is expected ([`Write::Damped`]).
+    /// Whether the pushes of other workers damp replay's changes of state. Pulled rows then end with their count of
+    /// pushes, and pushed rows with the expected count ([`Write::Damped`]).
     fn is_damped(&self) -> bool {
         false
     }
 
-    /// The rows, when they can be learned where they are: replay then uses no pulls and pushes.
+    /// The table, when the learner can change its rows in place. Replay then needs no pulls and pushes.
     fn in_place(&mut self) -> Option<&mut FlatTable> {
         None
     }
@@ -119,13 +119,13 @@ pub trait Backend {
     /// The rows cannot be read.
     fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError>;
 
-    /// The rows of the oldest pull begun.
+    /// Finishes the oldest pull and returns its rows.
     ///
     /// # Errors
     /// The rows cannot be read, or no pull was begun.
     fn finish_pull(&mut self) -> Result<PulledRows, BackendError>;
 
-    /// Gives up the pull that was finished last, whose answer is `rows`: no push follows it.
+    /// Drops the pull that was finished last, whose answer is `rows`: no push follows it.
     ///
     /// # Errors
     /// No pull was finished.
@@ -133,9 +133,9 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Pushes to the rows of the pull that was finished last: gradients where it read weights, the change of state
-    /// where it read state. `rows` is its answer, the values replaced. A push of a `piece` of the data goes under its
-    /// name. It is applied for certain once [`drain`](Self::drain) has returned.
+    /// Pushes to the rows of the pull that was finished last: gradients where it read weights, changes of state where
+    /// it read state. `rows` is the pull's answer with the new values. A push of a batch of a split has the name of
+    /// that batch. It is certainly applied when [`drain`](Self::drain) has returned.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
@@ -144,18 +144,18 @@ pub trait Backend {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
-    /// Forgets the names of a split, which is learned, and which nobody will be given again.
+    /// Makes the servers forget the push names of a split that is learned and that no worker will get again.
     ///
     /// # Errors
     /// As [`drain`](Self::drain).
-    fn forget_piece(&mut self, _piece: &InSplit) -> Result<(), BackendError> {
+    fn forget_split(&mut self, _split: &InSplit) -> Result<(), BackendError> {
         Ok(())
     }
 
-    /// There is nothing to learn for now: nobody is to wait for this worker.
+    /// Tells other workers not to wait for this one, because it has nothing to learn for now.
     ///
     /// # Errors
     /// A push was refused, or the servers are lost.
@@ -163,7 +163,7 @@ pub trait Backend {
         Ok(())
     }
 
-    /// There is something again.
+    /// Ends the rest: this worker has a batch to learn again.
     ///
     /// # Errors
     /// As [`rest`](Self::rest).
@@ -177,55 +177,54 @@ pub trait Backend {
     /// A push was refused, or the servers are lost.
     fn drain(&mut self) -> Result<(), BackendError>;
 
-    /// The weights of `keys` into `weights`, as all pushes drained have made them.
+    /// Reads the weights of `keys` into `weights`. They include every drained push.
     ///
     /// # Errors
     /// The rows cannot be read.
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError>;
 
-    /// Calls `page` with keys and stored floats until all rows have come, each once: for export.
+    /// Calls `page` with keys and stored floats until it has seen every row once. Used for export.
     ///
     /// # Errors
     /// The rows cannot be read.
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>;
 
-    /// Puts rows that were saved, as [`scan`](Self::scan) hands them out, into the table, in the place of those that
-    /// are there.
+    /// Writes saved rows, in the format of [`scan`](Self::scan), into the table. They replace existing rows.
     ///
     /// # Errors
-    /// The rows are not in this process, or do not fit.
+    /// The rows are on servers, or do not fit.
     fn restore(&mut self, _keys: &[u64], _rows: &[f32]) -> Result<(), BackendError> {
         Err(BackendError::Order("rows are restored in one process only"))
     }
 
-    /// Rows and bytes.
+    /// The table's rows and bytes.
     ///
     /// # Errors
     /// The servers are lost.
     fn stats(&mut self) -> Result<Stats, BackendError>;
 
-    /// Rows and bytes, when the rows are in this process and it costs nothing to know.
+    /// The table's rows and bytes, when they are in this process and cost nothing to count.
     fn local_stats(&self) -> Option<Stats> {
         None
     }
 
-    /// The clock of a pull is how many pushes were before it, and that of other workers likewise: how many pulls
-    /// found the worker furthest behind so many steps behind their clock, by steps; the last is for those beyond.
-    /// Empty where there are no others.
+    /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
+    /// clock. A clock counts the pushes before the pull. The last entry counts all larger ones. Empty without other
+    /// workers.
     fn pulls_by_staleness(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Adds the numbers of pushes of which rows came after their step was applied without them, since this was
-    /// asked last.
+    /// Appends the numbers of late pushes since the last call: some of their rows arrived after their synchronous
+    /// step was applied without them.
     fn take_late(&mut self, _late: &mut Vec<u64>) {}
 
-    /// Whether pushes may come so: as long as this worker keeps step with others in synchronous steps.
+    /// Whether pushes may be late: as long as this worker keeps step with others in synchronous steps.
     fn may_be_late(&self) -> bool {
         false
     }
 
-    /// Rows of such pushes.
+    /// Rows of late pushes.
     fn late_rows(&self) -> u64 {
         0
     }
@@ -238,7 +237,7 @@ pub trait Backend {
     /// Rows of pushes that were dropped because a value was NaN or infinite.
     fn not_finite(&self) -> u64;
 
-    /// Rows of pushes that created no row because they were not admitted (0 where the first push of a key always is).
+    /// Rows of pushes that created no row because they were not admitted (0 where every first push is admitted).
     fn not_admitted(&self) -> u64 {
         0
     }

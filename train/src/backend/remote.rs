@@ -1,4 +1,4 @@
-//! The table's rows behind the worker's links: pulls keep their keysets, so that the push after a pull sends no keys.
+//! A worker's table on the servers. A pull keeps its keyset at the server, so that the push after it sends no keys.
 
 use crate::backend::cut_pool::CutPool;
 use crate::backend::{Backend, BackendError, PulledRows};
@@ -18,29 +18,29 @@ pub struct RemoteBackend<N: Net> {
     table: TableId,
     schema: Schema,
     depth: usize,
-    flying: VecDeque<(PullId, Arc<ShardedKeys>)>,
+    in_flight: VecDeque<(PullId, Arc<ShardedKeys>)>,
     /// The pull finished last and not yet pushed.
     finished: Option<(PullId, Arc<ShardedKeys>)>,
     cuts: CutPool,
-    /// The number that the worker had for its last push before this run's first.
+    /// The number of the worker's last push before this run, at this table.
     base: u64,
     pushes: u64,
     /// Pulls begun.
     pulls: u64,
-    /// The servers' rows count their pushes, which `schema` does not say.
+    /// The servers' rows count their pushes. `schema` does not include that count.
     damped: bool,
-    /// It keeps step with other workers.
+    /// This worker keeps step with others.
     joined: bool,
-    /// How it did before it rested.
-    member: Option<SyncConfig>,
-    saws: Vec<Vec<(u32, u64)>>,
+    /// How this worker keeps step, also while it rests.
+    sync: Option<SyncConfig>,
+    spare_runs: Vec<Vec<(u32, u64)>>,
 }
 
 impl<N: Net> RemoteBackend<N> {
-    /// Opens (or creates) the table. `depth` batches are pulled ahead of the one that is learned.
+    /// Opens (or creates) the table. It pulls `depth` batches ahead of the one that is learned.
     ///
     /// # Errors
-    /// The table is there with another schema, or the servers are lost.
+    /// The table exists with another schema, or the servers are lost.
     ///
     /// # Panics
     /// When `depth` is above [`DEPTH_MAX`].
@@ -48,8 +48,8 @@ impl<N: Net> RemoteBackend<N> {
         RemoteBackend::open_as(worker, schema, depth, false)
     }
 
-    /// [`open`](Self::open) where the changes of state that replay pushes are damped by those of other workers
-    /// ([`Write::Damped`]): the table at the servers is the [counting](Schema::counting) one.
+    /// [`open`](Self::open) for damped replay ([`Write::Damped`]): the pushes of other workers damp the changes of
+    /// state. The table at the servers is the [counting](Schema::counting) one.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -81,7 +81,7 @@ impl<N: Net> RemoteBackend<N> {
             table,
             schema: schema.clone(),
             depth,
-            flying: VecDeque::new(),
+            in_flight: VecDeque::new(),
             finished: None,
             cuts: CutPool::new(4 * (DEPTH_MAX + 1)),
             base,
@@ -89,24 +89,24 @@ impl<N: Net> RemoteBackend<N> {
             pulls: 0,
             damped,
             joined: false,
-            member: None,
-            saws: Vec::new(),
+            sync: None,
+            spare_runs: Vec::new(),
         })
     }
 
-    /// Keeps step with other workers from now on: a step is a pull and the push after it. Pulls ahead as far as that
-    /// allows. Before the first pull.
+    /// Starts to keep step with other workers. A step is a pull and the push after it. The mode may limit how many
+    /// batches are pulled ahead. Call it before the first pull.
     ///
     /// # Errors
     /// As [`Worker::join`].
-    pub fn join(&mut self, member: SyncConfig) -> Result<(), BackendError> {
-        self.worker.join(self.table, member)?;
-        (self.joined, self.member) = (true, Some(member));
-        self.depth = self.depth.min(usize::try_from(member.mode.ahead_max()).unwrap_or(usize::MAX));
+    pub fn join(&mut self, sync: SyncConfig) -> Result<(), BackendError> {
+        self.worker.join(self.table, sync)?;
+        (self.joined, self.sync) = (true, Some(sync));
+        self.depth = self.depth.min(usize::try_from(sync.mode.ahead_max()).unwrap_or(usize::MAX));
         Ok(())
     }
 
-    /// Ends that, when all pushes have been applied: nobody waits for this worker any longer.
+    /// Ends keeping step, when all pushes have been applied. No worker waits for this one any longer.
     ///
     /// # Errors
     /// As [`Worker::leave`].
@@ -115,27 +115,27 @@ impl<N: Net> RemoteBackend<N> {
         Ok(self.worker.leave(self.table)?)
     }
 
-    /// Keeps rows in this process, as `read` answers them, so that not every pull need go to the servers. Before the
-    /// first pull.
+    /// Caches rows in this process, in the form that `read` returns, so that fewer pulls go to the servers. Call it
+    /// before the first pull.
     ///
     /// # Errors
-    /// As [`RowCache::new`] and [`Worker::cache_rows`]; or changes of state are damped.
+    /// As [`RowCache::new`] and [`Worker::cache_rows`]; or the table is damped.
     pub fn cache(&mut self, read: Read, config: CacheConfig) -> Result<(), BackendError> {
         if self.damped {
             return Err(BackendError::Order(
-                "what becomes of a damped change is not known here: no rows are kept",
+                "rows of a damped table cannot be cached: only the servers know what a damped push makes of a row",
             ));
         }
         let rows = Arc::new(RowCache::new(&self.schema, read, config)?);
         Ok(self.worker.cache_rows(self.table, rows)?)
     }
 
-    /// The worker, for its counters and what else it can do.
+    /// The worker behind this table.
     pub fn worker(&mut self) -> &mut Worker<N> {
         &mut self.worker
     }
 
-    /// The table's name at the worker.
+    /// The table's id at the worker.
     pub fn table(&self) -> TableId {
         self.table
     }
@@ -159,8 +159,8 @@ impl<N: Net> Backend for RemoteBackend<N> {
     }
 
     fn resume(&mut self) -> Result<(), BackendError> {
-        match self.member {
-            Some(member) if !self.joined => self.join(member),
+        match self.sync {
+            Some(sync) if !self.joined => self.join(sync),
             _ => Ok(()),
         }
     }
@@ -182,14 +182,14 @@ impl<N: Net> Backend for RemoteBackend<N> {
         let (read, ahead) = ((read, Segments::ALL), self.pulls - self.pushes);
         let id = self.worker.begin_pull_ahead(self.table, cut.clone(), read, values, true, ahead)?;
         self.pulls += 1;
-        self.flying.push_back((id, cut));
+        self.in_flight.push_back((id, cut));
         Ok(())
     }
 
     fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
-        let (id, cut) = self.flying.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
+        let (id, cut) = self.in_flight.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
         let pulled = self.worker.finish_pull(id)?;
-        let mut saw = self.saws.pop().unwrap_or_default();
+        let mut saw = self.spare_runs.pop().unwrap_or_default();
         saw.clear();
         for range in &pulled.saw {
             let pushes = range.seq.saturating_sub(self.base);
@@ -205,7 +205,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
     fn forget_pull(&mut self, rows: PulledRows) -> Result<(), BackendError> {
         let (_, cut) = self.finished.take().ok_or(BackendError::Order("no pull was finished"))?;
         self.pulls -= 1;
-        self.saws.push(rows.saw);
+        self.spare_runs.push(rows.saw);
         self.cuts.keep(cut);
         Ok(())
     }
@@ -215,7 +215,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         let (id, cut) =
             self.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
@@ -224,22 +224,22 @@ impl<N: Net> Backend for RemoteBackend<N> {
         }
         self.pushes += 1;
         let seq = self.base + self.pushes;
-        let name = piece.map(|piece| {
-            let (pusher, incarnation) = piece.name;
-            DataName { pusher, incarnation, seq: piece.seq, clock: self.pushes }
+        let name = split.map(|split| {
+            let (pusher, incarnation) = split.name;
+            DataName { pusher, incarnation, seq: split.seq, clock: self.pushes }
         });
         let values = rows.values;
         self.worker.begin_push_named(self.table, cut.clone(), write, values, Some(id), (seq, name))?;
         if self.joined {
             self.worker.tick(self.table)?;
         }
-        self.saws.push(rows.saw);
+        self.spare_runs.push(rows.saw);
         self.cuts.keep(cut);
         Ok(())
     }
 
-    fn forget_piece(&mut self, piece: &InSplit) -> Result<(), BackendError> {
-        let (pusher, incarnation) = piece.name;
+    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
+        let (pusher, incarnation) = split.name;
         Ok(self.worker.close_data(self.table, pusher, incarnation)?)
     }
 
@@ -277,7 +277,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
     }
 
     fn may_be_late(&self) -> bool {
-        self.joined && self.member.is_some_and(|member| member.mode.is_bsp())
+        self.joined && self.sync.is_some_and(|sync| sync.mode.is_bsp())
     }
 
     fn counters(&self) -> Option<Counters> {

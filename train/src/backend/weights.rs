@@ -1,12 +1,13 @@
-//! A model's weights by key, compact: what a prediction looks up.
+//! A model's weights by key, in a compact table for predictions.
 
 use gannet_core::hash;
 
-/// Weights by key; a key that is not there has weight 0. 12 bytes a place, half to three quarters of them filled.
+/// Weights by key. A missing key has weight 0. The table takes 12 bytes a place, and half to three quarters of the
+/// places are filled.
 #[derive(Clone, Debug)]
 pub struct Weights {
     keys: Vec<u64>,
-    /// NaN: an empty place.
+    /// NaN marks an empty place.
     weights: Vec<f32>,
     filled: usize,
 }
@@ -28,7 +29,7 @@ impl Weights {
         self.filled == 0
     }
 
-    /// The weight of a key, 0 when there is none.
+    /// The weight of a key, 0 when it has none.
     #[inline(always)]
     pub fn get(&self, key: u64) -> f32 {
         let at = self.place(key);
@@ -36,7 +37,7 @@ impl Weights {
         if weight.is_nan() { 0.0 } else { weight }
     }
 
-    /// Sets a weight; one that is 0 or NaN is not kept if the key is new.
+    /// Sets a weight. A new key with weight 0 or NaN is not stored.
     pub fn insert(&mut self, key: u64, weight: f32) {
         let weight = if weight.is_nan() { 0.0 } else { weight };
         let at = self.place(key);
@@ -51,7 +52,7 @@ impl Weights {
         }
     }
 
-    /// Where the key is, or would be.
+    /// The place of the key, or the empty place where it belongs.
     #[inline(always)]
     fn place(&self, key: u64) -> usize {
         let mask = self.keys.len() - 1;

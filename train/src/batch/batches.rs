@@ -1,10 +1,10 @@
-//! Makes batches for the learner: reads, removes duplicate keys, sorts keys by shard and links batches. This happens on
-//! a parse thread ahead of the learner, through a bounded queue whose buffers are reused; or in turn with it, on its
-//! own thread.
+//! Makes batches for the learner: reads, removes duplicate keys, sorts keys by shard and links batches. A parse
+//! thread does this ahead of the learner, through a bounded queue whose buffers are reused. With one thread, the
+//! learner's thread reads and learns in turn.
 
 use crate::batch::{Batch, Batcher, InSplit};
 use crate::learn::options::Options;
-use crate::limits::{DEPTH_MAX, FEED_QUEUE_MAX, READ_LOOK};
+use crate::limits::{BATCH_QUEUE_MAX, DEPTH_MAX, READ_LOOK};
 use crate::read::columns::Columns;
 use crate::read::data::{Data, Share, shown_name};
 use crate::read::error::{BadLines, ReadError};
@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// What is read, and how batches are made of it.
+/// What to read, and how to make batches of it.
 #[derive(Clone)]
 pub(crate) struct ReadPlan {
     pub data: Data,
@@ -27,17 +27,17 @@ pub(crate) struct ReadPlan {
     pub share: Share,
     pub epochs: u32,
     pub shards: u32,
-    /// Batches before each that it is linked to.
+    /// To how many earlier batches each batch is linked.
     pub links: usize,
     pub in_place: bool,
     /// The source of splits, and the files as they were at the start.
-    pub pieces: Option<SplitQueue>,
+    pub splits: Option<SplitQueue>,
 }
 
 impl ReadPlan {
-    /// Reads what `options` say, for a table of so many shards. Batches are not linked, and not for updates in place.
+    /// A plan for `options` and a table of so many shards. Batches are not linked, and not for updates in place.
     pub fn of(options: &Options, shards: u32) -> ReadPlan {
-        let splits = options.pieces.as_ref();
+        let splits = options.splits.as_ref();
         ReadPlan {
             data: options.data.clone(),
             batch: options.batch,
@@ -46,7 +46,7 @@ impl ReadPlan {
             shards,
             links: 0,
             in_place: false,
-            pieces: splits.map(|(by, files)| SplitQueue { by: by.clone(), files: files.clone() }),
+            splits: splits.map(|(source, files)| SplitQueue { source: source.clone(), files: files.clone() }),
         }
     }
 }
@@ -54,48 +54,48 @@ impl ReadPlan {
 /// Splits of files, handed out one at a time.
 #[derive(Clone)]
 pub(crate) struct SplitQueue {
-    pub by: Arc<dyn Splits>,
+    pub source: Arc<dyn Splits>,
     pub files: Vec<FileFingerprint>,
 }
 
 impl SplitQueue {
-    /// Checks that a file of this machine has not changed. The client checks its own files.
+    /// Checks that a file on this machine has not changed. A client checks its own files.
     fn check(&self, path: &str, file: usize) -> Result<(), ReadError> {
-        if self.by.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
+        if self.source.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
     }
 
-    /// The lines of a split, wherever they are; `None`: no line begins in it.
+    /// Opens the lines of a split, on this machine or at the client. `None`: no line begins in the split.
     fn open(
         &self,
         data: &Data,
         batch: usize,
-        piece: &Split,
+        split: &Split,
         position: &ReadPosition,
         heads: &mut FileHeads,
     ) -> Result<Option<Reader>, ReadError> {
-        if let Some(texts) = self.by.texts() {
-            let reader = remote_data::reader(data, batch, piece, position, (texts, heads));
+        if let Some(texts) = self.source.texts() {
+            let reader = remote_data::reader(data, batch, split, position, (texts, heads));
             return reader.map_err(|error| self.failed(error));
         }
-        self.check(&data.files[piece.file], piece.file)?;
-        Reader::of_piece(data, batch, piece, self.files[piece.file].packed, position)
+        self.check(&data.files[split.file], split.file)?;
+        Reader::of_split(data, batch, split, self.files[split.file].packed, position)
     }
 
-    /// Why a split could not be read: the error of the data server, if there is one.
+    /// The error of a split that cannot be read. An error of the data server takes precedence.
     fn failed(&self, error: ReadError) -> ReadError {
-        match self.by.texts().and_then(|texts| texts.trouble()) {
-            Some(why) => ReadError::Pieces(why),
+        match self.source.texts().and_then(|texts| texts.trouble()) {
+            Some(why) => ReadError::Splits(why),
             None => error,
         }
     }
 }
 
-/// How far the reading of splits is, for the learner that waits for it.
+/// The progress of the thread that reads splits, for the learner that waits for it.
 #[derive(Clone, Default)]
 struct ReadProgress {
-    /// The index of the file that is read, plus 1. 0 means none: the reader waits for a split of the scheduler.
+    /// The index of the file that the thread reads, plus 1. 0 means none: it waits for a split from the scheduler.
     file: Arc<AtomicUsize>,
-    /// Bytes read, and other things done.
+    /// Bytes read, and starts of files and waits.
     read: Arc<AtomicU64>,
     done: Arc<AtomicU64>,
 }
@@ -115,33 +115,46 @@ impl ReadProgress {
 /// other worker could train this worker's split.
 pub(crate) struct ReadTimeLimit {
     reading: ReadProgress,
-    by: Arc<dyn Splits>,
+    source: Arc<dyn Splits>,
     files: Vec<String>,
-    /// Where the reading stood, and for how long it has. Counted in waits, so that a stop of the whole process is none.
+    /// The progress at the last check, and the time without progress. The time is a sum of waits, so that it does not
+    /// grow while the whole process is stopped.
     seen: (usize, u64, u64),
     waited: Duration,
     /// The split source knows that this worker waits for bytes.
-    told: bool,
+    reported: bool,
 }
 
 impl ReadTimeLimit {
     fn of(plan: &ReadPlan, reading: ReadProgress) -> Option<ReadTimeLimit> {
         // The link to a client has its own time limit, whose error names the client.
-        let by = plan.pieces.as_ref().map(|pieces| pieces.by.clone()).filter(|by| by.texts().is_none())?;
+        let source = plan
+            .splits
+            .as_ref()
+            .map(|splits| splits.source.clone())
+            .filter(|source| source.texts().is_none())?;
         let files = plan.data.files.clone();
-        Some(ReadTimeLimit { reading, by, files, seen: (0, 0, 0), waited: Duration::ZERO, told: false })
+        Some(ReadTimeLimit {
+            reading,
+            source,
+            files,
+            seen: (0, 0, 0),
+            waited: Duration::ZERO,
+            reported: false,
+        })
     }
 
-    /// A batch has been waited for, for so long.
+    /// Records a wait of this length for a batch. Returns an error when the reading made no progress within the
+    /// limit.
     fn wait(&mut self, waited: Duration) -> Option<ReadError> {
         let now = self.reading.now();
         if now.0 == 0 || now != self.seen {
             (self.seen, self.waited) = (now, Duration::ZERO);
-            self.tell(now.0 > 0);
+            self.report(now.0 > 0);
             return None;
         }
         self.waited += waited;
-        let limit = self.by.patience();
+        let limit = self.source.patience();
         if self.waited < limit {
             return None;
         }
@@ -149,40 +162,40 @@ impl ReadTimeLimit {
         Some(ReadError::Stalled { file, seconds: limit.as_secs_f64() })
     }
 
-    /// Reports whether this worker waits for bytes.
-    fn tell(&mut self, waits: bool) {
-        if waits || self.told {
-            self.by.waits(waits);
+    /// Tells the split source whether this worker waits for bytes.
+    fn report(&mut self, waits: bool) {
+        if waits || self.reported {
+            self.source.waits(waits);
         }
-        (self.told, self.waited) = (waits, Duration::ZERO);
+        (self.reported, self.waited) = (waits, Duration::ZERO);
     }
 }
 
-/// What batches are read from.
+/// Where batches are read from.
 enum BatchSource {
     /// All the files, pass after pass.
     Passes(Box<Reader>),
-    /// The split that is read, if one is.
-    Pieces(SplitQueue, ReadPosition, FileHeads, Option<(Split, Box<Reader>)>),
+    /// Splits from a source, and the split that is being read.
+    Splits(SplitQueue, ReadPosition, FileHeads, Option<(Split, Box<Reader>)>),
 }
 
-/// What the reading found.
+/// What the reader learned about the data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadSummary {
     pub format: &'static str,
     pub columns: Option<Columns>,
-    /// Of the first pass.
+    /// Bad lines of the first pass.
     pub bad_lines: BadLines,
-    /// Of one pass, over all shares; 0 where splits are handed out.
+    /// Batches of one pass, over all shares. 0 where a source hands out splits.
     pub batches: u64,
 }
 
-/// The data, opened to know its format.
+/// The data, opened to find its format.
 pub(crate) enum OpenData {
     /// Files on this machine.
     Reader(Box<Reader>),
     /// Data that a client sends.
-    Fed(Box<LineReader>),
+    Remote(Box<LineReader>),
 }
 
 impl OpenData {
@@ -191,26 +204,26 @@ impl OpenData {
         data: &Data,
         batch: usize,
         share: Share,
-        by: Option<&dyn Splits>,
+        source: Option<&dyn Splits>,
     ) -> Result<OpenData, ReadError> {
-        match by.and_then(|by| by.texts()) {
-            Some(texts) => Ok(OpenData::Fed(Box::new(remote_data::first(data, texts)?))),
+        match source.and_then(|source| source.texts()) {
+            Some(texts) => Ok(OpenData::Remote(Box::new(remote_data::first(data, texts)?))),
             None => Ok(OpenData::Reader(Box::new(Reader::open(data, batch, share)?))),
         }
     }
 
-    /// The format, and the columns of CSV.
-    pub fn found(&self) -> (&'static str, Option<Columns>) {
+    /// The format, and the columns of a CSV file.
+    pub fn format(&self) -> (&'static str, Option<Columns>) {
         match self {
             OpenData::Reader(reader) => (reader.format(), reader.columns().cloned()),
-            OpenData::Fed(kind) => (kind.name(), kind.columns().cloned()),
+            OpenData::Remote(kind) => (kind.name(), kind.columns().cloned()),
         }
     }
 }
 
-/// Where batches are made: on the parse thread, or between the learner's.
+/// Makes batches, on the parse thread or on the learner's thread.
 pub(crate) struct BatchMaker {
-    supply: BatchSource,
+    source: BatchSource,
     plan: ReadPlan,
     batcher: Batcher,
     epoch: u32,
@@ -218,40 +231,40 @@ pub(crate) struct BatchMaker {
     format: &'static str,
     columns: Option<Columns>,
     reading: ReadProgress,
-    /// The learner takes no more.
+    /// The learner takes no more batches.
     over: Arc<AtomicBool>,
 }
 
 impl BatchMaker {
-    /// On a reader that has been opened (for the first epoch).
+    /// A maker on data that has been opened (for the first epoch).
     fn new(opened: OpenData, plan: ReadPlan) -> BatchMaker {
         let reading = ReadProgress::default();
         let batcher = Batcher::new(plan.shards, plan.links);
-        let (format, columns) = opened.found();
-        let supply = match (opened, &plan.pieces) {
+        let (format, columns) = opened.format();
+        let source = match (opened, &plan.splits) {
             (OpenData::Reader(reader), None) => BatchSource::Passes(reader),
             (_, None) => unreachable!("remote data comes in splits"),
-            (_, Some(handing)) => {
+            (_, Some(queue)) => {
                 let position = ReadPosition { read: reading.read.clone(), total: None };
-                BatchSource::Pieces(handing.clone(), position, FileHeads::default(), None)
+                BatchSource::Splits(queue.clone(), position, FileHeads::default(), None)
             }
         };
         let (bad_lines, over) = (BadLines::default(), Arc::default());
-        BatchMaker { supply, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over }
+        BatchMaker { source, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over }
     }
 
-    /// Makes the next batch in the memory of `batch`; false at the end of the last pass.
+    /// Makes the next batch in the memory of `batch`. Returns false at the end of the last pass.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        batch.piece = None;
-        let more = match &self.supply {
+        batch.split = None;
+        let more = match &self.source {
             BatchSource::Passes(_) => self.of_passes(batch)?,
-            BatchSource::Pieces(..) => self.of_pieces(batch)?,
+            BatchSource::Splits(..) => self.of_splits(batch)?,
         };
         if !more {
             return Ok(false);
         }
-        if batch.piece.is_some_and(|piece| piece.end.is_some()) {
-            // Not a batch to learn: it has no number, and nothing is linked to it.
+        if batch.split.is_some_and(|split| split.end.is_some()) {
+            // Nothing to learn: this batch has no number and no links.
             batch.keys.clear();
             batch.local.clear();
         } else if self.plan.in_place {
@@ -264,7 +277,7 @@ impl BatchMaker {
     }
 
     fn of_passes(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let BatchSource::Passes(reader) = &mut self.supply else { return Ok(false) };
+        let BatchSource::Passes(reader) = &mut self.source else { return Ok(false) };
         loop {
             let more = match reader.next(&mut batch.block) {
                 Ok(more) => more,
@@ -289,63 +302,63 @@ impl BatchMaker {
         Ok(true)
     }
 
-    /// The next batch of the split that is read, or of the next one; the end of a split is a batch too, an empty one.
-    fn of_pieces(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let BatchSource::Pieces(handing, position, heads, current) = &mut self.supply else {
+    /// Reads the next batch of the current split or of the next one. The end of a split is an empty batch.
+    fn of_splits(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        let BatchSource::Splits(queue, position, heads, current) = &mut self.source else {
             return Ok(false);
         };
         let ReadPlan { data, batch: examples, .. } = &self.plan;
         let (stop, over) = (data.stop.clone(), self.over.clone());
         let is_to_end = || stop.is_set() || over.load(Relaxed);
         loop {
-            let Some((piece, reader)) = current else {
+            let Some((split, reader)) = current else {
                 self.reading.begin(None);
-                let taken = handing.by.take(&is_to_end).map_err(ReadError::Pieces)?;
-                let Some(piece) = taken else { return Ok(false) };
-                self.reading.begin(Some(piece.file));
+                let taken = queue.source.take(&is_to_end).map_err(ReadError::Splits)?;
+                let Some(split) = taken else { return Ok(false) };
+                self.reading.begin(Some(split.file));
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
                 let data = Data { skip_bad_lines: left, ..data.clone() };
-                match handing.open(&data, *examples, &piece, position, heads)? {
-                    Some(reader) => *current = Some((piece, Box::new(reader))),
-                    None => handing.by.done(piece.index, 0).map_err(ReadError::Pieces)?,
+                match queue.open(&data, *examples, &split, position, heads)? {
+                    Some(reader) => *current = Some((split, Box::new(reader))),
+                    None => queue.source.done(split.index, 0).map_err(ReadError::Splits)?,
                 }
                 continue;
             };
-            let piece = *piece;
+            let split = *split;
             let more = match reader.next(&mut batch.block) {
                 Ok(more) => more,
                 Err(ReadError::Stopped { .. }) => return Ok(false),
-                Err(error) => return Err(handing.failed(error)),
+                Err(error) => return Err(queue.failed(error)),
             };
             let (seq, lines) = (reader.batch_number() + 1, reader.data_lines());
             if !more {
-                // What was read of a file that changed meanwhile is not known to be what it was.
-                handing.check(&data.files[piece.file], piece.file)?;
-                if piece.epoch == 0 {
+                // If the file has changed meanwhile, the lines that were read may differ from the planned ones.
+                queue.check(&data.files[split.file], split.file)?;
+                if split.epoch == 0 {
                     self.bad_lines.add_all(reader.bad_lines());
                 }
                 *current = None;
             }
             let end = (!more).then_some(lines);
-            batch.piece = Some(InSplit { index: piece.index, name: piece.name, seq, end });
-            batch.epoch = piece.epoch;
+            batch.split = Some(InSplit { index: split.index, name: split.name, seq, end });
+            batch.epoch = split.epoch;
             (batch.bytes_read, batch.bytes_total) = (position.bytes_read(), None);
             return Ok(true);
         }
     }
 
-    fn found(self) -> ReadSummary {
-        let batches = match &self.supply {
+    fn summary(self) -> ReadSummary {
+        let batches = match &self.source {
             BatchSource::Passes(reader) => reader.batches(),
-            BatchSource::Pieces(..) => 0,
+            BatchSource::Splits(..) => 0,
         };
         ReadSummary { format: self.format, columns: self.columns, bad_lines: self.bad_lines, batches }
     }
 }
 
-/// The learner's end.
+/// The learner's end of the reading.
 pub(crate) enum Batches {
-    /// Batches are made ahead, on a thread.
+    /// A thread makes batches ahead.
     Ahead {
         ready: Receiver<Batch>,
         /// Batches in `ready`.
@@ -354,28 +367,28 @@ pub(crate) enum Batches {
         thread: JoinHandle<Result<ReadSummary, ReadError>>,
         over: Arc<AtomicBool>,
         patience: Option<ReadTimeLimit>,
-        /// The reading hangs: nobody waits for the thread, which ends with the process.
+        /// The error when the reading hangs. The thread is then not joined; it ends with the process.
         stalled: Option<ReadError>,
     },
-    /// Batches are made when the learner takes them.
+    /// The learner's thread makes each batch when it takes it.
     InTurn { maker: Box<BatchMaker>, spare: Vec<Batch>, failed: Option<ReadError> },
 }
 
-/// Buffers under way: in the queue, at both ends, in flight.
-const BUFFERS: usize = FEED_QUEUE_MAX + DEPTH_MAX + 4;
+/// All buffers: in the queue, at both ends, and in flight.
+const BUFFERS: usize = BATCH_QUEUE_MAX + DEPTH_MAX + 4;
 
 impl Batches {
-    /// Makes batches of a reader that has been opened (for the first epoch): ahead of the learner, or in turn with it.
+    /// Starts to make batches from opened data (for the first epoch): ahead of the learner, or in turn with it.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub fn start(opened: OpenData, plan: ReadPlan, ahead: bool) -> Result<Batches, ReadError> {
         let maker = BatchMaker::new(opened, plan);
-        // A wait for a split must not keep the learner from reporting.
-        if !ahead && maker.plan.pieces.is_none() {
+        // While it waits for a split, the learner must be able to report progress.
+        if !ahead && maker.plan.splits.is_none() {
             return Ok(Batches::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
         }
-        let (to_learner, ready) = sync_channel(FEED_QUEUE_MAX);
+        let (to_learner, ready) = sync_channel(BATCH_QUEUE_MAX);
         let (back, returned) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
             let _ = back.try_send(Batch::default());
@@ -388,7 +401,8 @@ impl Batches {
         Ok(Batches::Ahead { ready, queued, back, thread, over, patience, stalled: None })
     }
 
-    /// The next batch; `None` when there is no more, or the reading failed ([`finish`](Self::finish) tells).
+    /// The next batch. `None` at the end, or when the reading failed; [`finish`](Self::finish) then returns the
+    /// error.
     pub fn next(&mut self) -> Option<Batch> {
         match self {
             Batches::Ahead { ready, queued, patience: None, .. } => {
@@ -414,10 +428,10 @@ impl Batches {
         }
     }
 
-    /// As [`next`](Self::next), for at most so long: `Err` when there is no batch yet.
+    /// [`next`](Self::next) with a time limit. `Err` when no batch is ready in time.
     pub fn next_within(&mut self, most: Duration) -> Result<Option<Batch>, RecvTimeoutError> {
         let Batches::Ahead { ready, queued, patience, stalled, .. } = self else { return Ok(self.next()) };
-        let came = match ready.recv_timeout(most) {
+        let received = match ready.recv_timeout(most) {
             Ok(batch) => {
                 queued.fetch_sub(1, Relaxed);
                 Ok(Some(batch))
@@ -428,13 +442,13 @@ impl Batches {
                 if stalled.is_some() { Ok(None) } else { Err(error) }
             }
         };
-        if let (Ok(Some(_)), Some(patience)) = (&came, patience) {
-            patience.tell(false);
+        if let (Ok(Some(_)), Some(patience)) = (&received, patience) {
+            patience.report(false);
         }
-        came
+        received
     }
 
-    /// Batches that are made and wait.
+    /// Batches that are ready.
     pub fn queued(&self) -> usize {
         match self {
             Batches::Ahead { queued, .. } => queued.load(Relaxed),
@@ -442,19 +456,19 @@ impl Batches {
         }
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer for reuse.
     pub fn recycle(&mut self, batch: Batch) {
         match self {
-            // Full or without a receiver: the buffer is freed.
+            // If the channel is full or closed, the buffer is freed.
             Batches::Ahead { back, .. } => drop(back.try_send(batch)),
             Batches::InTurn { spare, .. } => spare.push(batch),
         }
     }
 
-    /// Ends the making, also in the middle of the file.
+    /// Stops making batches, also in the middle of the file.
     ///
     /// # Errors
-    /// The reading had failed.
+    /// The reading failed.
     pub fn finish(self) -> Result<ReadSummary, ReadError> {
         match self {
             Batches::Ahead { stalled: Some(error), .. } => Err(error),
@@ -462,12 +476,12 @@ impl Batches {
                 drop((ready, back));
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
-            Batches::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.found()), Err),
+            Batches::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.summary()), Err),
         }
     }
 
-    /// Ends the making for a learner that has failed. Whoever reads may wait for a pipe or for a split that this
-    /// worker holds itself, so nobody waits for the thread: it ends when it looks up next.
+    /// Stops making batches after the learner failed. The thread may wait for a pipe or for a split that this worker
+    /// holds itself, so it is not joined. It ends at its next check of the flag.
     pub fn abandon(self) {
         if let Batches::Ahead { over, .. } = self {
             over.store(true, Relaxed);
@@ -481,7 +495,7 @@ fn run(
     queued: &AtomicUsize,
     returned: &Receiver<Batch>,
 ) -> Result<ReadSummary, ReadError> {
-    // The last one back is the next one out: its memory is still in a cache.
+    // The buffer that came back last is used first, because its memory is still in a cache.
     let mut spare: Vec<Batch> = Vec::with_capacity(BUFFERS);
     loop {
         spare.extend(returned.try_iter());
@@ -489,11 +503,11 @@ fn run(
         if !maker.next(&mut batch)? {
             break;
         }
-        // Before it can be taken: the count never falls below none.
+        // Counted before the learner can take the batch, so that the count never falls below 0.
         queued.fetch_add(1, Relaxed);
         if ready.send(batch).is_err() {
             break;
         }
     }
-    Ok(maker.found())
+    Ok(maker.summary())
 }

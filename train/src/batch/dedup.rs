@@ -1,10 +1,11 @@
-//! The unique keys of a batch in shard order, and for each occurrence the place of its key among them. A table stamped
-//! with example numbers: nothing is cleared between batches, and a key that an example repeats shows at once.
+//! Finds the unique keys of a batch in shard order, and for each occurrence the index of its key. Each entry of the
+//! hash table has the number of an example. So the table need not be cleared between batches, and it shows at once
+//! when an example repeats a key.
 
 use crate::read::block::Block;
 use gannet_core::{hash, shard_of};
 
-/// In a link: the earlier batch has not this key.
+/// In a link: the earlier batch does not have this key.
 pub const NO_LINK: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Default)]
@@ -12,18 +13,18 @@ struct DedupEntry {
     key: u64,
     /// Number of the last example with the key. An entry below the batch's first example is of an older batch.
     serial: u32,
-    /// Which of the batch's unique keys, in order of appearance.
+    /// The index of the key among the batch's unique keys, in order of appearance.
     index: u32,
 }
 
-/// One batch's unique keys, findable until the next batch.
+/// One batch's unique keys, which can be looked up until the next batch.
 pub struct Dedup {
     table: Vec<DedupEntry>,
     shards: u32,
     first: u32,
     next: u32,
     unique: Vec<(u64, u32)>,
-    /// For each unique key in order of appearance, its place in shard order.
+    /// For each unique key in order of appearance, its index in shard order.
     rank: Vec<u32>,
     starts: Vec<u32>,
     seen: Vec<(u32, u32)>,
@@ -44,10 +45,10 @@ impl Dedup {
         }
     }
 
-    /// Writes the block's unique keys, ascending by shard, to `keys`, where each shard's run begins to `starts`, and
-    /// for each occurrence the place of its key to `local`. A key that an example repeats becomes one occurrence with
-    /// the sum of the values: the example's margin and gradient are those of that sum. Returns by how many
-    /// occurrences the block shrank.
+    /// Writes the block's unique keys, ascending by shard, to `keys`, and the start of each shard's run to `starts`.
+    /// For each occurrence it writes the index of its key to `local`. When an example repeats a key, the values are
+    /// added up in one occurrence, and the example's margin and gradient use the sum. Returns by how many occurrences
+    /// the block shrank.
     pub fn run(
         &mut self,
         block: &mut Block,
@@ -77,7 +78,7 @@ impl Dedup {
         merged
     }
 
-    /// The place in shard order of a key of the last batch, or [`NO_LINK`].
+    /// The index in shard order of a key of the last batch, or [`NO_LINK`].
     #[inline(always)]
     pub fn find(&self, key: u64) -> u32 {
         let mask = self.table.len() - 1;
@@ -134,7 +135,7 @@ impl Dedup {
         }
     }
 
-    /// Sums the values of keys that an example repeats into their first occurrence and closes the gaps.
+    /// Adds the values of keys that an example repeats to their first occurrence and closes the gaps.
     #[cold]
     #[inline(never)]
     fn merge(&mut self, block: &mut Block, local: &mut Vec<u32>) -> usize {
@@ -166,7 +167,7 @@ impl Dedup {
         before - out
     }
 
-    /// A counting sort of the unique keys by shard, stable, and `local` renumbered after it.
+    /// Sorts the unique keys by shard with a stable counting sort, and renumbers `local`.
     fn cut(&mut self, keys: &mut Vec<u64>, starts: &mut Vec<u32>, local: &mut [u32]) {
         self.starts.clear();
         self.starts.resize(self.shards as usize + 1, 0);

@@ -1,4 +1,4 @@
-//! A batch ready to be learned: examples, unique keys in shard order, and the links to the batches before it.
+//! A batch ready to learn: examples, unique keys in shard order, and links to the batches before it.
 
 pub(crate) mod batches;
 pub(crate) mod dedup;
@@ -6,37 +6,37 @@ pub(crate) mod dedup;
 use crate::batch::dedup::Dedup;
 use crate::read::block::Block;
 
-/// Examples and their keys. Batches are numbered from 0 over all epochs; the push of a batch has its number.
+/// Examples and their keys. Batches are numbered from 0 over all epochs, and the push of a batch has the same number.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The examples; no example has a key twice.
     pub block: Block,
-    /// For each occurrence of the block, the place of its key in `keys`.
+    /// For each occurrence of the block, the index of its key in `keys`.
     pub local: Vec<u32>,
     /// The unique keys, ascending by shard.
     pub keys: Vec<u64>,
     /// Where the run of each shard begins in `keys`, and the end of the last run.
     pub starts: Vec<u32>,
-    /// `links[a - 1][u]`: the place of key `u` in the batch `a` batches before, or [`NO_LINK`](crate::NO_LINK).
+    /// `links[a - 1][u]`: the index of key `u` in the batch `a` batches before, or [`NO_LINK`](crate::NO_LINK).
     pub links: Vec<Vec<u32>>,
-    /// Which of the batches of this run.
+    /// The batch's number in this run.
     pub number: u64,
-    /// Which pass over the file, from 0.
+    /// The pass over the file, from 0.
     pub epoch: u32,
-    /// Occurrences that were summed into another of the same example.
+    /// Occurrences that were added to another occurrence of the same key in the same example.
     pub merged: usize,
-    /// Bytes of the file read when this batch was.
+    /// Bytes of the file read up to this batch.
     pub bytes_read: u64,
     /// Bytes of the file, when known.
     pub bytes_total: Option<u64>,
-    /// Bad lines skipped in the first pass when this batch was read.
+    /// Bad lines of the first pass that were skipped up to this batch.
     pub bad_lines: u64,
-    /// Which split it is of, when splits are handed out.
-    pub piece: Option<InSplit>,
+    /// The position of the batch in its split, when a source hands out splits.
+    pub split: Option<InSplit>,
 }
 
 impl Batch {
-    /// The keys, with where each shard's run begins.
+    /// The keys, with the start of each shard's run.
     pub fn sorted_keys(&self) -> BatchKeys<'_> {
         BatchKeys { keys: &self.keys, starts: Some(&self.starts) }
     }
@@ -48,7 +48,7 @@ pub struct BatchKeys<'a> {
     /// The keys.
     pub keys: &'a [u64],
     /// Where the run of each shard begins in `keys`, and the end of the last run, when the keys are sorted by shard.
-    /// `None`: they are in any order.
+    /// `None`: the keys are in any order.
     pub starts: Option<&'a [u32]>,
 }
 
@@ -59,20 +59,20 @@ impl<'a> BatchKeys<'a> {
     }
 }
 
-/// A batch's place in a split.
+/// The position of a batch in a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InSplit {
     /// The split's number.
     pub index: u64,
-    /// What the servers call its pushes.
+    /// The pusher and incarnation in the names of the split's pushes.
     pub name: (u64, u64),
-    /// Which of its batches this is, from 1.
+    /// The number of the batch in the split, from 1.
     pub seq: u64,
-    /// Nothing is to be learned: the split is at its end, and had so many examples.
+    /// Set in the empty batch that ends a split: the number of the split's examples.
     pub end: Option<u64>,
 }
 
-/// Makes batches of blocks: de-duplicates, cuts, links.
+/// Makes batches from blocks: finds unique keys, sorts them by shard, and links them to earlier batches.
 pub struct Batcher {
     tables: Vec<Dedup>,
     depth: usize,
@@ -80,12 +80,12 @@ pub struct Batcher {
 }
 
 impl Batcher {
-    /// For a table of `shards` shards, with links to `depth` batches.
+    /// A batcher for a table of `shards` shards. It links each batch to the `depth` batches before it.
     pub fn new(shards: u32, depth: usize) -> Batcher {
         Batcher { tables: (0..=depth).map(|_| Dedup::new(shards)).collect(), depth, number: 0 }
     }
 
-    /// Completes a batch for rows that are learned in place: repeated keys are summed, nothing else.
+    /// Completes a batch for rows that are learned in place: it only adds up repeated keys.
     pub fn complete_in_place(&mut self, batch: &mut Batch) {
         batch.merged = 0;
         if batch.block.may_repeat {

@@ -1,16 +1,18 @@
 //! The cells: rows of a small table that carry the chief's commands and the workers' answers.
 //!
-//! The *chief* is worker 0. It leads the training; the other workers follow it. Four things are in cells: the chief's
-//! command, each worker's answer, a sign that each worker is there, and what a chief that starts again goes on from.
+//! The *chief* is worker 0. It leads the training, and the other workers follow it. Cells carry four things: the
+//! chief's command, each worker's answer, a sign that each worker has started, and the state from which a restarted
+//! chief continues.
 //!
-//! Each command has a `command_id`, larger than any before. All cells of a command bear it, and so do the answers to
-//! it and the sums of its pass. A message of an earlier incarnation either bears a smaller id, or is refused because
-//! a later incarnation has taken its place.
+//! Each command has a `command_id`, larger than any before. All cells of a command have this id, and so do its
+//! answers and the sums of its pass. A message of an earlier incarnation either has a smaller id, or the servers
+//! refuse it because a later incarnation has fenced it.
 
 use crate::backend::BackendError;
 use crate::lbfgs::{Columns, CommandCell};
 
-/// Keys of a block. Block 0 has the chief's command, block 1 its memory, and each worker has a block behind them.
+/// Keys of a block. Block 0 has the chief's command and block 1 the chief's memory. Each worker has a block behind
+/// them.
 const BLOCK: u64 = 16;
 const COMMANDS: u64 = 0;
 const MEMORY: u64 = 1;
@@ -28,7 +30,7 @@ const WORKERS: u64 = 2;
 /// A row has all of that already. Its push is applied exactly once, its journal survives a kill, and a replaced
 /// incarnation is refused. So the cells survive what the weights survive, with no scheduler, no new frame and no code
 /// on the server. The price is polling (50 us to 2 ms, small against a pass over the data) and a conversion of this
-/// type to two numbers, which stands in `numbers` and `of` and nowhere else.
+/// type to two numbers, which only `numbers` and `of` do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Command {
     /// Answer with the number and importance of your examples.
@@ -86,8 +88,8 @@ impl Command {
         }
     }
 
-    /// A number rounded to the 48 bits that a cell keeps, so that chief and workers move by the same step.
-    pub fn kept(x: f64) -> f64 {
+    /// Rounds a number to the 48 bits that a cell stores, so that chief and workers move by the same step.
+    pub fn rounded(x: f64) -> f64 {
         use gannet_optim::lbfgs::{join, split};
         join(split(x))
     }
@@ -101,18 +103,18 @@ fn keys(block: u64, count: u64) -> Vec<u64> {
     (block * BLOCK..block * BLOCK + count).collect()
 }
 
-/// The command id of cells, if all were written together.
+/// The command id of cells, if one write wrote them all.
 fn whole(cells: &[CommandCell]) -> Option<u64> {
     let command_id = cells.first()?.command_id;
     (command_id > 0 && cells.iter().all(|cell| cell.command_id == command_id)).then_some(command_id)
 }
 
-/// Writes a command. Called by the chief.
+/// Writes a command of the chief.
 pub fn command(columns: &mut impl Columns, command_id: u64, command: Command) -> Result<(), BackendError> {
     columns.write_cells(command_id, &cells(COMMANDS, &command.numbers()))
 }
 
-/// Reads the last command and its id. `None` while no command is whole.
+/// Reads the last command and its id. `None` while no complete command is written.
 pub fn commanded(columns: &mut impl Columns) -> Result<Option<(u64, Command)>, BackendError> {
     let cells = columns.read_cells(&keys(COMMANDS, 2))?;
     let command = Command::of([cells[0].value, cells[1].value]);
@@ -126,10 +128,10 @@ pub struct FollowerAnswer {
     pub slope: f64,
 }
 
-/// Writes that a worker starts, or with `-2 * birth` that it leaves, under the id of the last command that it saw.
+/// Writes that a worker starts, or with `-2 * birth` that it leaves, under the id of the latest command that it read.
 ///
-/// Numbers under one id are added, and a birth is positive. So the cell changes each time, and it is negative after a
-/// worker has left, whatever stood in it.
+/// Cells add numbers under one id, and a birth is positive. So the cell changes each time, and it is negative after a
+/// worker has left, whatever its value was before.
 pub fn arrive(
     columns: &mut impl Columns,
     worker: u32,
@@ -149,12 +151,12 @@ pub fn answer(
     columns.write_cells(command_id, &cells(WORKERS + u64::from(worker), &[answer.loss, answer.slope]))
 }
 
-/// What the chief reads of a worker.
+/// The cells of a worker, as the chief reads them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FollowerView {
-    /// What the worker wrote when it started.
+    /// The worker's sign that it has started.
     pub arrived: CommandCell,
-    /// Its last answer, and the id of that command.
+    /// Its latest answer, and the id of that command.
     pub answered: Option<(u64, FollowerAnswer)>,
 }
 
@@ -170,11 +172,11 @@ pub fn seen(columns: &mut impl Columns, workers: u32) -> Result<Vec<FollowerView
     Ok(seen.collect())
 }
 
-/// What a chief that starts again goes on from.
+/// The state from which a restarted chief continues.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChiefMemory {
     pub half: usize,
-    /// The slot of the next pair, and the number of pairs before it that count.
+    /// The slot of the next pair, and the number of valid pairs before it.
     pub next: usize,
     pub pairs: usize,
     pub iterations: u64,

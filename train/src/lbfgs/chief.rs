@@ -1,5 +1,5 @@
-//! The chief: worker 0, which leads the training. It sees numbers only (dot products, losses and slopes). It runs
-//! programs on the columns at the servers, and asks the workers for losses and gradients by [commands](Command).
+//! The chief: worker 0, which leads the training. It handles numbers only (dot products, losses and slopes). It runs
+//! programs on the columns at the servers, and requests losses and gradients from the workers by [commands](Command).
 
 use crate::backend::BackendError;
 use crate::lbfgs::cells::{self, ChiefMemory, Command, FollowerView};
@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Why an iteration ends early.
 enum Halt {
-    /// A worker has started again: the iteration begins again.
+    /// A worker has restarted, so the iteration must start again.
     Again,
-    /// A signal came.
+    /// The stop flag is set.
     Stopped,
     /// The training has failed.
     Error(LbfgsError),
@@ -33,7 +33,7 @@ impl From<BackendError> for Halt {
 /// The objective along the direction.
 struct LineSearchPoint {
     from: Point,
-    /// `w . d`, `d . d` of what is penalised, and how much `|w|_1` grows a step.
+    /// `w . d` and `d . d` of the penalised weights, and the growth of `|w|_1` per step.
     wd: f64,
     dd: f64,
     growth: f64,
@@ -48,23 +48,23 @@ pub struct Chief<'a, C> {
     stop: &'a AtomicBool,
     passes: PassBuffers,
     gram: Gram,
-    /// The slots of the pairs that count, the oldest first, and the slot of the next one.
+    /// The slots of the valid pairs, the oldest first, and the slot of the next pair.
     order: VecDeque<usize>,
     next: usize,
     half: usize,
-    /// With L1 how much of the direction is taken before it is projected (see [`Chief::learn_reach`]).
+    /// With L1 the factor by which the direction is scaled before it is projected (see [`Chief::learn_reach`]).
     reach: f64,
     command_id: u64,
-    /// `|w|^2` and `|w|_1` of what is penalised, and the square of the (pseudo-)gradient's length.
+    /// `|w|^2` and `|w|_1` of the penalised weights, and the square of the (pseudo-)gradient's length.
     norms: [f64; 3],
-    /// The cells of each other worker, as last read.
+    /// The cells of each other worker, as read last.
     arrived: Vec<cells::FollowerView>,
-    done: Trained,
+    trained: Trained,
 }
 
 impl<'a, C: Columns> Chief<'a, C> {
-    /// Makes this worker the chief. It goes on from what the tables hold, if there is anything. Their pairs count
-    /// only if they were made with the same penalties.
+    /// Makes this worker the chief. It continues from the state in the tables, if there is one. It uses the pairs
+    /// there only if they were computed with the same penalties.
     ///
     /// # Errors
     /// The servers are lost.
@@ -88,7 +88,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             command_id,
             norms: [0.0; 3],
             arrived,
-            done: Trained { objective: f64::NAN, importance: f64::NAN, ..Trained::default() },
+            trained: Trained { objective: f64::NAN, importance: f64::NAN, ..Trained::default() },
             passes: PassBuffers::default(),
             columns,
             examples,
@@ -106,18 +106,18 @@ impl<'a, C: Columns> Chief<'a, C> {
         let LbfgsSettings { l1, l2, intercept, .. } = self.settings;
         let slots = self.columns.layout().slots();
         self.half = memory.half;
-        self.done.resumed_at = memory.iterations;
-        let kept = [Command::kept(l1), Command::kept(l2)];
-        if (kept, intercept) == ([memory.l1, memory.l2], memory.intercept) && memory.pairs < slots {
+        self.trained.resumed_at = memory.iterations;
+        let penalties = [Command::rounded(l1), Command::rounded(l2)];
+        if (penalties, intercept) == ([memory.l1, memory.l2], memory.intercept) && memory.pairs < slots {
             self.next = memory.next % slots;
             self.order = (0..memory.pairs).map(|i| (self.next + slots - memory.pairs + i) % slots).collect();
         }
         let (iterations, pairs) = (memory.iterations, self.order.len());
-        tracing::info!(iterations, pairs, "going on from the weights that the tables hold");
+        tracing::info!(iterations, pairs, "continuing from the weights in the tables");
     }
 
-    /// Begins from weights that `weights` hands out page by page, whatever the tables held: 0 where none is given.
-    /// Returns how many there were.
+    /// Starts from the weights that `weights` passes page by page, instead of the weights in the tables. Weights that
+    /// it does not pass are 0. Returns how many it passed.
     ///
     /// # Errors
     /// `weights` fails, or the servers are lost.
@@ -125,7 +125,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         &mut self,
         weights: impl FnOnce(&mut WeightSink<'_>) -> Result<(), E>,
     ) -> Result<u64, E> {
-        // The id is written before anything is pushed under it, so that another chief takes a larger one.
+        // The id is written before any push under it, so that another chief takes a larger id.
         self.command_id += 1;
         let (command_id, mut count) = (self.command_id, 0);
         cells::command(self.columns, command_id, Command::Roll).map_err(LbfgsError::from)?;
@@ -144,7 +144,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         let program = self.columns.layout().begin_from(self.half, command_id);
         self.columns.run(&program).map_err(LbfgsError::from)?;
         self.order.clear();
-        self.done.resumed_at = 0;
+        self.trained.resumed_at = 0;
         self.remember().map_err(LbfgsError::from)?;
         Ok(count)
     }
@@ -152,13 +152,13 @@ impl<'a, C: Columns> Chief<'a, C> {
     /// Trains. Calls `progress` after each iteration.
     ///
     /// # Errors
-    /// A worker or the servers are lost, or numbers leave their range.
+    /// A worker or the servers are lost, or a number is not finite.
     pub fn train(mut self, progress: &mut dyn FnMut(&Trained)) -> Result<Trained, LbfgsError> {
         loop {
             match self.run(progress) {
                 Ok(()) => break,
                 Err(Halt::Stopped) => {
-                    self.done.stopped = true;
+                    self.trained.stopped = true;
                     break;
                 }
                 Err(Halt::Again) => tracing::warn!("a worker has restarted: repeating the iteration"),
@@ -167,55 +167,55 @@ impl<'a, C: Columns> Chief<'a, C> {
         }
         self.command_id += 1;
         cells::command(self.columns, self.command_id, Command::End)?;
-        Ok(self.done)
+        Ok(self.trained)
     }
 
     fn run(&mut self, progress: &mut dyn FnMut(&Trained)) -> Result<(), Halt> {
         self.gather()?;
         self.precondition()?;
         self.begin()?;
-        progress(&self.done);
+        progress(&self.trained);
         if self.is_flat() {
-            self.done.converged = true;
+            self.trained.converged = true;
             return Ok(());
         }
-        // The newest last.
-        let mut objectives = VecDeque::from([self.done.objective]);
+        // The newest objective is last.
+        let mut objectives = VecDeque::from([self.trained.objective]);
         let mut moved = 0.0;
-        while self.done.iterations < u64::from(self.settings.iterations) {
+        while self.trained.iterations < u64::from(self.settings.iterations) {
             if self.stop.load(Relaxed) {
                 return Err(Halt::Stopped);
             }
             let Some(step) = self.iterate(moved)? else {
-                self.done.converged = true;
+                self.trained.converged = true;
                 return Ok(());
             };
             moved = step;
-            progress(&self.done);
-            objectives.push_back(self.done.objective);
+            progress(&self.trained);
+            objectives.push_back(self.trained.objective);
             if objectives.len() > LbfgsSettings::WINDOW {
                 let before = objectives.pop_front().unwrap_or(f64::INFINITY);
-                self.done.converged =
-                    before - self.done.objective <= LbfgsSettings::STALLED * self.done.objective.abs();
+                self.trained.converged =
+                    before - self.trained.objective <= LbfgsSettings::STALLED * self.trained.objective.abs();
             }
-            if self.done.converged || self.is_flat() {
-                self.done.converged = true;
+            if self.trained.converged || self.is_flat() {
+                self.trained.converged = true;
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Whether the gradient of the mean objective is within the tolerance.
+    /// Whether the length of the mean objective's gradient is within the tolerance.
     fn is_flat(&self) -> bool {
-        self.done.mean_slope() <= self.settings.tolerance
+        self.trained.mean_slope() <= self.settings.tolerance
     }
 
-    /// Lets the workers sum an upper bound of each weight's curvature, and the shards compute the preconditioner from
-    /// it.
+    /// Makes the workers sum an upper bound of each weight's curvature, and the shards compute the preconditioner
+    /// from it.
     fn precondition(&mut self) -> Result<(), Halt> {
         self.command(Command::Curvature)?;
-        self.done.passes += 1;
+        self.trained.passes += 1;
         let program = self.columns.layout().precondition(self.command_id, &self.penalties);
         self.columns.run(&program)?;
         Ok(())
@@ -231,45 +231,45 @@ impl<'a, C: Columns> Chief<'a, C> {
                 Err(Halt::Again) => {}
                 Err(error) => return Err(error),
                 Ok(all) => {
-                    (self.done.importance, self.done.examples) = (all.loss, all.slope as u64);
+                    (self.trained.importance, self.trained.examples) = (all.loss, all.slope as u64);
                     return Ok(());
                 }
             }
         }
     }
 
-    /// Loss, slope and dot products at the weights that the tables hold.
+    /// Computes loss, slope and dot products at the current weights.
     fn begin(&mut self) -> Result<(), Halt> {
         let at = self.command(Command::Begin { half: self.half })?;
-        self.done.passes += 1;
+        self.trained.passes += 1;
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
         let layout = self.columns.layout();
-        let asked = layout.gram_program(&self.gram, order, self.half, self.command_id, &self.penalties);
-        self.take(&asked, at.loss)
+        let program = layout.gram_program(&self.gram, order, self.half, self.command_id, &self.penalties);
+        self.take(&program, at.loss)
     }
 
-    /// Runs a program that computes dot products, and sets what follows from its sums and the loss.
-    fn take(&mut self, asked: &crate::lbfgs::layout::GramProgram, loss: f64) -> Result<(), Halt> {
-        let sums = self.columns.run(&asked.program)?;
+    /// Runs a program that computes dot products. Sets the norms and the objective from its sums and the loss.
+    fn take(&mut self, gram_program: &crate::lbfgs::layout::GramProgram, loss: f64) -> Result<(), Halt> {
+        let sums = self.columns.run(&gram_program.program)?;
         let finite = sums.iter().all(|sum| sum.is_finite());
-        let norms = asked.take(&mut self.gram, &sums).filter(|_| finite);
+        let norms = gram_program.take(&mut self.gram, &sums).filter(|_| finite);
         self.norms = norms.ok_or(Halt::Error(LbfgsError::NotFinite("gradient")))?;
         let [squares, ones, slope] = self.norms;
-        self.done.loss = loss;
-        self.done.objective = loss + 0.5 * self.settings.l2 * squares + self.settings.l1 * ones;
-        self.done.slope = slope.sqrt();
-        match self.done.objective.is_finite() {
+        self.trained.loss = loss;
+        self.trained.objective = loss + 0.5 * self.settings.l2 * squares + self.settings.l1 * ones;
+        self.trained.slope = slope.sqrt();
+        match self.trained.objective.is_finite() {
             true => Ok(()),
             false => Err(Halt::Error(LbfgsError::NotFinite("objective"))),
         }
     }
 
-    /// One iteration; the step taken, or `None` when no step makes the objective smaller. `moved`: the step before,
-    /// of which the workers' margins do not know yet.
+    /// Runs one iteration. Returns the step, or `None` when no step makes the objective smaller. `moved` is the step
+    /// before, which the workers' margins do not include yet.
     fn iterate(&mut self, mut moved: f64) -> Result<Option<f64>, Halt> {
         loop {
-            if self.done.slope == 0.0 {
+            if self.trained.slope == 0.0 {
                 return Ok(None);
             }
             let line = self.make_direction()?;
@@ -279,7 +279,7 @@ impl<'a, C: Columns> Chief<'a, C> {
                 self.step(point, pass)?;
                 return Ok(Some(point.step));
             }
-            // The pairs may describe the curvature of another place: try once more without them.
+            // The pairs may describe the curvature at another point: try once more without them.
             if self.order.is_empty() {
                 return Ok(None);
             }
@@ -288,10 +288,11 @@ impl<'a, C: Columns> Chief<'a, C> {
         }
     }
 
-    /// With L1 the inverse curvature of all weights is more than that of those which may move, so whole steps
-    /// overshoot, and a shorter step along a segment leaves weights just beside the 0 where the segment would end. So
-    /// the direction is shortened first, by what would have been right the last time, and then projected: steps of 1
-    /// fit, and what reaches 0 is 0.
+    /// Adapts the scale of the direction to the latest step. With L1 the inverse curvature over all weights is larger
+    /// than over the weights that may move, so whole steps overshoot. A shorter step along the projected segment
+    /// would leave weights just beside the 0 where the segment ends. So the direction is scaled before its
+    /// projection, by the factor that would have fitted the last step. Then steps of 1 fit, and weights that reach 0
+    /// are exactly 0.
     fn learn_reach(&mut self, line: &LineSearchPoint, at: Point) {
         let bent = line.from.slope - at.slope;
         if self.settings.l1 > 0.0 && bent < 0.0 {
@@ -300,7 +301,7 @@ impl<'a, C: Columns> Chief<'a, C> {
         }
     }
 
-    /// Makes the direction; the objective's value and slope at its beginning.
+    /// Computes the direction. Returns the objective's value and slope where it starts.
     fn make_direction(&mut self) -> Result<LineSearchPoint, Halt> {
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
@@ -314,11 +315,11 @@ impl<'a, C: Columns> Chief<'a, C> {
         }
         let growth = sums.get(3).map_or(0.0, |norm| norm - self.norms[1]);
         let slope = sums[0] + self.settings.l1 * growth;
-        let from = Point { step: 0.0, value: self.done.objective, slope };
+        let from = Point { step: 0.0, value: self.trained.objective, slope };
         Ok(LineSearchPoint { from, wd: sums[1], dd: sums[2], growth })
     }
 
-    /// The objective at a step.
+    /// The objective's value and slope at a step.
     fn objective(&self, line: &LineSearchPoint, step: f64, at: Losses) -> (f64, f64) {
         let LbfgsSettings { l1, l2, .. } = self.settings;
         let [squares, ones, _] = self.norms;
@@ -327,15 +328,15 @@ impl<'a, C: Columns> Chief<'a, C> {
         (value, at.slope + l2 * (line.wd + step * line.dd) + l1 * line.growth)
     }
 
-    /// Finds a step; it, and the pass that has summed the gradient there.
+    /// Searches for a step. Returns it, and the id of the pass that has summed the gradient there.
     fn search(&mut self, line: &LineSearchPoint, moved: &mut f64) -> Result<Option<(Point, u64)>, Halt> {
         let first = self.command(Command::Direction { moved: *moved })?;
         *moved = 0.0;
-        self.done.passes += 1;
+        self.trained.passes += 1;
         let guessed = self.command_id;
         // With L1 the direction ends at the border of its orthant.
         let longest = if self.settings.l1 > 0.0 { 1.0 } else { Search::default().longest };
-        // and where the step may not be longer, falling far enough will do (Andrew and Gao): losses are convex.
+        // Where the step may not be longer, a sufficient decrease is enough (Andrew and Gao): losses are convex.
         let curvature = if self.settings.l1 > 0.0 { f64::INFINITY } else { Search::default().curvature };
         let search = Search { longest, curvature, ..Search::default() };
         let mut last = (1.0, first);
@@ -343,7 +344,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             let at = match step == 1.0 {
                 true => first,
                 false => {
-                    self.done.tries += 1;
+                    self.trained.tries += 1;
                     self.command(Command::Try { step })?
                 }
             };
@@ -352,12 +353,12 @@ impl<'a, C: Columns> Chief<'a, C> {
         })?;
         let Some(point) = found else { return Ok(None) };
         if point.step == 1.0 {
-            self.done.loss = first.loss;
+            self.trained.loss = first.loss;
             return Ok(Some((point, guessed)));
         }
         let at = self.command(Command::Gradient { step: point.step })?;
-        self.done.passes += 1;
-        self.done.loss = at.loss;
+        self.trained.passes += 1;
+        self.trained.loss = at.loss;
         Ok(Some((point, self.command_id)))
     }
 
@@ -365,34 +366,34 @@ impl<'a, C: Columns> Chief<'a, C> {
     fn step(&mut self, point: Point, pass: u64) -> Result<(), Halt> {
         let layout = self.columns.layout();
         let slot = self.next;
-        // The new pair takes the one free slot, and counts as the newest.
+        // The new pair uses the one free slot, and is the newest.
         self.order.push_back(slot);
         self.order.make_contiguous();
         let (order, _) = self.order.as_slices();
-        let asked = layout.step_program(
+        let program = layout.step_program(
             &self.gram,
             order,
             slot,
             self.half,
-            Command::kept(point.step),
+            Command::rounded(point.step),
             pass,
             &self.penalties,
         );
-        self.take(&asked, self.done.loss)?;
+        self.take(&program, self.trained.loss)?;
         let (s, y) = (self.gram.s(slot), self.gram.y(slot));
         let [sy, yy] = [(s, y), (y, y)].map(|(a, b)| self.gram.get(a, b));
-        // Preconditioned, a convex function whose curvatures are at most 1 has s y >= y y / features of an example.
+        // Preconditioned, a convex function with curvatures of at most 1 has s y >= y y / (features of an example).
         if sy > 1e-9 * yy && yy > 0.0 {
             self.next = (slot + 1) % layout.slots();
             if self.order.len() > layout.history as usize {
                 self.order.pop_front();
             }
         } else {
-            // This step showed no curvature.
+            // This step measured no positive curvature, so its pair is dropped.
             self.order.pop_back();
         }
         self.half = 1 - self.half;
-        self.done.iterations += 1;
+        self.trained.iterations += 1;
         Ok(self.remember()?)
     }
 
@@ -400,43 +401,43 @@ impl<'a, C: Columns> Chief<'a, C> {
         self.command_id += 1;
         let LbfgsSettings { l1, l2, intercept, .. } = self.settings;
         let (half, next, pairs) = (self.half, self.next, self.order.len());
-        let iterations = self.done.resumed_at + self.done.iterations;
+        let iterations = self.trained.resumed_at + self.trained.iterations;
         let memory = ChiefMemory { half, next, pairs, iterations, l1, l2, intercept };
         cells::remember(self.columns, self.command_id, &memory)
     }
 
-    /// Writes a command, runs its own part, and adds the answers of all workers.
+    /// Writes a command, runs the chief's part of it, and adds up the answers of all workers.
     fn command(&mut self, command: Command) -> Result<Losses, Halt> {
         self.command_id += 1;
         cells::command(self.columns, self.command_id, command)?;
-        // The chief uses the rounded number that the others read from the cell.
+        // The chief uses the rounded number that the other workers read from the cell.
         let command = match command {
-            Command::Direction { moved } => Command::Direction { moved: Command::kept(moved) },
-            Command::Try { step } => Command::Try { step: Command::kept(step) },
-            Command::Gradient { step } => Command::Gradient { step: Command::kept(step) },
+            Command::Direction { moved } => Command::Direction { moved: Command::rounded(moved) },
+            Command::Try { step } => Command::Try { step: Command::rounded(step) },
+            Command::Gradient { step } => Command::Gradient { step: Command::rounded(step) },
             command => command,
         };
         let own = self.passes.run(self.columns, self.examples, self.command_id, command)?;
         self.wait(own, command)
     }
 
-    /// Waits for the answers of the other workers, and adds them to its own in the order of the workers.
+    /// Waits for the answers of the other workers, and adds them to the chief's in the order of the workers.
     fn wait(&mut self, own: Losses, command: Command) -> Result<Losses, Halt> {
         let (mut loss, mut slope) = (Sum::default(), Sum::default());
         loss.add(own.loss);
         slope.add(own.slope);
         let mut look = CellPoll::new(self.settings.patience);
         while self.settings.workers > 1 {
-            let seen = cells::seen(self.columns, self.settings.workers)?;
-            let was = std::mem::replace(&mut self.arrived, seen);
-            let mut anew = false;
-            for (worker, (was, now)) in (1..).zip(was.iter().zip(&self.arrived)) {
-                if was.arrived != now.arrived && now.arrived.value < 0.0 {
+            let views = cells::seen(self.columns, self.settings.workers)?;
+            let previous = std::mem::replace(&mut self.arrived, views);
+            let mut restarted = false;
+            for (worker, (previous, now)) in (1..).zip(previous.iter().zip(&self.arrived)) {
+                if previous.arrived != now.arrived && now.arrived.value < 0.0 {
                     return Err(Halt::Error(LbfgsError::WorkerLeft { worker }));
                 }
-                anew |= was.arrived != now.arrived;
+                restarted |= previous.arrived != now.arrived;
             }
-            if anew {
+            if restarted {
                 return Err(Halt::Again);
             }
             let here =

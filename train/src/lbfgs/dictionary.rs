@@ -1,11 +1,11 @@
-//! Keys numbered in the order in which they first come.
+//! Numbers keys in the order of their first occurrence.
 
 use gannet_core::hash;
 
-/// Place of a key that has no number.
+/// An empty place.
 const EMPTY: u32 = u32::MAX;
 
-/// Numbers of keys: 4 bytes a place, half to three quarters of them filled, and 8 a key.
+/// Numbers of keys. It takes 4 bytes a place, of which half to three quarters are filled, and 8 bytes a key.
 pub struct Dictionary {
     places: Vec<u32>,
     keys: Vec<u64>,
@@ -18,7 +18,7 @@ impl Default for Dictionary {
 }
 
 impl Dictionary {
-    /// The number of a key, its own or the next.
+    /// The number of a key. A new key gets the next number.
     #[inline(always)]
     pub fn number(&mut self, key: u64) -> u32 {
         let mask = self.places.len() - 1;
@@ -39,7 +39,7 @@ impl Dictionary {
         number
     }
 
-    /// Bytes that it takes.
+    /// The bytes that it takes.
     pub fn bytes(&self) -> usize {
         self.places.len() * 4 + self.keys.len() * 8
     }

@@ -1,5 +1,5 @@
-//! A worker's examples in memory, with their margins: what a pass computes. Sums are f64; those of threads are added in
-//! their order.
+//! A worker's examples in memory, with their margins, and the passes over them. Sums are f64. The sums of threads are
+//! added in the order of the threads.
 
 use crate::lbfgs::LbfgsError;
 use crate::lbfgs::dictionary::Dictionary;
@@ -13,18 +13,18 @@ use gannet_core::{hash, shard_of};
 use gannet_optim::lbfgs::{Sum, split};
 use std::ops::Range;
 
-/// What the reading found.
+/// What the reader learned about the data.
 #[derive(Debug, Clone)]
 pub struct LoadedData {
     /// The format.
     pub format: &'static str,
-    /// The columns, of CSV.
+    /// The columns of a CSV file.
     pub columns: Option<CsvColumns>,
     /// Lines that were skipped.
     pub bad_lines: BadLines,
 }
 
-/// Examples by row: feature `j` of example `i` has the key `keys[places[offsets[i] + j]]`.
+/// Examples by row. Feature `j` of example `i` has the key `keys[places[offsets[i] + j]]`.
 #[derive(Default)]
 pub struct Examples {
     keys: Vec<u64>,
@@ -35,29 +35,29 @@ pub struct Examples {
     labels: Vec<f32>,
     /// Empty when all are 1.
     importances: Vec<f32>,
-    /// At the weights: x w.
+    /// x w: the margins at the weights.
     margins: Vec<f64>,
-    /// Along the direction: x d.
+    /// x d: the change of the margins along the direction.
     along: Vec<f64>,
     threads: usize,
     gradients: Vec<Vec<f64>>,
 }
 
-/// What a pass computes with the margins.
+/// A pass over the examples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pass {
-    /// They become x w; loss and gradient there.
+    /// Computes the margins x w, and the loss and gradient there.
     Weights,
-    /// They move by `moved` along the direction that was, x d is taken of the new one; loss, slope and gradient at
-    /// step 1.
+    /// Moves the margins by `moved` along the old direction, and computes x d for the new one. Computes loss, slope
+    /// and gradient at step 1.
     Direction { moved: f64 },
-    /// Loss, slope and gradient at a step.
+    /// Computes loss, slope and gradient at a step.
     Gradient { step: f64 },
-    /// Loss and slope at a step: no look at the features.
+    /// Computes loss and slope at a step. It needs the margins only, not the features.
     Try { step: f64 },
 }
 
-/// What came of a pass.
+/// The sums of a pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Losses {
     /// The sum of log losses.
@@ -67,10 +67,10 @@ pub struct Losses {
 }
 
 impl Examples {
-    /// Reads a share of the data into at most `limit` bytes; keys are put in the order of `shards` shards.
+    /// Reads a share of the data into at most `limit` bytes. The keys are sorted for `shards` shards.
     ///
     /// # Errors
-    /// The data cannot be read, or is too much.
+    /// The data cannot be read, or needs more memory.
     pub fn read(
         data: &Data,
         share: Share,
@@ -106,7 +106,7 @@ impl Examples {
         Ok((all, LoadedData { format, columns, bad_lines: reader.bad_lines().clone() }))
     }
 
-    /// The label that all of them have, if they have one.
+    /// The label of all examples, if all have the same.
     pub fn one_class(&self) -> Option<u8> {
         let (&first, rest) = self.labels.split_first()?;
         rest.iter().all(|&label| label == first).then(|| u8::from(first > 0.5))
@@ -119,7 +119,7 @@ impl Examples {
         }
     }
 
-    /// Puts the keys in the order in which pulls and pushes want them, and the examples' places with them.
+    /// Sorts the keys as pulls and pushes need them, and updates the examples' places.
     fn order_keys(&mut self, keys: Vec<u64>, shards: u32) {
         let mut order: Vec<u32> = (0..keys.len() as u32).collect();
         order.sort_by_key(|&number| {
@@ -134,29 +134,29 @@ impl Examples {
         self.keys = order.into_iter().map(|number| keys[number as usize]).collect();
     }
 
-    /// Bytes of the examples and what passes need, without the keys.
+    /// Bytes of the examples and of the buffers of passes, without the keys.
     fn bytes(&self) -> usize {
         // Labels, importances, offsets; margins and x d.
         let example = 4 + 4 + 8 + 16;
         self.places.len() * 4 + self.values.len() * 4 + self.labels.len() * example
     }
 
-    /// Examples.
+    /// The number of examples.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no examples.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// The keys that come in them, in the order of the shards.
+    /// The keys of the examples, in shard order.
     pub fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// The importance of all examples together.
+    /// The sum of the examples' importance.
     pub fn importance(&self) -> f64 {
         if self.importances.is_empty() {
             return self.len() as f64;
@@ -164,7 +164,7 @@ impl Examples {
         self.importances.iter().map(|&x| f64::from(x)).collect::<Sum>().value()
     }
 
-    /// Does a pass. `column` has a value for each key, where the pass needs one.
+    /// Runs a pass. `column` has a value for each key, where the pass needs one.
     ///
     /// # Panics
     /// When the column has another length.
@@ -211,7 +211,7 @@ impl Examples {
         Losses { loss, slope }
     }
 
-    /// The gradient of the last pass that had one, two floats a key.
+    /// The gradient of the latest pass that computed one, two floats a key.
     pub fn gradient(&self) -> Vec<f32> {
         let mut out = Vec::with_capacity(2 * self.keys.len());
         for key in 0..self.keys.len() {
@@ -220,9 +220,9 @@ impl Examples {
         out
     }
 
-    /// What the curvature of the loss along each weight is at most, two floats a key: a quarter of the sum of
-    /// squares, since the logistic function's slope is at most a quarter. Kept where sums of many workers are in the
-    /// range of f32.
+    /// An upper bound of the loss's curvature along each weight, two floats a key. It is a quarter of the sum of
+    /// squares, because the logistic function's slope is at most a quarter. The bound is limited so that sums over
+    /// many workers stay in the range of f32.
     pub fn curvatures(&self) -> Vec<f32> {
         const MOST: f64 = 1e34;
         let mut sums = vec![0.0; self.keys.len()];
@@ -237,13 +237,13 @@ impl Examples {
         sums.into_iter().flat_map(|sum: f64| split(sum.min(MOST))).collect()
     }
 
-    /// Ranges of examples with about as many features each, one a thread.
+    /// One range of examples for each thread, with about the same number of features.
     fn cuts(&self) -> Vec<Range<usize>> {
         let features = self.places.len() as u64;
         let mut from = 0;
         let end = |thread: usize| {
-            let want = features * (thread as u64 + 1) / self.threads as u64;
-            self.offsets.partition_point(|&offset| offset < want).min(self.len())
+            let target = features * (thread as u64 + 1) / self.threads as u64;
+            self.offsets.partition_point(|&offset| offset < target).min(self.len())
         };
         let threads = 0..self.threads;
         threads
@@ -257,7 +257,7 @@ impl Examples {
     }
 }
 
-/// The examples as a thread sees them.
+/// The examples, for a thread.
 #[derive(Clone, Copy)]
 struct ExampleRows<'a> {
     offsets: &'a [u64],
@@ -286,7 +286,7 @@ impl ExampleRows<'_> {
                     *margin
                 }
                 Pass::Direction { moved } => {
-                    // Before the first step there is no direction to have moved along.
+                    // Before the first step there is no old direction.
                     *margin += if moved == 0.0 { 0.0 } else { moved * *along };
                     *along = self.dot(features.clone(), column);
                     *margin + *along
@@ -347,7 +347,8 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    /// Three examples with values, one with a key twice, against losses and gradients written out.
+    /// Compares three examples with values, one of them with a repeated key, with losses and gradients that are
+    /// written out.
     #[test]
     fn passes_compute_what_the_formulas_say() {
         let mut file = tempfile::Builder::new().suffix(".svm").tempfile().unwrap();
@@ -396,7 +397,7 @@ mod tests {
             near(of(one), 0.5 * e[0]);
             near(of(two), 2.0 * e[0] + e[1]);
             near(of(seven), 2.0 * e[2]);
-            // A step of 0.25 taken, and a new direction.
+            // After a step of 0.25, a new direction.
             let got = all.pass(Pass::Direction { moved: 0.25 }, &column(0.0, 0.0, 1.0));
             let now = moved(0.25);
             near(got.loss, loss([now[0], now[1], now[2] + 2.0]));

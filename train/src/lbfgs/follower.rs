@@ -10,19 +10,19 @@ use gannet_optim::lbfgs::join;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What a worker did.
+/// The results of a follower.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FollowerReport {
-    /// Passes over its examples.
+    /// Passes over the worker's examples.
     pub passes: u64,
     /// Steps of the line search that needed the margins alone.
     pub tries: u64,
-    /// A signal ended it.
+    /// Whether the stop flag ended it.
     pub stopped: bool,
 }
 
-/// Follows the chief until the training ends. `incarnation` is this worker's: it tells the chief that a worker has
-/// started again.
+/// Follows the chief until the training ends. `incarnation` is this worker's. It shows the chief that a worker has
+/// restarted.
 ///
 /// # Errors
 /// The chief gives no command for `patience`, or the servers are lost.
@@ -33,7 +33,7 @@ pub fn follow(
     patience: Duration,
     stop: &AtomicBool,
 ) -> Result<FollowerReport, LbfgsError> {
-    let (mut done, mut ready, mut buffers) = (FollowerReport::default(), false, PassBuffers::default());
+    let (mut report, mut ready, mut buffers) = (FollowerReport::default(), false, PassBuffers::default());
     let mut last = cells::commanded(columns)?.map_or(0, |(command_id, _)| command_id);
     let birth = birth(incarnation);
     cells::arrive(columns, worker, last, birth)?;
@@ -44,7 +44,7 @@ pub fn follow(
                 Some((command_id, command)) if command_id > last => break (command_id, command),
                 _ if stop.load(Relaxed) => {
                     cells::arrive(columns, worker, last, -2.0 * birth)?;
-                    return Ok(FollowerReport { stopped: true, ..done });
+                    return Ok(FollowerReport { stopped: true, ..report });
                 }
                 _ if look.over() => return Err(LbfgsError::ChiefLost { waited: patience }),
                 _ => look
@@ -53,15 +53,16 @@ pub fn follow(
         };
         last = command_id;
         let answer = match command {
-            Command::End => return Ok(done),
+            Command::End => return Ok(report),
             Command::Roll => FollowerAnswer { loss: examples.importance(), slope: examples.len() as f64 },
-            // A worker that started in the middle has no margins. The chief sees it and begins the iteration again.
+            // A worker that joins in the middle has no margins. The chief notices the start and repeats the
+            // iteration.
             _ if !ready && !matches!(command, Command::Begin { .. } | Command::Curvature) => continue,
             command => {
                 ready |= matches!(command, Command::Begin { .. });
                 match command {
-                    Command::Try { .. } => done.tries += 1,
-                    _ => done.passes += 1,
+                    Command::Try { .. } => report.tries += 1,
+                    _ => report.passes += 1,
                 }
                 let Losses { loss, slope } = buffers.run(columns, examples, command_id, command)?;
                 FollowerAnswer { loss, slope }
@@ -71,7 +72,7 @@ pub fn follow(
     }
 }
 
-/// What a worker writes when it starts: positive, exact in 48 bits, and another number for each incarnation.
+/// The number that a worker writes when it starts: positive, exact in 48 bits, and different for each incarnation.
 fn birth(incarnation: u64) -> f64 {
     1.0 + (incarnation % (1 << 40)) as f64
 }
@@ -93,7 +94,7 @@ impl CellPoll {
         self.since.elapsed() > self.patience
     }
 
-    /// Sleeps. Calls `log` with the seconds so far, first after some seconds and then at ever longer intervals.
+    /// Sleeps. Calls `log` with the seconds waited, first after some seconds and then at ever longer intervals.
     pub(super) fn pause(&mut self, log: impl FnOnce(u64)) {
         std::thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(LBFGS_LOOK_MAX);

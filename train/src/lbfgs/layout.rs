@@ -8,38 +8,38 @@ pub const TABLE: &str = "lbfgs";
 /// The name of the table of cells, which carries the commands.
 pub const CELLS_TABLE: &str = "lbfgs.step";
 
-/// The sum of the workers' gradients; pushed.
+/// The sum of the workers' gradients, which they push.
 pub const GRADIENTS: u16 = 0;
 /// The direction.
 pub const DIRECTION: u16 = 1;
-/// The weights: in one of the two, the next ones being made in the other.
+/// The weights. One column has the current weights, and a step writes the next ones into the other.
 pub const WEIGHTS: [u16; 2] = [2, 3];
-/// The gradient of all that is smooth, beside the weights of the same half.
+/// The gradient of the smooth part of the objective, at the weights of the same half.
 pub const SLOPE: [u16; 2] = [4, 5];
 /// OWL-QN's pseudo-gradient.
 pub const PSEUDO: u16 = 6;
-/// One over an upper bound of each weight's curvature; it stands in for the inverse of the Hessian where no pair says
+/// One over an upper bound of each weight's curvature. It replaces the inverse of the Hessian where no pair says
 /// more.
 pub const PRECONDITIONER: u16 = 7;
 const WIDE: u16 = 7;
 
-/// The segment of a row that holds a column which workers pull.
+/// The segment of a row with the direction, which workers pull.
 pub const DIRECTION_SEGMENT: usize = 1;
-/// See [`DIRECTION_SEGMENT`]: both halves.
+/// The segment of a row with both halves of the weights, which workers pull.
 pub const WEIGHTS_SEGMENT: usize = 2;
 
-/// Which columns the table of vectors has, and the programs on them.
+/// The columns of the table of vectors, and the programs on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Pairs that are kept. There is one slot more, for the pair that is being made.
+    /// Pairs that the table keeps. There is one slot more, for the new pair.
     pub history: u16,
 }
 
 impl Layout {
-    /// The most pairs.
+    /// The limit of `history`.
     pub const HISTORY_MAX: u16 = 50;
 
-    /// Slots for pairs.
+    /// The number of slots for pairs.
     pub fn slots(self) -> usize {
         self.history as usize + 1
     }
@@ -49,12 +49,12 @@ impl Layout {
         Vectors { wide: WIDE, narrow: 2 * (self.history + 1) }
     }
 
-    /// The table of vectors.
+    /// The schema of the table of vectors.
     pub fn schema(self) -> Schema {
         self.vectors().schema(TABLE, SHARDS_DEFAULT)
     }
 
-    /// The table of cells: one shard, so that one thread owns them all.
+    /// The schema of the table of cells. It has one shard, so that one thread owns all cells.
     pub fn cells() -> Schema {
         Vectors { wide: 4, narrow: 0 }.schema(CELLS_TABLE, 1)
     }
@@ -67,7 +67,7 @@ impl Layout {
         self.s(slot) + self.history + 1
     }
 
-    /// The column of each of the Gram matrix's vectors; the gradient is `slope`.
+    /// The column of a vector of the Gram matrix. `slope` is the column of the gradient.
     fn column(self, gram: &Gram, vector: usize, slope: u16) -> u16 {
         match vector {
             v if v == gram.g() => slope,
@@ -77,7 +77,7 @@ impl Layout {
     }
 }
 
-/// What the programs need to know of the objective.
+/// The penalties of the objective.
 #[derive(Clone, Copy, Debug)]
 pub struct Penalties {
     pub l1: f64,
@@ -91,7 +91,7 @@ impl Penalties {
         Program { pass, free: self.free, steps, sums }
     }
 
-    /// The column that stands for the gradient in the two-loop recursion.
+    /// The column that the two-loop recursion uses as the gradient.
     pub fn slope(&self, half: usize) -> u16 {
         if self.l1 > 0.0 { PSEUDO } else { SLOPE[half] }
     }
@@ -107,7 +107,7 @@ impl Penalties {
         steps
     }
 
-    /// `|w|^2` and `|w|_1` of what is penalised, and the square of the (pseudo-)gradient's length.
+    /// `|w|^2` and `|w|_1` of the penalised weights, and the square of the (pseudo-)gradient's length.
     fn norms(&self, half: usize) -> [ColumnSum; 3] {
         let (w, slope) = (WEIGHTS[half], self.slope(half));
         [
@@ -118,17 +118,17 @@ impl Penalties {
     }
 }
 
-/// The pairs in the order in which they came, as slots.
+/// The slots of the pairs, the oldest first.
 pub type PairOrder = [usize];
 
 impl Layout {
-    /// Makes the preconditioner of the curvatures that `pass` has summed.
+    /// Computes the preconditioner from the curvatures that `pass` has summed.
     pub fn precondition(self, pass: u64, p: &Penalties) -> Program {
         let steps = vec![ProgramStep::Reciprocal { to: PRECONDITIONER, of: GRADIENTS, plus: p.l2 }];
         p.program(pass, steps, Vec::new())
     }
 
-    /// The dot products of these of the Gram matrix's vectors with all that count.
+    /// The dot products of the vectors `of` of the Gram matrix with all valid vectors.
     fn dots(
         self,
         gram: &Gram,
@@ -148,7 +148,8 @@ impl Layout {
         }
         let column = |vector| self.column(gram, vector, slope);
         let sums = pairs.iter().map(|&(a, b)| {
-            // In variables w / sqrt(P) steps shrink as gradients grow, so P stands between two gradients only.
+            // In variables w / sqrt(P) steps shrink as gradients grow, so only a product of two gradients has the
+            // factor P.
             let of_gradients = a.min(b) >= self.slots();
             let (a, b) = (column(a), column(b));
             match of_gradients {
@@ -160,8 +161,8 @@ impl Layout {
         (pairs, sums)
     }
 
-    /// The program for the weights of a half, whose gradients `pass` has summed. It makes the slope there, and sums
-    /// all dot products and the weights' norms.
+    /// The program for the weights of a half, whose gradients `pass` has summed. It computes the slope there, all dot
+    /// products and the weights' norms.
     pub fn gram_program(
         self,
         gram: &Gram,
@@ -181,8 +182,9 @@ impl Layout {
         vector == gram.g() || order.iter().any(|&slot| vector == gram.s(slot) || vector == gram.y(slot))
     }
 
-    /// The program that makes the direction, scaled by `scale`; with L1 also the point at step 1, in the other half.
-    /// Sums: slope . direction, w . d and d . d of what is penalised, and `|w|_1` at step 1 (with L1).
+    /// The program that computes the direction, scaled by `scale`. With L1 it also computes the point at step 1, in
+    /// the other half. Its sums: slope . direction, w . d and d . d of the penalised weights, and `|w|_1` at step 1
+    /// (with L1).
     pub fn direction_program(
         self,
         gram: &Gram,
@@ -193,7 +195,7 @@ impl Layout {
     ) -> Program {
         let (other, slope) = (1 - half, p.slope(half));
         let (to, weights) = (DIRECTION, WEIGHTS[half]);
-        // What is made of gradients goes through the preconditioner; steps are added to it as they are.
+        // Combinations of gradients are multiplied by the preconditioner. Combinations of steps are added afterwards.
         let (mut of_gradients, mut of_steps) = (Vec::new(), vec![Term::new(1.0, to)]);
         for (v, x) in direction(gram, order).into_iter().enumerate().filter(|(_, x)| *x != 0.0) {
             let term = Term::new(scale * x, self.column(gram, v, slope));
@@ -217,8 +219,8 @@ impl Layout {
         p.program(0, steps, sums)
     }
 
-    /// The program that takes a step along the direction. It makes the weights of the other half, the slope there from
-    /// the gradients of `pass`, and the pair of the step in `slot`. `order` has the slot, if the pair should count.
+    /// The program that takes a step along the direction. It computes the weights of the other half, the slope there
+    /// from the gradients of `pass`, and the step's pair in `slot`. If the pair is valid, `order` has the slot.
     #[allow(clippy::too_many_arguments)] // what a step is made of
     pub fn step_program(
         self,
@@ -246,7 +248,7 @@ impl Layout {
         GramProgram { program: p.program(pass, steps, sums), dots }
     }
 
-    /// Makes the weights of a half what `pass` has summed: 0 where nothing was pushed.
+    /// Sets the weights of a half to the sums of `pass`, and to 0 where nothing was pushed.
     pub fn begin_from(self, half: usize, pass: u64) -> Program {
         let terms = vec![Term::new(1.0, GRADIENTS)];
         let steps = vec![ProgramStep::Combine { to: WEIGHTS[half], terms }];
@@ -254,14 +256,14 @@ impl Layout {
     }
 }
 
-/// A program, and which dot products its first sums are; the last three are the norms.
+/// A program whose first sums are the dot products `dots`. The last three sums are the norms.
 pub struct GramProgram {
     pub program: Program,
     pub dots: Vec<(usize, usize)>,
 }
 
 impl GramProgram {
-    /// Puts the answer into the Gram matrix. Returns the norms.
+    /// Writes the dot products into the Gram matrix. Returns the norms.
     pub fn take(&self, gram: &mut Gram, sums: &[f64]) -> Option<[f64; 3]> {
         let (dots, norms) = sums.split_at_checked(self.dots.len())?;
         self.dots.iter().zip(dots).for_each(|(&(a, b), &dot)| gram.set(a, b, dot));

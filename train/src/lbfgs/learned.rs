@@ -1,4 +1,4 @@
-//! The weights that were learned, as the table of a model: what evaluation and export read.
+//! The weights that L-BFGS learned, as the table of a model, for evaluation and export.
 
 use crate::backend::{Backend, BackendError, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
@@ -7,7 +7,7 @@ use crate::lbfgs::{Columns, cells};
 use gannet_core::{Read, Schema, Stats, Write};
 use gannet_optim::{Add, Rule};
 
-/// A table of one weight a row, behind which are the columns. It can only be read.
+/// A read-only table of one weight a row, on top of the columns.
 pub struct LearnedWeights<'a, C> {
     columns: &'a mut C,
     schema: Schema,
@@ -16,7 +16,7 @@ pub struct LearnedWeights<'a, C> {
 }
 
 impl<'a, C: Columns> LearnedWeights<'a, C> {
-    /// The weights that the tables hold now, as a table of this name.
+    /// The current weights, as a table of this name.
     ///
     /// # Errors
     /// The servers are lost.
@@ -63,29 +63,29 @@ impl<C: Columns> Backend for LearnedWeights<'_, C> {
 
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
         self.columns.pull(WEIGHTS_SEGMENT, keys, &mut self.rows)?;
-        // Of an f64 in two floats the first is the nearest float.
+        // The first of the two floats of an f64 is the nearest float.
         let rows = self.rows.chunks_exact(4);
         rows.zip(weights).for_each(|(row, weight)| *weight = row[2 * self.half]);
         Ok(())
     }
 
-    /// Rows whose weight is not 0.
+    /// Pages through the rows whose weight is not 0.
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
         let vectors = self.columns.layout().vectors();
         let floats = self.columns.layout().schema().floats();
-        let (column, mut kept, mut weights) = (WEIGHTS[self.half], Vec::new(), Vec::new());
+        let (column, mut nonzero_keys, mut weights) = (WEIGHTS[self.half], Vec::new(), Vec::new());
         self.columns.scan(&mut |keys, rows| {
-            kept.clear();
+            nonzero_keys.clear();
             weights.clear();
             for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
                 let weight = vectors.value(row, column, 0) as f32;
                 if weight != 0.0 {
-                    kept.push(key);
+                    nonzero_keys.push(key);
                     weights.push(weight);
                 }
             }
-            if !kept.is_empty() {
-                page(&kept, &weights);
+            if !nonzero_keys.is_empty() {
+                page(&nonzero_keys, &weights);
             }
         })
     }

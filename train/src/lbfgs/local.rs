@@ -1,4 +1,4 @@
-//! The columns in this process: shards, called directly.
+//! The columns in this process: its shards are called directly.
 
 use crate::backend::BackendError;
 use crate::backend::embedded::of_run;
@@ -11,10 +11,10 @@ use gannet_optim::lbfgs::{Sum, join, split};
 const PART_KEYS: usize = 1 << 15;
 /// Rows of one page of a scan.
 const PAGE_ROWS: usize = 1 << 12;
-/// Who pushes.
+/// The number of the one pusher.
 const PUSHER: u64 = 1;
 
-/// A table, and the name of the last push to it.
+/// A table, and the name of the latest push to it.
 struct LocalTable {
     shards: Shards,
     name: PushName,
@@ -23,7 +23,7 @@ struct LocalTable {
 impl LocalTable {
     fn open(store: &Store, schema: &gannet_core::Schema) -> Result<LocalTable, BackendError> {
         let shards = open_whole(store, schema)?;
-        // An image that was there knows this pusher: a later incarnation fences the earlier ones.
+        // An existing image may know this pusher. The new incarnation fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == PUSHER);
         let incarnation = known.map_or(1, |p| p.incarnation + 1);
         Ok(LocalTable { shards, name: PushName { pusher: PUSHER, incarnation, seq: 0, row: 0 } })
@@ -49,7 +49,7 @@ impl LocalTable {
     }
 }
 
-/// Both tables, in a store.
+/// Both tables, in one store.
 pub struct LocalColumns {
     layout: Layout,
     vectors: LocalTable,
@@ -57,7 +57,7 @@ pub struct LocalColumns {
 }
 
 impl LocalColumns {
-    /// Opens (or makes) the tables.
+    /// Opens (or creates) the tables.
     ///
     /// # Errors
     /// The images cannot be opened.
@@ -75,7 +75,7 @@ impl LocalColumns {
         Ok(LocalColumns { layout, vectors, cells })
     }
 
-    /// Writes every image to its medium and marks it as closed in order.
+    /// Writes every image to its medium and marks it as closed cleanly.
     ///
     /// # Errors
     /// The system could not write.
@@ -150,7 +150,7 @@ impl Columns for LocalColumns {
     }
 }
 
-/// A cell from the sum of its row.
+/// A cell from the floats of its row.
 pub(super) fn cell(row: &[f32]) -> CommandCell {
     match *row {
         [a, b, c, d] => CommandCell { command_id: join([a, b]) as u64, value: join([c, d]) },
@@ -158,7 +158,7 @@ pub(super) fn cell(row: &[f32]) -> CommandCell {
     }
 }
 
-/// Keys and values of cells to be written.
+/// Keys and values of cells, as the table takes them.
 pub(super) fn cell_rows(cells: &[(u64, f64)]) -> (Vec<u64>, Vec<f32>) {
     (cells.iter().map(|cell| cell.0).collect(), cells.iter().flat_map(|cell| split(cell.1)).collect())
 }

@@ -1,12 +1,13 @@
-//! Logistic regression by L-BFGS, with L1 by OWL-QN: the whole data a step, on one process or on servers and workers.
+//! Logistic regression by L-BFGS, with L1 by OWL-QN. A step uses the whole data, in one process or on servers and
+//! workers.
 //!
-//! The objective is `sum of log losses + l2 / 2 |w|^2 + l1 |w|_1`, the intercept without penalties. Weights,
-//! gradients and curvature pairs are columns of one table ([`Layout`]).
+//! The objective is `sum of log losses + l2 / 2 |w|^2 + l1 |w|_1`. The intercept has no penalties. Weights, gradients
+//! and curvature pairs are columns of one table ([`Layout`]).
 //!
-//! Worker 0 leads: it is the [`Chief`], and sees numbers only (dot products, losses and slopes). The others
-//! [`follow`]. Every worker holds its share of the examples ([`Examples`]) with their margins. An iteration is one
+//! Worker 0 leads: it is the [`Chief`], and handles numbers only (dot products, losses and slopes). The other workers
+//! [`follow`]. Every worker keeps its share of the examples ([`Examples`]) with their margins. An iteration is one
 //! pass over them: it computes each margin along the direction, and the gradient at step 1, which is the usual step.
-//! A step of another length is found on the margins alone. It costs one more pass, for its gradient.
+//! The search for another step needs only the margins. Then one more pass computes the gradient there.
 //!
 //! Commands and answers are cells of a second table (`cells.rs` says why). The chief writes a command, the others write
 //! their answers. Every wait has a limit and names the worker that it waits for.
@@ -40,7 +41,7 @@ use std::time::Duration;
 /// Takes keys and their weights, page by page.
 pub type WeightSink<'a> = dyn FnMut(&[u64], &[f32]) -> Result<(), LbfgsError> + 'a;
 
-/// Why a training by L-BFGS ends without a model.
+/// Why a training by L-BFGS failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LbfgsError {
@@ -50,19 +51,19 @@ pub enum LbfgsError {
     /// The rows cannot be read or written.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// The examples are too many for the memory that they may take.
+    /// The examples need more memory than allowed.
     #[error(
         "{file}: after {examples} examples the data takes {bytes} bytes of memory, and {limit} are allowed: raise \
          --data-memory, or use more workers"
     )]
     Memory {
-        /// The data.
+        /// The current file.
         file: String,
         /// Examples read so far.
         examples: u64,
-        /// What they take.
+        /// Bytes that they take.
         bytes: u64,
-        /// What they may take.
+        /// Bytes that they may take.
         limit: u64,
     },
     /// A number came out as NaN or infinite.
@@ -76,14 +77,14 @@ pub enum LbfgsError {
     WorkerLost {
         /// Its index.
         worker: u32,
-        /// How long it was waited for.
+        /// How long the chief waited.
         waited: Duration,
-        /// The command that it was to run.
+        /// The command that the worker was to run.
         at: &'static str,
     },
     /// A worker ended before the training did.
     #[error(
-        "worker {worker} was stopped, and the training cannot go on without its examples: start the job again"
+        "worker {worker} was stopped, and the training cannot continue without its examples: start the job again"
     )]
     WorkerLeft {
         /// Its index.
@@ -95,7 +96,7 @@ pub enum LbfgsError {
         waited.as_secs_f64()
     )]
     ChiefLost {
-        /// How long it was waited for.
+        /// How long the worker waited.
         waited: Duration,
     },
 }

@@ -1,4 +1,4 @@
-//! The columns behind a worker's links.
+//! The columns on servers, which a worker pulls and pushes.
 
 use crate::backend::BackendError;
 use crate::lbfgs::local::{cell, cell_rows};
@@ -8,30 +8,30 @@ use gannet_node::{PullId, ShardedKeys, TableId, Worker};
 use gannet_transport::Net;
 use std::sync::Arc;
 
-/// Both tables, of a worker.
+/// Both tables of a worker.
 pub struct RemoteColumns<N: Net> {
     worker: Worker<N>,
     layout: Layout,
     vectors: TableId,
     cells: TableId,
-    /// The keys pulled last, and the pull, whose keysets may stand for them in the next push.
+    /// The keys of the latest pull, and its id. Its keyset replaces the keys in the next push.
     cut: Arc<ShardedKeys>,
     pulled: Option<PullId>,
 }
 
 impl<N: Net> RemoteColumns<N> {
-    /// Opens (or creates) the tables, and takes the worker's place at every shard. From then on the shards refuse
-    /// what an earlier incarnation of this worker still sends.
+    /// Opens (or creates) the tables, and runs an empty program at every shard. From then on the shards refuse
+    /// messages of earlier incarnations of this worker.
     ///
     /// # Errors
-    /// A table is there with another schema, or the servers are lost.
+    /// A table exists with another schema, or the servers are lost.
     pub fn open(mut worker: Worker<N>, layout: Layout) -> Result<RemoteColumns<N>, BackendError> {
         let (vectors, cells) = (worker.open_table(&layout.schema())?, worker.open_table(&Layout::cells())?);
         worker.run_program(vectors, &Program::default())?;
         Ok(RemoteColumns { worker, layout, vectors, cells, cut: Arc::default(), pulled: None })
     }
 
-    /// The worker, for its counters and what else it can do.
+    /// The worker behind the columns.
     pub fn worker(&mut self) -> &mut Worker<N> {
         &mut self.worker
     }

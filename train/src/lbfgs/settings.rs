@@ -2,63 +2,63 @@
 
 use std::time::Duration;
 
-/// How is trained.
+/// How to train.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LbfgsSettings {
-    /// The factor of the weights' absolute values.
+    /// The factor of `|w|_1`.
     pub l1: f64,
-    /// Half the factor of their squares.
+    /// The factor of `|w|^2 / 2`.
     pub l2: f64,
     /// Whether there is an intercept, which has no penalties.
     pub intercept: bool,
-    /// Iterations at most.
+    /// The most iterations.
     pub iterations: u32,
-    /// The training is over when the (pseudo-)gradient of the mean objective, of what an example counts, is no longer
-    /// than this.
+    /// The training ends when the (pseudo-)gradient of the mean objective (per unit of importance) is at most this
+    /// long.
     pub tolerance: f64,
-    /// Workers, the chief among them.
+    /// The number of workers, with the chief.
     pub workers: u32,
-    /// How long a worker may take for a command.
+    /// The most time that a worker may take for a command.
     pub patience: Duration,
 }
 
 impl LbfgsSettings {
-    /// Iterations over which the objective's fall is looked at.
+    /// The number of iterations over which the decrease of the objective is measured.
     pub const WINDOW: usize = 10;
-    /// The training is over, whatever the gradient, when so many iterations have made the objective smaller by less
-    /// than this share of it: its digits are used up.
+    /// The training also ends when [`WINDOW`](Self::WINDOW) iterations have decreased the objective by less than this
+    /// share of it: more is beyond its precision.
     pub const STALLED: f64 = 1e-12;
 }
 
-/// What came of a training.
+/// The results of a training.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Trained {
     /// The sum of log losses and penalties.
     pub objective: f64,
     /// The sum of log losses.
     pub loss: f64,
-    /// Examples of all workers, and how much they count together.
+    /// The number of examples of all workers.
     pub examples: u64,
-    /// See [`Trained::examples`].
+    /// The sum of the importance of these examples.
     pub importance: f64,
     /// Iterations of this run.
     pub iterations: u64,
     /// Passes over the examples.
     pub passes: u64,
-    /// Steps that were looked at on the margins alone.
+    /// Steps of the line search that needed the margins only.
     pub tries: u64,
     /// The length of the (pseudo-)gradient.
     pub slope: f64,
-    /// Iterations of runs before, whose weights and pairs this one went on from.
+    /// Iterations of earlier runs, from whose weights and pairs this run continued.
     pub resumed_at: u64,
-    /// The objective has stopped falling.
+    /// Whether the objective has stopped falling.
     pub converged: bool,
-    /// A signal ended it.
+    /// Whether the stop flag ended it.
     pub stopped: bool,
 }
 
 impl Trained {
-    /// The length of the (pseudo-)gradient of the mean objective: of what an example counts.
+    /// The length of the (pseudo-)gradient of the mean objective, per unit of importance.
     pub fn mean_slope(&self) -> f64 {
         self.slope / self.importance
     }

@@ -1,11 +1,12 @@
-//! The area under the ROC curve: the chance that a positive example scores above a negative one, ties counting half.
-//! Exact by sorting kept scores; or from a histogram of scores, in constant memory, with a known error.
+//! The area under the ROC curve: the chance that a positive example scores above a negative one, where a tie counts
+//! half. It is exact when the scores are kept and sorted. A histogram of the scores needs constant memory and has a
+//! known error.
 
 use crate::limits::EXACT_AUC_MAX;
 
 /// Bits of a score's size that choose its bucket, from the top: 8 of the exponent, 11 of the mantissa.
 const SHIFT: u32 = 12;
-/// Sizes from 2^-16 to 2^8 have buckets of their own; what is nearer to 0, or larger, shares the outermost ones.
+/// Sizes from 2^-16 to 2^8 have buckets of their own. Smaller and larger sizes share the outermost buckets.
 const LOW: u32 = (127 - 16) << (23 - SHIFT);
 const HIGH: u32 = (127 + 8) << (23 - SHIFT);
 /// Buckets of one sign.
@@ -20,7 +21,7 @@ fn bucket(order: u32) -> usize {
     if negative { HALF - 1 - of_sign } else { HALF + of_sign }
 }
 
-/// An f32's place in their order (-0 as 0), NaN last.
+/// The rank of an f32 in the order of all f32, with -0 as 0 and NaN last.
 #[inline(always)]
 fn order(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();
@@ -29,20 +30,20 @@ fn order(score: f32) -> u32 {
 
 /// AUC of a stream of (score, label).
 pub enum Auc {
-    /// Every score is kept, up to [`EXACT_AUC_MAX`]; then they go into a histogram.
+    /// Keeps every score, up to [`EXACT_AUC_MAX`]. With more scores it becomes a histogram.
     Exact(Vec<(u32, bool)>),
-    /// Negatives and positives for each bucket. Two scores share one only when they agree in their sign and to 2^-11 of
-    /// their size, or both are within 2^-16 of 0 or beyond 2^8.
+    /// Negatives and positives for each bucket. Two scores share a bucket when they agree in their sign and to 2^-11
+    /// of their size, or when both are within 2^-16 of 0 or beyond 2^8.
     Histogram(Vec<[u64; 2]>),
 }
 
 impl Auc {
-    /// Exact as long as there are not too many examples.
+    /// An exact AUC, for up to [`EXACT_AUC_MAX`] examples.
     pub fn exact() -> Auc {
         Auc::Exact(Vec::new())
     }
 
-    /// In constant memory (1.5 MiB).
+    /// An AUC in constant memory (1.5 MiB).
     pub fn histogram() -> Auc {
         Auc::Histogram(vec![[0; 2]; 2 * HALF])
     }
@@ -74,7 +75,7 @@ impl Auc {
         }
     }
 
-    /// The AUC, and by how much it may be off at most (0 when exact); `None` while a class is missing.
+    /// The AUC and its largest error (0 when exact). `None` while all examples have the same label.
     pub fn value(&mut self) -> Option<(f64, f64)> {
         match self {
             Auc::Exact(scores) => {
@@ -90,8 +91,8 @@ impl Auc {
     }
 }
 
-/// The area over groups of (negatives, positives) in ascending order of score, and half the share of the pairs that lie
-/// within one group: what ordering inside the groups could change.
+/// The area over groups of (negatives, positives) in ascending order of score. The second number is its error: half
+/// the share of the pairs within one group, whose order is unknown.
 fn area(groups: impl Iterator<Item = [u64; 2]>) -> Option<(f64, f64)> {
     let (mut below, mut positives, mut won, mut tied) = (0u64, 0u64, 0.0f64, 0.0f64);
     for [negative, positive] in groups {

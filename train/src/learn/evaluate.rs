@@ -12,8 +12,8 @@ use crate::read::data::{Data, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::reader::Reader;
 
-/// Scores every labelled example of `data` with the weights that the backend has now, pulled in batches; nothing is
-/// learned. `None` when no example has a label.
+/// Scores every labelled example of `data` with the current weights of the backend, pulled in batches. It learns
+/// nothing. `None` when no example has a label.
 ///
 /// # Errors
 /// The data cannot be read, or the weights cannot be pulled.
@@ -36,12 +36,12 @@ pub fn evaluate<B: Backend>(data: &Data, backend: &mut B) -> Result<Option<Quali
     Ok(metrics.quality())
 }
 
-/// What a prediction did.
+/// The result of a prediction.
 #[derive(Clone, Debug)]
 pub struct Predicted {
     /// Examples scored.
     pub examples: u64,
-    /// Against the labels; `None` when there are none.
+    /// Measured against the labels. `None` when there are none.
     pub quality: Option<Quality>,
     /// The columns, of a CSV file.
     pub columns: Option<Columns>,
@@ -49,8 +49,8 @@ pub struct Predicted {
     pub bad_lines: BadLines,
 }
 
-/// Scores every example of `data` with a model's weights. `out` gets the probabilities (of label 1) in the file's
-/// order, a slice at a time; its error ends the prediction.
+/// Scores every example of `data` with a model's weights. It calls `out` with the probabilities (of label 1) in the
+/// file's order, a slice at a time. An error of `out` ends the prediction.
 ///
 /// # Errors
 /// The data cannot be read, or `out` fails.

@@ -9,21 +9,21 @@ use crate::learn::lr::{LANES, total};
 use crate::learn::metrics::sigmoid;
 use gannet_optim::Rule;
 
-/// What becomes of a key's gradients in the examples of a batch.
+/// How a key's gradients in the examples of a batch become one gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
     /// They are added.
     Sum,
-    /// They are averaged over the examples that have the key, those of importance 0 left out.
+    /// They are averaged over the examples that have the key, except those of importance 0.
     Mean,
 }
 
 impl Reduce {
-    /// What suits a rule. FTRL and AdaGrad divide by the gradients they have seen, and learn more from a sum (a mean
-    /// per key loses more); Adam and RMSProp do not mind the scale. A step of SGD and of
-    /// momentum is as long as the gradient: the rates that are published for them are for means, and a sum over a
-    /// batch of some hundred examples of a common key overshoots until it diverges. The mean is a key's own, not the
-    /// batch's, so that a rare key moves as far as in online learning.
+    /// The reduction for a rule. FTRL and AdaGrad divide by the gradients they have seen, and learn more from a sum
+    /// than from a mean per key. Adam and RMSProp do not depend on the scale. A step of SGD and of momentum is as
+    /// long as the gradient. Published rates for them assume means, and a sum over hundreds of examples of a common
+    /// key overshoots until it diverges. The mean is over the examples of the key, not of the batch, so that a rare
+    /// key moves as far as in online learning.
     pub fn suits(rule: &Rule) -> Reduce {
         match rule {
             Rule::Sgd(_) | Rule::Momentum(_) => Reduce::Mean,
@@ -40,7 +40,7 @@ impl Reduce {
     }
 }
 
-/// The gradients of logistic regression.
+/// Computes the gradients of logistic regression.
 #[derive(Debug)]
 pub struct Gradients {
     reduce: Reduce,
@@ -51,21 +51,22 @@ pub struct Gradients {
 }
 
 impl Gradients {
-    /// For batches of any size.
+    /// A computation for batches of any size.
     pub fn new(reduce: Reduce) -> Gradients {
         Gradients { reduce, gradients: Vec::new(), counts: Vec::new(), not_finite: 0 }
     }
 
-    /// Rows of examples that were left out because their margin was NaN: one bad example must not spoil its batch.
+    /// Rows of examples that were left out because their margin was not finite: one bad example must not spoil its
+    /// batch.
     pub fn not_finite(&self) -> u64 {
         self.not_finite
     }
 
-    /// `values` holds the weight of each of the batch's keys and becomes the gradient of the examples' log loss with
-    /// respect to it, summed or averaged; `margins` gets each example's margin.
+    /// Computes the gradients of the examples' log loss, summed or averaged. `values` holds the weight of each of the
+    /// batch's keys, and the gradients replace them. `margins` gets each example's margin.
     ///
     /// # Panics
-    /// When `values` is not one weight for each of the batch's keys.
+    /// When `values` does not have one weight for each of the batch's keys.
     pub fn compute(&mut self, batch: &Batch, values: &mut Vec<f32>, margins: &mut Vec<f32>) {
         assert_eq!(values.len(), batch.keys.len(), "a weight for each key");
         let Gradients { reduce, gradients, counts, not_finite } = self;
@@ -94,14 +95,14 @@ impl Gradients {
             }
         }
         if *reduce == Reduce::Mean {
-            // A key only of examples that are left out has gradient 0.
+            // A key that only left-out examples have gets gradient 0.
             gradients.iter_mut().zip(counts).for_each(|(g, n)| *g /= (*n).max(1) as f32);
         }
         std::mem::swap(values, gradients);
     }
 }
 
-/// The weighted sum of an example's features, in lanes: one after the other, additions would wait for each other.
+/// The weighted sum of an example's features, in lanes: in a single sum each addition would wait for the one before.
 #[inline(always)]
 fn margin(local: &[u32], features: &[f32], weights: &[f32]) -> f32 {
     let mut sums = [0.0f32; LANES];

@@ -1,9 +1,9 @@
-//! The rules that can replay, as the learner runs them: chosen once a batch.
+//! The rules that can replay, as the learner runs them. The rule is chosen once a batch.
 
 use crate::learn::lr::{ExampleLanes, ReplayRule};
 use gannet_optim::{AdaGrad, Ftrl, GroupFtrl, Rule, Sgd};
 
-/// A rule and the learner's scratch for it.
+/// A rule and the learner's buffers for it.
 pub(crate) enum Kernel {
     Ftrl(Ftrl, ExampleLanes<2>),
     GroupFtrl(GroupFtrl, ExampleLanes<2>),
@@ -11,22 +11,22 @@ pub(crate) enum Kernel {
     Sgd(Sgd, ExampleLanes<1>),
 }
 
-/// Work that is compiled for each of the rules.
+/// Work that is compiled once for each rule.
 pub(crate) trait KernelWork {
-    /// What it answers.
+    /// The result.
     type Out;
     /// The work, with the rule as a type.
     fn run<const P: usize, L: ReplayRule<P>>(self, rule: L, scratch: &mut ExampleLanes<P>) -> Self::Out;
 }
 
 impl Kernel {
-    /// For a rule; `None` when logistic regression cannot be learned by replaying it.
+    /// The kernel of a rule. `None` when logistic regression cannot replay the rule.
     pub(crate) fn of(rule: &Rule) -> Option<Kernel> {
         match *rule {
             Rule::Ftrl(rule) => Some(Kernel::Ftrl(rule, ExampleLanes::new())),
             Rule::GroupFtrl(rule) => Some(Kernel::GroupFtrl(rule, ExampleLanes::new())),
             Rule::AdaGrad(rule) => Some(Kernel::AdaGrad(rule, ExampleLanes::new())),
-            // With one weight a row they are the same.
+            // With one weight a row both rules are the same.
             Rule::RowAdaGrad(gannet_optim::RowAdaGrad { lr, eps, initial_accumulator }) => {
                 Some(Kernel::AdaGrad(AdaGrad { lr, eps, initial_accumulator }, ExampleLanes::new()))
             }
@@ -45,7 +45,7 @@ impl Kernel {
         }
     }
 
-    /// Rows left as they were because an example would have made them NaN or infinite.
+    /// Rows left unchanged because an example would have made them NaN or infinite.
     pub(crate) fn not_finite(&self) -> u64 {
         match self {
             Kernel::Ftrl(_, scratch) | Kernel::GroupFtrl(_, scratch) | Kernel::AdaGrad(_, scratch) => {

@@ -1,5 +1,5 @@
-//! Logistic regression, one example at a time: predict, then step along the gradient of the log loss. Sixteen features
-//! a step, for each of the rules; the formulas are those of optim, coordinate by coordinate, and give the same bits.
+//! Logistic regression, one example at a time: predict, then step along the gradient of the log loss. It handles
+//! sixteen features at once, for each rule. The formulas are those of the crate optim and give the same bits.
 
 use crate::learn::metrics::sigmoid;
 use gannet_optim::{AdaGrad, Ftrl, GroupFtrl, Sgd, Update};
@@ -7,11 +7,11 @@ use gannet_optim::{AdaGrad, Ftrl, GroupFtrl, Sgd, Update};
 /// Features that are handled together.
 pub(crate) const LANES: usize = 16;
 
-/// A rule as the replay sees it: one coordinate, `P` planes.
+/// A rule as replay runs it: one coordinate whose row has `P` floats.
 pub(crate) trait ReplayRule<const P: usize>: Copy {
     /// The weight of a row.
     fn weight(&self, row: [f32; P]) -> f32;
-    /// The row after gradient `g`; `w` is its weight before.
+    /// The row after gradient `g`. `w` is the weight of the row before.
     fn step(&self, row: [f32; P], w: f32, g: f32) -> [f32; P];
 }
 
@@ -68,7 +68,7 @@ impl ReplayRule<2> for AdaGrad {
     }
 }
 
-/// Rows by place, as a table lays them out.
+/// Rows of a table by their places.
 pub(crate) trait RowPlaces<const P: usize> {
     /// The row at a place.
     fn row(&self, at: u32) -> [f32; P];
@@ -88,12 +88,12 @@ impl<const P: usize> RowPlaces<P> for [[f32; P]] {
     }
 }
 
-/// Lanes of one example, kept between examples.
+/// Buffers for the lanes of one example, reused for the next.
 pub(crate) struct ExampleLanes<const P: usize> {
     x: Vec<[f32; LANES]>,
     w: Vec<[f32; LANES]>,
     planes: Vec<[[f32; LANES]; P]>,
-    /// Rows left as they were because their new values were NaN or infinite.
+    /// Rows left unchanged because their new values were NaN or infinite.
     pub not_finite: u64,
 }
 
@@ -102,8 +102,8 @@ impl<const P: usize> ExampleLanes<P> {
         ExampleLanes { x: Vec::new(), w: Vec::new(), planes: Vec::new(), not_finite: 0 }
     }
 
-    /// Predicts and learns one example; returns its margin before. `places` and `values` are the example's features, no
-    /// place twice. The gradient counts `importance` times, as in `vw --ftrl`.
+    /// Predicts and learns one example, and returns the margin that it predicted before. `places` and `values` are
+    /// the example's features, no place twice. The gradient counts `importance` times, as in `vw --ftrl`.
     #[inline(always)]
     pub(crate) fn example<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
         &mut self,
@@ -137,7 +137,7 @@ impl<const P: usize> ExampleLanes<P> {
         let lanes = self.x.iter_mut().zip(&mut self.w).zip(&mut self.planes);
         for ((places, values), ((x, w), planes)) in features.zip(lanes) {
             if places.len() < LANES {
-                // Lanes without a feature: a zero row and x = 0, whose gradient is 0.
+                // Lanes without a feature get a zero row and x = 0, so that their gradient is 0.
                 *x = [0.0; LANES];
                 *planes = [[0.0; LANES]; P];
             }
@@ -156,7 +156,7 @@ impl<const P: usize> ExampleLanes<P> {
         total(sums)
     }
 
-    /// Steps the rows that [`predict`](Self::predict) has read; `error` is prediction - label, times the importance.
+    /// Steps the rows that [`predict`](Self::predict) has read. `error` is prediction - label, times the importance.
     #[inline(always)]
     fn step<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
         &mut self,
@@ -192,7 +192,7 @@ impl<const P: usize> ExampleLanes<P> {
     }
 }
 
-/// The sum of the lanes, by halves.
+/// The sum of the lanes, added by halves.
 #[inline(always)]
 pub(crate) fn total(mut sums: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One coordinate by the learner and by optim: the same bits.
+    /// Steps one coordinate with the learner and with optim: both give the same bits.
     fn same<const P: usize, L: ReplayRule<P> + Update>(rule: L, gradients: &[f32]) {
         let mut theirs = vec![0.0; P];
         Update::init(&rule, &[0.0], &mut theirs);
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// AdaGrad with eps 0 divides 0 by 0 in lanes without a feature: nothing of it may show.
+    /// AdaGrad with eps 0 divides 0 by 0 in lanes without a feature. Those lanes must not change any row.
     #[test]
     fn rows_that_would_not_be_finite_stay_as_they_were() {
         let mut rows = [[0.5f32], [0.25], [0.125]];

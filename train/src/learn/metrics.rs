@@ -1,16 +1,16 @@
-//! How good predictions are: log loss, accuracy, calibration and AUC of a stream of (margin, label). Means weigh an
-//! example by its importance; the AUC and the table of tenths count examples.
+//! Measures of predictions: log loss, accuracy, calibration and AUC of a stream of (margin, label). Means weigh an
+//! example by its importance. The AUC and the reliability table count examples.
 
 use crate::learn::auc::Auc;
 
-/// The probability that a margin stands for.
+/// The probability of a margin.
 #[inline(always)]
 pub fn sigmoid(margin: f32) -> f32 {
     1.0 / (1.0 + (-margin).exp())
 }
 
-/// Log loss of one example from its margin, in nats: `ln(1 + e^-m)` with `m` the margin, negated for label 0; written
-/// so that no exponential overflows. NaN for a NaN margin.
+/// Log loss of one example from its margin, in nats: `ln(1 + e^-m)` where `m` is the margin, negated for label 0.
+/// Written so that no exponential overflows. NaN for a NaN margin.
 #[inline(always)]
 pub fn log_loss(margin: f32, label: f32) -> f64 {
     let m = f64::from(if label > 0.5 { margin } else { -margin });
@@ -25,42 +25,42 @@ pub const BINS: usize = 10;
 /// One tenth of the range of predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
-    /// Examples predicted in it.
+    /// Examples whose prediction is in this bin.
     pub examples: u64,
-    /// Sum of their predictions.
+    /// The sum of their predictions.
     pub predicted: f64,
-    /// How many of them were positive.
+    /// How many of them are positive.
     pub positive: u64,
 }
 
-/// Predictions against labels.
+/// The quality of predictions, measured against labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quality {
     /// Examples with a label.
     pub examples: u64,
-    /// Mean log loss, nats. This and the other means weigh examples by their importance.
+    /// Mean log loss in nats. Like the other means, it weighs examples by their importance.
     pub log_loss: f64,
-    /// AUC; `None` while a class is missing.
+    /// AUC. `None` while all examples have the same label.
     pub auc: Option<f64>,
-    /// By how much the AUC may be off (0: exact).
+    /// The largest error of the AUC (0: exact).
     pub auc_error: f64,
-    /// Share of examples on the right side of 1/2.
+    /// Share of the examples whose prediction is on the label's side of 1/2.
     pub accuracy: f64,
     /// Mean prediction.
     pub mean_predicted: f64,
     /// Mean label.
     pub mean_label: f64,
-    /// By tenths of the prediction.
+    /// The reliability table, by tenths of the prediction.
     pub reliability: [Bin; BINS],
 }
 
 impl Quality {
-    /// Mean prediction by mean label: 1 is calibrated; `None` without a positive.
+    /// Mean prediction divided by mean label: 1 is calibrated. `None` without a positive example.
     pub fn calibration(&self) -> Option<f64> {
         (self.mean_label > 0.0).then(|| self.mean_predicted / self.mean_label)
     }
 
-    /// The label that all examples have, if they have one.
+    /// The label of all examples, if all have the same.
     pub fn one_class(&self) -> Option<u8> {
         match self.mean_label {
             0.0 => Some(0),
@@ -69,7 +69,7 @@ impl Quality {
         }
     }
 
-    /// The log loss of who always predicts the mean label.
+    /// The log loss of a constant prediction of the mean label.
     pub fn loss_of_mean(&self) -> f64 {
         let term = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
         term(self.mean_label) + term(1.0 - self.mean_label)
@@ -79,7 +79,7 @@ impl Quality {
 /// Sums over a stream of predictions.
 pub struct Metrics {
     examples: u64,
-    /// The sums from here to `positive` weigh examples by their importance, `mass` is the sum of those.
+    /// The sum of the importance. The sums from here to `positive` weigh examples by it.
     mass: f64,
     loss: f64,
     right: f64,
@@ -90,19 +90,19 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// With an exact AUC: for test sets.
+    /// Metrics with an exact AUC, for test sets.
     pub fn exact() -> Metrics {
         let (mass, loss, right, predicted, positive) = (0.0, 0.0, 0.0, 0.0, 0.0);
         let bins = [Bin::default(); BINS];
         Metrics { examples: 0, mass, loss, right, predicted, positive, bins, auc: Auc::exact() }
     }
 
-    /// In constant memory: for training.
+    /// Metrics in constant memory, for training.
     pub fn streaming() -> Metrics {
         Metrics { auc: Auc::histogram(), ..Metrics::exact() }
     }
 
-    /// Counts one example of this importance; one without a label (NaN) is not counted.
+    /// Adds one example of this importance. An example without a label (NaN) does not count.
     #[inline(always)]
     pub fn add(&mut self, margin: f32, label: f32, importance: f32) {
         if label.is_nan() {
@@ -123,27 +123,27 @@ impl Metrics {
         self.auc.add(margin, positive);
     }
 
-    /// Examples so far.
+    /// Examples added so far.
     pub fn examples(&self) -> u64 {
         self.examples
     }
 
-    /// Mean log loss so far, NaN without examples. Cheap.
+    /// Mean log loss so far, NaN without examples. Costs one division.
     pub fn log_loss(&self) -> f64 {
         self.loss / self.mass
     }
 
-    /// The examples' importance, and the sum of their log losses times it, so far.
+    /// The sum of the examples' importance, and the sum of their log losses times it, so far.
     pub(crate) fn sums(&self) -> (f64, f64) {
         (self.mass, self.loss)
     }
 
-    /// AUC so far (a tenth of a millisecond when streaming, a sort when exact).
+    /// AUC so far. It costs a tenth of a millisecond when streaming, and a sort when exact.
     pub fn auc(&mut self) -> Option<f64> {
         self.auc.value().map(|auc| auc.0)
     }
 
-    /// All of it; `None` without examples that count.
+    /// All measures. `None` when the importance of all examples sums to 0.
     pub fn quality(&mut self) -> Option<Quality> {
         let auc = self.auc.value();
         (self.mass > 0.0).then(|| Quality {
@@ -173,7 +173,7 @@ mod tests {
                 metrics.add(margin, f32::from(u8::from(positive)), importance(i));
             }
             metrics.add(3.0, f32::NAN, 1.0);
-            // An importance of k/2 is k examples of 1/2 each.
+            // An example of importance k/2 counts as k examples of importance 1/2.
             let examples: Vec<(f32, bool)> = examples.iter()
                 .flat_map(|&(m, y, i)| std::iter::repeat_n((m, y), if weigh { i.into() } else { 1 })).collect();
             let n = examples.len() as f64;

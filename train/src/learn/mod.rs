@@ -1,8 +1,7 @@
-//! Learns logistic regression: the training loop, its two update modes, and how good the predictions are.
+//! Learns logistic regression: the training loop, its two update modes, and measures of the predictions.
 //!
-//! [`train`] checks the options and reports, and `training_loop` is the loop. [`replay`] learns one example at a time
-//! and pushes changes of state; [`gradient`] pushes gradients. [`lr`] and [`kernel`] are the arithmetic of one
-//! example.
+//! [`train`] checks the options and writes the report. `training_loop` is the loop. [`replay`] learns one example at
+//! a time and pushes changes of state; [`gradient`] pushes gradients. [`lr`] and [`kernel`] compute one example.
 
 pub(crate) mod auc;
 pub(crate) mod evaluate;

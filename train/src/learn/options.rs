@@ -10,37 +10,37 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What is trained on, and how.
+/// The data, and how to train on it.
 #[derive(Clone)]
 pub struct Options {
     /// The examples.
     pub data: Data,
-    /// Examples that are scored after the training.
+    /// Examples to score after the training.
     pub test: Option<Data>,
-    /// Examples of a batch.
+    /// Examples in a batch.
     pub batch: usize,
     /// Passes over the file.
     pub epochs: u32,
-    /// Which of the batches.
+    /// The share of the batches that this worker trains.
     pub share: Share,
-    /// What pushes carry; `None`: replay where the rule can, gradients otherwise.
+    /// What pushes carry. `None`: changes of state where the rule can replay, gradients otherwise.
     pub push: Option<PushContent>,
-    /// What becomes of a key's gradients in a batch; `None`: what [suits](Reduce::suits) the rule.
+    /// How a key's gradients in a batch become one. `None`: [as suits](Reduce::suits) the rule.
     pub reduce: Option<Reduce>,
-    /// 1: reading and learning in turn, on the calling thread; 2 and more: a parse thread reads ahead. The results are
-    /// the same.
+    /// 1: the calling thread reads and learns in turn. 2 and more: a parse thread reads ahead. The results are the
+    /// same.
     pub threads: usize,
     /// Time between calls of the progress callback.
     pub progress_every: Duration,
-    /// The source of splits, instead of `epochs` passes over this `share` of it. The files were looked at
-    /// before the first was given out.
-    pub pieces: Option<(Arc<dyn Splits>, Vec<FileFingerprint>)>,
-    /// What the table begins with, which has no rows then.
+    /// The source of splits, which replaces `epochs` passes over this `share`. With it come the fingerprints of the
+    /// files, taken before the source handed out the first split.
+    pub splits: Option<(Arc<dyn Splits>, Vec<FileFingerprint>)>,
+    /// The rows to start from. The table must be empty.
     pub begin: Option<Arc<dyn StartRows>>,
 }
 
 impl Options {
-    /// One pass in batches of 256, read ahead, over all of `data`.
+    /// Options for one pass over all of `data`, in batches of 256 that are read ahead.
     pub fn new(data: Data) -> Options {
         let progress_every = Duration::from_millis(200);
         Options {
@@ -53,12 +53,12 @@ impl Options {
             reduce: None,
             threads: 2,
             progress_every,
-            pieces: None,
+            splits: None,
             begin: None,
         }
     }
 
-    /// Lets this flag end waits for standard input or a FIFO; [`train`](crate::train()) looks at its own between
+    /// Makes this flag end waits for standard input or a FIFO. [`train`](crate::train()) checks its own flag between
     /// batches.
     pub fn stop_on(&mut self, flag: &Arc<AtomicBool>) {
         for data in std::iter::once(&mut self.data).chain(&mut self.test) {

@@ -1,36 +1,36 @@
-//! What a training has learned so far: examples, and the loss of each pass.
+//! Sums of a training so far: examples, and the loss of each pass.
 
 use crate::batch::Batch;
 use crate::learn::metrics::{Metrics, Quality, log_loss};
 
-/// The sum of the log losses of some examples, and of their importance.
+/// The sum of the log losses of some examples, and the sum of their importance.
 #[derive(Clone, Copy, Default)]
 struct LossSum {
     mass: f64,
     loss: f64,
 }
 
-/// Sums over the examples. Each is predicted before it is learned.
+/// Sums over the examples. The learner predicts each example before it learns it.
 pub(crate) struct PassSums {
-    /// Examples learned, all passes.
+    /// Examples learned in all passes.
     pub examples: u64,
-    /// Occurrences that were summed into another of the same example.
+    /// Occurrences that were added to another occurrence of the same key in the same example.
     pub merged: u64,
     first_pass: Metrics,
     /// The latest pass after the first: its number and sums.
     later: (u32, LossSum),
-    /// The passes between the first and that one.
+    /// The passes between the first and the latest.
     between: LossSum,
 }
 
 impl PassSums {
-    /// Nothing is learned yet.
+    /// Sums without examples.
     pub(crate) fn new() -> PassSums {
         let (later, between) = ((0, LossSum::default()), LossSum::default());
         PassSums { examples: 0, merged: 0, first_pass: Metrics::streaming(), later, between }
     }
 
-    /// Adds a batch whose examples had these margins.
+    /// Adds a batch and the margins of its examples.
     pub(crate) fn add(&mut self, batch: &Batch, margins: &[f32]) {
         self.examples += batch.block.len() as u64;
         self.merged += batch.merged as u64;
@@ -50,14 +50,14 @@ impl PassSums {
         }
     }
 
-    /// Importance and loss of all examples, all passes.
+    /// Sums of importance and loss over the examples of all passes.
     pub(crate) fn all(&self) -> (f64, f64) {
         let (mass, loss) = self.first_pass.sums();
         let later = self.later.1;
         (mass + self.between.mass + later.mass, loss + self.between.loss + later.loss)
     }
 
-    /// The mean log loss so far of a pass that runs.
+    /// The mean log loss so far of the current pass.
     pub(crate) fn log_loss(&self, epoch: u32) -> f64 {
         if epoch == 0 { self.first_pass.log_loss() } else { self.later.1.loss / self.later.1.mass }
     }
@@ -67,7 +67,7 @@ impl PassSums {
         self.first_pass.auc()
     }
 
-    /// The quality of the first pass, and the mean log loss of the last one.
+    /// The quality of the first pass, and the mean log loss of the latest pass.
     pub(crate) fn quality(&mut self) -> (Option<Quality>, Option<f64>) {
         let first = self.first_pass.quality();
         let later = self.later.1;

@@ -1,4 +1,4 @@
-//! What a push carries, and what it asks of the rule.
+//! What a push carries, and what the rule must support for it.
 
 use crate::backend::BackendError;
 use crate::learn::replay::Replay;
@@ -8,18 +8,19 @@ use gannet_optim::Rule;
 /// What a training push carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushContent {
-    /// The change of state that learning the batch one example at a time has made ([`Replay`]).
+    /// The change of state from learning the batch one example at a time ([`Replay`]).
     Replay,
-    /// The gradient of the batch, for the rule to apply ([`Gradients`](crate::Gradients)).
+    /// The gradient of the batch, which the rule applies at the server ([`Gradients`](crate::Gradients)).
     Gradient,
 }
 
 impl PushContent {
-    /// What pushes to a table of logistic regression carry: what is asked for, or replay where the rule can.
+    /// The content of pushes to a table of logistic regression: the requested one, or replay where the rule supports
+    /// it.
     ///
     /// # Errors
-    /// The rule does not learn, or replay is asked for and it cannot.
-    pub fn choose(asked: Option<PushContent>, schema: &Schema) -> Result<PushContent, BackendError> {
+    /// The rule does not learn, or replay is requested and the rule cannot replay.
+    pub fn choose(requested: Option<PushContent>, schema: &Schema) -> Result<PushContent, BackendError> {
         let (rule, name) = (&schema.rule, schema.rule.name());
         if matches!(rule, Rule::Add(_)) || schema.weights() != 1 {
             return Err(BackendError::Schema(format!(
@@ -29,20 +30,24 @@ impl PushContent {
                 schema.weights()
             )));
         }
-        PushContent::of_rule(asked, rule, Replay::new(schema).is_some())
+        PushContent::of_rule(requested, rule, Replay::new(schema).is_some())
     }
 
-    /// What pushes to tables of this rule carry: what is asked for, or replay where they can.
+    /// The content of pushes to tables of this rule: the requested one, or replay where `replays` says that it works.
     ///
     /// # Errors
-    /// Replay is asked for and they cannot.
+    /// Replay is requested, and these tables cannot replay.
     pub(crate) fn of_rule(
-        asked: Option<PushContent>,
+        requested: Option<PushContent>,
         rule: &Rule,
         replays: bool,
     ) -> Result<PushContent, BackendError> {
-        if asked != Some(PushContent::Replay) || replays {
-            return Ok(asked.unwrap_or(if replays { PushContent::Replay } else { PushContent::Gradient }));
+        if requested != Some(PushContent::Replay) || replays {
+            return Ok(requested.unwrap_or(if replays {
+                PushContent::Replay
+            } else {
+                PushContent::Gradient
+            }));
         }
         let why = if rule.replays() {
             "a schedule, clipping or added L2 acts on gradients where the rule runs, which changes of state would go past; \
@@ -62,7 +67,7 @@ impl PushContent {
         }
     }
 
-    /// What the pull before such a push reads.
+    /// What a pull before such a push reads.
     pub(crate) fn read(self) -> Read {
         match self {
             PushContent::Replay => Read::State,
@@ -70,7 +75,7 @@ impl PushContent {
         }
     }
 
-    /// How such a push is written.
+    /// How the shards apply such a push.
     pub(crate) fn write(self) -> Write {
         match self {
             PushContent::Replay => Write::Change,

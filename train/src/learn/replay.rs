@@ -1,6 +1,6 @@
-//! Replay: the worker learns a batch one example at a time on its own copy of the rows' state and pushes the change of
-//! state, which the servers add. With one worker that is the online learner itself, at every batch size and depth:
-//! gradients summed over a batch lose to it.
+//! Replay: the worker learns a batch one example at a time on its own copy of the rows' state. It pushes the change
+//! of state, and the servers add it. With one worker this is the online learner itself, at every batch size and
+//! depth. Gradients that are summed over a batch learn less from the same examples.
 
 use crate::batch::Batch;
 use crate::batch::dedup::NO_LINK;
@@ -8,8 +8,8 @@ use crate::learn::kernel::{Kernel, KernelWork};
 use crate::learn::lr::{ExampleLanes, ReplayRule};
 use gannet_core::Schema;
 
-/// The own pushes that a pull's answer includes, by runs of its rows: `(end, pushes)` says that the rows before
-/// `end`, from the run before on, include own pushes 0 to `pushes` - 1 and none after.
+/// The own pushes that a pull's answer includes, by runs of its rows. A run starts where the one before ends, and
+/// `(end, pushes)` says where it ends. Its rows include own pushes 0 to `pushes` - 1 and no later one.
 pub type SeenPushRuns = Vec<(u32, u64)>;
 
 /// The learner of logistic regression.
@@ -19,23 +19,23 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// For tables of this schema; `None` when logistic regression cannot be learned by replaying its rule.
+    /// A learner for tables of this schema. `None` when logistic regression cannot replay its rule.
     pub fn new(schema: &Schema) -> Option<Replay> {
         let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays() && schema.weights() == 1)?;
         Some(Replay { kernel, rows: Vec::new() })
     }
 
-    /// Rows left as they were because an example would have made them NaN or infinite.
+    /// Rows left unchanged because an example would have made them NaN or infinite.
     pub fn not_finite(&self) -> u64 {
         self.kernel.not_finite()
     }
 
-    /// Learns a batch. `state` is the state of its rows as the batch's first example finds it, and becomes the change
-    /// of state; `margins` gets each example's margin, predicted before it was learned. What stands behind the state
-    /// of a row, `planes` floats, stays as it is.
+    /// Learns a batch. `state` is the state of its rows before the batch's first example, and the change of state
+    /// replaces it. `margins` gets each example's margin, predicted before the example was learned. The state is the
+    /// first `planes` floats of each row. Floats behind them stay unchanged.
     ///
     /// # Panics
-    /// When `state` is not one row for each of the batch's keys.
+    /// When `state` does not have one row for each of the batch's keys.
     pub fn learn(&mut self, batch: &Batch, state: &mut [f32], planes: usize, margins: &mut Vec<f32>) {
         let width = state.len().checked_div(batch.keys.len()).unwrap_or(planes).max(planes);
         self.rows.clear();
@@ -54,7 +54,7 @@ impl Replay {
     }
 }
 
-/// Learning on the batch's own copy of its rows.
+/// Learns on the batch's own copy of its rows.
 struct CopyLearner<'a> {
     batch: &'a Batch,
     rows: &'a mut [f32],
@@ -78,8 +78,8 @@ impl KernelWork for CopyLearner<'_> {
     }
 }
 
-/// Adds to the pulled `state` of batch `batch.number` those of the last pushes that the answer does not include.
-/// `changes` are the last pushes' changes, the newest (push `batch.number - 1`) first.
+/// Adds own pushes to the pulled `state` of batch `batch.number`: those that the pull's answer, by `saw`, does not
+/// include. `changes` are the changes of the latest pushes, the newest (push `batch.number - 1`) first.
 pub fn overlay<'a>(
     batch: &Batch,
     state: &mut [f32],

@@ -22,8 +22,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// Trains logistic regression. The table's rule, and what pushes carry, decide how it learns. `stop` is read between
-/// batches: what has been learned is then pushed, and the report says that the training was stopped.
+/// Trains logistic regression. The table's rule and the content of pushes decide how it learns. It checks `stop`
+/// between batches: when it is set, it pushes what it has learned and reports that the training was stopped.
 /// ([`Data::stop`](crate::Data::stop) ends waits for the bytes of a pipe.)
 ///
 /// # Errors
@@ -54,23 +54,23 @@ pub fn train_watched<B: Backend>(
     let depth = backend.depth().min(DEPTH_MAX);
     let in_place = push == PushContent::Replay && backend.in_place().is_some();
     let start = Instant::now();
-    let by = options.pieces.as_ref().map(|(by, _)| &**by);
-    let opened = OpenData::new(&options.data, options.batch, options.share, by)?;
-    let found = opened.found();
-    Reader::check_test(options.test.as_ref(), &options.data, found.0)?;
+    let source = options.splits.as_ref().map(|(source, _)| &**source);
+    let opened = OpenData::new(&options.data, options.batch, options.share, source)?;
+    let data_format = opened.format();
+    Reader::check_test(options.test.as_ref(), &options.data, data_format.0)?;
     if let Some(begin) = &options.begin {
         no_rows(backend.stats()?.rows)?;
         begin.rows(0, &mut |keys, rows| backend.restore(keys, rows))?;
     }
     let plan = ReadPlan {
-        // Gradients are those of the weights that a pull has seen: no own pushes are added to them.
+        // A gradient holds for the weights that the pull returned, so no own pushes are added to them.
         links: if push == PushContent::Replay { depth } else { 0 },
         in_place,
         ..ReadPlan::of(options, schema.shards)
     };
     let mode = update_mode(options, backend, &schema, push, in_place);
-    let pieces = options.pieces.as_ref().map(|(by, _)| by.clone());
-    let mut run = TrainingLoop::new(backend, mode, depth, start, pieces, found);
+    let splits = options.splits.as_ref().map(|(source, _)| source.clone());
+    let mut run = TrainingLoop::new(backend, mode, depth, start, splits, data_format);
     let mut batches = Batches::start(opened, plan, options.threads > 1)?;
     let learned = run.run(&mut batches, stop, options.progress_every, progress, watch);
     let mut stopped = match learned {
@@ -80,7 +80,7 @@ pub fn train_watched<B: Backend>(
             return Err(error);
         }
     };
-    let found = batches.finish()?;
+    let summary = batches.finish()?;
     run.settle()?;
     run.backend.drain()?;
     run.count_late();
@@ -88,10 +88,10 @@ pub fn train_watched<B: Backend>(
     let wire = run.backend.counters();
     let seconds = start.elapsed().as_secs_f64();
     let test = evaluate_test(options, run.backend, &mut stopped)?;
-    report(run, found, Outcome { passes: options.epochs, push, seconds, test, wire, stopped })
+    report(run, summary, Outcome { passes: options.epochs, push, seconds, test, wire, stopped })
 }
 
-/// Refuses options that no training can have.
+/// Checks the number of epochs and of threads.
 fn check(options: &Options) -> Result<(), ReadError> {
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch")?;
@@ -142,7 +142,7 @@ fn evaluate_test<B: Backend>(
     }
 }
 
-/// What is known of a training when its loop has ended.
+/// Results of a training outside its loop.
 struct Outcome {
     passes: u32,
     push: PushContent,
@@ -154,7 +154,7 @@ struct Outcome {
 
 fn report<B: Backend>(
     run: TrainingLoop<'_, B>,
-    found: ReadSummary,
+    summary: ReadSummary,
     outcome: Outcome,
 ) -> Result<Report, TrainError> {
     let TrainingLoop { backend, mode, mut sums, late, .. } = run;
@@ -174,10 +174,10 @@ fn report<B: Backend>(
         bytes_per_row: if stats.rows > 0 { stats.bytes as f64 / stats.rows as f64 } else { 0.0 },
         transport: backend.transport(),
         push,
-        format: found.format,
-        columns: found.columns,
-        batches: found.batches,
-        bad_lines: found.bad_lines,
+        format: summary.format,
+        columns: summary.columns,
+        batches: summary.batches,
+        bad_lines: summary.bad_lines,
         repeated_keys: merged,
         not_finite: mode.not_finite() + backend.not_finite(),
         not_admitted: backend.not_admitted(),

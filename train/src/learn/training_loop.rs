@@ -17,32 +17,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Batches on their way from the reading thread to the learner.
+/// Batches between the reading thread and the learner.
 #[derive(Default)]
 struct PullQueue {
     /// Batches whose pulls are under way, the oldest first.
     in_flight: VecDeque<Batch>,
-    /// A batch that was waited for.
+    /// The batch that ended a wait for the next split.
     awaited: Option<Batch>,
-    /// There is nothing more to pull.
+    /// There are no more batches to pull.
     ended: bool,
 }
 
-/// Where this worker is in the splits that a scheduler hands out.
+/// The position of this worker in the splits that a scheduler hands out.
 struct SplitPlace {
     source: Option<Arc<dyn Splits>>,
-    /// The place of the last batch that was pushed.
+    /// The position of the last batch that was pushed.
     last_pushed: Option<InSplit>,
-    /// That batch, while its step may be made without it.
+    /// That batch, as long as its synchronous step may be applied without it.
     unsettled: Option<Batch>,
 }
 
-/// Pushes that came after their synchronous step was applied without them.
+/// Pushes that arrived after their synchronous step was applied without them.
 #[derive(Default)]
 pub(crate) struct LatePushes {
     /// Examples of each push, by its number.
     examples_of: Vec<u32>,
-    /// The numbers of late pushes, while they are counted.
+    /// The numbers of late pushes that are not counted yet.
     numbers: Vec<u64>,
     /// Examples of late pushes.
     pub examples: u64,
@@ -56,7 +56,7 @@ impl LatePushes {
     }
 }
 
-/// A training that runs.
+/// A running training.
 pub(crate) struct TrainingLoop<'a, B> {
     pub backend: &'a mut B,
     pub mode: UpdateMode,
@@ -64,25 +64,25 @@ pub(crate) struct TrainingLoop<'a, B> {
     pub late: LatePushes,
     pulls: PullQueue,
     splits: SplitPlace,
-    /// Batches that are pulled ahead of the one that is learned.
+    /// How many batches are pulled ahead of the one that is learned.
     depth: usize,
     margins: Vec<f32>,
     start: Instant,
     /// Steps made.
     steps: u64,
     /// The format and columns of the data.
-    found: (&'static str, Option<Columns>),
+    data_format: (&'static str, Option<Columns>),
 }
 
 impl<'a, B: Backend> TrainingLoop<'a, B> {
-    /// For batches that are pulled `depth` ahead, of `splits` if a scheduler hands them out.
+    /// A loop that pulls `depth` batches ahead, from `splits` if a scheduler hands them out.
     pub(crate) fn new(
         backend: &'a mut B,
         mode: UpdateMode,
         depth: usize,
         start: Instant,
         splits: Option<Arc<dyn Splits>>,
-        found: (&'static str, Option<Columns>),
+        data_format: (&'static str, Option<Columns>),
     ) -> Self {
         TrainingLoop {
             backend,
@@ -95,15 +95,16 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             margins: Vec::new(),
             start,
             steps: 0,
-            found,
+            data_format,
         }
     }
 
-    /// Pulls `depth` batches ahead and learns the oldest, until the data ends or `stop`. Returns whether it was
-    /// stopped.
+    /// Pulls `depth` batches ahead and learns the oldest, until the data ends or `stop` is set. Returns whether it
+    /// was stopped.
     ///
-    /// A batch is pulled before the batch before it is learned. Where pulls are answered at once, it is pulled after
-    /// that and before its push: the push before is then applied, and its rows need no request.
+    /// Normally the loop pulls a batch before it learns the batch before it. Where pulls are answered at once, it
+    /// learns the earlier batch first and pulls just before that batch's push. The push before that one is then
+    /// applied, and the rows need no request.
     pub(crate) fn run(
         &mut self,
         batches: &mut Batches,
@@ -120,8 +121,8 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             let early = if self.backend.is_near(self.mode.push().read()) { 0 } else { self.depth };
             self.pull_ahead(batches, stop, early)?;
             let Some(batch) = self.pulls.in_flight.pop_front() else { break };
-            match batch.piece.filter(|piece| piece.end.is_some()) {
-                Some(piece) => self.end_piece(&piece)?,
+            match batch.split.filter(|split| split.end.is_some()) {
+                Some(split) => self.end_split(&split)?,
                 None => {
                     self.learn(&batch, batches, stop)?;
                     if self.watched(watch).is_break() {
@@ -140,7 +141,8 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         Ok(broken || stop.load(Ordering::Relaxed))
     }
 
-    /// Waits for the next split: other workers may have all that are left. Meanwhile no worker waits for this one.
+    /// Waits for the next split, because other workers may have all that are left. Meanwhile no worker waits for this
+    /// one.
     fn await_batch(&mut self, batches: &mut Batches) -> Result<(), BackendError> {
         let mut rests = false;
         while self.pulls.awaited.is_none() && !self.pulls.ended {
@@ -158,15 +160,15 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         if rests && !self.pulls.ended { self.backend.resume() } else { Ok(()) }
     }
 
-    /// Pulls until more than `most` batches are under way, or there are no more.
+    /// Pulls until more than `most` batches are in flight, or there are no more.
     fn pull_ahead(
         &mut self,
         batches: &mut Batches,
         stop: &AtomicBool,
         most: usize,
     ) -> Result<(), BackendError> {
-        // After the end of a split there may be no batch until the scheduler knows that it is trained.
-        let at_end = |batch: &Batch| batch.piece.is_some_and(|piece| piece.end.is_some());
+        // After the end of a split there may be no batch until the scheduler knows that the split is trained.
+        let at_end = |batch: &Batch| batch.split.is_some_and(|split| split.end.is_some());
         while self.pulls.in_flight.len() <= most
             && !self.pulls.ended
             && !self.pulls.in_flight.iter().any(at_end)
@@ -178,7 +180,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
                 self.pulls.ended = true;
                 break;
             };
-            let to_learn = batch.piece.is_none_or(|piece| piece.end.is_none());
+            let to_learn = batch.split.is_none_or(|split| split.end.is_none());
             if to_learn && !matches!(self.mode, UpdateMode::InPlace) {
                 self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
             }
@@ -196,7 +198,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         }
         let mut rows = self.backend.finish_pull()?;
         if self.is_late()? {
-            // The batch before goes first: a shard takes the batches of a split in their order.
+            // The shards accept the batches of a split in order only, so the batch before is pushed again first.
             self.backend.forget_pull(rows)?;
             self.settle_late()?;
             self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
@@ -206,31 +208,32 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         if let Some(most) = self.depth.checked_sub(1) {
             self.pull_ahead(batches, stop, most)?;
         }
-        self.backend.push(&batch.keys, rows, self.mode.write(), batch.piece.as_ref())?;
-        self.splits.last_pushed = batch.piece;
+        self.backend.push(&batch.keys, rows, self.mode.write(), batch.split.as_ref())?;
+        self.splits.last_pushed = batch.split;
         self.sums.add(batch, &self.margins);
         self.late.examples_of.push(batch.block.len() as u32);
         self.count_late();
         Ok(())
     }
 
-    /// Replaces the rows of a batch by what is pushed.
+    /// Replaces the rows of a batch by the values to push.
     fn compute(&mut self, batch: &Batch, rows: &mut PulledRows) {
         match &mut self.mode {
             UpdateMode::Replay { replay, planes, damped, changes } => {
                 let width = *planes + usize::from(*damped);
-                // Damped rows end with a count of pushes. With the own pushes that it misses, it is the expected count.
+                // Damped rows end with a count of pushes. That count plus the own pushes in flight is the expected
+                // count.
                 overlay(batch, &mut rows.values, width, &rows.saw, changes.iter().map(Vec::as_slice));
                 replay.learn(batch, &mut rows.values, *planes, &mut self.margins);
                 if self.depth > 0 {
-                    let kept = if changes.len() == self.depth { changes.pop_back() } else { None };
-                    let mut kept = kept.unwrap_or_default();
-                    kept.clear();
-                    kept.extend_from_slice(&rows.values);
+                    let change = if changes.len() == self.depth { changes.pop_back() } else { None };
+                    let mut change = change.unwrap_or_default();
+                    change.clear();
+                    change.extend_from_slice(&rows.values);
                     if *damped {
-                        kept.chunks_exact_mut(width).for_each(|row| row[*planes] = 1.0);
+                        change.chunks_exact_mut(width).for_each(|row| row[*planes] = 1.0);
                     }
-                    changes.push_front(kept);
+                    changes.push_front(change);
                 }
             }
             UpdateMode::Gradient(gradients) => gradients.compute(batch, &mut rows.values, &mut self.margins),
@@ -238,20 +241,20 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         }
     }
 
-    /// Keeps the last batch of a split while its step may be made without it. Returns a batch that is not needed any
-    /// more.
+    /// Keeps the last batch of a split as long as its step may be applied without it. Returns a batch that is no
+    /// longer needed.
     fn keep(&mut self, batch: Batch) -> Option<Batch> {
-        let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
+        let to_keep = self.settles() && batch.split.is_some_and(|split| split.end.is_none());
         if to_keep { self.splits.unsettled.replace(batch) } else { Some(batch) }
     }
 
-    /// Whether batches of splits may come too late for their step.
+    /// Whether batches of splits may arrive too late for their synchronous step.
     fn settles(&self) -> bool {
         self.splits.source.is_some() && self.backend.may_be_late()
     }
 
-    /// Whether the last batch of a split came after its step had been made without it, because the others had seen this
-    /// worker leave. Waits until that is known.
+    /// Whether the last batch of a split arrived after its step was applied without it, because the other workers had
+    /// seen this worker leave. Waits until that is known.
     fn is_late(&mut self) -> Result<bool, BackendError> {
         if !self.settles() || self.splits.unsettled.is_none() {
             return Ok(false);
@@ -261,23 +264,23 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         Ok(!std::mem::take(&mut self.late.numbers).is_empty())
     }
 
-    /// Makes sure that the last batch of a split is in the rows. What came too late for its step is pushed in a later
-    /// step under the same name, so that the shards that have it drop it.
+    /// Makes sure that the rows include the last batch of a split. If it came too late for its step, it is pushed in
+    /// a later step under the same name, so that shards that have applied it drop it.
     pub(crate) fn settle(&mut self) -> Result<(), BackendError> {
         if self.is_late()? { self.settle_late() } else { Ok(()) }
     }
 
-    /// Pushes the last batch of a split again, until a step has it.
+    /// Pushes the last batch of a split again, until a step includes it.
     fn settle_late(&mut self) -> Result<(), BackendError> {
         while let Some(batch) = self.splits.unsettled.take() {
             tracing::warn!(
-                piece = batch.piece.map(|piece| piece.index),
+                split = batch.split.map(|split| split.index),
                 "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
             );
             self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
             let mut rows = self.backend.finish_pull()?;
             self.compute(&batch, &mut rows);
-            self.backend.push(&batch.keys, rows, self.mode.write(), batch.piece.as_ref())?;
+            self.backend.push(&batch.keys, rows, self.mode.write(), batch.split.as_ref())?;
             self.late.examples_of.push(batch.block.len() as u32);
             self.splits.unsettled = Some(batch);
             if !self.is_late()? {
@@ -291,11 +294,12 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
     fn watched(&mut self, watch: &mut StepObserver<'_, B>) -> ControlFlow<()> {
         self.steps += 1;
         let (mass, loss) = self.sums.all();
-        let (format, columns) = (self.found.0, self.found.1.as_ref());
+        let (format, columns) = (self.data_format.0, self.data_format.1.as_ref());
         watch(&StepReport { number: self.steps, mass, loss, format, columns }, self.backend)
     }
 
-    /// Counts the examples of pushes that came too late and are dropped. (Pushes of splits are repeated instead.)
+    /// Counts the examples of pushes that came too late and were dropped. (Late pushes of splits are sent again
+    /// instead.)
     pub(crate) fn count_late(&mut self) {
         if self.settles() {
             return;
@@ -304,21 +308,23 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         self.late.count();
     }
 
-    /// A split has been learned whole. The servers may forget its pushes only when no worker can be given it again.
-    fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
+    /// Ends a split that is learned completely. The servers may forget its pushes only when no worker can get it
+    /// again.
+    fn end_split(&mut self, split: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
         self.backend.drain()?;
         self.splits.last_pushed = None;
-        if let (Some(pieces), Some(examples)) = (&self.splits.source, piece.end) {
-            pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;
+        if let (Some(splits), Some(examples)) = (&self.splits.source, split.end) {
+            splits.done(split.index, examples).map_err(ReadError::Splits)?;
         }
-        Ok(self.backend.forget_piece(piece)?)
+        Ok(self.backend.forget_split(split)?)
     }
 
-    /// Every push has been acknowledged, and this worker stops here: another worker may go on with the split.
+    /// Reports the last pushed batch of the current split, so that another worker can continue the split. Every push
+    /// must have been acknowledged.
     pub(crate) fn give_up(&mut self) {
-        if let (Some(pieces), Some(piece)) = (&self.splits.source, self.splits.last_pushed) {
-            pieces.acked(piece.index, piece.seq);
+        if let (Some(splits), Some(split)) = (&self.splits.source, self.splits.last_pushed) {
+            splits.acked(split.index, split.seq);
         }
     }
 

@@ -6,14 +6,14 @@ use crate::learn::replay::Replay;
 use gannet_core::Write;
 use std::collections::VecDeque;
 
-/// How a batch is learned.
+/// How the learner handles a batch.
 pub(crate) enum UpdateMode {
-    /// By replay, where the rows are.
+    /// Replay directly on the rows of the table.
     InPlace,
-    /// By replay, on a copy of the state of `planes` floats a row; `changes` are those of the last `depth` batches, the
-    /// newest first. `damped`: behind the state stands how many pushes the row has had.
+    /// Replay on a copy of the state, which has `planes` floats a row. `changes` are the changes of the last `depth`
+    /// batches, the newest first. `damped`: each row has its count of pushes behind the state.
     Replay { replay: Replay, planes: usize, damped: bool, changes: VecDeque<Vec<f32>> },
-    /// By the rule, from gradients.
+    /// Gradients, which the rule applies at the server.
     Gradient(Gradients),
 }
 
@@ -26,7 +26,7 @@ impl UpdateMode {
         }
     }
 
-    /// How they are written.
+    /// How the shards apply the pushes.
     pub(crate) fn write(&self) -> Write {
         match self {
             UpdateMode::Replay { damped: true, .. } => Write::Damped,
@@ -34,7 +34,7 @@ impl UpdateMode {
         }
     }
 
-    /// Rows left as they were, or gradients left out, that were NaN or infinite.
+    /// Rows left unchanged, or gradients left out, because they were NaN or infinite.
     pub(crate) fn not_finite(&self) -> u64 {
         match self {
             UpdateMode::InPlace => 0,

@@ -1,8 +1,8 @@
 //! A deep click model in the manner of DeepFM (Guo et al., "DeepFM: a factorization-machine based neural network for
-//! CTR prediction", 2017): the margin is that of a factorization machine plus that of a small network, and both read
-//! the same factors. The network's input is the sum of v_i x_i, as many numbers as factors, whatever the number of
-//! features (DeepFM has a vector a field, and needs to know the fields). Its layers are tables, too: row u of a layer
-//! has the weights of unit u and its bias, two segments; hidden units are rectified.
+//! CTR prediction", 2017). The margin is that of a factorization machine plus the output of a small network, and both
+//! read the same factors. The network's input is the sum of v_i x_i: as many numbers as factors, for any number of
+//! features. (DeepFM has a vector a field, and needs to know the fields.) Each layer is a table: row u has the
+//! weights of unit u and its bias, in two segments. Hidden units are rectified.
 
 use super::fm::FactorizationMachine;
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
@@ -12,17 +12,17 @@ use gannet_core::{Admission, Init, Schema, Segment};
 pub struct DeepFm {
     settings: ModelSettings,
     machine: FactorizationMachine,
-    /// Inputs of each layer, and 1, the last layer's output.
+    /// The number of inputs of each layer, and at the end 1, the output.
     widths: Vec<usize>,
-    /// The values that each layer reads, of the example seen last.
+    /// The values that each layer reads, of the latest example.
     values: Vec<Vec<f32>>,
-    /// The derivatives by them.
+    /// The derivatives of the loss by those values.
     errors: Vec<Vec<f32>>,
     gradient: Vec<f32>,
 }
 
 impl DeepFm {
-    /// With so many factors a feature, and hidden layers of so many units.
+    /// A model with so many factors a feature, and hidden layers of so many units.
     pub fn new(settings: ModelSettings, factors: usize, hidden: &[usize]) -> DeepFm {
         let widths: Vec<usize> = [factors].iter().chain(hidden).chain(&[1]).copied().collect();
         let values: Vec<Vec<f32>> = widths.iter().map(|&width| vec![0.0; width]).collect();
@@ -31,7 +31,7 @@ impl DeepFm {
         DeepFm { settings, machine, widths, values, errors, gradient: Vec::new() }
     }
 
-    /// The network's output for the values of its first layer.
+    /// The network's output for the current values of its first layer.
     fn network(&mut self, layers: &[BatchRows]) -> f32 {
         for (at, layer) in layers.iter().enumerate() {
             let (before, after) = self.values.split_at_mut(at + 1);
@@ -46,7 +46,7 @@ impl DeepFm {
         self.values.last().map_or(0.0, |output| output[0])
     }
 
-    /// The derivatives by the values of the first layer, and the layers' steps.
+    /// Steps the layers, and computes the derivatives by the values of the first layer.
     fn back(&mut self, error: f32, layers: &mut [BatchRows]) {
         if let Some(last) = self.errors.last_mut() {
             last[0] = error;
@@ -69,7 +69,7 @@ impl DeepFm {
                 layer.descend(unit, &self.gradient);
             }
             if at > 0 {
-                // Where a unit is rectified, nothing depends on it.
+                // A rectified unit with output 0 has derivative 0.
                 by_input.iter_mut().zip(input).for_each(|(e, &x)| *e = if x > 0.0 { *e } else { 0.0 });
             }
         }
@@ -89,7 +89,7 @@ impl Model for DeepFm {
         self.machine.rows(self.name())
     }
 
-    /// Weights begin as He et al. (2015) have them for rectified units: normal, of variance 2 / inputs.
+    /// Initial weights as He et al. (2015) propose for rectified units: normal, of variance 2 / inputs.
     fn dense(&self) -> Vec<(Schema, u64)> {
         let layer = |(number, widths): (usize, &[usize])| {
             let (inputs, units) = (widths[0], widths[1]);

@@ -1,5 +1,5 @@
-//! The training loop of the models. For each batch, this thread pulls its rows of all tables together, learns its
-//! examples one after the other, and pushes.
+//! The training loop of the models. For each batch, this thread pulls the rows of all tables together, learns the
+//! examples one by one, and pushes.
 
 use super::{BatchRows, Example, Fitted, Fitting, Measured, Measures, Model, Objective};
 use crate::backend::BackendError;
@@ -21,14 +21,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Trains `model` with rows in `tables`, which it opens: those of the model, in its order, from table 0 on. `stop` is
-/// looked at between batches.
+/// Trains `model` with rows in `tables`. It opens the model's tables there, in the model's order, from table 0 on. It
+/// checks `stop` between batches.
 ///
 /// # Errors
 /// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be read.
 ///
 /// # Panics
-/// When tables were opened before.
+/// When `tables` has open tables already.
 pub fn fit<T: Tables>(
     options: &Options,
     model: &mut dyn Model,
@@ -39,7 +39,7 @@ pub fn fit<T: Tables>(
     fit_watched(options, model, tables, stop, progress, &mut |_, _, _| ControlFlow::Continue(()))
 }
 
-/// Called after each step, with the model and its tables. Returning `Break` ends the training like the stop flag.
+/// Called after each step, with the model and its tables. `Break` ends the training like the stop flag.
 pub type FitWatch<'w, T> = dyn FnMut(&StepReport<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
 
 /// [`fit`], with an observer that is called after each step.
@@ -67,22 +67,22 @@ pub fn fit_watched<T: Tables>(
     Reader::check_test(options.test.as_ref(), &options.data, format)?;
     let mut learner = ModelLearner::new(options, model, tables, push)?;
     let plan = ReadPlan::of(options, learner.model.sparse().shards);
-    let mut feed = Batches::start(OpenData::Reader(Box::new(reader)), plan, options.threads > 1)?;
+    let mut batches = Batches::start(OpenData::Reader(Box::new(reader)), plan, options.threads > 1)?;
     let mut watched = |learner: &mut ModelLearner<'_, T>| {
         let (number, (mass, loss)) = (learner.steps, learner.sums());
         let step = StepReport { number, mass, loss, format, columns: columns.as_ref() };
         watch(&step, learner.model, learner.tables)
     };
-    let learned = learner.run(&mut feed, stop, start, options, progress, &mut watched);
+    let learned = learner.run(&mut batches, stop, start, options, progress, &mut watched);
     let mut stopped = match learned {
         Ok(stopped) => stopped,
         Err(error) => {
-            feed.abandon();
+            batches.abandon();
             return Err(error);
         }
     };
-    let found = feed.finish()?;
-    // Before it leaves: what came too late is not known afterwards.
+    let summary = batches.finish()?;
+    // The worker must settle late pushes before it leaves, because a worker that has left gets no report of them.
     learner.settle()?;
     learner.tables.drain()?;
     learner.count_late();
@@ -90,7 +90,7 @@ pub fn fit_watched<T: Tables>(
     learner.give_up();
     let seconds = start.elapsed().as_secs_f64();
     let test = score_test(options, &mut learner, &mut stopped)?;
-    let fitted = learner.fitted(found, seconds, push)?;
+    let fitted = learner.fitted(summary, seconds, push)?;
     Ok(Fitted { test, stopped, ..fitted })
 }
 
@@ -124,10 +124,10 @@ pub(crate) fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64
     })
 }
 
-/// What pushes to the model's tables carry.
+/// The content of pushes to the model's tables.
 ///
 /// # Errors
-/// The model's rule cannot push what the options say.
+/// The options request a content that the model's rule does not support.
 pub fn push_of(options: &Options, model: &dyn Model) -> Result<PushContent, BackendError> {
     let schema = model.sparse();
     if matches!(schema.rule, Rule::Add(_)) {
@@ -147,27 +147,27 @@ struct ModelLearner<'a, T> {
     model: &'a mut dyn Model,
     tables: &'a mut T,
     task: Objective,
-    /// The batch's rows, then those of the dense tables.
+    /// The rows of the batch, then those of the dense tables.
     rows: Vec<BatchRows>,
     /// The keys of the dense tables.
     dense: Vec<Vec<u64>>,
     outputs: Vec<f32>,
-    /// Of the first pass and, when there are more, of the one that runs.
+    /// Measures of the first pass and, when there are more, of the current pass.
     passes: Vec<Measures>,
-    /// Importance and losses of passes between those.
+    /// Sums of importance and losses over the passes between those two.
     between: (f64, f64),
     epoch: u32,
     examples: u64,
     steps: u64,
     not_finite: u64,
-    /// Examples of each push, and those of pushes that came too late.
+    /// The number of examples of each push, and the numbers of late pushes that are not counted yet.
     pushed: Vec<u32>,
     late: Vec<u64>,
     late_examples: u64,
-    /// The source of splits, and the place of the last batch that was pushed.
-    pieces: Option<Arc<dyn Splits>>,
+    /// The source of splits, and the position of the last batch that was pushed.
+    splits: Option<Arc<dyn Splits>>,
     place: Option<InSplit>,
-    /// That batch, while its step may be made without it.
+    /// That batch, as long as its synchronous step may be applied without it.
     unsettled: Option<Batch>,
 }
 
@@ -209,27 +209,27 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             pushed: Vec::new(),
             late: Vec::new(),
             late_examples: 0,
-            pieces: options.pieces.as_ref().map(|(by, _)| by.clone()),
+            splits: options.splits.as_ref().map(|(source, _)| source.clone()),
             place: None,
             unsettled: None,
         })
     }
 
-    /// Learns until the data ends or `stop`. Returns true when it was stopped.
+    /// Learns until the data ends or `stop` is set. Returns true when it was stopped.
     fn run(
         &mut self,
-        feed: &mut Batches,
+        batches: &mut Batches,
         stop: &AtomicBool,
         start: Instant,
         options: &Options,
         progress: &mut dyn FnMut(&Fitting),
         watched: &mut dyn FnMut(&mut Self) -> ControlFlow<()>,
     ) -> Result<bool, TrainError> {
-        let mut told = start;
+        let mut reported = start;
         while !stop.load(Relaxed) {
-            let Some(batch) = self.next(feed)? else { return Ok(stop.load(Relaxed)) };
-            match batch.piece.filter(|piece| piece.end.is_some()) {
-                Some(piece) => self.end_piece(&piece)?,
+            let Some(batch) = self.next(batches)? else { return Ok(stop.load(Relaxed)) };
+            match batch.split.filter(|split| split.end.is_some()) {
+                Some(split) => self.end_split(&split)?,
                 None => {
                     self.step(&batch)?;
                     if watched(self).is_break() {
@@ -237,25 +237,25 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
                     }
                 }
             }
-            if told.elapsed() >= options.progress_every {
-                told = Instant::now();
+            if reported.elapsed() >= options.progress_every {
+                reported = Instant::now();
                 progress(&self.fitting(&batch, start));
             }
             if let Some(spare) = self.keep(batch) {
-                feed.recycle(spare);
+                batches.recycle(spare);
             }
         }
         Ok(true)
     }
 
-    /// The next batch. While others have what is left of the data, nobody who keeps step with this worker waits for it.
-    fn next(&mut self, feed: &mut Batches) -> Result<Option<Batch>, TrainError> {
-        if self.pieces.is_none() {
-            return Ok(feed.next());
+    /// The next batch. While other workers have all that is left of the data, no worker waits for this one.
+    fn next(&mut self, batches: &mut Batches) -> Result<Option<Batch>, TrainError> {
+        if self.splits.is_none() {
+            return Ok(batches.next());
         }
         let mut rests = false;
         loop {
-            match feed.next_within(REST_AFTER) {
+            match batches.next_within(REST_AFTER) {
                 Ok(batch) => {
                     if rests && batch.is_some() {
                         self.tables.resume()?;
@@ -264,7 +264,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
                 }
                 Err(_) if !rests => {
                     rests = true;
-                    // Who has left is not told what came too late.
+                    // A worker that has left gets no report of late pushes.
                     self.settle()?;
                     self.tables.rest()?;
                 }
@@ -273,25 +273,27 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// A split has been learned whole. The servers may forget it only when nobody can be given it again.
-    fn end_piece(&mut self, piece: &InSplit) -> Result<(), TrainError> {
+    /// Ends a split that is learned completely. The servers may forget its pushes only when no worker can get it
+    /// again.
+    fn end_split(&mut self, split: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
         self.tables.drain()?;
         self.place = None;
-        if let (Some(pieces), Some(examples)) = (&self.pieces, piece.end) {
-            pieces.done(piece.index, examples).map_err(ReadError::Pieces)?;
+        if let (Some(splits), Some(examples)) = (&self.splits, split.end) {
+            splits.done(split.index, examples).map_err(ReadError::Splits)?;
         }
-        Ok(self.tables.forget_piece(piece)?)
+        Ok(self.tables.forget_split(split)?)
     }
 
-    /// Every push has been acknowledged and this worker ends: another worker may continue its split from here.
+    /// Reports the last pushed batch of the current split, so that another worker can continue the split. Every push
+    /// must have been acknowledged.
     fn give_up(&mut self) {
-        if let (Some(pieces), Some(piece)) = (&self.pieces, self.place) {
-            pieces.acked(piece.index, piece.seq);
+        if let (Some(splits), Some(split)) = (&self.splits, self.place) {
+            splits.acked(split.index, split.seq);
         }
     }
 
-    /// Pulls, learns, pushes.
+    /// Learns a batch: pulls its rows, learns its examples and pushes.
     fn step(&mut self, batch: &Batch) -> Result<(), TrainError> {
         if batch.epoch != self.epoch {
             self.epoch = batch.epoch;
@@ -303,7 +305,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
         self.pull(batch)?;
         if self.is_late()? {
-            // The batch before goes first: a shard takes the batches of a split in their order.
+            // The shards accept the batches of a split in order only, so the batch before is pushed again first.
             self.settle_late()?;
             self.pull(batch)?;
         }
@@ -311,7 +313,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             self.learn(batch, i, true)?;
         }
         self.push(batch)?;
-        self.place = batch.piece;
+        self.place = batch.split;
         self.steps += 1;
         self.count_late();
         Ok(())
@@ -326,23 +328,23 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
 
     fn push(&mut self, batch: &Batch) -> Result<(), BackendError> {
         self.pushed.push(batch.block.len() as u32);
-        self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.piece.as_ref()))
+        self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.split.as_ref()))
     }
 
-    /// Keeps the last batch of a split whose step may be made without it; what is kept no longer, or need not be, is
-    /// returned.
+    /// Keeps the last batch of a split as long as its step may be applied without it. Returns a batch that is no
+    /// longer needed.
     fn keep(&mut self, batch: Batch) -> Option<Batch> {
-        let to_keep = self.settles() && batch.piece.is_some_and(|piece| piece.end.is_none());
+        let to_keep = self.settles() && batch.split.is_some_and(|split| split.end.is_none());
         if to_keep { self.unsettled.replace(batch) } else { Some(batch) }
     }
 
-    /// Whether batches of splits may come too late for their step.
+    /// Whether batches of splits may arrive too late for their synchronous step.
     fn settles(&self) -> bool {
-        self.pieces.is_some() && self.tables.may_be_late()
+        self.splits.is_some() && self.tables.may_be_late()
     }
 
-    /// Whether some of the last batch of a split came when its step had been made without it, in any of the tables: the
-    /// others had been told that this worker had left. Waits until that is known.
+    /// Whether some of the last batch of a split arrived after its step was applied without it, in any table. That
+    /// happens when the other workers have seen this worker leave. Waits until that is known.
     fn is_late(&mut self) -> Result<bool, BackendError> {
         if !self.settles() || self.unsettled.is_none() {
             return Ok(false);
@@ -352,8 +354,8 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(!std::mem::take(&mut self.late).is_empty())
     }
 
-    /// Holds that the last batch of a split is in the rows: what came too late for its step is pushed in a later one,
-    /// under the same name, so that the shards that have it drop it.
+    /// Makes sure that the rows include the last batch of a split. If it came too late for its step, it is pushed in
+    /// a later step under the same name, so that shards that have applied it drop it.
     fn settle(&mut self) -> Result<(), TrainError> {
         if self.is_late()? { self.settle_late() } else { Ok(()) }
     }
@@ -361,7 +363,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     fn settle_late(&mut self) -> Result<(), TrainError> {
         while let Some(batch) = self.unsettled.take() {
             tracing::warn!(
-                piece = batch.piece.map(|piece| piece.index),
+                split = batch.split.map(|split| split.index),
                 "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
             );
             self.pull(&batch)?;
@@ -377,14 +379,14 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(())
     }
 
-    /// Importance and losses of all examples so far.
+    /// Sums of importance and losses over all examples so far.
     fn sums(&self) -> (f64, f64) {
         let sums = self.passes.iter().map(Measures::sums);
         sums.fold(self.between, |(mass, loss), (m, l)| (mass + m, loss + l))
     }
 
-    /// Counts the examples of pushes that came too late, and are dropped; a model of several tables has none such. (Of
-    /// a split none is.)
+    /// Counts the examples of pushes that came too late and were dropped. (Late pushes of splits are sent again
+    /// instead.)
     fn count_late(&mut self) {
         if self.settles() {
             return;
@@ -395,15 +397,15 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// Learns an example; `anew`: it counts in what is told of the training.
-    fn learn(&mut self, batch: &Batch, i: usize, anew: bool) -> Result<(), TrainError> {
+    /// Learns an example. With `first_time` the example counts in the reports.
+    fn learn(&mut self, batch: &Batch, i: usize, first_time: bool) -> Result<(), TrainError> {
         let ModelLearner { model, task, rows, outputs, passes, .. } = self;
         let (example, label) = (Example::of(batch, i), batch.block.labels[i]);
-        self.examples += u64::from(anew);
+        self.examples += u64::from(first_time);
         model.check(example).map_err(|what| TrainError::Example { number: self.examples, what })?;
         let importance = batch.block.importance(i);
         model.forward(example, rows, outputs);
-        if let (true, Some(pass)) = (anew, passes.last_mut()) {
+        if let (true, Some(pass)) = (first_time, passes.last_mut()) {
             pass.add(outputs, label, importance);
         }
         task.errors(outputs, label);
@@ -429,8 +431,8 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// What was learned, without a test and not stopped.
-    fn fitted(self, found: ReadSummary, seconds: f64, push: PushContent) -> Result<Fitted, BackendError> {
+    /// The results, without a test and not stopped.
+    fn fitted(self, summary: ReadSummary, seconds: f64, push: PushContent) -> Result<Fitted, BackendError> {
         let ModelLearner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = self;
         let (rows, bytes) = sizes(model, tables)?;
         Ok(Fitted {
@@ -444,10 +446,10 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             bytes,
             transport: tables.transport(),
             push,
-            format: found.format,
-            columns: found.columns,
-            batches: found.batches,
-            bad_lines: found.bad_lines,
+            format: summary.format,
+            columns: summary.columns,
+            batches: summary.batches,
+            bad_lines: summary.bad_lines,
             not_finite: not_finite + tables.not_finite(),
             not_admitted: tables.not_admitted(),
             pulls_by_staleness: tables.pulls_by_staleness(),

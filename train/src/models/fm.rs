@@ -1,6 +1,6 @@
-//! A factorization machine (Rendle, "Factorization machines", 2010): the margin is sum w_i x_i + the sum over pairs of
-//! (v_i . v_j) x_i x_j, which is half of |sum v_i x_i|^2 - sum |v_i x_i|^2. A row is a weight beside the factors, two
-//! segments. The intercept has a weight only.
+//! A factorization machine (Rendle, "Factorization machines", 2010). The margin is sum w_i x_i + the sum over pairs
+//! of (v_i . v_j) x_i x_j. The second sum is half of |sum v_i x_i|^2 - sum |v_i x_i|^2. A row has a weight and the
+//! factors, in two segments. The intercept has a weight only.
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use gannet_core::Schema;
@@ -9,15 +9,15 @@ use gannet_core::Schema;
 pub struct FactorizationMachine {
     settings: ModelSettings,
     factors: usize,
-    /// The sum of v_i x_i, of the example seen last.
+    /// The sum of v_i x_i of the latest example.
     pub(super) sums: Vec<f32>,
     gradient: Vec<f32>,
-    /// Nothing else depends on the sums.
+    /// Zeros: in this model nothing but the margin depends on the sums.
     none: Vec<f32>,
 }
 
 impl FactorizationMachine {
-    /// With so many factors a feature.
+    /// A machine with so many factors a feature.
     pub fn new(settings: ModelSettings, factors: usize) -> FactorizationMachine {
         FactorizationMachine {
             settings,
@@ -28,12 +28,12 @@ impl FactorizationMachine {
         }
     }
 
-    /// The table of a model with such rows.
+    /// The schema of a table of such rows.
     pub(super) fn rows(&self, name: &str) -> Schema {
         self.settings.factors(name, self.factors)
     }
 
-    /// The margin, and the sums.
+    /// Computes the margin and the sums.
     pub(super) fn margin(&mut self, example: Example<'_>, rows: &BatchRows) -> f32 {
         self.sums.fill(0.0);
         let (mut linear, mut squares) = (0.0, 0.0);
@@ -50,8 +50,8 @@ impl FactorizationMachine {
         linear + 0.5 * (self.sums.iter().map(|s| s * s).sum::<f32>() - squares)
     }
 
-    /// The derivative by w_i is error * x_i, by v_i it is error * x_i * (sums - v_i x_i). `by_sums` has what else
-    /// depends on the sums: its derivative by them.
+    /// Descends. The derivative by w_i is error * x_i, and by v_i it is error * x_i * (sums - v_i x_i). `by_sums` is
+    /// the derivative by the sums of what else depends on them.
     pub(super) fn descend(
         &mut self,
         example: Example<'_>,

@@ -1,7 +1,7 @@
-//! The logarithm of the gamma function, which likelihoods of topic models consist of.
+//! The logarithm of the gamma function, for the likelihoods of topic models.
 
-/// ln of the gamma function for x > 0, to about 1e-13 relative: Stirling's series (Abramowitz and Stegun, 6.1.41)
-/// from 10 on, below it by the recurrence gamma(x + 1) = x gamma(x).
+/// ln of the gamma function for x > 0, to about 1e-13 relative. From 10 on it uses Stirling's series (Abramowitz and
+/// Stegun, 6.1.41), below 10 first the recurrence gamma(x + 1) = x gamma(x).
 pub(crate) fn ln_gamma(x: f64) -> f64 {
     let (mut x, mut product) = (x, 1.0);
     while x < 10.0 {

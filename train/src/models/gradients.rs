@@ -1,4 +1,4 @@
-//! Each model's gradients beside finite differences of its own loss, in double the step's precision.
+//! Compares each model's gradients with finite differences of its own loss.
 
 use super::*;
 use gannet_optim::Sgd;
@@ -21,7 +21,7 @@ fn loss(model: &mut dyn Model, example: Example<'_>, label: f32, rows: &[BatchRo
     task.loss(&outputs, label)
 }
 
-/// Compares at rows of chance: three features and the intercept.
+/// Compares at random rows of three features and the intercept.
 fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Result<(), TestCaseError> {
     let mut state = seed;
     let mut chance = || {
@@ -53,13 +53,13 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
     for table in 0..rows.len() {
         for at in 0..rows[table].parts_of().0.len() {
             let gradient = f64::from(rows[table].parts_of().1[at]);
-            let was = rows[table].parts_of().0[at];
+            let weight = rows[table].parts_of().0[at];
             let mut at_shift = |shift: f32| {
-                rows[table].parts_of().0[at] = was + shift;
+                rows[table].parts_of().0[at] = weight + shift;
                 loss(model, example, label, &rows)
             };
-            // Where a unit is rectified the loss has a kink: the gradient is then that of one side, and with one on
-            // each side only smaller steps see it.
+            // A rectified unit gives the loss a kink. There the gradient is that of one side. With a kink on each
+            // side, only smaller steps find it.
             let mut seen = Vec::new();
             let agrees = [1e-2f32, 1e-3, 3e-4].into_iter().any(|h| {
                 let (below, here, above) = (at_shift(-h), at_shift(0.0), at_shift(h));
@@ -67,7 +67,7 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
                 seen.push((left, right));
                 (left.min(right) - 1e-2..left.max(right) + 1e-2).contains(&gradient)
             });
-            rows[table].parts_of().0[at] = was;
+            rows[table].parts_of().0[at] = weight;
             prop_assert!(
                 agrees,
                 "{} table {table} weight {at}: {gradient}, differences {seen:?}",

@@ -1,15 +1,15 @@
 //! Topics of documents: latent Dirichlet allocation (Blei, Ng, Jordan 2003) by collapsed Gibbs sampling (Griffiths
-//! and Steyvers, "Finding scientific topics", 2004), the counts on the servers and each worker sampling its own
-//! documents, as Newman et al. ("Distributed algorithms for topic models", 2009) have it. A token of word w in
-//! document d is drawn anew:
+//! and Steyvers, "Finding scientific topics", 2004). As in Newman et al. ("Distributed algorithms for topic models",
+//! 2009), the counts are on the servers and each worker samples its own documents. A token of word w in document d is
+//! drawn from
 //!
-//! p(topic k) ~ (n_dk + a) (n_wk + b) / (n_k + V b), the token itself not counted.
+//! p(topic k) ~ (n_dk + a) (n_wk + b) / (n_k + V b), where the counts leave the token itself out.
 //!
-//! n_dk is the worker's own; n_wk is row w of table `lda` (dim: the topics), n_k row 0 of table `lda.topics`. A
-//! worker pulls the rows of some documents' words, samples them against its copy, and pushes the differences, which
-//! the servers add. With one worker that is the sampler of the papers; several see each other's counts a batch late.
-//! A worker keeps its documents in memory, 8 bytes a token; each reads all of them once, to know how many words there
-//! are. Counts are whole numbers in f32, exact below 2^24.
+//! The worker itself counts n_dk. Row w of table `lda` has n_wk (its dim is the number of topics), and row 0 of table
+//! `lda.topics` has n_k. A worker pulls the rows of the words of some documents, samples these words with its copy of
+//! the counts, and pushes the differences, which the servers add. One worker gives the sampler of the papers. Several
+//! workers see each other's counts a batch late. A worker keeps its documents in memory, 8 bytes a token. Each worker
+//! reads all documents once, to count the different words. Counts are whole numbers in f32, exact below 2^24.
 
 use super::gamma::ln_gamma;
 use crate::backend::BackendError;
@@ -28,7 +28,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// The tables: a row a word, the row of totals, a row a worker.
+/// The tables: a row for each word, one row of totals, a row for each worker.
 const WORDS: usize = 0;
 const TOPICS: usize = 1;
 const WORKERS: usize = 2;
@@ -36,42 +36,42 @@ const WORKERS: usize = 2;
 /// A topic model.
 #[derive(Clone, Copy, Debug)]
 pub struct Lda {
-    /// Topics.
+    /// The number of topics.
     pub topics: usize,
-    /// Dirichlet prior of a document's topics, `a` above.
+    /// Dirichlet prior of a document's topics, `a` in the formula.
     pub document_prior: f64,
-    /// Dirichlet prior of a topic's words, `b` above.
+    /// Dirichlet prior of a topic's words, `b` in the formula.
     pub word_prior: f64,
-    /// Seed of the first topics and of the draws.
+    /// Seed of the initial topics and of the draws.
     pub seed: u64,
 }
 
-/// How far a sampling is.
+/// The progress of a sampling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Sweeps begun.
+    /// The current sweep, from 1.
     pub sweep: u32,
-    /// Tokens drawn, all sweeps.
+    /// Tokens drawn in all sweeps.
     pub tokens: u64,
     /// Seconds since the start.
     pub seconds: f64,
 }
 
-/// What a sampling did.
+/// The results of a sampling.
 #[derive(Clone, Debug)]
 pub struct Sampled {
     /// This worker's documents.
     pub documents: u64,
-    /// Their tokens.
+    /// The tokens of these documents.
     pub tokens: u64,
-    /// Words of all documents.
+    /// Different words in all documents.
     pub words: u64,
     /// Sweeps over the documents.
     pub sweeps: u32,
     /// Wall time of the sweeps.
     pub seconds: f64,
-    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty
-    /// without other workers.
+    /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
+    /// clock. The last entry counts all larger ones. Empty without other workers.
     pub pulls_by_staleness: Vec<u64>,
     /// "embedded", "tcp", "shm".
     pub transport: String,
@@ -79,15 +79,15 @@ pub struct Sampled {
     pub format: &'static str,
     /// Bad lines skipped.
     pub bad_lines: BadLines,
-    /// Whether the stop flag ended it early.
+    /// Whether the stop flag ended the sampling early.
     pub stopped: bool,
 }
 
-/// What all workers' counts say.
+/// The result of all workers' counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topics {
-    /// ln p(words, topics) of all documents, the multinomials integrated out (Griffiths and Steyvers, equations 2 and
-    /// 3).
+    /// ln p(words, topics) of all documents, with the multinomials integrated out (Griffiths and Steyvers, equations
+    /// 2 and 3).
     pub log_likelihood: f64,
     /// Tokens of all workers.
     pub tokens: u64,
@@ -95,29 +95,29 @@ pub struct Topics {
     pub topics: Vec<(u64, Vec<(u64, u64)>)>,
 }
 
-/// Documents that are sampled together.
+/// A batch of documents.
 struct Documents {
     keys: Vec<u64>,
-    /// For each token the place of its word in `keys`, and its topic.
+    /// For each token the index of its word in `keys`, and its topic.
     tokens: Vec<(u32, u16)>,
-    /// Where each document's tokens end.
+    /// The end of each document's tokens.
     ends: Vec<u32>,
 }
 
-/// What a worker samples with.
+/// The state of a worker's sampling.
 struct Sampler<'a, T> {
     model: Lda,
     tables: &'a mut T,
     documents: Vec<Documents>,
     words: f64,
     chance: Prng,
-    /// Counts of the batch's words, and as they were pulled.
+    /// Counts of the batch's words, and their values when they were pulled.
     counts: Vec<f32>,
     before: Vec<f32>,
-    /// Counts of the topics, and as they were pulled.
+    /// Counts of the topics, and their values when they were pulled.
     totals: Vec<f32>,
     totals_before: Vec<f32>,
-    /// Of the document that is drawn: its counts plus the prior.
+    /// The current document's counts plus the prior.
     document: Vec<f32>,
     /// 1 / (n_k + V b).
     inverse: Vec<f32>,
@@ -132,15 +132,15 @@ impl Lda {
         [table("lda", self.topics), table("lda.topics", self.topics), table("lda.workers", 4)]
     }
 
-    /// Samples the documents of `options.data`, `options.epochs` sweeps, in batches of `options.batch` documents: an
-    /// example is a document, its features are its words, their values how often it has them, its label is not looked
-    /// at.
+    /// Samples the documents of `options.data`, `options.epochs` sweeps, in batches of `options.batch` documents. An
+    /// example is a document. Its features are its words, and a feature's value is how often the document has the
+    /// word. Labels are ignored.
     ///
     /// # Errors
-    /// The data cannot be read or are no counts, or the rows cannot be read.
+    /// The data cannot be read, a value is not a count, or the rows cannot be read.
     ///
     /// # Panics
-    /// When tables were opened before.
+    /// When `tables` has open tables already.
     pub fn sample<T: Tables>(
         &self,
         options: &Options,
@@ -171,25 +171,25 @@ impl Lda {
             inverse: none.clone(),
             sums: none,
         };
-        let (mut sweeps, mut drawn, mut told) = (0, 0, start);
+        let (mut sweeps, mut drawn, mut reported) = (0, 0, start);
         'sweeps: for sweep in 0..=options.epochs {
             for batch in 0..sampler.documents.len() {
-                // The first topics are all counted, or none of the counts mean anything.
+                // The sweep that counts the initial topics must finish, or the counts mean nothing.
                 if sweep > 0 && stop.load(Relaxed) {
                     break 'sweeps;
                 }
                 drawn += sampler.batch(batch, sweep == 0)?;
-                if sweep > 0 && told.elapsed() >= options.progress_every {
-                    told = Instant::now();
+                if sweep > 0 && reported.elapsed() >= options.progress_every {
+                    reported = Instant::now();
                     progress(&Sampling { sweep, tokens: drawn, seconds: start.elapsed().as_secs_f64() });
                 }
             }
             sweeps = sweep;
         }
         sampler.tables.leave()?;
-        // A worker has one row to write in it, whenever it ends: no steps are kept over it.
+        // Each worker writes one row in this table, at its own time, so workers do not keep step over it.
         assert_eq!(sampler.tables.open(&workers_table)?, WORKERS, "the model's tables are the first");
-        sampler.tell(worker)?;
+        sampler.report(worker)?;
         let of = |f: fn(&Documents) -> usize| sampler.documents.iter().map(f).sum::<usize>() as u64;
         Ok(Sampled {
             documents: of(|d| d.ends.len()),
@@ -205,7 +205,8 @@ impl Lda {
         })
     }
 
-    /// Reads all documents, to know all words, and keeps those of the share, each token with a topic by chance.
+    /// Reads all documents to find all words. Keeps those of this worker's share, and gives each token a random
+    /// topic.
     fn read(
         &self,
         options: &Options,
@@ -214,7 +215,8 @@ impl Lda {
         let mut reader = Reader::open(&options.data, options.batch, Share::ALL)?;
         let mut batcher = Batcher::new(self.schemas()[0].shards, 0);
         let mut chance = Prng::new(self.seed);
-        let (mut batch, mut words, mut kept, mut number) = (Batch::default(), HashSet::new(), Vec::new(), 0);
+        let (mut batch, mut words, mut own_share, mut number) =
+            (Batch::default(), HashSet::new(), Vec::new(), 0);
         while !stop.load(Relaxed) && reader.next(&mut batch.block)? {
             batcher.complete(&mut batch);
             words.extend(batch.keys.iter().copied());
@@ -242,16 +244,17 @@ impl Lda {
                 documents.ends.push(documents.tokens.len() as u32);
             }
             if mine {
-                kept.push(documents);
+                own_share.push(documents);
             }
         }
-        Ok((kept, words.len() as u64, reader))
+        Ok((own_share, words.len() as u64, reader))
     }
 
-    /// What the counts of all workers say, when they have all ended: the likelihood, and `most` words of each topic.
+    /// The likelihood and the `most` most frequent words of each topic, from the counts of all workers. All must have
+    /// ended.
     ///
     /// # Errors
-    /// The rows cannot be read, or the counts are not those of these workers alone.
+    /// The rows cannot be read, or the tables have counts of other workers.
     pub fn topics<T: Tables>(
         &self,
         tables: &mut T,
@@ -297,7 +300,7 @@ impl Lda {
 }
 
 impl<T: Tables> Sampler<'_, T> {
-    /// Draws the topics of some documents anew, or counts their first ones; the tokens.
+    /// Draws new topics for a batch, or counts its initial ones. Returns the number of tokens drawn.
     fn batch(&mut self, number: usize, first: bool) -> Result<u64, TrainError> {
         self.tables.begin_pull(WORDS, BatchKeys::unsorted(&self.documents[number].keys), Read::Weights)?;
         self.tables.begin_pull(TOPICS, BatchKeys::unsorted(&[0]), Read::Weights)?;
@@ -365,9 +368,9 @@ impl<T: Tables> Sampler<'_, T> {
         }
     }
 
-    /// Leaves the documents' part of the likelihood and the number of tokens in the worker's row, each as two floats,
-    /// and waits until all counts are applied.
-    fn tell(&mut self, worker: u64) -> Result<(), BackendError> {
+    /// Writes the documents' part of the likelihood and the number of tokens into the worker's row, each as two
+    /// floats. Waits until all counts are applied.
+    fn report(&mut self, worker: u64) -> Result<(), BackendError> {
         let Lda { topics, document_prior: a, .. } = self.model;
         let (whole, one) = (a * topics as f64, ln_gamma(a));
         let (mut likelihood, mut tokens, mut counts) = (0.0, 0.0, vec![0u32; topics]);
@@ -387,8 +390,8 @@ impl<T: Tables> Sampler<'_, T> {
         let ((l0, l1), (t0, t1)) = (high(likelihood), high(tokens));
         self.tables.begin_pull(WORKERS, BatchKeys::unsorted(&[worker]), Read::Weights)?;
         self.tables.finish_pull(&mut self.before)?;
-        let wanted = [l0, l1, t0, t1];
-        self.before.iter_mut().zip(wanted).for_each(|(before, wanted)| *before = wanted - *before);
+        let target = [l0, l1, t0, t1];
+        self.before.iter_mut().zip(target).for_each(|(before, target)| *before = target - *before);
         self.tables.push(WORKERS, &mut self.before, Write::Gradient, None)?;
         self.tables.drain()
     }

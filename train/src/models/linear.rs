@@ -1,4 +1,4 @@
-//! Linear regression by least squares: y = w . x, the intercept among the features. A row is one weight.
+//! Linear regression by least squares: y = w . x, with the intercept among the features. A row is one weight.
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use gannet_core::Schema;
@@ -9,7 +9,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// With these settings.
+    /// A model with these settings.
     pub fn new(settings: ModelSettings) -> Linear {
         Linear { settings }
     }

@@ -1,21 +1,21 @@
-//! What a model's outputs are, how far they are off, and how good they are over many examples.
+//! Objectives of models: the kind of outputs, their loss, and measures over many examples.
 
 use crate::learn::metrics::{Metrics, Quality, log_loss, sigmoid};
 use crate::read::labels::Labels;
 
-/// What is predicted.
+/// What a model predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
     /// Whether a label is 1. One output, the margin; the loss is log loss.
     Click,
     /// A number. One output; the loss is half the square of the error.
     Number,
-    /// One of so many classes. An output each, the logits; the loss is the cross-entropy of their softmax.
+    /// One of so many classes. One output for each class, the logits. The loss is the cross-entropy of their softmax.
     Class(usize),
 }
 
 impl Objective {
-    /// Outputs of an example.
+    /// The number of outputs of an example.
     pub fn outputs(self) -> usize {
         match self {
             Objective::Click | Objective::Number => 1,
@@ -23,7 +23,7 @@ impl Objective {
         }
     }
 
-    /// What labels are.
+    /// The kind of labels.
     pub fn labels(self) -> Labels {
         match self {
             Objective::Click => Labels::Signs,
@@ -32,7 +32,8 @@ impl Objective {
         }
     }
 
-    /// The derivatives of an example's loss by its outputs, into `outputs`: of all three losses, prediction less label.
+    /// Replaces the outputs by the derivatives of the example's loss. For all three losses they are prediction minus
+    /// label.
     pub fn errors(self, outputs: &mut [f32], label: f32) {
         match self {
             Objective::Click => outputs[0] = sigmoid(outputs[0]) - label,
@@ -44,12 +45,12 @@ impl Objective {
         }
     }
 
-    /// What a mean loss is told as: the root of the mean squared error where numbers are predicted.
+    /// The mean loss as reports show it: the root of the mean squared error where numbers are predicted.
     pub fn mean(self, loss: f64) -> f64 {
         if self == Objective::Number { (2.0 * loss).sqrt() } else { loss }
     }
 
-    /// The loss of an example, in nats where it is of probabilities.
+    /// The loss of an example, in nats where the outputs are probabilities.
     pub fn loss(self, outputs: &[f32], label: f32) -> f64 {
         match self {
             Objective::Click => log_loss(outputs[0], label),
@@ -63,7 +64,7 @@ impl Objective {
     }
 }
 
-/// Logits to probabilities.
+/// Turns logits into probabilities.
 pub(crate) fn softmax(logits: &mut [f32]) {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     logits.iter_mut().for_each(|o| *o = (*o - most).exp());
@@ -71,12 +72,12 @@ pub(crate) fn softmax(logits: &mut [f32]) {
     logits.iter_mut().for_each(|o| *o /= sum);
 }
 
-/// The class of the highest output, the first of equals.
+/// The class of the highest output, the first one among equals.
 pub(crate) fn highest(outputs: &[f32]) -> usize {
     (1..outputs.len()).fold(0, |best, at| if outputs[at] > outputs[best] { at } else { best })
 }
 
-/// How good predictions of numbers are. Means weigh examples by their importance.
+/// The quality of predicted numbers. Means weigh examples by their importance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimated {
     /// Examples with a label.
@@ -85,11 +86,11 @@ pub struct Estimated {
     pub rmse: f64,
     /// Mean absolute error.
     pub mae: f64,
-    /// The standard deviation of the labels: the error of who always predicts their mean.
+    /// The standard deviation of the labels: the error of a constant prediction of their mean.
     pub deviation: f64,
 }
 
-/// How good predictions of classes are. Means weigh examples by their importance.
+/// The quality of predicted classes. Means weigh examples by their importance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Classified {
     /// Examples with a label.
@@ -100,19 +101,19 @@ pub struct Classified {
     pub accuracy: f64,
 }
 
-/// How good predictions are.
+/// The quality of predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measured {
-    /// Of clicks.
+    /// Of click predictions.
     Click(Box<Quality>),
-    /// Of numbers.
+    /// Of predicted numbers.
     Number(Estimated),
-    /// Of classes.
+    /// Of predicted classes.
     Class(Classified),
 }
 
 impl Measured {
-    /// What is to be made small: log loss, or the root of the mean squared error.
+    /// The measure that training makes small: log loss, or the root of the mean squared error.
     pub fn loss(&self) -> f64 {
         match self {
             Measured::Click(q) => q.log_loss,
@@ -136,7 +137,8 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// For a task; an AUC is exact for test sets, and in constant memory for training.
+    /// Measures for an objective. With `exact` the AUC is exact, for test sets. Otherwise it needs constant memory,
+    /// for training.
     pub fn new(task: Objective, exact: bool) -> Measures {
         let metrics = if exact { Metrics::exact } else { Metrics::streaming };
         let clicks = (task == Objective::Click).then(metrics);
@@ -144,7 +146,7 @@ impl Measures {
         Measures { task, clicks, examples: 0, mass, loss, absolute, right, labels }
     }
 
-    /// Counts one example of this importance; one without a label (NaN) is not counted.
+    /// Adds one example of this importance. An example without a label (NaN) does not count.
     pub fn add(&mut self, outputs: &[f32], label: f32, importance: f32) {
         if label.is_nan() {
             return;
@@ -168,17 +170,17 @@ impl Measures {
         }
     }
 
-    /// The examples' importance, and the sum of their losses times it, so far.
+    /// The sum of the examples' importance, and the sum of their losses times it, so far.
     pub(crate) fn sums(&self) -> (f64, f64) {
         (self.mass, self.loss)
     }
 
-    /// What is to be made small, so far; NaN without examples. Cheap.
+    /// The measure that training makes small, so far. NaN without examples. Cheap to compute.
     pub fn loss(&self) -> f64 {
         self.task.mean(self.loss / self.mass)
     }
 
-    /// All of it; `None` without examples that count.
+    /// All measures. `None` when the importance of all examples sums to 0.
     pub fn measured(&mut self) -> Option<Measured> {
         let Measures { examples, mass, absolute, right, .. } = *self;
         if mass <= 0.0 {

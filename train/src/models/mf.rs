@@ -1,6 +1,6 @@
 //! Matrix factorization with biases: the rating of user u for item i is mu + b_u + b_i + p_u . q_i (Koren, Bell,
-//! Volinsky, "Matrix factorization techniques for recommender systems", 2009). An example has two features, the user
-//! and the item, of value 1; mu is the intercept. A row is a bias beside the factors, two segments.
+//! Volinsky, "Matrix factorization techniques for recommender systems", 2009). An example has two features of value
+//! 1, the user and the item. The intercept is mu. A row has a bias and the factors, in two segments.
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use gannet_core::Schema;
@@ -9,19 +9,19 @@ use gannet_core::Schema;
 pub struct Factorization {
     settings: ModelSettings,
     factors: usize,
-    /// The gradient of a row: of its bias, then of its factors.
+    /// The gradient of the user's row and of the item's row: the bias, then the factors.
     gradients: [Vec<f32>; 2],
 }
 
 /// The rows of an example.
 struct UserItem {
-    /// The user's, the item's.
+    /// The user's row and the item's row.
     sides: [usize; 2],
     intercept: Option<usize>,
 }
 
 impl Factorization {
-    /// With so many factors a user and an item.
+    /// A model with so many factors a user and an item.
     pub fn new(settings: ModelSettings, factors: usize) -> Factorization {
         let gradients = [vec![0.0; 1 + factors], vec![0.0; 1 + factors]];
         Factorization { settings, factors, gradients }
@@ -75,8 +75,8 @@ impl Model for Factorization {
         outputs[0] = mean + user[0] + item[0] + product;
     }
 
-    /// By a bias the derivative is the error, by p_u it is error * q_i, by q_i it is error * p_u; each with `l2` of
-    /// its own.
+    /// The derivative by a bias is the error, by p_u it is error * q_i, and by q_i it is error * p_u. Each weight
+    /// adds its own `l2` term.
     fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]) {
         let (UserItem { sides, intercept }, error) = (Factorization::pair(example), errors[0]);
         for (side, gradient) in self.gradients.iter_mut().enumerate() {

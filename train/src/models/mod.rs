@@ -1,7 +1,7 @@
-//! Models beside logistic regression, each a small file over [`Tables`](crate::Tables): a forward pass from an
-//! example's rows to its outputs, and a backward pass from the errors of the outputs to the rows' gradients.
-//! [`fit`](fn@fit) trains them, [`score`](fn@score) and [`forecast`] score; [`Lda`], which learns no gradient, has a
-//! loop of its own.
+//! Models other than logistic regression, each in a small file. A model works on [`Tables`](crate::Tables). Its
+//! forward pass computes an example's outputs from its rows, and its backward pass computes the rows' gradients from
+//! the errors of the outputs. [`fit`](fn@fit) trains models; [`score`](fn@score) and [`forecast`] score with them.
+//! [`Lda`] learns no gradients and has its own loop.
 
 mod deepfm;
 mod fit;
@@ -33,13 +33,13 @@ use crate::read::block::INTERCEPT_KEY;
 use gannet_core::{Admission, Init, Schema, Segment};
 use gannet_optim::{GradientTransform, Rule};
 
-/// An example as a model sees it: feature `i` has key `keys[i]`, whose row is `places[i]` of the batch's, and value
-/// `values[i]`; no key twice.
+/// An example for a model. Feature `i` has key `keys[i]` and value `values[i]`, and its row is row `places[i]` of the
+/// batch. No key is there twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Example<'a> {
-    /// Keys of its features.
+    /// The keys of its features.
     pub keys: &'a [u64],
-    /// Where their rows are among the batch's.
+    /// The indices of their rows in the batch.
     pub places: &'a [u32],
     /// Their values.
     pub values: &'a [f32],
@@ -57,7 +57,7 @@ impl<'a> Example<'a> {
         Example { keys, places: &batch.local[range], values }
     }
 
-    /// Its features: where the row is, the value, and whether it is the intercept.
+    /// Its features: the index of the row, the value, and whether it is the intercept.
     #[inline(always)]
     pub fn features(self) -> impl Iterator<Item = (usize, f32, bool)> + 'a {
         let places = self.places.iter().zip(self.values);
@@ -65,46 +65,47 @@ impl<'a> Example<'a> {
     }
 }
 
-/// What is learned from examples with labels by gradients.
+/// A model that learns by gradients from examples with labels.
 pub trait Model {
-    /// What `--model` calls it; its tables' names begin so.
+    /// The model's name in `--model`. The names of its tables begin with it.
     fn name(&self) -> &'static str;
 
-    /// What its outputs are.
+    /// The kind of its outputs.
     fn task(&self) -> Objective;
 
-    /// The table whose rows are named by the examples' keys.
+    /// The table with a row for each feature key.
     fn sparse(&self) -> Schema;
 
-    /// Tables of which every example needs all rows, keys 0 to one below the number.
+    /// Tables whose rows every example needs, with their numbers of rows. The keys of a table with n rows are 0 to n
+    /// - 1.
     fn dense(&self) -> Vec<(Schema, u64)> {
         Vec::new()
     }
 
-    /// Whether an example is of the shape that the model needs.
+    /// Checks that an example has the shape that the model needs.
     ///
     /// # Errors
-    /// What it must be.
+    /// What the example must be.
     fn check(&self, example: Example<'_>) -> Result<(), String> {
         let _ = example;
         Ok(())
     }
 
-    /// The outputs of an example, [`Objective::outputs`] of them. `rows[0]` are the batch's rows, the others those of
-    /// [`dense`](Self::dense), in order.
+    /// Computes the outputs of an example, [`Objective::outputs`] of them. `rows[0]` are the batch's rows, and the
+    /// others those of the [`dense`](Self::dense) tables, in order.
     fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]);
 
-    /// Descends along the gradients of the example that [`forward`](Self::forward) saw last, `errors` being those of
-    /// its loss with respect to the outputs.
+    /// Descends along the gradients of the latest [`forward`](Self::forward) example. `errors` are the derivatives of
+    /// its loss by the outputs.
     fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]);
 }
 
-/// What the tables of a model are made with.
+/// Settings of a model's tables.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelSettings {
-    /// The update rule, of all tables.
+    /// The update rule of all tables.
     pub rule: Rule,
-    /// What stands before the rule.
+    /// The transform of gradients before the rule.
     pub shaping: GradientTransform,
     /// Which push of a key creates its row.
     pub admission: Admission,
@@ -112,19 +113,19 @@ pub struct ModelSettings {
     pub seed: u64,
     /// Standard deviation of the initial factors.
     pub deviation: f32,
-    /// The gradient of a weight gets `l2` times the weight, in each example that has it; intercepts do not.
+    /// Each example that has a weight adds `l2` times the weight to its gradient. Intercepts have no such term.
     pub l2: f32,
 }
 
 impl ModelSettings {
-    /// A table of `dim` weights a row, all 0 at first.
+    /// A table of `dim` weights a row, initially 0.
     fn zeros(&self, name: &str, dim: usize) -> Schema {
         let ModelSettings { shaping, admission, seed, .. } = *self;
         let dim = dim as u32;
         Schema { dim, shaping, admission, seed, ..Schema::scalar(name, self.rule) }
     }
 
-    /// A table of one weight, 0 at first, and `factors` factors by chance.
+    /// A table of one weight, initially 0, and `factors` random factors.
     fn factors(&self, name: &str, factors: usize) -> Schema {
         let ModelSettings { rule, shaping, deviation, .. } = *self;
         let init = Init::Normal { mean: 0.0, deviation };

@@ -1,7 +1,7 @@
-//! The rows of a batch, as a model learns them: weights to read, gradients to descend along. What a push carries
-//! decides what that does. By replay the rule runs here, one example after the other, and the change of state is
-//! pushed; otherwise weights stay as they were pulled and the batch's gradient is pushed, for the rule to run where
-//! the rows are.
+//! The rows of a batch while a model learns them: weights to read, and gradients to descend along. The content of
+//! pushes decides what a descent does. With replay the rule runs here, one example after the other, and the change of
+//! state is pushed. With gradients the weights stay as they were pulled, and the batch's gradient is pushed to the
+//! rule at the server.
 
 use crate::backend::BackendError;
 use crate::backend::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};
@@ -23,15 +23,16 @@ pub struct BatchRows {
     dim: usize,
     floats: usize,
     weights: Vec<f32>,
-    /// By replay: the rows' floats.
+    /// The rows' stored floats, for replay.
     state: Vec<f32>,
-    /// By replay the floats as they were pulled, otherwise the sums of gradients; then what is pushed.
+    /// For replay the floats as they were pulled, otherwise the sums of gradients. Before the push, the values to
+    /// push.
     pushed: Vec<f32>,
     /// Gradients added to each row, for --reduce mean.
     counts: Vec<u32>,
 }
 
-/// A step of a segment's share of a row along a gradient, and its weights after it.
+/// Steps a segment of a row along a gradient, and computes its new weights.
 struct SegmentGradientStep<'a> {
     row: &'a mut [f32],
     gradient: &'a [f32],
@@ -49,7 +50,7 @@ impl Visitor for SegmentGradientStep<'_> {
 }
 
 impl BatchRows {
-    /// For rows of this schema, pushed as `push` and `reduce` say.
+    /// Rows of this schema, with pushes as `push` and `reduce` say.
     pub fn new(table: TableIndex, schema: &Schema, push: PushContent, reduce: Reduce) -> BatchRows {
         BatchRows {
             table,
@@ -65,7 +66,7 @@ impl BatchRows {
         }
     }
 
-    /// Rows to score with, whose weights are pulled and not learned.
+    /// Rows for scoring: their weights are pulled and not learned.
     pub fn to_score(table: TableIndex, schema: &Schema) -> BatchRows {
         BatchRows::new(table, schema, PushContent::Gradient, Reduce::Sum)
     }
@@ -79,20 +80,20 @@ impl BatchRows {
         &self.weights[at * self.dim..][..self.dim]
     }
 
-    /// Number of rows.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.weights.len() / self.dim
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.weights.is_empty()
     }
 
-    /// Learns `gradient` (of the loss with respect to the weights) of row `at`.
+    /// Steps row `at` along `gradient` (of the loss by the weights).
     ///
     /// # Panics
-    /// When the batch has no such row, or the gradient another length.
+    /// When the batch has no such row, or the gradient has another length.
     #[inline(always)]
     pub fn descend(&mut self, at: usize, gradient: &[f32]) {
         let BatchRows { dim, floats, weights, state, pushed, parts, .. } = self;
@@ -116,7 +117,7 @@ impl BatchRows {
         }
     }
 
-    /// Begins to pull the rows of `keys`, to be learned.
+    /// Begins to pull the rows of `keys`, to learn them.
     pub(crate) fn begin<T: Tables + ?Sized>(
         &self,
         tables: &mut T,
@@ -125,7 +126,7 @@ impl BatchRows {
         tables.begin_pull(self.table, keys, self.push.read())
     }
 
-    /// Waits for the rows.
+    /// Waits for the pulled rows.
     pub(crate) fn finish<T: Tables + ?Sized>(&mut self, tables: &mut T) -> Result<(), BackendError> {
         if self.push == PushContent::Gradient {
             tables.finish_pull(&mut self.weights)?;
@@ -144,7 +145,7 @@ impl BatchRows {
         Ok(())
     }
 
-    /// Pulls the weights of `keys`, to score.
+    /// Pulls the weights of `keys`, for scoring.
     pub(crate) fn pull<T: WeightTables + ?Sized>(
         &mut self,
         tables: &mut T,
@@ -153,25 +154,25 @@ impl BatchRows {
         tables.weights(self.table, keys, &mut self.weights)
     }
 
-    /// Pushes what was learned since the rows were pulled, from a split if there are such.
+    /// Pushes what the batch has learned. A batch of a split is pushed under its name.
     pub(crate) fn push<T: Tables + ?Sized>(
         &mut self,
         tables: &mut T,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if self.push == PushContent::Replay {
             self.pushed.iter_mut().zip(&self.state).for_each(|(before, after)| *before = after - *before);
-            return tables.push(self.table, &mut self.pushed, Write::Change, piece);
+            return tables.push(self.table, &mut self.pushed, Write::Change, split);
         }
         if self.reduce == Reduce::Mean {
             for (sums, &n) in self.pushed.chunks_exact_mut(self.dim).zip(&self.counts) {
                 sums.iter_mut().for_each(|sum| *sum /= n.max(1) as f32);
             }
         }
-        tables.push(self.table, &mut self.pushed, Write::Gradient, piece)
+        tables.push(self.table, &mut self.pushed, Write::Gradient, split)
     }
 
-    /// Rows that stand for themselves, without tables: for tests of a model's gradients.
+    /// Rows without a table, to test a model's gradients.
     #[cfg(test)]
     pub(crate) fn alone(dim: usize, weights: Vec<f32>) -> BatchRows {
         let schema = Schema { dim: dim as u32, ..Schema::scalar("alone", Rule::Add(gannet_optim::Add)) };
@@ -181,7 +182,7 @@ impl BatchRows {
         rows
     }
 
-    /// The weights, to change one, and the sums of gradients.
+    /// The weights, so that a test can change one, and the sums of gradients.
     #[cfg(test)]
     pub(crate) fn parts_of(&mut self) -> (&mut Vec<f32>, &mut Vec<f32>) {
         (&mut self.weights, &mut self.pushed)

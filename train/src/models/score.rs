@@ -11,12 +11,12 @@ use crate::read::data::{Data, Share};
 use crate::read::error::BadLines;
 use crate::read::reader::Reader;
 
-/// What is predicted of an example.
+/// The prediction for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Forecast {
     /// The probability of label 1.
     Probability(f32),
-    /// The number.
+    /// A number.
     Number(f32),
     /// The likeliest class, and its probability.
     Class(usize, f32),
@@ -36,8 +36,8 @@ impl Forecast {
     }
 }
 
-/// Scores every labelled example of `data` with the weights that the tables have now; nothing is learned. `None` when
-/// no example has a label.
+/// Scores every labelled example of `data` with the current weights of the tables. It learns nothing. `None` when no
+/// example has a label.
 ///
 /// # Errors
 /// The data cannot be read or is not of the model's shape, or the weights cannot be read.
@@ -50,8 +50,9 @@ pub fn score<T: WeightTables>(
     Ok(measured)
 }
 
-/// Predicts every example of `data`: the number of examples, how good it was where there are labels, and the bad lines
-/// skipped. `out` gets the predictions in the files' order, some at a time; its error ends it.
+/// Predicts every example of `data`. Returns the number of examples, the quality where there are labels, and the bad
+/// lines that were skipped. It calls `out` with the predictions in the files' order, some at a time. An error of
+/// `out` ends the prediction.
 ///
 /// # Errors
 /// As for [`score`], or `out` fails.

@@ -1,5 +1,5 @@
-//! Softmax regression (multinomial logistic regression): the logit of class c is w_c . x, the intercept among the
-//! features. A feature's row has a weight for each class (Bishop, Pattern Recognition and Machine Learning, 2006,
+//! Softmax regression (multinomial logistic regression): the logit of class c is w_c . x, with the intercept among
+//! the features. A feature's row has a weight for each class (Bishop, Pattern Recognition and Machine Learning, 2006,
 //! section 4.3.4).
 
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
@@ -13,7 +13,7 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// With so many classes.
+    /// A model for so many classes.
     pub fn new(settings: ModelSettings, classes: usize) -> Softmax {
         Softmax { settings, classes, gradient: vec![0.0; classes] }
     }

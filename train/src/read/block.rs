@@ -1,4 +1,4 @@
-//! A block of examples as the readers hand it out: one flat list of features and where each example's begin.
+//! A block of examples: one flat list of features, and where each example's features begin.
 
 use crate::limits::OCCURRENCES_PER_BLOCK_MAX;
 use std::ops::Range;
@@ -16,11 +16,11 @@ pub struct Block {
     pub offsets: Vec<u32>,
     /// Feature ids; the intercept, when there is one, comes first in each example.
     pub keys: Vec<u64>,
-    /// Feature values, finite, beside `keys`.
+    /// Feature values, finite, in the order of `keys`.
     pub values: Vec<f32>,
-    /// How much each example counts, finite and not negative; empty when each counts 1.
+    /// The importance of each example, finite and not negative. Empty when each is 1.
     pub importances: Vec<f32>,
-    /// Whether some example is not known to have each key once.
+    /// Whether an example may have a key twice.
     pub(crate) may_repeat: bool,
 }
 
@@ -36,17 +36,17 @@ impl Block {
         self.may_repeat = false;
     }
 
-    /// Number of examples.
+    /// The number of examples.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no examples.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// Where example `i`'s features are.
+    /// The range of example `i`'s features.
     ///
     /// # Panics
     /// When there is no such example.
@@ -62,7 +62,7 @@ impl Block {
         self.offsets.push(self.keys.len() as u32);
     }
 
-    /// Ends an example that counts `importance` times, in a block whose examples all end so.
+    /// Ends an example with this importance. All examples of the block must end with this call.
     #[inline(always)]
     pub(crate) fn end_with(&mut self, label: f32, importance: f32) {
         if importance != 1.0 || !self.importances.is_empty() {
@@ -72,20 +72,20 @@ impl Block {
         self.end(label);
     }
 
-    /// How much example `i` counts.
+    /// The importance of example `i`.
     #[inline(always)]
     pub fn importance(&self, i: usize) -> f32 {
         self.importances.get(i).copied().unwrap_or(1.0)
     }
 
-    /// Takes back the features appended since the last whole example.
+    /// Removes the features appended since the last complete example.
     pub(crate) fn undo(&mut self) {
         let whole = self.offsets.last().map_or(0, |&n| n as usize);
         self.keys.truncate(whole);
         self.values.truncate(whole);
     }
 
-    /// Whether another example may not fit the offsets.
+    /// Whether the offsets may have no space for another example.
     #[inline(always)]
     pub(crate) fn full(&self) -> bool {
         self.keys.len() > OCCURRENCES_PER_BLOCK_MAX

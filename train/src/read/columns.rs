@@ -1,4 +1,4 @@
-//! Which columns of a CSV file are the label and the features.
+//! The columns of a CSV file: the label and the features.
 
 use crate::limits::COLUMNS_MAX;
 use crate::read::error::{ReadError, few};
@@ -6,34 +6,34 @@ use crate::read::scale::Scale;
 use crate::read::text_key::ColumnKeys;
 use std::fmt;
 
-/// The choice of columns, as flags say it.
+/// The choice of columns by flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnChoice {
-    /// `--label`: without it the column called "label", or else the first.
+    /// `--label`. Without it the column called "label", or else the first.
     pub label: Option<String>,
-    /// `--categorical`: without it every column that is neither the label nor numeric; with it exactly these.
+    /// `--categorical`. Without it every column that is neither the label nor numeric; with it exactly these.
     pub categorical: Vec<String>,
     /// `--numeric`.
     pub numeric: Vec<String>,
-    /// There are no other columns than those, whatever else the header has.
+    /// Whether other columns of the header are ignored.
     pub only: bool,
 }
 
-/// The choice as a header decided it, names in the header's order.
+/// The columns that a header has for a choice, with names in the header's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Columns {
-    /// The label's column; `None` when the file has none and none is needed.
+    /// The label's column. `None` when the file has none and none is needed.
     pub label: Option<String>,
     /// Columns whose values are categories.
     pub categorical: Vec<String>,
     /// Columns whose values are numbers.
     pub numeric: Vec<String>,
-    /// What becomes of those numbers.
+    /// The scaling of those numbers.
     pub scale: Scale,
 }
 
 impl Columns {
-    /// Whether these are the same names in the same roles, in whatever order.
+    /// Whether both have the same names in the same roles, in any order.
     pub fn alike(&self, other: &Columns) -> bool {
         let same = |a: &[String], b: &[String]| {
             let sorted = |names: &[String]| {
@@ -68,17 +68,17 @@ impl fmt::Display for Columns {
     }
 }
 
-/// What a column is.
+/// The role of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Skipped,
     Label,
     Categorical(ColumnKeys),
-    /// Its key, and the key that stands for a missing number.
+    /// The key of the column's numbers, and the key of a missing number.
     Numeric(u64, u64),
 }
 
-/// The columns of one header, while they get their roles.
+/// The columns of a header and the roles that they have so far.
 struct Header<'a> {
     file: &'a str,
     names: &'a [String],
@@ -90,7 +90,7 @@ impl Header<'_> {
         ReadError::Columns { file: self.file.to_owned(), what }
     }
 
-    /// Where the column is that this flag names.
+    /// The index of the column that a flag names.
     fn find(&self, name: &str, flag: &'static str) -> Result<usize, ReadError> {
         let mut at = (0..self.names.len()).filter(|&i| self.names[i] == name);
         match (at.next(), at.next()) {
@@ -118,7 +118,7 @@ impl Header<'_> {
         Ok(())
     }
 
-    /// The names of the columns with such a role.
+    /// The names of the columns with a role.
     fn named(&self, is_it: fn(&Role) -> bool) -> Vec<String> {
         let chosen = self.names.iter().zip(&self.roles).filter(|(_, role)| is_it(role));
         chosen.map(|(name, _)| name.clone()).collect()
@@ -126,11 +126,11 @@ impl Header<'_> {
 }
 
 impl ColumnChoice {
-    /// Gives each column of the header its role. A label that the header does not have is an error only with
+    /// Gives each column of the header its role. A label that is not in the header is an error only with
     /// `label_needed`.
     ///
     /// # Errors
-    /// A name that is not in the header (the columns are listed), stands there twice, or is chosen twice.
+    /// A name is not in the header (the error lists the columns), is there twice, or is chosen twice.
     pub(crate) fn resolve(
         &self,
         file: &str,
@@ -174,7 +174,7 @@ impl ColumnChoice {
         Ok((Columns { label, categorical, numeric, scale }, columns.roles))
     }
 
-    /// Where the label is.
+    /// The index of the label's column.
     fn label_of(&self, columns: &Header<'_>, needed: bool) -> Result<Option<usize>, ReadError> {
         let names = columns.names;
         match &self.label {

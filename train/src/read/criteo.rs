@@ -1,11 +1,12 @@
-//! Criteo's click logs (the Kaggle challenge's train.txt and test.txt, the terabyte's day_0 to day_23): no header,
-//! fields by tabs: a label 0 or 1, 13 whole numbers I1 to I13 (mostly counts), 26 hashed categories C1 to C26;
-//! numbers and categories may be empty. Keys are those that a CSV file with these column names has.
+//! Criteo's click logs (the Kaggle challenge's train.txt and test.txt, the terabyte's day_0 to day_23). They have no
+//! header, and tabs between fields: a label 0 or 1, 13 whole numbers I1 to I13 (mostly counts), and 26 hashed
+//! categories C1 to C26. Numbers and categories may be empty. The keys are those of a CSV file with these column
+//! names.
 //!
-//! A number is made a category, as the winners of the challenge did (Y.-C. Juan, Y. Zhuang, W.-S. Chin, "3 Idiots'
-//! Approach for Display Advertising Challenge", 2014): x above 2 is the category floor(ln(x)^2), any other x is "SP"
-//! and x itself. Or it is the number ln(1 + max(x, 0)), as in DLRM (M. Naumov et al., 2019). An empty one is the
-//! column's "missing" key.
+//! By default a number becomes a category, as the winners of the challenge did (Y.-C. Juan, Y. Zhuang, W.-S. Chin, "3
+//! Idiots' Approach for Display Advertising Challenge", 2014). For x above 2 it is the category floor(ln(x)^2), for
+//! any other x it is "SP" and x itself. Or it becomes the number ln(1 + max(x, 0)), as in DLRM (M. Naumov et al.,
+//! 2019). An empty number is the column's "missing" key.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::number::{NotANumber, load, unsigned};
@@ -13,10 +14,10 @@ use crate::read::repeated_keys::RepeatedKeys;
 use crate::read::text_key::ColumnKeys;
 use std::sync::LazyLock;
 
-/// What the numbers of Criteo's logs become.
+/// The features that the numbers of Criteo's logs become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counts {
-    /// Categories: x up to 2 itself, larger ones floor(ln(x)^2).
+    /// Categories: x itself up to 2, floor(ln(x)^2) for larger x.
     #[default]
     Buckets,
     /// Numbers: ln(1 + max(x, 0)).
@@ -27,14 +28,14 @@ const NUMBERS: usize = 13;
 const CATEGORIES: usize = 26;
 /// Fields of a line with a label.
 const FIELDS: usize = 1 + NUMBERS + CATEGORIES;
-/// Numbers below this have their bucket and logarithm in a table.
+/// A table has the bucket and logarithm of numbers below this.
 const TABLED: usize = 4096;
-/// The least number whose key is kept ready.
+/// The least number with a precomputed key.
 const LEAST: i64 = -16;
 /// One more than the bucket of `i64::MAX`.
 const BUCKETS: usize = 1907;
 
-/// How lines are read.
+/// Reads lines of the format.
 #[derive(Clone)]
 pub(crate) struct Criteo {
     intercept: bool,
@@ -44,13 +45,13 @@ pub(crate) struct Criteo {
     repeats: RepeatedKeys,
 }
 
-/// What is the same for all files: a quarter of a megabyte, a few milliseconds to make.
+/// Tables for all files. They take a quarter of a megabyte and a few milliseconds to compute.
 struct CriteoTables {
     numbers: [Number; NUMBERS],
     categories: [ColumnKeys; CATEGORIES],
-    /// Of the number that is the index.
+    /// The bucket of each number.
     buckets: Vec<u16>,
-    /// Of the number that is the index.
+    /// The logarithm of each number.
     logarithms: Vec<f32>,
 }
 
@@ -64,13 +65,13 @@ static TABLES: LazyLock<CriteoTables> = LazyLock::new(|| CriteoTables {
 /// The keys of a column of numbers.
 struct Number {
     keys: ColumnKeys,
-    /// Of the numbers from LEAST to 2, then of the buckets from 0 on.
+    /// The keys of the numbers from LEAST to 2, then of the buckets from 0 on.
     ready: Vec<u64>,
     missing: u64,
     numeric: u64,
 }
 
-/// What was expected where a line goes wrong.
+/// What a wrong line should have had.
 pub(crate) type CriteoFault = String;
 
 /// floor(ln(x)^2), for x above 2.
@@ -119,7 +120,7 @@ impl Criteo {
     /// Appends the example of the line at `p` and returns the start of the next line.
     ///
     /// # Errors
-    /// The block may then hold features of the line: [`Block::undo`] takes them back.
+    /// The block may then have features of the line: [`Block::undo`] removes them.
     #[inline(always)]
     pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, CriteoFault> {
         let (label, mut p) = self.label(buf, p)?;
@@ -179,13 +180,13 @@ impl Criteo {
     }
 }
 
-/// Whether the line has all the fields, and not one less.
+/// Whether a line has a label: it does not have exactly one field less than a full line.
 fn has_label(buf: &[u8], p: usize) -> bool {
     let line = buf.get(p..).unwrap_or_default().iter().take_while(|&&b| b != b'\n');
     line.filter(|&&b| b == b'\t').count() + 1 != FIELDS - 1
 }
 
-/// The whole number at `p`, `None` when the field is empty, and where the tab after it is.
+/// The whole number at `p`, `None` when the field is empty, and the position of the tab after it.
 #[inline(always)]
 fn whole(buf: &[u8], p: usize) -> Result<(Option<i64>, usize), NotANumber> {
     let first = byte(buf, p);
@@ -201,10 +202,10 @@ fn whole(buf: &[u8], p: usize) -> Result<(Option<i64>, usize), NotANumber> {
     Ok((Some(if negative { -size } else { size }), end))
 }
 
-/// Where the tab or newline after a category is.
+/// The position of the tab or newline after a category.
 #[inline(always)]
 fn category_end(buf: &[u8], p: usize) -> usize {
-    // As most are: eight characters, none of which is a tab or a newline.
+    // The common case: eight characters, none of which is a tab or a newline.
     let c = load(buf, p);
     let below = c.wrapping_sub(0x2121_2121_2121_2121) & !c & 0x8080_8080_8080_8080;
     if below == 0 && matches!(byte(buf, p + 8), b'\t' | b'\n') {
@@ -230,15 +231,15 @@ fn wrong_number(buf: &[u8], p: usize, column: usize, why: NotANumber) -> CriteoF
     format!("expected a whole number{range}, or nothing, in column I{}", column + 1)
 }
 
-/// `seen` fields of those with a label.
+/// The error for a line with `seen` fields, counted with the label.
 #[cold]
 fn wrong_fields(seen: usize, too_few: bool) -> CriteoFault {
     let found = if too_few { seen.to_string() } else { "more".into() };
     format!("expected {FIELDS} fields by tabs (a label, 13 numbers, 26 categories), found {found}")
 }
 
-/// Whether a file's first line is of this shape, with or without a label. It has a letter among its categories, so that
-/// no line of libsvm ids is taken for it.
+/// Whether a file's first line has this format, with or without a label. One of its categories must have a letter, so
+/// that a line of libsvm ids does not match.
 pub(crate) fn like(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -1,8 +1,8 @@
-//! CSV and TSV (RFC 4180) with a header: fields to features by the columns' roles. A field that does not begin with a
-//! quote is read in place; a quoted one may hold the delimiter and doubled quotes, and ends on its line.
+//! CSV and TSV (RFC 4180) with a header: makes features of fields by the columns' roles. A field without a quote at
+//! its start is read in place. A quoted field may contain the delimiter and doubled quotes, and ends on its line.
 //!
-//! A categorical value is one feature of value 1 under a key made of the column's name and the value. A number is the
-//! column's key with that value; an empty field or `NA` is the column's "missing" key with value 1.
+//! A categorical value is a feature of value 1, whose key is made of the column's name and the value. A number is a
+//! feature with the column's key. An empty field or `NA` is the column's "missing" key with value 1.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::columns::Role;
@@ -11,26 +11,26 @@ use crate::read::number::{NotANumber, parse_float};
 use crate::read::repeated_keys::RepeatedKeys;
 use crate::read::scale::Scaling;
 
-/// Where a record goes wrong, and what should stand there.
+/// What a wrong record should have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CsvFault {
     /// What was expected, and in which column.
     pub expected: String,
 }
 
-/// How records are read.
+/// Reads records of the format.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     pub delimiter: u8,
     pub intercept: bool,
     pub labels: Labels,
-    /// Nobody said which column is the label's: it is the first.
+    /// Whether no flag chose the label's column, so that the first column is the label.
     pub label_as_first: bool,
     pub header: Vec<String>,
     pub roles: Vec<Role>,
-    /// What becomes of each column's numbers; empty: they are kept as they are.
+    /// The scaling of each column. Empty: no column is scaled.
     pub scaling: Vec<Scaling>,
-    /// A quoted field without its quotes.
+    /// The current quoted field without its quotes.
     pub scratch: Vec<u8>,
     pub repeats: RepeatedKeys,
 }
@@ -42,13 +42,14 @@ fn field_end(buf: &[u8], p: usize, delimiter: u8) -> usize {
     p + rest.iter().position(|&b| b == delimiter || b == b'\n').unwrap_or(rest.len())
 }
 
-/// Without the carriage return of a line's end.
+/// The field without the carriage return of a line's end.
 #[inline(always)]
 fn trimmed(field: &[u8]) -> &[u8] {
     field.strip_suffix(b"\r").unwrap_or(field)
 }
 
-/// The quoted field whose quote is at `p`, into `out`; returns where the delimiter or newline after it is.
+/// Reads the quoted field whose quote is at `p` into `out`. Returns the position of the delimiter or newline after
+/// it.
 #[inline(never)]
 fn quoted(buf: &[u8], mut p: usize, delimiter: u8, out: &mut Vec<u8>) -> Result<usize, &'static str> {
     out.clear();
@@ -75,16 +76,16 @@ fn quoted(buf: &[u8], mut p: usize, delimiter: u8, out: &mut Vec<u8>) -> Result<
     }
 }
 
-/// Whether the line at `p` is empty, and so no record.
+/// Whether the line at `p` is empty, and so not a record.
 #[inline(always)]
 pub(crate) fn nothing(buf: &[u8], p: usize) -> bool {
     matches!((buf.get(p), buf.get(p + 1)), (None | Some(b'\n'), _) | (Some(b'\r'), None | Some(b'\n')))
 }
 
-/// The names in the header line that begins at `p`.
+/// The names in the header line at `p`.
 ///
 /// # Errors
-/// A quoted name does not end as it should.
+/// A quoted name does not end correctly.
 pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>, CsvFault> {
     let mut p = if buf.get(p..).is_some_and(|b| b.starts_with(b"\xEF\xBB\xBF")) { p + 3 } else { p };
     let (mut names, mut scratch) = (Vec::new(), Vec::new());
@@ -107,10 +108,10 @@ pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>,
     }
 }
 
-/// Appends the record that begins at `p` and returns the start of the next line.
+/// Appends the record at `p` and returns the start of the next line.
 ///
 /// # Errors
-/// The block may then hold features of the record: [`Block::undo`] takes them back.
+/// The block may then have features of the record: [`Block::undo`] removes them.
 pub(crate) fn record(
     buf: &[u8],
     p: usize,
@@ -178,8 +179,8 @@ pub(crate) fn record(
 
 const SCALED: &str = "expected a number that fits f32 when it is scaled (--scale)";
 
-/// Hands out the fields of the record that begins at `p`, each with its place in the header. The record is
-/// [sound](record): only its fields are looked for.
+/// Calls `each` with the fields of the record at `p` and their indices in the header. The record must be
+/// [valid](record).
 pub(crate) fn fields(buf: &[u8], p: usize, records: &mut Records, mut each: impl FnMut(usize, &[u8])) {
     let Records { delimiter, roles, scratch, .. } = records;
     let mut p = p;

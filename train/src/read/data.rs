@@ -1,4 +1,4 @@
-//! What is read: the files, their format, and which share of their examples.
+//! The data to read: the files, their format, and the share of their examples.
 
 use crate::read::columns::ColumnChoice;
 use crate::read::criteo::Counts;
@@ -11,14 +11,14 @@ use crate::read::stop_flag::StopFlag;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// By the extension (.csv, .tsv, .svm, .libsvm, .svmlight, .vw, each also with .gz or .zst), else by the first
-    /// line; Criteo's logs by the first line whatever they are called.
+    /// line. Criteo's logs are recognised by the first line under any name.
     #[default]
     Auto,
     /// `label id:value ...`
     Libsvm,
-    /// A header and rows, by commas, or by tabs when the name says .tsv or the header has tabs and no comma.
+    /// A header and rows, with commas; or with tabs when the name ends in .tsv or the header has tabs and no comma.
     Csv,
-    /// Criteo's click logs: `label`, 13 numbers, 26 hashed categories by tabs, without a header.
+    /// Criteo's click logs: `label`, 13 numbers and 26 hashed categories, with tabs and without a header.
     Criteo,
     /// Vowpal Wabbit text: `label [importance] ['tag]|namespace name:value ...`
     Vw,
@@ -27,40 +27,40 @@ pub enum Format {
 /// A share of the batches: worker `worker` of `workers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which, from 0.
+    /// The worker's index, from 0.
     pub worker: u32,
-    /// Of how many.
+    /// The number of workers.
     pub workers: u32,
 }
 
 impl Share {
-    /// All of it.
+    /// All of the data.
     pub const ALL: Share = Share { worker: 0, workers: 1 };
 }
 
-/// Data files and how they are read: one after the other, as if they were one.
+/// Data files and how to read them: one after the other, as if they were one file.
 #[derive(Clone, Debug)]
 pub struct Data {
     /// The files, as [`files`](crate::files()) lists them; `-` is standard input.
     pub files: Vec<String>,
     /// Their format.
     pub format: Format,
-    /// Which columns of CSV files.
+    /// The columns of CSV files.
     pub columns: ColumnChoice,
-    /// What becomes of the numbers of CSV files.
+    /// The scaling of the numbers of CSV files.
     pub scale: Scale,
-    /// What the numbers of Criteo's logs become.
+    /// The features that the numbers of Criteo's logs become.
     pub counts: Counts,
-    /// What labels may be; Criteo's are clicks, whatever is said here.
+    /// The allowed labels. Criteo's labels are always clicks.
     pub labels: Labels,
     /// Whether each example gets an intercept.
     pub intercept: bool,
-    /// How many bad lines (of all the files) are skipped before one is an error.
+    /// How many bad lines (of all files) are skipped before one is an error.
     pub skip_bad_lines: u64,
-    /// Whether examples may lack labels (to score them): a CSV file its label column, a line of another
-    /// format its label.
+    /// Whether examples may have no label (to score them): a CSV file no label column, a line of another format no
+    /// label.
     pub unlabelled: bool,
-    /// Ends the reading where it stands, also while it waits for standard input or a FIFO.
+    /// Ends waits: for bytes of standard input or a FIFO, and for the next split.
     pub stop: StopFlag,
 }
 
@@ -70,7 +70,7 @@ impl Data {
         Data::of(vec![path.to_owned()])
     }
 
-    /// These files, otherwise like [`new`](Self::new).
+    /// These files, with the other settings of [`new`](Self::new).
     pub fn of(files: Vec<String>) -> Data {
         Data {
             files,
@@ -86,7 +86,7 @@ impl Data {
         }
     }
 
-    /// What messages call all of them.
+    /// The name of all files together, for messages.
     pub(crate) fn name(&self) -> String {
         match &self.files[..] {
             [] => "(no file)".into(),
@@ -95,10 +95,10 @@ impl Data {
         }
     }
 
-    /// Whether every file can be read again from its beginning.
+    /// Checks that every file can be read again from its beginning.
     ///
     /// # Errors
-    /// One is standard input or a pipe, and `what` would read it twice.
+    /// A file is standard input or a pipe, and `what` would read it twice.
     pub fn must_be_files(&self, what: &'static str) -> Result<(), ReadError> {
         let once = |file: &&String| *file == "-" || std::fs::metadata(file).is_ok_and(|meta| !meta.is_file());
         match self.files.iter().find(once) {

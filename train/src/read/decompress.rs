@@ -1,5 +1,5 @@
-//! Packed bytes unpacked: gzip and zstd, each also of several members or frames, known by their first bytes whatever
-//! the file is called. What is packed in another way, or is no text, is named.
+//! Unpacks gzip and zstd, also files of several members or frames. It recognises them by their first bytes, under any
+//! file name. Files that are packed in another way, or are not text, are an error that says what they are.
 
 use crate::read::error::ReadError;
 use crate::read::stop_flag::StopFlag;
@@ -16,11 +16,11 @@ pub(crate) enum Decompressed {
 
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-/// A frame of zstd that is to be skipped; its first byte is one of sixteen.
+/// A frame of zstd that readers skip. Its first byte is one of sixteen values.
 const ZSTD_SKIPPED: &[u8] = b"?\x2a\x4d\x18";
 
-/// First bytes that are neither text nor a packing that is read, what they are, and what to do.
-const STRANGERS: [(&[u8], &str, &str); 8] = [
+/// First bytes of files that cannot be read, what these files are, and what to do.
+const UNREADABLE: [(&[u8], &str, &str); 8] = [
     (b"\xfd7zXZ\0", "packed by xz", REPACK),
     (b"BZh?1AY&SY", "packed by bzip2", REPACK),
     (b"PK\x03\x04", "a zip archive", REPACK),
@@ -32,23 +32,23 @@ const STRANGERS: [(&[u8], &str, &str); 8] = [
 ];
 const REPACK: &str = "unpack it, or pack it with gzip or zstd";
 
-/// Whether a file that begins so is packed, and can be read from its beginning only.
+/// Whether a file with these first bytes is packed, and so can be read from its beginning only.
 pub(crate) fn is_packed(head: &[u8]) -> bool {
     [GZIP, ZSTD, ZSTD_SKIPPED].iter().any(|first| head.len() >= first.len() && agree(first, head))
 }
 
 impl Decompressed {
-    /// Knows the packing of `file` by the first bytes.
+    /// Recognises the packing of `file` by the first bytes.
     pub fn new(file: &str, mut stream: Stream, stop: &StopFlag) -> Result<Decompressed, ReadError> {
         let io = |source| failed_io(file, source, stop);
-        let known = || STRANGERS.iter().map(|s| s.0).chain([GZIP, ZSTD, ZSTD_SKIPPED]);
+        let known = || UNREADABLE.iter().map(|s| s.0).chain([GZIP, ZSTD, ZSTD_SKIPPED]);
         let too_few = |head: &[u8]| known().any(|first| head.len() < first.len() && agree(first, head));
         let head = stream.head(too_few).map_err(io)?;
         let is = |first: &[u8]| head.len() >= first.len() && agree(first, head);
         let gzip = is(GZIP);
         let zstd = is(ZSTD) || (is(ZSTD_SKIPPED) && head[0] & 0xf0 == 0x50);
-        let stranger = STRANGERS.iter().find(|s| is(s.0));
-        if let Some((_, what, remedy)) = stranger {
+        let unreadable = UNREADABLE.iter().find(|s| is(s.0));
+        if let Some((_, what, remedy)) = unreadable {
             return Err(ReadError::NotText { file: file.to_owned(), what, remedy });
         }
         for (extension, packing, is) in [(".gz", "gzip", gzip), (".zst", "zstd", zstd)] {
@@ -65,7 +65,7 @@ impl Decompressed {
         })
     }
 
-    /// What a failed read means; `bytes` had been unpacked before.
+    /// The error of a failed read, after `bytes` unpacked bytes.
     #[cold]
     pub fn failed(&self, file: &str, bytes: u64, source: io::Error, stop: &StopFlag) -> ReadError {
         let (packing, at) = match self {
@@ -94,7 +94,7 @@ impl Read for Decompressed {
     }
 }
 
-/// Whether the bytes that both have agree; a `?` of `first` stands for any.
+/// Whether the common length of both agrees. A `?` of `first` matches any byte.
 fn agree(first: &[u8], bytes: &[u8]) -> bool {
     first.iter().zip(bytes).all(|(&a, &b)| a == b || a == b'?')
 }

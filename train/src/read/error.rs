@@ -1,4 +1,4 @@
-//! The errors of reading: each names the file and line, shows the text, and says what was expected and what to do.
+//! The errors of reading. Each names the file and line, shows the text, and says what was expected and what to do.
 
 use crate::limits::{BAD_LINES_KEPT, LINE_BYTES_MAX, TEXT_SHOWN_BYTES};
 use std::fmt;
@@ -11,7 +11,7 @@ pub struct BadLine {
     pub file: String,
     /// Its line, from 1.
     pub line: u64,
-    /// What stands there, cut to about 80 characters.
+    /// The line's text, cut to about 80 characters.
     pub text: String,
     /// What was expected, and what was found.
     pub expected: String,
@@ -32,10 +32,10 @@ pub enum ReadError {
     Io {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The name ends in .gz or .zst and the bytes are not packed so.
+    /// The name ends in .gz or .zst, and the bytes are not packed so.
     #[error("{file}: the name says {packing}, the first bytes do not; if it is plain text, rename it")]
     NotPacked {
         /// The file.
@@ -43,17 +43,17 @@ pub enum ReadError {
         /// "gzip" or "zstd".
         packing: &'static str,
     },
-    /// It is packed in another way, or no text in UTF-8.
+    /// The file is packed in another way, or is not text in UTF-8.
     #[error("{file}: is {what}; {remedy}")]
     NotText {
         /// The file.
         file: String,
-        /// What its first bytes say it is.
+        /// What the file is, by its first bytes.
         what: &'static str,
         /// What to do.
         remedy: &'static str,
     },
-    /// Its lines end in CR alone.
+    /// The lines end in CR alone.
     #[error(
         "{file}: its lines end in CR alone, as on an old Mac; convert it: tr '\\r' '\\n' < {file} > a new file, and name that"
     )]
@@ -70,9 +70,9 @@ pub enum ReadError {
         file: String,
         /// "gzip" or "zstd".
         packing: &'static str,
-        /// Bytes of the file that had been consumed.
+        /// The position in the packed file.
         at: u64,
-        /// How far it went.
+        /// The unpacked bytes before it.
         bytes: u64,
     },
     /// The packed stream is damaged.
@@ -84,58 +84,60 @@ pub enum ReadError {
         file: String,
         /// "gzip" or "zstd".
         packing: &'static str,
-        /// Bytes of the file that had been consumed.
+        /// The position in the packed file.
         at: u64,
-        /// How far it went.
+        /// The unpacked bytes before it.
         bytes: u64,
-        /// What the unpacker said.
+        /// The unpacker's error.
         why: String,
     },
-    /// Its bytes do not come.
+    /// The file's bytes do not arrive.
     #[error(
         "{file}: nothing could be read for {seconds:.0} s; see whether its disk or network mount answers, then start this \
-         worker again (what it had not finished goes to others; --worker-timeout says how long it waits)"
+         worker again (other workers get its unfinished splits; --worker-timeout sets this limit)"
     )]
     Stalled {
         /// The file.
         file: String,
-        /// For how long.
+        /// The seconds without a byte.
         seconds: f64,
     },
-    /// The stop flag was set while the bytes of a pipe were waited for.
+    /// The stop flag was set during a wait for the bytes of a pipe.
     #[error("{file}: stopped while waiting for more of it")]
     Stopped {
         /// The file.
         file: String,
     },
-    /// What names files names none.
+    /// A name matches no data file.
     #[error("{named}: {what}; check the path, and quote a pattern so that the shell leaves it alone")]
     NoFiles {
         /// The pattern or the folder.
         named: String,
-        /// What there is instead.
+        /// What was found instead.
         what: String,
     },
-    /// One file would be read twice.
+    /// A file was named twice.
     #[error(
         "{file}: named twice (also as {before}), and its examples would count twice; name it once, or say --epochs for several passes"
     )]
     Twice {
         /// The file.
         file: String,
-        /// How it was named before.
+        /// The earlier name of the same file.
         before: String,
     },
-    /// The files have not one format.
-    #[error("{file}: {what}, but {first} {first_what}; files that are read together are alike")]
+    /// The files have different formats.
+    #[error(
+        "{file}: {what}, but {first} {first_what}; files that are read together need the same format and columns"
+    )]
     Differs {
         /// The file.
         file: String,
-        /// What is in it.
+        /// The format or columns of this file.
         what: String,
         /// The first file.
         first: String,
-        /// What is in that.
+        /// The format or columns of the first file.
         first_what: String,
     },
     /// The test set has another format than the training data.
@@ -146,24 +148,24 @@ pub enum ReadError {
     TestDiffers {
         /// A file of the test set.
         test: String,
-        /// What it is.
+        /// The format of the test set.
         test_format: &'static str,
         /// The training data.
         data: String,
-        /// What it is.
+        /// The format of the training data.
         format: &'static str,
     },
-    /// There is not one example in it.
+    /// The file has no examples.
     #[error(
         "{file}: no examples in it; a libsvm file has lines such as `1 3:0.5 17:1`, a CSV file a header and rows"
     )]
     Empty {
-        /// The file, or what they all are.
+        /// The file, or a name for all files.
         file: String,
     },
-    /// The first line is of no format.
+    /// The first line has no known format.
     #[error(
-        "{file}: unknown format: the first line is {text:?}, none of `label id:value ...` (libsvm), `label | name:value ...` (vw), Criteo's 40 fields and a CSV header; say --format if it is one of them"
+        "{file}: unknown format: the first line is {text:?}, none of `label id:value ...` (libsvm), `label | name:value ...` (vw), Criteo's 40 fields and a CSV header; name it with --format if it is one of them"
     )]
     UnknownFormat {
         /// The file.
@@ -184,7 +186,7 @@ pub enum ReadError {
     /// A line is not an example.
     #[error("{0}; correct the line, or skip such lines with --skip-bad-lines N")]
     BadLine(BadLine),
-    /// The labels of a file are -1, 0 and 1.
+    /// The labels of a file mix -1, 0 and 1.
     #[error(
         "{file}:{line}: labels are a mixture of -1, 0 and 1, first here, in {text:?}: of two classes one has the \
          label 1 and the other 0, or \
@@ -195,7 +197,7 @@ pub enum ReadError {
         file: String,
         /// The first line that does not fit those before it.
         line: u64,
-        /// What stands there.
+        /// The line's text.
         text: String,
     },
     /// More bad lines than may be skipped.
@@ -204,25 +206,25 @@ pub enum ReadError {
         lines(first)
     )]
     TooManyBadLines {
-        /// The one too many.
+        /// The line that exceeds the limit.
         last: BadLine,
-        /// How many, it included.
+        /// The number of bad lines, with that one.
         count: u64,
-        /// How many were allowed.
+        /// The number of bad lines allowed.
         allowed: u64,
         /// The first few.
         first: Vec<BadLine>,
     },
-    /// A column that was asked for is not in the header.
-    #[error("{file}: no column {column:?} (asked by {flag}); the columns are: {}", few(columns))]
+    /// A requested column is not in the header.
+    #[error("{file}: no column {column:?} (named by {flag}); the columns are: {}", few(columns))]
     NoColumn {
         /// The file.
         file: String,
-        /// The name asked for.
+        /// The requested name.
         column: String,
-        /// The flag that asked.
+        /// The flag that named it.
         flag: &'static str,
-        /// What there is.
+        /// The columns of the header.
         columns: Vec<String>,
     },
     /// The header or the choice of columns cannot be used.
@@ -230,24 +232,24 @@ pub enum ReadError {
     Columns {
         /// The file.
         file: String,
-        /// What is wrong with it and what to do.
+        /// What is wrong and what to do.
         what: String,
     },
     /// Standard input and pipes cannot be read twice.
     #[error("{file} can be read only once: {what} needs a file; save it to one and name that")]
     ReadOnce {
-        /// Which.
+        /// The file.
         file: String,
-        /// Who wants to read it again.
+        /// What would read it again.
         what: &'static str,
     },
-    /// A file is no longer what it was.
+    /// A file has changed.
     #[error(
         "{file}: has changed since the training began ({before} bytes then, {now} now): its lines would be learned twice or \
-         never; train on files that stay as they are, and begin anew"
+         never; train on files that do not change, and start again"
     )]
     Changed {
-        /// Which.
+        /// The file.
         file: String,
         /// Its length then.
         before: u64,
@@ -256,41 +258,41 @@ pub enum ReadError {
     },
     /// The source of splits has failed.
     #[error("{0}")]
-    Pieces(String),
-    /// The system gives no thread to read with.
+    Splits(String),
+    /// The system cannot start a thread.
     #[error("cannot start the parse thread: {0}; look at the limits on processes and memory")]
     Thread(io::Error),
-    /// A number out of its range.
+    /// A number is out of its range.
     #[error("{what} is {value}; from 1 to {max} is allowed")]
     Limit {
-        /// Of what.
+        /// The name of the number.
         what: &'static str,
-        /// Given.
+        /// Its value.
         value: u64,
-        /// The greatest allowed.
+        /// The greatest allowed value.
         max: u64,
     },
 }
 
-/// Names of columns, of many the first few, each cut.
+/// The first few of these names, each cut.
 pub(crate) fn few(columns: &[String]) -> String {
     const LETTERS: usize = 400;
-    let mut told = String::new();
+    let mut text = String::new();
     for (i, name) in columns.iter().enumerate() {
-        if told.len() > LETTERS {
-            return format!("{told} and {} more", columns.len() - i);
+        if text.len() > LETTERS {
+            return format!("{text} and {} more", columns.len() - i);
         }
-        told.push_str(if i == 0 { "" } else { ", " });
-        told.push_str(&shown(name.as_bytes()));
+        text.push_str(if i == 0 { "" } else { ", " });
+        text.push_str(&shown(name.as_bytes()));
     }
-    told
+    text
 }
 
 fn lines(bad: &[BadLine]) -> String {
     bad.iter().map(|b| format!("  {b}")).collect::<Vec<_>>().join("\n")
 }
 
-/// A line as a message shows it: cut, without its end, with unreadable bytes replaced.
+/// A line for a message: cut, without its end, with unreadable bytes replaced.
 pub(crate) fn shown(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -301,7 +303,7 @@ pub(crate) fn shown(line: &[u8]) -> String {
     text
 }
 
-/// The bad lines of one reading: counted, the first few kept.
+/// The bad lines of a reading: their number, and the first few.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadLines {
     /// How many there were.
@@ -311,14 +313,14 @@ pub struct BadLines {
 }
 
 impl BadLines {
-    /// Counts those of another reading too.
+    /// Adds those of another reading.
     pub(crate) fn add_all(&mut self, other: &BadLines) {
         self.count += other.count;
-        let room = BAD_LINES_KEPT.saturating_sub(self.first.len());
-        self.first.extend(other.first.iter().take(room).cloned());
+        let free = BAD_LINES_KEPT.saturating_sub(self.first.len());
+        self.first.extend(other.first.iter().take(free).cloned());
     }
 
-    /// Counts one.
+    /// Adds one.
     ///
     /// # Errors
     /// It is one more than `allowed`.

@@ -1,4 +1,4 @@
-//! Data files as a data server sends them to workers (in-graph): which bytes are the text of a split, and the bytes.
+//! Data files that a data server sends to workers (in-graph): the range of a split's text, and its bytes.
 
 use crate::limits::LINE_BYTES_MAX;
 use crate::read::data::shown_name;
@@ -10,44 +10,44 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Files that are to stay as they were when they were looked at.
+/// Files that must not change while they are served.
 pub struct FileDataSource {
     files: Vec<(String, FileFingerprint)>,
-    /// The one that was read last.
+    /// The file that was read last.
     open: Mutex<Option<(u32, File)>>,
 }
 
 impl FileDataSource {
-    /// Of these files, as they were seen.
-    pub fn new(files: &[String], seen: &[FileFingerprint]) -> FileDataSource {
-        let files = files.iter().cloned().zip(seen.iter().cloned()).collect();
+    /// A source of these files with their fingerprints.
+    pub fn new(files: &[String], fingerprints: &[FileFingerprint]) -> FileDataSource {
+        let files = files.iter().cloned().zip(fingerprints.iter().cloned()).collect();
         FileDataSource { files, open: Mutex::new(None) }
     }
 
-    /// Does something with a file, which was before and is afterwards what it was in the beginning.
+    /// Runs `work` on a file, and checks before and after it that the file has not changed.
     fn with<T>(&self, file: u32, work: impl FnOnce(&mut File) -> std::io::Result<T>) -> Result<T, ReadError> {
-        let none = || ReadError::Pieces(format!("file {file} of {}", self.files.len()));
-        let (path, seen) = self.files.get(file as usize).ok_or_else(none)?;
+        let none = || ReadError::Splits(format!("file {file} of {}", self.files.len()));
+        let (path, fingerprint) = self.files.get(file as usize).ok_or_else(none)?;
         let io = |source| ReadError::Io { file: shown_name(path).to_owned(), source };
-        seen.check(path)?;
-        let mut kept = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.as_ref().is_none_or(|(of, _)| *of != file) {
-            *kept = Some((file, File::open(path).map_err(io)?));
+        fingerprint.check(path)?;
+        let mut cached = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.as_ref().is_none_or(|(of, _)| *of != file) {
+            *cached = Some((file, File::open(path).map_err(io)?));
         }
-        let Some((_, open)) = kept.as_mut() else { return Err(none()) };
+        let Some((_, open)) = cached.as_mut() else { return Err(none()) };
         let done = work(open).map_err(io);
         if done.is_err() {
-            *kept = None;
+            *cached = None;
         }
-        // What was read of a file that changed meanwhile is not known to be what it was.
-        seen.check(path)?;
+        // If the file has changed meanwhile, its bytes may differ from the planned ones.
+        fingerprint.check(path)?;
         done
     }
 }
 
 impl DataSource for FileDataSource {
     fn text(&self, task: &Split) -> Result<Range<u64>, String> {
-        let whole = self.files.get(task.file as usize).is_some_and(|(_, seen)| seen.packed);
+        let whole = self.files.get(task.file as usize).is_some_and(|(_, fingerprint)| fingerprint.packed);
         if whole {
             return Ok(task.start..task.end);
         }

@@ -8,13 +8,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The files that `named` names, in the order given: a file itself; a folder's files, without those whose names begin
-/// with `.` or `_`, and a pattern's matches (`*`, `?`, `[..]`, and `**` for folders of any depth) in the order of
-/// their bytes. A name that exists is no pattern, whatever it looks like. `-` is standard input.
+/// The files of each name, in the order of `named`. A name is a file, a folder, or a pattern (`*`, `?`, `[..]`, and
+/// `**` for folders of any depth). A folder means its files, except those whose names begin with `.` or `_`. The
+/// files of a folder or pattern are in the byte order of their names. A name that exists is never a pattern. `-` is
+/// standard input.
 ///
 /// # Errors
-/// A pattern or a folder without files, a folder within a named folder, a file named twice (by whatever path), or
-/// something that the system does not let be read.
+/// A pattern or a folder has no files, a folder contains a folder, a file is named twice (by any path), or the system
+/// refuses to read something.
 pub fn files(named: &[String]) -> Result<Vec<String>, ReadError> {
     let mut found = Vec::new();
     for name in named {
@@ -29,7 +30,7 @@ pub fn files(named: &[String]) -> Result<Vec<String>, ReadError> {
     for file in &found {
         let id = match fs::metadata(file) {
             Ok(meta) if file != "-" => (meta.dev(), meta.ino()),
-            // Whoever opens it says what is wrong with it. No file is (0, 0).
+            // Opening the file later gives the error. No file is (0, 0).
             _ if file != "-" => continue,
             _ => (0, 0),
         };
@@ -40,10 +41,10 @@ pub fn files(named: &[String]) -> Result<Vec<String>, ReadError> {
     Ok(found)
 }
 
-/// The matches of a pattern, as if each had been named.
+/// Adds the matches of a pattern, as if each had been named.
 fn matches(pattern: &str, found: &mut Vec<String>) -> Result<(), ReadError> {
     let none = |what: String| ReadError::NoFiles { named: pattern.to_owned(), what };
-    // As in a shell, names that begin with a dot are not matched by chance.
+    // As in a shell, wildcards do not match a dot at the start of a name.
     let options = glob::MatchOptions {
         case_sensitive: true,
         require_literal_separator: true,
@@ -65,7 +66,7 @@ fn matches(pattern: &str, found: &mut Vec<String>) -> Result<(), ReadError> {
     names.into_iter().try_for_each(|name| add(name, found))
 }
 
-/// A file itself, or the files of a folder.
+/// Adds a file, or the files of a folder.
 fn add(name: String, found: &mut Vec<String>) -> Result<(), ReadError> {
     if name == "-" || !fs::metadata(&name).is_ok_and(|meta| meta.is_dir()) {
         found.push(name);

@@ -1,4 +1,4 @@
-//! The formats of data files: how each is recognised, and the one type that reads their lines.
+//! The formats of data files: how to recognise each, and the type that reads the lines of any of them.
 
 use crate::limits::PAD_BYTES;
 use crate::read::block::Block;
@@ -14,7 +14,7 @@ use crate::read::scale::{ScaleKind, Scaling};
 use crate::read::source::Source;
 use crate::read::vw::{self, Vw};
 
-/// How the lines of an open file are read.
+/// Reads the lines of an open file.
 #[derive(Clone)]
 pub(crate) enum LineReader {
     Libsvm(Lines),
@@ -24,13 +24,13 @@ pub(crate) enum LineReader {
 }
 
 impl LineReader {
-    /// Knows the format by what was asked for, the name and the first line; takes the header, in CSV. `None`: there is
-    /// not one line.
+    /// Chooses the format by the setting, the name and the first line. For CSV it consumes the header. `None`: the
+    /// file has no line.
     ///
     /// # Errors
-    /// The file fails, its format is unknown, or the columns are not there.
+    /// The file cannot be read, its format is unknown, or columns are missing.
     pub fn of(source: &mut Source, data: &Data) -> Result<Option<LineReader>, ReadError> {
-        // Empty lines before the first are gone past.
+        // Skips empty lines before the first.
         loop {
             if !source.fill()? {
                 return Ok(None);
@@ -48,7 +48,7 @@ impl LineReader {
         first.ends_in_lf(source)?;
         let format = match data.format {
             Format::Auto => first.format(source, lines)?,
-            said => said,
+            chosen => chosen,
         };
         match format {
             Format::Libsvm | Format::Auto => Ok(Some(LineReader::Libsvm(lines))),
@@ -69,7 +69,7 @@ impl LineReader {
         }
     }
 
-    /// The columns, in CSV.
+    /// The columns of a CSV file.
     pub fn columns(&self) -> Option<&Columns> {
         match self {
             LineReader::Csv(_, columns) => Some(columns),
@@ -77,10 +77,10 @@ impl LineReader {
         }
     }
 
-    /// Holds that `other`, which is read after this, is alike.
+    /// Checks that `other`, whose file is read after this one, has the same format and columns.
     ///
     /// # Errors
-    /// It has another format or other columns.
+    /// They differ.
     pub fn alike(&self, file: &str, other: &LineReader, other_file: &str) -> Result<(), ReadError> {
         let differs = |what: String, first_what: String| {
             let (file, first) = (other_file.to_owned(), file.to_owned());
@@ -97,7 +97,7 @@ impl LineReader {
         }
     }
 
-    /// Whether the line at `p` is no example: empty, or a comment.
+    /// Whether the line at `p` is not an example: it is empty, or a comment.
     #[inline(always)]
     pub fn nothing(&self, buf: &[u8], p: usize) -> bool {
         match self {
@@ -107,10 +107,11 @@ impl LineReader {
         }
     }
 
-    /// Appends the example of the line at `p`, which is [something](Self::nothing); the start of the next line.
+    /// Appends the example of the line at `p`, which must not be [empty](Self::nothing). Returns the start of the
+    /// next line.
     ///
     /// # Errors
-    /// What was expected. The block may then hold features of the line: [`Block::undo`] takes them back.
+    /// What was expected. The block may then have features of the line: [`Block::undo`] removes them.
     #[inline(always)]
     pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, String> {
         match self {
@@ -129,10 +130,10 @@ impl LineReader {
     }
 }
 
-/// What the name and the first line of a file say.
+/// What the name and the first line of a file show.
 struct FirstLine {
     extension: String,
-    /// Where the line is in the buffer.
+    /// The position of the line in the buffer.
     at: usize,
     next: usize,
     tabs: usize,
@@ -151,8 +152,8 @@ impl FirstLine {
         FirstLine { extension, at, next, tabs: count(b'\t'), commas: count(b','), colons: count(b':') }
     }
 
-    /// Holds that the first line is one: where no other follows it, a CR in it that no LF follows, outside of quotes,
-    /// ends a line of an old Mac. Where others follow it is a bad line, of which there is more to say.
+    /// Checks that the first line is not a file of old Mac lines. If no line follows it, a CR outside of quotes and
+    /// without LF is the end of an old Mac line. If lines follow, it is a bad line, whose own error says more.
     fn ends_in_lf(&self, source: &Source) -> Result<(), ReadError> {
         let (buf, _, end) = source.lines();
         if self.next < end {
@@ -190,13 +191,13 @@ impl FirstLine {
         if buf.get(text) == Some(&b'#') || like_libsvm(&buf[text..self.next], lines) {
             return Ok(Format::Libsvm);
         }
-        // A line with its bar in the right place is one that went wrong, if it is not an example.
+        // A line with a bar after a space is a wrong line of this format, if it is not an example.
         let barred = first.windows(2).any(|w| w == b" |") && self.commas + self.tabs == 0;
         if vw::like(buf, text) || barred {
             return Ok(Format::Vw);
         }
         let columns = self.commas + self.tabs;
-        // A line that begins like an example is one that went wrong: its own message is better.
+        // A line that begins like an example is a wrong line of this format. Its own error says more.
         if first[0].is_ascii_digit() && self.colons > columns {
             return Ok(Format::Libsvm);
         }
@@ -211,8 +212,8 @@ impl FirstLine {
 fn like_libsvm(line: &[u8], lines: Lines) -> bool {
     let end = line.iter().position(|b| b.is_ascii_whitespace()).unwrap_or(line.len());
     let named = matches!(lines.labels, Labels::Two(_));
-    // Any word may be a label there: what the label is of a line that is perhaps something else must not be kept in
-    // mind.
+    // With two named labels any word may be a label. The line may be of another format, so its label must not be
+    // remembered.
     let (label, rest) = if named { (&b"1"[..], &line[end..]) } else { (&b""[..], line) };
     if named && (line[..end].contains(&b',') || line[..end].contains(&b':')) {
         return false;
@@ -222,7 +223,7 @@ fn like_libsvm(line: &[u8], lines: Lines) -> bool {
     libsvm::example(&line, 0, lines, &mut Block::default()).is_ok()
 }
 
-/// Takes the header.
+/// Reads the header of a CSV file.
 fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReader, ReadError> {
     let (buf, p, _) = source.lines();
     let file = source.file().to_owned();
@@ -231,7 +232,7 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReade
     let next = libsvm::next_line(buf, p);
     let (mut columns, roles) = data.columns.resolve(&file, &header, !data.unlabelled)?;
     columns.scale.clone_from(&data.scale);
-    // A label where its column's name should be: the first example would be lost.
+    // A label in place of a column's name: the file has no header, and the first example would be lost.
     let label = columns.label.as_deref().filter(|_| data.columns.label.is_none());
     if let Some(label) = label.filter(|name| data.labels.are_like(name)) {
         return Err(wrong(format!(
@@ -257,7 +258,7 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReade
     Ok(LineReader::Csv(records, columns))
 }
 
-/// What becomes of the numbers in each column of the header.
+/// The scaling of each column of the header.
 fn scaling(data: &Data, header: &[String], columns: &Columns) -> Result<Vec<Scaling>, String> {
     let unknown = |name: &str| {
         format!("column {name:?} holds numbers, and --scale has not seen it in the training data")

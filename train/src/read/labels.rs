@@ -1,17 +1,17 @@
-//! What a label may be: a click or none, one of two values, a number, or a class.
+//! The allowed labels: click or no click, one of two values, a number, or a class.
 
 use crate::read::number::parse_float;
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What the labels of examples are.
+/// The kind of labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
-    /// 1 for a click; 0, or else -1, for none: they become 1 and 0. A file has 0 or -1, not both.
+    /// 1 for a click, and 0 or -1 for no click: they become 1 and 0. A file has 0 or -1, not both.
     #[default]
     Signs,
-    /// One of two values, whatever they are; they become 1 and 0.
+    /// One of two values, which become 1 and 0.
     Two(TwoLabels),
     /// Any finite number.
     Numbers,
@@ -19,24 +19,24 @@ pub enum Labels {
     Classes(u32),
 }
 
-/// Two values that labels have: the one that stands for 1, and the other one, which is the first that is seen. Copies
-/// have both in common.
+/// Two values of labels: the one that means 1, and the other one. Unless it is set, the other one is the first other
+/// value that is read. Copies share both values.
 #[derive(Clone, Copy)]
 pub struct TwoLabels(&'static Values);
 
 struct Values {
     positive: Box<str>,
     other: OnceLock<Other>,
-    /// A label was the positive one.
+    /// Whether a label was the positive value.
     occurred: AtomicBool,
 }
 
-/// The value that stands for 0.
+/// The value that means 0.
 #[derive(PartialEq, Eq)]
 struct Other {
     text: Box<[u8]>,
-    /// It was said, not seen.
-    told: bool,
+    /// It was set, not read from a file.
+    is_set: bool,
 }
 
 impl PartialEq for TwoLabels {
@@ -54,8 +54,7 @@ impl fmt::Debug for TwoLabels {
 }
 
 impl TwoLabels {
-    /// Of these values. They are kept as long as the process lives, since every reader of its data shares them: to
-    /// be made once.
+    /// Labels of these values. They are leaked, because every reader of the data shares them, so call this once.
     pub fn new(positive: &str, other: Option<&str>) -> TwoLabels {
         let values =
             Values { positive: positive.into(), other: OnceLock::new(), occurred: AtomicBool::new(false) };
@@ -64,22 +63,22 @@ impl TwoLabels {
         two
     }
 
-    /// The value that stands for 0 is this one, unless there was another.
+    /// Sets the value that means 0, unless there is one.
     pub fn settle(self, other: &str) {
-        self.0.other.get_or_init(|| Other { text: other.as_bytes().into(), told: true });
+        self.0.other.get_or_init(|| Other { text: other.as_bytes().into(), is_set: true });
     }
 
-    /// The value that stands for 1.
+    /// The value that means 1.
     pub fn positive(self) -> &'static str {
         &self.0.positive
     }
 
-    /// The value that stands for 0, once there was one.
+    /// The value that means 0, if it is known.
     pub fn other(self) -> Option<String> {
         self.0.other.get().map(|other| String::from_utf8_lossy(&other.text).into_owned())
     }
 
-    /// Whether a label was the value that stands for 1.
+    /// Whether a label was the value that means 1.
     pub fn positive_occurred(self) -> bool {
         self.0.occurred.load(Relaxed)
     }
@@ -94,19 +93,19 @@ impl TwoLabels {
         if is_missing(text) {
             return Err(MISSING);
         }
-        // What stands in another file's first field is no label.
+        // A first field with a comma is not a label: the line is of another format.
         if text.contains(&b',') {
             return Err(NOT_OF_TWO);
         }
-        let other = self.0.other.get_or_init(|| Other { text: text.into(), told: false });
+        let other = self.0.other.get_or_init(|| Other { text: text.into(), is_set: false });
         if same(text, &other.text) { Ok(0.0) } else { Err(NOT_OF_TWO) }
     }
 
-    /// What there is to say of a label that is neither.
+    /// The message for a label that is neither value.
     fn neither(self, found: &str) -> String {
         let positive = self.positive();
         let Some(other) = self.other() else { return format!("found {found:?}") };
-        if self.positive_occurred() || self.0.other.get().is_some_and(|other| other.told) {
+        if self.positive_occurred() || self.0.other.get().is_some_and(|other| other.is_set) {
             return format!("found a third, {found:?}, beside {positive:?} (--positive) and {other:?}");
         }
         let meant = [other.as_str(), found].into_iter().find(|seen| seen.eq_ignore_ascii_case(positive));
@@ -123,12 +122,12 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     a == b || matches!((parse_float(a), parse_float(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Whether there is no label, as there is no number in a feature like this.
+/// Whether the text means that there is no label. Features mark missing numbers in the same way.
 fn is_missing(text: &[u8]) -> bool {
     text.is_empty() || text == b"NA"
 }
 
-/// What was expected, where there may have been nothing.
+/// The expected text, or the message for a missing label.
 fn unless_missing(text: &[u8], expected: &'static str) -> &'static str {
     if is_missing(text) { MISSING } else { expected }
 }
@@ -138,11 +137,11 @@ const NOT_A_SIGN: &str = "expected a label 0, 1, +1 or -1";
 const NOT_OF_TWO: &str = "expected one of two labels";
 
 impl Labels {
-    /// The label that `text` says, without blanks around it. A -1 that stands for 0 is the float -0, so that a reader
-    /// can tell it from 0.
+    /// Parses a label, without blanks around it. A -1 that means 0 becomes the float -0, so that a reader can
+    /// distinguish it from 0.
     ///
     /// # Errors
-    /// What was expected; [`Labels::more`] says more.
+    /// What was expected. [`Labels::more`] says more.
     #[inline]
     pub(crate) fn parse(self, text: &[u8]) -> Result<f32, &'static str> {
         match self {
@@ -169,7 +168,7 @@ impl Labels {
         }
     }
 
-    /// Whether a text that stands where a column's name is expected is a label.
+    /// Whether a text in place of a column's name is a label.
     pub(crate) fn are_like(self, text: &str) -> bool {
         match self {
             Labels::Two(two) => same(text.as_bytes(), two.0.positive.as_bytes()),
@@ -177,7 +176,7 @@ impl Labels {
         }
     }
 
-    /// What there is to say of what [`parse`](Self::parse) found, behind what it expected.
+    /// The message about a label that [`parse`](Self::parse) refused, to append to what it expected.
     #[cold]
     pub(crate) fn more(self, expected: &str, found: &[u8]) -> String {
         let missing = !found.is_empty() && is_missing(found);
@@ -186,7 +185,7 @@ impl Labels {
             _ if missing && expected.starts_with(MISSING) => {
                 format!("; found {found:?}: the line has no label")
             }
-            // Of every format, where a label stands.
+            // The texts of all formats where a label is expected.
             Labels::Signs if expected.starts_with("expected a label ") && !found.starts_with(['|', '\'']) => {
                 format!("; found {found:?}: {}", which_is_positive(&found))
             }
@@ -195,8 +194,8 @@ impl Labels {
         }
     }
 
-    /// What is wrong where [`parse`](Self::parse) found no label in a column of a CSV file; `as_first`: nobody said
-    /// that it is the label's, and it is the first.
+    /// The error when [`parse`](Self::parse) refused a label in a column of a CSV file. `as_first`: no flag chose the
+    /// column, so the first is the label.
     #[cold]
     pub(crate) fn wrong_in(self, column: &str, expected: &str, found: &[u8], as_first: bool) -> String {
         let text = String::from_utf8_lossy(found);
@@ -212,14 +211,14 @@ impl Labels {
         };
         match as_first {
             true => format!(
-                "--label names no column, so the first is taken for the label (--label COLUMN names another): {what}"
+                "--label names no column, so the first is the label (--label COLUMN names another): {what}"
             ),
             false => what,
         }
     }
 }
 
-/// 1.0, 0.0 and the like.
+/// Parses 1.0, 0.0 and the like.
 #[inline(never)]
 fn sign(text: &[u8]) -> Result<f32, &'static str> {
     match parse_float(text) {
@@ -230,13 +229,13 @@ fn sign(text: &[u8]) -> Result<f32, &'static str> {
     }
 }
 
-/// The remedy where a label is another value than 0, 1 and -1.
+/// The remedy for a label other than 0, 1 and -1.
 fn which_is_positive(found: &str) -> String {
     let positive = positive_of(found).map_or("VALUE".to_owned(), |value| shell(&value));
     format!("say which value means 1 with --positive {positive}")
 }
 
-/// The value that is probably the positive one where there is this one.
+/// The likely positive value of the pair that has this value.
 fn positive_of(found: &str) -> Option<String> {
     const PAIRS: [(&str, &str); 8] = [
         ("yes", "no"),
@@ -253,7 +252,7 @@ fn positive_of(found: &str) -> Option<String> {
     if lower == positive {
         return Some(found.to_owned());
     }
-    // In the case of the other.
+    // In upper or lower case like the other value.
     let capital = found.starts_with(char::is_uppercase);
     Some(match found.len() > 1 && found == found.to_uppercase() {
         true => positive.to_uppercase(),
@@ -262,7 +261,7 @@ fn positive_of(found: &str) -> Option<String> {
     })
 }
 
-/// A value as a shell wants it.
+/// A value, quoted for a shell if needed.
 fn shell(value: &str) -> String {
     if value.contains(char::is_whitespace) { format!("{value:?}") } else { value.to_owned() }
 }
@@ -311,8 +310,8 @@ mod tests {
         for missing in [&b""[..], b"NA"] {
             assert_eq!(labels.parse(missing), Err(MISSING), "it is never a class");
         }
-        let told = Labels::Two(TwoLabels::new("yes", Some("no")));
-        assert!(told.parse(b"maybe").is_err() && told.parse(b"no") == Ok(0.0));
+        let both_set = Labels::Two(TwoLabels::new("yes", Some("no")));
+        assert!(both_set.parse(b"maybe").is_err() && both_set.parse(b"no") == Ok(0.0));
     }
 
     #[test]

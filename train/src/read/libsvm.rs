@@ -1,14 +1,14 @@
-//! libsvm text: `label id:value id:value ...`, one example a line; a lone `id` means `id:1`; `# ...` to the end of the
-//! line is a comment. Written for speed: eight bytes a step, one pass, no copy of the line.
+//! libsvm text: `label id:value id:value ...`, one example a line. A lone `id` means `id:1`, and `# ...` to the end
+//! of the line is a comment. Written for speed: eight bytes a step, one pass, no copy of the line.
 //!
-//! An id that a line repeats is kept as often as it stands there: de-duplication sums the values (batch/dedup.rs).
+//! A repeated id is kept each time. De-duplication adds up the values (batch/dedup.rs).
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::labels::Labels;
 use crate::read::number::{NotANumber, blank, digits, digits_value, float, load, short_float, unsigned};
 
-/// Where a line goes wrong, and what should stand there.
+/// The position where a line goes wrong, and what was expected there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LibsvmFault {
     /// Position in the buffer.
@@ -18,7 +18,7 @@ pub(crate) struct LibsvmFault {
 }
 
 impl LibsvmFault {
-    /// In words, for a line that begins at `p`, in which labels are these.
+    /// The message for a line that begins at `p`, with this kind of labels.
     #[cold]
     pub fn from(self, buf: &[u8], p: usize, labels: Labels) -> String {
         let found = buf.get(self.at..).unwrap_or_default().split(|&b| blank(b)).next().unwrap_or_default();
@@ -34,18 +34,18 @@ const VALUE_RANGE: &str = "expected a finite number that fits f32";
 const TOO_MANY: &str = "expected at most 262143 features";
 const _: () = assert!(FEATURES_PER_EXAMPLE_MAX == 262_144);
 
-/// How lines are read.
+/// How to read lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lines {
     /// Whether each example gets an intercept.
     pub intercept: bool,
-    /// Whether a line may begin with its first feature; its label is then NaN.
+    /// Whether a line may begin with its first feature. Its label is then NaN.
     pub unlabelled: bool,
-    /// What labels may be.
+    /// The kind of labels.
     pub labels: Labels,
 }
 
-/// Where a line's text begins at or after `p`: past blanks. The byte there is a newline or `#` when there is no
+/// The first position at or after `p` that is not a blank. The byte there is a newline or `#` when the line has no
 /// example.
 #[inline(always)]
 pub(crate) fn text_at(buf: &[u8], mut p: usize) -> usize {
@@ -55,18 +55,18 @@ pub(crate) fn text_at(buf: &[u8], mut p: usize) -> usize {
     p
 }
 
-/// Whether the text that begins at `p` (see [`text_at`]) is no example: an empty line or a comment.
+/// Whether the text at `p` (see [`text_at`]) is not an example: an empty line or a comment.
 #[inline(always)]
 pub(crate) fn nothing(buf: &[u8], p: usize) -> bool {
     matches!(buf.get(p), None | Some(b'\n' | b'#'))
 }
 
-/// Past the newline that ends the line of `p`.
+/// The position after the newline that ends the line of `p`.
 #[inline(always)]
 pub(crate) fn next_line(buf: &[u8], p: usize) -> usize {
     const STEP: usize = 32;
     let mut at = p;
-    // Whole steps without a newline are told by one vector comparison.
+    // One vector comparison finds whether a whole step has a newline.
     while let Some(step) = buf.get(at..).and_then(|b| b.first_chunk::<STEP>()) {
         if step.iter().fold(false, |any, &b| any | (b == b'\n')) {
             break;
@@ -81,7 +81,7 @@ pub(crate) fn next_line(buf: &[u8], p: usize) -> usize {
 /// after `p`, and 16 readable bytes after that.
 ///
 /// # Errors
-/// The block may then hold features of the line: [`Block::undo`] takes them back.
+/// The block may then have features of the line: [`Block::undo`] removes them.
 #[inline(always)]
 pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> Result<usize, LibsvmFault> {
     let (label, mut p) = label(buf, p, lines)?;
@@ -90,7 +90,7 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
         block.values.push(1.0);
     }
     let start = block.keys.len();
-    // Ascending ids, as most files have them, are each there once.
+    // Ascending ids, as in most files, cannot repeat.
     let (mut least, mut ascending) = (0, true);
     loop {
         p += usize::from(byte(buf, p) == b' ');
@@ -141,8 +141,8 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
     Ok(p)
 }
 
-/// A feature as most files write them, if one begins at `p`: an id of at most 7 digits, a colon, a value that
-/// [`short_float`] knows, one space. The feature, and what is past the space.
+/// Parses a feature in the most common form, if one begins at `p`: an id of at most 7 digits, a colon, a value that
+/// [`short_float`] can parse, one space. Returns the feature and the position after the space.
 #[inline(always)]
 pub(crate) fn short(buf: &[u8], p: usize) -> Option<(u64, f32, usize)> {
     const ONE: u64 = u64::from_le_bytes(*b":1 \0\0\0\0\0");
@@ -201,7 +201,7 @@ fn label(buf: &[u8], p: usize, lines: Lines) -> Result<(f32, usize), LibsvmFault
     any_label(buf, p, lines.labels)
 }
 
-/// The label of the characters at `p` up to a blank.
+/// Parses the label from `p` up to a blank.
 #[inline(never)]
 fn any_label(buf: &[u8], p: usize, labels: Labels) -> Result<(f32, usize), LibsvmFault> {
     let rest = buf.get(p..).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! Reads examples: finds the files, chooses the format, and parses lines into [`Block`](block::Block)s.
 //!
-//! The path of a byte: [`files`] lists the files, [`stream`] and [`decompress`] give their bytes, [`source`] cuts whole
-//! lines, [`format`] chooses one of the readers ([`libsvm`], [`csv`], [`criteo`], [`vw`]), and [`reader`] fills blocks.
+//! The path of a byte: [`files`] lists the files, [`stream`] and [`decompress`] read their bytes, and [`source`]
+//! finds whole lines. [`format`] chooses a line reader ([`libsvm`], [`csv`], [`criteo`], [`vw`]), and [`reader`]
+//! fills blocks.
 
 pub(crate) mod block;
 pub(crate) mod columns;

@@ -1,4 +1,5 @@
-//! Numbers at eight bytes a step (SWAR). Every function takes a buffer that is readable for 16 bytes past the number.
+//! Parses numbers at eight bytes a step (SWAR). For every function the buffer must have 16 readable bytes after the
+//! number.
 
 /// The eight bytes at `p`, the first in the low bits.
 #[inline(always)]
@@ -25,7 +26,7 @@ pub(crate) fn digits_value(c: u64, n: u32) -> u64 {
     (c & 0x0000_ffff_0000_ffff).wrapping_mul(42_949_672_960_001) >> 32
 }
 
-/// What stands where a number was expected.
+/// Why a text is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotANumber {
     /// No digit.
@@ -34,7 +35,7 @@ pub(crate) enum NotANumber {
     Range,
 }
 
-/// A decimal u64 at `p`, and where it ends.
+/// Parses the decimal u64 at `p`. Returns it and its end.
 #[inline(always)]
 pub(crate) fn unsigned(buf: &[u8], p: usize) -> Result<(u64, usize), NotANumber> {
     let c = load(buf, p);
@@ -46,7 +47,7 @@ pub(crate) fn unsigned(buf: &[u8], p: usize) -> Result<(u64, usize), NotANumber>
     if n < 8 { Ok((v, p + n as usize)) } else { long(buf, p + 8, v) }
 }
 
-/// The rest of a number of eight digits or more.
+/// Parses the rest of a number of eight digits or more.
 #[inline(never)]
 fn long(buf: &[u8], p: usize, high: u64) -> Result<(u64, usize), NotANumber> {
     let c = load(buf, p);
@@ -67,8 +68,8 @@ fn long(buf: &[u8], p: usize, high: u64) -> Result<(u64, usize), NotANumber> {
     Ok((v, p))
 }
 
-/// 10^-k in f64. Correct for the fast path: its numerator has at most 7 digits, so the quotient is never nearer to the
-/// middle between two f32s than 2^-49 of itself, and the product is off by 2^-52 at most.
+/// 10^-k in f64. It is exact enough for the fast path: a numerator has at most 7 digits. So the quotient is never
+/// nearer to the middle between two f32s than 2^-49 of itself, and the product is off by 2^-52 at most.
 static TENTH: [f64; 9] = [1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
 
 /// Whether a byte ends a token of a line.
@@ -77,8 +78,8 @@ pub(crate) fn blank(b: u8) -> bool {
     matches!(b, b' ' | b'\n' | b'\t' | b'\r')
 }
 
-/// A finite decimal at `p`, ended by a blank, and where it ends: the f32 nearest to the text, as `str::parse` gives it.
-/// `[-]ddd[.ddd]` of up to 7 digits is converted here, everything else by std.
+/// Parses a finite decimal at `p` that a blank ends. Returns its end and the f32 nearest to the text, as `str::parse`
+/// gives it. This function converts `[-]ddd[.ddd]` of up to 7 digits, and std everything else.
 #[inline(always)]
 pub(crate) fn float(buf: &[u8], p: usize) -> Result<(f32, usize), NotANumber> {
     let c = load(buf, p);
@@ -89,7 +90,7 @@ pub(crate) fn float(buf: &[u8], p: usize) -> Result<(f32, usize), NotANumber> {
     if whole < 8 {
         let after = (c >> (8 * whole)) as u8;
         if after == b'.' {
-            // The dot squeezed out: the digits of both sides in one word, whose byte 7 is 0.
+            // Without the dot: the digits of both sides in one word, whose byte 7 is 0.
             let low = c & ((1u64 << (8 * whole)) - 1);
             let joined = low | (((c >> (8 * whole)) >> 8) << (8 * whole));
             let all = digits(joined);
@@ -106,11 +107,11 @@ pub(crate) fn float(buf: &[u8], p: usize) -> Result<(f32, usize), NotANumber> {
     float_by_std(buf, p)
 }
 
-/// `[-]d[dd].[ddd]` of at most 7 bytes at the beginning of `c`, ended by a space: its value as [`float`] gives it, and
-/// how many bytes it is.
+/// Parses `[-]d[dd].[ddd]` of at most 7 bytes at the beginning of `c`, ended by a space. Returns the value that
+/// [`float`] gives and the number of bytes.
 #[inline(always)]
 pub(crate) fn short_float(c: u64) -> Option<(f32, u32)> {
-    // The end is found from the whole word, not by going through it: what follows need not wait for the value.
+    // The whole word gives the end without a loop, so that the next steps need not wait for the value.
     let x = c ^ 0x2020_2020_2020_2020;
     let space = x.wrapping_sub(0x0101_0101_0101_0101) & !x & 0x8080_8080_8080_8080;
     let length = space.trailing_zeros() >> 3;
@@ -119,7 +120,7 @@ pub(crate) fn short_float(c: u64) -> Option<(f32, u32)> {
     let whole = digits(c);
     let low = (1u64 << (8 * (whole & 7))) - 1;
     let joined = (c & low) | ((c >> 8) & !low);
-    // The digits of both sides of the dot; what ends them is the space.
+    // The number of digits of both sides of the dot. The space must end them.
     let all = length.wrapping_sub(sign + 1);
     let sound = length < 8 && whole < 8 && (c >> (8 * whole)) as u8 == b'.';
     if !sound || all.wrapping_sub(1) >= 7 || digits(joined) != all {
@@ -136,7 +137,7 @@ fn float_by_std(buf: &[u8], p: usize) -> Result<(f32, usize), NotANumber> {
     parse_float(&rest[..n]).map(|v| (v, p + n))
 }
 
-/// A finite f32 that is the whole of `text`.
+/// Parses `text` as a finite f32.
 pub(crate) fn parse_float(text: &[u8]) -> Result<f32, NotANumber> {
     let v: f32 = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok()).ok_or(NotANumber::Missing)?;
     if v.is_finite() { Ok(v) } else { Err(NotANumber::Range) }
@@ -164,7 +165,7 @@ mod tests {
             prop_assert_eq!(unsigned(&padded(&text), 0), want);
         }
 
-        /// Bit for bit what std says, on both paths, for short and long texts.
+        /// Gives std's result bit for bit, on both paths, for short and long texts.
         #[test]
         fn float_is_std(text in prop_oneof![
             "-?[0-9]{1,4}\\.[0-9]{0,4}", "-?[0-9]{0,3}\\.[0-9]{1,8}", "-?[0-9]{1,12}", "-?[0-9]\\.[0-9]{1,3}e-?[0-9]{1,2}",
@@ -175,7 +176,7 @@ mod tests {
             prop_assert_eq!(got.map(|(v, end)| (v.to_bits(), end)), want.map(|v| (v.to_bits(), text.len())));
         }
 
-        /// What it knows, it knows as `float` does; and it knows what files mostly have.
+        /// Gives the result of `float` for the texts that it parses. It parses the most common forms.
         #[test]
         fn short_floats_are_floats(text in prop_oneof!["-?[0-9]{1,3}\\.[0-9]{1,3}", "[-+.0-9e\t\r\n x\x01é]{0,9}"], end in "[ \n\t]") {
             let mut buf = padded(&text);

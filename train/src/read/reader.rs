@@ -1,7 +1,7 @@
-//! Examples in batches. A batch is `batch` consecutive data lines of the files, which are read as if they were one
-//! (empty lines and comments are none), so that batch i is the same for every worker whatever its share; a bad line
-//! that is skipped leaves its batch shorter. Worker i of n takes batches i mod n and scans past the others without
-//! parsing them.
+//! Reads examples in batches. A batch is `batch` consecutive data lines of the files, which are read as if they were
+//! one file. (Empty lines and comments are not data lines.) So batch i is the same for every worker, whatever its
+//! share. A skipped bad line leaves its batch shorter. Worker i of n takes batches i mod n, and scans past the others
+//! without parsing them.
 
 use crate::limits::BATCH_MAX;
 use crate::read::block::Block;
@@ -16,14 +16,14 @@ use crate::read::split::{self, Split};
 use crate::read::stream::{ReadPosition, Stream};
 use std::io::{self, Read};
 
-/// What a data file is.
+/// The format of a data file.
 #[derive(Clone, Debug)]
 pub struct DetectedFile {
-    /// Its name.
+    /// The file's name.
     pub file: String,
     /// "libsvm", "csv", "tsv", "criteo" or "vw".
     pub format: &'static str,
-    /// Its columns, in CSV.
+    /// The columns of a CSV file.
     pub columns: Option<Columns>,
 }
 
@@ -31,7 +31,7 @@ pub struct DetectedFile {
 pub struct Reader {
     data: Data,
     position: ReadPosition,
-    /// The first of the files that have not been opened.
+    /// The index of the first file that is not opened yet.
     next_file: usize,
     source: Source,
     kind: LineReader,
@@ -39,21 +39,21 @@ pub struct Reader {
     share: Share,
     next_batch: u64,
     bad: BadLines,
-    /// Labels 0 (1) and -1 (2) that there were, of those that are 0 or 1.
+    /// Which labels occurred of those that become 0: 1 for label 0, 2 for label -1.
     zeros: u8,
     data_lines: u64,
-    /// The byte of its file at which the source begins.
+    /// The byte of the file at which the source begins.
     start: u64,
-    /// It reads a split, in which there may be nothing.
-    of_piece: bool,
+    /// Whether it reads a split, which may have no lines.
+    of_split: bool,
 }
 
 impl Reader {
     /// Opens the files, finds their format and, in CSV, their columns.
     ///
     /// # Errors
-    /// A file cannot be read, all of them are empty, the first one's format is unknown, columns are not there, or
-    /// `batch` or `share` is out of range.
+    /// A file cannot be read, all files are empty, the first one's format is unknown, columns are missing, or `batch`
+    /// or `share` is out of range.
     pub fn open(data: &Data, batch: usize, share: Share) -> Result<Reader, ReadError> {
         Reader::check_limits(batch, share)?;
         let position = ReadPosition { total: bytes_of(data)?, ..ReadPosition::default() };
@@ -63,7 +63,7 @@ impl Reader {
         Ok(Reader::new(data, batch, share, position, next_file, source, kind))
     }
 
-    /// Reads examples from any bytes, plain or packed; `data.files` has their name for messages.
+    /// Reads examples from any bytes, plain or packed. Messages use the name in `data.files`.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -104,35 +104,35 @@ impl Reader {
             zeros: 0,
             data_lines: 0,
             start: 0,
-            of_piece: false,
+            of_split: false,
         }
     }
 
-    /// Reads the lines of a split of a file, and skips its first `piece.from` batches. All batches are this reader's.
-    /// `None`: no line begins in the split.
-    pub(crate) fn of_piece(
+    /// Reads the lines of a split of a file, and skips its first `split.from` batches. All batches belong to this
+    /// reader. `None`: no line begins in the split.
+    pub(crate) fn of_split(
         data: &Data,
         batch: usize,
-        piece: &Split,
+        split: &Split,
         packed: bool,
         position: &ReadPosition,
     ) -> Result<Option<Reader>, ReadError> {
         Reader::check_limits(batch, Share::ALL)?;
-        let Some((source, kind, start)) = split::open(data, piece, position, packed)? else {
+        let Some((source, kind, start)) = split::open(data, split, position, packed)? else {
             return Ok(None);
         };
         let files = data.files.len();
         let mut reader = Reader::new(data, batch, Share::ALL, position.clone(), files, source, kind);
-        (reader.start, reader.of_piece) = (start, true);
-        reader.pass(piece.from)?;
+        (reader.start, reader.of_split) = (start, true);
+        reader.pass(split.from)?;
         Ok(Some(reader))
     }
 
-    /// Reads the lines of a split whose text comes from a client.
+    /// Reads the lines of a split whose text a client sends.
     pub(crate) fn of_text(
         data: &Data,
         batch: usize,
-        piece: &Split,
+        split: &Split,
         position: &ReadPosition,
         source: Source,
         kind: LineReader,
@@ -140,12 +140,12 @@ impl Reader {
         Reader::check_limits(batch, Share::ALL)?;
         let files = data.files.len();
         let mut reader = Reader::new(data, batch, Share::ALL, position.clone(), files, source, kind);
-        reader.of_piece = true;
-        reader.pass(piece.from)?;
+        reader.of_split = true;
+        reader.pass(split.from)?;
         Ok(reader)
     }
 
-    /// Goes past so many batches.
+    /// Skips so many batches.
     fn pass(&mut self, batches: u64) -> Result<(), ReadError> {
         for _ in 0..batches {
             self.pass_batch()?;
@@ -154,7 +154,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Lines that were read, or gone past, and hold something: examples and bad lines.
+    /// Data lines that were read or skipped: examples and bad lines.
     pub(crate) fn data_lines(&self) -> u64 {
         self.data_lines
     }
@@ -170,16 +170,16 @@ impl Reader {
         Ok(())
     }
 
-    /// Looks at the beginning of every file that can be read again: what can be known before a long reading to fail in
-    /// it. The format, when there is such a file that is not empty.
+    /// Reads the beginning of every file that can be read again, to find errors before a long reading. Returns the
+    /// format, if there is such a file that is not empty.
     ///
     /// # Errors
-    /// As for [`open`](Self::open), and files that are not alike.
+    /// As for [`open`](Self::open), and files of different formats.
     pub fn check(data: &Data) -> Result<Option<&'static str>, ReadError> {
         Ok(Reader::look(data)?.map(|found| found.format))
     }
 
-    /// Like [`check`](Self::check), and returns what else the first of these files shows.
+    /// Like [`check`](Self::check), and also returns the first file's name and columns.
     ///
     /// # Errors
     /// As for [`check`](Self::check).
@@ -191,7 +191,7 @@ impl Reader {
         let (mut next_file, mut first) = (0, None);
         let warn = |file: &str| {
             if data.files.len() > 1 {
-                tracing::warn!(file, "there is no line in this file");
+                tracing::warn!(file, "this file has no lines");
             }
         };
         let position = ReadPosition::default();
@@ -208,11 +208,11 @@ impl Reader {
         Ok(first.map(found))
     }
 
-    /// Holds that a test set has the format that training data was found to have, where that could not be known before:
-    /// of standard input and pipes.
+    /// Checks that a test set has the format of training data from standard input or pipes. Their format was not
+    /// known earlier.
     ///
     /// # Errors
-    /// It has another, or cannot be read.
+    /// The test set has another format, or cannot be read.
     pub(crate) fn check_test(
         test: Option<&Data>,
         data: &Data,
@@ -224,10 +224,10 @@ impl Reader {
         }
     }
 
-    /// Holds that a test set has the format that training data has; what the test set is.
+    /// Checks that a test set has the format of the training data. Returns the format of the test set.
     ///
     /// # Errors
-    /// It has another, or cannot be read.
+    /// The test set has another format, or cannot be read.
     pub fn alike(test: &Data, data: &Data, format: &'static str) -> Result<Option<DetectedFile>, ReadError> {
         let found = Reader::look(test)?;
         let family = |format: &'static str| if format == "tsv" { "csv" } else { format };
@@ -240,10 +240,10 @@ impl Reader {
         }
     }
 
-    /// Fills `block` with the next batch of this share; false, and an empty block, at the end of the files.
+    /// Fills `block` with the next batch of this share. Returns false, and an empty block, at the end of the files.
     ///
     /// # Errors
-    /// A bad line beyond those that may be skipped, or a file that fails; the reader is then at its end.
+    /// There are more bad lines than may be skipped, or a file cannot be read. The reader is then at its end.
     pub fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
         block.clear();
         loop {
@@ -257,29 +257,29 @@ impl Reader {
             let lines = self.data_lines - before;
             self.next_batch += 1;
             if lines == 0 {
-                if self.data_lines == 0 && !self.of_piece {
+                if self.data_lines == 0 && !self.of_split {
                     return Err(ReadError::Empty { file: self.data.name() });
                 }
                 return Ok(false);
             }
-            // A batch of which every line was bad is not handed out.
+            // A batch with only bad lines is skipped.
             if mine && !block.is_empty() {
                 return Ok(true);
             }
         }
     }
 
-    /// The number, from 0 and counted over all shares, of the batch that [`next`](Self::next) gave last.
+    /// The number of the batch that [`next`](Self::next) returned last, from 0 and counted over all shares.
     pub fn batch_number(&self) -> u64 {
         self.next_batch.saturating_sub(1)
     }
 
-    /// At its end: the batches of a pass, counted over all shares.
+    /// The batches of a pass, counted over all shares. Valid at the end.
     pub fn batches(&self) -> u64 {
         self.next_batch.saturating_sub(1)
     }
 
-    /// Where it stands in the files.
+    /// The position in the files.
     pub fn position(&self) -> &ReadPosition {
         &self.position
     }
@@ -299,7 +299,7 @@ impl Reader {
         self.kind.name()
     }
 
-    /// Whether there are lines to take, of this file or the next ones.
+    /// Whether there are more lines, in this file or the next ones.
     #[inline(always)]
     fn more(&mut self) -> Result<bool, ReadError> {
         if self.source.fill()? { Ok(true) } else { self.open_more() }
@@ -365,7 +365,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The file, and the number in it of the line that was taken last.
+    /// The file and the number of the line that was read last.
     #[cold]
     fn place(&self) -> (String, u64) {
         let (file, mut line) = (self.source.file().to_owned(), self.source.line);
@@ -375,7 +375,7 @@ impl Reader {
         (file, line)
     }
 
-    /// Goes past another worker's batch: lines are counted, not parsed.
+    /// Skips another worker's batch: counts its lines without parsing them.
     fn pass_batch(&mut self) -> Result<(), ReadError> {
         let mut left = self.batch;
         while left > 0 && self.more()? {
@@ -396,7 +396,7 @@ impl Reader {
     }
 }
 
-/// What the last label of a block is among [`Reader::zeros`]; it is 0 afterwards, if it stands for that.
+/// The bit for [`Reader::zeros`] of a block's last label. A label -0 becomes 0.
 #[inline(always)]
 fn zero(block: &mut Block) -> u8 {
     match block.labels.last_mut() {
@@ -405,7 +405,7 @@ fn zero(block: &mut Block) -> u8 {
     }
 }
 
-/// Bytes of all the files, when all are files; a name that is none is found here, before anything is read.
+/// The bytes of all files, when all are regular files. A missing file is an error here, before anything is read.
 fn bytes_of(data: &Data) -> Result<Option<u64>, ReadError> {
     let mut total = Some(0);
     for file in &data.files {
@@ -423,7 +423,7 @@ fn bytes_of(data: &Data) -> Result<Option<u64>, ReadError> {
     Ok(total)
 }
 
-/// Opens the next file that is not empty; it is like the `first`, when there was one.
+/// Opens the next file that is not empty. It must have the format of the `first`, if there is one.
 fn open_next(
     data: &Data,
     next_file: &mut usize,
@@ -444,7 +444,7 @@ fn open_next(
                 }
                 return Ok(Some((source, kind)));
             }
-            // Parts that nothing fell into are common; all of them empty is an error.
+            // Empty parts of a data set are common. Only a data set without lines is an error.
             None => empty(&name),
         }
     }

@@ -1,8 +1,7 @@
-//! Splits whose bytes come from the client of a job, for a worker that has no files (in-graph). The text of a split
-//! is read from a thread that fetches ahead of the parsing, a bounded number of bytes; batches are cut from it as
-//! from the file.
+//! Splits whose bytes a client of the job sends, for a worker without files (in-graph). A thread fetches the text of
+//! a split ahead of the parsing, a bounded number of bytes. Batches are made of it as of a file.
 
-use crate::limits::{FED_CHUNKS_MAX, HEAD_BYTES};
+use crate::limits::{HEAD_BYTES, REMOTE_CHUNKS_MAX};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::format::LineReader;
@@ -16,21 +15,21 @@ use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where the bytes of splits are, when they are in no file of this machine.
+/// The source of the bytes of splits, when this machine has no files.
 pub trait TextSource: Send + Sync {
-    /// The first bytes of a file, at most so many, and how many it has.
+    /// The first bytes of a file, at most so many, and the file's length.
     ///
     /// # Errors
-    /// Why there are none, in words.
+    /// The reason in words.
     fn head(&self, file: usize, most: usize) -> Result<(Vec<u8>, u64), String>;
 
-    /// The lines that begin in a split, and the byte of the file at which the first does.
+    /// The lines that begin in a split, and the position in the file of the first one.
     ///
     /// # Errors
     /// As [`head`](Self::head).
-    fn open(&self, piece: &Split) -> Result<(u64, Box<dyn Read + Send>), String>;
+    fn open(&self, split: &Split) -> Result<(u64, Box<dyn Read + Send>), String>;
 
-    /// Why a text that was opened could not be read to its end.
+    /// Why an opened text could not be read to its end.
     fn trouble(&self) -> Option<String>;
 
     /// Whether a file is packed.
@@ -52,7 +51,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the client says comes in its own words: it is the same for all.
+/// The error as users see it. The text of the client's refusal says enough.
 fn in_words(error: WorkerError) -> String {
     match error {
         WorkerError::Refused { text, .. } => text,
@@ -61,7 +60,7 @@ fn in_words(error: WorkerError) -> String {
 }
 
 impl<N: Net> RemoteTexts<N> {
-    /// Of these files, over this link.
+    /// The texts of these files, over this link.
     pub fn new(link: DataLink<N>, files: Vec<PlanFile>) -> RemoteTexts<N> {
         let shared = SharedText { link: Mutex::new(link), trouble: Mutex::default() };
         RemoteTexts { shared: Arc::new(shared), files }
@@ -85,11 +84,11 @@ where
         Ok((head.bytes, head.whole))
     }
 
-    fn open(&self, piece: &Split) -> Result<(u64, Box<dyn Read + Send>), String> {
-        let index = piece.index;
-        let first = self.shared.text(index, 0, piece.end - piece.start)?;
+    fn open(&self, split: &Split) -> Result<(u64, Box<dyn Read + Send>), String> {
+        let index = split.index;
+        let first = self.shared.text(index, 0, split.end - split.start)?;
         let (start, whole, mut at) = (first.start, first.whole, first.bytes.len() as u64);
-        let (to, chunks) = sync_channel::<Result<Vec<u8>, String>>(FED_CHUNKS_MAX);
+        let (to, chunks) = sync_channel::<Result<Vec<u8>, String>>(REMOTE_CHUNKS_MAX);
         if at < whole {
             let shared = self.shared.clone();
             let fetch = move || {
@@ -100,7 +99,7 @@ where
                     });
                     let ends = got.is_err();
                     at += got.as_ref().map_or(0, Vec::len) as u64;
-                    // The reader may have ended already.
+                    // The reader may have been dropped already.
                     if to.send(got).is_err() || ends {
                         return;
                     }
@@ -110,8 +109,8 @@ where
             thread.spawn(fetch).map_err(|error| format!("no thread to fetch data with: {error}"))?;
         }
         let shared = self.shared.clone();
-        let tell = move |why: String| *lock(&shared.trouble) = Some(why);
-        Ok((start, Box::new(TextChunks { chunks, now: first.bytes, at: 0, tell: Box::new(tell) })))
+        let report = move |why: String| *lock(&shared.trouble) = Some(why);
+        Ok((start, Box::new(TextChunks { chunks, now: first.bytes, at: 0, report: Box::new(report) })))
     }
 
     fn trouble(&self) -> Option<String> {
@@ -123,13 +122,13 @@ where
     }
 }
 
-/// A text, chunk after chunk.
+/// A text that arrives in chunks.
 struct TextChunks {
     chunks: Receiver<Result<Vec<u8>, String>>,
     now: Vec<u8>,
     at: usize,
-    /// Takes down why there is no more.
-    tell: Box<dyn Fn(String) + Send>,
+    /// Records why no more chunks arrive.
+    report: Box<dyn Fn(String) + Send>,
 }
 
 impl Read for TextChunks {
@@ -138,10 +137,10 @@ impl Read for TextChunks {
             match self.chunks.recv() {
                 Ok(Ok(chunk)) => (self.now, self.at) = (chunk, 0),
                 Ok(Err(why)) => {
-                    (self.tell)(why.clone());
+                    (self.report)(why.clone());
                     return Err(io::Error::other(why));
                 }
-                // All has come.
+                // The thread has sent all chunks.
                 Err(_) => return Ok(0),
             }
         }
@@ -152,13 +151,13 @@ impl Read for TextChunks {
     }
 }
 
-/// What the beginning of a file says of its format, and where its lines begin; `None`: there is not one line.
+/// The format of a file and the position of its lines, from its first bytes. `None`: the file has no lines.
 fn kind_of(data: &Data, file: usize, texts: &dyn TextSource) -> Result<Option<(LineReader, u64)>, ReadError> {
     let name = &data.files[file];
     for most in HEAD_BYTES {
-        let (head, whole) = texts.head(file, most).map_err(ReadError::Pieces)?;
+        let (head, whole) = texts.head(file, most).map_err(ReadError::Splits)?;
         let cut = (head.len() as u64) < whole;
-        // The first line must be there whole. What is packed is unpacked as far as it goes.
+        // The first line must be complete. A packed head is unpacked as far as possible.
         if cut && !texts.is_packed(file) && !head.contains(&b'\n') {
             continue;
         }
@@ -172,13 +171,13 @@ fn kind_of(data: &Data, file: usize, texts: &dyn TextSource) -> Result<Option<(L
         }
     }
     let most = HEAD_BYTES[1];
-    Err(ReadError::Pieces(format!(
+    Err(ReadError::Splits(format!(
         "{name}: its first line does not end in the first {most} bytes, the most that the client sends of it; leave --feed out, and let the workers \
          read the data (--tasks on)"
     )))
 }
 
-/// The format of the first file that has lines, and what it was read from.
+/// The format of the first file that has lines.
 pub(crate) fn first(data: &Data, texts: &dyn TextSource) -> Result<LineReader, ReadError> {
     for file in 0..data.files.len() {
         if let Some((kind, _)) = kind_of(data, file, texts)? {
@@ -188,45 +187,45 @@ pub(crate) fn first(data: &Data, texts: &dyn TextSource) -> Result<LineReader, R
     Err(ReadError::Empty { file: data.name() })
 }
 
-/// A file, its format, and where its lines begin.
+/// The index of a file, its format, and the position of its lines.
 type FileHead = (usize, Option<(LineReader, u64)>);
 
-/// The format that was found last: splits of a file come one after the other.
+/// The format of the latest file: splits of a file come one after the other.
 #[derive(Default)]
 pub(crate) struct FileHeads {
     last: Option<Box<FileHead>>,
 }
 
-/// Reads a split as [`Reader::of_piece`] does that of a file.
+/// Reads a split like [`Reader::of_split`], with the text from the client.
 pub(crate) fn reader(
     data: &Data,
     batch: usize,
-    piece: &Split,
+    split: &Split,
     position: &ReadPosition,
     (texts, heads): (&dyn TextSource, &mut FileHeads),
 ) -> Result<Option<Reader>, ReadError> {
-    let name = &data.files[piece.file];
-    let (start, mut text) = texts.open(piece).map_err(ReadError::Pieces)?;
+    let name = &data.files[split.file];
+    let (start, mut text) = texts.open(split).map_err(ReadError::Splits)?;
     if start == 0 {
         let stream = Stream::over(text, position.read.clone());
         let mut source = Source::new(name.clone(), stream, &data.stop)?;
         return match LineReader::of(&mut source, data)? {
-            Some(kind) => Reader::of_text(data, batch, piece, position, source, kind).map(Some),
+            Some(kind) => Reader::of_text(data, batch, split, position, source, kind).map(Some),
             None => Ok(None),
         };
     }
-    if heads.last.as_ref().is_none_or(|last| last.0 != piece.file) {
-        heads.last = Some(Box::new((piece.file, kind_of(data, piece.file, texts)?)));
+    if heads.last.as_ref().is_none_or(|last| last.0 != split.file) {
+        heads.last = Some(Box::new((split.file, kind_of(data, split.file, texts)?)));
     }
     let Some((_, Some((kind, header)))) = heads.last.as_deref() else { return Ok(None) };
-    // A header's lines are none of the data's.
+    // Lines of a header are not data.
     let before = header.saturating_sub(start);
     if before > 0 {
         let named = |source| ReadError::Io { file: name.clone(), source };
         io::copy(&mut (&mut text).take(before), &mut io::sink()).map_err(named)?;
     }
     let stream = Stream::over(text, position.read.clone());
-    // Lines are counted from where the split begins: the file is elsewhere.
+    // Lines are counted from the start of the split, because this machine does not have the file.
     let source = Source::new(format!("{name} from byte {} on", start + before), stream, &data.stop)?;
-    Reader::of_text(data, batch, piece, position, source, kind.clone()).map(Some)
+    Reader::of_text(data, batch, split, position, source, kind.clone()).map(Some)
 }

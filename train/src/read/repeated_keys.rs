@@ -1,43 +1,44 @@
-//! Whether an example has a key twice: keys made by hashing come in no order that would tell.
+//! Finds whether an example has a key twice. Hashed keys have no order that would show it.
 
-/// The number of the last example at each place of a hash table. If a place has this example's number, it is searched.
+/// A hash table with the number of the last example at each place. If a key's place has the number of the current
+/// example, the key may repeat, and the earlier keys are searched.
 #[derive(Clone, Debug)]
 pub(crate) struct RepeatedKeys {
-    stamps: Vec<u32>,
-    now: u32,
+    last_examples: Vec<u32>,
+    current: u32,
 }
 
-/// 16 KiB, to stay in the L1 cache. Of 39 keys, one falls on the place of another in one example of six.
+/// 16 KiB, to stay in the L1 cache. With 39 keys, one example in six has two keys at the same place.
 const PLACES_LOG2: u32 = 12;
-/// Examples with more keys are not looked through: they count as repeating (de-duplication will see).
+/// Examples with more keys are not searched. They count as repeating, and de-duplication checks them.
 const KEYS_MAX: usize = 512;
 
 impl Default for RepeatedKeys {
     fn default() -> RepeatedKeys {
-        RepeatedKeys { stamps: vec![0; 1 << PLACES_LOG2], now: 0 }
+        RepeatedKeys { last_examples: vec![0; 1 << PLACES_LOG2], current: 0 }
     }
 }
 
 impl RepeatedKeys {
-    /// Whether one of the keys may be there twice; false is certain.
+    /// Whether one of the keys may repeat. False is certain.
     #[inline(always)]
     pub fn any(&mut self, keys: &[u64]) -> bool {
         if keys.len() > KEYS_MAX {
             return true;
         }
-        self.now = self.now.wrapping_add(1);
-        if self.now == 0 {
-            self.stamps.fill(0);
-            self.now = 1;
+        self.current = self.current.wrapping_add(1);
+        if self.current == 0 {
+            self.last_examples.fill(0);
+            self.current = 1;
         }
         for (i, &key) in keys.iter().enumerate() {
-            // The top bits of a product, as ids of some formats are small numbers.
+            // The top bits of a product, because ids of some formats are small numbers.
             let place = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - PLACES_LOG2);
-            let stamp = &mut self.stamps[place as usize];
-            if *stamp == self.now && keys[..i].contains(&key) {
+            let last = &mut self.last_examples[place as usize];
+            if *last == self.current && keys[..i].contains(&key) {
                 return true;
             }
-            *stamp = self.now;
+            *last = self.current;
         }
         false
     }
@@ -53,7 +54,7 @@ mod tests {
         #[test]
         fn as_a_set_says(examples in prop::collection::vec(
             prop_oneof![prop::collection::vec(any::<u64>(), 0..60), prop::collection::vec(0u64..500, 0..600)], 1..20)) {
-            let mut repeats = RepeatedKeys { now: u32::MAX - 5, ..RepeatedKeys::default() };
+            let mut repeats = RepeatedKeys { current: u32::MAX - 5, ..RepeatedKeys::default() };
             for keys in examples {
                 let once = keys.iter().collect::<HashSet<_>>().len() == keys.len();
                 prop_assert_eq!(repeats.any(&keys), !once || keys.len() > KEYS_MAX);

@@ -1,15 +1,15 @@
-//! How the numbers of a CSV file's columns are scaled before anything is learned from them. A model remembers it, so
-//! that what it scores is scaled by the numbers that it was trained on.
+//! The scaling of the numbers of a CSV file's columns. A model stores it, so that scoring scales numbers as the
+//! training did.
 
-/// How numbers are scaled.
+/// A kind of scaling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScaleKind {
-    /// Not at all.
+    /// No scaling.
     #[default]
     None,
-    /// Less the column's mean, by its standard deviation.
+    /// Subtracts the column's mean and divides by its standard deviation.
     Standard,
-    /// From the column's least to its greatest number: 0 to 1.
+    /// Maps the column's least and greatest number to 0 and 1.
     MinMax,
     /// ln(1 + x), and -ln(1 - x) below 0.
     Log,
@@ -18,7 +18,7 @@ pub enum ScaleKind {
 impl ScaleKind {
     const ALL: [ScaleKind; 4] = [ScaleKind::None, ScaleKind::Standard, ScaleKind::MinMax, ScaleKind::Log];
 
-    /// What `--scale` calls it.
+    /// Its name in `--scale`.
     pub fn name(self) -> &'static str {
         match self {
             ScaleKind::None => "none",
@@ -28,38 +28,38 @@ impl ScaleKind {
         }
     }
 
-    /// The scaling that `--scale` calls so.
+    /// The kind with this name in `--scale`.
     pub fn of_name(name: &str) -> Option<ScaleKind> {
         ScaleKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether it must know all the numbers first.
+    /// Whether it needs a pass over all numbers first.
     pub fn looks_at_all(self) -> bool {
         matches!(self, ScaleKind::Standard | ScaleKind::MinMax)
     }
 }
 
-/// How one column is scaled: x becomes (x - center) / spread, and 0 where the spread is 0.
+/// The scaling of one column: x becomes (x - center) / spread, and 0 where the spread is 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaledColumn {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Its mean, or its least number.
+    /// The column's mean, or its least number.
     pub center: f64,
-    /// Its standard deviation, or how far its greatest number is from its least.
+    /// The column's standard deviation, or the difference of its greatest and least number.
     pub spread: f64,
 }
 
-/// How the numbers of all columns are scaled.
+/// The scaling of all columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scale {
-    /// How.
+    /// The kind of scaling.
     pub kind: ScaleKind,
-    /// The columns, where they must be known.
+    /// The columns, for kinds that depend on them.
     pub columns: Vec<ScaledColumn>,
 }
 
-/// What becomes of the numbers of one column.
+/// The scaling of the numbers of one column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scaling {
     Kept,
@@ -68,13 +68,13 @@ pub(crate) enum Scaling {
 }
 
 impl Scale {
-    /// The columns, a line each, as [`of_lines`](Self::of_lines) reads them.
+    /// The columns, one line each, in the form that [`of_lines`](Self::of_lines) reads.
     pub fn lines(&self) -> String {
         let line = |column: &ScaledColumn| format!("{:?} {:?} {}", column.center, column.spread, column.name);
         self.columns.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// A scaling of this kind by such lines; what is none is left out.
+    /// A scaling of this kind from such lines. Wrong lines are ignored.
     pub fn of_lines(kind: ScaleKind, lines: &str) -> Scale {
         let column = |line: &str| {
             let mut parts = line.splitn(3, ' ');
@@ -85,7 +85,7 @@ impl Scale {
         Scale { kind, columns: lines.lines().filter_map(column).collect() }
     }
 
-    /// For the column of this name; `None`: it is not known how.
+    /// The scaling of the column of this name. `None` when the column is unknown.
     pub(crate) fn of(&self, name: &str) -> Option<Scaling> {
         match self.kind {
             ScaleKind::None => Some(Scaling::Kept),
@@ -99,7 +99,7 @@ impl Scale {
 }
 
 impl Scaling {
-    /// What a number becomes.
+    /// Scales a number.
     #[inline]
     pub(crate) fn of(self, x: f32) -> f32 {
         match self {

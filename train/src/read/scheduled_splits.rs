@@ -9,44 +9,44 @@ use std::time::Duration;
 
 /// The splits that a scheduler grants to this worker.
 pub struct Scheduled<N: Net> {
-    attendance: Heartbeat<N>,
-    /// The job's name.
+    heartbeat: Heartbeat<N>,
+    /// The job's start, which names its pushes.
     started: u64,
-    /// The data, when it is remote: a data server sends it.
-    fed: Option<RemoteTexts<N>>,
+    /// The remote data, if a data server sends it.
+    remote: Option<RemoteTexts<N>>,
 }
 
 impl<N: Net> Scheduled<N> {
-    /// Of a job that began at `started`.
-    pub fn new(attendance: Heartbeat<N>, started: u64) -> Scheduled<N> {
-        Scheduled { attendance, started, fed: None }
+    /// Splits of a job that began at `started`.
+    pub fn new(heartbeat: Heartbeat<N>, started: u64) -> Scheduled<N> {
+        Scheduled { heartbeat, started, remote: None }
     }
 
     /// Splits for a worker without files, whose data a data server sends.
-    pub fn fed(attendance: Heartbeat<N>, started: u64, texts: RemoteTexts<N>) -> Scheduled<N> {
-        Scheduled { attendance, started, fed: Some(texts) }
+    pub fn remote(heartbeat: Heartbeat<N>, started: u64, texts: RemoteTexts<N>) -> Scheduled<N> {
+        Scheduled { heartbeat, started, remote: Some(texts) }
     }
 
-    /// The membership that it asks by.
-    pub fn attendance(&self) -> &Heartbeat<N> {
-        &self.attendance
+    /// The heartbeat through which the worker requests splits.
+    pub fn heartbeat(&self) -> &Heartbeat<N> {
+        &self.heartbeat
     }
 
-    /// The membership, to leave with.
-    pub fn into_attendance(self) -> Heartbeat<N> {
-        self.attendance
+    /// The heartbeat, to leave the job with.
+    pub fn into_heartbeat(self) -> Heartbeat<N> {
+        self.heartbeat
     }
 }
 
-/// The files as the plan of a job has them.
-pub fn plan_files(files: &[String], seen: &[FileFingerprint]) -> Vec<PlanFile> {
-    let file = |(name, seen): (&String, &FileFingerprint)| PlanFile {
+/// The files in the form of a job's plan.
+pub fn plan_files(files: &[String], fingerprints: &[FileFingerprint]) -> Vec<PlanFile> {
+    let file = |(name, fingerprint): (&String, &FileFingerprint)| PlanFile {
         name: name.clone(),
-        bytes: seen.bytes,
-        print: seen.print,
-        whole: seen.packed,
+        bytes: fingerprint.bytes,
+        print: fingerprint.print,
+        whole: fingerprint.packed,
     };
-    files.iter().zip(seen).map(file).collect()
+    files.iter().zip(fingerprints).map(file).collect()
 }
 
 impl<N> Splits for Scheduled<N>
@@ -56,34 +56,34 @@ where
     N::Poll: Send,
 {
     fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
-        let Some(SplitGrant::Task { index, task, from, .. }) = self.attendance.take(stop)? else {
+        let Some(SplitGrant::Task { index, task, from, .. }) = self.heartbeat.take(stop)? else {
             return Ok(None);
         };
-        // Whoever trains a task names its pushes alike, so that what the shards have of it is dropped; another job
-        // has another.
+        // Every worker that trains a task names its pushes in the same way, so that the shards drop those that they
+        // have applied. Another job has other names.
         let name = (DATA_PUSHERS | u64::from(task.epoch) << 32 | u64::from(task.number), self.started);
         let (file, start, end, epoch) = (task.file as usize, task.start, task.end, task.epoch);
         Ok(Some(Split { index, epoch, file, start, end, from, name }))
     }
 
     fn done(&self, index: u64, examples: u64) -> Result<(), String> {
-        self.attendance.done(index, examples)
+        self.heartbeat.done(index, examples)
     }
 
     fn acked(&self, index: u64, batches: u64) {
-        self.attendance.acked(index, batches);
+        self.heartbeat.acked(index, batches);
     }
 
     fn patience(&self) -> Duration {
-        self.attendance.read_timeout()
+        self.heartbeat.read_timeout()
     }
 
     fn waits(&self, for_bytes: bool) {
-        self.attendance.is_at(for_bytes.then_some(ActivityKind::Reading));
-        self.attendance.moved();
+        self.heartbeat.is_at(for_bytes.then_some(ActivityKind::Reading));
+        self.heartbeat.moved();
     }
 
     fn texts(&self) -> Option<&dyn TextSource> {
-        self.fed.as_ref().map(|texts| texts as &dyn TextSource)
+        self.remote.as_ref().map(|texts| texts as &dyn TextSource)
     }
 }

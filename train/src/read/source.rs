@@ -1,4 +1,4 @@
-//! The text of one data file, handed out as whole lines.
+//! The text of one data file, as whole lines.
 
 use crate::limits::{CHUNK_BYTES, LINE_BYTES_MAX, PAD_BYTES};
 use crate::read::decompress::Decompressed;
@@ -7,8 +7,8 @@ use crate::read::stop_flag::StopFlag;
 use crate::read::stream::Stream;
 use std::io::{self, Read};
 
-/// The lines of one file. `buffer[at..end]` are whole lines not yet taken, each ended by a newline (one is added to a
-/// last line without), and at least [`PAD_BYTES`] readable bytes follow `end`.
+/// The lines of one file. `buffer[at..end]` are whole lines that are not taken yet, and each ends with a newline. (A
+/// last line without a newline gets one.) At least [`PAD_BYTES`] readable bytes follow `end`.
 pub(crate) struct Source {
     file: String,
     bytes: Decompressed,
@@ -18,12 +18,12 @@ pub(crate) struct Source {
     end: usize,
     filled: usize,
     unpacked: u64,
-    /// Lines taken so far.
+    /// The number of lines taken so far.
     pub(crate) line: u64,
-    /// Whether the first bytes have been looked at.
+    /// Whether the byte order mark has been checked.
     begun: bool,
     done: bool,
-    /// The last line had no newline, and was given one.
+    /// Whether the last line had no newline and got one.
     ended: bool,
 }
 
@@ -31,10 +31,10 @@ pub(crate) struct Source {
 const MARK: &[u8] = b"\xEF\xBB\xBF";
 
 impl Source {
-    /// The lines of a stream; `file` names it in messages.
+    /// The lines of a stream. `file` is its name in messages.
     ///
     /// # Errors
-    /// The first bytes cannot be read or are no text, or the name says that they are packed and they are not.
+    /// The first bytes cannot be read or are not text, or the name says that the file is packed and it is not.
     pub fn new(file: String, stream: Stream, stop: &StopFlag) -> Result<Source, ReadError> {
         let bytes = Decompressed::new(&file, stream, stop)?;
         Ok(Source {
@@ -58,14 +58,14 @@ impl Source {
         &self.file
     }
 
-    /// The whole buffer, and the range in it of the lines not yet taken. Empty at the end of the file only after
-    /// [`fill`](Self::fill) said so.
+    /// The whole buffer, and the range of the lines that are not taken yet. At the end of the file the range is empty
+    /// once [`fill`](Self::fill) has returned false.
     #[inline(always)]
     pub(crate) fn lines(&self) -> (&[u8], usize, usize) {
         (&self.buffer, self.at, self.end)
     }
 
-    /// Takes the bytes up to `at`, which were `lines` lines.
+    /// Takes the bytes up to `at`, which are `lines` lines.
     #[inline(always)]
     pub(crate) fn take(&mut self, at: usize, lines: u64) {
         debug_assert!(self.at <= at && at <= self.end);
@@ -73,15 +73,15 @@ impl Source {
         self.line += lines;
     }
 
-    /// Unpacked bytes of the lines that were taken.
+    /// The unpacked bytes of the lines that were taken.
     pub(crate) fn taken(&self) -> u64 {
         self.unpacked + u64::from(self.ended) - (self.filled - self.at) as u64
     }
 
-    /// Reads more when every line has been taken; false at the end of the file.
+    /// Reads more when every line has been taken. Returns false at the end of the file.
     ///
     /// # Errors
-    /// The file fails, what it is packed in is damaged or truncated, or a line is too long.
+    /// The file cannot be read, its packed stream is damaged or truncated, or a line is too long.
     pub(crate) fn fill(&mut self) -> Result<bool, ReadError> {
         if self.at < self.end {
             return Ok(true);
@@ -95,8 +95,8 @@ impl Source {
                 let more = (self.buffer.len() - PAD_BYTES) * 2 + PAD_BYTES;
                 self.buffer.resize(more, 0);
             }
-            let room = self.buffer.len() - PAD_BYTES;
-            let n = self.read_some(room.min(self.filled + CHUNK_BYTES))?;
+            let capacity = self.buffer.len() - PAD_BYTES;
+            let n = self.read_some(capacity.min(self.filled + CHUNK_BYTES))?;
             if n == 0 {
                 self.done = true;
                 if self.filled > 0 && self.buffer[self.filled - 1] != b'\n' {

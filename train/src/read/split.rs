@@ -1,6 +1,6 @@
-//! Splits: what a scheduler hands out, one at a time, to whichever worker asks. A split is the lines that
-//! begin in a range of a file's bytes, so that every line is of one split; its batches are cut from its first line
-//! on, and are the same whoever reads it.
+//! Splits: a scheduler hands them out one at a time, to the worker that requests one. A split is the lines that begin
+//! in a range of a file's bytes, so every line is in one split. Its batches start at its first line, and are the same
+//! for every worker.
 
 use crate::limits::{CHUNK_BYTES, READ_PATIENCE};
 use crate::read::data::{Data, shown_name};
@@ -19,73 +19,74 @@ use std::time::Duration;
 /// A split that was granted to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// Its number over all passes.
+    /// The split's number over all passes.
     pub index: u64,
     /// The pass, from 0.
     pub epoch: u32,
-    /// Which of the files.
+    /// The index of the file.
     pub file: usize,
     /// The first byte.
     pub start: u64,
-    /// The byte behind it.
+    /// The end of the range, exclusive.
     pub end: u64,
-    /// Batches before this one have been learned.
+    /// How many of its batches have been learned already.
     pub from: u64,
-    /// What the servers call its pushes, with the number of the batch, from 1.
+    /// The pusher and incarnation in the names of its pushes. The number of the batch, from 1, completes a name.
     pub name: (u64, u64),
 }
 
 /// A source of splits, such as the scheduler.
 pub trait Splits: Send + Sync {
-    /// The next split to read; waits while others may still give some back. `None`: all are learned, or `stop` said so.
+    /// The next split to read. Waits while other workers may still return one. `None`: all are learned, or `stop`
+    /// returned true.
     ///
     /// # Errors
-    /// Why there can be none any more, in words.
+    /// Why there will be no more splits, in words.
     fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String>;
 
-    /// A split of so many examples has been learned: the servers have acknowledged every push of it.
+    /// Reports that a split of so many examples is learned: the servers have acknowledged all its pushes.
     ///
     /// # Errors
     /// As [`take`](Self::take).
     fn done(&self, index: u64, examples: u64) -> Result<(), String>;
 
-    /// The first `batches` of a split have been pushed and acknowledged.
+    /// Reports that the first `batches` of a split have been pushed and acknowledged.
     fn acked(&self, index: u64, batches: u64);
 
-    /// How long the bytes of a split may be waited for: its worker ends then, and others go on with its splits.
+    /// How long to wait for the bytes of a split. After that its worker ends, and other workers continue its splits.
     fn patience(&self) -> Duration {
         READ_PATIENCE
     }
 
-    /// The learner has waited for the bytes of a split, of which some have come (true); or it waits no longer.
+    /// Reports whether the learner waits for bytes of a split. It is called again whenever some have come.
     fn waits(&self, _for_bytes: bool) {}
 
-    /// Where the bytes of splits are, when they are in no file of this machine.
+    /// The source of the bytes of splits, when this machine has no files.
     fn texts(&self) -> Option<&dyn TextSource> {
         None
     }
 }
 
-/// A file as it was when the training began: one that has changed since would be cut and named otherwise.
+/// A file as it was when the training began. In a changed file, splits would begin at other lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFingerprint {
-    /// Its length.
+    /// The file's length.
     pub bytes: u64,
     /// A checksum of its beginning and one of its end.
     pub print: u64,
-    /// It is packed, and can be read from its beginning only.
+    /// Whether it is packed, and so can be read from its beginning only.
     pub packed: bool,
     written: (i64, i64),
 }
 
-/// Bytes at each end of a file that its print is of.
+/// Bytes at each end of a file that the checksums cover.
 const PRINT_BYTES: u64 = 64 << 10;
 
 impl FileFingerprint {
-    /// Looks at a file.
+    /// The fingerprint of a file.
     ///
     /// # Errors
-    /// It cannot be read, or not more than once.
+    /// The file cannot be read, or only once.
     pub fn of(path: &str) -> Result<FileFingerprint, ReadError> {
         let io = |source| ReadError::Io { file: path.to_owned(), source };
         if path == "-" || !std::fs::metadata(path).map_err(io)?.is_file() {
@@ -103,15 +104,15 @@ impl FileFingerprint {
         Ok(FileFingerprint { bytes: meta.len(), print, packed: is_packed(&head), written: written(&meta) })
     }
 
-    /// A file of another machine, as the client describes it.
-    pub fn told(bytes: u64, print: u64, packed: bool) -> FileFingerprint {
+    /// A file of another machine, with the client's description.
+    pub fn remote(bytes: u64, print: u64, packed: bool) -> FileFingerprint {
         FileFingerprint { bytes, print, packed, written: (0, 0) }
     }
 
-    /// Holds that a file is still what it was.
+    /// Checks that a file has not changed.
     ///
     /// # Errors
-    /// It is gone, or has changed.
+    /// The file is gone, or has changed.
     pub fn check(&self, path: &str) -> Result<(), ReadError> {
         let meta =
             std::fs::metadata(path).map_err(|source| ReadError::Io { file: path.to_owned(), source })?;
@@ -127,17 +128,17 @@ fn written(meta: &Metadata) -> (i64, i64) {
     (meta.mtime(), meta.mtime_nsec())
 }
 
-/// Opens the lines of a split, and the way to read them; `None`: no line begins in it.
+/// Opens the lines of a split. Returns them, their format and where they begin. `None`: no line begins in it.
 pub(crate) fn open(
     data: &Data,
-    piece: &Split,
+    split: &Split,
     position: &ReadPosition,
     packed: bool,
 ) -> Result<Option<(Source, LineReader, u64)>, ReadError> {
-    let path = &data.files[piece.file];
+    let path = &data.files[split.file];
     let name = shown_name(path).to_owned();
     let io = |source| ReadError::Io { file: name.clone(), source };
-    // The format and the header are the whole file's.
+    // The format and the header come from the beginning of the file.
     let read = Arc::default();
     let stream = if packed { position.read.clone() } else { read };
     let stream = Stream::open(path, stream, &data.stop).map_err(io)?;
@@ -148,8 +149,8 @@ pub(crate) fn open(
     }
     let header = source.taken();
     let mut file = File::open(path).map_err(io)?;
-    let start = line_from(&mut file, piece.start, u64::MAX).map_err(io)?.max(header);
-    let end = line_from(&mut file, piece.end, u64::MAX).map_err(io)?;
+    let start = line_from(&mut file, split.start, u64::MAX).map_err(io)?.max(header);
+    let end = line_from(&mut file, split.end, u64::MAX).map_err(io)?;
     if start >= end {
         return Ok(None);
     }
@@ -158,13 +159,13 @@ pub(crate) fn open(
     Ok(Some((Source::new(name, stream, &data.stop)?, kind, start)))
 }
 
-/// Where the first line begins at `at` or behind it; the file's length when none does. No more than `most` bytes are
-/// looked at.
+/// The position of the first line that begins at `at` or later, or the file's length. A longer search than `most`
+/// bytes is an error.
 pub(crate) fn line_from(file: &mut File, at: u64, most: u64) -> io::Result<u64> {
     if at == 0 {
         return Ok(0);
     }
-    // The byte before is the last of a line exactly when a line begins here.
+    // A line begins at `at` exactly when the byte before is a newline.
     let mut from = at - 1;
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = vec![0; CHUNK_BYTES.min(64 << 10)];
@@ -184,7 +185,7 @@ pub(crate) fn line_from(file: &mut File, at: u64, most: u64) -> io::Result<u64> 
     }
 }
 
-/// Lines before byte `at` of a file: for messages.
+/// The number of lines before byte `at` of a file, for messages.
 pub(crate) fn lines_before(path: &str, at: u64) -> u64 {
     let count = || -> io::Result<u64> {
         let (mut file, mut lines, mut bytes) = (File::open(path)?.take(at), 0, vec![0; CHUNK_BYTES]);

@@ -1,9 +1,9 @@
-//! The flag that asks a reading to end where it stands, also while it waits for a pipe's next bytes.
+//! The flag that ends a wait for a pipe's next bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Shared with the code that sets it, such as a signal handler. Clones share the flag.
+/// A flag that for example a signal handler sets. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 

@@ -1,5 +1,5 @@
-//! The bytes of a file as the system gives them: counted, and with a wait that looks at the stop flag where the bytes
-//! come from somebody else (standard input, a FIFO, a terminal).
+//! The bytes of a file from the system. The stream counts them. Where another process writes the bytes (standard
+//! input, a FIFO, a terminal), waits check the stop flag.
 
 use crate::limits::{CHUNK_BYTES, STOP_LOOK_EVERY};
 use crate::read::stop_flag::StopFlag;
@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes read so far, and their total; shared with the progress display.
+/// Bytes read so far, and their total. The progress display shares them.
 #[derive(Clone, Debug, Default)]
 pub struct ReadPosition {
     pub(crate) read: Arc<AtomicU64>,
@@ -20,27 +20,27 @@ pub struct ReadPosition {
 }
 
 impl ReadPosition {
-    /// Bytes of all the files (packed ones, where they are packed) read so far in this pass.
+    /// The bytes of all files read so far in this pass. Of packed files, the packed bytes.
     pub fn bytes_read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all the files; `None` when one of them is standard input or a pipe.
+    /// The bytes of all files. `None` when one is standard input or a pipe.
     pub fn bytes_total(&self) -> Option<u64> {
         self.total
     }
 }
 
-/// Buffered bytes of a file; knows how many have been consumed.
+/// Buffered bytes of a file. Counts the consumed bytes.
 pub(crate) struct Stream {
-    /// The first bytes, while they have not been consumed.
+    /// The first bytes, until they are consumed.
     head: Vec<u8>,
     buffered: BufReader<Counted>,
     consumed: u64,
 }
 
 impl Stream {
-    /// Opens `path`, `-` being standard input.
+    /// Opens `path`. `-` is standard input.
     pub fn open(path: &str, read: Arc<AtomicU64>, stop: &StopFlag) -> io::Result<Stream> {
         if path == "-" {
             let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -55,21 +55,21 @@ impl Stream {
         }
         let mut options = OpenOptions::new();
         if kind.is_fifo() {
-            // The opening itself would wait for a writer.
+            // Opening a FIFO would otherwise wait for a writer.
             options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
         }
         let file = options.read(true).open(path)?;
         Ok(Stream::over(Box::new(InterruptibleRead { file, stop: stop.clone() }), read))
     }
 
-    /// Of any bytes, counted into `read`.
+    /// A stream of any bytes, which `read` counts.
     pub fn over(inner: Box<dyn Read + Send>, read: Arc<AtomicU64>) -> Stream {
         let buffered = BufReader::with_capacity(CHUNK_BYTES, Counted { inner, read });
         Stream { head: Vec::new(), buffered, consumed: 0 }
     }
 
-    /// The first bytes, before any is consumed: as many as it takes that they are not `too_few`, if there are so
-    /// many. (A pipe may give them one by one.)
+    /// The first bytes, without consuming them: so many that they are not `too_few`, or all. (A pipe may deliver them
+    /// one by one.)
     pub fn head(&mut self, too_few: impl Fn(&[u8]) -> bool) -> io::Result<&[u8]> {
         while too_few(&self.head) {
             match self.buffered.fill_buf() {
@@ -85,7 +85,7 @@ impl Stream {
         Ok(&self.head)
     }
 
-    /// Bytes handed out.
+    /// The number of bytes consumed.
     pub fn consumed(&self) -> u64 {
         self.consumed
     }
@@ -133,7 +133,7 @@ impl Read for Counted {
     }
 }
 
-/// Bytes that somebody else writes: waits for them, and no longer than until the flag is set.
+/// Bytes from another process. A wait for them ends when the flag is set.
 struct InterruptibleRead {
     file: File,
     stop: StopFlag,
@@ -144,9 +144,9 @@ impl Read for InterruptibleRead {
         let every = Timespec { tv_sec: 0, tv_nsec: STOP_LOOK_EVERY.subsec_nanos().into() };
         loop {
             if self.stop.is_set() {
-                return Err(io::Error::other("asked to stop"));
+                return Err(io::Error::other("stop requested"));
             }
-            // A FIFO without a writer yet is neither ready nor hung up.
+            // A FIFO without a writer so far is neither ready nor hung up.
             match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&every)) {
                 Ok(0) | Err(Errno::INTR) => continue,
                 Ok(_) => {}
@@ -201,6 +201,6 @@ mod tests {
         std::thread::sleep(STOP_LOOK_EVERY * 2);
         assert!(!waits.is_finished());
         flag.store(true, Ordering::Relaxed);
-        assert_eq!(waits.join().unwrap(), "asked to stop");
+        assert_eq!(waits.join().unwrap(), "stop requested");
     }
 }

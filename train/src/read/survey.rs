@@ -1,4 +1,4 @@
-//! A look at the columns of CSV files before the training: what stands in them, and what scaling them needs.
+//! Surveys the columns of CSV files before the training: their values, and the numbers that scaling needs.
 
 use crate::read::block::Block;
 use crate::read::csv;
@@ -12,17 +12,17 @@ use crate::read::source::Source;
 use crate::read::stream::{ReadPosition, Stream};
 use std::collections::HashSet;
 
-/// Different values of a column that are told apart.
+/// The most different values of a column that are counted.
 const DISTINCT_MAX: usize = 64;
 
-/// What stands in a column.
+/// The values of a column.
 #[derive(Clone, Debug, Default)]
 pub struct ColumnSurvey {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Values that are there: neither empty nor `NA`.
+    /// The number of values, without empty ones and `NA`.
     pub values: u64,
-    /// Those that are numbers, but for codes such as 007.
+    /// How many of them are numbers. Codes such as 007 are not.
     pub numbers: u64,
     distinct: HashSet<Vec<u8>>,
     mean: f64,
@@ -33,7 +33,7 @@ pub struct ColumnSurvey {
 }
 
 impl ColumnSurvey {
-    /// Whether its values are numbers, and too many different ones to be the codes of a few categories.
+    /// Whether all values are numbers, and too many different ones to be the codes of a few categories.
     pub fn looks_numeric(&self) -> bool {
         const CODES: usize = 32;
         self.values > 0 && self.numbers == self.values && self.distinct.len() > CODES
@@ -69,20 +69,21 @@ impl ColumnSurvey {
     }
 }
 
-/// What stands in the columns of CSV files.
+/// The values of the columns of CSV files.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// The columns, in the header's order.
     pub columns: Vec<ColumnSurvey>,
-    /// Lines that are examples, and lines that are none.
+    /// The number of lines that are examples, and of bad lines.
     pub lines: (u64, u64),
 }
 
 impl Survey {
-    /// Looks at `data`: at the first lines of the first file, or at all of every file. Nothing is in what is no CSV.
+    /// Surveys `data`: the first lines of the first file, or all lines of every file. Empty for files that are not
+    /// CSV.
     ///
     /// # Errors
-    /// A file cannot be read, or again.
+    /// A file cannot be read, or only once.
     pub fn of(data: &Data, first_lines: Option<u64>) -> Result<Survey, ReadError> {
         if first_lines.is_none() {
             data.must_be_files("--scale, which looks at all numbers first,")?;
@@ -103,7 +104,7 @@ impl Survey {
 
     fn look(&mut self, source: &mut Source, kind: &mut LineReader, most: u64) -> Result<(), ReadError> {
         let LineReader::Csv(records, _) = kind else { return Ok(()) };
-        // Files that are read together may have their columns in different orders.
+        // Files of one data set may have their columns in different orders.
         let mut places = Vec::new();
         for name in &records.header {
             let known = self.columns.iter().position(|known| known.name == *name);
@@ -131,12 +132,12 @@ impl Survey {
         Ok(())
     }
 
-    /// The column of a name.
+    /// The column with this name.
     pub fn column(&self, name: &str) -> Option<&ColumnSurvey> {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// How these columns are scaled by what stands in them.
+    /// The scaling of these columns by their values.
     pub fn scale(&self, kind: ScaleKind, numeric: &[String]) -> Scale {
         let known = numeric.iter().filter_map(|name| self.column(name));
         Scale { kind, columns: known.map(|column| column.scaled(kind)).collect() }

@@ -1,5 +1,5 @@
-//! The key of a text: the row of a categorical value of a CSV column. It must never change: saved models
-//! depend on it (docs/checkpoint.md).
+//! The key of a text, which names the row of a categorical value of a CSV column. It must never change, because saved
+//! models depend on it (docs/checkpoint.md).
 
 use crate::read::block::INTERCEPT_KEY;
 use crate::read::number::load;
@@ -7,15 +7,15 @@ use crate::read::number::load;
 const A: u64 = 0x9E37_79B9_7F4A_7C15;
 const B: u64 = 0xD6E8_FEB8_6659_FD93;
 
-/// Both halves of a 64x64 -> 128 bit product, folded (wyhash's "mum").
+/// Combines both halves of a 64x64 -> 128 bit product (wyhash's "mum").
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The key of `text` under `seed`: eight bytes a step (little-endian, the last padded with zeros), each folded in,
-/// the length mixed in first. Never [`INTERCEPT_KEY`].
+/// The key of `text` under `seed`. It mixes in the length first, then eight bytes a step (little-endian, the last
+/// padded with zeros). Never [`INTERCEPT_KEY`].
 #[inline]
 pub fn text_key(seed: u64, text: &[u8]) -> u64 {
     let mut h = seed ^ (text.len() as u64 + 1).wrapping_mul(B);
@@ -54,7 +54,7 @@ impl ColumnKeys {
         ColumnKeys { seed: text_key(0, column.as_bytes()) }
     }
 
-    /// The key of a categorical value (an empty one is a value like any other).
+    /// The key of a categorical value. An empty text is a value too.
     #[inline(always)]
     pub fn categorical(&self, value: &[u8]) -> u64 {
         text_key(self.seed, value)
@@ -72,7 +72,7 @@ impl ColumnKeys {
         text_key(!self.seed, b"value")
     }
 
-    /// The key, with value 1, that stands for a missing number of the column.
+    /// The key of a missing number of the column. Its feature has value 1.
     pub fn missing(&self) -> u64 {
         text_key(!self.seed, b"missing")
     }
@@ -124,7 +124,7 @@ mod tests {
             for v in 0..50_000u32 {
                 assert!(seen.insert(keys.categorical(v.to_string().as_bytes())), "{column} {v}");
             }
-            // Zero padding is told from zero bytes by the length.
+            // The length distinguishes zero bytes from zero padding.
             for text in [&b""[..], b"\0", b"\0\0", b"\0\0\0\0\0\0\0\0", b"\0\0\0\0\0\0\0\0\0"] {
                 assert!(seen.insert(keys.categorical(text)), "{text:?}");
             }

@@ -1,9 +1,9 @@
 //! Vowpal Wabbit text: `label [importance [base]] ['tag]|namespace[:scale] name[:value] ...`, any number of
 //! namespaces a line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`.
 //!
-//! Keys: in the namespace without a name, a name that is a number (from 0 to 2^64 - 2) is its own key, as in libsvm;
-//! every other name is hashed under its namespace's name. Numbers are not taken modulo 2^b: there is no `-b`. A name
-//! that a line repeats is kept as often as it stands there: de-duplication sums the values (batch/dedup.rs).
+//! Keys: in the namespace without a name, a name that is a number (from 0 to 2^64 - 2) is its own key, as in libsvm.
+//! Every other name is hashed under its namespace's name. Numbers are not taken modulo 2^b: there is no `-b`. A
+//! repeated name is kept each time. De-duplication adds up the values (batch/dedup.rs).
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
@@ -30,13 +30,13 @@ const VALUE_RANGE: &str = "expected a finite number that fits f32";
 const TOO_MANY: &str = "expected at most 262143 features";
 const _: () = assert!(FEATURES_PER_EXAMPLE_MAX == 262_144);
 
-/// How lines are read.
+/// Reads lines of the format.
 #[derive(Clone)]
 pub(crate) struct Vw {
     intercept: bool,
     unlabelled: bool,
     pub labels: Labels,
-    /// Of the namespace without a name.
+    /// The seed of the namespace without a name.
     seed: u64,
     repeats: RepeatedKeys,
 }
@@ -50,7 +50,7 @@ impl Vw {
     /// after `p`, and 16 readable bytes after that.
     ///
     /// # Errors
-    /// The block may then hold features of the line: [`Block::undo`] takes them back.
+    /// The block may then have features of the line: [`Block::undo`] removes them.
     #[inline(always)]
     pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, LibsvmFault> {
         let LineHead { label, importance, bar } = head(buf, p, self.labels)?;
@@ -63,7 +63,7 @@ impl Vw {
         }
         let start = block.keys.len();
         let mut p = bar;
-        // Ascending numbers in one namespace are each there once.
+        // Ascending numbers in one namespace cannot repeat.
         let mut ascending = true;
         while byte(buf, p) == b'|' {
             let namespace = if ends_name(byte(buf, p + 1)) && byte(buf, p + 1) != b':' {
@@ -95,7 +95,7 @@ impl Vw {
     }
 }
 
-/// What stands before the features, and where the first bar is.
+/// The text before the features, and the position of the first bar.
 struct LineHead {
     label: f32,
     importance: f32,
@@ -104,7 +104,7 @@ struct LineHead {
 
 #[inline(always)]
 fn head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFault> {
-    // As most are: a label, a space, a bar.
+    // The common case: a label, a space, a bar.
     let signed = usize::from(matches!(byte(buf, p), b'-' | b'+'));
     let short = byte(buf, p + signed + 1) == b' ' && byte(buf, p + signed + 2) == b'|';
     if short && labels == Labels::Signs {
@@ -130,7 +130,7 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFaul
     }
     let text = &rest[..end];
     let mut tokens: Vec<&[u8]> = text.split(|&b| blank(b)).filter(|t| !t.is_empty()).collect();
-    // Every token is a split of the text: the same letters may stand before it too.
+    // Every token is a slice of the text, so its address gives its position.
     let at = |token: &[u8]| p + token.as_ptr().addr().saturating_sub(text.as_ptr().addr());
     let touches = text.last().is_some_and(|&b| !blank(b));
     if tokens.last().is_some_and(|t| touches || t.starts_with(b"'")) {
@@ -171,7 +171,7 @@ struct Namespace {
     numbers: bool,
 }
 
-/// The namespace whose name begins at `p`, and what is after it.
+/// Parses the namespace whose name begins at `p`. Returns it and the position after it.
 #[inline(always)]
 fn namespace(buf: &[u8], p: usize) -> Result<(Namespace, usize), LibsvmFault> {
     let end = name_end(buf, p);
@@ -183,8 +183,8 @@ fn namespace(buf: &[u8], p: usize) -> Result<(Namespace, usize), LibsvmFault> {
     Ok((Namespace { seed, scale, numbers: false }, p))
 }
 
-/// The features at `p` while they are numbers of the namespace without a name and as most files write them; where
-/// something else begins, and whether they ascend.
+/// Parses features from `p` on, as long as they are numbers of the namespace without a name in the most common form.
+/// Returns the position of the first other text, and whether the numbers ascend.
 #[inline(always)]
 fn plain_features(buf: &[u8], mut p: usize, block: &mut Block) -> Result<(usize, bool), LibsvmFault> {
     let (mut least, mut ascending) = (0, true);
@@ -207,7 +207,7 @@ fn plain_features(buf: &[u8], mut p: usize, block: &mut Block) -> Result<(usize,
     }
 }
 
-/// The features of a namespace from `p` on; where the next bar or the newline is.
+/// Parses the features of a namespace from `p` on. Returns the position of the next bar or newline.
 #[inline(always)]
 fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -> Result<usize, LibsvmFault> {
     loop {
@@ -246,7 +246,7 @@ fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -
     }
 }
 
-/// The number after the name that ends at `end`, 1 without a colon; what is after it.
+/// Parses the number after the name that ends at `end`, 1 without a colon. Returns it and the position after it.
 #[inline(always)]
 fn value_after(buf: &[u8], end: usize) -> Result<(f32, usize), LibsvmFault> {
     match byte(buf, end) {
@@ -261,7 +261,7 @@ fn value_after(buf: &[u8], end: usize) -> Result<(f32, usize), LibsvmFault> {
     }
 }
 
-/// A number that a bar ends, or none.
+/// Parses a number that a bar ends, or returns the error.
 #[inline(never)]
 fn odd_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
     let rest = buf.get(p..).unwrap_or_default();
@@ -273,13 +273,13 @@ fn odd_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
     }
 }
 
-/// Whether a byte ends a name as it should.
+/// Whether a byte may end a name.
 #[inline(always)]
 fn ends_name(b: u8) -> bool {
     blank(b) || b == b':' || b == b'|'
 }
 
-/// Where the name that begins at `p` ends: at the first blank or control byte, colon or bar.
+/// The end of the name that begins at `p`: the first blank or control byte, colon or bar.
 #[inline(always)]
 fn name_end(buf: &[u8], mut p: usize) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -287,7 +287,7 @@ fn name_end(buf: &[u8], mut p: usize) -> usize {
         let c = load(buf, p);
         let below = |c: u64, n: u64| c.wrapping_sub(ONES * n) & !c;
         let (colon, bar) = (c ^ (ONES * b':' as u64), c ^ (ONES * b'|' as u64));
-        // The lowest bit that is set is right; those above it may not be.
+        // The lowest set bit is correct. Higher ones may not be.
         let ends = (below(c, 0x21) | below(colon, 1) | below(bar, 1)) & (ONES << 7);
         if ends != 0 {
             return p + (ends.trailing_zeros() >> 3) as usize;
@@ -301,7 +301,7 @@ fn byte(buf: &[u8], p: usize) -> u8 {
     buf.get(p).copied().unwrap_or(b'\n')
 }
 
-/// Whether a file's first line is an example of this format: it parses, and begins like one (`a|b` is no label).
+/// Whether a file's first line is an example of this format: it parses, and begins like one (`a|b` has no label).
 pub(crate) fn like(buf: &[u8], p: usize) -> bool {
     matches!(byte(buf, p), b'0'..=b'9' | b'-' | b'+' | b'|' | b'\'')
         && Vw::new(false, true, Labels::Signs).example(buf, p, &mut Block::default()).is_ok()

@@ -1,20 +1,21 @@
-//! A table of bad input for every reader: what the bytes are, where the error is, what it says; and what is only odd.
+//! Tables of bad input for every reader: the bytes, where the error is, and what it says. Also odd input that is
+//! correct.
 
 use crate::model;
 
 use gannet_train::{Data, Format};
 use model::{file, read};
 
-/// What is wrong: with the file (its message), or with line `.0`.
+/// Where the input is wrong: in the file, or in line `.0`. The text is part of the error.
 enum Wrong {
     File(&'static str),
     Line(u64, &'static str),
-    /// Nothing: so many examples.
+    /// Nowhere: the input has so many examples.
     No(usize),
 }
 use Wrong::{File, Line, No};
 
-/// Thirteen numbers and 26 categories, and a field changed.
+/// Thirteen numbers and 26 categories, with one field changed.
 fn criteo(field: usize, text: &str) -> Vec<u8> {
     let mut fields: Vec<&str> = vec!["1"; 14];
     fields.extend(["68fd1e64"; 26]);
@@ -45,7 +46,7 @@ fn check(format: Format, name: &str, cases: Vec<(&str, Vec<u8>, Wrong)>) {
                     error.contains("correct the line, or skip such lines with --skip-bad-lines N"),
                     "{error}"
                 );
-                // It is one line: the others are read without it.
+                // Only one line is bad: the others can be read without it.
                 let good = bytes.split(|&b| b == b'\n').count() - 1;
                 let skipping = Data { skip_bad_lines: 1, ..data };
                 match read(&skipping, 4) {

@@ -1,4 +1,4 @@
-//! Many files read as one: what names them, who reads what of them, how they are packed, and how they fail.
+//! Many files read as one: their names, the shares of readers, their packing, and their errors.
 
 use crate::model;
 
@@ -24,7 +24,7 @@ fn names_folders_and_patterns_become_a_list() {
     for name in ["day/b", "day/a", "day/.a", "day/_b"] {
         file(&folder, name, b"1 1\n");
     }
-    // As given; a pattern's matches by their bytes.
+    // In the given order. A pattern's matches are in the order of their bytes.
     assert_eq!(named(&folder, &["part-9", "part-1"]).unwrap(), ["part-9", "part-1"]);
     assert_eq!(named(&folder, &["part-*"]).unwrap(), ["part-1", "part-10", "part-9"]);
     assert_eq!(named(&folder, &["x*", "part-?"]).unwrap(), ["x[1]", "part-1", "part-9"]);
@@ -53,7 +53,8 @@ fn names_folders_and_patterns_become_a_list() {
     assert!(matches!(files(&["-".into(), "-".into()]), Err(ReadError::Twice { .. })));
 }
 
-/// Files of all packings, one without a newline at its end, one with a mark, an empty one, one of comments.
+/// Files of all packings: one without a newline at its end, one with a byte order mark, an empty one, one with
+/// comments only.
 fn parts(folder: &tempfile::TempDir) -> (Vec<String>, String) {
     let text = |n, seed| libsvm(&examples(n, seed));
     let whole: Vec<String> = (0..5).map(|seed| text(1 + 700 * seed as usize, seed)).collect();
@@ -122,11 +123,11 @@ fn errors_name_the_file_and_its_own_line() {
     assert!(error.starts_with(&format!("{bad}:2: ")), "{error}");
     let skipping = Data { skip_bad_lines: 1, ..data };
     assert_eq!(read(&skipping, 2).unwrap().len(), 5);
-    // The allowance is for all of the files together.
+    // The limit holds for all files together.
     let worse = file(&folder, "c.svm", b"y\n");
     let error = read(&Data { files: vec![bad, worse.clone()], ..skipping }, 2).unwrap_err();
     assert!(matches!(&error, ReadError::TooManyBadLines { last, .. } if last.file == worse), "{error}");
-    // What is missing is known before the first line is read.
+    // A missing file is an error before the first line is read.
     let missing = Reader::open(&Data::of(vec![good.clone(), "/no/such".into()]), 1, Share::ALL);
     assert!(matches!(missing, Err(ReadError::Io { file, .. }) if file == "/no/such"));
     let empty = |name| file(&folder, name, b"\n");
@@ -161,9 +162,9 @@ fn files_are_of_one_format_with_the_same_columns() {
             assert!(text.contains(name) && text.contains(expected), "{name}: {text}");
         }
     }
-    // What was asked for is not guessed at again.
-    let said = Data { format: Format::Libsvm, ..Data::of(vec![file(&folder, "i", b"1 1\n"), csv]) };
-    assert!(read(&said, 10).unwrap_err().to_string().contains("a.csv:1: expected a label"));
+    // A requested format is used without a guess.
+    let forced = Data { format: Format::Libsvm, ..Data::of(vec![file(&folder, "i", b"1 1\n"), csv]) };
+    assert!(read(&forced, 10).unwrap_err().to_string().contains("a.csv:1: expected a label"));
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn packed_files_that_cannot_be_read() {
         let want = read(&Data::new(&file(&folder, "a.svm", text.as_bytes())), 256).unwrap();
         assert_eq!(read(&Data::new(&file(&folder, &name, &packed)), 256).unwrap(), want);
         assert_eq!(read(&Data::new(&file(&folder, "a", &packed)), 256).unwrap(), want, "known by its bytes");
-        // Cut anywhere, also in the second of two members, and one inside its header.
+        // Cut anywhere, also in the second of two members, and once inside a header.
         let two = [packed.clone(), packed.clone()].concat();
         for cut in [5, packed.len() / 2, packed.len() - 1, packed.len() + 3, two.len() / 4 * 3, two.len() - 2]
         {
@@ -189,7 +190,7 @@ fn packed_files_that_cannot_be_read() {
             let text = error.to_string();
             assert!(text.contains(&name) && text.contains("truncated at its byte"), "{text}");
         }
-        // A flipped bit in the middle of it, or in its checksum, and something behind it.
+        // A flipped bit in the middle or in the checksum, and bytes after the end.
         let mut flipped = packed.clone();
         flipped[packed.len() / 2] ^= 0x10;
         let mut sum = packed.clone();
@@ -201,7 +202,7 @@ fn packed_files_that_cannot_be_read() {
                 ReadError::Damaged { packing: found, at, .. } => {
                     assert!(found == packing && at <= bytes.len() as u64, "{what}");
                 }
-                // What the damage makes of the text may be no example before it is known to be damaged.
+                // Damage can change the text before the reader notices it, so an example may be wrong first.
                 ReadError::BadLine(_) if what == "bit" => {}
                 other => panic!("{what}: {other}"),
             }

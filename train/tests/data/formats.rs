@@ -1,11 +1,11 @@
-//! Examples written in each format by a naive writer and read back: equal to what the plain way reads, wherever the
-//! bytes are cut; and what each format means, by example.
+//! Examples written in each format by a naive writer and read back. They equal those of the plain way, wherever the
+//! bytes are cut. Also the meaning of each format, by example.
 
 use crate::entries;
 use crate::model;
 use crate::plain;
 
-use entries::{Pieces, read, same};
+use entries::{ByteChunks, read, same};
 use gannet_train::{ColumnChoice, ColumnKeys, Counts, Data, Format, INTERCEPT_KEY, ReadError, text_key};
 use model::{Rng, file};
 use plain::{Line, Plain, Role};
@@ -109,13 +109,13 @@ const COLUMNS: [(&str, Role); 5] = [
     ("b", Role::Categorical),
 ];
 
-/// The same text in one piece, in single bytes, in two pieces cut at every byte, and from a file.
+/// Reads the same text as one chunk, in single bytes, in two chunks cut at every byte, and from a file.
 fn everywhere(data: Data, text: &str, line: impl Fn(&[u8]) -> Line) {
     let (mut want, wrong) = plain::all(text.as_bytes(), line);
     assert_eq!(wrong, 0, "{text:?}");
     let mixed = plain::settle(&mut want);
     let check = |sizes: &[usize], batch| {
-        let found = read(&data, Pieces::new(text.as_bytes(), sizes), batch);
+        let found = read(&data, ByteChunks::new(text.as_bytes(), sizes), batch);
         if mixed {
             assert!(matches!(found, Err(ReadError::MixedLabels { .. })), "{sizes:?} {text:?}: {found:?}");
             return;
@@ -208,11 +208,11 @@ fn criteo_lines_have_the_keys_of_a_csv_file_with_these_columns() {
     assert_eq!(features[3], (keys("I3").missing(), 1.0));
     assert_eq!(features[4], (keys("I4").categorical(b"52"), 1.0));
     assert_eq!(features[14], (keys("C1").categorical(b"68fd1e64"), 1.0));
-    // The categories as CSV has them.
+    // The categories have the keys of a CSV file.
     let header: Vec<String> = (1..=26).map(|i| format!("C{i}")).collect();
     let text = format!("label,{}\n1,{}\n", header.join(","), categories.join(","));
     assert_eq!(one(Format::Csv, &text).2[1..], features[14..]);
-    // Without a label; with an empty one; with the numbers as logarithms.
+    // Without a label, with an empty label, and with the numbers as logarithms.
     assert_eq!(one(Format::Criteo, &fields).2, features);
     assert!(one(Format::Criteo, &format!("\t{fields}\r\n")).0.is_nan());
     let log = Data { format: Format::Criteo, counts: Counts::Log, ..Data::new("some") };

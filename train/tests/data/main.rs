@@ -1,4 +1,4 @@
-//! What reads data: formats, files, bad input.
+//! Tests of reading: formats, files, bad input.
 
 mod bad_input;
 mod files;

@@ -1,4 +1,4 @@
-//! Readers against the plain way (std's split and parse), and every kind of bad input by name.
+//! Compares the readers with the plain way (std's split and parse), and checks every kind of bad input by name.
 
 use crate::model;
 

@@ -1,26 +1,26 @@
-//! The entries of the readers' fuzz targets (fuzz/fuzz_targets): any bytes are read without a panic, to what the
-//! plain way makes of them, however they come in pieces.
+//! The entries of the readers' fuzz targets (fuzz/fuzz_targets). The readers must read any bytes without a panic,
+//! with the result of the plain way, however the bytes are cut into chunks.
 #![allow(dead_code)] // each target uses its part
 
 use crate::plain::{self, Line, Plain, Role};
 use gannet_train::{Block, ColumnChoice, Counts, Data, Format, ReadError, Reader, Share};
 use std::io::{self, Read, Write};
 
-/// Bytes that come in pieces of these sizes, again and again.
-pub struct Pieces {
+/// Bytes in chunks of these sizes, again and again.
+pub struct ByteChunks {
     bytes: Vec<u8>,
     at: usize,
     sizes: Vec<usize>,
     next: usize,
 }
 
-impl Pieces {
-    pub fn new(bytes: &[u8], sizes: &[usize]) -> Pieces {
-        Pieces { bytes: bytes.to_vec(), at: 0, sizes: sizes.to_vec(), next: 0 }
+impl ByteChunks {
+    pub fn new(bytes: &[u8], sizes: &[usize]) -> ByteChunks {
+        ByteChunks { bytes: bytes.to_vec(), at: 0, sizes: sizes.to_vec(), next: 0 }
     }
 }
 
-impl Read for Pieces {
+impl Read for ByteChunks {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let size = self.sizes[self.next % self.sizes.len()].max(1);
         self.next += 1;
@@ -31,7 +31,7 @@ impl Read for Pieces {
     }
 }
 
-/// The examples that a reader finds, and how many lines it skipped.
+/// The examples that a reader finds, and the number of lines it skipped.
 pub fn read(
     data: &Data,
     bytes: impl Read + Send + 'static,
@@ -48,7 +48,7 @@ pub fn read(
     Ok((rows, reader.bad_lines().count))
 }
 
-/// Bit for bit, as NaN labels are equal too.
+/// Compares bit for bit, so that NaN labels are equal too.
 pub fn same(a: &[Plain], b: &[Plain]) -> bool {
     let bits = |rows: &[Plain]| {
         let row = |(y, w, f): &Plain| {
@@ -59,7 +59,7 @@ pub fn same(a: &[Plain], b: &[Plain]) -> bool {
     bits(a) == bits(b)
 }
 
-/// What the first bytes decide: how the others come, in batches of how many, and whether labels are needed.
+/// The first bytes choose the sizes of the chunks, the batch size, and whether labels are needed.
 struct Choices<'a> {
     sizes: Vec<usize>,
     batch: usize,
@@ -74,12 +74,12 @@ fn choices(bytes: &[u8]) -> Option<Choices<'_>> {
     Some(Choices { sizes, batch: usize::from(c) + 1, flag: d & 1 == 1, other: d & 2 == 2, rest })
 }
 
-/// Reads `text` by `data` and the plain way, every bad line skipped.
+/// Reads `text` with the reader and in the plain way. Both skip every bad line.
 fn check(data: Data, text: &[u8], sizes: &[usize], batch: usize, line: impl Fn(&[u8]) -> Line) {
     let data = Data { skip_bad_lines: u64::MAX, ..data };
     let (mut want, wrong) = plain::all(text, line);
     let mixed = plain::settle(&mut want);
-    match read(&data, Pieces::new(text, sizes), batch) {
+    match read(&data, ByteChunks::new(text, sizes), batch) {
         Ok((rows, skipped)) => {
             assert!(!mixed, "mixed: {:?}", String::from_utf8_lossy(text));
             assert_eq!(skipped, wrong, "bad lines of {:?}", String::from_utf8_lossy(text));
@@ -101,7 +101,7 @@ fn data(format: Format, unlabelled: bool) -> Data {
     Data { format, unlabelled, ..Data::new("fuzzed") }
 }
 
-/// An empty first line keeps the bytes from being taken for a packed file.
+/// An empty first line keeps the bytes from looking like a packed file.
 fn after_a_line(first: &[u8], rest: &[u8]) -> Vec<u8> {
     [first, b"\n", rest].concat()
 }
@@ -125,14 +125,14 @@ pub fn criteo(bytes: &[u8]) {
     check(data, &text, &sizes, batch, |l| plain::criteo(l, flag, counts));
 }
 
-/// Rows under a header that is known; and a header of any bytes, which is read or refused the same in any pieces.
+/// Rows under a known header; and a header of any bytes, which must be read or refused in the same way in any chunks.
 pub fn csv(bytes: &[u8]) {
     let Some(Choices { sizes, batch, flag: tabs, other: any_header, rest }) = choices(bytes) else { return };
     let d = if tabs { "\t" } else { "," };
     if any_header {
         let data = Data { skip_bad_lines: u64::MAX, ..data(Format::Csv, tabs) };
         let text = after_a_line(b"", rest);
-        let got = [&sizes[..], &[usize::MAX]].map(|sizes| read(&data, Pieces::new(&text, sizes), batch));
+        let got = [&sizes[..], &[usize::MAX]].map(|sizes| read(&data, ByteChunks::new(&text, sizes), batch));
         match &got {
             [Ok((a, skipped)), Ok((b, also))] => assert!(same(a, b) && skipped == also),
             [Err(a), Err(b)] => assert_eq!(a.to_string(), b.to_string()),
@@ -164,12 +164,12 @@ pub fn csv(bytes: &[u8]) {
     });
 }
 
-/// Packed bytes: what is packed in any members unpacks to itself; what is cut or changed is refused, never taken for
-/// the whole; any bytes at all are the same in any pieces.
+/// Packed bytes. Packed members unpack to the original. Cut or changed ones are refused and never read as complete.
+/// Any other bytes give the same result in any chunks.
 pub fn packed(bytes: &[u8]) {
     let Some(Choices { sizes, batch, flag: gzip, other: valid, rest }) = choices(bytes) else { return };
     let data = Data { skip_bad_lines: u64::MAX, ..data(Format::Libsvm, false) };
-    let read = |bytes: &[u8], sizes: &[usize]| read(&data, Pieces::new(bytes, sizes), batch);
+    let read = |bytes: &[u8], sizes: &[usize]| read(&data, ByteChunks::new(bytes, sizes), batch);
     if !valid {
         let magic: &[u8] = if gzip { b"\x1f\x8b\x08\0\0\0\0\0\0\x03" } else { b"\x28\xb5\x2f\xfd" };
         let any = [magic, rest].concat();
@@ -195,7 +195,7 @@ pub fn packed(bytes: &[u8]) {
     }
     let (rows, skipped) = read(&whole, &sizes).expect("a whole file");
     assert!(same(&rows, &want) && skipped == wrong);
-    // Cut anywhere but between the two, it is truncated.
+    // Cut anywhere but between the two members, the file is truncated.
     let end = sizes[1] * whole.len() / 257;
     if end > 3 && end < whole.len() && end != members[0].len() {
         assert!(matches!(read(&whole[..end], &sizes), Err(ReadError::Truncated { .. })), "cut at {end}");

@@ -1,4 +1,4 @@
-//! What the tests share: a generator of data, the plain online learner, and rows in a hash map.
+//! Shared by the tests: a generator of data, the plain online learner, and rows in a hash map.
 #![allow(dead_code)] // each test file uses its part
 
 use gannet_core::{Read, Schema, Stats, Write};
@@ -33,7 +33,7 @@ impl Rng {
 
 pub type Example = (f32, Vec<(u64, f32)>);
 
-/// Examples of a hidden logistic model: a few numbers and skewed categories; now and then one repeats a key.
+/// Examples of a hidden logistic model: a few numbers and skewed categories. One example in ten repeats a key.
 pub fn examples(n: usize, seed: u64) -> Vec<Example> {
     let mut rng = Rng(seed);
     let weight = |key: u64| (Rng(key).unit() - 0.5) * 2.0;
@@ -105,7 +105,7 @@ pub fn rows_of(block: &Block) -> Vec<Row> {
     (0..block.len()).map(|i| (block.labels[i], features(i))).collect()
 }
 
-/// The online learner as the papers write it, in f64: each example predicted, then learned.
+/// The online learner as the papers write it, in f64. It predicts each example, then learns it.
 pub struct Online {
     rule: Rule,
     rows: HashMap<u64, [f64; 2]>,
@@ -178,8 +178,8 @@ impl Online {
     }
 }
 
-/// Batches learned by gradients, as plainly as it goes: rows in a hash map, sums in f64, the rule a coordinate at a
-/// time. A batch is computed at the rows that all pushes but the last `delay` have made.
+/// The plainest learner of batches by gradients: rows in a hash map, sums in f64, the rule one coordinate at a time.
+/// A batch is computed at the rows of all pushes but the last `delay`.
 pub struct Batched {
     schema: Schema,
     applied: u64,
@@ -227,7 +227,7 @@ impl Batched {
         }
     }
 
-    /// Applies the oldest pushes until `left` are left.
+    /// Applies the oldest pushes until `left` are pending.
     pub fn apply(&mut self, left: usize) {
         while self.pending.len() > left {
             self.applied += 1;
@@ -238,13 +238,13 @@ impl Batched {
         }
     }
 
-    /// Progressive log loss of all that was learned.
+    /// Progressive log loss of all examples learned.
     pub fn log_loss(&self) -> f64 {
         self.loss / self.examples as f64
     }
 }
 
-/// The features with the intercept, a repeated key once with the sum of its values.
+/// The features with the intercept. A repeated key is there once, with the sum of its values.
 fn merged(example: &Example) -> HashMap<u64, f64> {
     let mut features = HashMap::from([(INTERCEPT_KEY, 1.0)]);
     for &(key, value) in &example.1 {
@@ -253,15 +253,14 @@ fn merged(example: &Example) -> HashMap<u64, f64> {
     features
 }
 
-/// Rows in a hash map behind a make-believe network: a pull is answered `depth` pulls later, but with the pushes that
-/// had come when it was begun, or, where `torn` says so, with a later state in one part of the keys, as after a lost
-/// link.
+/// Rows in a hash map behind a simulated network. A pull is answered `depth` pulls later, with the pushes that came
+/// before it. With `torn` some of the keys have a later state, as after a lost link.
 pub struct MapRows {
     pub schema: Schema,
     pub rows: HashMap<u64, Vec<f32>>,
     pub depth: usize,
     pub torn: bool,
-    flying: VecDeque<(Vec<u64>, PulledRows, Read)>,
+    in_flight: VecDeque<(Vec<u64>, PulledRows, Read)>,
     last: Option<Vec<u64>>,
     pushes: u64,
 }
@@ -272,8 +271,8 @@ impl MapRows {
     }
 
     pub fn of(schema: Schema, depth: usize, torn: bool) -> MapRows {
-        let (flying, last) = (VecDeque::new(), None);
-        MapRows { schema, rows: HashMap::new(), depth, torn, flying, last, pushes: 0 }
+        let (in_flight, last) = (VecDeque::new(), None);
+        MapRows { schema, rows: HashMap::new(), depth, torn, in_flight, last, pushes: 0 }
     }
 
     fn row(&self, key: u64) -> Vec<f32> {
@@ -316,7 +315,7 @@ pub fn weight(rule: &Rule, row: &[f32]) -> f32 {
     rule.visit(Weigh(row))
 }
 
-/// One row, one gradient of the push with this clock (from 1 on).
+/// Steps one row along one gradient. The push has this clock (from 1 on).
 pub fn step(schema: &Schema, clock: u64, row: &mut [f32], gradient: f32) {
     struct Step<'a>(&'a mut [f32], f32);
     impl Visitor for Step<'_> {
@@ -348,12 +347,12 @@ impl Backend for MapRows {
         let keys = keys.keys;
         let values = keys.iter().flat_map(|&key| self.read(key, read)).collect();
         let saw = vec![(keys.len() as u32, self.pushes)];
-        self.flying.push_back((keys.to_vec(), PulledRows { values, saw }, read));
+        self.in_flight.push_back((keys.to_vec(), PulledRows { values, saw }, read));
         Ok(())
     }
 
     fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
-        let (keys, mut rows, read) = self.flying.pop_front().ok_or(BackendError::Order("no pull"))?;
+        let (keys, mut rows, read) = self.in_flight.pop_front().ok_or(BackendError::Order("no pull"))?;
         if self.torn {
             let (from, to) = (keys.len() / 3, keys.len() / 2);
             let planes = self.schema.read_floats(read);
@@ -371,7 +370,7 @@ impl Backend for MapRows {
         keys: &[u64],
         rows: PulledRows,
         write: Write,
-        _piece: Option<&InSplit>,
+        _split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         assert_eq!(self.last.take().as_deref(), Some(keys), "a push goes to the keys pulled last");
         for (&key, values) in keys.iter().zip(rows.values.chunks(self.schema.write_floats(write))) {
@@ -390,7 +389,7 @@ impl Backend for MapRows {
     }
 
     fn drain(&mut self) -> Result<(), BackendError> {
-        assert!(self.flying.is_empty());
+        assert!(self.in_flight.is_empty());
         Ok(())
     }
 

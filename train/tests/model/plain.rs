@@ -1,11 +1,11 @@
-//! The formats read the plain way, by std's split and parse, a line at a time: what the readers are held to.
+//! The formats read in a plain way, by std's split and parse, one line at a time. The readers must agree with it.
 #![allow(dead_code)] // each test file uses its part
 
 use gannet_train::{ColumnKeys, Counts, INTERCEPT_KEY, limits::FEATURES_PER_EXAMPLE_MAX, text_key};
 
 /// An example: label, importance, features.
 pub type Plain = (f32, f32, Vec<(u64, f32)>);
-/// What a line is: nothing, an example, or wrong.
+/// A line: nothing, an example, or wrong.
 pub type Line = Option<Result<Plain, ()>>;
 
 /// The lines of a text, without their newlines and without a byte order mark before them.
@@ -15,7 +15,7 @@ pub fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split(|&b| b == b'\n').collect()
 }
 
-/// The good examples of a text, and how many lines are wrong.
+/// The good examples of a text, and the number of wrong lines.
 pub fn all(text: &[u8], read: impl Fn(&[u8]) -> Line) -> (Vec<Plain>, u64) {
     let (mut good, mut wrong) = (Vec::new(), 0);
     for line in lines(text).into_iter().filter_map(read) {
@@ -27,7 +27,7 @@ pub fn all(text: &[u8], read: impl Fn(&[u8]) -> Line) -> (Vec<Plain>, u64) {
     (good, wrong)
 }
 
-/// Makes each -0 the 0 that it stands for; whether there were both.
+/// Replaces each label -0 by 0. Returns whether the text had both.
 pub fn settle(rows: &mut [Plain]) -> bool {
     let zero = |minus: bool| rows.iter().any(|(y, ..)| *y == 0.0 && y.is_sign_negative() == minus);
     let mixed = zero(true) && zero(false);
@@ -48,7 +48,7 @@ fn number(text: &[u8]) -> Result<f32, ()> {
     if value.is_finite() { Ok(value) } else { Err(()) }
 }
 
-/// Digits only.
+/// Parses digits only.
 fn whole(text: &[u8]) -> Result<u64, ()> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| digits).and_then(|t| t.parse().ok()).ok_or(())
@@ -68,7 +68,7 @@ fn example(label: f32, importance: f32, features: Vec<(u64, f32)>) -> Result<Pla
     Ok((label, importance, std::iter::once((INTERCEPT_KEY, 1.0)).chain(features).collect()))
 }
 
-/// A label; -1, which stands for 0, is -0.
+/// Parses a label. The label -1, which means 0, becomes -0.
 fn sign(text: &[u8]) -> Result<f32, ()> {
     match number(text)? {
         1.0 => Ok(1.0),
@@ -105,7 +105,7 @@ pub fn libsvm(line: &[u8], unlabelled: bool) -> Line {
     Some(features.and_then(|f| example(label, 1.0, f)))
 }
 
-/// A CSV record: its fields, quotes taken away.
+/// The fields of a CSV record, without quotes.
 pub fn fields(line: &[u8], delimiter: u8) -> Result<Vec<Vec<u8>>, ()> {
     let mut fields = Vec::new();
     let mut rest = Some(line);
@@ -136,7 +136,7 @@ pub fn fields(line: &[u8], delimiter: u8) -> Result<Vec<Vec<u8>>, ()> {
     Ok(fields)
 }
 
-/// What a CSV column is.
+/// The role of a CSV column.
 #[derive(Clone, Copy, Debug)]
 pub enum Role {
     Skipped,

@@ -1,5 +1,5 @@
-//! Replay damped by the pushes of other workers: one worker learns the same bits with it, and many lose little where
-//! plain sums of what they push lose much.
+//! Replay damped by the pushes of other workers. One worker learns the same bits with damping, and many workers lose
+//! little where plain sums of their pushes lose much.
 
 use crate::model;
 
@@ -51,7 +51,7 @@ fn one_worker_learns_the_same_bits() {
     assert!(damped == plain);
 }
 
-/// Test loss of so many workers, none more than two batches ahead of another.
+/// Test loss with so many workers, none more than two batches ahead of another.
 fn loss(folder: &tempfile::TempDir, workers: u32, damped: bool) -> f64 {
     let path = file(folder, "train.svm", libsvm(&examples(24_000, 5)).as_bytes());
     let test = file(folder, "test.svm", libsvm(&examples(4_000, 6)).as_bytes());

@@ -1,5 +1,5 @@
-//! Training by gradients against the plainest learner: progressive loss and weights agree for every rule, batch and
-//! depth, over each backend; and the backends agree with each other, bit by bit.
+//! Compares training by gradients with the plainest learner: progressive loss and weights agree for every rule, batch
+//! and depth, over each backend. The backends agree with each other bit by bit.
 
 use crate::model;
 
@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 
 const EPOCHS: u32 = 2;
 
-/// Those that can replay first.
+/// Rules that can replay come first.
 fn rules() -> Vec<Rule> {
     vec![
         Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.3, l2: 0.5 }),
@@ -37,7 +37,7 @@ fn rules() -> Vec<Rule> {
 }
 const REPLAYING: usize = 5;
 
-/// Tables of each rule, and of some with more to do to a gradient.
+/// Tables of each rule, and some with transforms of the gradient.
 fn schemas() -> Vec<Schema> {
     let mut all: Vec<Schema> = rules().into_iter().map(|rule| Schema::scalar("lr", rule)).collect();
     let exponential = Decay::Exponential { rate: 0.5, steps: 7 };
@@ -66,7 +66,7 @@ fn rows_of<B: Backend>(backend: &mut B) -> HashMap<u64, Vec<f32>> {
     all
 }
 
-/// Progressive loss of the first pass, and every weight after the last, are the plain learner's.
+/// Checks that the progressive loss of the first pass, and every weight after the last, agree with the plain learner.
 fn check<B: Backend>(backend: &mut B, data: &[Example], path: &str, batch: usize, delay: usize) {
     check_reduced(backend, data, path, batch, delay, None);
 }
@@ -93,7 +93,7 @@ fn check_reduced<B: Backend>(
     assert!((got / want - 1.0).abs() < 1e-5, "{what}: log loss {got}, {want} is right");
     assert_eq!((report.push, report.not_finite), (PushContent::Gradient, 0), "{what}");
     assert_eq!((report.examples, report.rows), (data.len() as u64 * 2, plain.rows.len() as u64), "{what}");
-    // In cut order, as every call is.
+    // In shard order, as every call needs it.
     let mut keys: Vec<u64> = rows_of(backend).into_keys().collect();
     let mut weights = vec![0.0; keys.len()];
     keys.sort_by_key(|&key| gannet_core::shard_of(gannet_core::hash(key), backend.schema().shards));
@@ -153,7 +153,7 @@ fn every_backend() {
     }
 }
 
-/// A batch of one example is the online learner: by gradients as by replay.
+/// With batches of one example, gradients and replay are both the online learner.
 #[test]
 fn batches_of_one_are_replay() {
     let folder = tempfile::tempdir().unwrap();
@@ -173,11 +173,11 @@ fn batches_of_one_are_replay() {
     }
 }
 
-/// An example whose margin is NaN takes nothing from its batch; a row that would overflow stays as it was.
+/// An example whose margin is NaN takes nothing from its batch. A row that would overflow is left unchanged.
 #[test]
 fn one_bad_example_does_not_spoil_its_batch() {
     let folder = tempfile::tempdir().unwrap();
-    // 1 and 2 get weights of opposite sign; then their products overflow to both infinities.
+    // Keys 1 and 2 get weights of opposite sign; then their products overflow to both infinities.
     let path = file(&folder, "a.svm", b"1 1:1 3:1\n0 2:1 3:1\n1 1:3e38 2:3e38 4:1\n1 5:1\n");
     let rule = Rule::Sgd(Sgd { lr: 8.0 });
     let options = Options { batch: 2, push: Some(PushContent::Gradient), ..Options::new(Data::new(&path)) };
@@ -187,7 +187,7 @@ fn one_bad_example_does_not_spoil_its_batch() {
     let mut weights = [0.0; 5];
     flat.weights(&[1, 2, 3, 4, 5], &mut weights).unwrap();
     assert_eq!(weights, [4.0, -4.0, 0.0, 0.0, 4.0]);
-    // A weight beyond the largest float.
+    // The weight would exceed the largest float.
     let path = file(&folder, "b.svm", b"1 1:1e38 2:1\n");
     let mut embedded = Embedded::open(&Store::memory(), &Schema::scalar("lr", rule), 1).unwrap();
     let options = Options { data: Data::new(&path), ..options };
@@ -208,15 +208,15 @@ fn what_cannot_be_pushed_is_refused() {
     let schema = |rule| Schema::scalar("lr", rule);
     for (i, rule) in rules().into_iter().enumerate() {
         let replays = i < REPLAYING;
-        let (chosen, asked) = (
+        let (chosen, requested) = (
             PushContent::choose(None, &schema(rule)),
             PushContent::choose(Some(PushContent::Replay), &schema(rule)),
         );
         assert_eq!(chosen.unwrap() == PushContent::Replay, replays, "{}", rule.name());
-        assert_eq!(asked.is_ok(), replays, "{}", rule.name());
-        if let Err(error) = asked {
-            let told = error.to_string();
-            assert!(told.contains(rule.name()) && told.contains("--push gradient"), "{told}");
+        assert_eq!(requested.is_ok(), replays, "{}", rule.name());
+        if let Err(error) = requested {
+            let error = error.to_string();
+            assert!(error.contains(rule.name()) && error.contains("--push gradient"), "{error}");
         }
         assert_eq!(
             PushContent::choose(Some(PushContent::Gradient), &schema(rule)).unwrap(),
@@ -226,11 +226,11 @@ fn what_cannot_be_pushed_is_refused() {
     let clipped = GradientTransform { clip_value: Some(1.0), ..GradientTransform::NONE };
     let clipped = Schema { shaping: clipped, ..schema(rules()[4]) };
     assert_eq!(PushContent::choose(None, &clipped).unwrap(), PushContent::Gradient);
-    let told = PushContent::choose(Some(PushContent::Replay), &clipped).unwrap_err().to_string();
-    assert!(told.contains("sgd cannot replay") && told.contains("clipping"), "{told}");
-    for asked in [None, Some(PushContent::Replay), Some(PushContent::Gradient)] {
-        let told = PushContent::choose(asked, &schema(Rule::Add(Add))).unwrap_err().to_string();
-        assert!(told.contains("add") && told.contains("ftrl"), "{told}");
-        assert!(PushContent::choose(asked, &Schema { dim: 2, ..schema(rules()[0]) }).is_err());
+    let error = PushContent::choose(Some(PushContent::Replay), &clipped).unwrap_err().to_string();
+    assert!(error.contains("sgd cannot replay") && error.contains("clipping"), "{error}");
+    for requested in [None, Some(PushContent::Replay), Some(PushContent::Gradient)] {
+        let error = PushContent::choose(requested, &schema(Rule::Add(Add))).unwrap_err().to_string();
+        assert!(error.contains("add") && error.contains("ftrl"), "{error}");
+        assert!(PushContent::choose(requested, &Schema { dim: 2, ..schema(rules()[0]) }).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! Importance weights: an example's gradient, and its part of the measures, count as often as its line says,
-//! whichever way the rows are learned.
+//! Importance weights: an example counts as often as its line says, in its gradient and in the measures, with every
+//! way to learn.
 
 use crate::model;
 
@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 const RULE: Ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 0.3, l2: 0.5 };
 
-/// The examples as vw text; `importance` gives what stands behind the label.
+/// The examples as vw text. `importance` returns the text after the label.
 fn vw(examples: &[Example], importance: impl Fn(usize) -> String) -> String {
     let line = |(i, (label, features)): (usize, &Example)| {
         let features: String = features.iter().map(|(key, value)| format!(" {key}:{value}")).collect();
@@ -110,12 +110,12 @@ fn an_importance_of_one_is_none() {
     assert!(scan(&plain) == scan(&ones), "the same bits");
 }
 
-/// Whatever becomes of a key's gradients, the batch's other examples move it as if that one were not there.
+/// With any reduction, the other examples of the batch move the rows as if an example of importance 0 were not there.
 #[test]
 fn an_example_of_importance_zero_is_only_predicted() {
     let folder = tempfile::tempdir().unwrap();
     let data = examples(1_000, 5);
-    // Beside each example one of the same features and the other label.
+    // Next to each example is one with the same features and the other label.
     let beside = data.iter().flat_map(|example| [example.clone(), (1.0 - example.0, example.1.clone())]);
     let beside: Vec<Example> = beside.collect();
     let zero = |i| if i % 2 == 1 { " 0".into() } else { String::new() };

@@ -1,5 +1,5 @@
-//! A batch of a piece that comes when its synchronous step has been made without it is in a later step, once for each
-//! shard.
+//! A batch of a split may arrive after its synchronous step was applied without it. It is then applied in a later
+//! step, once on each shard.
 
 use gannet_core::{Read, Schema, Stats, Write, hash, shard_of};
 use gannet_optim::{Rule, Sgd};
@@ -15,22 +15,22 @@ use std::sync::{Arc, Mutex};
 
 const SHARDS: u32 = 4;
 
-/// Servers as a worker in synchronous steps has them: each shard drops what it has, and takes the batches of a piece in
-/// their order only. Some pushes come too late for some shards, which is known when all is acknowledged.
+/// Servers in synchronous steps: each shard drops batches that it has applied, and accepts the batches of a split in
+/// order only. Some pushes come too late for some shards. The worker learns that when all pushes are acknowledged.
 #[derive(Default)]
 struct Steps {
     schema: Option<Schema>,
     keys: Vec<Vec<u64>>,
     finished: Option<Vec<u64>>,
-    /// For each push the shards that it comes too late for, a bit each.
+    /// For each push the shards for which it comes too late, one bit each.
     late: Vec<u8>,
     pushes: u64,
-    /// Late pushes: not acknowledged yet, and known.
+    /// Late pushes: not acknowledged yet, and reported.
     coming: Vec<u64>,
-    told: Vec<u64>,
-    /// The last batch of each piece that a shard has.
+    reported: Vec<u64>,
+    /// The last batch of each split that a shard has applied.
     has: HashMap<(u64, u32), u64>,
-    /// How often a key was applied, and in which batches.
+    /// How often each key was applied.
     applied: BTreeMap<u64, u32>,
 }
 
@@ -65,10 +65,10 @@ impl Backend for Steps {
         keys: &[u64],
         _: PulledRows,
         write: Write,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         assert_eq!((self.finished.take().as_deref(), write), (Some(keys), Write::Gradient));
-        let (piece, late) = (piece.unwrap(), self.late.get(self.pushes as usize).copied().unwrap_or(0));
+        let (split, late) = (split.unwrap(), self.late.get(self.pushes as usize).copied().unwrap_or(0));
         let mut dropped = false;
         for run in keys.chunk_by(|a, b| shard_of(hash(*a), SHARDS) == shard_of(hash(*b), SHARDS)) {
             let shard = shard_of(hash(run[0]), SHARDS);
@@ -76,9 +76,9 @@ impl Backend for Steps {
                 dropped = true;
                 continue;
             }
-            let has = self.has.entry((piece.name.0, shard)).or_default();
-            if *has < piece.seq {
-                *has = piece.seq;
+            let has = self.has.entry((split.name.0, shard)).or_default();
+            if *has < split.seq {
+                *has = split.seq;
                 run.iter().for_each(|&key| *self.applied.entry(key).or_default() += 1);
             }
         }
@@ -87,13 +87,13 @@ impl Backend for Steps {
         Ok(())
     }
     fn drain(&mut self) -> Result<(), BackendError> {
-        self.told.append(&mut self.coming);
+        self.reported.append(&mut self.coming);
         Ok(())
     }
     fn rest(&mut self) -> Result<(), BackendError> {
         assert!(
-            self.coming.is_empty() && self.told.is_empty(),
-            "who has left is not told what came too late"
+            self.coming.is_empty() && self.reported.is_empty(),
+            "a worker that has left gets no report of late pushes"
         );
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Backend for Steps {
         true
     }
     fn take_late(&mut self, late: &mut Vec<u64>) {
-        late.append(&mut self.told);
+        late.append(&mut self.reported);
     }
     fn weights(&mut self, _: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
         weights.fill(0.0);
@@ -118,13 +118,13 @@ impl Backend for Steps {
     }
 }
 
-/// Hands out its pieces one after the other, each when the one before is done.
-struct Hands {
+/// ListedSplits out its splits one after the other.
+struct ListedSplits {
     left: Mutex<Vec<Split>>,
     done: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Splits for Hands {
+impl Splits for ListedSplits {
     fn take(&self, _: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
         Ok(self.left.lock().unwrap().pop())
     }
@@ -141,28 +141,28 @@ proptest! {
     fn a_worker_ended_when_a_step_was_made_without_its_batch(
         lines in 1u64..40, batch in 1usize..6, cut in 1u64..40, late in prop::collection::vec(0u8..16, 0..20),
     ) {
-        // Each example has a feature of its own and one that all have.
+        // Each example has a feature of its own, and one that all examples have.
         let mut file = tempfile::NamedTempFile::new().unwrap();
         (0..lines).for_each(|i| writeln!(file, "1 {}:1 7:1", 100 + i).unwrap());
         file.flush().unwrap();
         let path = file.path().to_str().unwrap().to_owned();
         let bytes = std::fs::metadata(&path).unwrap().len();
         let at = bytes * cut.min(lines) / lines;
-        let piece = |index, start, end| {
+        let split = |index, start, end| {
             Split { index, epoch: 0, file: 0, start, end, from: 0, name: (1 << 63 | index, 7) }
         };
-        let left = Mutex::new(vec![piece(1, at, bytes), piece(0, 0, at)]);
-        let hands = Arc::new(Hands { left, done: Mutex::default() });
+        let left = Mutex::new(vec![split(1, at, bytes), split(0, 0, at)]);
+        let source = Arc::new(ListedSplits { left, done: Mutex::default() });
         let mut options = Options { batch, ..Options::new(Data { intercept: false, ..Data::new(&path) }) };
         options.push = Some(PushContent::Gradient);
-        options.pieces = Some((hands.clone(), vec![FileFingerprint::of(&path).unwrap()]));
+        options.splits = Some((source.clone(), vec![FileFingerprint::of(&path).unwrap()]));
         let schema = Schema { shards: SHARDS, ..Schema::scalar("t", Rule::Sgd(Sgd { lr: 0.1 })) };
         let mut steps = Steps { schema: Some(schema), late, ..Steps::default() };
         let report = train(&options, &mut steps, &AtomicBool::new(false), &mut |_| {}).unwrap();
         prop_assert_eq!(report.examples, lines, "what is pushed again is counted once");
         prop_assert_eq!(report.dropped_late, (0, 0));
-        // One application for each batch that has the key: the common one is in all batches.
-        let batches: u64 = hands.done.lock().unwrap().iter().map(|done| done.1.div_ceil(batch as u64)).sum();
+        // A key is applied once for each batch that has it. The common key is in all batches.
+        let batches: u64 = source.done.lock().unwrap().iter().map(|done| done.1.div_ceil(batch as u64)).sum();
         let own: BTreeSet<u32> = steps.applied.iter().filter(|(_, n)| **n != batches as u32).map(|(_, n)| *n).collect();
         prop_assert!(batches == 1 || own == BTreeSet::from([1]), "{own:?}");
         prop_assert_eq!(steps.applied.len() as u64, lines + 1);

@@ -1,5 +1,6 @@
-//! L-BFGS beside oracles: Newton's method on dense matrices with L2, the conditions of optimality with L1; one process
-//! beside three servers and two workers, one of which dies; going on from a folder and from given weights.
+//! L-BFGS against oracles: Newton's method on dense matrices with L2, and the conditions of optimality with L1. Also
+//! one process against three servers and two workers, one of which dies, and trainings that continue from a folder or
+//! from given weights.
 
 use gannet_core::{Program, Stats, Store};
 use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
@@ -15,7 +16,7 @@ use std::time::Duration;
 static GO: AtomicBool = AtomicBool::new(false);
 const KEYS: u64 = 12;
 
-/// A seed's numbers in [0, 1).
+/// Numbers from a seed, in [0, 1).
 fn numbers(mut seed: u64) -> impl FnMut() -> f64 {
     move || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -133,7 +134,7 @@ fn newton(path: &Path, l2: f64, intercept: bool) -> f64 {
     for _ in 0..60 {
         let (_, g, h) = newton_terms(&x, &y, &w, l2);
         let step = solve(h, g);
-        // Short enough not to overshoot: 60 of them are many.
+        // Short enough not to overshoot: 60 steps are more than enough.
         let longest = step.iter().fold(1.0, |most: f64, s| most.max(s.abs()));
         w.iter_mut().zip(step).for_each(|(w, s)| *w -= s / longest);
     }
@@ -152,7 +153,7 @@ fn the_least_objective_is_found() {
         let excess = (trained.objective - least) / least;
         assert!((-1e-12..1e-9).contains(&excess), "l2 {l2}: {trained:?}, {least} is the least");
         assert!(trained.converged && trained.examples == 3000);
-        // The objective is that of the weights that are saved, but for their rounding to floats.
+        // The objective is that of the saved weights, up to their rounding to floats.
         let (x, y) = dense(&path, intercept);
         let saved = weights(&mut columns);
         let mut w: Vec<f64> = (1..=KEYS).map(|key| saved.get(&key).copied().unwrap_or(0.0)).collect();
@@ -199,7 +200,8 @@ fn a_training_goes_on_from_its_folder() {
         &data,
         LbfgsSettings { iterations: 12, ..settings(0.0, 0.1, true) },
     );
-    // The same twelve in three runs: the pairs are kept, so that the path is, but for the last bits of the gradient.
+    // The same twelve iterations in three runs. The pairs are kept, so the path is the same up to the last bits of
+    // the gradient.
     let images = folder.path().join("images");
     let mut last = Trained::default();
     for run in 0..3 {
@@ -211,7 +213,7 @@ fn a_training_goes_on_from_its_folder() {
     }
     let relative = (last.objective - whole.objective).abs() / whole.objective;
     assert!(relative < 1e-9, "{last:?} {whole:?}");
-    // Other penalties: from the same weights, without the pairs.
+    // With other penalties it starts from the same weights, without the pairs.
     let store = Store::open_dir(&images).unwrap();
     let mut columns = LocalColumns::open(&store, layout).unwrap();
     let other = train(&mut columns, &data, settings(0.0, 5.0, true));
@@ -226,14 +228,14 @@ fn a_training_begins_from_given_weights() {
     let (data, layout) = (data(&path, true), Layout { history: 10 });
     let mut columns = LocalColumns::open(&Store::memory(), layout).unwrap();
     let cold = train(&mut columns, &data, settings(0.0, 1.0, true));
-    let given = weights(&mut columns);
+    let start = weights(&mut columns);
     let mut columns = LocalColumns::open(&Store::memory(), layout).unwrap();
-    // Something else stands there before.
+    // The table has other weights before.
     train(&mut columns, &data, LbfgsSettings { iterations: 2, ..settings(0.0, 300.0, true) });
     let mut examples = examples(&data, 0, 1, 1);
     let settings = LbfgsSettings { iterations: 1, ..settings(0.0, 1.0, true) };
     let mut chief = Chief::new(&mut columns, &mut examples, settings, &GO).unwrap();
-    let (keys, values): (Vec<u64>, Vec<f32>) = given.iter().map(|(&k, &w)| (k, w as f32)).unzip();
+    let (keys, values): (Vec<u64>, Vec<f32>) = start.iter().map(|(&k, &w)| (k, w as f32)).unzip();
     let count = chief.begin_from::<LbfgsError>(|page| page(&keys, &values)).unwrap();
     assert_eq!(count, keys.len() as u64);
     let mut first = None;
@@ -243,7 +245,7 @@ fn a_training_begins_from_given_weights() {
     assert_eq!(warm.resumed_at, 0);
 }
 
-/// Columns whose owner dies at a push.
+/// Columns whose owner fails at a push.
 struct Mortal<C> {
     columns: C,
     pushes_left: u32,
@@ -260,7 +262,7 @@ impl<C: Columns> Columns for Mortal<C> {
         self.columns.pull(segment, keys, rows)
     }
     fn add(&mut self, pass: u64, keys: &[u64], values: Vec<f32>) -> Result<(), BackendError> {
-        // The push goes out, and is counted by nobody: its pass begins again under another number.
+        // The push arrives but gets no answer: its pass starts again with another id.
         self.columns.add(pass, keys, values)?;
         match self.pushes_left.checked_sub(1) {
             Some(left) => self.pushes_left = left,
@@ -274,8 +276,8 @@ impl<C: Columns> Columns for Mortal<C> {
     fn read_cells(&mut self, keys: &[u64]) -> Result<Vec<CommandCell>, BackendError> {
         self.columns.read_cells(keys)
     }
-    fn write_cells(&mut self, stamp: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
-        self.columns.write_cells(stamp, cells)
+    fn write_cells(&mut self, command_id: u64, cells: &[(u64, f64)]) -> Result<(), BackendError> {
+        self.columns.write_cells(command_id, cells)
     }
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
         self.columns.scan(page)

@@ -1,5 +1,5 @@
-//! Training against the plain online learner: the same log loss at every batch size and depth, for every rule; over the
-//! shards and over servers too.
+//! Compares training with the plain online learner: the same log loss at every batch size and depth, for every rule,
+//! also over shards and servers.
 
 use crate::model;
 
@@ -65,7 +65,7 @@ fn replay_is_the_online_learner() {
 
 #[test]
 fn sums_of_stale_rows_would_show() {
-    // The test above can fail: a backend that says that it saw pushes which it did not see.
+    // Shows that the test above can fail: this backend claims pushes that its pulls did not include.
     struct Liar(MapRows);
     impl Backend for Liar {
         fn transport(&self) -> String {
@@ -94,9 +94,9 @@ fn sums_of_stale_rows_would_show() {
             keys: &[u64],
             rows: gannet_train::PulledRows,
             write: Write,
-            piece: Option<&gannet_train::InSplit>,
+            split: Option<&gannet_train::InSplit>,
         ) -> Result<(), gannet_train::BackendError> {
-            self.0.push(keys, rows, write, piece)
+            self.0.push(keys, rows, write, split)
         }
         fn drain(&mut self) -> Result<(), gannet_train::BackendError> {
             self.0.drain()
@@ -156,7 +156,7 @@ fn check_backend<B: Backend>(mut backend: B, rule: Rule, batch: usize) -> B {
         / 2_000.0;
     assert_close(test_quality.log_loss, loss, 1e-4, "test log loss");
     assert!(test_quality.auc.unwrap() > 0.7 && test_quality.auc_error == 0.0);
-    // The exported weights predict the same.
+    // The exported weights give the same predictions.
     let (mut weights, mut rows) = (Weights::default(), 0);
     let planes = backend.schema().floats();
     backend
@@ -297,7 +297,7 @@ fn errors_come_through() {
     assert_eq!((report.examples, report.bad_lines.count, report.bad_lines.first[0].line), (2_000, 1, 2_001));
 }
 
-/// One thread or two: the same bits, whatever holds the rows, and the same errors.
+/// One thread and two give the same bits with every backend, and the same errors.
 #[test]
 fn in_turn_is_as_ahead() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,21 +319,21 @@ fn in_turn_is_as_ahead() {
         let schema = Schema::scalar("lr", rule);
         let flat = |threads| learn(FlatTable::new(&schema).unwrap(), &path, threads);
         let shards = |threads| learn(Embedded::open(&Store::memory(), &schema, 1).unwrap(), &path, threads);
-        let (rows, told) = flat(1);
-        assert!(told[0] == 15_000 && told[1] == rows.len() as u64 && told[2] > 0);
-        assert!((rows, told) == flat(2) && shards(1) == shards(2));
+        let (rows, counts) = flat(1);
+        assert!(counts[0] == 15_000 && counts[1] == rows.len() as u64 && counts[2] > 0);
+        assert!((rows, counts) == flat(2) && shards(1) == shards(2));
         let ahead = |threads| learn(MapRows::new(rule, 2, true), &path, threads);
         assert!(ahead(1) == ahead(2));
     }
     let bad = file(&folder, "bad.svm", format!("{}1 x:1\n", "1 1:1\n".repeat(300)).as_bytes());
     let none = file(&folder, "good.svm", b"1 1:1\n");
-    let told = |path: &str, threads| {
+    let outcome = |path: &str, threads| {
         let options = Options { threads, ..Options::new(Data::new(path)) };
         let mut rows = FlatTable::new(&Schema::scalar("lr", FTRL)).unwrap();
         train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {})
             .map_err(|e| e.to_string())
             .map(|r| r.examples)
     };
-    assert!(told(&bad, 1).is_err() && told(&bad, 1) == told(&bad, 2));
-    assert!(told(&none, 0).unwrap_err().contains("threads") && told(&none, 1) == Ok(1));
+    assert!(outcome(&bad, 1).is_err() && outcome(&bad, 1) == outcome(&bad, 2));
+    assert!(outcome(&none, 0).unwrap_err().contains("threads") && outcome(&none, 1) == Ok(1));
 }

@@ -1,4 +1,4 @@
-//! What trains: loops, models, pieces of data, workers that keep step.
+//! Tests of training: loops, models, splits of data, workers that keep step.
 
 mod damping;
 mod flights;

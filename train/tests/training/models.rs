@@ -1,4 +1,4 @@
-//! The models against known answers that need no data, in one process and over servers.
+//! The models against known answers, without data from outside, in one process and over servers.
 
 use crate::model;
 
@@ -86,7 +86,7 @@ fn close_to_the_line<T: Tables>(tables: &mut T) {
     assert!((weights[0] - 2.0).abs() < 0.05 && (weights[1] - 10.0).abs() < 0.05, "{weights:?}");
 }
 
-/// In one process, by replay and by gradients; and two workers of two servers, without waiting for each other.
+/// In one process, by replay and by gradients; and with two workers of two servers, which do not wait for each other.
 #[test]
 fn linear_regression_finds_the_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn softmax_regression_is_as_right_as_can_be() {
     assert!(test.accuracy > best - 0.01 && test.accuracy < best + 0.01, "{test:?}, the best is {best}");
 }
 
-/// Clicks that depend on whether two categories agree, and on nothing else: no sum of weights tells them.
+/// Clicks that depend only on whether two categories agree, which no sum of weights can predict.
 fn agreeing(folder: &TempDir, name: &str, n: usize, seed: u64) -> Data {
     let (mut rng, mut text) = (Rng(seed), String::new());
     for _ in 0..n {
@@ -223,7 +223,7 @@ fn state<T: Tables>(tables: &mut T, model: &dyn Model) -> State {
     all.collect()
 }
 
-/// One worker of two servers learns what one process learns, bit by bit; and a saved model scores as it did.
+/// One worker of two servers learns the same bits as one process, and a saved model gives the same scores.
 #[test]
 fn servers_learn_what_one_process_learns() {
     let folder = tempfile::tempdir().unwrap();
@@ -258,9 +258,8 @@ fn servers_learn_what_one_process_learns() {
     }
 }
 
-/// Two workers of a model of four tables on two servers. No pull is staler than its bound; and what they learn
-/// synchronously in batches of 40 is what one process learns in batches of 80, but for the order in which gradients
-/// are added.
+/// Two workers train a model of four tables on two servers. No pull is staler than its bound. Synchronous batches of
+/// 40 give what one process learns in batches of 80, except for the order in which gradients are added.
 #[test]
 fn workers_keep_step_over_all_tables_of_a_model() {
     let folder = tempfile::tempdir().unwrap();
@@ -307,7 +306,7 @@ fn workers_keep_step_over_all_tables_of_a_model() {
     assert!(compared > 100, "{compared}");
 }
 
-/// Documents about one of four subjects, each with 25 words of its own; the tokens, and the subject of a word.
+/// Documents about one of four subjects, each with 25 words of its own. Also the number of tokens.
 fn subjects(folder: &TempDir) -> (Data, u64) {
     let (mut rng, mut text, mut tokens) = (Rng(9), String::new(), 0);
     for document in 0..200u64 {
@@ -326,7 +325,7 @@ fn subjects(folder: &TempDir) -> (Data, u64) {
 
 const LDA: Lda = Lda { topics: 4, document_prior: 0.1, word_prior: 0.01, seed: 1 };
 
-/// Every topic is one subject, and what is counted is what is there.
+/// Checks that every topic is one subject, and that the counts are those of the data.
 fn found(topics: &Topics, tokens: u64) {
     assert_eq!(topics.tokens, tokens);
     assert_eq!(topics.topics.iter().map(|t| t.0).sum::<u64>(), tokens);
@@ -352,11 +351,11 @@ fn topics_are_found_and_no_token_is_lost() {
     assert_eq!((sampled.documents, sampled.tokens, sampled.words, sampled.sweeps), (200, tokens, 100, 60));
     let topics = LDA.topics(&mut tables, 1, 100, 20).unwrap();
     found(&topics, tokens);
-    // Topics of chance are a worse account of the same words.
+    // Random topics have a lower likelihood for the same words.
     let mut early = local();
     sample(&Options { epochs: 1, ..options.clone() }, &mut early);
     assert!(LDA.topics(&mut early, 1, 100, 20).unwrap().log_likelihood < topics.log_likelihood);
-    // Rows of words agree with the totals, topic by topic.
+    // The counts of words agree with the totals, topic by topic.
     let mut sums = vec![0u64; 4];
     let page = &mut |_: &[u64], rows: &[f32]| {
         rows.chunks(4).for_each(|row| sums.iter_mut().zip(row).for_each(|(sum, &n)| *sum += n as u64));
@@ -365,7 +364,8 @@ fn topics_are_found_and_no_token_is_lost() {
     assert_eq!(sums, topics.topics.iter().map(|t| t.0).collect::<Vec<_>>());
 }
 
-/// Two workers of two servers, alone or in step; a third that left counts of an earlier run behind is noticed.
+/// Two workers of two servers, asynchronous and in step. Counts that a third worker left in an earlier run are
+/// noticed.
 #[test]
 fn workers_share_topics() {
     let folder = tempfile::tempdir().unwrap();

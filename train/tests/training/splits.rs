@@ -1,4 +1,5 @@
-//! Pieces of files: every line is of one, whatever the cut; a packed file is one; a file that changes is refused.
+//! Splits of files: every line is in one split, wherever the file is cut. A packed file is one split. A file that
+//! changes is refused.
 
 use gannet_core::Schema;
 use gannet_optim::{Ftrl, Rule};
@@ -12,15 +13,15 @@ fn schema() -> Schema {
     Schema::scalar("t", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }))
 }
 
-/// Hands out what it has, and remembers what became of it.
+/// ListedSplits out these splits, and records the reports about them.
 #[derive(Default)]
-struct Hands {
+struct ListedSplits {
     left: Mutex<Vec<Split>>,
     done: Mutex<Vec<(u64, u64)>>,
     acked: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Splits for Hands {
+impl Splits for ListedSplits {
     fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
         Ok(if stop() { None } else { self.left.lock().unwrap().pop() })
     }
@@ -44,7 +45,7 @@ fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-/// Cut at these bytes.
+/// Splits that are cut at these bytes.
 fn cut(bytes: u64, at: &[u64]) -> Vec<Split> {
     let mut cuts: Vec<u64> = at.iter().map(|at| at % (bytes + 1)).chain([0, bytes]).collect();
     cuts.sort_unstable();
@@ -57,24 +58,27 @@ fn cut(bytes: u64, at: &[u64]) -> Vec<Split> {
         .collect()
 }
 
-/// The keys that training on all pieces made rows for, each example having one of its own, and what was said of the
-/// pieces.
-fn learned(path: &str, pieces: Vec<Split>, batch: usize) -> (u64, Vec<(u64, u64)>) {
-    let hands = Arc::new(Hands { left: Mutex::new(pieces.into_iter().rev().collect()), ..Hands::default() });
+/// Trains on all splits. Returns the number of examples and the reports of finished splits. Each example has a key of
+/// its own.
+fn learned(path: &str, splits: Vec<Split>, batch: usize) -> (u64, Vec<(u64, u64)>) {
+    let source = Arc::new(ListedSplits {
+        left: Mutex::new(splits.into_iter().rev().collect()),
+        ..ListedSplits::default()
+    });
     let mut options = Options { batch, ..Options::new(Data { intercept: false, ..Data::new(path) }) };
-    options.pieces = Some((hands.clone(), vec![FileFingerprint::of(path).unwrap()]));
+    options.splits = Some((source.clone(), vec![FileFingerprint::of(path).unwrap()]));
     let mut backend = FlatTable::new(&schema()).unwrap();
     let report = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}).unwrap();
-    // A line that was learned twice would be one example more, one that was not one row less.
+    // A line that is learned twice adds an example without a row, and a missing line lacks its row.
     assert_eq!(report.rows, report.examples);
-    let done = hands.done.lock().unwrap().clone();
+    let done = source.done.lock().unwrap().clone();
     (report.examples, done)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn every_line_is_of_one_piece(
+    fn every_line_is_in_one_split(
         lines in 1usize..60, at in prop::collection::vec(any::<u64>(), 0..8), csv in any::<bool>(), last in any::<bool>(),
         batch in 1usize..20, blanks in any::<bool>(),
     ) {
@@ -88,30 +92,30 @@ proptest! {
             text.truncate(text.trim_end().len());
         }
         let (_folder, path) = file(if csv { "d.csv" } else { "d.svm" }, text.as_bytes());
-        let pieces = cut(text.len() as u64, &at);
-        let count = pieces.len();
-        let (examples, done) = learned(&path, pieces, batch);
+        let splits = cut(text.len() as u64, &at);
+        let count = splits.len();
+        let (examples, done) = learned(&path, splits, batch);
         prop_assert_eq!(examples, lines as u64);
         prop_assert_eq!(done.iter().map(|(_, n)| n).sum::<u64>(), lines as u64);
-        // Each piece is told of once; empty ones as soon as that is seen.
-        let mut told: Vec<u64> = done.iter().map(|(i, _)| *i).collect();
-        told.sort_unstable();
-        prop_assert_eq!(told, (0..count as u64).collect::<Vec<_>>());
+        // Each split is reported once, empty ones as soon as they are read.
+        let mut reported: Vec<u64> = done.iter().map(|(i, _)| *i).collect();
+        reported.sort_unstable();
+        prop_assert_eq!(reported, (0..count as u64).collect::<Vec<_>>());
     }
 }
 
 #[test]
-fn a_piece_goes_on_where_another_worker_left_it() {
+fn a_split_goes_on_where_another_worker_left_it() {
     let text: String = (0..50).map(|i| format!("1 {}:1\n", i + 1)).collect();
     let (_folder, path) = file("d.svm", text.as_bytes());
-    let pieces = vec![Split { from: 3, ..cut(text.len() as u64, &[])[0] }];
-    let (examples, done) = learned(&path, pieces, 10);
-    // The whole piece has 50; 20 of them were left.
+    let splits = vec![Split { from: 3, ..cut(text.len() as u64, &[])[0] }];
+    let (examples, done) = learned(&path, splits, 10);
+    // The whole split has 50 lines, of which 20 were left.
     assert_eq!((examples, done), (20, vec![(0, 50)]));
 }
 
 #[test]
-fn a_packed_file_is_one_piece() {
+fn a_packed_file_is_one_split() {
     let text: String = (0..500).map(|i| format!("1 {}:1\n", i + 1)).collect();
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(text.as_bytes()).unwrap();
@@ -128,9 +132,9 @@ fn a_file_that_changes_is_refused_by_name() {
     let seen = FileFingerprint::of(&path).unwrap();
     seen.check(&path).unwrap();
     std::fs::write(&path, text + "0 1:1\n").unwrap();
-    let hands = Arc::new(Hands { left: Mutex::new(cut(seen.bytes, &[])), ..Hands::default() });
+    let source = Arc::new(ListedSplits { left: Mutex::new(cut(seen.bytes, &[])), ..ListedSplits::default() });
     let mut options = Options::new(Data::new(&path));
-    options.pieces = Some((hands, vec![seen.clone()]));
+    options.splits = Some((source, vec![seen.clone()]));
     let mut backend = FlatTable::new(&schema()).unwrap();
     let error = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("has changed since the training began") && error.contains("d.svm"), "{error}");
@@ -138,7 +142,7 @@ fn a_file_that_changes_is_refused_by_name() {
     assert!(seen.check(&path).unwrap_err().to_string().contains("check the path"));
 }
 
-/// A file whose bytes never come, as those of a dead network mount: it looks as it did when the training began.
+/// A file whose bytes never arrive, as on a dead network mount. It looks as it did when the training began.
 fn hung(folder: &tempfile::TempDir) -> String {
     let path = folder.path().join("hung.svm");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
@@ -148,10 +152,10 @@ fn hung(folder: &tempfile::TempDir) -> String {
 }
 
 #[test]
-fn a_worker_whose_reader_hung_held_its_piece_for_ever() {
+fn a_worker_whose_reader_hung_held_its_split_for_ever() {
     let (folder, path) = file("good.svm", b"1 1:1\n0 2:1\n");
     let files = vec![path.clone(), hung(&folder)];
-    let piece = |index, file, end| Split {
+    let split = |index, file, end| Split {
         index,
         epoch: 0,
         file,
@@ -160,24 +164,28 @@ fn a_worker_whose_reader_hung_held_its_piece_for_ever() {
         from: 0,
         name: (1 << 63 | index, 7),
     };
-    let hands =
-        Arc::new(Hands { left: Mutex::new(vec![piece(1, 1, 100), piece(0, 0, 12)]), ..Hands::default() });
+    let source = Arc::new(ListedSplits {
+        left: Mutex::new(vec![split(1, 1, 100), split(0, 0, 12)]),
+        ..ListedSplits::default()
+    });
     let mut options = Options::new(Data { intercept: false, files, ..Data::new(&path) });
-    options.pieces =
-        Some((hands.clone(), vec![FileFingerprint::of(&path).unwrap(), FileFingerprint::told(0, 0, false)]));
-    let (say, said) = std::sync::mpsc::channel();
+    options.splits = Some((
+        source.clone(),
+        vec![FileFingerprint::of(&path).unwrap(), FileFingerprint::remote(0, 0, false)],
+    ));
+    let (send, answer) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut backend = FlatTable::new(&schema()).unwrap();
-        let _ = say.send(train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}));
+        let _ = send.send(train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}));
     });
-    let ended = said.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for ever");
+    let ended = answer.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for ever");
     let error = ended.unwrap_err().to_string();
     assert!(error.contains("hung.svm") && error.contains("nothing could be read for"), "{error}");
-    assert_eq!(*hands.done.lock().unwrap(), [(0, 2)]);
+    assert_eq!(*source.done.lock().unwrap(), [(0, 2)]);
 }
 
-/// One piece, and nothing more until the piece is done: so a scheduler answers the only worker of a job.
-struct Last(Hands);
+/// One split, and no answer until it is done: a scheduler answers the only worker of a job in this way.
+struct Last(ListedSplits);
 
 impl Splits for Last {
     fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
@@ -200,16 +208,17 @@ impl Splits for Last {
     }
 }
 
-/// A worker whose servers refused a push waited for the piece that it held itself.
+/// After servers refused a push, the worker must not wait for the split that it holds itself.
 #[test]
-fn a_learner_that_failed_waited_for_ever_for_its_own_piece() {
+fn a_learner_that_failed_waited_for_ever_for_its_own_split() {
     let text: String = (0..20_000).map(|i| format!("{} {}:1\n", i % 2, i + 1)).collect();
     let (_folder, path) = file("d.svm", text.as_bytes());
     let (done, failed) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let hands = Hands { left: Mutex::new(cut(text.len() as u64, &[])), ..Hands::default() };
+        let source =
+            ListedSplits { left: Mutex::new(cut(text.len() as u64, &[])), ..ListedSplits::default() };
         let mut options = Options { batch: 64, ..Options::new(Data::new(&path)) };
-        options.pieces = Some((Arc::new(Last(hands)), vec![FileFingerprint::of(&path).unwrap()]));
+        options.splits = Some((Arc::new(Last(source)), vec![FileFingerprint::of(&path).unwrap()]));
         let mut backend = FlatTable::within(&schema(), 64 << 10).unwrap();
         let report = train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {});
         done.send(report.map(|report| report.examples).unwrap_err().to_string()).unwrap();

@@ -25,7 +25,7 @@ fn probability(text: &str) -> Result<f32, String> {
 
 impl AdmissionArgs {
     /// Whether one of these flags was given.
-    pub fn given(&self) -> bool {
+    pub fn is_given(&self) -> bool {
         self.admit_count.is_some() || self.admit_probability.is_some()
     }
 

@@ -76,14 +76,14 @@ const FOREIGN: [(&str, &str); 33] = [
 /// What needs no flag.
 const DATA: &str = "train train-data train-file data dataset input input-file training-data d x";
 
-/// An error about an unknown flag, with a tip that says what was meant, or with none.
-pub fn explained(mut error: Error, command: &mut Command, given: &[String]) -> Error {
+/// Replaces clap's tip in an error about an unknown flag by one that says what was meant, if that is known.
+pub fn explained(mut error: Error, command: &mut Command, words: &[String]) -> Error {
     let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     let Some(unknown) = unknown.filter(|_| error.kind() == ErrorKind::UnknownArgument) else { return error };
-    let name = given.iter().find(|word| command.find_subcommand(word.as_str()).is_some());
+    let name = words.iter().find(|word| command.find_subcommand(word.as_str()).is_some());
     let of = name.and_then(|name| command.find_subcommand(name)).unwrap_or(command);
     let tip = tip(of, &unknown);
-    // clap's own tip is the flag that looks most alike, whatever it means, and its usage shows that flag.
+    // clap suggests the flag that looks most alike, whatever its meaning, and shows it in the usage.
     error.remove(ContextKind::SuggestedArg);
     error.remove(ContextKind::Suggested);
     error.remove(ContextKind::Usage);
@@ -119,7 +119,7 @@ fn tip(command: &Command, unknown: &str) -> Option<String> {
     (near.0 <= most).then(|| format!("did you mean --{}?", near.1))
 }
 
-/// Letters to put in, take out or change (Levenshtein), where two that are swapped count once.
+/// Letters to insert, remove or change (Levenshtein), where a swap of two counts once.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

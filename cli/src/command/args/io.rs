@@ -23,7 +23,7 @@ pub struct IoArgs {
 }
 
 impl IoArgs {
-    /// The network that was asked for.
+    /// The network that the flag chose.
     pub fn net(self) -> Tcp {
         Tcp::new().with_io(match self.io {
             IoName::Auto => Io::Auto,
@@ -32,7 +32,7 @@ impl IoArgs {
         })
     }
 
-    /// The flag again, for a process that this one starts.
+    /// The flag's text, for a process that this one starts.
     pub fn flag(self) -> String {
         let name = self.io.to_possible_value();
         format!("--io={}", name.as_ref().map_or("auto", |value| value.get_name()))

@@ -32,14 +32,14 @@ pub struct LbfgsArgs {
 
 impl LbfgsArgs {
     /// The first of these flags that was given.
-    pub fn given(&self) -> Option<&'static str> {
-        let given = [
+    pub fn first_given(&self) -> Option<&'static str> {
+        let flags = [
             (self.history.is_some(), "--history"),
             (self.iterations.is_some(), "--max-iter"),
             (self.tolerance.is_some(), "--tolerance"),
             (self.data_memory.is_some(), "--data-memory"),
             (self.pass_timeout.is_some(), "--pass-timeout"),
         ];
-        given.iter().find(|(given, _)| *given).map(|&(_, flag)| flag)
+        flags.iter().find(|(is_given, _)| *is_given).map(|&(_, flag)| flag)
     }
 }

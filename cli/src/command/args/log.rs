@@ -15,7 +15,7 @@ pub struct LogArgs {
 }
 
 impl LogArgs {
-    /// The same flags for a process that this one starts.
+    /// The text of these flags, for a process that this one starts.
     pub fn flags(&self) -> Vec<String> {
         let level = self.level.iter().map(|level| format!("--log={level}"));
         level.chain(self.json.then(|| "--log-json".to_owned())).collect()

@@ -1,9 +1,9 @@
-//! `--memory-limit`: how much memory tables may take.
+//! `--memory-limit`: the memory limit of tables.
 
 use bytesize::ByteSize;
 use clap::Args;
 
-/// What a process may take for its tables.
+/// The memory limit of a process's tables.
 #[derive(Args, Debug, Clone, Default)]
 pub struct MemoryArgs {
     /// Memory limit for tables: headers, indexes and rows. With --data-dir it limits disk space. New rows beyond it are
@@ -12,7 +12,7 @@ pub struct MemoryArgs {
     pub memory_limit: Option<ByteSize>,
 }
 
-/// `4GiB`, `500M`, `123456789`.
+/// Parses `4GiB`, `500M`, `123456789`.
 pub(super) fn size(text: &str) -> Result<ByteSize, String> {
     match text.parse::<ByteSize>() {
         Ok(size) if size.as_u64() > 0 => Ok(size),

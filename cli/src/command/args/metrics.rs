@@ -14,7 +14,7 @@ pub struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// The same flags for a process that this one starts.
+    /// The text of these flags, for a process that this one starts.
     pub fn flags(&self) -> Vec<String> {
         let addr = self.addr.iter().map(|addr| format!("--metrics={addr}"));
         addr.chain(self.public.then(|| "--metrics-public".to_owned())).collect()

@@ -51,7 +51,7 @@ pub use sync::{SyncArgs, SyncName};
 pub use table::TableArgs;
 pub use tasks::{TaskArgs, TasksName};
 pub use transport::{TransportArgs, TransportName};
-pub use typed_flags::JobFlagsGiven;
+pub use typed_flags::TypedJobFlags;
 pub use validation::WatchArgs;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -82,15 +82,15 @@ impl Cli {
     /// It cannot be read, or asks for help.
     pub fn read() -> Result<Cli, clap::Error> {
         let mut command = sections::arranged(Cli::command());
-        let given = sections::spelled(std::env::args_os());
-        let words: Vec<String> = given.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let matches = command.try_get_matches_from_mut(given);
+        let arguments = sections::spelled(std::env::args_os());
+        let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let matches = command.try_get_matches_from_mut(arguments);
         let read = matches.and_then(|matches| {
             let mut cli = Cli::from_arg_matches(&matches)?;
             if let (Command::Train(args), Some(typed)) =
                 (&mut cli.command, matches.subcommand_matches("train"))
             {
-                args.job.given = JobFlagsGiven::of(typed);
+                args.job.typed = TypedJobFlags::of(typed);
             }
             Ok(cli)
         });
@@ -207,7 +207,7 @@ pub struct JobArgs {
     pub task_index: u32,
     /// Which of these flags were typed.
     #[arg(skip)]
-    pub given: JobFlagsGiven,
+    pub typed: TypedJobFlags,
     /// The run.
     #[command(flatten)]
     pub run: RunArgs,

@@ -1,9 +1,9 @@
-//! What is said of a value that should be a number: what is needed, where the standard library says how it reads one.
+//! Messages for values that should be numbers. They say what is needed; the standard library's say how it parses.
 
 use clap::error::{ContextKind, Error, ErrorKind};
 use std::error::Error as _;
 
-/// An error about such a value in words; any other as it is.
+/// Rewrites an error about such a value. Other errors stay as they are.
 pub fn explained(error: Error) -> Error {
     let needed = error.source().and_then(|source| needed(&source.to_string()));
     let Some(needed) = needed.filter(|_| error.kind() == ErrorKind::ValueValidation) else { return error };
@@ -15,9 +15,9 @@ pub fn explained(error: Error) -> Error {
     )
 }
 
-/// What is needed, where the standard library said this.
-fn needed(said: &str) -> Option<&'static str> {
-    match said {
+/// What is needed when parsing failed with this message of the standard library.
+fn needed(message: &str) -> Option<&'static str> {
+    match message {
         "invalid digit found in string" | "cannot parse integer from empty string" => {
             Some("a whole number is needed")
         }

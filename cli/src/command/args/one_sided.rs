@@ -24,7 +24,7 @@ pub struct OneSidedArgs {
 }
 
 impl OneSidedArgs {
-    /// What was chosen.
+    /// The choice of the flag.
     pub fn choice(self) -> OneSided {
         match self.one_sided {
             None | Some(OneSidedName::Auto) => OneSided::Auto,
@@ -33,7 +33,7 @@ impl OneSidedArgs {
         }
     }
 
-    /// The flag again, for a process that this one starts.
+    /// The flag's text, for a process that this one starts.
     pub fn flag(self) -> Option<String> {
         let value = self.one_sided?.to_possible_value()?;
         Some(format!("--one-sided={}", value.get_name()))

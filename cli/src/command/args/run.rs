@@ -31,13 +31,13 @@ impl RunArgs {
     }
 
     /// The first of the flags that was given.
-    pub fn given(&self) -> Option<&'static str> {
-        let given = [
+    pub fn first_given(&self) -> Option<&'static str> {
+        let flags = [
             (self.run.is_some(), "--run"),
             (self.go_on, "--continue"),
             (self.fresh, "--fresh"),
             (self.allow_missing_workers, "--allow-missing-workers"),
         ];
-        given.iter().find(|(given, _)| *given).map(|&(_, flag)| flag)
+        flags.iter().find(|(is_given, _)| *is_given).map(|&(_, flag)| flag)
     }
 }

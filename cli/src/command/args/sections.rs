@@ -3,7 +3,7 @@
 use clap::{Arg, Command};
 use std::ffi::OsString;
 
-/// The sections in the order of the help, each with the flags that stand in it.
+/// The sections in the order of the help, each with its flags.
 const SECTIONS: [(&str, &[&str]); 11] = [
     (
         "Data",
@@ -122,7 +122,7 @@ const SECTIONS: [(&str, &[&str]); 11] = [
     ("Logs", &["log", "log-json"]),
 ];
 
-/// What the short help of a command shows; of the others it shows everything.
+/// The flags in the short help of a command. Commands that are not listed show all their flags.
 const SHORT: [(&str, &[&str]); 3] = [
     (
         "train",
@@ -152,7 +152,7 @@ const SHORT: [(&str, &[&str]); 3] = [
 /// The command line with its flags in sections.
 pub fn arranged(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    // What is logged is in the long help of each command.
+    // Flags about logs are in the long help of each command.
     let command = command.mut_args(|arg| in_section(arg).hide_short_help(true));
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, subcommand))
 }
@@ -168,7 +168,7 @@ fn subcommand(command: Command) -> Command {
     if short.is_none() {
         return command;
     }
-    // What stands behind the long help stays there.
+    // The text after the long help stays.
     let long = command.get_after_help().map(ToString::to_string);
     let command =
         command.after_help(format!("These are the flags to begin with: `gannet {name} --help` shows all."));
@@ -187,14 +187,14 @@ fn in_short(arg: Arg) -> Arg {
 fn in_section(arg: Arg) -> Arg {
     let Some(long) = arg.get_long().map(str::to_owned) else { return arg };
     let section = SECTIONS.iter().find(|(_, flags)| flags.contains(&long.as_str()));
-    // What no section fits is among the options of its command.
+    // A flag without a section is among the options of its command.
     match section {
         Some(&(name, _)) => arg.help_heading(name),
         None => arg,
     }
 }
 
-/// The words of a command line with the flags spelled as ours are: scripts of TensorFlow write `--ps_hosts`.
+/// Replaces underscores in flags by dashes: scripts of TensorFlow write `--ps_hosts`.
 pub fn spelled(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut flags = true;
     let spell = |word: OsString| {

@@ -3,7 +3,7 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// What a server requires and a worker presents.
+/// A server requires these, and a worker presents them.
 #[derive(Args, Debug, Clone, Default)]
 pub struct SecurityArgs {
     /// File with the token that servers and workers share: one line of 16 to 4096 bytes. Only its owner may have access

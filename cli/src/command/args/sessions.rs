@@ -33,7 +33,7 @@ pub struct SessionArgs {
 
 impl SessionArgs {
     /// The first of these flags that was given.
-    pub fn given(&self) -> Option<&'static str> {
+    pub fn first_given(&self) -> Option<&'static str> {
         let flags = [
             (self.sessions_max.is_some(), "--sessions-max"),
             (self.session_silence.is_some(), "--session-silence"),
@@ -42,7 +42,7 @@ impl SessionArgs {
             (self.rdma_memory.is_some(), "--rdma-memory"),
             (self.credit_requests.is_some(), "--credit-requests"),
         ];
-        flags.iter().find(|(given, _)| *given).map(|(_, flag)| *flag)
+        flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| *flag)
     }
 
     /// The server's network, with this limit of RDMA memory.

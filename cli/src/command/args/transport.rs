@@ -31,12 +31,12 @@ impl TransportName {
         })
     }
 
-    /// The name as it is typed.
+    /// The name as users type it.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// The flag again, for a process that this one starts.
+    /// The flag's text, for a process that this one starts.
     pub fn flag(self) -> String {
         format!("--transport={}", self.name())
     }

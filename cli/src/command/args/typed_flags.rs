@@ -1,27 +1,27 @@
-//! What was typed, where the value alone does not say it: flags that have a default, and spellings of one value.
+//! Which flags were typed, where the value alone does not show it: flags with a default, and spellings of one value.
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-/// What was typed of the flags of a job.
+/// Which flags of a job were typed.
 #[derive(Clone, Debug, Default)]
-pub struct JobFlagsGiven {
+pub struct TypedJobFlags {
     /// `--task-index`.
     pub task_index: bool,
     /// `--peer-timeout`.
     pub peer_timeout: bool,
-    /// What followed `--issync`; empty where that was not given.
+    /// The text after `--issync`, empty without the flag.
     pub issync: String,
 }
 
-impl JobFlagsGiven {
-    /// Of `gannet train`.
-    pub fn of(train: &ArgMatches) -> JobFlagsGiven {
-        let given = |id: &str| train.value_source(id) == Some(ValueSource::CommandLine);
+impl TypedJobFlags {
+    /// The flags of `gannet train`.
+    pub fn of(train: &ArgMatches) -> TypedJobFlags {
+        let is_typed = |id: &str| train.value_source(id) == Some(ValueSource::CommandLine);
         let issync = train.get_raw("issync").and_then(|mut values| values.next());
-        JobFlagsGiven {
-            task_index: given("task_index"),
-            peer_timeout: given("peer_timeout"),
+        TypedJobFlags {
+            task_index: is_typed("task_index"),
+            peer_timeout: is_typed("peer_timeout"),
             issync: issync.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default(),
         }
     }

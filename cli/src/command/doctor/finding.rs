@@ -1,40 +1,40 @@
-//! A finding: what was looked at, whether it is well, and what to do if not.
+//! A finding of `gannet doctor`: what it checked, whether it works, and what to do if not.
 
 use super::super::failure;
 use serde_json::{Value, json};
 
-/// Whether it is well.
+/// Whether it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// It works.
     Ok,
-    /// Gannet works without it; the remedy says how to have it.
+    /// Gannet works without it. The remedy says how to get it.
     Note,
-    /// What should work does not.
+    /// Something should work and does not.
     Problem,
     /// A peer that cannot be reached.
     Unreachable,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug)]
 pub struct Finding {
     /// The part of the machine: system, memory, io_uring, shm, rdma, or a peer's address.
     area: String,
     level: Level,
-    /// What is so.
+    /// What was found.
     text: String,
-    /// What to do about it, when it is not well.
+    /// What to do, when it does not work.
     remedy: Option<String>,
 }
 
 impl Finding {
-    /// It works.
+    /// A finding that it works.
     pub fn ok(area: impl Into<String>, text: impl Into<String>) -> Finding {
         Finding { area: area.into(), level: Level::Ok, text: text.into(), remedy: None }
     }
 
-    /// It does not, and `remedy` says what to do. (A text that has the remedy already comes with an empty one.)
+    /// A finding that it does not work. `remedy` says what to do; it is empty when the text says so already.
     pub fn not(
         area: impl Into<String>,
         level: Level,
@@ -45,7 +45,7 @@ impl Finding {
         Finding { area: area.into(), level, text: text.into(), remedy }
     }
 
-    /// As [`Finding::not`], at the level of a note.
+    /// [`Finding::not`] at the level of a note.
     pub fn note(area: impl Into<String>, text: impl Into<String>, remedy: impl Into<String>) -> Finding {
         Finding::not(area, Level::Note, text, remedy)
     }
@@ -58,7 +58,7 @@ impl Finding {
         }
     }
 
-    /// A line, and one for the remedy.
+    /// Prints a line, and one for the remedy.
     pub fn say(&self) {
         say!("{:<8} {:<9} {}", self.level(), self.area, self.text);
         if let Some(remedy) = &self.remedy {
@@ -72,19 +72,19 @@ impl Finding {
     }
 }
 
-/// How many are not well, and the exit code that says so.
-pub struct Tally {
-    /// What Gannet works without.
+/// The number of notes and problems, and the exit code for them.
+pub struct Summary {
+    /// Findings of the level note.
     pub notes: usize,
-    /// What should work and does not.
+    /// Findings of the levels problem and unreachable.
     pub problems: usize,
-    /// 0, or the code of the worst.
+    /// 0, or the code of the worst finding.
     pub code: u8,
 }
 
-impl Tally {
-    /// Of these findings.
-    pub fn of(findings: &[Finding]) -> Tally {
+impl Summary {
+    /// Counts these findings.
+    pub fn of(findings: &[Finding]) -> Summary {
         let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
         let (broken, unreachable) = (count(Level::Problem), count(Level::Unreachable));
         let code = match (broken, unreachable) {
@@ -92,6 +92,6 @@ impl Tally {
             (0, _) => failure::PEER,
             _ => failure::SYSTEM,
         };
-        Tally { notes: count(Level::Note), problems: broken + unreachable, code }
+        Summary { notes: count(Level::Note), problems: broken + unreachable, code }
     }
 }

@@ -1,4 +1,4 @@
-//! Memory: huge pages behind tables, and how much may be locked.
+//! Memory: huge pages for tables, and the limit of locked memory.
 
 use super::finding::Finding;
 use gannet::storage::try_huge_page;
@@ -6,14 +6,14 @@ use gannet::transport::verbs;
 use std::fs::read_to_string;
 use std::io;
 
-/// With an RDMA device the limit of locked memory matters.
+/// Checks memory. The limit of locked memory matters only with an RDMA device.
 pub fn findings(with_devices: bool) -> Vec<Finding> {
     vec![huge_pages(&try_huge_page()), locked(with_devices)]
 }
 
 fn huge_pages(tried: &io::Result<()>) -> Finding {
-    let said = |name: &str| chosen(&format!("/sys/kernel/mm/transparent_hugepage/{name}"));
-    let system = format!("enabled: {}, shmem_enabled: {}", said("enabled"), said("shmem_enabled"));
+    let setting = |name: &str| chosen(&format!("/sys/kernel/mm/transparent_hugepage/{name}"));
+    let system = format!("enabled: {}, shmem_enabled: {}", setting("enabled"), setting("shmem_enabled"));
     match tried {
         Ok(()) => Finding::ok(
             "memory",

@@ -1,4 +1,5 @@
-//! `gannet doctor`: what of this machine Gannet can use, what not, and what to do about it; and how peers are reached.
+//! `gannet doctor`: what Gannet can use on this machine, what it cannot, and what to do about it. Also whether peers
+//! can be reached.
 
 mod finding;
 mod memory;
@@ -10,7 +11,7 @@ mod system;
 
 use super::Failure;
 use super::args::DoctorArgs;
-use finding::{Finding, Tally};
+use finding::{Finding, Summary};
 use gannet::transport::verbs;
 use serde_json::json;
 
@@ -26,7 +27,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     for peer in &args.peer {
         findings.extend(peers::findings(peer, args)?);
     }
-    let tally = Tally::of(&findings);
+    let summary = Summary::of(&findings);
     if args.json {
         let findings: Vec<_> = findings.iter().map(Finding::json).collect();
         let (version, devices) = (env!("CARGO_PKG_VERSION"), rdma::json(&devices));
@@ -34,15 +35,15 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
             "{}",
             json!({
                 "version": version, "rdma": verbs::BUILT, "memlock_bytes": verbs::locked_bytes_max(),
-                "findings": findings, "devices": devices, "notes": tally.notes, "problems": tally.problems,
+                "findings": findings, "devices": devices, "notes": summary.notes, "problems": summary.problems,
             })
         );
     } else {
         findings.iter().for_each(Finding::say);
     }
-    match tally.problems {
+    match summary.problems {
         0 => Ok(()),
-        1 => Err(Failure::new(tally.code, "1 problem, see above")),
-        n => Err(Failure::new(tally.code, format!("{n} problems, see above"))),
+        1 => Err(Failure::new(summary.code, "1 problem, see above")),
+        n => Err(Failure::new(summary.code, format!("{n} problems, see above"))),
     }
 }

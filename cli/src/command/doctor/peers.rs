@@ -1,4 +1,4 @@
-//! Servers: greeted over each transport as a worker does it, token and TLS included.
+//! Servers: connects over each transport like a worker, with token and TLS.
 
 use super::super::args::{DoctorArgs, IoArgs, IoName, TransportName};
 use super::super::{Failure, security};
@@ -16,7 +16,7 @@ pub fn findings(peer: &str, args: &DoctorArgs) -> Result<Vec<Finding>, Failure> 
         Ok((over, how)) => {
             findings.push(Finding::ok(peer, format!("--transport auto reaches it over {over} ({how})")));
         }
-        // Auto has tried them all.
+        // `auto` has tried all transports.
         Err(error) => {
             let text = error.to_string();
             return Ok(vec![Finding::not(peer, Level::Unreachable, text, remedy(&error))]);
@@ -33,7 +33,7 @@ pub fn findings(peer: &str, args: &DoctorArgs) -> Result<Vec<Finding>, Failure> 
     Ok(findings)
 }
 
-/// What carried the greeting, and how it went; or why there was none.
+/// The transport of the connection and how it went, or why there was none.
 fn greet(
     peer: &str,
     args: &DoctorArgs,
@@ -44,15 +44,15 @@ fn greet(
     let mut config = WorkerConfig::reader([peer]);
     config.peer_timeout = Duration::from_secs(args.peer_timeout);
     config.token = secured.token;
-    let begun = Instant::now();
+    let start = Instant::now();
     Ok(Worker::connect(secured.net, config).map(|worker| {
-        let (threads, ms) = (worker.links(), begun.elapsed().as_secs_f64() * 1e3);
+        let (threads, ms) = (worker.links(), start.elapsed().as_secs_f64() * 1e3);
         let s = if threads == 1 { "" } else { "s" };
         (worker.transport(), format!("{threads} thread{s}, greeted in {ms:.1} ms"))
     }))
 }
 
-/// A refusal says itself what to do.
+/// The remedy for an error. A refusal says itself what to do.
 fn remedy(error: &WorkerError) -> &'static str {
     match error {
         WorkerError::PeerLost { .. } => {

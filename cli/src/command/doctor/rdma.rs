@@ -1,13 +1,13 @@
-//! RDMA devices: what the kernel and the library say of them, and whether memory can be registered.
+//! RDMA devices: their state in the kernel and the library, and whether they can register memory.
 
 use super::finding::{Finding, Level};
 use bytesize::ByteSize;
 use gannet::transport::verbs::{self, Device, DeviceError, GidKind, Limits, Port};
 use serde_json::{Value, json};
 
-/// What is registered for a trial: the rings of sixteen sessions.
+/// Bytes to register as a test: the rings of sixteen sessions.
 const TRIAL_BYTES: usize = 16 << 20;
-/// Packets of this size waste little; Ethernet needs an interface MTU of 4200 or more for it.
+/// Packets of this size waste little. Ethernet needs an interface MTU of 4200 or more for them.
 const MTU_GOOD: u32 = 4096;
 
 pub fn findings(devices: &[Device]) -> Vec<Finding> {
@@ -116,7 +116,7 @@ fn registration(device: &str) -> Finding {
     }
 }
 
-/// All that is known of the devices.
+/// Everything about the devices, as JSON.
 pub fn json(devices: &[Device]) -> Value {
     let one = |device: &Device| {
         let limits = verbs::limits(&device.name).ok();

@@ -40,7 +40,7 @@ pub fn finding() -> Finding {
 
 type ProbeRefusal = (&'static str, Errno);
 
-/// Memory whose size stays as it is.
+/// A file in memory whose size cannot change.
 fn sealed() -> Result<OwnedFd, ProbeRefusal> {
     let at = |what| move |errno| (what, errno);
     let memory = memfd_create("gannet-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -80,11 +80,11 @@ fn sent(memory: &OwnedFd) -> Result<u32, ProbeRefusal> {
     let mut byte = [0u8];
     recvmsg(&near, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)
         .map_err(at("receive a descriptor"))?;
-    let came = control.drain().any(|message| match message {
+    let received = control.drain().any(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => descriptors.count() == 1,
         _ => false,
     });
-    if !came {
+    if !received {
         return Err(("receive a descriptor", Errno::MSGSIZE));
     }
     let peer = sockopt::socket_peercred(&near).map_err(at("learn who is at the other end of a socket"))?;

@@ -5,14 +5,14 @@ use gannet::storage::Filesystem;
 use std::io;
 use std::path::Path;
 
-/// Of a data folder, or of the nearest folder above it that is there.
+/// Checks the filesystem of a data folder, or of its nearest parent that exists.
 pub fn finding(data_dir: &Path) -> Finding {
     let there = data_dir.ancestors().find(|at| at.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
-    told(data_dir, Filesystem::of(there))
+    described(data_dir, Filesystem::of(there))
 }
 
-fn told(data_dir: &Path, found: io::Result<Filesystem>) -> Finding {
+fn described(data_dir: &Path, found: io::Result<Filesystem>) -> Finding {
     let folder = data_dir.display();
     let filesystem = match found {
         Ok(filesystem) => filesystem,
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_filesystem_where_overwriting_allocates_is_a_note_with_a_remedy() {
-        let of = |magic| told(Path::new("ps"), Ok(Filesystem::of_magic(magic))).json();
+        let of = |magic| described(Path::new("ps"), Ok(Filesystem::of_magic(magic))).json();
         let btrfs = of(0x9123_683E);
         assert_eq!((&btrfs["area"], &btrfs["level"]), (&"storage".into(), &"note".into()));
         assert!(btrfs["text"].as_str().unwrap().starts_with("ps is on btrfs: overwriting"), "{btrfs}");
@@ -55,7 +55,7 @@ mod tests {
             assert_eq!((&well["level"], &well["remedy"]), (&"ok".into(), &serde_json::Value::Null));
             assert!(well["text"].as_str().unwrap().starts_with(says), "{well}");
         }
-        let refused = told(Path::new("ps"), Err(io::Error::from_raw_os_error(13))).json();
+        let refused = described(Path::new("ps"), Err(io::Error::from_raw_os_error(13))).json();
         assert_eq!(refused["level"], "problem");
     }
 

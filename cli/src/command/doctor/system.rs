@@ -6,8 +6,8 @@ use gannet::transport::try_uring;
 use rustix::process::{Resource, getrlimit};
 use std::fs::read_to_string;
 
-/// A server takes a descriptor a session and a shard: with fewer than this it meets the limit with one worker a thread
-/// on a large machine.
+/// A server opens one descriptor for each session and each shard. On a large machine a lower limit is reached with
+/// one worker for each thread.
 const DESCRIPTORS_MIN: u64 = 4096;
 
 pub fn findings() -> Vec<Finding> {

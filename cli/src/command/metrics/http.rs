@@ -17,16 +17,16 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Connections at once; others wait to be accepted.
+/// The most connections at once. Others wait to be accepted.
 const CONNECTIONS_MAX: usize = 32;
-/// How long a request's head may take to come.
+/// The most time for a request's head to arrive.
 const HEAD_TIME: Duration = Duration::from_secs(3);
-/// How long a connection may last, its answer taken or not.
+/// The most time of a connection, whether or not its answer was read.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a request's head.
+/// The most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
-/// A running endpoint; dropping it ends it.
+/// A running endpoint. Dropping it stops it.
 pub struct Endpoint {
     addr: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -34,7 +34,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Answers on a listener that is bound.
+    /// Answers on a bound listener.
     pub fn start(listener: std::net::TcpListener, answers: Arc<Answers>) -> io::Result<Endpoint> {
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
@@ -43,7 +43,7 @@ impl Endpoint {
         let run = move || {
             runtime.block_on(async move {
                 match TcpListener::from_std(listener) {
-                    // Whatever is under way ends with the runtime, and that when nobody can say stop any more.
+                    // Dropping `stop` ends the runtime, and with it all connections.
                     Ok(listener) => {
                         tokio::spawn(serve(listener, router(answers)));
                         let _ = stopped.await;
@@ -56,7 +56,7 @@ impl Endpoint {
         Ok(Endpoint { addr, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }

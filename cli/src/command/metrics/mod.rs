@@ -18,13 +18,13 @@ use http::Endpoint;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Tell = Box<dyn Fn(&mut dyn MetricsSink) + Send + Sync>;
+type WriteMetrics = Box<dyn Fn(&mut dyn MetricsSink) + Send + Sync>;
 
-/// What the endpoint answers with.
+/// The metrics and the health of this process, for the endpoint.
 pub struct Answers {
     role: &'static str,
     started: f64,
-    parts: Mutex<Vec<Tell>>,
+    parts: Mutex<Vec<WriteMetrics>>,
     server: Mutex<Option<Arc<ServerCounters>>>,
 }
 
@@ -32,11 +32,11 @@ impl Answers {
     fn metrics(&self) -> String {
         let mut page = text::TextPage::default();
         process::tell(self.role, self.started, &mut page);
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|tell| tell(&mut page));
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|write| write(&mut page));
         page.text()
     }
 
-    /// What is wrong, if anything.
+    /// What is wrong with the process, if anything.
     fn trouble(&self) -> Option<String> {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let (thread, silent) = server.as_ref()?.stuck()?;
@@ -47,15 +47,15 @@ impl Answers {
 /// The metrics of this process, and the endpoint of `--metrics`.
 pub struct Metrics {
     answers: Arc<Answers>,
-    /// Ends with this.
+    /// Stops when it is dropped.
     endpoint: Option<Endpoint>,
 }
 
 impl Metrics {
-    /// Listens where the flags say, before anything else is started.
+    /// Listens on the address of the flags, before anything else starts.
     ///
     /// # Errors
-    /// The address is none, is reached by others without `--metrics-public`, or cannot be had.
+    /// The address is invalid, other machines can reach it without `--metrics-public`, or listening there fails.
     pub fn start(args: &MetricsArgs, role: &'static str) -> Result<Metrics, Failure> {
         let (started, parts, server) = (process::now(), Mutex::default(), Mutex::default());
         let answers = Arc::new(Answers { role, started, parts, server });
@@ -66,14 +66,14 @@ impl Metrics {
         Ok(Metrics { answers, endpoint })
     }
 
-    /// Adds a part's numbers to the page.
-    pub fn add(&self, tell: impl Fn(&mut dyn MetricsSink) + Send + Sync + 'static) {
+    /// Adds the metrics of a part of the process.
+    pub fn add(&self, write: impl Fn(&mut dyn MetricsSink) + Send + Sync + 'static) {
         if self.endpoint.is_some() {
-            self.answers.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(tell));
+            self.answers.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(write));
         }
     }
 
-    /// Adds what the images of a store take.
+    /// Adds the metrics of a store's images.
     pub fn add_store(&self, store: &Store) {
         let store = store.clone();
         self.add(move |page| {
@@ -93,10 +93,10 @@ impl Metrics {
         });
     }
 
-    /// Adds a server's numbers, and lets its threads decide on `/healthz`.
-    pub fn add_server(&self, tally: Arc<ServerCounters>) {
-        *self.answers.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally.clone());
-        self.add(move |page| tally.tell(page));
+    /// Adds a server's metrics, and makes `/healthz` depend on its threads.
+    pub fn add_server(&self, counters: Arc<ServerCounters>) {
+        *self.answers.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(counters.clone());
+        self.add(move |page| counters.tell(page));
     }
 }
 

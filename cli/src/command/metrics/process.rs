@@ -1,10 +1,11 @@
-//! What the system says of this process, under the names that Prometheus clients use, and what program it is.
+//! What the system reports about this process, under the names that Prometheus clients use, and the program's
+//! version.
 
 use gannet::metrics::MetricsSink;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// When the process began, as seconds since 1970.
+/// The time now, in seconds since 1970.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
@@ -48,11 +49,11 @@ struct Stat {
 }
 
 impl Stat {
-    /// Of proc(5): the fields of /proc/self/stat after the name, which may hold blanks and brackets.
+    /// Parses the fields of /proc/self/stat after the name, which may contain blanks and brackets (proc(5)).
     fn read() -> Option<Stat> {
         let text = fs::read_to_string("/proc/self/stat").ok()?;
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        // The first of them is the third of the page.
+        // The first field here is field 3 of proc(5).
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         let page = rustix::param::page_size() as f64;

@@ -1,14 +1,14 @@
-//! Metrics as Prometheus text (exposition format 0.0.4): families sorted by name, samples by labels. Samples that are
-//! written twice are added.
+//! Metrics as Prometheus text (exposition format 0.0.4). Families are sorted by name, samples by labels. If a sample
+//! is written twice, the values are added.
 
 use gannet::metrics::{BUCKETS, Buckets, MetricsSink};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What the text is called in an answer.
+/// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The first bucket of a histogram that is shown ends at 2^10 ns; shorter times are counted in it.
+/// The first bucket of a histogram ends at 2^10 ns. Shorter times are counted in it.
 const FIRST: usize = 10;
 
 enum Sample {
@@ -19,11 +19,11 @@ enum Sample {
 struct Family {
     kind: &'static str,
     help: &'static str,
-    /// By labels, as they are written.
+    /// The samples, by the text of their labels.
     samples: BTreeMap<String, Sample>,
 }
 
-/// A page of numbers that becomes text.
+/// A page of metrics that becomes text.
 #[derive(Default)]
 pub struct TextPage {
     families: BTreeMap<&'static str, Family>,
@@ -106,7 +106,7 @@ fn line(text: &mut String, name: &str, labels: &str, value: f64) {
     };
 }
 
-/// Buckets add up from the shortest time on; the last holds all.
+/// Buckets are cumulative: the last one counts everything.
 fn times(text: &mut String, name: &str, labels: &str, buckets: &Buckets) {
     let comma = if labels.is_empty() { "" } else { "," };
     let mut count: u64 = buckets.counts[..FIRST].iter().sum();

@@ -1,21 +1,21 @@
-//! The metrics of a training, as its loop last reported them.
+//! The metrics of a training, from its loop's latest report.
 
 use gannet::metrics::MetricsSink;
 use gannet::train::models::{Fitted, Fitting};
 use gannet::train::{Progress, Report};
 use std::sync::{Mutex, PoisonError};
 
-/// What is known of the training of this process.
+/// The latest progress of this process's training.
 #[derive(Default)]
 pub struct Training(Mutex<Option<Progress>>);
 
 impl Training {
-    /// The loop's progress.
+    /// Stores the loop's progress.
     pub fn progress(&self, progress: &Progress) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(*progress);
     }
 
-    /// The training is over.
+    /// Stores the final numbers.
     pub fn finish(&self, report: &Report, epochs: u32) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = last.unwrap_or(Progress {
@@ -28,7 +28,7 @@ impl Training {
         *last = Some(Progress { examples, seconds, bad_lines, queued: 0, in_flight: 0, ..before });
     }
 
-    /// Tells all of it; nothing before the first batches have been learned.
+    /// Writes the metrics. Writes nothing before the first batches have been learned.
     pub fn tell(&self, page: &mut dyn MetricsSink) {
         let Some(p) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return };
         let mut counter = |name, help, value: f64| page.counter(name, help, &[], value);
@@ -62,17 +62,17 @@ impl Training {
     }
 }
 
-/// What is known of the training of a model that is not logistic regression.
+/// The latest progress of the training of a model other than logistic regression.
 #[derive(Default)]
 pub struct FitTraining(Mutex<Option<Fitting>>);
 
 impl FitTraining {
-    /// The loop's progress.
+    /// Stores the loop's progress.
     pub fn progress(&self, fitting: &Fitting) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(*fitting);
     }
 
-    /// The training is over.
+    /// Stores the final numbers.
     pub fn finish(&self, fitted: &Fitted, epochs: u32) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let loss = fitted.last_pass.as_ref().map_or(f64::NAN, |measured| measured.loss());
@@ -81,7 +81,7 @@ impl FitTraining {
         *last = Some(Fitting { examples, steps, seconds, loss, ..before });
     }
 
-    /// Tells all of it; nothing before the first batches have been learned.
+    /// Writes the metrics. Writes nothing before the first batches have been learned.
     pub fn tell(&self, page: &mut dyn MetricsSink) {
         let Some(f) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return };
         let mut counter = |name, help, value: f64| page.counter(name, help, &[], value);

@@ -12,12 +12,12 @@ pub use worker::worker;
 use super::args::{InputArgs, JobArgs, ModelArgs, ModelName, OptimizerName, TrainArgs};
 use super::metrics::{FitTraining, Metrics};
 use super::model::{Notes, ended_how};
-use super::optimizer::{RuleChoice, asked};
-use super::report::{Teller, warn_of_bad_lines};
+use super::optimizer::{RuleChoice, rule_choice};
+use super::report::{ProgressDisplay, warn_of_bad_lines};
 use super::runs::{self, Account, LocalRun};
 use super::tasks::InJob;
-use super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
-use super::validation::{Midway, Watching};
+use super::train::{backend_failure, ended_early, options, print_saved, train_failure};
+use super::validation::{ModelInTraining, Validator};
 use super::{Failure, input, saved_model, server, signals, sync_flags, tasks, warm_start};
 use gannet::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet::train::models::{
@@ -34,7 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A setting's flag, whether it was given, and whose it is.
+/// The flag of a setting, whether it was given, and the models that have it.
 type Setting = (&'static str, bool, &'static [ModelName]);
 
 fn settings(args: &ModelArgs) -> [Setting; 9] {
@@ -52,11 +52,11 @@ fn settings(args: &ModelArgs) -> [Setting; 9] {
     ]
 }
 
-/// Refuses a setting that the model does not have.
+/// Refuses settings that the model does not have.
 pub fn check(args: &ModelArgs) -> Result<(), Failure> {
     let name = |model: &ModelName| format!("{model:?}").to_lowercase();
-    for (flag, given, models) in settings(args) {
-        if given && !models.contains(&args.model) {
+    for (flag, is_given, models) in settings(args) {
+        if is_given && !models.contains(&args.model) {
             let whose: Vec<String> = models.iter().map(name).collect();
             return Err(Failure::input(format!(
                 "{flag} is no setting of --model {}; it belongs to {}",
@@ -71,7 +71,7 @@ pub fn check(args: &ModelArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the labels of a model are; of clicks they are as the flags say.
+/// The kind of a model's labels. For click models it is `clicks`.
 pub fn labels(args: &ModelArgs, input: &InputArgs, clicks: Labels) -> Result<Labels, Failure> {
     let labels = match args.model {
         ModelName::Lr | ModelName::Fm | ModelName::Deepfm => return Ok(clicks),
@@ -87,10 +87,10 @@ pub fn labels(args: &ModelArgs, input: &InputArgs, clicks: Labels) -> Result<Lab
     }
 }
 
-/// Classes of a softmax whose flags do not say.
+/// The default of `--classes`.
 const CLASSES: u32 = 10;
 
-/// The learning rate of AdaGrad that suits a model whose flags name none.
+/// The default learning rate of AdaGrad for a model.
 pub fn rate(model: ModelName) -> f32 {
     match model {
         ModelName::Linear => 0.5,
@@ -98,11 +98,11 @@ pub fn rate(model: ModelName) -> f32 {
     }
 }
 
-/// The model that the flags ask for.
+/// The model that the flags choose.
 fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     let of = &args.model;
     let rate = Some(rate(of.model));
-    let RuleChoice { rule, shaping, l2 } = asked(&args.optimizer, OptimizerName::Adagrad, rate)?;
+    let RuleChoice { rule, shaping, l2 } = rule_choice(&args.optimizer, OptimizerName::Adagrad, rate)?;
     let settings = ModelSettings {
         rule,
         shaping,
@@ -127,7 +127,7 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     Ok((model, shape))
 }
 
-/// A model of this shape; none when the name is no such model's.
+/// A model of this shape. `None` when no such model has the name.
 fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {
     let Shape { model, classes, factors, hidden } = shape;
     Some(match model.as_str() {
@@ -140,7 +140,7 @@ fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {
     })
 }
 
-/// What is trained on, with the labels that the model needs.
+/// The options of the training, with the labels that the model needs.
 fn options_of(
     args: &TrainArgs,
     model: &dyn Model,
@@ -153,7 +153,7 @@ fn options_of(
     Ok(options)
 }
 
-/// What can be known before the training to fail after it.
+/// Finds errors before the training that would otherwise stop it at the end.
 fn preflight(args: &TrainArgs, options: &Options, model: &dyn Model) -> Result<(), Failure> {
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch").map_err(|e| Failure::input(e.to_string()))?;
@@ -186,10 +186,10 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     }
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
-    let mut watching = Watching::new(args, options.test.as_ref(), model.task(), &|| true);
+    let mut validator = Validator::new(args, options.test.as_ref(), model.task(), &|| true);
     let fitted =
-        learn(&options, (&mut *model, &shape), &mut tables, &stop, (args, &metrics, None), &mut watching)?;
-    finish(args, &shape, &*model, &mut tables, (&fitted, &account), watching.into_validations())?;
+        learn(&options, (&mut *model, &shape), &mut tables, &stop, (args, &metrics, None), &mut validator)?;
+    finish(args, &shape, &*model, &mut tables, (&fitted, &account), validator.into_validations())?;
     tables.close().map_err(backend_failure)?;
     ended_early(fitted.stopped, fitted.examples)?;
     run.map_or(Ok(()), |run| run.finish(fitted.rows))
@@ -222,7 +222,7 @@ fn membership(
     Ok(member)
 }
 
-/// Alone there is nobody to keep step with.
+/// Keeps step, unless there is nobody to keep step with.
 fn keep_step(tables: &mut RemoteTables<Transports>, member: SyncConfig) {
     if member.workers > 1 || member.mode != SyncMode::Asp {
         tables.keep_step(member);
@@ -245,41 +245,41 @@ fn learn<T: Tables>(
     (model, shape): (&mut dyn Model, &Shape),
     tables: &mut T,
     stop: &AtomicBool,
-    (args, metrics, seat): (&TrainArgs, &Metrics, Option<&InJob>),
-    watching: &mut Watching<'_>,
+    (args, metrics, in_job): (&TrainArgs, &Metrics, Option<&InJob>),
+    validator: &mut Validator<'_>,
 ) -> Result<Fitted, Failure> {
-    let mut teller = Teller::of(args);
+    let mut display = ProgressDisplay::of(args);
     let training = Arc::<FitTraining>::default();
-    let told = training.clone();
-    metrics.add(move |page| told.tell(page));
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
     let task = model.task();
     let mut progress = |f: &Fitting| {
         training.progress(f);
-        if let Some(seat) = seat {
-            seat.tell(f.examples, f.loss, f.seconds);
+        if let Some(in_job) = in_job {
+            in_job.report_progress(f.examples, f.loss, f.seconds);
         }
-        report::progress(&mut teller, f, args.epochs, task);
+        report::progress(&mut display, f, args.epochs, task);
     };
     let mut watch = |step: &StepReport<'_>, model: &mut dyn Model, tables: &mut T| {
-        watching.step(step, &mut InTables { model, shape, tables })
+        validator.step(step, &mut InTables { model, shape, tables })
     };
     let fitted = fit_watched(options, model, tables, stop, &mut progress, &mut watch);
-    teller.finish();
-    watching.failed()?;
+    display.finish();
+    validator.failed()?;
     let fitted = fitted.map_err(train_failure)?;
     training.finish(&fitted, args.epochs);
     warn_of_bad_lines(&fitted.bad_lines);
     Ok(fitted)
 }
 
-/// A model in the middle of its training.
+/// A model during its training.
 struct InTables<'a, T> {
     model: &'a mut dyn Model,
     shape: &'a Shape,
     tables: &'a mut T,
 }
 
-impl<T: Tables> Midway for InTables<'_, T> {
+impl<T: Tables> ModelInTraining for InTables<'_, T> {
     fn score(&mut self, data: &Data) -> Result<Option<Measured>, TrainError> {
         score(data, self.model, self.tables)
     }
@@ -312,9 +312,9 @@ fn finish<T: Tables>(
         _ => None,
     };
     report::warn_of_quality(fitted);
-    report::tell(args, (fitted, account), &report::weights(model, tables, fitted)?, validations);
+    report::print(args, (fitted, account), &report::weights(model, tables, fitted)?, validations);
     if rows.is_some() || args.out.is_none() {
-        tell_saved(args, fitted.stopped, rows);
+        print_saved(args, fitted.stopped, rows);
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
-//! What the training of a model did, for a person and for a program; and its progress.
+//! The report and the progress of a model's training, in words and as JSON.
 
 use super::super::args::TrainArgs;
-use super::super::report::{Teller, read, size_in_words, staleness, tell_steps, warn_of_loss, words};
+use super::super::report::{
+    ProgressDisplay, print_steps, read, size_in_words, staleness, warn_of_loss, words,
+};
 use super::super::runs::Account;
 use super::super::train::backend_failure;
 use super::Failure;
@@ -10,10 +12,10 @@ use gannet::train::{ColumnKeys, INTERCEPT_KEY, Quality, Tables};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-/// Weights of a model of this many rows, and no more, are told.
-const WEIGHTS_TOLD: u64 = 32;
+/// The most rows of a model whose weights are printed.
+const WEIGHTS_SHOWN: u64 = 32;
 
-/// What the loss of a task is called.
+/// The name of an objective's loss.
 fn loss_name(task: Objective) -> &'static str {
     match task {
         Objective::Click | Objective::Class(_) => "log loss",
@@ -21,7 +23,7 @@ fn loss_name(task: Objective) -> &'static str {
     }
 }
 
-/// The loss of a measure, as progress has it.
+/// The loss of a measure, as the progress shows it.
 pub fn loss(measured: &Measured) -> f64 {
     match measured {
         Measured::Click(q) => q.log_loss,
@@ -30,15 +32,15 @@ pub fn loss(measured: &Measured) -> f64 {
     }
 }
 
-/// Shows how far a training is.
-pub fn progress(teller: &mut Teller, f: &Fitting, epochs: u32, task: Objective) {
+/// Shows the progress of a training.
+pub fn progress(display: &mut ProgressDisplay, f: &Fitting, epochs: u32, task: Objective) {
     let part = f.bytes_total.filter(|&t| t > 0).map(|total| f.bytes_read as f64 / total as f64);
     let (speed, epoch) = (f.examples as f64 / f.seconds.max(1e-9), f.epoch + 1);
     let (loss, name) = (f.loss, loss_name(task));
-    let (read, learned) = (read(part), teller.learned(f.examples));
+    let (read, learned) = (read(part), display.learned(f.examples));
     let text =
         format!("{read}pass {epoch} of {epochs}  {learned}  {speed:.0}/s  {name} of pass {epoch} {loss:.5}");
-    teller.show(part, text, || {
+    display.show(part, text, || {
         let Fitting { examples, steps, bytes_read, bytes_total, .. } = *f;
         tracing::info!(
             target: "gannet::progress",
@@ -47,13 +49,13 @@ pub fn progress(teller: &mut Teller, f: &Fitting, epochs: u32, task: Objective) 
     });
 }
 
-/// The weights of a model of one weight a row and few rows, by the names of their features.
+/// The weights by feature name, of a model with one weight a row and few rows.
 pub fn weights<T: Tables>(
     model: &dyn Model,
     tables: &mut T,
     fitted: &Fitted,
 ) -> Result<Vec<(String, f32)>, Failure> {
-    if model.sparse().weights() != 1 || fitted.rows > WEIGHTS_TOLD {
+    if model.sparse().weights() != 1 || fitted.rows > WEIGHTS_SHOWN {
         return Ok(Vec::new());
     }
     let mut keys = Vec::new();
@@ -70,7 +72,7 @@ pub fn weights<T: Tables>(
     Ok(named)
 }
 
-/// Sets the members of an object that say how good predictions are; their names begin with `before`.
+/// Adds the quality of predictions to an object. `before` is the prefix of the names.
 pub fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Measured>) {
     let mut put = |name: &str, value: Option<f64>| object.insert(format!("{before}{name}"), json!(value));
     match measured {
@@ -92,14 +94,14 @@ pub fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Meas
     }
 }
 
-/// The measures of a prediction as members of an object.
+/// The quality of predictions as an object.
 pub fn measures(measured: Option<&Measured>) -> Map<String, Value> {
     let mut object = Map::new();
     put(&mut object, "", measured);
     object
 }
 
-/// Says what makes predictions useless.
+/// Warns if the predictions are useless.
 pub fn warn_of_quality(fitted: &Fitted) {
     let click = |measured: &Option<Measured>| match measured {
         Some(Measured::Click(quality)) => Some(quality.clone()),
@@ -110,7 +112,7 @@ pub fn warn_of_quality(fitted: &Fitted) {
     super::super::report::warn_of_quality(first.as_deref(), test.as_deref(), columns);
     for (which, measured) in [("progressive", &fitted.progressive), ("test", &fitted.test)] {
         if let Some(Measured::Number(q)) = measured {
-            // While the mean is learned its error is the labels' own.
+            // While the model learns the mean, its error is about the deviation of the labels.
             let price = if which == "test" { 0.0 } else { q.deviation };
             warn_of_loss((which, "RMSE"), (q.rmse, q.deviation), price, columns);
         }
@@ -167,8 +169,8 @@ pub fn in_words(measured: &Measured) -> String {
     }
 }
 
-/// Prints what a training did.
-pub fn tell(
+/// Prints the report of a training.
+pub fn print(
     args: &TrainArgs,
     (fitted, account): (&Fitted, &Account),
     weights: &[(String, f32)],
@@ -197,7 +199,7 @@ pub fn tell(
         let each: Vec<String> = weights.iter().map(|(name, weight)| format!("{name} {weight:.5}")).collect();
         say!("weights      {}", each.join("  "));
     }
-    tell_steps(&fitted.pulls_by_staleness, fitted.dropped_late);
+    print_steps(&fitted.pulls_by_staleness, fitted.dropped_late);
     if fitted.not_admitted > 0 {
         say!("admission    {} pushes to keys without a row were not admitted", fitted.not_admitted);
     }

@@ -1,10 +1,10 @@
-//! Saved models of several tables. The folder itself has the table of the examples' keys. Each other table has a folder
+//! Saved models of several tables. The folder itself has the table of the feature keys. Each other table has a folder
 //! in it, named after the table and the save. The first table is written last, so until then the folder has the
 //! previous model.
 
 use super::super::args::PredictArgs;
 use super::super::model::{DataReading, Notes, reading, write};
-use super::super::predict::{Ended, tell_measures, write as write_out};
+use super::super::predict::{Ended, print_measures, write as write_out};
 use super::super::report::warn_of_bad_lines;
 use super::super::saved_model::{keep_previous, warn_of_early_end};
 use super::{build, report};
@@ -20,19 +20,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What a model is made of, besides its tables' settings.
+/// The structure of a model, without its tables' settings.
 pub struct Shape {
-    /// What `--model` calls it.
+    /// The model's name in `--model`.
     pub model: String,
-    /// Classes of a softmax.
+    /// The number of classes of a softmax.
     pub classes: usize,
-    /// Factors of a feature.
+    /// The number of factors of a feature.
     pub factors: usize,
-    /// Units of each hidden layer.
+    /// The number of units of each hidden layer.
     pub hidden: Vec<usize>,
 }
 
-/// Writes the tables; the rows saved.
+/// Writes the tables. Returns the number of rows.
 pub fn save<T: Tables>(
     folder: &Path,
     shape: &Shape,
@@ -65,7 +65,7 @@ pub fn save<T: Tables>(
     Ok(rows)
 }
 
-/// The folder of a table other than the first, of a model that is there.
+/// The folder of a table other than the first, in a saved model.
 pub fn layer(folder: &Path, checkpoint: &Checkpoint, schema: &Schema) -> PathBuf {
     layer_of_save(folder, schema, checkpoint.note("save").unwrap_or_default())
 }
@@ -74,7 +74,7 @@ fn layer_of_save(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
     folder.join(format!("{}-{save}", schema.name))
 }
 
-/// Removes what other saves left of a table; where that fails it costs space only.
+/// Removes the folders of a table from other saves. If that fails, it only costs space.
 fn remove_others(folder: &Path, schema: &Schema, save: &str) {
     let (ours, prefix) = (layer_of_save(folder, schema, save), format!("{}-", schema.name));
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -91,7 +91,7 @@ pub struct SavedTablesModel {
     reading: DataReading,
 }
 
-/// Reads a model; none when what is there is no such model.
+/// Reads a model. `None` when the folder has another kind of model.
 pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
     let checkpoint = Checkpoint::open(folder)?;
     let number = |name: &str| checkpoint.note(name).and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -132,7 +132,7 @@ pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
     Ok(Some(SavedTablesModel { model, tables, reading }))
 }
 
-/// `gannet predict` with such a model.
+/// Runs `gannet predict` with such a model.
 pub fn predict(args: &PredictArgs, saved: SavedTablesModel) -> Result<(), Failure> {
     let SavedTablesModel { mut model, mut tables, reading } = saved;
     let mut data = input::data(&args.data, &args.input, reading.intercept)?;
@@ -162,7 +162,7 @@ pub fn predict(args: &PredictArgs, saved: SavedTablesModel) -> Result<(), Failur
     };
     warn_of_bad_lines(&bad_lines);
     if let Some(measured) = measured.as_ref().filter(|_| !args.json) {
-        tell_measures(examples, &report::in_words(measured));
+        print_measures(examples, &report::in_words(measured));
     }
     if args.json {
         let mut object = report::measures(measured.as_ref());

@@ -3,9 +3,9 @@
 use super::super::args::TrainArgs;
 use super::super::metrics::{FitTraining, Metrics};
 use super::super::model::{self, Notes, write};
-use super::super::report::{Teller, staleness, tell_steps, warn_of_bad_lines};
+use super::super::report::{ProgressDisplay, print_steps, staleness, warn_of_bad_lines};
 use super::super::runs::{self, Account, LocalRun};
-use super::super::train::{backend_failure, ended_early, options, tell_saved, train_failure};
+use super::super::train::{backend_failure, ended_early, options, print_saved, train_failure};
 use super::super::{Failure, input, job, saved_model, server, signals};
 use gannet::storage::CheckpointWriter;
 use gannet::table::Admission;
@@ -18,16 +18,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Words of a topic that are told.
-const WORDS_TOLD: usize = 10;
+/// The number of words that are printed of a topic.
+const WORDS_SHOWN: usize = 10;
 
-/// The model, and the names of its words, by their ids.
+/// The model, and the names of its words by id.
 struct TopicModel {
     model: Lda,
     names: Vec<String>,
 }
 
-fn asked(args: &TrainArgs) -> Result<TopicModel, Failure> {
+fn topic_model(args: &TrainArgs) -> Result<TopicModel, Failure> {
     let learns = "of models that learn by gradients; --model lda counts";
     let foreign = [
         ("--optimizer", args.optimizer.optimizer.is_some()),
@@ -37,7 +37,7 @@ fn asked(args: &TrainArgs) -> Result<TopicModel, Failure> {
         ("--test", !args.test.is_empty()),
         ("--save-secs", args.watch.save_secs.is_some()),
     ];
-    if let Some((flag, _)) = foreign.iter().find(|(_, given)| *given) {
+    if let Some((flag, _)) = foreign.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::input(format!("{flag}: a setting {learns}")));
     }
     let of = &args.model;
@@ -59,7 +59,7 @@ fn asked(args: &TrainArgs) -> Result<TopicModel, Failure> {
     Ok(TopicModel { model: Lda { topics, document_prior, word_prior, seed }, names })
 }
 
-/// Documents: labels may be anything, and no word is in all of them by itself.
+/// The options to read documents: labels may be anything, and no word is in all documents.
 fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
     let mut options = options(args, share, false)?;
     (options.data.labels, options.data.intercept, options.data.unlabelled) = (Labels::Numbers, false, true);
@@ -73,7 +73,7 @@ fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
 
 /// Samples in this process.
 pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
-    let TopicModel { model, names } = asked(args)?;
+    let TopicModel { model, names } = topic_model(args)?;
     let mut options = documents(args, Share::ALL)?;
     preflight(args, &model)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
@@ -102,11 +102,11 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     job::check(job)?;
-    let TopicModel { model, names } = asked(args)?;
+    let TopicModel { model, names } = topic_model(args)?;
     let workers = job.worker_hosts.len() as u32;
     let mut options = documents(args, Share { worker: job.task_index, workers })?;
     super::refuse_tasks(args, &options)?;
-    // What the workers count is added up.
+    // The servers add up the workers' counts.
     let member = super::membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
     let chief = job.task_index == 0;
     if chief {
@@ -122,7 +122,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let joined = runs::join(args, &mut line, (settings, &Scale::default()), &tables, job.task_index)?;
     let Some(run) = joined else { return Ok(()) };
     if !alone {
-        run.say_who_is_missing()?;
+        run.print_missing_workers()?;
     }
     let mut tables = RemoteTables::new(line.connect(&metrics)?);
     super::keep_step(&mut tables, member);
@@ -134,12 +134,12 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let mut account = run.account();
     if !alone && !sampled.stopped {
         let table = tables.id(0);
-        // A batch is pushed when it is first seen and again in each sweep: how many are left is not known.
+        // A batch is pushed when it is read and again in each sweep, so the number of missing batches is not known.
         account = run.wait_for_shares(tables.worker(), table, &|_| None, &stop)?;
         sampled.stopped = stop.load(Relaxed);
     }
     if !chief {
-        tell(args, (&sampled, &account), None, &names);
+        print(args, (&sampled, &account), None, &names);
         ended_early(sampled.stopped, sampled.documents)?;
         return run.ended(&account, None);
     }
@@ -169,10 +169,10 @@ fn sample<T: Tables>(
     args: &TrainArgs,
     metrics: &Metrics,
 ) -> Result<Sampled, Failure> {
-    let mut teller = Teller::of(args);
+    let mut display = ProgressDisplay::of(args);
     let training = Arc::<FitTraining>::default();
-    let told = training.clone();
-    metrics.add(move |page| told.tell(page));
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
     let sweeps = args.epochs;
     let sampled = model.sample(options, tables, stop, &mut |s| {
         training.progress(&Fitting {
@@ -184,12 +184,12 @@ fn sample<T: Tables>(
         });
         let (sweep, speed) = (s.sweep, s.tokens as f64 / s.seconds.max(1e-9));
         let text = format!("sweep {sweep} of {sweeps}  {} tokens  {speed:.0}/s", s.tokens);
-        teller.show(Some(f64::from(sweep - 1) / f64::from(sweeps)), text, || {
+        display.show(Some(f64::from(sweep - 1) / f64::from(sweeps)), text, || {
             let tokens = s.tokens;
             tracing::info!(target: "gannet::progress", sweep, sweeps, tokens, tokens_per_second = speed, "sampling");
         });
     });
-    teller.finish();
+    display.finish();
     let sampled = sampled.map_err(train_failure)?;
     warn_of_bad_lines(&sampled.bad_lines);
     Ok(sampled)
@@ -204,10 +204,10 @@ fn finish<T: Tables>(
     (sampled, account): (&Sampled, &Account),
     workers: u64,
 ) -> Result<(), Failure> {
-    // What was stopped in the middle may not have told its part of the counts yet.
+    // If the sampling was stopped, some workers may not have written their part of the counts.
     let topics = match sampled.stopped {
         true => None,
-        false => Some(model.topics(tables, workers, sampled.words, WORDS_TOLD).map_err(backend_failure)?),
+        false => Some(model.topics(tables, workers, sampled.words, WORDS_SHOWN).map_err(backend_failure)?),
     };
     let learned = (sampled.documents, sampled.words, workers == 1);
     let may_save =
@@ -218,14 +218,14 @@ fn finish<T: Tables>(
         }
         _ => None,
     };
-    tell(args, (sampled, account), topics.as_ref(), names);
+    print(args, (sampled, account), topics.as_ref(), names);
     if saved.is_some() || args.out.is_none() {
-        tell_saved(args, sampled.stopped, saved);
+        print_saved(args, sampled.stopped, saved);
     }
     Ok(())
 }
 
-/// Writes the counts: of words in the folder, of topics in a folder in it; the rows saved.
+/// Writes the counts: of words in the folder, of topics in a folder inside it. Returns the number of rows.
 fn save<T: Tables>(
     args: &TrainArgs,
     folder: &Path,
@@ -247,8 +247,8 @@ fn save<T: Tables>(
     Ok(rows + write(writer, |page| tables.scan(0, page))?)
 }
 
-/// Prints what a sampling did.
-fn tell(
+/// Prints the report of a sampling.
+fn print(
     args: &TrainArgs,
     (sampled, account): (&Sampled, &Account),
     topics: Option<&Topics>,
@@ -263,13 +263,13 @@ fn tell(
             let words: Vec<Value> = words.iter().map(|&(id, n)| json!([name(id), n])).collect();
             json!({"tokens": tokens, "words": words})
         };
-        let told: Option<Vec<Value>> = topics.map(|t| t.topics.iter().map(topic).collect());
+        let topic_objects: Option<Vec<Value>> = topics.map(|t| t.topics.iter().map(topic).collect());
         let mut object = json!({
                 "model": "lda", "documents": documents, "tokens": tokens, "words": words, "sweeps": sweeps,
                 "seconds": seconds, "tokens_per_second": speed, "transport": transport,
                 "staleness": staleness(&sampled.pulls_by_staleness), "format": sampled.format, "bad_lines": sampled.bad_lines.count, "stopped": sampled.stopped,
                 "log_likelihood": topics.map(|t| t.log_likelihood), "log_likelihood_per_token": per_token,
-                "all_tokens": topics.map(|t| t.tokens), "topics": told,
+                "all_tokens": topics.map(|t| t.tokens), "topics": topic_objects,
         });
         account.put(&mut object);
         return say!("{object}");
@@ -277,7 +277,7 @@ fn tell(
     say!(
         "{documents} documents, {tokens} tokens, {words} words: {sweeps} sweeps in {seconds:.2} s, {speed:.0} tokens/s ({transport})"
     );
-    tell_steps(&sampled.pulls_by_staleness, (0, 0));
+    print_steps(&sampled.pulls_by_staleness, (0, 0));
     let Some(topics) = topics else { return };
     say!("likelihood   {:.0}, {:.6} a token", topics.log_likelihood, per_token.unwrap_or(f64::NAN));
     for (number, (tokens, words)) in topics.topics.iter().enumerate() {

@@ -7,7 +7,7 @@ use super::super::report::warn_of_no_positive;
 use super::super::runs::{self, Account, InRun};
 use super::super::tasks::{self, InJob};
 use super::super::train::{backend_failure, ended_early, learned_something, train_failure};
-use super::super::validation::Watching;
+use super::super::validation::Validator;
 use super::super::{Failure, job, signals};
 use super::{
     Shape, finish, keep_step, learn, membership, model, options_of, preflight, report, schemas_of, topics,
@@ -40,14 +40,14 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let joined = runs::join(args, &mut line, of_run, &names, job.task_index)?;
     let Some(run) = joined else { return Ok(()) };
     run.scale(&mut own.options.data, own.held_out.as_mut());
-    // Before it connects, as a worker of logistic regression (lr_worker.rs).
+    // A worker joins before it connects, for the reason in lr_worker.rs.
     let in_job = match scheduled {
         true => Some(tasks::join(args, &mut own.options, &schemas, &line, None, &settings)?),
         false => None,
     };
     own.fixed_shares = in_job.is_none() && own.sync.workers > 1;
     if own.fixed_shares {
-        run.say_who_is_missing()?;
+        run.print_missing_workers()?;
     }
     let mut tables = RemoteTables::new(line.connect(&own.metrics)?);
     keep_step(&mut tables, own.sync);
@@ -70,7 +70,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     run.ended(&account, args.out.as_deref().filter(|_| own.is_chief))
 }
 
-/// What this worker trains, and how.
+/// The settings and the state of this worker.
 struct ModelWorker<'a> {
     args: &'a TrainArgs,
     model: Box<dyn Model>,
@@ -79,9 +79,9 @@ struct ModelWorker<'a> {
     /// The test set. The chief reads it when all workers are done; the training does not.
     held_out: Option<Data>,
     sync: SyncConfig,
-    /// Each worker has a fixed share of the data, and there are several.
+    /// Whether each of several workers has a fixed share of the data.
     fixed_shares: bool,
-    /// This worker evaluates and saves. With a scheduler that is known after the training.
+    /// Whether this worker evaluates and saves. With a scheduler that is known after the training.
     is_chief: bool,
     stop: Arc<AtomicBool>,
     metrics: Metrics,
@@ -111,7 +111,7 @@ impl<'a> ModelWorker<'a> {
         Ok(ModelWorker { args, model, shape, options, held_out, sync, fixed_shares, is_chief, stop, metrics })
     }
 
-    /// Trains, and returns what was done and the validations on the way.
+    /// Trains. Returns the report and the validations on the way.
     fn train(
         &mut self,
         tables: &mut RemoteTables<Transports>,
@@ -121,16 +121,16 @@ impl<'a> ModelWorker<'a> {
         let worker_0 = self.is_chief;
         let is_chief = || in_job.map_or(worker_0, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
-        let mut watching = Watching::new(self.args, self.held_out.as_ref(), self.model.task(), &is_chief)
-            .telling(&count_batches);
+        let mut validator = Validator::new(self.args, self.held_out.as_ref(), self.model.task(), &is_chief)
+            .on_step(&count_batches);
         let of = (self.args, &self.metrics, in_job);
         let model: &mut dyn Model = &mut *self.model;
-        let fitted = learn(&self.options, (model, &self.shape), tables, &self.stop, of, &mut watching);
+        let fitted = learn(&self.options, (model, &self.shape), tables, &self.stop, of, &mut validator);
         let fitted = fitted.map_err(|failure| match in_job {
             Some(in_job) => in_job.failed(failure),
             None => failure,
         })?;
-        Ok((fitted, watching.into_validations()))
+        Ok((fitted, validator.into_validations()))
     }
 
     /// Ends this worker's pushes, finds out who the chief is, and waits for the other workers if shares are fixed.
@@ -159,7 +159,7 @@ impl<'a> ModelWorker<'a> {
         Ok(account)
     }
 
-    /// The chief's last look: the quality on the test set, and the sizes of the tables.
+    /// Measures the quality on the test set and the sizes of the tables, if this worker is the chief.
     fn evaluate(
         &mut self,
         tables: &mut RemoteTables<Transports>,
@@ -190,7 +190,7 @@ impl<'a> ModelWorker<'a> {
         if !self.is_chief {
             warn_of_no_positive(fitted.examples);
             let weights = report::weights(model, tables, fitted)?;
-            report::tell(args, (fitted, account), &weights, None);
+            report::print(args, (fitted, account), &weights, None);
             return Ok(());
         }
         finish(args, &self.shape, model, tables, (fitted, account), validations)?;

@@ -1,4 +1,5 @@
-//! `gannet status`: a job as its scheduler knows it, the runs that the servers know of, and whether the servers answer.
+//! `gannet status`: a job as its scheduler reports it, the runs that the servers report, and whether the servers
+//! answer.
 
 mod object;
 mod words;
@@ -13,51 +14,51 @@ use gannet::{Transports, Worker, WorkerConfig};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Why a peer could not be queried.
+/// Why a peer gave no answer.
 #[derive(Debug, Clone)]
 struct Trouble {
-    /// In words that follow its address.
+    /// The reason, in words that follow the peer's address.
     why: String,
-    /// It gave no answer at all.
+    /// Whether it gave no answer at all.
     silent: bool,
 }
 
-/// A server, and what it answers over.
+/// A server, and the transport over which it answers.
 struct Reached {
     addr: String,
     transport: Result<String, Trouble>,
 }
 
-/// All that was heard.
+/// All answers.
 struct StatusAnswers {
     servers: Vec<Reached>,
-    /// The runs that the servers know of; `None`: no server was named.
+    /// The runs that the servers report. `None`: no server was named.
     runs: Option<Result<Vec<Run>, Trouble>>,
-    /// The run that is told of.
+    /// The run to print.
     run: String,
     scheduler: String,
-    /// It was named by a flag of its own.
+    /// Whether a flag named the scheduler.
     named: bool,
     job: Result<Option<JobStatus>, Trouble>,
 }
 
 /// Runs the command.
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
-    let heard = hear(args)?;
+    let answers = query(args)?;
     if let Some(name) = args.run.as_deref()
-        && let Some(why) = heard.unknown(name)
+        && let Some(why) = answers.unknown(name)
     {
         return Err(Failure::input(why));
     }
     match args.json {
-        true => say!("{}", object::of(&heard)),
-        false => words::print(&heard),
+        true => say!("{}", object::of(&answers)),
+        false => words::print(&answers),
     }
-    heard.ended()
+    answers.ended()
 }
 
-/// Asks everybody.
-fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
+/// Queries all servers and the scheduler.
+fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let mut hosts: Vec<String> = Vec::new();
     for host in &args.ps_hosts {
         if !hosts.contains(host) {
@@ -79,7 +80,7 @@ fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let mut servers = Vec::new();
     for addr in &hosts {
         let worker = Worker::<Transports>::connect(secured.net.clone(), config(addr, DEFAULT_RUN));
-        let transport = heard(worker)?.map(|worker| worker.transport());
+        let transport = answered(worker)?.map(|worker| worker.transport());
         servers.push(Reached { addr: addr.clone(), transport });
     }
     let answer = servers.iter().filter(|server| server.transport.is_ok());
@@ -88,10 +89,11 @@ fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         None => None,
         Some(addr) if answering.is_empty() => trouble_of(&servers, addr).map(Err),
         Some(addr) => {
-            // Any server may keep the registry of a run: those that are down may be the ones that know some.
+            // Any server may store a run's registry, so a server that is down may have runs that the others do not
+            // know.
             let down = servers.iter().find_map(|server| server.transport.as_ref().err());
             let all = WorkerConfig { servers: answering, ..config(addr, DEFAULT_RUN) };
-            match (heard(Run::all(secured.net.clone(), &all))?, down) {
+            match (answered(Run::all(secured.net.clone(), &all))?, down) {
                 (Ok(known), Some(trouble)) if known.is_empty() => Some(Err(trouble.clone())),
                 (known, _) => Some(known),
             }
@@ -100,13 +102,13 @@ fn hear(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
     let job = match trouble_of(&servers, &scheduler) {
         Some(trouble) => Err(trouble),
-        None => heard(JobStatus::of(secured.net.clone(), config(&scheduler, &run)))?,
+        None => answered(JobStatus::of(secured.net.clone(), config(&scheduler, &run)))?,
     };
     Ok(StatusAnswers { servers, runs, run, scheduler, named: named.is_some(), job })
 }
 
-/// The answer of a peer, or why there is none. An error if the question itself is wrong.
-fn heard<T>(answer: Result<T, WorkerError>) -> Result<Result<T, Trouble>, Failure> {
+/// The answer of a peer, or why there is none. A wrong request is an error of the command.
+fn answered<T>(answer: Result<T, WorkerError>) -> Result<Result<T, Trouble>, Failure> {
     match answer {
         Ok(answer) => Ok(Ok(answer)),
         Err(WorkerError::PeerLost { waited, why, .. }) => {
@@ -126,7 +128,7 @@ fn trouble_of(servers: &[Reached], addr: &str) -> Option<Trouble> {
     servers.iter().find(|server| server.addr == addr)?.transport.as_ref().err().cloned()
 }
 
-/// The run to tell of: the one that was named, the default one, or the only one that there is.
+/// The run to print: the named one, the default one, or the only one that exists.
 fn choose(named: Option<&str>, runs: Option<&[Run]>) -> String {
     let only = match runs {
         Some([only]) => Some(only.name.as_str()),
@@ -143,8 +145,8 @@ impl StatusAnswers {
         }
     }
 
-    /// The run that is told of, as the servers know it.
-    fn told_run(&self) -> Option<&Run> {
+    /// The printed run, as the servers report it.
+    fn shown_run(&self) -> Option<&Run> {
         self.known_runs().iter().find(|run| run.name == self.run)
     }
 
@@ -152,14 +154,14 @@ impl StatusAnswers {
         self.job.as_ref().ok().and_then(Option::as_ref)
     }
 
-    /// Why a run that was asked for cannot be told of: nobody knows it.
+    /// The error for a requested run that nobody knows.
     fn unknown(&self, name: &str) -> Option<String> {
         const NAMED: usize = 8;
-        let (Ok(None), None) = (&self.job, self.told_run()) else { return None };
+        let (Ok(None), None) = (&self.job, self.shown_run()) else { return None };
         let scheduler = &self.scheduler;
         match &self.runs {
             None => Some(format!(
-                "--run {name}: the scheduler {scheduler} has had no job of it; --ps-hosts tells which runs there are"
+                "--run {name}: the scheduler {scheduler} has had no job of it; --ps-hosts lists the runs"
             )),
             Some(Err(_)) => None,
             Some(Ok(runs)) if runs.is_empty() => {
@@ -177,7 +179,8 @@ impl StatusAnswers {
         }
     }
 
-    /// Workers of a run that live, as the servers or the scheduler of its job have it; and whether its client does.
+    /// The live workers of a run, as the servers or the scheduler of its job report them, and whether its client is
+    /// live.
     fn live(&self, run: &Run) -> (BTreeSet<u32>, bool) {
         let job = self.known_job().filter(|_| run.name == self.run);
         let of_job = job.iter().flat_map(|job| &job.members).filter(|m| m.standing == WorkerState::Live);
@@ -188,7 +191,7 @@ impl StatusAnswers {
         (all, client)
     }
 
-    /// The exit: everybody was to answer.
+    /// The result of the command: an error if a peer did not answer.
     fn ended(&self) -> Result<(), Failure> {
         let failed = |text: String| Err(Failure::new(PEER, text));
         let troubles = self.servers.iter().filter_map(|server| {
@@ -197,7 +200,7 @@ impl StatusAnswers {
         });
         let troubles: Vec<(&str, &Trouble)> = troubles.collect();
         if let Some((addr, trouble)) = troubles.iter().find(|(_, trouble)| !trouble.silent) {
-            return failed(format!("server {addr} cannot be asked: {}", trouble.why));
+            return failed(format!("server {addr} cannot be queried: {}", trouble.why));
         }
         let silent: Vec<&str> = troubles.iter().map(|(addr, _)| *addr).collect();
         match (&silent[..], &self.job, &self.runs) {
@@ -207,7 +210,7 @@ impl StatusAnswers {
                 failed(format!("the scheduler {} does not answer", self.scheduler))
             }
             (_, Err(trouble), _) => {
-                failed(format!("the scheduler {} cannot be asked: {}", self.scheduler, trouble.why))
+                failed(format!("the scheduler {} cannot be queried: {}", self.scheduler, trouble.why))
             }
             (_, _, Some(Err(trouble))) => failed(format!("the runs are not known: {}", trouble.why)),
             _ => Ok(()),
@@ -215,7 +218,7 @@ impl StatusAnswers {
     }
 }
 
-/// The worker that tests and saves, as things are.
+/// The worker that tests and saves the model.
 fn chief(job: &JobStatus) -> Option<u32> {
     job.chief.map(|chief| chief.rank)
 }
@@ -229,8 +232,8 @@ fn standing(job: &JobStatus, member: &Member) -> &'static str {
     }
 }
 
-/// The tasks of a worker.
-fn held(job: &JobStatus, incarnation: WorkerIncarnation) -> Vec<u64> {
+/// The tasks that a worker trains.
+fn tasks_of(job: &JobStatus, incarnation: WorkerIncarnation) -> Vec<u64> {
     job.leases.iter().filter(|(_, of)| *of == incarnation).map(|(task, _)| *task).collect()
 }
 
@@ -238,7 +241,7 @@ fn held(job: &JobStatus, incarnation: WorkerIncarnation) -> Vec<u64> {
 fn at(job: &JobStatus, place: usize, member: &Member) -> Option<&'static str> {
     let doing = job.work.get(place).map(|work| work.doing).unwrap_or_default();
     let at = match doing {
-        // It was given tasks since it said so.
+        // The worker got tasks after it reported to be idle.
         ActivityKind::Idle if job.leases.iter().any(|(_, of)| *of == member.incarnation) => "learns",
         ActivityKind::Learning => "learns",
         ActivityKind::Reading => "waits for its data",
@@ -251,16 +254,16 @@ fn at(job: &JobStatus, place: usize, member: &Member) -> Option<&'static str> {
     (member.standing == WorkerState::Live).then_some(at)
 }
 
-/// A worker's mean loss, once it has told one.
+/// A worker's mean loss, once it has reported one.
 fn loss(member: &Member) -> Option<f64> {
-    let told = &member.told;
-    Some(told.loss).filter(|loss| told.examples > 0 && loss.is_finite() && *loss != 0.0)
+    let progress = &member.told;
+    Some(progress.loss).filter(|loss| progress.examples > 0 && loss.is_finite() && *loss != 0.0)
 }
 
-/// Records a second of those who live; nothing while none of them has told any.
+/// Examples a second of all live workers. `None` while none of them has reported any.
 fn rate(job: &JobStatus) -> Option<f64> {
     let live = || job.members.iter().filter(|member| member.standing == WorkerState::Live);
-    let untold = live().next().is_some() && live().all(|member| member.told.examples == 0);
-    // From 0: the sum of nothing is -0.
-    (!untold).then(|| live().fold(0.0, |sum, member| sum + member.told.rate))
+    let none_reported = live().next().is_some() && live().all(|member| member.told.examples == 0);
+    // Starts at 0, because the sum of nothing is -0.
+    (!none_reported).then(|| live().fold(0.0, |sum, member| sum + member.told.rate))
 }

@@ -1,13 +1,13 @@
 //! `gannet status --json`: the answers as one object. Unknown numbers are null.
 
-use super::{StatusAnswers, at, chief, held, loss, rate, standing};
+use super::{StatusAnswers, at, chief, loss, rate, standing, tasks_of};
 use gannet::job::{JobStatus, Member};
 use gannet::runs::Run;
 use serde_json::{Value, json};
 
-pub fn of(heard: &StatusAnswers) -> Value {
-    let runs: Vec<Value> = heard.known_runs().iter().map(|run| of_run(heard, run)).collect();
-    let servers = heard.servers.iter().map(|server| {
+pub fn of(answers: &StatusAnswers) -> Value {
+    let runs: Vec<Value> = answers.known_runs().iter().map(|run| of_run(answers, run)).collect();
+    let servers = answers.servers.iter().map(|server| {
         let trouble = server.transport.as_ref().err();
         json!({
             "address": server.addr,
@@ -16,16 +16,16 @@ pub fn of(heard: &StatusAnswers) -> Value {
         })
     });
     json!({
-        "scheduler": heard.scheduler,
-        "run": heard.run,
+        "scheduler": answers.scheduler,
+        "run": answers.run,
         "runs": runs,
         "servers": servers.collect::<Vec<_>>(),
-        "job": heard.known_job().map(of_job),
+        "job": answers.known_job().map(of_job),
     })
 }
 
-fn of_run(heard: &StatusAnswers, run: &Run) -> Value {
-    let (live, _) = heard.live(run);
+fn of_run(answers: &StatusAnswers, run: &Run) -> Value {
+    let (live, _) = answers.live(run);
     json!({
         "name": run.name,
         "state": if run.finished { "finished" } else { "running" },
@@ -63,18 +63,18 @@ fn of_job(job: &JobStatus) -> Value {
 }
 
 fn of_worker(job: &JobStatus, place: usize, member: &Member) -> Value {
-    let told = &member.told;
+    let progress = &member.told;
     json!({
         "worker": member.incarnation.rank,
         "standing": standing(job, member),
         "chief": Some(member.incarnation.rank) == chief(job),
         "at": at(job, place, member),
-        "clock": told.clock,
-        "examples": told.examples,
-        "examples_per_second": (told.examples > 0).then_some(told.rate),
+        "clock": progress.clock,
+        "examples": progress.examples,
+        "examples_per_second": (progress.examples > 0).then_some(progress.rate),
         "logloss": loss(member),
-        "staleness": told.staleness,
-        "waits_for": told.waits_for.map(|(rank, clock)| json!({"worker": rank, "clock": clock})),
-        "tasks": held(job, member.incarnation),
+        "staleness": progress.staleness,
+        "waits_for": progress.waits_for.map(|(rank, clock)| json!({"worker": rank, "clock": clock})),
+        "tasks": tasks_of(job, member.incarnation),
     })
 }

@@ -1,4 +1,4 @@
-//! The tables of one process: all of their shards in memory or in a data folder, called directly.
+//! The tables of one process: it owns all shards, in memory or in a data folder, and calls them directly.
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::embedded::Embedded;
@@ -14,23 +14,23 @@ pub struct LocalTables {
     run: Option<RunId>,
     pusher: u64,
     tables: Vec<Local>,
-    /// The tables of the pulls begun, each with the order of its keys.
+    /// The tables of the pulls in flight, each with the order of its keys.
     begun: VecDeque<(TableIndex, ShardOrder)>,
     spare: Vec<ShardOrder>,
 }
 
 struct Local {
     table: Embedded,
-    /// The keys of the pull finished last, until it is pushed to.
+    /// The keys of the pull finished last, until their push.
     pulled: Option<ShardOrder>,
     rows: PulledRows,
 }
 
-/// Keys as shards want them, ascending by shard, and which of the keys as they were given each is.
+/// The keys of a pull in shard order, and the caller's index of each.
 #[derive(Default)]
 struct ShardOrder {
     keys: Vec<u64>,
-    /// Empty: they were in order.
+    /// Empty when the caller's keys were in shard order.
     from: Vec<u32>,
 }
 
@@ -39,7 +39,7 @@ impl ShardOrder {
         let shard = |&key: &u64| shard_of(hash(key), shards);
         self.from.clear();
         self.keys.clear();
-        // Wrong starts do no harm: the shards refuse keys that are not in their order.
+        // Wrong starts do no harm: the shards refuse keys that are not in shard order.
         if starts.is_none() && !keys.is_sorted_by_key(shard) {
             self.from.extend(0..keys.len() as u32);
             self.from.sort_by_key(|&at| shard(&keys[at as usize]));
@@ -49,7 +49,7 @@ impl ShardOrder {
         }
     }
 
-    /// Rows in this order into `out`, in the order in which the keys were given.
+    /// Moves rows in shard order into `out`, in the caller's order.
     fn back(&self, rows: &mut Vec<f32>, out: &mut Vec<f32>) {
         if self.from.is_empty() {
             return std::mem::swap(rows, out);
@@ -61,7 +61,7 @@ impl ShardOrder {
         }
     }
 
-    /// Values in the order in which the keys were given into `rows`, in this order.
+    /// Moves values in the caller's order into `rows`, in shard order.
     fn forth(&self, values: &mut Vec<f32>, rows: &mut Vec<f32>) {
         if self.from.is_empty() {
             return std::mem::swap(rows, values);
@@ -75,7 +75,7 @@ impl ShardOrder {
 }
 
 impl LocalTables {
-    /// Tables in `store`. `pusher` names this worker.
+    /// Tables in `store`. `pusher` is the number of this worker.
     pub fn new(store: Store, pusher: u64) -> LocalTables {
         LocalTables::of_run(store, None, pusher)
     }
@@ -85,7 +85,7 @@ impl LocalTables {
         LocalTables { store, run, pusher, tables: Vec::new(), begun: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// Writes every image to its medium and marks it as closed in order.
+    /// Writes every image to its medium and marks it as closed cleanly.
     ///
     /// # Errors
     /// The system could not write.
@@ -140,7 +140,7 @@ impl Tables for LocalTables {
         table: TableIndex,
         values: &mut Vec<f32>,
         write: Write,
-        _piece: Option<&InSplit>,
+        _split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         let local = &mut self.tables[table];
         let order = local.pulled.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;

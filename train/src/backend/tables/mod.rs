@@ -1,5 +1,5 @@
-//! Several tables of any dimension: the seam between the models and the shards in this process, or the servers behind a
-//! worker's links. What a step needs of all its tables is asked for together, and waited for afterwards.
+//! Several tables of any dimension: the interface between the models and the rows, which are in shards in this
+//! process or on servers. A step requests the rows of all its tables together, and waits for them afterwards.
 
 mod local;
 mod remote;
@@ -15,10 +15,10 @@ use crate::backend::BackendError;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
 
-/// A table among those that are open: the first opened is 0.
+/// The number of an open table: the first opened is 0.
 pub type TableIndex = usize;
 
-/// Rows to score with.
+/// Weights to score with.
 pub trait WeightTables {
     /// The table's schema.
     ///
@@ -26,37 +26,37 @@ pub trait WeightTables {
     /// When no table of this number was opened.
     fn schema(&self, table: TableIndex) -> &Schema;
 
-    /// The weights of `keys`, in their order, into `out`, whose length is made right. A key without a row reads as its
-    /// initial value.
+    /// Reads the weights of `keys`, in their order, into `out`, which is resized. A key without a row has its initial
+    /// value.
     ///
     /// # Errors
     /// The rows cannot be read.
     fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError>;
 }
 
-/// Rows to learn. Keys of a call are unique, in any order; rows come and go in that order. A push goes to the keys of
-/// the pull of its table that was finished last, one push to a pull; a pull has seen every push before it of this
-/// process.
+/// Rows to learn. The keys of a call are unique, in any order, and its rows are in the same order. A push goes to the
+/// keys of the table's pull that was finished last, one push for each pull. A pull includes every earlier push of
+/// this process.
 pub trait Tables: WeightTables {
     /// How rows travel: "embedded", "tcp", "shm".
     fn transport(&self) -> String;
 
-    /// Opens the table, or makes it.
+    /// Opens the table, or creates it.
     ///
     /// # Errors
-    /// It is there with another schema, or the servers are lost.
+    /// The table exists with another schema, or the servers are lost.
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError>;
 
-    /// Every step has a part in each of the tables that are open: where workers keep step, this one does from now on,
-    /// a step being a pull and a push of each table. Before the first pull.
+    /// Starts to keep step with other workers, where they do. A step is a pull and a push of each open table. Call it
+    /// before the first pull.
     ///
     /// # Errors
-    /// The others keep step in another way, or the servers are lost.
+    /// The other workers keep step in another mode, or the servers are lost.
     fn join(&mut self) -> Result<(), BackendError> {
         Ok(())
     }
 
-    /// There are no more steps: waits until every push is applied; nobody waits for this worker any longer.
+    /// Ends keeping step: waits until every push is applied. No worker waits for this one any longer.
     ///
     /// # Errors
     /// A push was refused, or the servers are lost.
@@ -70,14 +70,15 @@ pub trait Tables: WeightTables {
     /// The rows cannot be read.
     fn begin_pull(&mut self, table: TableIndex, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError>;
 
-    /// The rows of the oldest pull begun and not finished, into `out`, whose length is made right.
+    /// Finishes the oldest pull, and writes its rows into `out`, which is resized.
     ///
     /// # Errors
     /// The rows cannot be read, or no pull was begun.
     fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError>;
 
-    /// Pushes to the rows of the table's pull that was finished last, of a `piece` of the data under its name.
-    /// `values` may be given other memory. It is applied for certain once [`drain`](Self::drain) has returned.
+    /// Pushes to the rows of the table's pull that was finished last. A push of a batch of a split has the name of
+    /// that batch. The call may swap the memory of `values`. The push is certainly applied when
+    /// [`drain`](Self::drain) has returned.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
@@ -86,18 +87,19 @@ pub trait Tables: WeightTables {
         table: TableIndex,
         values: &mut Vec<f32>,
         write: Write,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
-    /// Forgets the names of a split, which is learned, and which nobody will be given again.
+    /// Makes the servers forget the push names of a split that is learned and that no worker will get again.
     ///
     /// # Errors
     /// The servers are lost.
-    fn forget_piece(&mut self, _piece: &InSplit) -> Result<(), BackendError> {
+    fn forget_split(&mut self, _split: &InSplit) -> Result<(), BackendError> {
         Ok(())
     }
 
-    /// There is nothing to learn for now: nobody is to wait for this worker until it [`resumes`](Self::resume).
+    /// Tells other workers not to wait for this one until it [`resumes`](Self::resume), because it has nothing to
+    /// learn.
     ///
     /// # Errors
     /// A push was refused, or the servers are lost.
@@ -105,7 +107,7 @@ pub trait Tables: WeightTables {
         Ok(())
     }
 
-    /// There is something again.
+    /// Ends the rest: this worker has a batch to learn again.
     ///
     /// # Errors
     /// As [`rest`](Self::rest).
@@ -119,42 +121,42 @@ pub trait Tables: WeightTables {
     /// A push was refused, or the servers are lost.
     fn drain(&mut self) -> Result<(), BackendError>;
 
-    /// Calls `page` with keys and stored floats until all rows of the table have come, each once.
+    /// Calls `page` with keys and stored floats until it has seen every row of the table once.
     ///
     /// # Errors
     /// The rows cannot be read.
     fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>;
 
-    /// Puts rows that were saved into a table, in the place of those that are there.
+    /// Writes saved rows into a table. They replace existing rows.
     ///
     /// # Errors
-    /// The rows are not in this process, or do not fit.
+    /// The rows are on servers, or do not fit.
     fn restore(&mut self, _table: TableIndex, _keys: &[u64], _rows: &[f32]) -> Result<(), BackendError> {
         Err(BackendError::Order("rows are restored in one process only"))
     }
 
-    /// Rows and bytes of a table.
+    /// The rows and bytes of a table.
     ///
     /// # Errors
     /// The servers are lost.
     fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError>;
 
-    /// Pulls by how many steps the worker furthest behind was behind their clock; the last is for those beyond. Empty
-    /// where there are no others.
+    /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
+    /// clock. The last entry counts all larger ones. Empty without other workers.
     fn pulls_by_staleness(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Whether pushes may come so: as long as this worker keeps step with others in synchronous steps.
+    /// Whether pushes may be late: as long as this worker keeps step with others in synchronous steps.
     fn may_be_late(&self) -> bool {
         false
     }
 
-    /// Adds the numbers, from 0, of pushes to a table of which rows came after their step was applied without
-    /// them, since this was asked last.
+    /// Appends the numbers, from 0, of a table's late pushes since the last call: some of their rows arrived after
+    /// their synchronous step was applied without them.
     fn take_late(&mut self, _table: TableIndex, _late: &mut Vec<u64>) {}
 
-    /// Rows of such pushes, of all tables.
+    /// Rows of late pushes, of all tables.
     fn late_rows(&self) -> u64 {
         0
     }

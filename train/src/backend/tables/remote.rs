@@ -1,5 +1,5 @@
-//! The tables behind a worker's links: pulls keep their keysets, so that the push after a pull sends no keys. Where
-//! workers keep step, each table has its clock, and the push to it ends its step.
+//! A worker's tables on the servers. A pull keeps its keyset at the server, so that the push after it sends no keys.
+//! Where workers keep step, each table has its clock, and the push to a table ends the table's step.
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::BackendError;
@@ -11,16 +11,16 @@ use gannet_transport::Net;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Cuts of a table that are kept for their memory.
+/// Buffers of keys that a table keeps for reuse.
 const CUTS_KEPT: usize = 4;
 
 /// Tables of a worker.
 pub struct RemoteTables<N: Net> {
     worker: Worker<N>,
     tables: Vec<RemoteTable>,
-    flying: VecDeque<(TableIndex, PullId, Arc<ShardedKeys>)>,
+    in_flight: VecDeque<(TableIndex, PullId, Arc<ShardedKeys>)>,
     /// How it keeps step with other workers.
-    member: Option<SyncConfig>,
+    sync: Option<SyncConfig>,
 }
 
 struct RemoteTable {
@@ -29,29 +29,29 @@ struct RemoteTable {
     /// The pull finished last and not yet pushed to.
     finished: Option<(PullId, Arc<ShardedKeys>)>,
     cuts: CutPool,
-    /// The number that the worker had for its last push before this run's first.
+    /// The number of the worker's last push before this run, at this table.
     base: u64,
-    /// Its clock is said.
+    /// This worker keeps step with others at this table.
     joined: bool,
 }
 
 impl<N: Net> RemoteTables<N> {
-    /// The tables of this worker, which keeps step with nobody.
+    /// The tables of this worker, without keeping step.
     pub fn new(worker: Worker<N>) -> RemoteTables<N> {
-        RemoteTables { worker, tables: Vec::new(), flying: VecDeque::new(), member: None }
+        RemoteTables { worker, tables: Vec::new(), in_flight: VecDeque::new(), sync: None }
     }
 
-    /// Keeps step with others over the tables that are open when it [joins](Tables::join).
-    pub fn keep_step(&mut self, member: SyncConfig) {
-        self.member = Some(member);
+    /// Sets how to keep step with others. It starts with [`join`](Tables::join), over the tables that are open then.
+    pub fn keep_step(&mut self, sync: SyncConfig) {
+        self.sync = Some(sync);
     }
 
-    /// The worker, for its counters and what else it can do.
+    /// The worker behind these tables.
     pub fn worker(&mut self) -> &mut Worker<N> {
         &mut self.worker
     }
 
-    /// The name of a table at the worker.
+    /// The table's id at the worker.
     ///
     /// # Panics
     /// When no table of this number was opened.
@@ -59,12 +59,12 @@ impl<N: Net> RemoteTables<N> {
         self.tables[table].id
     }
 
-    /// Says that this worker will push no more, after all its pushes have been acknowledged.
+    /// Tells the servers that this worker will push no more, after all its pushes have been acknowledged.
     ///
     /// # Errors
     /// A push was refused, or the servers are lost.
     pub fn close_pusher(&mut self) -> Result<(), BackendError> {
-        // The first table is what others look at: it is closed last.
+        // Other processes check the first table, so it is closed last.
         for table in self.tables.iter().rev() {
             self.worker.close_pusher(table.id)?;
         }
@@ -104,9 +104,9 @@ impl<N: Net> Tables for RemoteTables<N> {
     }
 
     fn join(&mut self) -> Result<(), BackendError> {
-        if let Some(member) = self.member {
+        if let Some(sync) = self.sync {
             let ids: Vec<TableId> = self.tables.iter().map(|table| table.id).collect();
-            self.worker.join_all(&ids, member)?;
+            self.worker.join_all(&ids, sync)?;
             self.tables.iter_mut().for_each(|table| table.joined = true);
         }
         Ok(())
@@ -126,12 +126,12 @@ impl<N: Net> Tables for RemoteTables<N> {
         let (id, cut) = (*id, cuts.cut(&self.worker, *id, keys)?);
         let values = self.worker.spare();
         let id = self.worker.begin_pull(id, cut.clone(), read, values, true)?;
-        self.flying.push_back((table, id, cut));
+        self.in_flight.push_back((table, id, cut));
         Ok(())
     }
 
     fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError> {
-        let (table, id, cut) = self.flying.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
+        let (table, id, cut) = self.in_flight.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
         let rows = self.worker.finish_pull(id)?.values;
         if cut.is_as_given() {
             *out = rows;
@@ -148,7 +148,7 @@ impl<N: Net> Tables for RemoteTables<N> {
         table: TableIndex,
         values: &mut Vec<f32>,
         write: Write,
-        piece: Option<&InSplit>,
+        split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         let remote = &mut self.tables[table];
         let (id, cut) =
@@ -161,21 +161,21 @@ impl<N: Net> Tables for RemoteTables<N> {
             rows
         };
         let seq = self.worker.next_seq(remote.id);
-        let name = piece.map(|piece| {
-            let (pusher, incarnation) = piece.name;
-            DataName { pusher, incarnation, seq: piece.seq, clock: seq - remote.base }
+        let name = split.map(|split| {
+            let (pusher, incarnation) = split.name;
+            DataName { pusher, incarnation, seq: split.seq, clock: seq - remote.base }
         });
         self.worker.begin_push_named(remote.id, cut.clone(), write, rows, Some(id), (seq, name))?;
         if remote.joined {
-            // At once: what is pushed to another table next may wait for this push to be applied.
+            // At once: the next push, to another table, may wait until this push is applied.
             self.worker.tick(remote.id)?;
         }
         remote.cuts.keep(cut);
         Ok(())
     }
 
-    fn forget_piece(&mut self, piece: &InSplit) -> Result<(), BackendError> {
-        let (pusher, incarnation) = piece.name;
+    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
+        let (pusher, incarnation) = split.name;
         let mut ids = self.tables.iter().map(|table| table.id);
         ids.try_for_each(|id| Ok(self.worker.close_data(id, pusher, incarnation)?))
     }
@@ -211,7 +211,7 @@ impl<N: Net> Tables for RemoteTables<N> {
 
     fn may_be_late(&self) -> bool {
         let joined = self.tables.iter().any(|table| table.joined);
-        joined && self.member.is_some_and(|member| member.mode.is_bsp())
+        joined && self.sync.is_some_and(|sync| sync.mode.is_bsp())
     }
 
     fn late_rows(&self) -> u64 {

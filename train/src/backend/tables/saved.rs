@@ -1,11 +1,11 @@
-//! The tables of a saved model, to score with: weights by key, and what keys without a row read as.
+//! The tables of a saved model, for scoring: weights by key, and the initial weights of keys without a row.
 
 use super::{TableIndex, WeightTables, parts, weigh};
 use crate::backend::BackendError;
 use gannet_core::Schema;
 use std::collections::HashMap;
 
-/// Tables that are read only, all in memory.
+/// Read-only tables in memory.
 #[derive(Default)]
 pub struct SavedTables {
     tables: Vec<SavedTable>,
@@ -29,7 +29,7 @@ impl SavedTables {
     /// Adds rows to a table: keys, and the stored floats of each.
     ///
     /// # Panics
-    /// When there is no such table, or the lengths do not agree.
+    /// When there is no such table, or the lengths do not match.
     pub fn put(&mut self, table: TableIndex, keys: &[u64], rows: &[f32]) {
         let SavedTable { schema, places, weights } = &mut self.tables[table];
         let (parts, floats, dim) = (parts(schema), schema.floats(), schema.weights());

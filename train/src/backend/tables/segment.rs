@@ -1,4 +1,4 @@
-//! Rows by their segments: what of a row is whose, and the weights that a stored row reads as.
+//! Rows by segment: the floats of each segment, and the weights of a stored row.
 
 use gannet_core::{Schema, Segment};
 use gannet_optim::{Rule, Update, Visitor};

@@ -1,4 +1,4 @@
-//! A worker whose data comes from a client (`--feed`): which settings it takes from the client.
+//! A worker whose data comes from a client (`--feed`), and the settings that it takes from the client.
 
 use super::args::{CountsName, FormatName, TasksName, TrainArgs};
 use super::job::{self, WorkerConnection};
@@ -9,8 +9,8 @@ use gannet::train::{FileFingerprint, RemoteTexts};
 use gannet::{Transports, WorkerConfig};
 use serde_json::{Value, json};
 
-/// A link to the client, and what it has offered.
-pub struct FedClient {
+/// A link to the client, and the client's offer.
+pub struct DataClient {
     link: DataLink<Transports>,
     plan: JobPlan,
     line: WorkerConnection,
@@ -34,22 +34,22 @@ pub fn reading(args: &TrainArgs) -> String {
     .to_string()
 }
 
-/// Takes the settings of the reading from the client's JSON.
+/// Takes the settings for reading the data from the client's JSON.
 fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
-    let said: Value = serde_json::from_str(reading).ok()?;
+    let settings: Value = serde_json::from_str(reading).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let list = |value: &Value| value.as_array()?.iter().map(text).collect::<Option<Vec<String>>>();
     let input = &mut args.input;
-    input.format = FormatName::from_str(said["format"].as_str()?, false).ok()?;
-    input.label = text(&said["label"]);
-    input.categorical = list(&said["categorical"])?;
-    input.numeric = list(&said["numeric"])?;
-    let counts = said["criteo_counts"].as_str().map(|counts| CountsName::from_str(counts, false));
+    input.format = FormatName::from_str(settings["format"].as_str()?, false).ok()?;
+    input.label = text(&settings["label"]);
+    input.categorical = list(&settings["categorical"])?;
+    input.numeric = list(&settings["numeric"])?;
+    let counts = settings["criteo_counts"].as_str().map(|counts| CountsName::from_str(counts, false));
     input.criteo_counts = counts.transpose().ok()?;
-    input.positive = text(&said["positive"]);
-    input.skip_bad_lines = said["skip_bad_lines"].as_u64()?;
-    args.no_intercept = said["no_intercept"].as_bool()?;
-    args.job.tasks.start_together |= said["start_together"].as_bool()?;
+    input.positive = text(&settings["positive"]);
+    input.skip_bad_lines = settings["skip_bad_lines"].as_u64()?;
+    args.no_intercept = settings["no_intercept"].as_bool()?;
+    args.job.tasks.start_together |= settings["start_together"].as_bool()?;
     Some(())
 }
 
@@ -76,31 +76,35 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     }
     let sync = &mut args.job.sync;
     sync.worker_timeout = sync.worker_timeout.or(Some(plan.worker_timeout_ms as f64 / 1000.0));
-    lr_worker::run(args, Some(FedClient { link, plan, line }))
+    lr_worker::run(args, Some(DataClient { link, plan, line }))
 }
 
-impl FedClient {
-    /// The job, as the client has it.
+impl DataClient {
+    /// The client's plan of the job.
     pub fn plan(&self) -> &JobPlan {
         &self.plan
     }
 
-    /// What the client's files are called.
+    /// The names of the client's files.
     pub fn files(&self) -> Vec<String> {
         self.plan.files.iter().map(|file| file.name.clone()).collect()
     }
 
-    /// The same files, as the client saw them.
-    pub fn seen(&self) -> Vec<FileFingerprint> {
-        self.plan.files.iter().map(|file| FileFingerprint::told(file.bytes, file.print, file.whole)).collect()
+    /// The fingerprints of these files, as the client reported them.
+    pub fn fingerprints(&self) -> Vec<FileFingerprint> {
+        self.plan
+            .files
+            .iter()
+            .map(|file| FileFingerprint::remote(file.bytes, file.print, file.whole))
+            .collect()
     }
 
-    /// What this worker connects with. The client knows its incarnation already.
+    /// The connection of this worker. The client knows its incarnation already.
     pub fn line(&self) -> WorkerConnection {
         self.line.clone()
     }
 
-    /// Where its data comes from.
+    /// The source of the worker's data.
     pub fn into_texts(self) -> RemoteTexts<Transports> {
         RemoteTexts::new(self.link, self.plan.files)
     }
