@@ -1,4 +1,4 @@
-//! A server's counts: the acceptor's, each thread's, each table's on each thread.
+//! A server's counters: the acceptor's, each thread's, and each table's on each thread.
 
 use super::{Buckets, Count, Histogram, MetricsSink, TableCounters};
 use crate::error::Refusal;
@@ -11,7 +11,7 @@ use crate::limits::STUCK_TIME;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Kinds of requests, as they are counted.
+/// Kinds of requests, for the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Pull,
@@ -35,7 +35,7 @@ pub(crate) enum RequestKind {
     Allocate,
     Run,
     DropTable,
-    /// No request of ours.
+    /// A kind that is not in the protocol.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ impl RequestKind {
     ];
     pub(crate) const COUNT: usize = RequestKind::NAMES.len();
 
-    /// Of a frame.
+    /// The kind of a frame.
     pub(crate) fn of(kind: u16) -> RequestKind {
         match kind {
             PullFrame::KIND => RequestKind::Pull,
@@ -95,20 +95,20 @@ impl RequestKind {
     }
 }
 
-/// What carries a session's bytes, as it is counted.
+/// The transport of a session, for the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carrier {
     Tcp,
     Shm,
     Verbs,
-    /// None that a running server has: a simulated one.
+    /// A transport that no running server has: the simulated one.
     Other,
 }
 
 impl Carrier {
     const NAMES: [&str; 4] = ["tcp", "shm", "verbs", "other"];
 
-    /// Of what a stream calls its transport.
+    /// The carrier of a stream, from the name of its transport.
     pub(crate) fn of(transport: &str) -> Carrier {
         match transport {
             "tcp" => Carrier::Tcp,
@@ -119,17 +119,17 @@ impl Carrier {
     }
 }
 
-/// Counts of the sessions over one transport.
+/// Counters of the sessions over one transport.
 #[derive(Debug, Default)]
 pub(crate) struct CarrierCounters {
-    /// Bytes of requests handled and of their answers, heads included.
+    /// Bytes of requests handled and of their answers, including heads.
     pub(crate) received_bytes: Count,
     pub(crate) sent_bytes: Count,
     pub(crate) begun: Count,
     pub(crate) ended: Count,
 }
 
-/// What a server has done and what it holds. Its threads write it, anyone may read it at any time.
+/// What a server has done and what it holds. Its threads write it; any thread may read it at any time.
 #[derive(Debug)]
 pub struct ServerCounters {
     since: Instant,
@@ -137,48 +137,48 @@ pub struct ServerCounters {
     pub(crate) threads: Vec<ThreadCounters>,
 }
 
-/// The acceptor's counts.
+/// The acceptor's counters.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct AcceptorCounters {
     /// Connections accepted.
     pub(crate) accepted: Count,
-    /// Connections that ended before they had a session: nothing said in time, nonsense said, refused.
+    /// Connections that ended before they had a session: silent, invalid, or refused.
     pub(crate) dropped: Count,
-    /// Connections that have not said who they are, or wait for their thread; now.
+    /// Connections whose greeting is not complete, or that wait for their thread, now.
     pub(crate) greeting: Count,
     /// Connections refused with a reason, by reason.
     pub(crate) refused: [Count; Refusal::COUNT],
 }
 
-/// One shard-owning thread's counts.
+/// The counters of one shard-owning thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ThreadCounters {
-    /// From the receipt of a request to its answer in the out queue, by [`RequestKind`].
+    /// Time from the receipt of a request to its answer in the out queue, by [`RequestKind`].
     pub(crate) took: [Histogram; RequestKind::COUNT],
-    /// By what carries the session's bytes.
+    /// Counters by transport.
     over: [CarrierCounters; Carrier::NAMES.len()],
     /// Requests refused, by reason.
     pub(crate) refused: [Count; Refusal::COUNT],
-    /// Sessions refused because there were as many as the thread takes.
+    /// Sessions refused because the thread had as many as it may.
     pub(crate) refused_sessions: Count,
-    /// Sessions ended: the peer left a frame or its answers lying, or moved them too slowly; said nothing for too long;
-    /// sent bytes that are no frame; had more requests under way than its credit.
+    /// Sessions ended, by reason: the peer stopped in a frame, left its answers, or was too slow; was silent for too
+    /// long; sent bytes that are no frame; had more requests in flight than its credit.
     pub(crate) stalled: Count,
     pub(crate) silent: Count,
     pub(crate) bad_frames: Count,
     pub(crate) overruns: Count,
-    /// Times that a session found no memory for its buffers and waited.
+    /// Times that a session waited for memory for its buffers.
     pub(crate) memory_waits: Count,
-    /// Turns in which an answer found the out queue full: the session waits until its peer takes answers.
+    /// Turns in which an answer found the out queue full. The session then waits until its peer takes answers.
     pub(crate) full_turns: Count,
-    /// Nanoseconds spent looking or sleeping with nothing to do.
+    /// Nanoseconds of polling or sleeping with nothing to do.
     pub(crate) idle_nanos: Count,
-    /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets,
-    /// of requests received and not handled, and of buffers; sessions that wait for memory.
+    /// Sums over all sessions at the last tick, here and below: bytes of unhandled requests, of pinned rings (RDMA), of
+    /// buffers; sessions that wait for memory; bytes of untaken answers; sessions whose queue is full.
     pub(crate) unhandled_bytes: Count,
-    /// Of sessions over RDMA, at the last tick: bytes of pinned rings.
+    /// Bytes of pinned rings of sessions over RDMA.
     pub(crate) pinned_bytes: Count,
     pub(crate) buffer_bytes: Count,
     pub(crate) sessions_waiting_for_memory: Count,
@@ -189,10 +189,10 @@ pub(crate) struct ThreadCounters {
     pub(crate) keyset_bytes: Count,
     pub(crate) kept_bytes: Count,
     pub(crate) kept_limit_bytes: Count,
-    /// Stretches of images that are registered for READs.
+    /// Parts of images that are registered for READs.
     pub(crate) regions: Count,
     pub(crate) tables: Mutex<Vec<Arc<TableCounters>>>,
-    /// Nanoseconds after the server began at which it last looked at its time limits.
+    /// When the thread last checked its time limits, in nanoseconds after the server began.
     ticked_nanos: Count,
 }
 
@@ -232,13 +232,13 @@ impl AcceptorCounters {
 }
 
 impl ThreadCounters {
-    /// The block of sessions over this transport.
+    /// The counters of sessions over this transport.
     pub(crate) fn over(&self, over: Carrier) -> &CarrierCounters {
         &self.over[over as usize]
     }
 
-    /// Sessions that began, and those of them that ended. Ended first: read in the other order, a session that begins
-    /// and ends between would make less than none.
+    /// Sessions that began, and sessions that ended. The ended ones are read first: otherwise a session that begins and
+    /// ends in between would make the difference negative.
     pub(crate) fn sessions(&self) -> (u64, u64) {
         let ended = self.over.iter().map(|over| over.ended.get()).sum();
         (self.over.iter().map(|over| over.begun.get()).sum(), ended)
@@ -249,7 +249,7 @@ impl ThreadCounters {
         self.took.iter().map(|took| took.read().count()).sum()
     }
 
-    /// A new table's block.
+    /// Adds the counters of a new table.
     pub(crate) fn add_table(&self, name: &str) -> Arc<TableCounters> {
         let table = Arc::new(TableCounters { name: name.to_owned(), ..TableCounters::default() });
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).push(table.clone());
@@ -286,7 +286,7 @@ impl ThreadCounters {
         }
     }
 
-    /// Sessions that were ended or refused, by why, and sessions that waited.
+    /// Sessions that were ended or refused, by reason, and sessions that waited.
     fn tell_ended(&self, page: &mut dyn MetricsSink) {
         let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
         counter(
@@ -326,7 +326,7 @@ impl ThreadCounters {
         );
     }
 
-    /// What the sessions hold at the last tick.
+    /// What the sessions held at the last tick.
     fn tell_sizes(&self, page: &mut dyn MetricsSink) {
         let mut gauge = |name, help, value: u64| page.gauge(name, help, &[], value as f64);
         gauge("gannet_server_queued_bytes", "Bytes of answers not yet taken.", self.queued_bytes.get());
@@ -393,12 +393,12 @@ impl ServerCounters {
         Arc::new(ServerCounters { since: Instant::now(), acceptor: AcceptorCounters::default(), threads })
     }
 
-    /// The thread looks at its time limits.
+    /// Notes that the thread checks its time limits.
     pub(crate) fn tick(&self, thread: u32) {
         self.threads[thread as usize].ticked_nanos.set(self.since.elapsed().as_nanos() as u64);
     }
 
-    /// How long ago a thread last looked at its time limits, which it does each second.
+    /// How long ago a thread last checked its time limits. It does that each second.
     fn silent(&self, thread: &ThreadCounters) -> Duration {
         self.since.elapsed().saturating_sub(Duration::from_nanos(thread.ticked_nanos.get()))
     }
@@ -409,7 +409,7 @@ impl ServerCounters {
         silent.max_by_key(|(_, silent)| *silent).filter(|(_, silent)| *silent > STUCK_TIME)
     }
 
-    /// Tells all of it, all threads' together.
+    /// Writes all counters of all threads.
     pub fn tell(&self, page: &mut dyn MetricsSink) {
         self.acceptor.tell(page);
         for (number, thread) in self.threads.iter().enumerate() {

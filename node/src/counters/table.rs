@@ -1,32 +1,32 @@
-//! A table's counts on one of a server's threads.
+//! A table's counters on one of a server's threads.
 
 use super::{Buckets, Count, Histogram, MetricsSink, Outcomes};
 use gannet_core::{Applied, Shards};
 use std::time::Duration;
 
-/// One table's counts on one thread.
+/// One table's counters on one thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct TableCounters {
     pub(crate) name: String,
     pub(crate) pulled_rows: Count,
-    /// Rows of pulls that were not answered because the worker has them as they are.
+    /// Rows of pulls that were not sent because the worker's copy had not changed.
     pub(crate) spared_rows: Count,
-    /// Rows sent because they are subscribed and have changed.
+    /// Subscribed rows that were sent because they had changed.
     pub(crate) delta_rows: Count,
     pub(crate) scanned_rows: Count,
-    /// Parts of pushes handled, and those of them that the shards had already, in part or whole.
+    /// Parts of pushes handled, and those of them that the shards had applied before, in part or whole.
     pub(crate) parts: Count,
     pub(crate) duplicate_parts: Count,
-    /// Rows of pushes, by what became of them.
+    /// Rows of pushes, by outcome.
     pub(crate) pushed: Outcomes,
-    /// Rows that came when their step had been applied without them; bytes of pushes that wait for their step.
+    /// Rows that arrived after their step had been applied without them; bytes of pushes that wait for their step.
     pub(crate) late_rows: Count,
     pub(crate) kept_bytes: Count,
-    /// At the last tick.
+    /// Sizes at the last tick.
     pub(crate) rows: Count,
     pub(crate) bytes: Count,
-    /// What growth has cost the thread, up to the last tick, and who made its steps ready.
+    /// Time that growth has cost the thread, up to the last tick, and which thread prepared its steps.
     pub(crate) growth: Histogram,
     pub(crate) growth_longest_nanos: Count,
     pub(crate) grown_by_owner: Count,
@@ -34,7 +34,7 @@ pub(crate) struct TableCounters {
 }
 
 impl TableCounters {
-    /// Takes over what the shards say of themselves.
+    /// Copies the numbers of the shards.
     pub(crate) fn note(&self, shards: &Shards) {
         let (stats, growth) = (shards.stats(), shards.growth());
         self.rows.set(stats.rows);
@@ -45,7 +45,7 @@ impl TableCounters {
         self.grown_by_grower.set(growth.by_grower);
     }
 
-    /// The table is gone.
+    /// The table has been dropped.
     pub(crate) fn clear(&self) {
         self.rows.set(0);
         self.bytes.set(0);

@@ -1,4 +1,4 @@
-//! //! Which worker tests and saves the model when all splits are trained, and which workers are given up because they
+//! Which worker tests and saves the model when all splits are trained, and which workers are given up because they
 //! are silent or make no progress.
 
 use super::heartbeat_times::HeartbeatTimes;

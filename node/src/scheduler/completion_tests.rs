@@ -1,4 +1,4 @@
-//! //! Which worker saves at the end, and which is given up though it sends heartbeats: single replies that matter.
+//! Which worker saves at the end, and which is given up though it sends heartbeats: single replies that matter.
 //! (scheduler_model_tests.rs compares the job state with a model.)
 
 use super::heartbeat_times::HeartbeatTimes;
@@ -90,7 +90,7 @@ fn nobody_saved_when_the_lowest_worker_had_left_before_the_end() {
     let index = job.take(incarnation(1, 1));
     job.book.done(incarnation(1, 1), index, 10).unwrap();
     assert!(job.is_chief(incarnation(1, 1), 0));
-    // // Also when it left later without having saved: it was stopped, and knew of no end.
+    // Also when it left later without having saved: it was stopped, and knew of no end.
     job.come(incarnation(0, 2));
     job.book.leave(incarnation(1, 1)).unwrap();
     assert!(job.is_chief(incarnation(0, 2), 0));
@@ -119,7 +119,7 @@ fn a_chief_that_dies_before_it_has_saved_is_followed_by_one_worker_when_it_is_fe
     );
     assert!(job.book.fenced(incarnation(0, 1)));
     assert!(job.is_chief(incarnation(1, 1), progress) && !job.is_chief(incarnation(2, 1), progress));
-    // // A worker that was only asleep gets the same reply.
+    // A worker that was only asleep gets the same reply.
     assert_eq!(job.book.saved(incarnation(0, 1)), Err(JobStateError::Fenced(incarnation(0, 1))));
     assert!(!job.book.is_over());
 }
@@ -132,7 +132,7 @@ fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever
     let mut progress = 0;
     let dead = loop {
         assert!(job.now <= limit + SECOND * 2, "it has held a task for {:?}", job.now);
-        // // The other worker has nothing that others wait for, so it may stand still.
+        // The other worker has nothing that others wait for, so it may stand still.
         progress += 1;
         job.is_chief(incarnation(0, 1), 7);
         job.is_chief(incarnation(1, 1), 7);
@@ -149,7 +149,7 @@ fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever
     assert_eq!(job.take(incarnation(1, 1)), index);
 }
 
-/// A slow batch, and what was idle for long before it was given a task.
+/// A slow batch, and a worker that was idle for long before it got a task, are not given up.
 #[test]
 fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
     let mut job = CompletionModel::of(1, 4, &[0]);
@@ -168,7 +168,7 @@ fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
         }
         progress += 1;
     }
-    // While the scheduler slept it could hear of no progress.
+    // While the scheduler slept it could not hear of progress.
     job.now += limit;
     job.heard.forgive(limit, job.now);
     job.is_chief(incarnation(0, 1), progress);
@@ -185,7 +185,7 @@ fn a_job_that_nobody_saved_was_trained_again_by_who_came_later_than_a_minute() {
     ask(incarnation(0, 1), register(), now).unwrap();
     ask(incarnation(0, 1), SchedulerActionV1::Take { holding: Vec::new() }, now).unwrap();
     ask(incarnation(0, 1), SchedulerActionV1::Done { index: 0, examples: 10 }, now).unwrap();
-    // It dies before it has saved, and is started again when somebody has seen it.
+    // It dies before it has saved, and is started again after another worker has noticed.
     while now < LATE_TIME * 3 {
         now += OWN_SLEEP;
         ask(incarnation(u32::MAX, 0), SchedulerActionV1::Status, now).unwrap();

@@ -1,4 +1,4 @@
-//! //! In-graph data: a scheduler that has the data sends the bytes of a split to the worker that holds it, chunk by
+//! In-graph data: a scheduler that has the data sends the bytes of a split to the worker that holds it, chunk by
 //! chunk. It caches none of them. Each chunk is read into the session's out queue, which pushes back when it is full.
 //!
 //! ```text
@@ -247,7 +247,7 @@ impl Scheduler {
                 let text = match texts.get(&index) {
                     Some(text) => Ok(text.clone()),
                     None => feeding.stock.text(&task).inspect(|text| {
-                        // // Only held splits are in it, so it is as bounded as the leases are.
+                        // Only held splits are in it, so it is as bounded as the leases are.
                         texts.retain(|&index, _| book.is_leased(index));
                         texts.insert(index, text.clone());
                     }),
@@ -286,7 +286,7 @@ impl Scheduler {
                 (fed.requests, fed.bytes) = (fed.requests + 1, fed.bytes + read.bytes.0 as u64);
                 Ok(read)
             }
-            // // No worker can go on, and all are told why.
+            // No worker can go on, and all are told why.
             Err(mut why) => {
                 let end = (0..=TEXT_BYTES_MAX.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
                 why.truncate(end.unwrap_or(0));

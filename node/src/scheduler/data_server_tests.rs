@@ -1,4 +1,4 @@
-//! //! A worker gets the bytes of a split that it holds, and nothing else.
+//! A worker gets the bytes of a split that it holds, and nothing else.
 
 use super::SchedulerRequestV2;
 use super::data_server::{DataRequest, DataServerConfig, DataSource, FeedStatus};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// A file in memory; its texts are as if each line were a byte.
+/// A file in memory. Its texts are as if each line were a byte.
 struct MemorySource {
     bytes: Vec<u8>,
     changed: AtomicBool,
@@ -97,7 +97,7 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
     let (feeding, stock) = feeding();
     let board = feeding.board.clone();
     let mut asked = DataServerModel(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
-    // Nobody is in the job.
+    // No worker is in the job.
     assert_eq!(asked.feed(life(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
     assert_eq!(
         asked.feed(life(0), DataRequest::Head { file: 0, bytes: 10 }).unwrap_err().0,
@@ -117,13 +117,13 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
     let (fed, bytes) = asked.feed(life(1), text(1, 30, 50)).unwrap();
     assert_eq!((fed.start, fed.whole, fed.bytes.0), (100, 100, 50));
     assert_eq!((&bytes[..], fed.crc), (&stock.bytes[130..180], crc32c::crc32c(&bytes)));
-    // The end of a text, and what is behind it.
+    // The end of a text, and what is beyond it.
     assert_eq!(asked.feed(life(1), text(1, 90, 50)).unwrap().1, stock.bytes[190..200]);
     for from in [100, 101, u64::MAX] {
         let (fed, bytes) = asked.feed(life(1), text(1, from, FEED_BYTES_MAX)).unwrap();
         assert_eq!((fed.whole, bytes.len()), (100, 0), "from {from}");
     }
-    // // Another worker's split, one that nobody holds, one that does not exist, another incarnation.
+    // Another worker's split, one that nobody holds, one that does not exist, another incarnation.
     for index in [0, 2, 1000, u64::MAX] {
         assert_eq!(asked.feed(life(1), text(index, 0, 10)).unwrap_err().0, Refusal::Mismatch, "{index}");
     }
@@ -257,12 +257,12 @@ fn one_job_is_fed_and_goes_on_from_its_book_only() {
     asked.ask(life(0), SchedulerActionV1::Register { plan: plan() }).unwrap();
     asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
     drop(asked);
-    // // The same data server again: a worker that held a split goes on.
+    // The same data server again: a worker that held a split goes on.
     let mut again = DataServerModel(open(feeding().0).unwrap());
     assert_eq!(again.feed(life(0), text(0, 0, 10)).unwrap().1.len(), 10);
     let wrong = open(DataServerConfig { plan: other, ..feeding().0 }).unwrap_err().to_string();
     assert!(wrong.contains("of another job") && wrong.contains("--data-dir"), "{wrong}");
-    // // A text that ends the job comes with the reply to the next heartbeat, and is saved.
+    // A text that ends the job comes with the reply to the next heartbeat, and is saved.
     let (told, _) = feeding();
     let board = told.board.clone();
     let mut ended = DataServerModel(open(told).unwrap());

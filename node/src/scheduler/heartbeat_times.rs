@@ -1,4 +1,4 @@
-//! //! When each live worker was last heard of, and when it last made progress. It is not saved: a scheduler that
+//! When each live worker was last heard of, and when it last made progress. It is not saved: a scheduler that
 //! starts again gives every worker its full time. Plain state: the time comes as a parameter.
 
 use super::member::{Activity, WorkerIncarnation};

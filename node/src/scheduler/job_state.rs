@@ -1,4 +1,4 @@
-//! //! The state of one job: which workers are in it, which splits they hold, and which workers must be fenced before
+//! The state of one job: which workers are in it, which splits they hold, and which workers must be fenced before
 //! their splits go to others. Pure state: requests and the time come in, replies go out. The scheduler saves it and
 //! sends.
 //!
@@ -231,7 +231,7 @@ impl JobState {
                 return Err(JobStateError::Fenced(incarnation));
             }
             if before == incarnation {
-                // // The reply to the first request was lost.
+                // The reply to the first request was lost.
                 return match standing {
                     WorkerState::Dead => Err(JobStateError::Fenced(incarnation)),
                     _ => {

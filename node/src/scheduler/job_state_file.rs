@@ -1,6 +1,5 @@
-//! //! The job state on its medium: one file, written anew and renamed for each change. A scheduler that is killed
-//! finds the last whole file. The file survives the process. A machine that goes down may leave an older file, or a
-//! torn one, which is refused.
+//! The job state on disk: one file, which is written anew and renamed for each change. A scheduler that is killed finds
+//! the last whole file. A machine that goes down may leave an older file, or a torn one, which is refused.
 
 use super::job_state::JobState;
 use crate::frames::control;
@@ -10,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "scheduler.book";
-/// What stands before and behind the name of a run.
+/// What comes before and after the name of a run.
 const BEFORE: &str = "scheduler.";
 const BEHIND: &str = ".book";
 const MAGIC: [u8; 8] = *b"GNTBOOK4";
@@ -24,10 +23,10 @@ pub enum JobStateFileError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is no job state, or a torn one.
+    /// The file is no job state, or a torn one.
     #[error(
         "the scheduler's job state file {}: {why}; move it away to start the job again (finished splits are then trained again)",
         path.display()
@@ -38,7 +37,7 @@ pub enum JobStateFileError {
         /// What is wrong.
         why: String,
     },
-    /// It is of another job than the one of this data server.
+    /// The file is of another job than that of this data server.
     #[error("{why}")]
     Other {
         /// What differs, and what to do.
@@ -46,7 +45,7 @@ pub enum JobStateFileError {
     },
 }
 
-/// Where the job state is kept.
+/// The path of the job state file.
 #[derive(Debug)]
 pub(super) struct JobStateFile {
     path: PathBuf,
@@ -59,7 +58,7 @@ impl JobStateFile {
         JobStateFile { path: folder.join(name) }
     }
 
-    /// The job state that is there, if one is.
+    /// Reads the job state, if there is one.
     pub(super) fn load(&self) -> Result<Option<JobState>, JobStateFileError> {
         let torn = |why: &str| JobStateFileError::Torn { path: self.path.clone(), why: why.to_owned() };
         let bytes = match fs::read(&self.path) {

@@ -1,4 +1,4 @@
-//! //! The schedulers of a server: one for each run whose splits are handed out here, each with a job state of its own.
+//! The schedulers of a server: one for each run whose splits are handed out here, each with a job state of its own.
 //! A scheduler that sends data has one job, whatever its run is called.
 
 use super::data_server::{DataRequest, DataServer, DataServerConfig};
@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a worker asks of the scheduler of its run. A program that names no run belongs to the run without a name.
+/// A worker's request to the scheduler of its run. A program that names no run belongs to the run without a name.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct SchedulerRequestV2 {
     pub(crate) run: String,
-    /// The generation of the run; 0: it is not known, and a job that is over is followed by another.
+    /// The generation of the run. 0: unknown; then another job follows a job that is over.
     pub(crate) generation: u32,
-    /// The birth of the run; 0: it is not known.
+    /// The birth of the run; 0: unknown.
     pub(crate) birth: u64,
     pub(crate) ask: SchedulerRequestV1,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Schedulers {
 }
 
 impl Schedulers {
-    /// Those whose job states are in `folder`. A scheduler that sends data is one alone.
+    /// Opens the schedulers whose job states are in `folder`. A scheduler that sends data is the only one.
     pub(crate) fn open(
         folder: Option<&Path>,
         feeding: Option<DataServerConfig>,
@@ -104,7 +104,7 @@ impl Schedulers {
         Ok(())
     }
 
-    /// A worker says what the rows of a table are.
+    /// A worker reports the rows of a table.
     pub(crate) fn note_table(&mut self, asked: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
         let JobTableV2 { run, told } = asked;
         let incarnation = told.incarnation;

@@ -115,7 +115,7 @@ impl JobState {
                 self.settle_chief();
                 Ok(())
             }
-            // // The worker has said so before, and the reply was lost.
+            // The worker has said so before, and the reply was lost.
             None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
             _ => Err(JobStateError::NotYours(index, incarnation.rank)),
         }

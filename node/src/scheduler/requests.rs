@@ -1,4 +1,4 @@
-//! //! What workers request of the scheduler, and its replies: one frame kind for each direction, with rkyv archives of
+//! What workers request of the scheduler, and its replies: one frame kind for each direction, with rkyv archives of
 //! the frozen structs here. The scheduler runs in thread 0 of a server, among its sessions.
 
 use super::data_server::{DataServer, DataServerConfig};
@@ -220,7 +220,7 @@ impl Scheduler {
             return Ok(SchedulerReplyV1::StatusV2(self.book.as_ref().map(|book| status(book, &self.heard))));
         }
         what.check()?;
-        // // The worker lives, however long its request has waited here.
+        // The worker lives, however long its request has waited here.
         if let Some(book) = &mut self.book
             && book.live_member(incarnation).is_ok()
         {
@@ -338,7 +338,7 @@ impl Scheduler {
         if slept > OWN_SLEEP.min((timeout * 3 / 4).max(TICK * 3 / 2)) {
             self.heard.forgive(slept, now);
         }
-        // // Every request calls this: with many workers that is often.
+        // Every request calls this: with many workers that is often.
         if self.looked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
             return Ok(());
         }

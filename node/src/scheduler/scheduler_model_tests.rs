@@ -270,7 +270,7 @@ fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
     assert_eq!(job.unfenced().collect::<Vec<_>>(), [worker(1, 5)]);
     let refused = job.beat(&mut heard, worker(1, 5), report(0), at);
     assert_eq!(refused, Err(JobStateError::Fenced(worker(1, 5))));
-    // // The scheduler is started again too: no worker has a link to it before its first heartbeat.
+    // The scheduler is started again too: no worker has a link to it before its first heartbeat.
     let mut heard = HeartbeatTimes::of(job.live_lives(), at);
     job.register(&mut heard, worker(1, 7), &plan(2, 4), at).unwrap();
     let mut heard = HeartbeatTimes::of(job.live_lives(), at);
@@ -320,7 +320,7 @@ impl SchedulerModel {
     }
 }
 
-/// Started again, by hand or by what watches over it, when the others were done sooner.
+/// A worker is restarted, by hand or by a supervisor, after the others have finished.
 #[test]
 fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again() {
     let register = || SchedulerActionV1::Register { plan: plan(2, 4) };
@@ -347,7 +347,7 @@ fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again(
         Ok(SchedulerReplyV1::Over)
     );
     asked.ask(worker(1, 2), SchedulerActionV1::Leave).unwrap();
-    // Who was there at the end wants another job.
+    // A worker that was there at the end begins another job.
     let told = asked.ask(worker(0, 2), register()).unwrap();
     assert!(matches!(told, SchedulerReplyV1::Registered { done: 0, .. }), "{told:?}");
 }
@@ -376,8 +376,7 @@ fn what_is_said_has_limits() {
     );
 }
 
-/// As many workers as a job may have, each with two tasks, a plan as long as may be, a reason as long as may be, and as
-/// many dead.
+/// A job at its limits: all workers, each with two tasks, the longest plan and reason, and as many dead.
 #[test]
 fn the_largest_status_is_one_frame() {
     let tasks = u64::from(JOB_WORKERS_MAX) * 4;

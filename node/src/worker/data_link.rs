@@ -1,5 +1,5 @@
-//! A worker without data: what it is fed by the client of its job, over a link of its own, so that signs of life do not
-//! wait behind bulk. Every call may be made again; a lost link is made again within the peer timeout.
+//! How a worker without data gets it from the client of its job. It uses a link of its own, so that heartbeats do not
+//! wait behind bulk data. Every call may be repeated, and a lost link is made again within the peer timeout.
 
 use super::tables::{ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
@@ -11,7 +11,7 @@ use crate::scheduler::data_server::{DataRequest, OfferV1};
 use crate::scheduler::job_plan::JobPlan;
 use gannet_transport::{Head, Net};
 
-/// A link to the client that feeds a job.
+/// A link to the client that has the data of a job.
 pub struct DataLink<N: Net> {
     worker: Worker<N>,
 }
@@ -21,24 +21,24 @@ pub struct DataLink<N: Net> {
 pub struct DataOffer {
     /// The job.
     pub plan: JobPlan,
-    /// How its data is read, in the client's words.
+    /// How to read its data, in the client's words.
     pub reading: String,
 }
 
-/// Some bytes of a task's text, or of a file.
+/// Some bytes of a split's text, or of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextChunk {
     /// The byte of its file at which the text begins.
     pub start: u64,
-    /// Bytes of the whole text, or of the file.
+    /// Length in bytes of the whole text, or of the file.
     pub whole: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
 }
 
 impl<N: Net> DataLink<N> {
-    /// Calls the client, which is `config`'s one server. `config` says which worker this is, and which life of it:
-    /// bytes are given to those in the job only.
+    /// Connects to the client, which is `config`'s one server. `config` names this worker and its incarnation: the
+    /// client gives bytes only to workers of the job.
     ///
     /// # Errors
     /// The client is lost.
@@ -46,10 +46,10 @@ impl<N: Net> DataLink<N> {
         Ok(DataLink { worker: Worker::connect(net, WorkerConfig { one_thread: true, ..config })? })
     }
 
-    /// The job, for those who have not got its data.
+    /// The job, for workers that do not have its data.
     ///
     /// # Errors
-    /// The client is lost, or has no data to feed.
+    /// The client is lost, or has no data to offer.
     pub fn offer(&mut self) -> Result<DataOffer, WorkerError> {
         let (_, payload) = self.ask(&[DataRequest::Offer])?.swap_remove(0);
         let OfferV1 { plan, reading } =
@@ -58,18 +58,18 @@ impl<N: Net> DataLink<N> {
         Ok(DataOffer { plan, reading })
     }
 
-    /// The first bytes of a file, at most so many.
+    /// The first bytes of a file, at most `most`.
     ///
     /// # Errors
-    /// The client is lost, or refuses: this worker is in the job no more, or the data is not what it was.
+    /// The client is lost, or refuses: this worker is no longer in the job, or the data has changed.
     pub fn head(&mut self, file: u32, most: usize) -> Result<TextChunk, WorkerError> {
         let feed = DataRequest::Head { file, bytes: most.min(FEED_BYTES_MAX) };
         let (head, payload) = self.ask(&[feed])?.swap_remove(0);
         self.checked(feed, &head, payload, 0)
     }
 
-    /// The text of a task from byte `from` of it on: of about `expected` bytes that are left, as many as are asked for
-    /// at once. Nothing is left when it comes empty.
+    /// The text of a task from its byte `from` on. Requests about `expected` bytes, as many of them as may be in flight
+    /// at once. An empty answer means that nothing is left.
     ///
     /// # Errors
     /// As [`head`](Self::head); also when this worker does not hold the task.
@@ -107,7 +107,7 @@ impl<N: Net> DataLink<N> {
         }
     }
 
-    /// What an answer brought: all that stands there, and nothing that was hurt on its way.
+    /// Checks an answer: its length and its checksum.
     fn checked(
         &self,
         feed: DataRequest,

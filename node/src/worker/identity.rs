@@ -1,5 +1,5 @@
-//! How a worker finds a table at its servers, or makes it there: what each holds decides, not the order in which the
-//! servers were named. server/identities.rs has the two phases in which a table is made.
+//! How a worker finds a table at its servers, or makes it there. What each server holds decides, not the order in which
+//! the servers are named. server/identities.rs has the two phases in which a table is made.
 
 use super::Worker;
 use super::peer::Peer;
@@ -15,17 +15,17 @@ use gannet_transport::Net;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// As what the servers have a table.
+/// The identity of a table at its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct OpenedAs {
+pub(super) struct TableIdentity {
     uid: TableUid,
-    /// Of each server, in the order in which the worker names them, which of the table's servers it is.
+    /// For each server, in the order of the worker's addresses, which of the table's servers it is.
     places: Vec<u32>,
-    /// Of each shard, what was drawn when it was made.
+    /// For each shard, the random number that it got when it was made.
     births: Vec<u64>,
 }
 
-impl OpenedAs {
+impl TableIdentity {
     /// The shards behind a link.
     pub(super) fn range<S>(&self, peer: &Peer<S>) -> Range<u32> {
         let own = self.of_server(peer.server as usize);
@@ -37,7 +37,7 @@ impl OpenedAs {
         share(0..self.births.len() as u32, self.places[server], self.places.len() as u32)
     }
 
-    /// The request to open it again, over another link.
+    /// The request to open the table again, over another link.
     pub(super) fn request(&self, schema: &Schema, server: u32) -> Vec<u8> {
         self.request_in(schema, server as usize, 0)
     }
@@ -48,7 +48,7 @@ impl OpenedAs {
         control::seal_as(2, &OpenTableV2 { schema, uid, server: place, servers, make_in })
     }
 
-    /// Holds that what was opened again is what was there before.
+    /// Checks that the table that was opened again is the one that was there before.
     pub(super) fn check<S>(
         &self,
         table: &str,
@@ -69,7 +69,7 @@ impl OpenedAs {
         }
     }
 
-    /// The error of a server that has nothing of the table any more.
+    /// The error of a server that has lost the table.
     pub(super) fn gone<S>(&self, table: &str, peer: &Peer<S>) -> WorkerError {
         forgot(table, &peer.name, self.of_server(peer.server as usize))
     }
@@ -79,19 +79,19 @@ fn forgot(table: &str, peer: &Arc<str>, shards: Range<u32>) -> WorkerError {
     WorkerError::Forgot { peer: peer.clone(), table: table.to_owned(), shards: in_words(&shards) }
 }
 
-/// As what a table is to be opened, by what the servers say that they hold.
+/// The identity under which to open a table, from what the servers hold.
 #[derive(Debug, PartialEq, Eq)]
 struct TablePlan {
-    /// `None`: nobody has it.
+    /// `None`: no server has it.
     uid: Option<TableUid>,
     places: Vec<u32>,
-    /// Servers, as they are named, that hold nothing of it.
+    /// Servers, by their positions among the addresses, that hold nothing of it.
     without: Vec<usize>,
-    /// All servers had made their shards: there may have been pushes.
+    /// All servers had made their shards, so there may have been pushes.
     confirmed: bool,
 }
 
-/// Decides as what a table is opened.
+/// Decides under which identity to open a table.
 fn plan(schema: &Schema, addrs: &[String], held: &[Option<HeldV1>]) -> Result<TablePlan, WorkerError> {
     let places = places(&schema.name, addrs, held).map_err(WorkerError::Identity)?;
     let uid = held.iter().flatten().next().map(|held| TableUid(held.uid));
@@ -104,7 +104,7 @@ fn plan(schema: &Schema, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Ta
     }
 }
 
-/// Which of the table's servers each is. An error says what does not fit, and where.
+/// Which of the table's servers each server is. An error says what does not fit, and where.
 fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<u32>, String> {
     let servers = addrs.len() as u32;
     let mut places: Vec<Option<u32>> = vec![None; addrs.len()];
@@ -146,7 +146,7 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
         places[at] = Some(held.server);
         first.get_or_insert((at, held));
     }
-    // Servers keep the place at which they are named, where nobody says otherwise.
+    // A server that holds nothing takes its position among the addresses, if that is free.
     let mut free: Vec<u32> = (0..servers).filter(|place| !places.contains(&Some(*place))).collect();
     let place = |(at, place): (usize, Option<u32>)| {
         place.unwrap_or_else(|| free.remove(free.iter().position(|&own| own as usize == at).unwrap_or(0)))
@@ -180,19 +180,19 @@ struct Links {
     epochs: Vec<u64>,
 }
 
-/// What one attempt to open a table came to.
+/// The outcome of one attempt to open a table.
 enum OpenAttempt {
-    Opened(OpenedAs, Vec<(usize, TableOpenedV2)>),
-    /// What the servers hold has changed meanwhile; why.
+    Opened(TableIdentity, Vec<(usize, TableOpenedV2)>),
+    /// Try again: what the servers hold has changed meanwhile. The text says why.
     Again(String),
 }
 
 impl<N: Net> Worker<N> {
-    /// Opens a table at all servers, and makes it where nobody has it. Answers what each link's thread said.
+    /// Opens a table at all servers, and makes it if no server has it. Returns the answer of each link's thread.
     pub(super) fn open_at_servers(
         &mut self,
         schema: &Schema,
-    ) -> Result<(OpenedAs, Vec<(usize, TableOpenedV2)>), WorkerError> {
+    ) -> Result<(TableIdentity, Vec<(usize, TableOpenedV2)>), WorkerError> {
         let begun = self.net.now();
         loop {
             let why = match self.try_to_open(schema)? {
@@ -217,8 +217,8 @@ impl<N: Net> Worker<N> {
         let is_torn = |held: &[Option<HeldV1>]| {
             held.iter().any(Option::is_none) && held.iter().flatten().any(|held| held.confirmed)
         };
-        // The servers are not asked at one moment. Another worker may have made the table between two answers, and all
-        // servers have what is confirmed: whoever still has nothing when asked again has lost it.
+        // The servers do not answer at one moment: another worker may have made the table between two answers. A
+        // confirmed table is at all servers, so a server that still has nothing when it is asked again has lost it.
         if is_torn(&held) {
             held = self.identify(schema, &fronts)?;
         }
@@ -228,13 +228,13 @@ impl<N: Net> Worker<N> {
         }
         let TablePlan { uid, places, without, confirmed } = plan(schema, &self.config.servers, &held)?;
         let births = vec![0; schema.shards as usize];
-        let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
+        let mut opened = TableIdentity { uid: uid.unwrap_or(TableUid::NONE), places, births };
         let make_in = |server: usize| if without.contains(&server) { incarnations[server] } else { 0 };
         if !without.is_empty() && !confirmed {
-            // One after the other, for all workers in one order, however they name the servers: whoever comes to a
-            // server first settles which of the table's servers it is, and the others see that before they come to the
-            // next. The first draws the id, or has it; and that it is not confirmed yet says that nobody has pushed
-            // before the others make their shards.
+            // One server after another, in an order that is the same for all workers, however they name the servers.
+            // The worker that reaches a server first decides which of the table's servers it is. The others see that
+            // before they reach the next. The first server draws the id, or has it. While it has not confirmed the
+            // table, no worker has pushed before the other servers make their shards.
             let mut order: Vec<usize> = (0..servers).collect();
             order.sort_by_key(|&server| (held[server].is_none(), &self.config.servers[server]));
             for one in order {
@@ -271,7 +271,7 @@ impl<N: Net> Worker<N> {
         Ok(OpenAttempt::Opened(opened, answers))
     }
 
-    /// Says which link has been made again since: what was answered before was perhaps of another life.
+    /// Says which link has been made again since. Answers from before may be those of another incarnation.
     fn made_again(&self, before: &Links) -> Option<String> {
         if self.layout != before.layout {
             return Some("a server came back with another number of threads".into());
@@ -282,7 +282,7 @@ impl<N: Net> Worker<N> {
         other.map(|(peer, _)| format!("the link to {} was made again meanwhile", peer.name))
     }
 
-    /// The links that there are now, to be compared with those that there are later.
+    /// The present links, for comparison with later ones.
     fn links_as_they_are(&self) -> Links {
         let epochs = self.links_now().map(|link| self.peers[link].epoch).collect();
         Links { layout: self.layout, epochs }
@@ -309,7 +309,7 @@ impl<N: Net> Worker<N> {
         held.collect()
     }
 
-    /// The answers to so many opens; or why they are to be asked for again.
+    /// The answers to `expected` requests to open; or why to request them again.
     #[allow(clippy::type_complexity)]
     fn opened(
         &self,
@@ -342,10 +342,10 @@ impl<N: Net> Worker<N> {
         Ok(Ok(all))
     }
 
-    /// Notes the births of all shards.
+    /// Stores the birth numbers of all shards.
     fn take_births(
         &self,
-        opened: &mut OpenedAs,
+        opened: &mut TableIdentity,
         answers: &[(usize, TableOpenedV2)],
     ) -> Result<(), WorkerError> {
         for (link, answer) in answers {
@@ -362,11 +362,11 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Tells those that do not know it that all servers have made their shards. Answers why that is to be tried again,
-    /// if so.
+    /// Tells the servers that do not know it that all servers have made their shards. Returns why to try again, if that
+    /// failed.
     fn confirm(
         &mut self,
-        opened: &OpenedAs,
+        opened: &TableIdentity,
         answers: &[(usize, TableOpenedV2)],
     ) -> Result<Option<String>, WorkerError> {
         let open = answers.iter().filter(|(_, answer)| !answer.confirmed);
@@ -374,19 +374,20 @@ impl<N: Net> Worker<N> {
             open.map(|(link, answer)| (*link, answer.table)).unzip();
         let request =
             |nth: usize, _: u32| control::seal(&ConfirmV1 { table: tables[nth], uid: opened.uid.0 });
-        // Where a server came back with other threads there are no answers; the caller looks at the links.
+        // If a server came back with other threads there are no answers; the caller checks the links.
         let answers = self.ask(
             &ControlRequest::with_payload(&ConfirmFrame {}, None, &request),
             Recipients::Links(&links),
         )?;
         let refusal = answers.iter().find(|answer| answer.head.kind == RefusedFrame::KIND);
-        // It has been started again: what it holds now is to be asked for anew.
+        // The server has restarted: ask again what it holds.
         Ok(refusal.map(|ControlReply { link, head, payload }| {
             refused(&self.peers[*link].name, ConfirmFrame::KIND, head, payload).to_string()
         }))
     }
 
-    /// What the rows of a table are, and where: for the scheduler, which tells the next life whether they are the same.
+    /// What the rows of a table are and where, for the scheduler: it tells the worker's next incarnation whether they
+    /// are the same.
     ///
     /// # Panics
     /// When the table is another worker's.
@@ -430,7 +431,7 @@ mod tests {
         assert_eq!(decide(&[None, None]), Ok((vec![0, 1], vec![0, 1])));
         let both = [held(1, 1, 2, true), held(1, 0, 2, true)];
         assert_eq!(decide(&both), Ok((vec![1, 0], vec![])));
-        // A creation that was interrupted goes on: who has nothing takes the places that are left, its own if it can.
+        // An interrupted creation goes on: a server with nothing takes a free position, its own if it can.
         let interrupted = [None, held(1, 0, 3, false), None];
         assert_eq!(decide(&interrupted), Ok((vec![1, 0, 2], vec![0, 2])));
         // Between the confirmations.

@@ -1,5 +1,5 @@
-//! Pulls through the cache: what it has is copied at once, what it has not is asked for row by row, in the same flight.
-//! And what own pushes mean to it.
+//! Pulls through the cache: rows that it has are copied at once, the others are requested in the same flight. Also what
+//! own pushes do to the cache.
 
 use super::following::Swept;
 use super::{CacheLookup, CacheReader, RowCache};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Pulls whose begin is remembered.
+/// Pulls whose start is remembered.
 const TURNS_REMEMBERED: usize = 1024;
 
 /// The cache of one of a worker's tables.
@@ -25,12 +25,12 @@ pub(in crate::worker) struct Caching {
     pub(super) rows: Arc<RowCache>,
     asker: u16,
     pub(super) next_follow: Duration,
-    /// The last pulls: when they were begun, in microseconds, and their numbers.
+    /// The last pulls: when they began, in microseconds, and their numbers.
     begun: VecDeque<(u64, u64)>,
 }
 
 impl Caching {
-    /// The last pull that had begun when this had, and when that was.
+    /// The last pull that had begun at `then`, and when it began.
     pub(super) fn turn_at(&self, then: Duration) -> (u64, u64) {
         let then = then.as_micros() as u64;
         let last = self.begun.iter().rev().find(|(at, _)| *at <= then);
@@ -44,19 +44,19 @@ impl Drop for Caching {
     }
 }
 
-/// What of a part of a pull is asked for because the cache has it not.
+/// The rows of a part of a pull that are requested because the cache does not have them.
 #[derive(Debug)]
-pub(in crate::worker) struct AskedPart {
+pub(in crate::worker) struct CacheMisses {
     pub(in crate::worker) asking: CachedRows,
     rows: Arc<RowCache>,
     who: CacheReader,
-    /// What is held of each key that is asked for, and whether its answer is to be kept.
+    /// For each requested key the cached version, and whether the answer goes into the cache.
     held: Vec<CachedVersion>,
     fills: Vec<u64>,
 }
 
-impl AskedPart {
-    /// The answer: what it tells of each of `keys`, whose rows stand at `places` of `values` now.
+impl CacheMisses {
+    /// Stores an answer in the cache: what it says of each of `keys`, whose rows are now at `places` of `values`.
     pub(in crate::worker) fn fill(
         &self,
         (keys, places): (&[u64], &[u32]),
@@ -79,19 +79,19 @@ impl AskedPart {
     }
 }
 
-/// Whether a push's values are what its rows change by, so that a copy of a row can be kept by adding them.
+/// Whether a push's values are the changes of its rows, so that adding them keeps a copy of a row current.
 fn adds(schema: &Schema, read: Read, write: Write) -> bool {
     let sums = matches!(schema.rule, Rule::Add(_)) && schema.more.is_empty() && schema.replays();
     sums || read == Read::State && write == Write::Change
 }
 
 impl<N: Net> Worker<N> {
-    /// From now on pulls of a table's rows (all segments of them, read as the cache was made for) may be answered from
-    /// a cache.
+    /// Lets the cache answer pulls of a table's rows from now on: pulls of all segments, read as the cache was made
+    /// for.
     ///
     /// # Errors
-    /// The cache is of another table; or keys need not be admitted to it at once, so that a push to a row that is not
-    /// there says nothing of what becomes of it.
+    /// The cache is of another table; or the table does not admit keys at once, so that the effect of a push to a
+    /// missing row is unknown.
     pub fn cache_rows(&mut self, table: TableId, rows: Arc<RowCache>) -> Result<(), WorkerError> {
         let schema = &self.tables[table.0].schema;
         let of_run = self.config.run.as_ref().map(|run| run.table(&rows.table));
@@ -119,7 +119,7 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// A pull through the cache begins: which it is. `None` when it does not go through one.
+    /// Begins a pull through the cache. `None` if it does not go through one.
     pub(in crate::worker) fn cached_pull(
         &mut self,
         table: TableId,
@@ -133,9 +133,9 @@ impl<N: Net> Worker<N> {
         let (asker, now) = (caching.asker, self.net.now());
         let turn = caching.rows.turns.fetch_add(1, Relaxed) + 1;
         caching.rows.sketch.tick(turn);
-        self.tally.cache_rows.set(caching.rows.rows());
+        self.counters.cache_rows.set(caching.rows.rows());
         let active = caching.rows.config.active.is_some();
-        // Answers that have come: their rows need not be asked for again.
+        // Receive answers that have come, so that their rows are not requested again.
         if self.in_flight() || active {
             self.poll()?;
         }
@@ -161,7 +161,7 @@ impl<N: Net> Worker<N> {
         }))
     }
 
-    /// Has what the cache has of a chunk's rows, into `values`; the rest is to be asked for.
+    /// Copies the rows of a chunk that the cache has into `values`. The others must be requested.
     pub(in crate::worker) fn read_cached(
         &mut self,
         table: TableId,
@@ -192,14 +192,15 @@ impl<N: Net> Worker<N> {
         }
         let asking = CachedRows::new(peer.incarnation, &asked);
         near.lowest = (had > 0 && asker.in_step).then_some(lowest);
-        self.tally.cache_hits.add(had);
-        self.tally.cache_asked.add(near.keys.len() as u64);
-        self.tally.cache_held.add(asking.held() as u64);
-        near.asked = Some(Box::new(AskedPart { asking, rows, who, held: asked, fills }));
+        self.counters.cache_hits.add(had);
+        self.counters.cache_asked.add(near.keys.len() as u64);
+        self.counters.cache_held.add(asking.held() as u64);
+        near.asked = Some(Box::new(CacheMisses { asking, rows, who, held: asked, fills }));
         Some(Box::new(near))
     }
 
-    /// A push begins: what it means to the rows that are kept. Answers the cache that is to hear what becomes of it.
+    /// Applies an own push, which begins now, to the cached rows. Returns the cache, which must learn of the push's
+    /// outcome.
     ///
     /// # Errors
     /// The cache is shared with other workers.
@@ -219,7 +220,7 @@ impl<N: Net> Worker<N> {
             );
             return Err(WorkerError::Call(text));
         }
-        // What a synchronous step comes to is not known here.
+        // The result of a synchronous step is not known here.
         let in_step = known.group.as_ref().is_some_and(|group| group.member.mode.is_bsp());
         if adds(&known.schema, rows.read, write) && !in_step {
             let changes = values.chunks_exact(rows.floats);

@@ -1,10 +1,10 @@
-//! Rows of the cache that servers keep fresh: a worker subscribes those that it has had again, and its servers send
-//! what has changed of them every so often, and when they have been through.
+//! Cached rows that servers keep fresh. The worker subscribes to rows that it has used again. In regular sweeps its
+//! servers send the rows that have changed, and then that the sweep is over.
 //!
-//! A frame of changes comes among the answers in order, so it has every own push that was acknowledged before it came,
-//! and, on its way with it, none of those that are not: rows that such pushes touch are left as they are. What a sweep
-//! says nothing of has not changed since the sweep before; when a sweep was begun is known by what the server had
-//! answered when the sweep before was over.
+//! A frame of changes comes among the answers in order. So it includes every own push that was acknowledged before it,
+//! and none of the unacknowledged ones: the worker leaves rows that such pushes touch as they are. A row that a sweep
+//! does not mention has not changed since the sweep before. The worker knows when a sweep began from the latest request
+//! that the server had answered when the sweep before it was over.
 
 use super::{CacheReader, CacheState, Entry, RowCache};
 use crate::error::WorkerError;
@@ -22,21 +22,21 @@ use std::time::Duration;
 /// What a link's server keeps fresh of one table.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Followed {
-    /// Keys by their numbers.
+    /// The keys; their indices are their numbers on the link.
     keys: Vec<u64>,
-    /// Which set of them: frames of another are of other rows.
+    /// The number of this set of keys. Frames of another set are about other rows.
     generation: u32,
-    /// The server has no room for more.
+    /// The server cannot keep more rows fresh.
     refused: bool,
-    /// Numbers whose rows the cache has no more, told of in this sweep, and all that were.
+    /// How many of the rows sent in this set the cache no longer has, and how many rows were sent.
     gone: usize,
     told: usize,
-    /// As of when all rows of which nothing was said are known; and what will be when the next sweep is over.
+    /// As of when all unmentioned rows are current; and what that will be when the next sweep is over.
     pub(in crate::worker) swept: Swept,
     next: Swept,
 }
 
-/// As of when rows are known.
+/// As of when rows are current.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) struct Swept {
     pub(super) turn: u64,
@@ -45,19 +45,19 @@ pub(in crate::worker) struct Swept {
     pub(super) lowest: u64,
 }
 
-/// A frame of changes, out of the receive buffer.
+/// A frame of changes, copied out of the receive buffer.
 pub(in crate::worker) struct Delta {
     pub(in crate::worker) head: Head,
     pub(in crate::worker) payload: Vec<u64>,
 }
 
 impl Followed {
-    /// The link is gone, or the set is given up: the next begins anew.
+    /// Ends the set: the link is lost, or the set is given up. The next set begins anew.
     pub(in crate::worker) fn lose(&mut self) {
         *self = Followed::default();
     }
 
-    /// The set that rows are to be in; 0 when none are followed.
+    /// The number of the set that rows should be in; 0 if none are followed.
     pub(super) fn generation(&mut self, rows: &RowCache) -> u32 {
         if self.generation == 0 && !self.refused && rows.config.active.is_some() {
             self.generation = rows.generations.fetch_add(1, Relaxed) + 1;
@@ -67,7 +67,8 @@ impl Followed {
 }
 
 impl RowCache {
-    /// A change of a followed row that its server has sent.
+    /// Stores a change of a followed row that its server has sent. Returns `false` if the cache no longer follows the
+    /// row.
     fn refresh(
         &self,
         key: u64,
@@ -82,7 +83,7 @@ impl RowCache {
             return false;
         }
         entry.tracked = true;
-        // What is asked for comes behind it, and is newer.
+        // The row is requested: its answer comes later, and is newer.
         if entry.state == CacheState::Asked {
             return true;
         }
@@ -103,7 +104,7 @@ impl RowCache {
 }
 
 impl<N: Net> Worker<N> {
-    /// Subscribes what has been had again since this was done last.
+    /// Subscribes to rows that have been used again since the last call.
     pub(super) fn follow(&mut self, table: TableId, now: Duration) -> Result<(), WorkerError> {
         let Some(caching) = &mut self.tables[table.0].cache else { return Ok(()) };
         let Some(every) = caching.rows.config.active.filter(|_| now >= caching.next_follow) else {
@@ -127,7 +128,7 @@ impl<N: Net> Worker<N> {
             if peer.link.is_none() {
                 continue;
             }
-            // What it has answered says as of when the rows are known of which it says nothing.
+            // The server's answers say as of when the rows that it does not mention are current.
             if !peer.followed_of(table.0).keys.is_empty() {
                 self.ping(number, now)?;
             }
@@ -171,7 +172,7 @@ impl<N: Net> Worker<N> {
         self.send(number)
     }
 
-    /// A server has no room for rows that are followed: none of its are.
+    /// A server cannot keep more rows fresh: stops following its rows.
     pub(in crate::worker) fn follow_refused(&mut self, number: usize) {
         for followed in &mut self.peers[number].followed {
             followed.lose();
@@ -179,7 +180,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Changes that a server has sent: `false` when they cannot be read.
+    /// Stores changes that a server has sent. Returns `false` if they cannot be read.
     pub(in crate::worker) fn take_delta(&mut self, number: usize, delta: &Delta) -> bool {
         let Delta { head, payload } = delta;
         let Ok(DeltaFrame { table: of, rows, version, set: generation, last, lowest }) =
@@ -193,8 +194,8 @@ impl<N: Net> Worker<N> {
         let Some(caching) = self.tables.get(table).and_then(|table| table.cache.as_ref()) else {
             return true;
         };
-        let heard = peer.near.heard();
-        let touched = peer.near.stamps.open();
+        let heard = peer.near.last_answered();
+        let touched = peer.near.own_pushes.open();
         let Some(followed) = peer.followed.get_mut(table).filter(|of| of.generation == generation) else {
             return true;
         };
@@ -220,17 +221,17 @@ impl<N: Net> Worker<N> {
         }
         followed.told += count;
         if last {
-            // This sweep began after what had been answered when the one before was over.
+            // This sweep began after the answers that had come when the sweep before was over.
             followed.swept = Swept { lowest, ..followed.next };
             followed.next = now;
         }
-        self.tally.cache_refreshed.add(refreshed);
+        self.counters.cache_refreshed.add(refreshed);
         true
     }
 }
 
 impl CacheReader {
-    /// As of when a row is known because it is followed and nothing was said of it.
+    /// As of when a row is current because it is followed and was not mentioned.
     pub(super) fn swept_of(&self, entry: &Entry) -> Swept {
         let follows = entry.followed != 0 && entry.followed == self.generation;
         if follows && entry.tracked && !entry.missed { self.swept } else { Swept::default() }

@@ -1,5 +1,5 @@
-//! A cache under threads: each row that is had is one that its server had, whole, and in places that keys take from
-//! each other nobody's row is another's.
+//! A cache under threads. Each row that it returns is one that the server had, whole. No key gets the row of another,
+//! although keys take places from each other.
 
 use super::*;
 use gannet_optim::{Add, Rule};
@@ -15,14 +15,14 @@ fn cache(staleness: u64) -> RowCache {
     RowCache::new(&schema, Read::Weights, config).unwrap()
 }
 
-/// The row of a key, as the server has it at that time.
+/// The row of a key that the server has at that time.
 fn row(key: u64, time: u64) -> [f32; 5] {
     std::array::from_fn(|i| (key * 8 + i as u64) as f32 + time as f32 / 256.0)
 }
 
 #[test]
 fn rows_are_whole_and_their_keys_own() {
-    // A thousand keys too many for the places.
+    // A thousand more keys than places.
     let rows = cache(3);
     let keys = u64::from(rows.arena.places()) + 1_000;
     let time = AtomicU64::new(0);
@@ -102,7 +102,7 @@ fn own_changes_are_in_whatever_comes_first() {
     let asks = |fills, held| CacheLookup::Ask { held, fills };
     assert_eq!(rows.look(1, &who(1), &mut out), asks(false, CachedVersion::Nothing));
     assert_eq!(rows.look(1, &who(2), &mut out), asks(true, CachedVersion::Nothing));
-    // Pushed while it is asked for: the answer does not have it.
+    // Pushed while it is requested: the answer does not include the push.
     rows.change(1, &[1.0; 5]);
     assert_eq!(rows.look(1, &who(3), &mut out), asks(false, CachedVersion::Nothing));
     rows.fill(1, &who(3), &[50.0; 5], CachedVersion::Row(9), None);
@@ -110,18 +110,18 @@ fn own_changes_are_in_whatever_comes_first() {
     assert_eq!((rows.look(1, &who(4), &mut out), out), (CacheLookup::Had(None), [11.0; 5]));
     rows.change(1, &[0.5; 5]);
     assert_eq!((rows.look(1, &who(102), &mut out), out), (CacheLookup::Had(None), [11.5; 5]));
-    // Too old; own changes are in it, so what is held says nothing.
+    // Too old, and it includes own changes, so the request names no version.
     assert_eq!(rows.look(1, &who(103), &mut out), asks(true, CachedVersion::Nothing));
     rows.fill(1, &who(103), &[20.0; 5], CachedVersion::Row(12), None);
     assert_eq!(rows.look(1, &who(204), &mut out), asks(true, CachedVersion::Row(12)));
     assert_eq!(out, [20.0; 5]);
-    // The link is lost: what was asked over it is asked again, and what comes late is nobody's.
+    // The link is lost: what was requested over it is requested again, and a late answer is ignored.
     let after = CacheReader { epoch: 2, ..who(205) };
     assert_eq!(rows.look(1, &after, &mut out), asks(true, CachedVersion::Nothing));
     rows.fill(1, &who(204), &[30.0; 5], CachedVersion::Row(15), None);
     rows.fill(1, &after, &[40.0; 5], CachedVersion::Row(15), Some(3));
     assert_eq!((rows.look(1, &after, &mut out), out), (CacheLookup::Had(Some(3)), [40.0; 5]));
-    // Another life of the server, and a clock that must have been reached.
+    // Another incarnation of the server, and a clock that must have been reached.
     assert_eq!(
         rows.look(1, &CacheReader { incarnation: 8, ..after }, &mut out),
         asks(true, CachedVersion::Nothing)
@@ -133,7 +133,7 @@ fn own_changes_are_in_whatever_comes_first() {
         rows.look(1, &CacheReader { least: 4, ..in_step }, &mut out),
         asks(true, CachedVersion::Row(15))
     );
-    // What is not finite is dropped.
+    // A value that is not finite drops the row.
     rows.change(1, &[f32::INFINITY; 5]);
     assert_eq!(rows.rows(), 0);
 }
