@@ -12,7 +12,7 @@ pub(crate) type Suppressed = Option<NonZeroU64>;
 pub(crate) struct LogLimiter {
     from: Duration,
     logged: u32,
-    kept_back: u64,
+    suppressed: u64,
 }
 
 impl LogLimiter {
@@ -22,11 +22,11 @@ impl LogLimiter {
             (self.from, self.logged) = (now, 0);
         }
         if self.logged == WARNINGS_MAX {
-            self.kept_back += 1;
+            self.suppressed += 1;
             return None;
         }
         self.logged += 1;
-        Some(NonZeroU64::new(std::mem::take(&mut self.kept_back)))
+        Some(NonZeroU64::new(std::mem::take(&mut self.suppressed)))
     }
 }
 

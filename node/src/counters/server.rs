@@ -434,10 +434,10 @@ mod tests {
     fn a_thread_that_does_not_tick_is_stuck() {
         let threads = vec![ThreadCounters::default(), ThreadCounters::default()];
         let since = Instant::now().checked_sub(2 * STUCK_TIME).unwrap();
-        let tally = ServerCounters { since, acceptor: AcceptorCounters::default(), threads };
-        tally.tick(0);
-        assert!(tally.stuck().is_some_and(|(thread, silent)| thread == 1 && silent >= 2 * STUCK_TIME));
-        tally.tick(1);
-        assert_eq!(tally.stuck(), None);
+        let counters = ServerCounters { since, acceptor: AcceptorCounters::default(), threads };
+        counters.tick(0);
+        assert!(counters.stuck().is_some_and(|(thread, silent)| thread == 1 && silent >= 2 * STUCK_TIME));
+        counters.tick(1);
+        assert_eq!(counters.stuck(), None);
     }
 }

@@ -14,7 +14,7 @@ impl JobState {
         match self.is_trained() {
             _ if !self.unfenced.is_empty() => None,
             true => self.chief,
-            false => self.live_lives().next(),
+            false => self.live_incarnations().next(),
         }
     }
 
@@ -25,10 +25,10 @@ impl JobState {
             return;
         }
         let may_save = |incarnation: &WorkerIncarnation| {
-            self.unfenced.contains(incarnation) || self.live_lives().any(|live| live == *incarnation)
+            self.unfenced.contains(incarnation) || self.live_incarnations().any(|live| live == *incarnation)
         };
         if !self.chief.as_ref().is_some_and(may_save) {
-            let next = self.live_lives().next();
+            let next = self.live_incarnations().next();
             self.chief = next;
         }
     }
@@ -59,17 +59,17 @@ impl JobState {
 
     /// Time has passed. Returns the incarnations that are given up: those that have been silent for the job's worker
     /// timeout, and those that others wait for and that have made no progress for the job's progress timeout.
-    pub fn tick(&mut self, heard: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
+    pub fn tick(&mut self, heartbeats: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
         let (timeout, progress) = (self.plan.worker_timeout(), self.plan.progress_timeout());
         let (awaited, mut dead) = (self.awaited(), Vec::new());
-        for incarnation in self.live_lives() {
+        for incarnation in self.live_incarnations() {
             let is_awaited = awaited.contains(&incarnation);
-            if heard.silent(incarnation.rank, now) > timeout
-                || is_awaited && heard.still(incarnation.rank, now) > progress
+            if heartbeats.silent(incarnation.rank, now) > timeout
+                || is_awaited && heartbeats.still(incarnation.rank, now) > progress
             {
                 dead.push(incarnation);
             } else if !is_awaited {
-                heard.excuse(incarnation.rank, now);
+                heartbeats.excuse(incarnation.rank, now);
             }
         }
         for incarnation in &dead {

@@ -54,7 +54,7 @@ fn plan() -> JobPlan {
     }
 }
 
-fn feeding() -> (DataServerConfig, Arc<MemorySource>) {
+fn config() -> (DataServerConfig, Arc<MemorySource>) {
     let bytes = (0..1000u32).map(|i| (i % 251) as u8).collect();
     let stock = Arc::new(MemorySource { bytes, changed: AtomicBool::new(false) });
     let (reading, board) = ("by columns".to_owned(), Arc::<FeedStatus>::default());
@@ -94,9 +94,9 @@ fn text(index: u64, from: u64, bytes: usize) -> DataRequest {
 
 #[test]
 fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
-    let (feeding, stock) = feeding();
-    let board = feeding.board.clone();
-    let mut asked = DataServerModel(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
+    let (config, stock) = config();
+    let board = config.board.clone();
+    let mut asked = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
     // No worker is in the job.
     assert_eq!(asked.feed(life(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
     assert_eq!(
@@ -164,11 +164,11 @@ fn over(sim: &Sim, link: &mut Link<SimStream>, kind: u16, payload: &[u8]) -> Res
 /// requests. The session stays open.
 #[test]
 fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
-    let (feeding, stock) = feeding();
+    let (config, stock) = config();
     let sim = Sim::new(1, Faults::none());
     let config = ServerConfig {
         threads: 1,
-        feeding: Some(feeding),
+        feeding: Some(config),
         scheduler_only: true,
         ..ServerConfig::new("sim:0")
     };
@@ -182,7 +182,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
         link
     };
     let (mut own, mut hostile) = (greet(1, 1), greet(2, 1));
-    let book = |link: &mut Link<SimStream>, of: WorkerIncarnation, what| {
+    let request_as = |link: &mut Link<SimStream>, of: WorkerIncarnation, what| {
         let ask = SchedulerRequestV2 {
             run: String::new(),
             generation: 0,
@@ -192,9 +192,9 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
         let ask = control::seal_as(2, &ask);
         control::open::<SchedulerReplyV1>(&over(&sim, link, BookFrame::KIND, &ask).unwrap()).unwrap()
     };
-    book(&mut own, life(0), SchedulerActionV1::Register { plan: plan() });
+    request_as(&mut own, life(0), SchedulerActionV1::Register { plan: plan() });
     assert_eq!(
-        book(&mut own, life(0), SchedulerActionV1::Take { holding: vec![] }),
+        request_as(&mut own, life(0), SchedulerActionV1::Take { holding: vec![] }),
         SchedulerReplyV1::Task { index: 0, from: 0 }
     );
     let fed =
@@ -224,9 +224,9 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
 
 #[test]
 fn data_that_changed_is_one_reason_for_all() {
-    let (feeding, stock) = feeding();
-    let board = feeding.board.clone();
-    let mut asked = DataServerModel(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
+    let (config, stock) = config();
+    let board = config.board.clone();
+    let mut asked = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
     for rank in 0..2 {
         asked.ask(life(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
     }
@@ -249,8 +249,8 @@ fn data_that_changed_is_one_reason_for_all() {
 #[test]
 fn one_job_is_fed_and_goes_on_from_its_book_only() {
     let folder = tempfile::tempdir().unwrap();
-    let open = |feeding| Scheduler::open(Some(folder.path()), "", Some(feeding), Duration::ZERO);
-    let mut asked = DataServerModel(open(feeding().0).unwrap());
+    let open = |config| Scheduler::open(Some(folder.path()), "", Some(config), Duration::ZERO);
+    let mut asked = DataServerModel(open(config().0).unwrap());
     let other = JobPlan { settings: vec!["--alpha 0.2".into()], ..plan() };
     let refused = asked.ask(life(0), SchedulerActionV1::Register { plan: other.clone() }).unwrap_err();
     assert!(refused.1.contains("--alpha 0.1 in this job, --alpha 0.2 was given"), "{refused:?}");
@@ -258,12 +258,12 @@ fn one_job_is_fed_and_goes_on_from_its_book_only() {
     asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
     drop(asked);
     // The same data server again: a worker that held a split goes on.
-    let mut again = DataServerModel(open(feeding().0).unwrap());
+    let mut again = DataServerModel(open(config().0).unwrap());
     assert_eq!(again.feed(life(0), text(0, 0, 10)).unwrap().1.len(), 10);
-    let wrong = open(DataServerConfig { plan: other, ..feeding().0 }).unwrap_err().to_string();
+    let wrong = open(DataServerConfig { plan: other, ..config().0 }).unwrap_err().to_string();
     assert!(wrong.contains("of another job") && wrong.contains("--data-dir"), "{wrong}");
     // A text that ends the job comes with the reply to the next heartbeat, and is saved.
-    let (told, _) = feeding();
+    let (told, _) = config();
     let board = told.board.clone();
     let mut ended = DataServerModel(open(told).unwrap());
     board.end("enough");
@@ -276,19 +276,19 @@ fn one_job_is_fed_and_goes_on_from_its_book_only() {
     };
     assert_eq!(failed.as_deref(), Some("enough"));
     ended.ask(life(0), SchedulerActionV1::Leave).unwrap();
-    let failed = open(feeding().0).unwrap_err().to_string();
+    let failed = open(config().0).unwrap_err().to_string();
     assert!(failed.contains("has failed before (enough)"), "{failed}");
 }
 
 #[test]
 fn what_cannot_be_offered_is_named() {
-    let (feeding, _) = feeding();
-    assert_eq!(feeding.check(), Ok(()));
-    let long = DataServerConfig { reading: "x".repeat(READING_BYTES_MAX + 1), ..feeding.clone() };
+    let (config, _) = config();
+    assert_eq!(config.check(), Ok(()));
+    let long = DataServerConfig { reading: "x".repeat(READING_BYTES_MAX + 1), ..config.clone() };
     assert!(long.check().unwrap_err().contains("fewer columns"));
     let mut many = plan();
     many.files = vec![PlanFile { name: "x".repeat(300), ..many.files[0].clone() }; 500];
-    assert!(DataServerConfig { plan: many, ..feeding }.check().unwrap_err().contains("names of 500 files"));
+    assert!(DataServerConfig { plan: many, ..config }.check().unwrap_err().contains("names of 500 files"));
     let offer = DataServerModel(Scheduler::default());
     assert_eq!(offer.0.feeder().unwrap_err().0, Refusal::Unknown);
 }

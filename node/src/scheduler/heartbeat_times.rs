@@ -78,7 +78,7 @@ impl HeartbeatTimes {
     }
 
     pub(super) fn is_there(&self, incarnation: WorkerIncarnation, now: Duration, timeout: Duration) -> bool {
-        let heard = self.at.get(&incarnation.rank).copied().unwrap_or_default();
-        !self.unlinked.contains(&incarnation) && now.saturating_sub(heard) <= timeout
+        let last = self.at.get(&incarnation.rank).copied().unwrap_or_default();
+        !self.unlinked.contains(&incarnation) && now.saturating_sub(last) <= timeout
     }
 }

@@ -197,11 +197,11 @@ impl JobState {
     }
 
     fn live(&self) -> impl Iterator<Item = u32> {
-        self.live_lives().map(|incarnation| incarnation.rank)
+        self.live_incarnations().map(|incarnation| incarnation.rank)
     }
 
     /// The live workers of the job, by index.
-    pub fn live_lives(&self) -> impl Iterator<Item = WorkerIncarnation> {
+    pub fn live_incarnations(&self) -> impl Iterator<Item = WorkerIncarnation> {
         self.members
             .values()
             .filter(|member| member.standing == WorkerState::Live)
@@ -214,7 +214,7 @@ impl JobState {
     /// It has other data or flags, its index is out of range, or a live worker has this index.
     pub fn register(
         &mut self,
-        heard: &mut HeartbeatTimes,
+        heartbeats: &mut HeartbeatTimes,
         incarnation: WorkerIncarnation,
         plan: &JobPlan,
         now: Duration,
@@ -235,7 +235,7 @@ impl JobState {
                 return match standing {
                     WorkerState::Dead => Err(JobStateError::Fenced(incarnation)),
                     _ => {
-                        heard.hear(incarnation, now);
+                        heartbeats.hear(incarnation, now);
                         Ok(())
                     }
                 };
@@ -247,7 +247,7 @@ impl JobState {
                         "{n} workers that died are not yet fenced at every server: see that the servers answer, then start it again"
                     )));
                 }
-                if heard.is_there(before, now, self.plan.worker_timeout()) {
+                if heartbeats.is_there(before, now, self.plan.worker_timeout()) {
                     return Err(JobStateError::Taken(incarnation.rank));
                 }
                 self.unfenced.insert(before);
@@ -255,7 +255,7 @@ impl JobState {
         }
         let member = Member { incarnation, standing: WorkerState::Live, told: Progress::default() };
         self.members.insert(incarnation.rank, member);
-        heard.begin(incarnation, now);
+        heartbeats.begin(incarnation, now);
         self.settle_chief();
         Ok(())
     }
@@ -279,21 +279,21 @@ impl JobState {
     /// It is not in the job, or was given up.
     pub fn beat(
         &mut self,
-        heard: &mut HeartbeatTimes,
+        heartbeats: &mut HeartbeatTimes,
         incarnation: WorkerIncarnation,
-        (told, work): (Progress, Activity),
+        (progress, work): (Progress, Activity),
         now: Duration,
     ) -> Result<HeartbeatReply, JobStateError> {
         self.member(incarnation)?;
-        for &(index, acked) in &told.acked {
+        for &(index, acked) in &progress.acked {
             if let Some(lease) = self.leases.get_mut(&index).filter(|lease| lease.incarnation == incarnation)
             {
                 lease.from = lease.from.max(acked);
             }
         }
-        self.member(incarnation)?.told = told;
-        heard.hear(incarnation, now);
-        heard.note(incarnation, work, now);
+        self.member(incarnation)?.told = progress;
+        heartbeats.hear(incarnation, now);
+        heartbeats.note(incarnation, work, now);
         let lowest = self.live().next() == Some(incarnation.rank);
         let fence = if lowest { self.unfenced.iter().copied().collect() } else { Vec::new() };
         let (chief, live) = (self.chief() == Some(incarnation), self.live().count() as u32);
@@ -327,13 +327,13 @@ impl JobState {
     /// It is not in the job, or the job has too many barriers.
     pub fn meet(
         &mut self,
-        heard: &mut HeartbeatTimes,
+        heartbeats: &mut HeartbeatTimes,
         incarnation: WorkerIncarnation,
         name: &str,
         now: Duration,
     ) -> Result<Vec<u32>, JobStateError> {
         self.member(incarnation)?;
-        heard.hear(incarnation, now);
+        heartbeats.hear(incarnation, now);
         if !self.barriers.contains_key(name) && self.barriers.len() == BARRIERS_MAX {
             let over = self.barriers.keys().find(|name| self.missing(name).next().is_none()).cloned();
             let over =
@@ -389,7 +389,7 @@ impl JobState {
     /// Takes over the dead workers of the job before on the same servers, and those that have not left it: all must be
     /// fenced.
     pub fn inherit(&mut self, before: &JobState) {
-        self.unfenced.extend(before.unfenced().chain(before.live_lives()));
+        self.unfenced.extend(before.unfenced().chain(before.live_incarnations()));
     }
 
     /// Incarnations that are dead and not yet fenced everywhere.

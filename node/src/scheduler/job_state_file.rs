@@ -85,8 +85,8 @@ impl JobStateFile {
     }
 
     /// Writes the job state.
-    pub(super) fn save(&self, book: &JobState) -> Result<(), JobStateFileError> {
-        let payload = control::seal(book);
+    pub(super) fn save(&self, job: &JobState) -> Result<(), JobStateFileError> {
+        let payload = control::seal(job);
         let mut head = [0; 16];
         head[..8].copy_from_slice(&MAGIC);
         head[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
@@ -135,39 +135,39 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn book() -> JobState {
+    fn job() -> JobState {
         let files = vec![PlanFile { name: "f".into(), bytes: 1000, print: 3, whole: false }];
         let (settings, worker_timeout_ms) = (vec!["--alpha=0.1".into()], 1000);
         let plan =
             JobPlan { workers: 2, files, task_bytes: 10, batch: 4, epochs: 2, worker_timeout_ms, settings };
-        let mut book = JobState::new(plan.clone(), 7).unwrap();
-        let (mut heard, incarnation) =
+        let mut job = JobState::new(plan.clone(), 7).unwrap();
+        let (mut heartbeats, incarnation) =
             (HeartbeatTimes::default(), WorkerIncarnation { rank: 1, incarnation: 9 });
-        book.register(&mut heard, incarnation, &plan, Duration::ZERO).unwrap();
-        book.take(&mut heard, incarnation, &[], Duration::ZERO).unwrap();
-        book
+        job.register(&mut heartbeats, incarnation, &plan, Duration::ZERO).unwrap();
+        job.take(&mut heartbeats, incarnation, &[], Duration::ZERO).unwrap();
+        job
     }
 
     #[test]
     fn a_book_comes_back_as_it_was_and_a_torn_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let ledger = JobStateFile::new(folder.path(), "");
-        assert!(ledger.load().unwrap().is_none());
-        let book = book();
-        ledger.save(&book).unwrap();
-        ledger.save(&book).unwrap();
-        assert_eq!(ledger.load().unwrap(), Some(book));
+        let file = JobStateFile::new(folder.path(), "");
+        assert!(file.load().unwrap().is_none());
+        let job = job();
+        file.save(&job).unwrap();
+        file.save(&job).unwrap();
+        assert_eq!(file.load().unwrap(), Some(job));
         let path = folder.path().join(NAME);
         let whole = fs::read(&path).unwrap();
         for at in [0, 9, 16, 40, whole.len() - 1] {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             fs::write(&path, &bytes).unwrap();
-            let torn = ledger.load().unwrap_err();
+            let torn = file.load().unwrap_err();
             assert!(matches!(torn, JobStateFileError::Torn { .. }), "byte {at}: {torn}");
             assert!(torn.to_string().contains("move it away"));
         }
         fs::write(&path, &whole[..12]).unwrap();
-        assert!(ledger.load().is_err());
+        assert!(file.load().is_err());
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct JobTableV2 {
 #[derive(Debug, Default)]
 pub(crate) struct Schedulers {
     folder: Option<PathBuf>,
-    fed: bool,
+    serves_data: bool,
     jobs: BTreeMap<String, Scheduler>,
 }
 
@@ -46,13 +46,13 @@ impl Schedulers {
     /// Opens the schedulers whose job states are in `folder`. A scheduler that sends data is the only one.
     pub(crate) fn open(
         folder: Option<&Path>,
-        feeding: Option<DataServerConfig>,
+        config: Option<DataServerConfig>,
         now: Duration,
     ) -> Result<Schedulers, JobStateFileError> {
-        let (mut jobs, fed) = (BTreeMap::new(), feeding.is_some());
-        match feeding {
+        let (mut jobs, serves_data) = (BTreeMap::new(), config.is_some());
+        match config {
             Some(_) => {
-                jobs.insert(String::new(), Scheduler::open(folder, "", feeding, now)?);
+                jobs.insert(String::new(), Scheduler::open(folder, "", config, now)?);
             }
             None => {
                 for run in folder.map_or(Ok(Vec::new()), job_state_file::runs)? {
@@ -61,11 +61,11 @@ impl Schedulers {
                 }
             }
         }
-        Ok(Schedulers { folder: folder.map(Path::to_path_buf), fed, jobs })
+        Ok(Schedulers { folder: folder.map(Path::to_path_buf), serves_data, jobs })
     }
 
     fn key<'a>(&self, run: &'a str) -> &'a str {
-        if self.fed { "" } else { run }
+        if self.serves_data { "" } else { run }
     }
 
     /// Answers a request.
@@ -105,8 +105,8 @@ impl Schedulers {
     }
 
     /// A worker reports the rows of a table.
-    pub(crate) fn note_table(&mut self, asked: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
-        let JobTableV2 { run, told } = asked;
+    pub(crate) fn note_table(&mut self, report: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
+        let JobTableV2 { run, told } = report;
         let incarnation = told.incarnation;
         if let Err(error) = Schema::check_name(&told.table.table) {
             return Err((Refusal::Malformed, error.to_string()));
@@ -117,7 +117,7 @@ impl Schedulers {
 
     /// The data server of the workers.
     pub(crate) fn feeder(&self) -> Result<&DataServer, SchedulerRefusal> {
-        match self.jobs.get("").filter(|_| self.fed) {
+        match self.jobs.get("").filter(|_| self.serves_data) {
             Some(scheduler) => scheduler.feeder(),
             None => Err(no_data()),
         }
@@ -130,7 +130,7 @@ impl Schedulers {
         feed: DataRequest,
         out: &mut [u8],
     ) -> Result<FedFrame, SchedulerRefusal> {
-        match self.jobs.get_mut("").filter(|_| self.fed) {
+        match self.jobs.get_mut("").filter(|_| self.serves_data) {
             Some(scheduler) => scheduler.feed(incarnation, feed, out),
             None => Err(no_data()),
         }

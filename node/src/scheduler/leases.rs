@@ -66,13 +66,13 @@ impl JobState {
     /// It is not in the job, or was given up.
     pub fn take(
         &mut self,
-        heard: &mut HeartbeatTimes,
+        heartbeats: &mut HeartbeatTimes,
         incarnation: WorkerIncarnation,
         holding: &[u64],
         now: Duration,
     ) -> Result<SplitGrant, JobStateError> {
         self.member(incarnation)?;
-        heard.hear(incarnation, now);
+        heartbeats.hear(incarnation, now);
         let mut held = 0;
         for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.incarnation == incarnation)
         {

@@ -66,7 +66,7 @@ fn actions() -> impl Strategy<Value = Vec<WorkerAction>> {
 /// A job beside a map of who trains what.
 struct JobModel {
     job: JobState,
-    heard: HeartbeatTimes,
+    heartbeats: HeartbeatTimes,
     now: Duration,
     /// For each worker its incarnations, each with the splits that it thinks it has.
     incarnations: Vec<Vec<(u64, Vec<u64>)>>,
@@ -84,7 +84,7 @@ impl JobModel {
     fn new(splits: u64) -> JobModel {
         JobModel {
             job: JobState::new(plan(3, splits), 1).unwrap(),
-            heard: HeartbeatTimes::default(),
+            heartbeats: HeartbeatTimes::default(),
             now: Duration::ZERO,
             incarnations: vec![Vec::new(); 3],
             fenced: BTreeSet::new(),
@@ -109,7 +109,7 @@ impl JobModel {
             WorkerAction::Start(rank) => self.start(rank)?,
             WorkerAction::Unlink(rank) => {
                 if let Some((me, _)) = self.which(rank, false) {
-                    self.heard.unlink(me);
+                    self.heartbeats.unlink(me);
                 }
             }
             WorkerAction::Beat(rank, old) => self.beat(rank, old)?,
@@ -133,7 +133,7 @@ impl JobModel {
                 }
             }
             WorkerAction::Pass(seconds) => self.pass(Duration::from_secs(seconds)),
-            WorkerAction::Restart => self.heard = HeartbeatTimes::of(self.job.live_lives(), self.now),
+            WorkerAction::Restart => self.heartbeats = HeartbeatTimes::of(self.job.live_incarnations(), self.now),
         }
         let counts = self.job.counts();
         prop_assert_eq!(counts.done, self.done.iter().sum::<u64>());
@@ -143,13 +143,13 @@ impl JobModel {
 
     fn pass(&mut self, time: Duration) {
         self.now += time;
-        self.job.tick(&mut self.heard, self.now);
+        self.job.tick(&mut self.heartbeats, self.now);
     }
 
     fn start(&mut self, rank: u32) -> Result<(), TestCaseError> {
         let all = &mut self.incarnations[rank as usize];
         let (incarnation, plan) = (all.len() as u64 + 1, plan(3, self.done.len() as u64));
-        let there = self.job.register(&mut self.heard, worker(rank, incarnation), &plan, self.now);
+        let there = self.job.register(&mut self.heartbeats, worker(rank, incarnation), &plan, self.now);
         if there.is_ok() {
             all.push((incarnation, Vec::new()));
         } else {
@@ -161,7 +161,7 @@ impl JobModel {
     fn beat(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
         let Some((me, _)) = self.which(rank, old) else { return Ok(()) };
         self.progress += 1;
-        let reply = self.job.beat(&mut self.heard, me, report(self.progress), self.now);
+        let reply = self.job.beat(&mut self.heartbeats, me, report(self.progress), self.now);
         if let Ok(HeartbeatReply { chief: true, trained: true, .. }) = reply {
             self.told_to_save.insert(me);
             for other in &self.told_to_save {
@@ -176,7 +176,7 @@ impl JobModel {
     fn take(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
         let Some((me, held)) = self.which(rank, old) else { return Ok(()) };
         let holding = held.clone();
-        let granted = self.job.take(&mut self.heard, me, &holding, self.now);
+        let granted = self.job.take(&mut self.heartbeats, me, &holding, self.now);
         let Ok(SplitGrant::Task { index, .. }) = granted else { return Ok(()) };
         for (other, incarnations) in self.incarnations.iter().enumerate() {
             for (incarnation, held) in incarnations {
@@ -235,19 +235,19 @@ proptest! {
         }
         // One more worker, which comes after all others are dead, trains what is left.
         model.pass(TIMEOUT * 2);
-        let JobModel { mut job, mut heard, now, mut done, saved, .. } = model;
+        let JobModel { mut job, mut heartbeats, now, mut done, saved, .. } = model;
         let me = worker(0, 1000);
-        job.register(&mut heard, me, &plan(3, 6), now).unwrap();
-        let reply = job.beat(&mut heard, me, report(0), now).unwrap();
+        job.register(&mut heartbeats, me, &plan(3, 6), now).unwrap();
+        let reply = job.beat(&mut heartbeats, me, report(0), now).unwrap();
         reply.fence.into_iter().for_each(|dead| assert!(job.fenced(dead)));
-        while let SplitGrant::Task { index, .. } = job.take(&mut heard, me, &[], now).unwrap() {
+        while let SplitGrant::Task { index, .. } = job.take(&mut heartbeats, me, &[], now).unwrap() {
             job.done(me, index, 10).unwrap();
             done[index as usize] += 1;
         }
         prop_assert_eq!(done, vec![1; 6]);
         prop_assert!(!job.is_over());
         // It saves too, unless another worker has saved.
-        let reply = job.beat(&mut heard, me, report(1), now).unwrap();
+        let reply = job.beat(&mut heartbeats, me, report(1), now).unwrap();
         prop_assert_eq!((reply.chief, reply.trained, reply.saved), (saved.is_none(), true, saved.is_some()));
         if reply.chief {
             job.saved(me).unwrap();
@@ -259,51 +259,51 @@ proptest! {
 
 #[test]
 fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
-    let (mut heard, at) = (HeartbeatTimes::default(), Duration::from_secs(1));
+    let (mut heartbeats, at) = (HeartbeatTimes::default(), Duration::from_secs(1));
     let mut job = JobState::new(plan(2, 4), 1).unwrap();
-    job.register(&mut heard, worker(1, 5), &plan(2, 4), at).unwrap();
-    let taken = job.register(&mut heard, worker(1, 6), &plan(2, 4), at).unwrap_err();
+    job.register(&mut heartbeats, worker(1, 5), &plan(2, 4), at).unwrap();
+    let taken = job.register(&mut heartbeats, worker(1, 6), &plan(2, 4), at).unwrap_err();
     assert!(taken.to_string().contains("two workers have the same --task-index"), "{taken}");
     // Killed and started again: the link is gone, and nobody waits for the timeout.
-    heard.unlink(worker(1, 5));
-    job.register(&mut heard, worker(1, 6), &plan(2, 4), at).unwrap();
+    heartbeats.unlink(worker(1, 5));
+    job.register(&mut heartbeats, worker(1, 6), &plan(2, 4), at).unwrap();
     assert_eq!(job.unfenced().collect::<Vec<_>>(), [worker(1, 5)]);
-    let refused = job.beat(&mut heard, worker(1, 5), report(0), at);
+    let refused = job.beat(&mut heartbeats, worker(1, 5), report(0), at);
     assert_eq!(refused, Err(JobStateError::Fenced(worker(1, 5))));
     // The scheduler is started again too: no worker has a link to it before its first heartbeat.
-    let mut heard = HeartbeatTimes::of(job.live_lives(), at);
-    job.register(&mut heard, worker(1, 7), &plan(2, 4), at).unwrap();
-    let mut heard = HeartbeatTimes::of(job.live_lives(), at);
-    job.beat(&mut heard, worker(1, 7), report(0), at).unwrap();
-    let taken = job.register(&mut heard, worker(1, 8), &plan(2, 4), at);
+    let mut heartbeats = HeartbeatTimes::of(job.live_incarnations(), at);
+    job.register(&mut heartbeats, worker(1, 7), &plan(2, 4), at).unwrap();
+    let mut heartbeats = HeartbeatTimes::of(job.live_incarnations(), at);
+    job.beat(&mut heartbeats, worker(1, 7), report(0), at).unwrap();
+    let taken = job.register(&mut heartbeats, worker(1, 8), &plan(2, 4), at);
     assert_eq!(taken, Err(JobStateError::Taken(1)));
-    let index = job.register(&mut heard, worker(2, 1), &plan(2, 4), at);
+    let index = job.register(&mut heartbeats, worker(2, 1), &plan(2, 4), at);
     assert_eq!(index, Err(JobStateError::Index { rank: 2, workers: 2 }));
-    let other = job.register(&mut heard, worker(0, 1), &plan(2, 5), at);
+    let other = job.register(&mut heartbeats, worker(0, 1), &plan(2, 5), at);
     assert!(matches!(other, Err(JobStateError::Differs(_))));
 }
 
 #[test]
 fn barriers_wait_for_who_is_to_come_and_not_for_the_dead() {
-    let (mut heard, at) = (HeartbeatTimes::default(), Duration::ZERO);
+    let (mut heartbeats, at) = (HeartbeatTimes::default(), Duration::ZERO);
     let mut job = JobState::new(plan(3, 4), 1).unwrap();
     for rank in 0..2 {
-        job.register(&mut heard, worker(rank, 1), &plan(3, 4), at).unwrap();
+        job.register(&mut heartbeats, worker(rank, 1), &plan(3, 4), at).unwrap();
     }
-    assert_eq!(job.meet(&mut heard, worker(0, 1), "begin", at), Ok(vec![1, 2]));
-    assert_eq!(job.meet(&mut heard, worker(1, 1), "begin", at), Ok(vec![2]));
-    job.register(&mut heard, worker(2, 1), &plan(3, 4), at).unwrap();
-    assert_eq!(job.meet(&mut heard, worker(0, 1), "begin", at), Ok(vec![2]));
+    assert_eq!(job.meet(&mut heartbeats, worker(0, 1), "begin", at), Ok(vec![1, 2]));
+    assert_eq!(job.meet(&mut heartbeats, worker(1, 1), "begin", at), Ok(vec![2]));
+    job.register(&mut heartbeats, worker(2, 1), &plan(3, 4), at).unwrap();
+    assert_eq!(job.meet(&mut heartbeats, worker(0, 1), "begin", at), Ok(vec![2]));
     let later = at + TIMEOUT * 2;
     for rank in 0..2 {
-        job.beat(&mut heard, worker(rank, 1), report(0), later).unwrap();
+        job.beat(&mut heartbeats, worker(rank, 1), report(0), later).unwrap();
     }
-    assert_eq!(job.tick(&mut heard, later), [worker(2, 1)]);
-    assert_eq!(job.meet(&mut heard, worker(0, 1), "begin", later), Ok(vec![]));
+    assert_eq!(job.tick(&mut heartbeats, later), [worker(2, 1)]);
+    assert_eq!(job.meet(&mut heartbeats, worker(0, 1), "begin", later), Ok(vec![]));
     for n in 0..BARRIERS_MAX * 3 {
         let name = format!("step {n}");
-        assert_eq!(job.meet(&mut heard, worker(0, 1), &name, later), Ok(vec![1]));
-        assert_eq!(job.meet(&mut heard, worker(1, 1), &name, later), Ok(vec![]));
+        assert_eq!(job.meet(&mut heartbeats, worker(0, 1), &name, later), Ok(vec![1]));
+        assert_eq!(job.meet(&mut heartbeats, worker(1, 1), &name, later), Ok(vec![]));
     }
 }
 
