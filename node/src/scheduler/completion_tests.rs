@@ -141,7 +141,11 @@ fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever
             break dead;
         }
     };
-    assert!(dead == [incarnation(0, 1)] && model.now > limit && progress > 50, "{dead:?} after {:?}", model.now);
+    assert!(
+        dead == [incarnation(0, 1)] && model.now > limit && progress > 50,
+        "{dead:?} after {:?}",
+        model.now
+    );
     // Not before it is fenced.
     assert_ne!(model.take(incarnation(1, 1)), index);
     model.job.done(incarnation(1, 1), 1, 10).unwrap();
@@ -191,25 +195,28 @@ fn a_job_that_nobody_saved_was_trained_again_by_who_came_later_than_a_minute() {
         ask(incarnation(u32::MAX, 0), SchedulerActionV1::Status, now).unwrap();
         let _ = ask(incarnation(0, 0), SchedulerActionV1::Leave, now);
     }
-    let told = ask(incarnation(0, 2), register(), now);
-    assert_eq!(told, Ok(SchedulerReplyV1::Registered { started: 1, done: 1, tasks: 1 }));
+    let reply = ask(incarnation(0, 2), register(), now);
+    assert_eq!(reply, Ok(SchedulerReplyV1::Registered { started: 1, done: 1, tasks: 1 }));
     let beat = || SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() };
     let Ok(SchedulerReplyV1::OrdersV2 { chief: false, saver: Some(0), trained: true, fence, .. }) =
         ask(incarnation(0, 2), beat(), now)
     else {
-        panic!("it is to fence its former life")
+        panic!("it is to fence its former incarnation")
     };
     assert_eq!(fence, [incarnation(0, 1)]);
     ask(incarnation(0, 2), SchedulerActionV1::Fenced { dead: incarnation(0, 1) }, now).unwrap();
-    let told = ask(incarnation(0, 2), beat(), now);
+    let reply = ask(incarnation(0, 2), beat(), now);
     assert!(
-        matches!(told, Ok(SchedulerReplyV1::OrdersV2 { chief: true, trained: true, saved: false, .. })),
-        "{told:?}"
+        matches!(reply, Ok(SchedulerReplyV1::OrdersV2 { chief: true, trained: true, saved: false, .. })),
+        "{reply:?}"
     );
     ask(incarnation(0, 2), SchedulerActionV1::Saved, now).unwrap();
     ask(incarnation(0, 2), SchedulerActionV1::Leave, now).unwrap();
-    let told = ask(incarnation(0, 3), register(), now).unwrap();
-    assert!(matches!(told, SchedulerReplyV1::Registered { done: 0, .. }), "what is saved is over: {told:?}");
+    let reply = ask(incarnation(0, 3), register(), now).unwrap();
+    assert!(
+        matches!(reply, SchedulerReplyV1::Registered { done: 0, .. }),
+        "what is saved is over: {reply:?}"
+    );
 }
 
 #[test]

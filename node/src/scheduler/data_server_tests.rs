@@ -61,7 +61,7 @@ fn config() -> (DataServerConfig, Arc<MemorySource>) {
     (DataServerConfig { plan: plan(), reading, stock: stock.clone(), board }, stock)
 }
 
-fn life(rank: u32) -> WorkerIncarnation {
+fn incarnation(rank: u32) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation: 1 }
 }
 
@@ -83,7 +83,7 @@ impl DataServerModel {
     ) -> Result<(FedFrame, Vec<u8>), (Refusal, String)> {
         let mut out = vec![0; feed.bytes()];
         let fed = self.0.feed(of, feed, &mut out)?;
-        out.truncate(fed.bytes.0);
+        out.truncate(frame.bytes.0);
         Ok((fed, out))
     }
 }
@@ -96,48 +96,55 @@ fn text(index: u64, from: u64, bytes: usize) -> DataRequest {
 fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
     let (config, stock) = config();
     let board = config.board.clone();
-    let mut asked = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
+    let mut model = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
     // No worker is in the job.
-    assert_eq!(asked.feed(life(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
+    assert_eq!(model.feed(incarnation(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
     assert_eq!(
-        asked.feed(life(0), DataRequest::Head { file: 0, bytes: 10 }).unwrap_err().0,
+        model.feed(incarnation(0), DataRequest::Head { file: 0, bytes: 10 }).unwrap_err().0,
         Refusal::Unknown
     );
     for rank in 0..2 {
-        asked.ask(life(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
+        model.ask(incarnation(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
     }
     assert_eq!(
-        asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }),
+        model.ask(incarnation(0), SchedulerActionV1::Take { holding: vec![] }),
         Ok(SchedulerReplyV1::Task { index: 0, from: 0 })
     );
     assert_eq!(
-        asked.ask(life(1), SchedulerActionV1::Take { holding: vec![] }),
+        model.ask(incarnation(1), SchedulerActionV1::Take { holding: vec![] }),
         Ok(SchedulerReplyV1::Task { index: 1, from: 0 })
     );
-    let (fed, bytes) = asked.feed(life(1), text(1, 30, 50)).unwrap();
-    assert_eq!((fed.start, fed.whole, fed.bytes.0), (100, 100, 50));
-    assert_eq!((&bytes[..], fed.crc), (&stock.bytes[130..180], crc32c::crc32c(&bytes)));
+    let (frame, bytes) = model.feed(incarnation(1), text(1, 30, 50)).unwrap();
+    assert_eq!((frame.start, frame.whole, frame.bytes.0), (100, 100, 50));
+    assert_eq!((&bytes[..], frame.crc), (&stock.bytes[130..180], crc32c::crc32c(&bytes)));
     // The end of a text, and what is beyond it.
-    assert_eq!(asked.feed(life(1), text(1, 90, 50)).unwrap().1, stock.bytes[190..200]);
+    assert_eq!(model.feed(incarnation(1), text(1, 90, 50)).unwrap().1, stock.bytes[190..200]);
     for from in [100, 101, u64::MAX] {
-        let (fed, bytes) = asked.feed(life(1), text(1, from, FEED_BYTES_MAX)).unwrap();
-        assert_eq!((fed.whole, bytes.len()), (100, 0), "from {from}");
+        let (frame, bytes) = model.feed(incarnation(1), text(1, from, FEED_BYTES_MAX)).unwrap();
+        assert_eq!((frame.whole, bytes.len()), (100, 0), "from {from}");
     }
     // Another worker's split, one that nobody holds, one that does not exist, another incarnation.
     for index in [0, 2, 1000, u64::MAX] {
-        assert_eq!(asked.feed(life(1), text(index, 0, 10)).unwrap_err().0, Refusal::Mismatch, "{index}");
+        assert_eq!(
+            model.feed(incarnation(1), text(index, 0, 10)).unwrap_err().0,
+            Refusal::Mismatch,
+            "{index}"
+        );
     }
     let other = WorkerIncarnation { rank: 1, incarnation: 0 };
-    assert_eq!(asked.feed(other, text(1, 0, 10)).unwrap_err().0, Refusal::Fenced);
-    let done = asked.ask(life(1), SchedulerActionV1::Done { index: 1, examples: 9 });
+    assert_eq!(model.feed(other, text(1, 0, 10)).unwrap_err().0, Refusal::Fenced);
+    let done = model.ask(incarnation(1), SchedulerActionV1::Done { index: 1, examples: 9 });
     assert_eq!(done, Ok(SchedulerReplyV1::Noted));
-    assert_eq!(asked.feed(life(1), text(1, 0, 10)).unwrap_err().0, Refusal::Mismatch);
-    assert_eq!(asked.feed(life(1), DataRequest::Head { file: 0, bytes: 5 }).unwrap().1, stock.bytes[..5]);
+    assert_eq!(model.feed(incarnation(1), text(1, 0, 10)).unwrap_err().0, Refusal::Mismatch);
     assert_eq!(
-        asked.feed(life(1), DataRequest::Head { file: 1, bytes: 5 }).unwrap_err().0,
+        model.feed(incarnation(1), DataRequest::Head { file: 0, bytes: 5 }).unwrap().1,
+        stock.bytes[..5]
+    );
+    assert_eq!(
+        model.feed(incarnation(1), DataRequest::Head { file: 1, bytes: 5 }).unwrap_err().0,
         Refusal::Malformed
     );
-    asked.0.publish();
+    model.0.publish();
     assert_eq!((board.fed().requests, board.fed().bytes, board.job().unwrap().examples), (6, 65, 9));
 }
 
@@ -192,24 +199,24 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
         let ask = control::seal_as(2, &ask);
         control::open::<SchedulerReplyV1>(&over(&sim, link, BookFrame::KIND, &ask).unwrap()).unwrap()
     };
-    request_as(&mut own, life(0), SchedulerActionV1::Register { plan: plan() });
+    request_as(&mut own, incarnation(0), SchedulerActionV1::Register { plan: plan() });
     assert_eq!(
-        request_as(&mut own, life(0), SchedulerActionV1::Take { holding: vec![] }),
+        request_as(&mut own, incarnation(0), SchedulerActionV1::Take { holding: vec![] }),
         SchedulerReplyV1::Task { index: 0, from: 0 }
     );
-    let fed =
+    let bytes_of =
         |link: &mut Link<SimStream>, feed: DataRequest| over(&sim, link, FeedFrame::KIND, &feed.payload());
-    assert_eq!(fed(&mut own, text(0, 0, 96)), Ok(stock.bytes[..96].to_vec()));
+    assert_eq!(bytes_of(&mut own, text(0, 0, 96)), Ok(stock.bytes[..96].to_vec()));
     for feed in [text(0, 0, 96), text(1, 0, 96), DataRequest::Head { file: 0, bytes: 8 }] {
-        assert_eq!(fed(&mut hostile, feed), Err(Refusal::Unknown), "{feed:?}");
+        assert_eq!(bytes_of(&mut hostile, feed), Err(Refusal::Unknown), "{feed:?}");
     }
     for bytes in [FEED_BYTES_MAX + 1, usize::MAX] {
-        assert_eq!(fed(&mut own, text(0, 0, bytes)), Err(Refusal::Limit));
-        assert_eq!(fed(&mut own, DataRequest::Head { file: 0, bytes }), Err(Refusal::Limit));
+        assert_eq!(bytes_of(&mut own, text(0, 0, bytes)), Err(Refusal::Limit));
+        assert_eq!(bytes_of(&mut own, DataRequest::Head { file: 0, bytes }), Err(Refusal::Limit));
     }
-    assert_eq!(fed(&mut own, text(1, 0, 96)), Err(Refusal::Mismatch));
+    assert_eq!(bytes_of(&mut own, text(1, 0, 96)), Err(Refusal::Mismatch));
     for pusher in [0, 1 << 33] {
-        assert_eq!(fed(&mut greet(pusher, 1), text(0, 0, 96)), Err(Refusal::Unknown));
+        assert_eq!(bytes_of(&mut greet(pusher, 1), text(0, 0, 96)), Err(Refusal::Unknown));
     }
     for payload in [&[][..], &[0; 24], &[0xFF; 32], &[0; 40]] {
         assert_eq!(over(&sim, &mut own, FeedFrame::KIND, payload), Err(Refusal::Malformed), "{payload:?}");
@@ -226,19 +233,22 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
 fn data_that_changed_is_one_reason_for_all() {
     let (config, stock) = config();
     let board = config.board.clone();
-    let mut asked = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
+    let mut model = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
     for rank in 0..2 {
-        asked.ask(life(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
+        model.ask(incarnation(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
     }
-    asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
+    model.ask(incarnation(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
     stock.changed.store(true, Relaxed);
-    let refused = asked.feed(life(0), text(0, 0, 10)).unwrap_err();
+    let refused = model.feed(incarnation(0), text(0, 0, 10)).unwrap_err();
     assert_eq!(refused, (Refusal::Mismatch, "data: has changed".into()));
-    let SchedulerReplyV1::OrdersV2 { failed, .. } = asked
-        .ask(life(1), SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
+    let SchedulerReplyV1::OrdersV2 { failed, .. } = model
+        .ask(
+            incarnation(1),
+            SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
+        )
         .unwrap()
     else {
-        panic!("no orders")
+        panic!("no reply")
     };
     assert_eq!(
         (failed.as_deref(), board.job().unwrap().failed.as_deref()),
@@ -250,32 +260,35 @@ fn data_that_changed_is_one_reason_for_all() {
 fn one_job_is_fed_and_goes_on_from_its_book_only() {
     let folder = tempfile::tempdir().unwrap();
     let open = |config| Scheduler::open(Some(folder.path()), "", Some(config), Duration::ZERO);
-    let mut asked = DataServerModel(open(config().0).unwrap());
+    let mut model = DataServerModel(open(config().0).unwrap());
     let other = JobPlan { settings: vec!["--alpha 0.2".into()], ..plan() };
-    let refused = asked.ask(life(0), SchedulerActionV1::Register { plan: other.clone() }).unwrap_err();
+    let refused = model.ask(incarnation(0), SchedulerActionV1::Register { plan: other.clone() }).unwrap_err();
     assert!(refused.1.contains("--alpha 0.1 in this job, --alpha 0.2 was given"), "{refused:?}");
-    asked.ask(life(0), SchedulerActionV1::Register { plan: plan() }).unwrap();
-    asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
-    drop(asked);
+    model.ask(incarnation(0), SchedulerActionV1::Register { plan: plan() }).unwrap();
+    model.ask(incarnation(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
+    drop(model);
     // The same data server again: a worker that held a split goes on.
     let mut again = DataServerModel(open(config().0).unwrap());
-    assert_eq!(again.feed(life(0), text(0, 0, 10)).unwrap().1.len(), 10);
+    assert_eq!(again.feed(incarnation(0), text(0, 0, 10)).unwrap().1.len(), 10);
     let wrong = open(DataServerConfig { plan: other, ..config().0 }).unwrap_err().to_string();
     assert!(wrong.contains("of another job") && wrong.contains("--data-dir"), "{wrong}");
     // A text that ends the job comes with the reply to the next heartbeat, and is saved.
-    let (told, _) = config();
-    let board = told.board.clone();
-    let mut ended = DataServerModel(open(told).unwrap());
+    let (config_again, _) = config();
+    let board = config_again.board.clone();
+    let mut ended = DataServerModel(open(config_again).unwrap());
     board.end("enough");
     ended.0.tick(Duration::from_millis(1)).unwrap();
     let SchedulerReplyV1::OrdersV2 { failed, .. } = ended
-        .ask(life(0), SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
+        .ask(
+            incarnation(0),
+            SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
+        )
         .unwrap()
     else {
-        panic!("no orders")
+        panic!("no reply")
     };
     assert_eq!(failed.as_deref(), Some("enough"));
-    ended.ask(life(0), SchedulerActionV1::Leave).unwrap();
+    ended.ask(incarnation(0), SchedulerActionV1::Leave).unwrap();
     let failed = open(config().0).unwrap_err().to_string();
     assert!(failed.contains("has failed before (enough)"), "{failed}");
 }
@@ -298,9 +311,9 @@ fn golden_bytes() {
     let mut want = vec![0; 32];
     (want[8], want[16], want[25]) = (7, 9, 4);
     assert_eq!(text(7, 9, 1024).payload(), want);
-    let fed = FedFrame { start: 1, whole: 2, bytes: DataBytes(3), crc: 4 };
+    let frame = FedFrame { start: 1, whole: 2, bytes: DataBytes(3), crc: 4 };
     let head = any_head(FedFrame::KIND, 0, 9, [1, 2, 3, 4]);
-    assert_eq!((fed.encode(9), FedFrame::decode(&head)), (head, Ok(fed)));
+    assert_eq!((frame.encode(9), FedFrame::decode(&head)), (head, Ok(frame)));
     let too_much = any_head(FedFrame::KIND, 0, 9, [0, 0, FEED_BYTES_MAX as u64 + 1, 0]);
     assert!(FedFrame::decode(&too_much).is_err());
     let offer = control::seal(&super::data_server::OfferV1 { plan: plan(), reading: "r".into() });

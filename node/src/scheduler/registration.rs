@@ -25,7 +25,8 @@ impl Scheduler {
             let text = format!("worker {rank} has no incarnation (0): allocate one when it starts");
             return Err((Refusal::Name, text));
         }
-        if let Some(difference) = self.data_server.as_ref().and_then(|data_server| data_server.differs(&plan)) {
+        if let Some(difference) = self.data_server.as_ref().and_then(|data_server| data_server.differs(&plan))
+        {
             return Err(JobStateError::Differs(difference).into());
         }
         self.check_run(worker.rank, run)?;

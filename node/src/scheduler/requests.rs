@@ -217,7 +217,9 @@ impl Scheduler {
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         let SchedulerRequestV1 { incarnation, what } = ask;
         if matches!(what, SchedulerActionV1::Status) {
-            return Ok(SchedulerReplyV1::StatusV2(self.job.as_ref().map(|job| status(job, &self.heartbeats))));
+            return Ok(SchedulerReplyV1::StatusV2(
+                self.job.as_ref().map(|job| status(job, &self.heartbeats)),
+            ));
         }
         what.check()?;
         // The worker lives, however long its request has waited here.
@@ -365,9 +367,7 @@ impl Scheduler {
     /// A change is saved before the reply.
     pub(super) fn save_job(&self) -> Result<(), SchedulerRefusal> {
         match (&self.file, &self.job) {
-            (Some(file), Some(job)) => {
-                file.save(job).map_err(|error| (Refusal::NoSpace, error.to_string()))
-            }
+            (Some(file), Some(job)) => file.save(job).map_err(|error| (Refusal::NoSpace, error.to_string())),
             _ => Ok(()),
         }
     }

@@ -133,7 +133,9 @@ impl JobModel {
                 }
             }
             WorkerAction::Pass(seconds) => self.pass(Duration::from_secs(seconds)),
-            WorkerAction::Restart => self.heartbeats = HeartbeatTimes::of(self.job.live_incarnations(), self.now),
+            WorkerAction::Restart => {
+                self.heartbeats = HeartbeatTimes::of(self.job.live_incarnations(), self.now)
+            }
         }
         let counts = self.job.counts();
         prop_assert_eq!(counts.done, self.done.iter().sum::<u64>());
@@ -324,39 +326,39 @@ impl SchedulerModel {
 #[test]
 fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again() {
     let register = || SchedulerActionV1::Register { plan: plan(2, 4) };
-    let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
+    let mut model = SchedulerModel(Scheduler::default(), Duration::ZERO);
     let (whole, dies) = (worker(0, 1), worker(1, 1));
-    asked.ask(whole, register()).unwrap();
-    asked.ask(dies, register()).unwrap();
-    while asked.1 <= TIMEOUT {
-        asked.1 += OWN_SLEEP;
-        asked
+    model.ask(whole, register()).unwrap();
+    model.ask(dies, register()).unwrap();
+    while model.1 <= TIMEOUT {
+        model.1 += OWN_SLEEP;
+        model
             .ask(whole, SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
             .unwrap();
     }
     for index in 0..4 {
-        asked.ask(whole, SchedulerActionV1::Take { holding: Vec::new() }).unwrap();
-        asked.ask(whole, SchedulerActionV1::Done { index, examples: 10 }).unwrap();
+        model.ask(whole, SchedulerActionV1::Take { holding: Vec::new() }).unwrap();
+        model.ask(whole, SchedulerActionV1::Done { index, examples: 10 }).unwrap();
     }
-    asked.ask(whole, SchedulerActionV1::Saved).unwrap();
-    asked.ask(whole, SchedulerActionV1::Leave).unwrap();
+    model.ask(whole, SchedulerActionV1::Saved).unwrap();
+    model.ask(whole, SchedulerActionV1::Leave).unwrap();
     let trained = Ok(SchedulerReplyV1::Registered { started: 1, done: 4, tasks: 4 });
-    assert_eq!(asked.ask(worker(1, 2), register()), trained);
+    assert_eq!(model.ask(worker(1, 2), register()), trained);
     assert_eq!(
-        asked.ask(worker(1, 2), SchedulerActionV1::Take { holding: Vec::new() }),
+        model.ask(worker(1, 2), SchedulerActionV1::Take { holding: Vec::new() }),
         Ok(SchedulerReplyV1::Over)
     );
-    asked.ask(worker(1, 2), SchedulerActionV1::Leave).unwrap();
+    model.ask(worker(1, 2), SchedulerActionV1::Leave).unwrap();
     // A worker that was there at the end begins another job.
-    let told = asked.ask(worker(0, 2), register()).unwrap();
-    assert!(matches!(told, SchedulerReplyV1::Registered { done: 0, .. }), "{told:?}");
+    let reply = model.ask(worker(0, 2), register()).unwrap();
+    assert!(matches!(reply, SchedulerReplyV1::Registered { done: 0, .. }), "{reply:?}");
 }
 
 #[test]
 fn what_is_said_has_limits() {
-    let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
+    let mut model = SchedulerModel(Scheduler::default(), Duration::ZERO);
     let me = worker(0, 1);
-    asked.ask(me, SchedulerActionV1::Register { plan: plan(2, 4) }).unwrap();
+    model.ask(me, SchedulerActionV1::Register { plan: plan(2, 4) }).unwrap();
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
     let told = Progress { acked: vec![(0, 0); 3], ..Progress::default() };
     let too_much = [
@@ -366,11 +368,11 @@ fn what_is_said_has_limits() {
         SchedulerActionV1::Fail { why: long },
     ];
     for what in too_much {
-        let refused = asked.ask(me, what).unwrap_err();
+        let refused = model.ask(me, what).unwrap_err();
         assert!(refused.0 == Refusal::Limit && refused.1.contains("are possible"), "{refused:?}");
     }
     assert!(
-        asked
+        model
             .ask(me, SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
             .is_ok()
     );
@@ -382,38 +384,38 @@ fn the_largest_status_is_one_frame() {
     let tasks = u64::from(JOB_WORKERS_MAX) * 4;
     let mut plan = plan(JOB_WORKERS_MAX, tasks);
     plan.files[0].name = "x".repeat(PLAN_BYTES_MAX - 1000);
-    let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
+    let mut model = SchedulerModel(Scheduler::default(), Duration::ZERO);
     let mut incarnations: Vec<WorkerIncarnation> = (0..JOB_WORKERS_MAX).map(|rank| worker(rank, 1)).collect();
     let mut limited = None;
     for round in 0..4 {
         for now in &mut incarnations {
             *now = worker(now.rank, round + 2);
-            if let Err(refused) = asked.ask(*now, SchedulerActionV1::Register { plan: plan.clone() }) {
+            if let Err(refused) = model.ask(*now, SchedulerActionV1::Register { plan: plan.clone() }) {
                 limited = Some(refused);
                 *now = worker(now.rank, round + 1);
                 continue;
             }
             for held in [vec![], vec![0; 1]] {
-                asked.ask(*now, SchedulerActionV1::Take { holding: held }).unwrap();
+                model.ask(*now, SchedulerActionV1::Take { holding: held }).unwrap();
             }
             let told = Progress { acked: vec![(1, 1); 2], waits_for: Some((1, 1)), ..Progress::default() };
-            asked.ask(*now, SchedulerActionV1::BeatV2 { told, work: Activity::default() }).unwrap();
-            asked.0.closed(now.rank);
+            model.ask(*now, SchedulerActionV1::BeatV2 { told, work: Activity::default() }).unwrap();
+            model.0.closed(now.rank);
         }
     }
     let limited = limited.expect("the dead have a limit");
     assert!(limited.0 == Refusal::Limit && limited.1.contains("not yet fenced"), "{limited:?}");
-    asked.ask(incarnations[0], SchedulerActionV1::Fail { why: "x".repeat(TEXT_BYTES_MAX) }).unwrap();
-    let status = asked.ask(worker(u32::MAX, 0), SchedulerActionV1::Status).unwrap();
+    model.ask(incarnations[0], SchedulerActionV1::Fail { why: "x".repeat(TEXT_BYTES_MAX) }).unwrap();
+    let status = model.ask(worker(u32::MAX, 0), SchedulerActionV1::Status).unwrap();
     let SchedulerReplyV1::StatusV2(Some(job)) = &status else { panic!("no status") };
     assert_eq!((job.members.len(), job.unfenced.len()), (JOB_WORKERS_MAX as usize, UNFENCED_MAX));
     let bytes = control::seal(&status).len();
     assert!(bytes > 100 << 10 && bytes <= FRAME_BYTES_MAX, "{bytes} bytes");
-    let orders = asked
+    let reply = model
         .ask(
             incarnations[0],
             SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
         )
         .unwrap();
-    assert!(control::seal(&orders).len() <= FRAME_BYTES_MAX);
+    assert!(control::seal(&reply).len() <= FRAME_BYTES_MAX);
 }

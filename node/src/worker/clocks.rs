@@ -69,7 +69,7 @@ impl<N: Net> Worker<N> {
         let (late, fenced) = (Vec::new(), Vec::new());
         self.tables[table.0].group = Some(TableClock { member, clock, open: false, late, fenced });
         let links: Vec<usize> = self.links_now().collect();
-        links.into_iter().try_for_each(|link| self.keep_for_fences(link))?;
+        links.into_iter().try_for_each(|link| self.reserve_for_fences(link))?;
         // In groups with a lower clock this worker has no pushes for the steps up to it.
         self.send_clock(table, clock, true)?;
         Ok(clock)
@@ -209,14 +209,14 @@ impl<N: Net> Worker<N> {
 
     /// How often each server thread must hear of this worker while it keeps step. The worker may wait at one of them
     /// and have no requests for the others, which would otherwise take it for dead.
-    pub(super) fn sign_every(&self) -> Duration {
+    pub(super) fn heartbeat_every(&self) -> Duration {
         let timeouts = self.tables.iter().filter_map(|table| table.group.as_ref());
         timeouts.map(|group| group.member.worker_timeout / 3).min().unwrap_or(Duration::MAX)
     }
 
     /// How long a server may be silent. A server at which a worker waits for others reports that in time.
     pub(super) fn patience(&self) -> Duration {
-        let waits = |keeping: &TableClock| keeping.member.mode != SyncMode::Asp;
+        let waits = |clock: &TableClock| clock.member.mode != SyncMode::Asp;
         let least = match self.tables.iter().any(|table| table.group.as_ref().is_some_and(waits)) {
             true => WAITS_SILENCE,
             false => Duration::ZERO,
@@ -230,8 +230,8 @@ impl<N: Net> Worker<N> {
         else {
             return Ok(false);
         };
-        let again = std::mem::replace(&mut group.open, true);
-        if again && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
+        let was_open = std::mem::replace(&mut group.open, true);
+        if was_open && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
             return Err(too_large(0, self.flights.bytes as u64 + bytes as u64));
         }
         Ok(true)
@@ -256,7 +256,7 @@ impl<N: Net> Worker<N> {
     /// all of it, so a step that exceeds the link's credit would wait for ever. That can happen when one thread now
     /// owns the shards of several.
     pub(super) fn recount_step(&mut self, number: usize) -> Result<(), WorkerError> {
-        self.keep_for_fences(number)?;
+        self.reserve_for_fences(number)?;
         let in_step = self.is_in_step();
         let Worker { peers, flights, tables, .. } = self;
         let peer = &mut peers[number];
@@ -281,7 +281,7 @@ impl<N: Net> Worker<N> {
 
     /// Reserves a part of a link's credit for fences. In synchronous steps every request in flight may wait for dead
     /// workers, and each of those must be fenced in each table.
-    fn keep_for_fences(&mut self, number: usize) -> Result<(), WorkerError> {
+    fn reserve_for_fences(&mut self, number: usize) -> Result<(), WorkerError> {
         let groups = self.tables.iter().filter_map(|table| table.group.as_ref());
         let workers =
             groups.filter(|group| group.member.mode.is_bsp()).map(|group| group.member.workers as usize);
@@ -359,13 +359,13 @@ impl<N: Net> Worker<N> {
     }
 
     /// Logs which worker a request waits for, as a server reports.
-    pub(super) fn note_waits(&mut self, number: usize) {
+    pub(super) fn log_wait(&mut self, number: usize) {
         let now = self.net.now();
         let peer = &self.peers[number];
         let Some(waits) = &peer.waits else { return };
         let WaitsV1 { rank, clock, silent_ms, .. } = *waits;
-        let told = self.wait_logged_at.filter(|told| (told.0, told.1) == (rank, clock));
-        if told.is_none_or(|(_, _, at)| now.saturating_sub(at) >= WAITS_LOGGED) {
+        let logged = self.wait_logged_at.filter(|logged| (logged.0, logged.1) == (rank, clock));
+        if logged.is_none_or(|(_, _, at)| now.saturating_sub(at) >= WAITS_LOGGED) {
             self.wait_logged_at = Some((rank, clock, now));
             let (silent_s, server) = (silent_ms / 1000, &peer.name);
             tracing::warn!(%server, silent_s, "waiting for worker {rank}, which is at clock {clock}");
@@ -374,7 +374,7 @@ impl<N: Net> Worker<N> {
 
     /// Checks the silent workers that others wait for. A strict group fails. In a synchronous one the worker with the
     /// lowest rank that is present has them fenced everywhere, and the others wait for that.
-    pub(super) fn look_at_waits(&mut self) -> Result<(), WorkerError> {
+    pub(super) fn check_silent_workers(&mut self) -> Result<(), WorkerError> {
         for number in 0..self.peers.len() {
             let Some(waits) = self.peers[number].waits.clone() else { continue };
             let WaitsV1 { rank, clock, silent_ms, pusher, incarnation, decider, .. } = waits;

@@ -63,9 +63,9 @@ impl<N: Net> DataLink<N> {
     /// # Errors
     /// The client is lost, or refuses: this worker is no longer in the job, or the data has changed.
     pub fn head(&mut self, file: u32, most: usize) -> Result<TextChunk, WorkerError> {
-        let feed = DataRequest::Head { file, bytes: most.min(FEED_BYTES_MAX) };
-        let (head, payload) = self.ask(&[feed])?.swap_remove(0);
-        self.checked(feed, &head, payload, 0)
+        let request = DataRequest::Head { file, bytes: most.min(FEED_BYTES_MAX) };
+        let (head, payload) = self.ask(&[request])?.swap_remove(0);
+        self.checked(request, &head, payload, 0)
     }
 
     /// The text of a task from its byte `from` on. Requests about `expected` bytes, as many of them as may be in flight
@@ -76,13 +76,13 @@ impl<N: Net> DataLink<N> {
     pub fn text(&mut self, index: u64, from: u64, expected: u64) -> Result<TextChunk, WorkerError> {
         let chunk = FEED_BYTES_MAX as u64;
         let chunks = expected.div_ceil(chunk).clamp(1, FEEDS_UNDER_WAY as u64);
-        let feed =
+        let request =
             |k: u64| DataRequest::Text { index, from: from.saturating_add(k * chunk), bytes: FEED_BYTES_MAX };
-        let feeds: Vec<DataRequest> = (0..chunks).map(feed).collect();
-        let answers = self.ask(&feeds)?;
+        let requests: Vec<DataRequest> = (0..chunks).map(request).collect();
+        let answers = self.ask(&requests)?;
         let mut text = TextChunk::default();
-        for (at, (feed, (head, payload))) in feeds.into_iter().zip(answers).enumerate() {
-            let part = self.checked(feed, &head, payload, from + at as u64 * chunk)?;
+        for (at, (request, (head, payload))) in requests.into_iter().zip(answers).enumerate() {
+            let part = self.checked(request, &head, payload, from + at as u64 * chunk)?;
             if at > 0 && (part.start, part.whole) != (text.start, text.whole) {
                 return Err(self.nonsense("a text of two lengths".into()));
             }
@@ -95,13 +95,13 @@ impl<N: Net> DataLink<N> {
         Ok(text)
     }
 
-    fn ask(&mut self, feeds: &[DataRequest]) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
-        let payload = |nth: usize, _: u32| feeds[nth].payload();
+    fn ask(&mut self, requests: &[DataRequest]) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
+        let payload = |nth: usize, _: u32| requests[nth].payload();
         let answers = self.worker.ask(
             &ControlRequest::with_payload(&FeedFrame {}, None, &payload),
-            Recipients::First(feeds.len()),
+            Recipients::First(requests.len()),
         )?;
-        match answers.len() == feeds.len() {
+        match answers.len() == requests.len() {
             true => Ok(answers.into_iter().map(|answer| (answer.head, answer.payload)).collect()),
             false => Err(self.nonsense("fewer answers than requests".into())),
         }
@@ -110,14 +110,14 @@ impl<N: Net> DataLink<N> {
     /// Checks an answer: its length and its checksum.
     fn checked(
         &self,
-        feed: DataRequest,
+        request: DataRequest,
         head: &Head,
         mut payload: Vec<u8>,
         from: u64,
     ) -> Result<TextChunk, WorkerError> {
         let answer = FedFrame::decode(head).map_err(|error| self.nonsense(error.to_string()))?;
         let FedFrame { start, whole, bytes: DataBytes(bytes), crc } = answer;
-        let due = whole.saturating_sub(from).min(feed.bytes() as u64);
+        let due = whole.saturating_sub(from).min(request.bytes() as u64);
         if bytes as u64 != due || payload.len() != bytes.next_multiple_of(8) {
             return Err(self.nonsense(format!("{bytes} bytes of the data where {due} are due")));
         }

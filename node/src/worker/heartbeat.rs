@@ -80,7 +80,8 @@ where
         let every = (client.plan().worker_timeout() / BEATS).min(BEAT_MAX);
         let read_timeout = client.plan().read_timeout();
         let (client, state) = (Mutex::new(client), Mutex::default());
-        let shared = Arc::new(HeartbeatShared { client, state, changed: Condvar::new(), counters, read_timeout });
+        let shared =
+            Arc::new(HeartbeatShared { client, state, changed: Condvar::new(), counters, read_timeout });
         let (beating, fencing) = (shared.clone(), shared.clone());
         let builder = std::thread::Builder::new().name("gannet-member".into());
         let thread = Some(builder.spawn(move || beating.beat_until_over(every))?);

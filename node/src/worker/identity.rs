@@ -86,7 +86,7 @@ struct TablePlan {
     uid: Option<TableUid>,
     places: Vec<u32>,
     /// Servers, by their positions among the addresses, that hold nothing of it.
-    without: Vec<usize>,
+    empty: Vec<usize>,
     /// All servers had made their shards, so there may have been pushes.
     confirmed: bool,
 }
@@ -96,8 +96,8 @@ fn plan(schema: &Schema, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Ta
     let places = places(&schema.name, addrs, held).map_err(WorkerError::Identity)?;
     let uid = held.iter().flatten().next().map(|held| TableUid(held.uid));
     let confirmed = held.iter().flatten().any(|held| held.confirmed);
-    let without = (0..addrs.len()).filter(|&at| held[at].is_none()).collect();
-    let plan = TablePlan { uid, places, without, confirmed };
+    let empty = (0..addrs.len()).filter(|&at| held[at].is_none()).collect();
+    let plan = TablePlan { uid, places, empty, confirmed };
     match lost(schema, addrs, &plan) {
         Some(why) => Err(WorkerError::Gone(why)),
         None => Ok(plan),
@@ -157,14 +157,14 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
 /// Says which rows are gone, if a server has nothing of a table that may have had pushes.
 fn lost(schema: &Schema, addrs: &[String], plan: &TablePlan) -> Option<String> {
     let own = |at: usize| share(0..schema.shards, plan.places[at], addrs.len() as u32);
-    let without = || plan.without.iter().filter(|_| plan.confirmed);
-    let mut shards: Vec<_> = without().map(|&at| own(at)).filter(|shards| !shards.is_empty()).collect();
+    let empty = || plan.empty.iter().filter(|_| plan.confirmed);
+    let mut shards: Vec<_> = empty().map(|&at| own(at)).filter(|shards| !shards.is_empty()).collect();
     if shards.is_empty() {
         return None;
     }
     shards.sort_unstable_by_key(|shards| shards.start);
     let shards: Vec<_> = shards.iter().map(in_words).collect();
-    let addrs: Vec<_> = without().map(|&at| addrs[at].as_str()).collect();
+    let addrs: Vec<_> = empty().map(|&at| addrs[at].as_str()).collect();
     Some(format!(
         "table {:?}: the rows of {} are gone: {} has nothing of this table, which other servers have; start it on the folder \
          that it had (--data-dir), or begin anew with the table's folders of all servers moved away",
@@ -214,23 +214,23 @@ impl<N: Net> Worker<N> {
         let before = self.links_as_they_are();
         let fronts: Vec<usize> = self.links_now().filter(|&n| self.peers[n].thread == 0).collect();
         let mut held = self.identify(schema, &fronts)?;
-        let is_torn = |held: &[Option<HeldV1>]| {
+        let is_partial = |held: &[Option<HeldV1>]| {
             held.iter().any(Option::is_none) && held.iter().flatten().any(|held| held.confirmed)
         };
         // The servers do not answer at one moment: another worker may have made the table between two answers. A
         // confirmed table is at all servers, so a server that still has nothing when it is asked again has lost it.
-        if is_torn(&held) {
+        if is_partial(&held) {
             held = self.identify(schema, &fronts)?;
         }
         let incarnations: Vec<u64> = fronts.iter().map(|&front| self.peers[front].incarnation).collect();
-        if let Some(why) = self.made_again(&before) {
+        if let Some(why) = self.link_change(&before) {
             return Ok(OpenAttempt::Again(why));
         }
-        let TablePlan { uid, places, without, confirmed } = plan(schema, &self.config.servers, &held)?;
+        let TablePlan { uid, places, empty, confirmed } = plan(schema, &self.config.servers, &held)?;
         let births = vec![0; schema.shards as usize];
         let mut opened = TableIdentity { uid: uid.unwrap_or(TableUid::NONE), places, births };
-        let make_in = |server: usize| if without.contains(&server) { incarnations[server] } else { 0 };
-        if !without.is_empty() && !confirmed {
+        let make_in = |server: usize| if empty.contains(&server) { incarnations[server] } else { 0 };
+        if !empty.is_empty() && !confirmed {
             // One server after another, in an order that is the same for all workers, however they name the servers.
             // The worker that reaches a server first decides which of the table's servers it is. The others see that
             // before they reach the next. The first server draws the id, or has it. While it has not confirmed the
@@ -264,15 +264,15 @@ impl<N: Net> Worker<N> {
             Ok(answers) => answers,
             Err(why) => return Ok(OpenAttempt::Again(why)),
         };
-        self.take_births(&mut opened, &answers)?;
-        if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.made_again(&before)) {
+        self.set_births(&mut opened, &answers)?;
+        if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.link_change(&before)) {
             return Ok(OpenAttempt::Again(why));
         }
         Ok(OpenAttempt::Opened(opened, answers))
     }
 
     /// Says which link has been made again since. Answers from before may be those of another incarnation.
-    fn made_again(&self, before: &Links) -> Option<String> {
+    fn link_change(&self, before: &Links) -> Option<String> {
         if self.layout != before.layout {
             return Some("a server came back with another number of threads".into());
         }
@@ -314,9 +314,9 @@ impl<N: Net> Worker<N> {
     fn opened(
         &self,
         answers: &[ControlReply],
-        asked: usize,
+        expected: usize,
     ) -> Result<Result<Vec<(usize, TableOpenedV2)>, String>, WorkerError> {
-        if answers.len() < asked {
+        if answers.len() < expected {
             return Ok(Err("a server came back with another number of threads".into()));
         }
         let mut all = Vec::new();
@@ -343,7 +343,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Stores the birth numbers of all shards.
-    fn take_births(
+    fn set_births(
         &self,
         opened: &mut TableIdentity,
         answers: &[(usize, TableOpenedV2)],

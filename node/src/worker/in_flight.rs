@@ -68,12 +68,12 @@ pub(super) struct LocalHits {
     pub(super) lowest: Option<u64>,
     /// The pull goes through the cache: of the rows it cannot answer, it requests only those newer than the cached
     /// ones.
-    pub(super) asked: Option<Box<CacheMisses>>,
+    pub(super) misses: Option<Box<CacheMisses>>,
 }
 
 impl PullPart {
     /// How many rows of a chunk of `len` keys are requested.
-    pub(super) fn asked(&self, len: u32) -> u32 {
+    pub(super) fn requested(&self, len: u32) -> u32 {
         self.near.as_ref().map_or(len, |near| near.keys.len() as u32)
     }
 }
@@ -110,13 +110,13 @@ impl PullInFlight {
         &mut self,
         chunk: usize,
         payload: &[u8],
-        stamp: u64,
+        version: u64,
         lowest: Option<u64>,
     ) -> Option<u64> {
         let (floats, range) = (self.floats, self.laid.chunks()[chunk].floats(self.floats));
         let (values, part) = (&mut self.values[range], &mut self.parts[chunk]);
         let near = part.near.as_mut()?;
-        let asked = near.asked.as_ref()?;
+        let misses = near.misses.as_ref()?;
         let (newer, rows) = told(payload, near.keys.len(), floats)?;
         let mut rows = rows.chunks_exact(floats);
         for (&place, newer) in near.places.iter().zip(&newer) {
@@ -124,21 +124,21 @@ impl PullInFlight {
                 values[place as usize * floats..][..floats].copy_from_slice(rows.next()?);
             }
         }
-        asked.fill((&near.keys, &near.places), values, (&newer, stamp), lowest);
+        misses.fill((&near.keys, &near.places), values, (&newer, version), lowest);
         part.lowest = lowest.min(near.lowest.or(lowest));
         Some(newer.iter().filter(|newer| **newer == NewerRow::Same).count() as u64)
     }
 
     /// Whether a part requests only newer rows.
     pub(super) fn asks_newer(&self, chunk: usize) -> bool {
-        self.parts[chunk].near.as_ref().is_some_and(|near| near.asked.is_some())
+        self.parts[chunk].near.as_ref().is_some_and(|near| near.misses.is_some())
     }
 
     /// Floats of the answer to a part; a slot counts as one.
     pub(super) fn answer_floats(&self, chunk: usize) -> usize {
         let part = &self.parts[chunk];
         let with_slots = part.near.as_ref().is_some_and(|near| near.with_slots);
-        part.asked(self.laid.chunks()[chunk].len) as usize * (self.floats + usize::from(with_slots))
+        part.requested(self.laid.chunks()[chunk].len) as usize * (self.floats + usize::from(with_slots))
     }
 
     /// The requested keys, and the slots that the answer reports for their rows.
@@ -343,13 +343,13 @@ impl InFlight {
         let (id, chunk) = (request.id(), request.chunk as usize);
         match &flight.work {
             RequestWork::Pull(pull) => {
-                let keys = pull.parts[chunk].asked(pull.laid.chunks()[chunk].len);
+                let keys = pull.parts[chunk].requested(pull.laid.chunks()[chunk].len);
                 let (table, read, keep) = (table(pull.laid.table()), pull.read, pull.parts[chunk].keep);
                 let slots = pull.parts[chunk].near.as_ref().is_some_and(|near| near.with_slots);
                 let (segments, clock) = (pull.segments, pull.clock);
-                let asked = pull.parts[chunk].near.as_ref().and_then(|near| near.asked.as_ref());
-                let (newer, plain) = (asked.is_some(), keys as usize * 8);
-                let bytes = asked.map_or(plain, |asked| asked.asking.bytes());
+                let misses = pull.parts[chunk].near.as_ref().and_then(|near| near.misses.as_ref());
+                let (newer, plain) = (misses.is_some(), keys as usize * 8);
+                let bytes = misses.map_or(plain, |misses| misses.cached.bytes());
                 (PullFrame { table, keys, read, keep, segments, slots, newer, clock }.encode(id), bytes)
             }
             RequestWork::Push(push) => {
@@ -398,12 +398,12 @@ impl Owner for InFlightOwner<'_> {
         let Some(flight) = self.flights.here(index) else { return };
         match &flight.work {
             RequestWork::Pull(pull) => match &pull.parts[chunk as usize].near {
-                Some(near) => match &near.asked {
+                Some(near) => match &near.misses {
                     None => parts.push(cast_slice(&near.keys)),
-                    Some(asked) => {
-                        parts.push(asked.asking.before());
+                    Some(misses) => {
+                        parts.push(misses.cached.before());
                         parts.push(cast_slice(&near.keys));
-                        asked.asking.behind().into_iter().for_each(|part| parts.push(part));
+                        misses.cached.behind().into_iter().for_each(|part| parts.push(part));
                     }
                 },
                 None => {

@@ -99,7 +99,7 @@ impl AsyncClient {
 
 #[test]
 fn no_incarnation_is_given_twice_and_each_is_above_all_that_were_answered_before() {
-    let (mut given, mut kills, mut lost, mut turned) = (0, 0, 0, 0);
+    let (mut allocated, mut kills, mut lost, mut turned) = (0, 0, 0, 0);
     for seed in 0..9 {
         let faults = Faults {
             reset_per_million: [0, 20_000, 60_000][seed as usize % 3],
@@ -137,7 +137,10 @@ fn no_incarnation_is_given_twice_and_each_is_above_all_that_were_answered_before
                 turned += 1;
             }
         }
-        given += numbers.len();
+        allocated += numbers.len();
     }
-    assert!(given >= 2_700 && kills > 100 && lost > 100 && turned > 20, "{given} {kills} {lost} {turned}");
+    assert!(
+        allocated >= 2_700 && kills > 100 && lost > 100 && turned > 20,
+        "{allocated} {kills} {lost} {turned}"
+    );
 }

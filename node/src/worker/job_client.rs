@@ -96,7 +96,7 @@ impl<N: Net> JobClient<N> {
             );
             return Err(WorkerError::Call(text));
         }
-        match worker.book(&ask)? {
+        match worker.ask_scheduler(&ask)? {
             SchedulerReplyV1::Registered { started, done, tasks } => {
                 let joined = JobAnswer { started, done, tasks };
                 Ok(JobClient { worker, incarnation, plan, joined })
@@ -121,7 +121,7 @@ impl<N: Net> JobClient<N> {
     }
 
     fn ask(&mut self, what: SchedulerActionV1) -> Result<SchedulerReplyV1, WorkerError> {
-        self.worker.book(&SchedulerRequestV1 { incarnation: self.incarnation, what })
+        self.worker.ask_scheduler(&SchedulerRequestV1 { incarnation: self.incarnation, what })
     }
 
     fn note(&mut self, what: SchedulerActionV1) -> Result<(), WorkerError> {
@@ -135,8 +135,8 @@ impl<N: Net> JobClient<N> {
     ///
     /// # Errors
     /// The scheduler is lost, or has given this worker up.
-    pub fn beat(&mut self, told: Progress, work: Activity) -> Result<HeartbeatReply, WorkerError> {
-        match self.ask(SchedulerActionV1::BeatV2 { told, work })? {
+    pub fn beat(&mut self, progress: Progress, work: Activity) -> Result<HeartbeatReply, WorkerError> {
+        match self.ask(SchedulerActionV1::BeatV2 { told: progress, work })? {
             SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live } => {
                 Ok(HeartbeatReply { chief, saver, trained, saved, fence, failed, live })
             }
@@ -208,9 +208,9 @@ impl<N: Net> JobClient<N> {
     /// # Errors
     /// As [`beat`](Self::beat); or they are not the rows that the job has trained, which ends the job.
     pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
-        let (told, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.worker.run_name());
-        let told = JobTableV2 { run, told };
-        let payload = |_: usize, _: u32| control::seal_as(2, &told);
+        let (record, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.worker.run_name());
+        let report = JobTableV2 { run, told: record };
+        let payload = |_: usize, _: u32| control::seal_as(2, &report);
         self.worker
             .ask(&ControlRequest::with_payload(&JobTableFrame {}, None, &payload), Recipients::First(1))
             .map(|_| ())
@@ -234,7 +234,7 @@ impl JobStatus {
     pub fn of<N: Net>(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        match worker.book(&SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status })? {
+        match worker.ask_scheduler(&SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status })? {
             SchedulerReplyV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
             other => Err(worker.nonsense(&other)),
         }
@@ -269,7 +269,7 @@ impl From<JobV2> for JobStatus {
 
 impl<N: Net> Worker<N> {
     /// Asks the scheduler, which is thread 0 of the first server.
-    fn book(&mut self, ask: &SchedulerRequestV1) -> Result<SchedulerReplyV1, WorkerError> {
+    fn ask_scheduler(&mut self, ask: &SchedulerRequestV1) -> Result<SchedulerReplyV1, WorkerError> {
         let ask = self.of_run(ask);
         let payload = |_: usize, _: u32| control::seal_as(2, &ask);
         let answers =
@@ -291,8 +291,8 @@ impl<N: Net> Worker<N> {
         SchedulerRequestV2 { run: self.run_name(), generation, birth, ask: ask.clone() }
     }
 
-    fn nonsense(&self, told: &SchedulerReplyV1) -> WorkerError {
-        let what = format!("{told:?}, which does not answer the request");
+    fn nonsense(&self, reply: &SchedulerReplyV1) -> WorkerError {
+        let what = format!("{reply:?}, which does not answer the request");
         WorkerError::Protocol { peer: self.peers[0].name.clone(), what }
     }
 }

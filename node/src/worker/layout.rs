@@ -63,9 +63,14 @@ impl<N: Net> Worker<N> {
         let before: Vec<usize> =
             places.iter().copied().filter(|&number| self.peers[number].is_wanted()).collect();
         let first = &self.peers[places[0]];
-        let (addr, had) = (first.addr.clone(), first.threads);
-        if had != 0 {
-            tracing::warn!(server = addr, had, threads, "a server came back with another number of threads");
+        let (addr, previous) = (first.addr.clone(), first.threads);
+        if previous != 0 {
+            tracing::warn!(
+                server = addr,
+                previous,
+                threads,
+                "a server came back with another number of threads"
+            );
         }
         let clocks = self.clocks_of_all(&before);
         let why = format!("{addr} came back with {threads} threads");

@@ -216,15 +216,15 @@ pub struct Worker<N: Net> {
     tables: Vec<WorkerTable>,
     counters: Arc<WorkerCounters>,
     answers: Vec<ReplyResult>,
-    kept: VecDeque<KeptKeysets>,
+    kept_pulls: VecDeque<KeptKeysets>,
     /// Errors of pushes and pulls that were refused for good, until a call returns them.
     refused: VecDeque<WorkerError>,
     /// Memory of acknowledged pushes, for [`Worker::spare`].
     spare: Vec<Vec<f32>>,
-    cut: Arc<ShardedKeys>,
-    next_tick: Duration,
+    spare_cut: Arc<ShardedKeys>,
+    next_check: Duration,
     /// When time limits were last checked.
-    looked_at: Duration,
+    checked_at: Duration,
     /// Memory for the slots where [`Worker::pull`] found rows.
     found_slots: Vec<u32>,
     next_receive: Duration,
@@ -259,7 +259,7 @@ impl<N: Net> Worker<N> {
             config.incarnation = Worker::allocate_incarnation_told(net.clone(), &config, counters.clone())?;
             config.seed ^= config.incarnation;
         }
-        let (poll, looked_at) = (net.poll()?, net.now());
+        let (poll, checked_at) = (net.poll()?, net.now());
         let prng = Prng::new(config.seed);
         let mut worker = Worker {
             prng,
@@ -273,12 +273,12 @@ impl<N: Net> Worker<N> {
             tables: Vec::new(),
             counters,
             answers: Vec::new(),
-            kept: VecDeque::new(),
+            kept_pulls: VecDeque::new(),
             refused: VecDeque::new(),
             spare: Vec::new(),
-            cut: Arc::default(),
-            next_tick: Duration::ZERO,
-            looked_at,
+            spare_cut: Arc::default(),
+            next_check: Duration::ZERO,
+            checked_at,
             found_slots: Vec::new(),
             next_receive: Duration::ZERO,
             wait_logged_at: None,

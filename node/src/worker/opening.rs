@@ -153,15 +153,16 @@ impl<N: Net> Worker<N> {
     /// How long an attempt may take. While the peer may turn out not to be the server, that is at most half the peer
     /// timeout, so that time for the server is left.
     fn attempt_time(&self, opening: &Opening<N::Stream>) -> Duration {
-        let borne = self.config.peer_timeout;
-        ATTEMPT_TIME.min(if self.is_unproved(opening) { borne / 2 } else { borne })
+        let timeout = self.config.peer_timeout;
+        ATTEMPT_TIME.min(if self.is_unproved(opening) { timeout / 2 } else { timeout })
     }
 
     /// Takes the steps whose answers have come. Returns `true` when no request is left to send.
     fn proceed(&mut self, number: usize, opening: &mut Opening<N::Stream>) -> Result<bool, WorkerError> {
         loop {
             let before = (opening.step, opening.link.transmit().is_empty());
-            let received = opening.receive_answer().map_err(|error| self.not_connected(number, before, error))?;
+            let received =
+                opening.receive_answer().map_err(|error| self.not_connected(number, before, error))?;
             let Some((head, answer)) = received else { break };
             if self.step(number, opening, &head, &answer)? {
                 return Ok(true);

@@ -64,7 +64,7 @@ pub struct SeenPushes {
 }
 
 /// Which own pushes the parts of a pull include, as ranges of rows.
-fn saw_of(laid: &Relayout, parts: &[PullPart]) -> Vec<SeenPushes> {
+fn seen_pushes(laid: &Relayout, parts: &[PullPart]) -> Vec<SeenPushes> {
     let mut all: Vec<SeenPushes> = Vec::with_capacity(parts.len());
     for (chunk, part) in laid.chunks().iter().zip(parts).filter(|(chunk, _)| chunk.len > 0) {
         let (rows, seq) = (chunk.start..chunk.start + chunk.len, part.saw);
@@ -191,7 +191,7 @@ impl<N: Net> Worker<N> {
         let keys = cut.keys().len();
         values.resize(keys * floats, 0.0);
         let bytes = keys * (8 + 4 * floats);
-        self.wait_for_room(bytes)?;
+        self.wait_for_budget(bytes)?;
         let now = self.net.now();
         let spec = self.pull_spec(table, read, segments, floats, keep, clock);
         if self.reads(&spec) {
@@ -204,11 +204,12 @@ impl<N: Net> Worker<N> {
         for chunk in laid.chunks() {
             let (keys, rows) = (&laid.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
             let near = match (self.read_one_sided(chunk, keys, &spec, rows, now)?, &cached) {
-                (None, Some(asker)) => self.read_cached(table, chunk, keys, rows, asker),
+                (None, Some(reader)) => self.read_cached(table, chunk, keys, rows, reader),
                 (near, _) => near,
             };
             // Rows that were read one-sided have their slots. Rows that the cache requests get a keyset.
-            let keep = keep && near.as_ref().is_none_or(|near| near.requested.is_some() && !near.keys.is_empty());
+            let keep =
+                keep && near.as_ref().is_none_or(|near| near.misses.is_some() && !near.keys.is_empty());
             let keep = if keep { self.peers[chunk.peer as usize].take_keyset() } else { 0 };
             let lowest = near.as_ref().and_then(|near| near.lowest);
             parts.push(PullPart { saw, keep, kept: 0, near, lowest });
@@ -234,7 +235,8 @@ impl<N: Net> Worker<N> {
         loop {
             match self.flights.get(id.0) {
                 None => {
-                    let finished = WorkerError::Call("this pull has been finished, or refused, before".into());
+                    let finished =
+                        WorkerError::Call("this pull has been finished, or refused, before".into());
                     return Err(self.refused.pop_front().unwrap_or(finished));
                 }
                 Some(flight) if flight.left == 0 => break,
@@ -245,7 +247,7 @@ impl<N: Net> Worker<N> {
         let Some(RequestWork::Pull(PullInFlight { laid, values, parts, clock, .. })) = flight else {
             return Err(WorkerError::Call("this is no pull".into()));
         };
-        let (saw, table) = (saw_of(&laid, &parts), laid.table());
+        let (saw, table) = (seen_pushes(&laid, &parts), laid.table());
         let last = self.tables[table].last_seq;
         self.counters.staleness.set(saw.iter().map(|saw| last.saturating_sub(saw.seq)).max().unwrap_or(0));
         let lowest = self.note_lowest(TableId(table), clock, &parts)?;
@@ -317,7 +319,7 @@ impl<N: Net> Worker<N> {
         }
         let bytes = keys * (8 + 4 * floats);
         let in_step = self.begin_step_push(table, bytes)?;
-        self.wait_for_room(bytes)?;
+        self.wait_for_budget(bytes)?;
         // Nothing below changes the links.
         let laid = self.laid(cut);
         if in_step {
@@ -397,7 +399,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Waits until `bytes` more may be in flight. One request always may be.
-    fn wait_for_room(&mut self, bytes: usize) -> Result<(), WorkerError> {
+    fn wait_for_budget(&mut self, bytes: usize) -> Result<(), WorkerError> {
         while self.in_flight() && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
             self.pump(self.config.peer_timeout)?;
         }
@@ -458,39 +460,39 @@ impl<N: Net> Worker<N> {
         laid: &Relayout,
     ) -> (Vec<u64>, Vec<Vec<u32>>, Vec<Option<KeysetRows>>) {
         let found = pull.and_then(|pull| self.kept_pulls.iter().rposition(|kept| kept.id == pull));
-        let Some(mut kept) = found.and_then(|at| self.kept_pulls.remove(at)) else {
+        let Some(mut keysets) = found.and_then(|at| self.kept_pulls.remove(at)) else {
             return (vec![0; laid.chunks().len()], Vec::new(), Vec::new());
         };
-        let same = kept.laid.is_as(laid);
+        let same = keysets.laid.is_as(laid);
         let name = |(chunk, part): (&crate::Chunk, &PullPart)| {
             let peer = &self.peers[chunk.peer as usize];
             let valid = same && part.kept == peer.epoch && peer.link.is_some();
             if valid { pair(peer.session, part.keep) } else { 0 }
         };
         let names: Vec<u64> = match same {
-            true => laid.chunks().iter().zip(&kept.parts).map(name).collect(),
+            true => laid.chunks().iter().zip(&keysets.parts).map(name).collect(),
             false => vec![0; laid.chunks().len()],
         };
-        self.forget(&kept);
+        self.forget(&keysets);
         let some = |((chunk, part), name): ((&crate::Chunk, &PullPart), &u64)| {
             let near =
                 part.near.as_ref().filter(|near| *name != 0 && near.keys.len() < chunk.len as usize)?;
             Some(KeysetRows::new(&laid.keys()[chunk.floats(1)], &near.places))
         };
-        let some = match same && kept.parts.iter().any(|part| part.near.is_some()) {
-            true => laid.chunks().iter().zip(&kept.parts).zip(&names).map(some).collect(),
+        let some = match same && keysets.parts.iter().any(|part| part.near.is_some()) {
+            true => laid.chunks().iter().zip(&keysets.parts).zip(&names).map(some).collect(),
             false => Vec::new(),
         };
         let found = |part: &mut PullPart| part.near.take().map_or_else(Vec::new, |near| near.slots);
-        let slots = match same && kept.parts.iter().any(|part| part.near.is_some()) {
-            true => kept.parts.iter_mut().map(found).collect(),
+        let slots = match same && keysets.parts.iter().any(|part| part.near.is_some()) {
+            true => keysets.parts.iter_mut().map(found).collect(),
             false => Vec::new(),
         };
         (names, slots, some)
     }
 
-    fn forget(&mut self, kept: &KeptKeysets) {
-        for (chunk, part) in kept.laid.chunks().iter().zip(&kept.parts) {
+    fn forget(&mut self, keysets: &KeptKeysets) {
+        for (chunk, part) in keysets.laid.chunks().iter().zip(&keysets.parts) {
             self.peers[chunk.peer as usize].give_keyset(part.keep);
         }
     }

@@ -14,7 +14,7 @@ use gannet_transport::{Net, Poll};
 use std::time::Duration;
 
 /// The longest wait before the worker checks time limits.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 impl<N: Net> Worker<N> {
     /// Sends and receives what it can. If nothing moves, it waits at most `patience`.
@@ -22,25 +22,25 @@ impl<N: Net> Worker<N> {
         let now = self.net.now();
         self.counters.turns.add(1);
         if self.turn_all(now)? || patience.is_zero() {
-            let looked = self.look(now);
+            let checked = self.check_limits(now);
             self.poll.submit()?;
-            return looked;
+            return checked;
         }
         // Short answers come soon: polling costs less than sleeping. For long ones the worker sleeps.
         let spin = if self.flights.bytes <= SPIN_FRAME_BYTES { self.config.spin } else { Duration::ZERO };
         let (from, spin_until) = (now, now + spin);
         loop {
             let now = self.net.now();
-            let looking = now < spin_until;
-            self.wait(if looking { Duration::ZERO } else { patience.min(LOOK) })?;
-            if self.turn_all(now)? || !looking {
+            let polling = now < spin_until;
+            self.wait(if polling { Duration::ZERO } else { patience.min(CHECK_EVERY) })?;
+            if self.turn_all(now)? || !polling {
                 break;
             }
         }
-        let looked = self.look(now);
+        let checked = self.check_limits(now);
         self.poll.submit()?;
         self.counters.waited_nanos.add(self.net.now().saturating_sub(from).as_nanos() as u64);
-        looked
+        checked
     }
 
     /// Waits for events and passes them to their links.
@@ -142,7 +142,7 @@ impl<N: Net> Worker<N> {
                 self.refuse(number, request, refusal, text);
                 request.index
             }
-            ReplyResult::Waits => return self.note_waits(number),
+            ReplyResult::Waits => return self.log_wait(number),
             ReplyResult::Delta(delta) => {
                 if !self.take_delta(number, &delta) {
                     let why = "changes of rows that cannot be read".to_owned();
@@ -236,21 +236,21 @@ impl<N: Net> Worker<N> {
     }
 
     /// Returns refusals; from time to time checks time limits and lost links.
-    fn look(&mut self, now: Duration) -> Result<(), WorkerError> {
+    fn check_limits(&mut self, now: Duration) -> Result<(), WorkerError> {
         if let Some(error) = self.refused.pop_front() {
             return Err(error);
         }
         let lost = self.peers.iter().any(|peer| peer.link.is_none() && peer.is_wanted());
-        if !lost && now < self.next_tick {
+        if !lost && now < self.next_check {
             return Ok(());
         }
-        self.next_tick = now + LOOK;
-        self.forgive_own_sleep(now);
+        self.next_check = now + CHECK_EVERY;
+        self.excuse_own_sleep(now);
         let waits = self.peers.iter().find_map(|peer| peer.waits.as_ref());
         self.counters.waits_clock.set(waits.map_or(0, |waits| waits.clock));
         self.counters.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
-        self.look_at_waits()?;
-        let sign_every = self.sign_every();
+        self.check_silent_workers()?;
+        let heartbeat_every = self.heartbeat_every();
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
             if !peer.is_wanted() {
@@ -258,7 +258,7 @@ impl<N: Net> Worker<N> {
             }
             let silent = now.saturating_sub(peer.good_at.max(peer.linked_at));
             if peer.queue.is_empty() && peer.link.is_some() {
-                if silent >= peer.credit.ping_after.min(sign_every) {
+                if silent >= peer.credit.ping_after.min(heartbeat_every) {
                     self.ping(number, now)?;
                 }
                 continue;
@@ -286,8 +286,8 @@ impl<N: Net> Worker<N> {
 
     /// While this process was stopped, or its program did other things, it could not hear any peer. That time does not
     /// count as the peer's silence.
-    fn forgive_own_sleep(&mut self, now: Duration) {
-        let slept = now.saturating_sub(std::mem::replace(&mut self.looked_at, now));
+    fn excuse_own_sleep(&mut self, now: Duration) {
+        let slept = now.saturating_sub(std::mem::replace(&mut self.checked_at, now));
         if slept > OWN_SLEEP {
             for peer in &mut self.peers {
                 peer.good_at = now.min(peer.good_at + slept);

@@ -206,16 +206,19 @@ impl RdmaTable {
         };
         let numbered = || rows.iter().enumerate();
         let versioned = || numbered().filter(|(_, row)| !row.one_line);
-        self.requests
-            .extend(versioned().map(|(i, row)| request(row, VERSION_BYTES, layout.before + i * VERSION_BYTES)));
+        self.requests.extend(
+            versioned().map(|(i, row)| request(row, VERSION_BYTES, layout.before + i * VERSION_BYTES)),
+        );
         reader.read(&self.requests, timeout)?;
         self.requests.clear();
-        self.requests
-            .extend(numbered().map(|(i, row)| request(row, layout.row_bytes, layout.rows + i * layout.stride)));
+        self.requests.extend(
+            numbered().map(|(i, row)| request(row, layout.row_bytes, layout.rows + i * layout.stride)),
+        );
         reader.read(&self.requests, timeout)?;
         self.requests.clear();
-        self.requests
-            .extend(versioned().map(|(i, row)| request(row, VERSION_BYTES, layout.after + i * VERSION_BYTES)));
+        self.requests.extend(
+            versioned().map(|(i, row)| request(row, VERSION_BYTES, layout.after + i * VERSION_BYTES)),
+        );
         if self.requests.is_empty() { Ok(()) } else { reader.read(&self.requests, timeout) }
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(super) struct ReadPathQuery {
     table: usize,
     shards: Range<u32>,
-    found: ReadPathReplies,
+    replies: ReadPathReplies,
 }
 
 /// The answers so far.
@@ -57,9 +57,9 @@ impl ReadPathReplies {
             ReadPathReplies::Images(files) => {
                 let ImagesV1 { incarnations } = control::open(answer).map_err(|error| error.to_string())?;
                 for incarnation in incarnations {
-                    let given = stream.take_given();
-                    let given = given.map_err(|error| format!("an image that cannot be taken: {error}"))?;
-                    let file = given.ok_or("an image that was announced and not given")?;
+                    let fd = stream.take_given();
+                    let fd = fd.map_err(|error| format!("an image that cannot be taken: {error}"))?;
+                    let file = fd.ok_or("an image that was announced and not passed")?;
                     files.push((File::from(file), incarnation));
                 }
             }
@@ -88,7 +88,7 @@ impl<N: Net> Worker<N> {
         };
         if how == OneSided::Auto && by_device == Some(false) && !peer.near.refused {
             let why = "this RDMA device is software, which requests suit better";
-            tracing::info!(peer = %peer.name, why, "rows are asked for");
+            tracing::info!(peer = %peer.name, why, "the worker requests rows");
             peer.near.refused = true;
         }
         // In the middle of a synchronous step the worker may send nothing else.
@@ -101,13 +101,13 @@ impl<N: Net> Worker<N> {
             .map(|table| (table, self.tables[table].opened.range(peer)))
             .find(|(_, shards)| !shards.is_empty());
         let Some((table, shards)) = next else { return Ok(()) };
-        let found = match near {
+        let replies = match near {
             true => ReadPathReplies::Images(Vec::new()),
             false => {
                 ReadPathReplies::Regions(Box::new(RdmaTable::new(&self.tables[table].schema, shards.start)))
             }
         };
-        peer.near.query = Some(ReadPathQuery { table, shards, found });
+        peer.near.query = Some(ReadPathQuery { table, shards, replies });
         self.request_more_shards(number)
     }
 
@@ -125,20 +125,20 @@ impl<N: Net> Worker<N> {
             near.last_asked = now;
             rdma.restart();
             let shards = self.tables[table].opened.range(&self.peers[number]);
-            let found = ReadPathReplies::Regions(rdma);
-            self.peers[number].near.query = Some(ReadPathQuery { table, shards, found });
+            let replies = ReadPathReplies::Regions(rdma);
+            self.peers[number].near.query = Some(ReadPathQuery { table, shards, replies });
             self.request_more_shards(number)?;
         }
         Ok(())
     }
 
     fn request_more_shards(&mut self, number: usize) -> Result<(), WorkerError> {
-        let Some(ReadPathQuery { table, shards, found }) = &self.peers[number].near.query else {
+        let Some(ReadPathQuery { table, shards, replies }) = &self.peers[number].near.query else {
             return Ok(());
         };
-        let first = shards.start + found.shards() as u32;
+        let first = shards.start + replies.shards() as u32;
         let software = self.config.one_sided == OneSided::Always;
-        let (frame, now) = (found.request(first, shards.end - first, software), self.net.now());
+        let (frame, now) = (replies.request(first, shards.end - first, software), self.net.now());
         let (table, answers) = (Some(*table), vec![None]);
         let control = ControlInFlight { frame, table, answers, ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
@@ -147,25 +147,29 @@ impl<N: Net> Worker<N> {
     }
 
     /// Takes images or regions from an answer. The worker reads a table once it knows all of its shards.
-    pub(super) fn take_read_path(&mut self, number: usize, control: &ControlInFlight) -> Result<(), WorkerError> {
+    pub(super) fn take_read_path(
+        &mut self,
+        number: usize,
+        control: &ControlInFlight,
+    ) -> Result<(), WorkerError> {
         let peer = &mut self.peers[number];
         let (Some(link), Some(Some((head, answer)))) = (&mut peer.link, control.answers.first()) else {
             return Ok(());
         };
         let Some(query) = &mut peer.near.query else { return Ok(()) };
         let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
-        let before = query.found.shards();
-        query.found.add(head, answer, link.stream_mut()).map_err(nonsense)?;
-        let (known, all) = (query.found.shards(), query.shards.len());
+        let before = query.replies.shards();
+        query.replies.add(head, answer, link.stream_mut()).map_err(nonsense)?;
+        let (known, all) = (query.replies.shards(), query.shards.len());
         if known == before || known > all {
-            return Err(nonsense(format!("{known} of {all} shards where more were asked for than {before}")));
+            return Err(nonsense(format!("{known} of {all} shards, and there were already {before}")));
         }
         if known < all {
             return self.request_more_shards(number);
         }
-        let Some(ReadPathQuery { table, shards, found }) = peer.near.query.take() else { return Ok(()) };
+        let Some(ReadPathQuery { table, shards, replies }) = peer.near.query.take() else { return Ok(()) };
         let (name, how) = (&self.tables[table].schema.name, link.stream().transport());
-        let path = match found {
+        let path = match replies {
             ReadPathReplies::Images(files) => {
                 MappedShards::open(&self.tables[table].schema, shards.start, files)
                     .map(|images| ReadPath::Images(Box::new(images)))
@@ -174,13 +178,13 @@ impl<N: Net> Worker<N> {
         };
         match path {
             Ok(path) => {
-                tracing::debug!(peer = %peer.name, table = name, ?shards, how, "rows are read without asking");
+                tracing::debug!(peer = %peer.name, table = name, ?shards, how, "the worker reads rows itself");
                 let tables = peer.near.tables.len().max(table + 1);
                 peer.near.tables.resize_with(tables, || None);
                 peer.near.tables[table] = Some(path);
             }
             Err(error) => {
-                tracing::warn!(peer = %peer.name, table = name, %error, "images cannot be mapped: rows are asked for");
+                tracing::warn!(peer = %peer.name, table = name, %error, "images cannot be mapped: the worker requests rows");
                 peer.near.refused = true;
             }
         }
@@ -190,7 +194,7 @@ impl<N: Net> Worker<N> {
     /// The server does not let the worker read over this link.
     pub(super) fn read_path_refused(&mut self, number: usize, text: &str) {
         let peer = &mut self.peers[number];
-        tracing::info!(peer = %peer.name, why = text, "rows are asked for: the server does not let them be read");
+        tracing::info!(peer = %peer.name, why = text, "the worker requests rows: the server does not let it read them");
         (peer.near.refused, peer.near.query) = (true, None);
     }
 }

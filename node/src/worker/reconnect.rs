@@ -4,7 +4,7 @@ use super::Worker;
 use super::in_flight::{Request, RequestWork};
 use super::opening::OpeningStep;
 use super::peer::Peer;
-use super::pump::LOOK;
+use super::pump::CHECK_EVERY;
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
@@ -33,7 +33,7 @@ impl<N: Net> Worker<N> {
             self.check_wait(number, now)?;
             let Peer { link, opening, attempt_at, .. } = &self.peers[number];
             if link.is_none() {
-                let pause = if opening.is_some() { LOOK } else { attempt_at.saturating_sub(now) };
+                let pause = if opening.is_some() { CHECK_EVERY } else { attempt_at.saturating_sub(now) };
                 self.wait(pause)?;
             }
         }
@@ -67,7 +67,7 @@ impl<N: Net> Worker<N> {
         // A server that does not know this thread has fewer threads than before. Its first thread says how many.
         let gone = matches!(error, WorkerError::Refused { refusal: Refusal::Unknown, .. })
             && self.peers[number].thread > 0;
-        if !(mends(&error) || (full || gone) && step == Some(OpeningStep::Hello)) {
+        if !(is_temporary(&error) || (full || gone) && step == Some(OpeningStep::Hello)) {
             return Err(error);
         }
         let now = self.net.now();
@@ -156,7 +156,7 @@ pub(super) fn refused(peer: &Arc<str>, kind: u16, head: &Head, payload: &[u8]) -
 }
 
 /// Whether another attempt may succeed.
-fn mends(error: &WorkerError) -> bool {
+fn is_temporary(error: &WorkerError) -> bool {
     use gannet_transport::tls::TlsError;
     use gannet_transport::{HeadError, LinkError, NetError};
     match error {

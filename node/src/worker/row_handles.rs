@@ -129,7 +129,7 @@ mod tests {
     fn within_its_limit_nearly_all_is_kept() {
         let mut handles = RowHandles::new(1 << 20);
         (0..30_000u64).for_each(|key| handles.put(key, key as u32));
-        let kept = (0..30_000u64).filter(|&key| handles.get(key) == Some(key as u32)).count();
-        assert!(kept > 29_500, "{kept}");
+        let found = (0..30_000u64).filter(|&key| handles.get(key) == Some(key as u32)).count();
+        assert!(found > 29_500, "{found}");
     }
 }

@@ -153,7 +153,7 @@ where
             );
             return Err(WorkerError::Call(text));
         }
-        let RunEntry { id, decided, doomed, notes } = worker.come(&ask)?;
+        let RunEntry { id, decided, doomed, notes } = worker.join_run(&ask)?;
         let generation = id.generation;
         if found.knowing.is_empty() && matches!(decided, RunDecision::Begun | RunDecision::Fresh) {
             // Two workers that write the servers' addresses differently may have begun it at two servers at once.
@@ -175,7 +175,7 @@ where
         let shared = Arc::new(RunShared { worker, ask, batches, over, changed: Condvar::new() });
         let beating = shared.clone();
         let builder = std::thread::Builder::new().name("gannet-run".into());
-        let begun = builder.spawn(move || beating.beat_on());
+        let begun = builder.spawn(move || beating.beat_until_over());
         begun.map_err(|error| WorkerError::Call(format!("the system gives no thread: {error}")))?;
         Ok(RunClient { shared, id, decided, notes })
     }
@@ -196,7 +196,7 @@ impl<N: Net> RunShared<N> {
     }
 
     /// Sends heartbeats until the end.
-    fn beat_on(&self) {
+    fn beat_until_over(&self) {
         loop {
             match self.beat() {
                 Ok(_) => {}
@@ -311,7 +311,7 @@ impl Run {
 impl<N: Net> Worker<N> {
     /// Joins a run, and returns the registry's decision. If another incarnation holds this worker's place, it waits a
     /// moment for that session to end.
-    fn come(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
+    fn join_run(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
         let since = Instant::now();
         loop {
             match self.run(ask)? {
@@ -350,8 +350,8 @@ impl<N: Net> Worker<N> {
             .map_err(|error| WorkerError::Protocol { peer: peer.clone(), what: error.to_string() })
     }
 
-    fn not_of_a_run(&self, told: &RunReplyV1) -> WorkerError {
-        let what = match told {
+    fn not_of_a_run(&self, reply: &RunReplyV1) -> WorkerError {
+        let what = match reply {
             RunReplyV1::Noted => "no answer about a run",
             _ => "an answer about a run that was not asked for",
         };

@@ -53,7 +53,7 @@ impl<N: Net> Worker<N> {
         let pulled = self.finish_pull(id)?;
         cut.rows_as_given(&pulled.values, floats, out);
         self.spare.push(pulled.values);
-        self.cut = cut;
+        self.spare_cut = cut;
         Ok(())
     }
 
@@ -82,13 +82,13 @@ impl<N: Net> Worker<N> {
         cut.rows_by_shard(values, floats, &mut rows);
         let seq = self.next_seq(table);
         let id = self.begin_push(table, cut.clone(), write, rows, None, seq)?;
-        self.cut = cut;
+        self.spare_cut = cut;
         self.finish_push(id)
     }
 
     /// Cuts these keys, in the memory of the previous cut if nothing else uses that.
     fn own_cut(&mut self, table: TableId, keys: &[u64]) -> Arc<ShardedKeys> {
-        let mut cut = std::mem::take(&mut self.cut);
+        let mut cut = std::mem::take(&mut self.spare_cut);
         match Arc::get_mut(&mut cut) {
             Some(own) => self.cut_into(table, keys, own),
             None => cut = Arc::new(self.cut(table, keys)),

@@ -43,7 +43,11 @@ impl<N: Net> Worker<N> {
                 |what: String| WorkerError::Protocol { peer: self.peers[*link].name.clone(), what };
             let done: VectorDoneV1 = control::open(payload).map_err(|error| nonsense(error.to_string()))?;
             if done.sums.len() != sums.len() {
-                return Err(nonsense(format!("{} sums where {} were asked", done.sums.len(), sums.len())));
+                return Err(nonsense(format!(
+                    "{} sums where {} were requested",
+                    done.sums.len(),
+                    sums.len()
+                )));
             }
             sums.iter_mut().zip(&done.sums).for_each(|(all, sum)| all.add(*sum));
         }

@@ -23,7 +23,7 @@ const TURNS_REMEMBERED: usize = 1024;
 /// The cache of one of a worker's tables.
 pub(in crate::worker) struct Caching {
     pub(super) rows: Arc<RowCache>,
-    asker: u16,
+    sharer: u16,
     pub(super) next_follow: Duration,
     /// The last pulls: when they began, in microseconds, and their numbers.
     begun: VecDeque<(u64, u64)>,
@@ -47,11 +47,11 @@ impl Drop for Caching {
 /// The rows of a part of a pull that are requested because the cache does not have them.
 #[derive(Debug)]
 pub(in crate::worker) struct CacheMisses {
-    pub(in crate::worker) asking: CachedRows,
+    pub(in crate::worker) cached: CachedRows,
     rows: Arc<RowCache>,
-    who: CacheReader,
+    reader: CacheReader,
     /// For each requested key the cached version, and whether the answer goes into the cache.
-    held: Vec<CachedVersion>,
+    versions: Vec<CachedVersion>,
     fills: Vec<u64>,
 }
 
@@ -61,19 +61,19 @@ impl CacheMisses {
         &self,
         (keys, places): (&[u64], &[u32]),
         values: &[f32],
-        told: (&[NewerRow], u64),
+        answer: (&[NewerRow], u64),
         lowest: Option<u64>,
     ) {
-        let (newer, stamp) = told;
+        let (newer, version) = answer;
         let floats = self.rows.floats;
         for (i, ((&key, &place), newer)) in keys.iter().zip(places).zip(newer).enumerate() {
             if bit(&self.fills, i) {
-                let held = match (newer, self.held[i]) {
+                let held = match (newer, self.versions[i]) {
                     (NewerRow::NoRow, _) | (NewerRow::Same, CachedVersion::NoRow) => CachedVersion::NoRow,
-                    _ => CachedVersion::Row(stamp),
+                    _ => CachedVersion::Row(version),
                 };
                 let row = &values[place as usize * floats..][..floats];
-                self.rows.fill(key, &self.who, row, held, lowest);
+                self.rows.fill(key, &self.reader, row, held, lowest);
             }
         }
     }
@@ -113,9 +113,9 @@ impl<N: Net> Worker<N> {
             return Err(WorkerError::Call(text));
         }
         rows.sharers.fetch_add(1, Relaxed);
-        let asker = rows.askers.fetch_add(1, Relaxed);
+        let sharer = rows.sharers_ever.fetch_add(1, Relaxed);
         let (next_follow, begun) = (Duration::ZERO, VecDeque::new());
-        self.tables[table.0].cache = Some(Caching { rows, asker, next_follow, begun });
+        self.tables[table.0].cache = Some(Caching { rows, sharer, next_follow, begun });
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl<N: Net> Worker<N> {
         if caching.rows.read != read || segments != Segments::ALL {
             return Ok(None);
         }
-        let (asker, now) = (caching.asker, self.net.now());
+        let (sharer, now) = (caching.sharer, self.net.now());
         let turn = caching.rows.turns.fetch_add(1, Relaxed) + 1;
         caching.rows.sketch.tick(turn);
         self.counters.cache_rows.set(caching.rows.rows());
@@ -149,7 +149,7 @@ impl<N: Net> Worker<N> {
         }
         let (least, in_step) = (self.least(table, clock), clock.is_some());
         Ok(Some(CacheReader {
-            asker,
+            sharer,
             turn,
             at_us,
             incarnation: 0,
@@ -168,34 +168,34 @@ impl<N: Net> Worker<N> {
         chunk: &Chunk,
         keys: &[u64],
         values: &mut [f32],
-        asker: &CacheReader,
+        pull: &CacheReader,
     ) -> Option<Box<LocalHits>> {
         let rows = self.tables[table.0].cache.as_ref()?.rows.clone();
         let peer = &mut self.peers[chunk.peer as usize];
         let followed = peer.followed_of(table.0);
         let (generation, swept) = (followed.generation(&rows), followed.swept);
-        let who =
-            CacheReader { incarnation: peer.incarnation, epoch: peer.epoch, generation, swept, ..*asker };
+        let reader =
+            CacheReader { incarnation: peer.incarnation, epoch: peer.epoch, generation, swept, ..*pull };
         let mut near = LocalHits::default();
-        let (mut asked, mut fills) = (Vec::new(), vec![0; bit_words(keys.len())]);
-        let (mut had, mut lowest) = (0, u64::MAX);
+        let (mut versions, mut fills) = (Vec::new(), vec![0; bit_words(keys.len())]);
+        let (mut hits, mut lowest) = (0, u64::MAX);
         for (place, (&key, row)) in keys.iter().zip(values.chunks_exact_mut(rows.floats)).enumerate() {
-            match rows.look(key, &who, row) {
-                CacheLookup::Had(of) => (had, lowest) = (had + 1, lowest.min(of.unwrap_or(0))),
-                CacheLookup::Ask { held, fills: fill } => {
+            match rows.look(key, &reader, row) {
+                CacheLookup::Hit(of) => (hits, lowest) = (hits + 1, lowest.min(of.unwrap_or(0))),
+                CacheLookup::Miss { cached, fills: fill } => {
                     fills[near.keys.len() / 64] |= u64::from(fill) << (near.keys.len() % 64);
-                    asked.push(held);
+                    versions.push(cached);
                     near.keys.push(key);
                     near.places.push(place as u32);
                 }
             }
         }
-        let asking = CachedRows::new(peer.incarnation, &asked);
-        near.lowest = (had > 0 && asker.in_step).then_some(lowest);
-        self.counters.cache_hits.add(had);
+        let cached = CachedRows::new(peer.incarnation, &versions);
+        near.lowest = (hits > 0 && pull.in_step).then_some(lowest);
+        self.counters.cache_hits.add(hits);
         self.counters.cache_asked.add(near.keys.len() as u64);
-        self.counters.cache_held.add(asking.held() as u64);
-        near.asked = Some(Box::new(CacheMisses { asking, rows, who, held: asked, fills }));
+        self.counters.cache_held.add(cached.held() as u64);
+        near.misses = Some(Box::new(CacheMisses { cached, rows, reader, versions, fills }));
         Some(Box::new(near))
     }
 

@@ -30,7 +30,7 @@ pub(in crate::worker) struct Followed {
     refused: bool,
     /// How many of the rows sent in this set the cache no longer has, and how many rows were sent.
     gone: usize,
-    told: usize,
+    sent: usize,
     /// As of when all unmentioned rows are current; and what that will be when the next sweep is over.
     pub(in crate::worker) swept: Swept,
     next: Swept,
@@ -75,7 +75,7 @@ impl RowCache {
         generation: u32,
         touched: bool,
         row: &[f32],
-        told: CachedVersion,
+        version: CachedVersion,
         as_of: (&Swept, u64),
     ) -> bool {
         let Some(mut entry) = self.map.get_mut(&key) else { return false };
@@ -84,7 +84,7 @@ impl RowCache {
         }
         entry.tracked = true;
         // The row is requested: its answer comes later, and is newer.
-        if entry.state == CacheState::Asked {
+        if entry.state == CacheState::Requested {
             return true;
         }
         entry.missed = touched;
@@ -92,13 +92,13 @@ impl RowCache {
             return true;
         }
         self.arena.write(entry.place, row);
-        let (heard, lowest) = as_of;
-        (entry.state, entry.stamp) = match told {
-            CachedVersion::Row(stamp) => (CacheState::Row, stamp),
+        let (last_answered, lowest) = as_of;
+        (entry.state, entry.version) = match version {
+            CachedVersion::Row(version) => (CacheState::Row, version),
             _ => (CacheState::NoRow, 0),
         };
         (entry.mixed, entry.lowest) = (false, lowest);
-        (entry.turn, entry.at_us) = (heard.turn, heard.at_us);
+        (entry.turn, entry.at_us) = (last_answered.turn, last_answered.at_us);
         true
     }
 }
@@ -112,16 +112,17 @@ impl<N: Net> Worker<N> {
         };
         caching.next_follow = now + every;
         let rows = caching.rows.clone();
-        let wanted = rows.wanted.lock().map(|mut wanted| std::mem::take(&mut *wanted)).unwrap_or_default();
+        let to_follow =
+            rows.to_follow.lock().map(|mut to_follow| std::mem::take(&mut *to_follow)).unwrap_or_default();
         let known = &self.tables[table.0];
         let mut by_peer: Vec<Vec<u64>> = vec![Vec::new(); self.peers.len()];
-        for key in wanted {
+        for key in to_follow {
             let shard = shard_of(hash(key), known.schema.shards);
             by_peer[known.owners[shard as usize] as usize].push(key);
         }
         for (number, keys) in by_peer.iter().enumerate() {
             let peer = &mut self.peers[number];
-            let anew = peer.followed_of(table.0).gone * 2 > peer.followed_of(table.0).told.max(1_000);
+            let anew = peer.followed_of(table.0).gone * 2 > peer.followed_of(table.0).sent.max(1_000);
             if anew {
                 peer.followed_of(table.0).lose();
             }
@@ -194,7 +195,7 @@ impl<N: Net> Worker<N> {
         let Some(caching) = self.tables.get(table).and_then(|table| table.cache.as_ref()) else {
             return true;
         };
-        let heard = peer.near.last_answered();
+        let last_answered = peer.near.last_answered();
         let touched = peer.near.own_pushes.open();
         let Some(followed) = peer.followed.get_mut(table).filter(|of| of.generation == generation) else {
             return true;
@@ -208,18 +209,18 @@ impl<N: Net> Worker<N> {
         }
         let numbers: &[u32] = cast_slice(&bytes[..4 * count]);
         let values: &[f32] = cast_slice(&bytes[behind..want]);
-        let (turn, at_us) = caching.turn_at(heard);
+        let (turn, at_us) = caching.turn_at(last_answered);
         let now = Swept { turn, at_us, lowest: 0 };
         let mut refreshed = 0;
         for (&name, row) in numbers.iter().zip(values.chunks_exact(cache.floats)) {
             let Some(&key) = followed.keys.get((name & (u32::MAX >> 1)) as usize) else { return false };
-            let told = if name >> 31 == 1 { CachedVersion::NoRow } else { CachedVersion::Row(version) };
+            let version = if name >> 31 == 1 { CachedVersion::NoRow } else { CachedVersion::Row(version) };
             let touched = touched.is_some_and(|touched| touched.has(key));
-            let known = cache.refresh(key, generation, touched, row, told, (&now, lowest));
+            let known = cache.refresh(key, generation, touched, row, version, (&now, lowest));
             followed.gone += usize::from(!known);
             refreshed += u64::from(known && !touched);
         }
-        followed.told += count;
+        followed.sent += count;
         if last {
             // This sweep began after the answers that had come when the sweep before was over.
             followed.swept = Swept { lowest, ..followed.next };

@@ -72,7 +72,7 @@ pub struct CacheConfig {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     place: u32,
-    asker: u16,
+    sharer: u16,
     state: CacheState,
     /// The row includes own changes since, so its version says nothing.
     mixed: bool,
@@ -87,7 +87,7 @@ struct Entry {
     /// The incarnation of its server. While the row is requested: the epoch of the link.
     incarnation: u64,
     /// The version of the answer that brought the row.
-    stamp: u64,
+    version: u64,
     /// The clock of the slowest worker, plus 1; 0 if the workers do not keep step.
     lowest: u64,
 }
@@ -97,7 +97,7 @@ const _: () = assert!(size_of::<Entry>() + size_of::<u64>() <= 64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CacheState {
     /// The row is requested. The arena has the sum of own changes since.
-    Asked,
+    Requested,
     /// The arena has the row. `NoRow`: the server has none, and the arena has its initial value.
     Row,
     NoRow,
@@ -105,10 +105,10 @@ enum CacheState {
 
 impl Entry {
     /// The cached version, for a request to its server.
-    fn held(&self) -> CachedVersion {
+    fn cached_version(&self) -> CachedVersion {
         match self.state {
-            CacheState::Asked => CachedVersion::Nothing,
-            CacheState::Row => CachedVersion::Row(self.stamp),
+            CacheState::Requested => CachedVersion::Nothing,
+            CacheState::Row => CachedVersion::Row(self.version),
             CacheState::NoRow => CachedVersion::NoRow,
         }
     }
@@ -118,7 +118,7 @@ impl Entry {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CacheReader {
     /// The number of the worker among those that share the cache.
-    pub(super) asker: u16,
+    pub(super) sharer: u16,
     /// The pull's number and its time.
     pub(super) turn: u64,
     pub(super) at_us: u64,
@@ -137,10 +137,10 @@ pub(super) struct CacheReader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheLookup {
     /// The cache has the row, as of this clock.
-    Had(Option<u64>),
+    Hit(Option<u64>),
     /// The row must be requested. `cached` is the version that the cache has; its values are then in `out`. With
     /// `fills` the answer goes into the cache.
-    Ask { held: CachedVersion, fills: bool },
+    Miss { cached: CachedVersion, fills: bool },
 }
 
 /// Cached rows of one table, read in one way. Workers share it by `Arc`.
@@ -159,9 +159,9 @@ pub struct RowCache {
     turns: AtomicU64,
     /// Workers that share the cache now, and how many ever did.
     sharers: AtomicU32,
-    askers: AtomicU16,
+    sharers_ever: AtomicU16,
     /// Keys to follow; how many sets of them there have been.
-    wanted: Mutex<Vec<u64>>,
+    to_follow: Mutex<Vec<u64>>,
     generations: AtomicU32,
     /// A counter from which random places are drawn.
     chance: AtomicU64,
@@ -194,8 +194,8 @@ impl RowCache {
             free: Mutex::default(),
             turns: AtomicU64::new(0),
             sharers: AtomicU32::new(0),
-            askers: AtomicU16::new(0),
-            wanted: Mutex::default(),
+            sharers_ever: AtomicU16::new(0),
+            to_follow: Mutex::default(),
             generations: AtomicU32::new(0),
             chance: AtomicU64::new(1),
         })
@@ -211,76 +211,77 @@ impl RowCache {
         u64::from(self.arena.places())
     }
 
-    fn is_fresh(&self, entry: &Entry, who: &CacheReader) -> bool {
-        let swept = who.swept_of(entry);
-        let in_step = who.least == 0 || entry.lowest.max(swept.lowest) > who.least;
+    fn is_fresh(&self, entry: &Entry, reader: &CacheReader) -> bool {
+        let swept = reader.swept_of(entry);
+        let in_step = reader.least == 0 || entry.lowest.max(swept.lowest) > reader.least;
         in_step
-            && entry.incarnation == who.incarnation
+            && entry.incarnation == reader.incarnation
             && match self.config.staleness {
-                Staleness::Pulls(pulls) => who.turn.saturating_sub(entry.turn.max(swept.turn)) <= pulls,
+                Staleness::Pulls(pulls) => reader.turn.saturating_sub(entry.turn.max(swept.turn)) <= pulls,
                 Staleness::Time(time) => {
-                    who.at_us.saturating_sub(entry.at_us.max(swept.at_us)) <= time.as_micros() as u64
+                    reader.at_us.saturating_sub(entry.at_us.max(swept.at_us)) <= time.as_micros() as u64
                 }
             }
     }
 
     /// Copies the row of a key into `out` for a pull, or says how to request it.
-    pub(super) fn look(&self, key: u64, who: &CacheReader, out: &mut [f32]) -> CacheLookup {
+    pub(super) fn look(&self, key: u64, reader: &CacheReader, out: &mut [f32]) -> CacheLookup {
         let pulled = self.sketch.count(key);
         let Some(mut entry) = self.map.get_mut(&key) else {
-            let fills = pulled > 1 && self.admit(key, pulled, who);
-            return CacheLookup::Ask { held: CachedVersion::Nothing, fills };
+            let fills = pulled > 1 && self.admit(key, pulled, reader);
+            return CacheLookup::Miss { cached: CachedVersion::Nothing, fills };
         };
-        if entry.state == CacheState::Asked {
+        if entry.state == CacheState::Requested {
             // The answer never came, or never will.
-            let lost = entry.asker == who.asker && entry.incarnation != who.epoch;
-            let fills = lost || who.turn.saturating_sub(entry.turn) > CACHE_ASKED_PULLS_MAX;
+            let lost = entry.sharer == reader.sharer && entry.incarnation != reader.epoch;
+            let fills = lost || reader.turn.saturating_sub(entry.turn) > CACHE_ASKED_PULLS_MAX;
             if fills {
-                self.ask(&mut entry, who);
+                self.request(&mut entry, reader);
             }
-            return CacheLookup::Ask { held: CachedVersion::Nothing, fills };
+            return CacheLookup::Miss { cached: CachedVersion::Nothing, fills };
         }
-        if self.is_fresh(&entry, who) {
+        if self.is_fresh(&entry, reader) {
             self.arena.read(entry.place, out);
-            if entry.followed != who.generation {
-                self.want(key, &mut entry, who);
+            if entry.followed != reader.generation {
+                self.follow_later(key, &mut entry, reader);
             }
-            return CacheLookup::Had(entry.lowest.max(who.swept_of(&entry).lowest).checked_sub(1));
+            return CacheLookup::Hit(entry.lowest.max(reader.swept_of(&entry).lowest).checked_sub(1));
         }
-        let tells = self.config.incremental && !entry.mixed && entry.incarnation == who.incarnation;
-        let held = if tells { entry.held() } else { CachedVersion::Nothing };
-        if tells {
+        let names_version =
+            self.config.incremental && !entry.mixed && entry.incarnation == reader.incarnation;
+        let cached = if names_version { entry.cached_version() } else { CachedVersion::Nothing };
+        if names_version {
             self.arena.read(entry.place, out);
         }
-        self.ask(&mut entry, who);
-        CacheLookup::Ask { held, fills: true }
+        self.request(&mut entry, reader);
+        CacheLookup::Miss { cached, fills: true }
     }
 
     /// Marks a row as requested.
-    fn ask(&self, entry: &mut Entry, who: &CacheReader) {
+    fn request(&self, entry: &mut Entry, reader: &CacheReader) {
         self.arena.clear(entry.place);
         let (followed, tracked) = (entry.followed, entry.tracked);
-        *entry = Entry { followed, tracked, ..asked(entry.place, who) };
+        *entry = Entry { followed, tracked, ..requested(entry.place, reader) };
     }
 
     /// A row that is used again is worth following.
-    fn want(&self, key: u64, entry: &mut Entry, who: &CacheReader) {
-        (entry.followed, entry.tracked, entry.missed) = (who.generation, false, false);
-        if let Ok(mut wanted) = self.wanted.lock()
-            && wanted.len() < SUBSCRIBED_ROWS_MAX
+    fn follow_later(&self, key: u64, entry: &mut Entry, reader: &CacheReader) {
+        (entry.followed, entry.tracked, entry.missed) = (reader.generation, false, false);
+        if let Ok(mut to_follow) = self.to_follow.lock()
+            && to_follow.len() < SUBSCRIBED_ROWS_MAX
         {
-            wanted.push(key);
+            to_follow.push(key);
         }
     }
 
     /// Takes a place for a key, perhaps that of a key that is pulled less often.
-    fn admit(&self, key: u64, pulled: u8, who: &CacheReader) -> bool {
+    fn admit(&self, key: u64, pulled: u8, reader: &CacheReader) -> bool {
         let Some(place) = self.take_place(pulled) else { return false };
         self.arena.set_key(place, key);
         self.arena.clear(place);
         match self.map.entry(key) {
             Place::Vacant(vacant) => {
-                vacant.insert(asked(place, who));
+                vacant.insert(requested(place, reader));
                 true
             }
             // Another worker was faster.
@@ -323,14 +324,14 @@ impl RowCache {
     pub(super) fn fill(
         &self,
         key: u64,
-        who: &CacheReader,
+        reader: &CacheReader,
         row: &[f32],
-        told: CachedVersion,
+        version: CachedVersion,
         lowest: Option<u64>,
     ) {
         let Some(mut entry) = self.map.get_mut(&key) else { return };
-        if entry.state != CacheState::Asked
-            || (entry.asker, entry.turn, entry.incarnation) != (who.asker, who.turn, who.epoch)
+        if entry.state != CacheState::Requested
+            || (entry.sharer, entry.turn, entry.incarnation) != (reader.sharer, reader.turn, reader.epoch)
         {
             return;
         }
@@ -340,11 +341,11 @@ impl RowCache {
             drop(entry);
             return self.forget(key);
         }
-        (entry.state, entry.stamp) = match told {
-            CachedVersion::Row(stamp) => (CacheState::Row, stamp),
+        (entry.state, entry.version) = match version {
+            CachedVersion::Row(version) => (CacheState::Row, version),
             _ => (CacheState::NoRow, 0),
         };
-        (entry.incarnation, entry.lowest) = (who.incarnation, clock_word(lowest));
+        (entry.incarnation, entry.lowest) = (reader.incarnation, clock_word(lowest));
     }
 
     /// Adds the change of an own push, which has just begun, to a key's row.
@@ -375,12 +376,12 @@ impl std::fmt::Debug for RowCache {
 /// Number of random places from which the key that is pulled least often is evicted.
 const VICTIMS: usize = 5;
 
-fn asked(place: u32, who: &CacheReader) -> Entry {
-    let &CacheReader { asker, turn, at_us, epoch, .. } = who;
+fn requested(place: u32, reader: &CacheReader) -> Entry {
+    let &CacheReader { sharer, turn, at_us, epoch, .. } = reader;
     Entry {
         place,
-        asker,
-        state: CacheState::Asked,
+        sharer,
+        state: CacheState::Requested,
         mixed: false,
         followed: 0,
         tracked: false,
@@ -388,7 +389,7 @@ fn asked(place: u32, who: &CacheReader) -> Entry {
         turn,
         at_us,
         incarnation: epoch,
-        stamp: 0,
+        version: 0,
         lowest: 0,
     }
 }
