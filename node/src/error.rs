@@ -231,7 +231,7 @@ pub enum WorkerError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The peer's answer does not follow the protocol. Inside the worker this leads to a reconnect.
-    #[error("{peer} answered nonsense: {what}")]
+    #[error("{peer} broke the protocol: {what}")]
     Protocol {
         /// Its address and thread.
         peer: Arc<str>,

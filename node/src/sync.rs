@@ -115,8 +115,8 @@ impl SyncConfig {
             _ => return Err(format!("{mode} is no mode")),
         };
         let worker_timeout = Duration::from_millis(timeout_ms);
-        let member = SyncConfig { rank, workers, mode, worker_timeout, strict: timeout_ms == 0 };
-        member.check().map(|()| member)
+        let config = SyncConfig { rank, workers, mode, worker_timeout, strict: timeout_ms == 0 };
+        config.check().map(|()| config)
     }
 
     /// Checks the ranges of the numbers. The error says what is wrong.
@@ -134,7 +134,7 @@ impl SyncConfig {
             }
             if aggregate == 0 || aggregate > workers {
                 return Err(format!(
-                    "{aggregate} replicas to aggregate of {workers} workers: 1 to {workers} can be"
+                    "{aggregate} replicas to aggregate of {workers} workers: 1 to {workers} are possible"
                 ));
             }
         }

@@ -158,7 +158,7 @@ pub(crate) struct ThreadCounters {
     /// Time from the receipt of a request to its answer in the out queue, by [`RequestKind`].
     pub(crate) took: [Histogram; RequestKind::COUNT],
     /// Counters by transport.
-    over: [CarrierCounters; Carrier::NAMES.len()],
+    carriers: [CarrierCounters; Carrier::NAMES.len()],
     /// Requests refused, by reason.
     pub(crate) refused: [Count; Refusal::COUNT],
     /// Sessions refused because the thread had as many as it may.
@@ -196,9 +196,9 @@ pub(crate) struct ThreadCounters {
     ticked_nanos: Count,
 }
 
-fn tell_refused(refused: &[Count; Refusal::COUNT], page: &mut dyn MetricsSink) {
+fn write_refused(refused: &[Count; Refusal::COUNT], sink: &mut dyn MetricsSink) {
     for (reason, count) in Refusal::names().zip(refused) {
-        page.counter(
+        sink.counter(
             "gannet_server_refused_total",
             "Requests and connections refused, by reason.",
             &[("reason", reason)],
@@ -208,40 +208,40 @@ fn tell_refused(refused: &[Count; Refusal::COUNT], page: &mut dyn MetricsSink) {
 }
 
 impl AcceptorCounters {
-    fn tell(&self, page: &mut dyn MetricsSink) {
-        page.counter(
+    fn tell(&self, sink: &mut dyn MetricsSink) {
+        sink.counter(
             "gannet_server_accepted_connections_total",
             "Connections accepted.",
             &[],
             self.accepted.get() as f64,
         );
-        page.counter(
+        sink.counter(
             "gannet_server_dropped_connections_total",
-            "Connections that ended before they had a session: silent, not ours, or refused.",
+            "Connections that ended before they had a session: silent, invalid, or refused.",
             &[],
             self.dropped.get() as f64,
         );
-        page.gauge(
+        sink.gauge(
             "gannet_server_greeting_connections",
-            "Connections that have not said who they are, or wait for their thread.",
+            "Connections whose greeting is not complete, or that wait for their thread.",
             &[],
             self.greeting.get() as f64,
         );
-        tell_refused(&self.refused, page);
+        write_refused(&self.refused, sink);
     }
 }
 
 impl ThreadCounters {
     /// The counters of sessions over this transport.
-    pub(crate) fn over(&self, over: Carrier) -> &CarrierCounters {
-        &self.over[over as usize]
+    pub(crate) fn over(&self, carrier: Carrier) -> &CarrierCounters {
+        &self.carriers[carrier as usize]
     }
 
     /// Sessions that began, and sessions that ended. The ended ones are read first: otherwise a session that begins and
     /// ends in between would make the difference negative.
     pub(crate) fn sessions(&self) -> (u64, u64) {
-        let ended = self.over.iter().map(|over| over.ended.get()).sum();
-        (self.over.iter().map(|over| over.begun.get()).sum(), ended)
+        let ended = self.carriers.iter().map(|over| over.ended.get()).sum();
+        (self.carriers.iter().map(|over| over.begun.get()).sum(), ended)
     }
 
     /// Requests handled.
@@ -256,47 +256,47 @@ impl ThreadCounters {
         table
     }
 
-    fn tell(&self, thread: &str, page: &mut dyn MetricsSink) {
+    fn tell(&self, thread: &str, sink: &mut dyn MetricsSink) {
         for (kind, took) in RequestKind::NAMES.iter().zip(&self.took) {
             let (labels, took): (_, Buckets) = ([("kind", *kind)], took.read());
             let requests = took.count() as f64;
-            page.counter("gannet_server_requests_total", "Requests handled, by kind.", &labels, requests);
-            page.histogram(
+            sink.counter("gannet_server_requests_total", "Requests handled, by kind.", &labels, requests);
+            sink.histogram(
                 "gannet_server_request_seconds",
-                "From the receipt of a request to its answer in the out queue, by kind.",
+                "Time from the receipt of a request until its answer is in the out queue, by kind.",
                 &labels,
                 &took,
             );
         }
-        self.tell_ended(page);
+        self.write_ended(sink);
         let (begun, ended) = self.sessions();
-        page.counter("gannet_server_sessions_begun_total", "Sessions that began.", &[], begun as f64);
-        page.counter("gannet_server_sessions_ended_total", "Sessions that ended.", &[], ended as f64);
-        self.tell_over(page);
-        self.tell_sizes(page);
-        page.counter(
+        sink.counter("gannet_server_sessions_begun_total", "Sessions that began.", &[], begun as f64);
+        sink.counter("gannet_server_sessions_ended_total", "Sessions that ended.", &[], ended as f64);
+        self.write_carriers(sink);
+        self.write_sizes(sink);
+        sink.counter(
             "gannet_server_idle_seconds_total",
             "Time that a thread had nothing to do.",
             &[("thread", thread)],
             Duration::from_nanos(self.idle_nanos.get()).as_secs_f64(),
         );
-        tell_refused(&self.refused, page);
+        write_refused(&self.refused, sink);
         for table in self.tables.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            table.tell(thread, page);
+            table.tell(thread, sink);
         }
     }
 
     /// Sessions that were ended or refused, by reason, and sessions that waited.
-    fn tell_ended(&self, page: &mut dyn MetricsSink) {
-        let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
+    fn write_ended(&self, sink: &mut dyn MetricsSink) {
+        let mut counter = |name, help, count: &Count| sink.counter(name, help, &[], count.get() as f64);
         counter(
             "gannet_server_stalled_sessions_total",
-            "Sessions ended because the peer left a frame half sent or its answers untaken, or was too slow.",
+            "Sessions ended because the peer stopped in a frame, left its answers, or was too slow.",
             &self.stalled,
         );
         counter(
             "gannet_server_silent_sessions_total",
-            "Sessions ended because the peer said nothing for too long.",
+            "Sessions ended because the peer was silent for too long.",
             &self.silent,
         );
         counter(
@@ -306,12 +306,12 @@ impl ThreadCounters {
         );
         counter(
             "gannet_server_overrun_sessions_total",
-            "Sessions ended because more requests were under way than the credit allows.",
+            "Sessions ended because more requests were in flight than the credit allows.",
             &self.overruns,
         );
         counter(
             "gannet_server_refused_sessions_total",
-            "Sessions refused because there were as many as a thread takes.",
+            "Sessions refused because the thread had as many as it may.",
             &self.refused_sessions,
         );
         counter(
@@ -327,8 +327,8 @@ impl ThreadCounters {
     }
 
     /// What the sessions held at the last tick.
-    fn tell_sizes(&self, page: &mut dyn MetricsSink) {
-        let mut gauge = |name, help, value: u64| page.gauge(name, help, &[], value as f64);
+    fn write_sizes(&self, sink: &mut dyn MetricsSink) {
+        let mut gauge = |name, help, value: u64| sink.gauge(name, help, &[], value as f64);
         gauge("gannet_server_queued_bytes", "Bytes of answers not yet taken.", self.queued_bytes.get());
         gauge(
             "gannet_server_full_queue_sessions",
@@ -340,7 +340,7 @@ impl ThreadCounters {
             "Sessions whose next request, or whose push, waits for other workers.",
             self.parked_sessions.get(),
         );
-        gauge("gannet_server_regions", "Stretches of memory registered for READs.", self.regions.get());
+        gauge("gannet_server_regions", "Parts of memory registered for READs.", self.regions.get());
         gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());
         gauge(
             "gannet_server_kept_bytes",
@@ -349,7 +349,7 @@ impl ThreadCounters {
         );
         gauge(
             "gannet_server_kept_limit_bytes",
-            "The most that they may take; part of --memory-limit.",
+            "The most bytes that pushes kept for synchronous steps may take; part of --memory-limit.",
             self.kept_limit_bytes.get(),
         );
         gauge(
@@ -370,19 +370,19 @@ impl ThreadCounters {
         );
     }
 
-    fn tell_over(&self, page: &mut dyn MetricsSink) {
-        for (name, over) in Carrier::NAMES.iter().zip(&self.over) {
+    fn write_carriers(&self, sink: &mut dyn MetricsSink) {
+        for (name, over) in Carrier::NAMES.iter().zip(&self.carriers) {
             if *name == "other" && over.begun.get() == 0 {
                 continue;
             }
             let labels = [("transport", *name)];
             let mut counter =
-                |name, help, count: &Count| page.counter(name, help, &labels, count.get() as f64);
+                |name, help, count: &Count| sink.counter(name, help, &labels, count.get() as f64);
             counter("gannet_server_received_bytes_total", "Bytes of requests handled.", &over.received_bytes);
             counter("gannet_server_sent_bytes_total", "Bytes of answers queued.", &over.sent_bytes);
             let ended = over.ended.get();
             let open = over.begun.get().saturating_sub(ended) as f64;
-            page.gauge("gannet_server_sessions", "Sessions that are open.", &labels, open);
+            sink.gauge("gannet_server_sessions", "Sessions that are open.", &labels, open);
         }
     }
 }
@@ -410,19 +410,19 @@ impl ServerCounters {
     }
 
     /// Writes all counters of all threads.
-    pub fn tell(&self, page: &mut dyn MetricsSink) {
-        self.acceptor.tell(page);
+    pub fn tell(&self, sink: &mut dyn MetricsSink) {
+        self.acceptor.tell(sink);
         for (number, thread) in self.threads.iter().enumerate() {
             let name = number.to_string();
-            thread.tell(&name, page);
-            page.gauge(
+            thread.tell(&name, sink);
+            sink.gauge(
                 "gannet_server_silent_seconds",
-                "Since a thread last looked at its time limits; over 2 it is stuck in something long.",
+                "Time since a thread last checked its time limits. Above 2 s it is stuck in something long.",
                 &[("thread", &name)],
                 self.silent(thread).as_secs_f64(),
             );
         }
-        page.gauge("gannet_server_threads", "Shard-owning threads.", &[], self.threads.len() as f64);
+        sink.gauge("gannet_server_threads", "Shard-owning threads.", &[], self.threads.len() as f64);
     }
 }
 

@@ -59,70 +59,70 @@ impl TableCounters {
         self.pushed.count(applied);
     }
 
-    pub(super) fn tell(&self, thread: &str, page: &mut dyn MetricsSink) {
+    pub(super) fn tell(&self, thread: &str, sink: &mut dyn MetricsSink) {
         let labels = [("table", self.name.as_str())];
-        let mut counter = |name, help, count: &Count| page.counter(name, help, &labels, count.get() as f64);
+        let mut counter = |name, help, count: &Count| sink.counter(name, help, &labels, count.get() as f64);
         counter("gannet_table_pulled_rows_total", "Rows answered to pulls.", &self.pulled_rows);
         counter(
             "gannet_table_spared_rows_total",
-            "Rows of pulls that were not answered: the worker has them as they are.",
+            "Rows of pulls that were not sent, because the worker's copy had not changed.",
             &self.spared_rows,
         );
         counter(
             "gannet_table_delta_rows_total",
-            "Rows sent unasked: a worker has subscribed them and they have changed.",
+            "Rows sent without a request: a worker has subscribed to them and they have changed.",
             &self.delta_rows,
         );
         counter("gannet_table_scanned_rows_total", "Rows answered to scans.", &self.scanned_rows);
         counter("gannet_table_pushed_parts_total", "Parts of pushes handled.", &self.parts);
         counter(
             "gannet_table_duplicate_parts_total",
-            "Parts of pushes that the shards had already, in part or whole, and did not apply again.",
+            "Parts of pushes that the shards had applied before, in part or whole, and did not apply again.",
             &self.duplicate_parts,
         );
         for (outcome, count) in self.pushed.named() {
-            page.counter(
+            sink.counter(
                 "gannet_table_pushed_rows_total",
-                "Rows of pushes, by what became of them.",
+                "Rows of pushes, by outcome.",
                 &[labels[0], ("outcome", outcome)],
                 count.get() as f64,
             );
         }
-        page.counter(
+        sink.counter(
             "gannet_table_late_rows_total",
-            "Rows of pushes that came when their synchronous step had been applied without them: dropped.",
+            "Rows of pushes that arrived after their synchronous step had been applied without them: dropped.",
             &labels,
             self.late_rows.get() as f64,
         );
-        page.gauge(
+        sink.gauge(
             "gannet_table_kept_bytes",
             "Bytes of pushes that wait for their synchronous step to be complete.",
             &labels,
             self.kept_bytes.get() as f64,
         );
-        page.gauge("gannet_table_rows", "Live rows.", &labels, self.rows.get() as f64);
-        page.gauge(
+        sink.gauge("gannet_table_rows", "Live rows.", &labels, self.rows.get() as f64);
+        sink.gauge(
             "gannet_table_bytes",
             "Bytes of memory or disk: headers, indexes and rows.",
             &labels,
             self.bytes.get() as f64,
         );
-        page.histogram(
+        sink.histogram(
             "gannet_table_growth_seconds",
-            "Time that serving threads spent at a stretch on making the table larger.",
+            "Time that a serving thread spent without a break on making the table larger.",
             &labels,
             &self.growth.read(),
         );
-        page.gauge(
+        sink.gauge(
             "gannet_table_growth_longest_seconds",
             "The longest of these times.",
             &[labels[0], ("thread", thread)],
             Duration::from_nanos(self.growth_longest_nanos.get()).as_secs_f64(),
         );
         for (by, count) in [("grower", &self.grown_by_grower), ("owner", &self.grown_by_owner)] {
-            page.counter(
+            sink.counter(
                 "gannet_table_growth_steps_total",
-                "Steps by which the table grew, by who made them ready: the grower ahead, or the serving thread.",
+                "Steps by which the table grew, by the thread that prepared them: the grower in advance, or the serving thread.",
                 &[labels[0], ("by", by)],
                 count.get() as f64,
             );

@@ -129,16 +129,16 @@ impl WorkerCounters {
         self.turns.get()
     }
 
-    /// Writes all counters to `page`.
-    pub fn tell(&self, page: &mut dyn MetricsSink) {
-        self.tell_links(page);
-        self.tell_rows(page);
-        self.tell_times(page);
-        self.tell_in_flight(page);
+    /// Writes all counters to `sink`.
+    pub fn tell(&self, sink: &mut dyn MetricsSink) {
+        self.write_links(sink);
+        self.write_rows(sink);
+        self.write_times(sink);
+        self.write_in_flight(sink);
     }
 
-    fn tell_links(&self, page: &mut dyn MetricsSink) {
-        let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
+    fn write_links(&self, sink: &mut dyn MetricsSink) {
+        let mut counter = |name, help, count: &Count| sink.counter(name, help, &[], count.get() as f64);
         counter("gannet_worker_requests_total", "Requests posted, resends included.", &self.frames_sent);
         counter("gannet_worker_answers_total", "Answers received.", &self.frames_received);
         counter("gannet_worker_sent_bytes_total", "Payload bytes of requests.", &self.bytes_sent);
@@ -154,50 +154,50 @@ impl WorkerCounters {
         counter("gannet_worker_reconnects_total", "Links made again.", &self.reconnects);
     }
 
-    fn tell_rows(&self, page: &mut dyn MetricsSink) {
-        let near = "Rows of pulls that read one-sidedly: read where they are, or asked for.";
+    fn write_rows(&self, sink: &mut dyn MetricsSink) {
+        let near = "Rows of pulls that read one-sidedly: read by the worker itself, or requested.";
         for (how, count) in [("read", &self.near_rows), ("asked", &self.near_asked_rows)] {
-            page.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
+            sink.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
         }
-        let cached = "Rows of pulls through a cache: had within its staleness, the same still when asked about, or sent.";
+        let cached = "Rows of pulls through a cache: answered by it, unchanged at the server, or sent.";
         let sent = self.cache_asked.get().saturating_sub(self.cache_same.get());
         for (how, count) in [("had", self.cache_hits.get()), ("same", self.cache_same.get()), ("sent", sent)]
         {
-            page.counter("gannet_worker_cache_rows_total", cached, &[("how", how)], count as f64);
+            sink.counter("gannet_worker_cache_rows_total", cached, &[("how", how)], count as f64);
         }
-        page.counter(
+        sink.counter(
             "gannet_worker_cache_refreshed_rows_total",
-            "Rows of the cache that servers have sent unasked, because they have changed.",
+            "Cached rows that servers sent without a request, because they had changed.",
             &[],
             self.cache_refreshed.get() as f64,
         );
         for (outcome, count) in self.pushed.named() {
-            page.counter(
+            sink.counter(
                 "gannet_worker_pushed_rows_total",
-                "Rows of acknowledged pushes, by what became of them.",
+                "Rows of acknowledged pushes, by outcome.",
                 &[("outcome", outcome)],
                 count.get() as f64,
             );
         }
-        page.counter(
+        sink.counter(
             "gannet_worker_late_rows_total",
-            "Rows of pushes that came when their synchronous step had been applied without them: dropped.",
+            "Rows of pushes that arrived after their synchronous step had been applied without them: dropped.",
             &[],
             self.late_rows.get() as f64,
         );
     }
 
-    fn tell_times(&self, page: &mut dyn MetricsSink) {
-        page.counter(
+    fn write_times(&self, sink: &mut dyn MetricsSink) {
+        sink.counter(
             "gannet_worker_waited_seconds_total",
             "Time in which a call waited for servers.",
             &[],
             Duration::from_nanos(self.waited_nanos.get()).as_secs_f64(),
         );
         for (kind, took) in [("pull", &self.pull_took), ("push", &self.push_took)] {
-            page.histogram(
+            sink.histogram(
                 "gannet_worker_round_trip_seconds",
-                "From the beginning of a pull or push to its last answer taken in.",
+                "Time from the start of a pull or push until its last answer was handled.",
                 &[("kind", kind)],
                 &took.read(),
             );
@@ -206,24 +206,32 @@ impl WorkerCounters {
             self.behind.read().iter().enumerate().filter(|(steps, pulls)| **pulls > 0 || *steps == 0)
         {
             let steps = if steps == STALENESS_BUCKETS { format!("{steps}+") } else { steps.to_string() };
-            page.counter(
+            sink.counter(
                 "gannet_worker_pulls_by_staleness_total",
-                "Pulls, by how many steps the worker furthest behind was behind their clock.",
+                "Pulls, by how many steps the slowest worker was behind their clock.",
                 &[("steps", &steps)],
                 pulls as f64,
             );
         }
     }
 
-    fn tell_in_flight(&self, page: &mut dyn MetricsSink) {
-        let mut gauge = |name, help, count: &Count| page.gauge(name, help, &[], count.get() as f64);
-        gauge("gannet_worker_links", "Links that are there.", &self.links);
+    fn write_in_flight(&self, sink: &mut dyn MetricsSink) {
+        let mut gauge = |name, help, count: &Count| sink.gauge(name, help, &[], count.get() as f64);
+        gauge("gannet_worker_links", "Links that exist.", &self.links);
         gauge("gannet_worker_cached_rows", "Rows in the cache.", &self.cache_rows);
-        gauge("gannet_worker_links_wanted", "Threads of all servers: a link each.", &self.links_wanted);
-        gauge("gannet_worker_clock", "Steps made, of a worker that keeps step with others.", &self.clock);
+        gauge(
+            "gannet_worker_links_wanted",
+            "Threads of all servers. There should be a link to each.",
+            &self.links_wanted,
+        );
+        gauge(
+            "gannet_worker_clock",
+            "The clock of a worker that keeps step with others: the steps it has made.",
+            &self.clock,
+        );
         gauge("gannet_worker_pulls_in_flight", "Pulls begun and not finished.", &self.pulls);
         gauge("gannet_worker_pushes_in_flight", "Pushes not wholly acknowledged.", &self.pushes);
-        gauge("gannet_worker_bytes_in_flight", "Bytes of requests and answers under way.", &self.bytes);
+        gauge("gannet_worker_bytes_in_flight", "Bytes of requests and answers in flight.", &self.bytes);
         gauge(
             "gannet_worker_staleness",
             "Own pushes that the rows of the last pull did not include.",

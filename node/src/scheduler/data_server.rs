@@ -234,14 +234,14 @@ impl Scheduler {
     pub(crate) fn feed(
         &mut self,
         incarnation: WorkerIncarnation,
-        feed: DataRequest,
+        request: DataRequest,
         out: &mut [u8],
     ) -> Result<FedFrame, SchedulerRefusal> {
         self.feeder()?;
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let (job, data_server) = (self.job.as_mut().ok_or_else(unknown)?, self.data_server.as_mut());
         let Some(DataServer { config, texts, served }) = data_server else { return Err(unknown()) };
-        let read = match feed {
+        let read = match request {
             DataRequest::Text { index, from, bytes } => {
                 let task = job.holds(incarnation, index)?;
                 let text = match texts.get(&index) {
@@ -279,7 +279,9 @@ impl Scheduler {
                     crc: crc32c::crc32c(&out[..bytes]),
                 })
             }
-            DataRequest::Offer => return Err((Refusal::Malformed, "a plan is no bytes of data".into())),
+            DataRequest::Offer => {
+                return Err((Refusal::Malformed, "the plan is not requested as bytes of data".into()));
+            }
         };
         match read {
             Ok(read) => {

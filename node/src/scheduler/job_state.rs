@@ -65,7 +65,7 @@ pub enum JobStateError {
     NotYours(u64, u32),
     /// A worker says that it has saved the model, and is not the chief.
     #[error(
-        "worker {} has saved the model, and was not the one to do so: see that no other worker has written it too",
+        "worker {} has saved the model, but was not the one to do so: check that no other worker has written it too",
         .0.rank
     )]
     NotChief(WorkerIncarnation),
@@ -336,8 +336,9 @@ impl JobState {
         heartbeats.hear(incarnation, now);
         if !self.barriers.contains_key(name) && self.barriers.len() == BARRIERS_MAX {
             let over = self.barriers.keys().find(|name| self.missing(name).next().is_none()).cloned();
-            let over =
-                over.ok_or_else(|| JobStateError::Limit(format!("{BARRIERS_MAX} barriers are waited at")))?;
+            let over = over.ok_or_else(|| {
+                JobStateError::Limit(format!("workers wait at {BARRIERS_MAX} barriers already, the limit"))
+            })?;
             self.barriers.remove(&over);
         }
         self.barriers.entry(name.to_owned()).or_default().insert(incarnation.rank);

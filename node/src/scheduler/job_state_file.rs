@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_book_comes_back_as_it_was_and_a_torn_one_is_refused() {
+    fn a_job_state_comes_back_as_it_was_and_a_torn_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = JobStateFile::new(folder.path(), "");
         assert!(file.load().unwrap().is_none());

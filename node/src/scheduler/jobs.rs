@@ -127,11 +127,11 @@ impl Schedulers {
     pub(crate) fn feed(
         &mut self,
         incarnation: WorkerIncarnation,
-        feed: DataRequest,
+        request: DataRequest,
         out: &mut [u8],
     ) -> Result<FedFrame, SchedulerRefusal> {
         match self.jobs.get_mut("").filter(|_| self.serves_data) {
-            Some(scheduler) => scheduler.feed(incarnation, feed, out),
+            Some(scheduler) => scheduler.feed(incarnation, request, out),
             None => Err(no_data()),
         }
     }

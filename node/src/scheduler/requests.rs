@@ -207,10 +207,10 @@ impl Scheduler {
         self.answer_in((0, 0), ask, session, now)
     }
 
-    /// Answers a request of a worker. `of` is the generation and the birth of its run.
+    /// Answers a request of a worker. `run` is the generation and the birth of its run.
     pub(crate) fn answer_in(
         &mut self,
-        of: (u32, u64),
+        run: (u32, u64),
         ask: SchedulerRequestV1,
         session: u32,
         now: Duration,
@@ -230,7 +230,7 @@ impl Scheduler {
         }
         self.tick(now)?;
         if let SchedulerActionV1::Register { plan } = what {
-            return self.register(incarnation, plan, of, session, now);
+            return self.register(incarnation, plan, run, session, now);
         }
         // A heartbeat is not saved: at worst a batch is trained again, and the shards drop its pushes.
         let saves = !matches!(what, SchedulerActionV1::BeatV2 { .. } | SchedulerActionV1::Meet { .. });

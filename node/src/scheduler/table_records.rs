@@ -52,7 +52,7 @@ impl TableRecord {
         }
         match self.holders.iter().all(sound) {
             true => Ok(()),
-            false => Err("a server with shards that the table has not".into()),
+            false => Err("a server with shards that the table does not have".into()),
         }
     }
 

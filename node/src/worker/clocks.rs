@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// How a worker keeps step over one table.
 pub(super) struct TableClock {
-    pub(super) member: SyncConfig,
+    pub(super) sync: SyncConfig,
     /// The step that the worker is in.
     clock: u64,
     /// Pushes of a synchronous step have begun, and the step has not ended.
@@ -48,13 +48,13 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// The others keep step in another way, a newer incarnation of this worker has joined, this one has joined before,
     /// or a peer is lost for good.
-    pub fn join(&mut self, table: TableId, member: SyncConfig) -> Result<u64, WorkerError> {
-        member.check().map_err(WorkerError::Call)?;
+    pub fn join(&mut self, table: TableId, sync: SyncConfig) -> Result<u64, WorkerError> {
+        sync.check().map_err(WorkerError::Call)?;
         if self.tables[table.0].group.is_some() {
             return Err(WorkerError::Call("this worker has joined before".into()));
         }
         self.drain()?;
-        let payload = |_: usize, _: u32| control::seal(&member.request(NO_CLOCK, 0));
+        let payload = |_: usize, _: u32| control::seal(&sync.request(NO_CLOCK, 0));
         let join = ControlRequest::with_payload(&JoinFrame { table: 0 }, Some(table), &payload);
         let mut clock = 0;
         for answer in self.ask_of_links(&join)? {
@@ -67,7 +67,7 @@ impl<N: Net> Worker<N> {
             clock = clock.max(joined.clock);
         }
         let (late, fenced) = (Vec::new(), Vec::new());
-        self.tables[table.0].group = Some(TableClock { member, clock, open: false, late, fenced });
+        self.tables[table.0].group = Some(TableClock { sync, clock, open: false, late, fenced });
         let links: Vec<usize> = self.links_now().collect();
         links.into_iter().try_for_each(|link| self.reserve_for_fences(link))?;
         // In groups with a lower clock this worker has no pushes for the steps up to it.
@@ -82,17 +82,17 @@ impl<N: Net> Worker<N> {
     ///
     /// # Errors
     /// As [`Worker::join`]; or only some of the workers make each step, and these could differ between the tables.
-    pub fn join_all(&mut self, tables: &[TableId], member: SyncConfig) -> Result<u64, WorkerError> {
-        if let SyncMode::Bsp(StepReduce { aggregate, .. }) = member.mode
-            && aggregate < member.workers
+    pub fn join_all(&mut self, tables: &[TableId], sync: SyncConfig) -> Result<u64, WorkerError> {
+        if let SyncMode::Bsp(StepReduce { aggregate, .. }) = sync.mode
+            && aggregate < sync.workers
             && tables.len() > 1
         {
-            let (n, all) = (tables.len(), member.workers);
+            let (n, all) = (tables.len(), sync.workers);
             return Err(WorkerError::Call(format!(
-                "steps of {n} tables cannot be made by {aggregate} of {all} workers: each table would wait for others of them"
+                "steps over {n} tables need all {all} workers, not {aggregate}: each table could wait for different workers"
             )));
         }
-        let clocks = tables.iter().map(|&table| self.join(table, member)).collect::<Result<Vec<_>, _>>()?;
+        let clocks = tables.iter().map(|&table| self.join(table, sync)).collect::<Result<Vec<_>, _>>()?;
         let most = clocks.iter().copied().max().unwrap_or(0);
         for (&table, clock) in tables.iter().zip(clocks) {
             if let Some(group) = self.tables[table.0].group.as_mut().filter(|_| clock < most) {
@@ -211,12 +211,12 @@ impl<N: Net> Worker<N> {
     /// and have no requests for the others, which would otherwise take it for dead.
     pub(super) fn heartbeat_every(&self) -> Duration {
         let timeouts = self.tables.iter().filter_map(|table| table.group.as_ref());
-        timeouts.map(|group| group.member.worker_timeout / 3).min().unwrap_or(Duration::MAX)
+        timeouts.map(|group| group.sync.worker_timeout / 3).min().unwrap_or(Duration::MAX)
     }
 
     /// How long a server may be silent. A server at which a worker waits for others reports that in time.
     pub(super) fn patience(&self) -> Duration {
-        let waits = |clock: &TableClock| clock.member.mode != SyncMode::Asp;
+        let waits = |clock: &TableClock| clock.sync.mode != SyncMode::Asp;
         let least = match self.tables.iter().any(|table| table.group.as_ref().is_some_and(waits)) {
             true => WAITS_SILENCE,
             false => Duration::ZERO,
@@ -226,8 +226,7 @@ impl<N: Net> Worker<N> {
 
     /// Begins a push. Returns `true` if it belongs to a synchronous step, whose pushes must all be in flight at once.
     pub(super) fn begin_step_push(&mut self, table: TableId, bytes: usize) -> Result<bool, WorkerError> {
-        let Some(group) = self.tables[table.0].group.as_mut().filter(|group| group.member.mode.is_bsp())
-        else {
+        let Some(group) = self.tables[table.0].group.as_mut().filter(|group| group.sync.mode.is_bsp()) else {
             return Ok(false);
         };
         let was_open = std::mem::replace(&mut group.open, true);
@@ -261,7 +260,7 @@ impl<N: Net> Worker<N> {
         let Worker { peers, flights, tables, .. } = self;
         let peer = &mut peers[number];
         let is_bsp =
-            |table: usize| tables[table].group.as_ref().is_some_and(|group| group.member.mode.is_bsp());
+            |table: usize| tables[table].group.as_ref().is_some_and(|group| group.sync.mode.is_bsp());
         let mut step: (usize, u64) = (0, 0);
         for request in &peer.queue {
             match flights.at(request.index).map(|flight| &flight.work) {
@@ -284,7 +283,7 @@ impl<N: Net> Worker<N> {
     fn reserve_for_fences(&mut self, number: usize) -> Result<(), WorkerError> {
         let groups = self.tables.iter().filter_map(|table| table.group.as_ref());
         let workers =
-            groups.filter(|group| group.member.mode.is_bsp()).map(|group| group.member.workers as usize);
+            groups.filter(|group| group.sync.mode.is_bsp()).map(|group| group.sync.workers as usize);
         let fences: usize = workers.sum();
         let peer = &mut self.peers[number];
         // Half of the credit is for a step, which its clock ends.
@@ -292,7 +291,7 @@ impl<N: Net> Worker<N> {
         if fences > 0 && peer.link.is_some() && peer.credit.frames < least {
             let (name, frames) = (&peer.name, peer.credit.frames);
             return Err(WorkerError::Call(format!(
-                "a job in synchronous steps (--sync bsp) needs two requests under way for each worker and table, and two \
+                "a job in synchronous steps (--sync bsp) needs two requests in flight for each worker and table, and two \
                  more: {least} here; {name} allows {frames}: start it with --credit-requests {least} or more"
             )));
         }
@@ -304,11 +303,11 @@ impl<N: Net> Worker<N> {
     pub(super) fn pull_clock(&self, table: TableId, ahead: u64) -> Result<Option<u64>, WorkerError> {
         self.must_have_ticked("a pull")?;
         let Some(group) = &self.tables[table.0].group else { return Ok(None) };
-        if ahead > group.member.mode.ahead_max() {
+        if ahead > group.sync.mode.ahead_max() {
             let text = format!(
                 "a pull {ahead} steps ahead of its worker would wait for that worker: {} allows {}",
-                group.member.mode.name(),
-                group.member.mode.ahead_max()
+                group.sync.mode.name(),
+                group.sync.mode.ahead_max()
             );
             return Err(WorkerError::Call(text));
         }
@@ -318,7 +317,7 @@ impl<N: Net> Worker<N> {
     /// The clock that the slowest worker must have for a pull at `clock`.
     pub(super) fn least(&self, table: TableId, clock: Option<u64>) -> u64 {
         let Some((group, clock)) = self.tables[table.0].group.as_ref().zip(clock) else { return 0 };
-        match group.member.mode {
+        match group.sync.mode {
             SyncMode::Asp => 0,
             SyncMode::Ssp(bound) => clock.saturating_sub(u64::from(bound)),
             SyncMode::Bsp(_) => clock,
@@ -340,7 +339,7 @@ impl<N: Net> Worker<N> {
         }
         let furthest = parts.iter().filter_map(|part| part.lowest).max().unwrap_or(0);
         if let Some(group) = &mut self.tables[table.0].group
-            && group.member.mode.is_bsp()
+            && group.sync.mode.is_bsp()
             && furthest > group.clock
             && !group.open
         {
@@ -381,21 +380,21 @@ impl<N: Net> Worker<N> {
             let here = self.peers[number].tables.iter().position(|&table| table == waits.table);
             let Some(table) = here else { continue };
             let Some(group) = &mut self.tables[table].group else { continue };
-            let (member, silent) = (group.member, Duration::from_millis(silent_ms));
-            if silent < member.worker_timeout || rank == member.rank {
+            let (sync, silent) = (group.sync, Duration::from_millis(silent_ms));
+            if silent < sync.worker_timeout || rank == sync.rank {
                 continue;
             }
-            if member.strict {
+            if sync.strict {
                 return Err(WorkerError::WorkerLost { rank, clock, silent });
             }
-            let decides = member.mode.is_bsp() && decider == member.rank;
+            let decides = sync.mode.is_bsp() && decider == sync.rank;
             let of = (rank, incarnation, number, self.peers[number].epoch);
             if !decides || group.fenced.contains(&of) {
                 continue;
             }
             group.fenced.retain(|&(.., peer, epoch)| peer != number || epoch == of.3);
             group.fenced.push(of);
-            tracing::warn!(rank, clock, "no sign of a worker (--worker-timeout): all go on without it");
+            tracing::warn!(rank, clock, "a worker is silent (--worker-timeout): the others go on without it");
             self.fence_everywhere(TableId(table), rank, (pusher, incarnation))?;
         }
         Ok(())

@@ -84,7 +84,7 @@ impl<N: Net> DataLink<N> {
         for (at, (request, (head, payload))) in requests.into_iter().zip(answers).enumerate() {
             let part = self.checked(request, &head, payload, from + at as u64 * chunk)?;
             if at > 0 && (part.start, part.whole) != (text.start, text.whole) {
-                return Err(self.nonsense("a text of two lengths".into()));
+                return Err(self.nonsense("a text whose length changed between two answers".into()));
             }
             (text.start, text.whole) = (part.start, part.whole);
             match text.bytes.is_empty() {
@@ -119,7 +119,7 @@ impl<N: Net> DataLink<N> {
         let FedFrame { start, whole, bytes: DataBytes(bytes), crc } = answer;
         let due = whole.saturating_sub(from).min(request.bytes() as u64);
         if bytes as u64 != due || payload.len() != bytes.next_multiple_of(8) {
-            return Err(self.nonsense(format!("{bytes} bytes of the data where {due} are due")));
+            return Err(self.nonsense(format!("{bytes} bytes of the data where {due} were expected")));
         }
         payload.truncate(bytes);
         if crc32c::crc32c(&payload) != crc {

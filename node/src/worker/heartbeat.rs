@@ -334,10 +334,12 @@ impl<N: Net> Heartbeat<N> {
             }
             let seconds = wait.seconds();
             if wait.since.elapsed() > limit {
-                return Err(format!("workers {missing:?} have not come to {name:?} in {seconds:.1} s"));
+                return Err(format!(
+                    "workers {missing:?} have not come to barrier {name:?} in {seconds:.1} s"
+                ));
             }
             if wait.is_to_be_logged() {
-                tracing::warn!(?missing, seconds, name, "waiting for workers that are still to come");
+                tracing::warn!(?missing, seconds, name, "waiting at a barrier for workers");
             }
             std::thread::sleep(ASK_EVERY);
         }
@@ -354,7 +356,7 @@ impl<N: Net> Heartbeat<N> {
     /// Tells the scheduler that the job cannot go on. All workers learn why.
     pub fn fail(&self, why: &str) {
         if let Err(error) = self.ask(|client| client.fail(why)) {
-            tracing::warn!(error, "the scheduler has not heard why");
+            tracing::warn!(error, "the scheduler did not get the reason of the failure");
         }
     }
 

@@ -131,7 +131,7 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
         if id != held.uid {
             let (id, other) = (TableUid(id), TableUid(held.uid));
             return Err(format!(
-                "table {table:?}: {one} holds the one of id {id}, {addr} the one of id {other}: these are two tables; name the \
+                "table {table:?}: {one} holds the table with id {id}, {addr} the table with id {other}: these are two tables; name the \
                  servers of one of them in --ps-hosts"
             ));
         }

@@ -175,7 +175,7 @@ impl<N: Net> Worker<N> {
                 let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
                 return Err(NetError::Connect { addr: peer.addr.clone(), source }.into());
             }
-            let what = format!("nothing, for {limit:.1} s, to a greeting");
+            let what = format!("no answer to the greeting for {limit:.1} s");
             return Err(WorkerError::Protocol { peer: peer.name.clone(), what });
         }
         Ok(false)
@@ -288,7 +288,8 @@ impl<N: Net> Worker<N> {
         let ChallengeV1 { nonce: server } =
             control::open(answer).map_err(|error| nonsense(error.to_string()))?;
         let nonces = Nonces { worker, server };
-        let token = self.config.token.as_ref().ok_or_else(|| nonsense("a challenge to no knock".into()))?;
+        let token =
+            self.config.token.as_ref().ok_or_else(|| nonsense("a challenge without a knock".into()))?;
         let proof = control::seal(&ProofV1 { proof: token.prove(ProofSide::Worker, &nonces) });
         opening.ask(OpeningStep::Prove(nonces), ProveFrame {}, &proof)
     }
@@ -317,21 +318,22 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Joins again, from this table on, each table over which this worker keeps step. It names the clock that the peer
-    /// acknowledged last, because the worker resends everything after that. Returns `true` when all tables are joined.
+    /// Joins again, from this table on, each table over which this worker keeps step. Each request names the clock that
+    /// the peer acknowledged last, because the worker resends everything after that. Returns `true` when all tables are
+    /// joined.
     fn join_next(
         &self,
         number: usize,
         opening: &mut Opening<N::Stream>,
         from: usize,
     ) -> Result<bool, WorkerError> {
-        let member = |table: &usize| self.tables[*table].group.as_ref().map(|group| (*table, group.member));
-        let Some((table, member)) = (from..opening.tables.len()).find_map(|table| member(&table)) else {
+        let sync_of = |table: &usize| self.tables[*table].group.as_ref().map(|group| (*table, group.sync));
+        let Some((table, sync)) = (from..opening.tables.len()).find_map(|table| sync_of(&table)) else {
             return Ok(true);
         };
         let (clock, left) = self.peers[number].clocks.get(table).copied().unwrap_or((0, 0));
         let join = JoinFrame { table: opening.tables[table] };
-        let request = control::seal(&member.request(clock, left));
+        let request = control::seal(&sync.request(clock, left));
         opening.ask(OpeningStep::Join(table), join, &request)?;
         Ok(false)
     }

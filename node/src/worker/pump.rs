@@ -145,7 +145,7 @@ impl<N: Net> Worker<N> {
             ReplyResult::Waits => return self.log_wait(number),
             ReplyResult::Delta(delta) => {
                 if !self.take_delta(number, &delta) {
-                    let why = "changes of rows that cannot be read".to_owned();
+                    let why = "unreadable changes of rows".to_owned();
                     let now = self.net.now();
                     self.log_loss(number, &why, now);
                     self.peers[number].lose(why, &mut self.flights, &self.counters, now);
@@ -266,11 +266,11 @@ impl<N: Net> Worker<N> {
             if peer.link.is_some() && silent > self.config.stall_timeout {
                 let peer = &mut self.peers[number];
                 let why = format!(
-                    "{} brought nothing for {:.1} s while answers were due",
+                    "{} sent nothing for {:.1} s while answers were due",
                     peer.name,
                     silent.as_secs_f64()
                 );
-                tracing::warn!(why, "a link is made again");
+                tracing::warn!(why, "the worker makes a link again");
                 peer.lose(why, &mut self.flights, &self.counters, now);
             }
             self.try_connect(number)?;

@@ -32,7 +32,7 @@ pub(super) struct RdmaTable {
     pub(super) outgrown: bool,
     /// The lowest clock in the headers of the shards whose rows were last read.
     pub(super) lowest: u64,
-    /// The clock that this must have for rows to be taken.
+    /// The least clock of a shard whose rows may be taken.
     least: u64,
     // Memory that is reused from pull to pull.
     requests: Vec<ReadRequest>,

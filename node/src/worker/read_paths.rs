@@ -58,8 +58,8 @@ impl ReadPathReplies {
                 let ImagesV1 { incarnations } = control::open(answer).map_err(|error| error.to_string())?;
                 for incarnation in incarnations {
                     let fd = stream.take_given();
-                    let fd = fd.map_err(|error| format!("an image that cannot be taken: {error}"))?;
-                    let file = fd.ok_or("an image that was announced and not passed")?;
+                    let fd = fd.map_err(|error| format!("an image cannot be received: {error}"))?;
+                    let file = fd.ok_or("an image was announced, but its file did not come")?;
                     files.push((File::from(file), incarnation));
                 }
             }
@@ -87,7 +87,7 @@ impl<N: Net> Worker<N> {
             OneSided::Never => false,
         };
         if how == OneSided::Auto && by_device == Some(false) && !peer.near.refused {
-            let why = "this RDMA device is software, which requests suit better";
+            let why = "the RDMA device is software, so requests are faster";
             tracing::info!(peer = %peer.name, why, "the worker requests rows");
             peer.near.refused = true;
         }

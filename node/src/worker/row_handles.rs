@@ -98,7 +98,7 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// Handles may be forgotten; one that is there is the last that was put.
+        /// A handle may be forgotten. Otherwise it is the last that was put.
         #[test]
         fn like_a_map_that_forgets(steps in prop::collection::vec((0u64..4000, 0u32..9, 0u8..8), 1..3000)) {
             let mut handles = RowHandles::new(2048 * size_of::<HandleEntry>());

@@ -324,7 +324,7 @@ impl<N: Net> Worker<N> {
                 RunReplyV1::Taken { silent_ms } if since.elapsed() > TAKEN_PATIENCE => {
                     let (name, rank, seconds) = (&ask.name, ask.incarnation.rank, silent_ms as f64 / 1000.0);
                     let text = format!(
-                        "run {name:?}: worker {rank} is there already and lives ({seconds:.1} s ago): two workers have the \
+                        "run {name:?}: worker {rank} is in the run already and alive (last heartbeat {seconds:.1} s ago): two workers have the \
                          same --task-index, or another job wants a name of its own (--run NAME)"
                     );
                     let peer = self.peers[0].name.clone();
@@ -353,7 +353,7 @@ impl<N: Net> Worker<N> {
     fn not_of_a_run(&self, reply: &RunReplyV1) -> WorkerError {
         let what = match reply {
             RunReplyV1::Noted => "no answer about a run",
-            _ => "an answer about a run that was not asked for",
+            _ => "an answer to another request about a run",
         };
         WorkerError::Protocol { peer: self.peers[0].name.clone(), what: what.to_owned() }
     }

@@ -124,7 +124,9 @@ impl<N: Net> Worker<N> {
                 let ScannedFrame { rows: count, floats: got, next } = answer;
                 let (keys, page) = (count as usize * 8, count as usize * floats * 4);
                 if got as usize != floats || payload.len() != (keys + page).next_multiple_of(8) {
-                    return Err(nonsense(format!("a page of {count} rows of {got} floats")));
+                    return Err(nonsense(format!(
+                        "a page of {count} rows of {got} floats, which does not fit the request"
+                    )));
                 }
                 let mut aligned = vec![0u64; payload.len() / 8];
                 cast_slice_mut(&mut aligned).copy_from_slice(payload);

@@ -21,7 +21,8 @@ impl<N: Net> Worker<N> {
     pub fn run_program(&mut self, table: TableId, program: &Program) -> Result<Vec<f64>, WorkerError> {
         let known = &self.tables[table.0];
         let wrong = |why: String| WorkerError::Call(format!("table {:?}: {why}", known.schema.name));
-        let vectors = Vectors::of(&known.schema).ok_or_else(|| wrong("its rows are no vectors".into()))?;
+        let vectors =
+            Vectors::of(&known.schema).ok_or_else(|| wrong("it is not a table of vectors".into()))?;
         program.check(vectors).map_err(wrong)?;
         let shards = known.owners.len();
         // A push that is resent later would come after the program.

@@ -102,14 +102,16 @@ impl<N: Net> Worker<N> {
         }
         if schema.admission != gannet_core::Admission::All {
             let text = format!(
-                "table {:?} admits keys by count or chance: whether a push makes its row is not known to a cache",
+                "table {:?} admits keys by count or chance: a cache cannot know whether a push makes its row",
                 schema.name
             );
             return Err(WorkerError::Call(text));
         }
         if rows.config.active.is_some() && rows.sharers.load(Relaxed) > 0 {
-            let text =
-                format!("table {:?}: a cache whose rows servers keep fresh is one worker's", schema.name);
+            let text = format!(
+                "table {:?}: a cache whose rows servers keep fresh can be only one worker's",
+                schema.name
+            );
             return Err(WorkerError::Call(text));
         }
         rows.sharers.fetch_add(1, Relaxed);
@@ -215,13 +217,13 @@ impl<N: Net> Worker<N> {
         let Some(Caching { rows, .. }) = &known.cache else { return Ok(None) };
         if rows.sharers.load(Relaxed) > 1 {
             let text = format!(
-                "a push to table {:?}, whose cache is shared by several workers: it is for reading",
+                "a push to table {:?}, whose cache is shared by several workers: such a cache is for reading only",
                 rows.table
             );
             return Err(WorkerError::Call(text));
         }
         // The result of a synchronous step is not known here.
-        let in_step = known.group.as_ref().is_some_and(|group| group.member.mode.is_bsp());
+        let in_step = known.group.as_ref().is_some_and(|group| group.sync.mode.is_bsp());
         if adds(&known.schema, rows.read, write) && !in_step {
             let changes = values.chunks_exact(rows.floats);
             cut.keys().iter().zip(changes).for_each(|(&key, change)| rows.change(key, change));

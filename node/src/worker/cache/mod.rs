@@ -8,8 +8,8 @@
 //!   adds it to the row as the server will. While a row is requested, those changes are summed, and then added to the
 //!   answer. So a pull that the cache answers sees every own push before it, as a requested one does. It may miss
 //!   pushes of other workers.
-//! - [`Staleness`] bounds what it may miss. For workers that keep step the clock of the slowest worker at the read
-//!   bounds it too. A row is used in one incarnation of its server only.
+//! - [`Staleness`] bounds what it may miss. If the workers keep step, the clock of the slowest worker bounds it too. A
+//!   row is used in one incarnation of its server only.
 //! - A row is dropped when it becomes uncertain: after a push of a gradient (only the rule knows its effect), a push
 //!   that a server did not apply as it was, or a value that is not finite. What was requested over a lost link is
 //!   requested again by the next pull.
@@ -178,7 +178,10 @@ impl RowCache {
         let entry = (size_of::<Entry>() + size_of::<u64>() + 1) * 16 / 7;
         let a_row = (8 + 4 * floats + entry + 16) as u64;
         if config.bytes < CACHE_BYTES_MIN {
-            let text = format!("a cache of {} bytes: {CACHE_BYTES_MIN} are the least", config.bytes);
+            let text = format!(
+                "a cache of {} bytes is too small: it needs at least {CACHE_BYTES_MIN}",
+                config.bytes
+            );
             return Err(WorkerError::Call(text));
         }
         let rows = u32::try_from(config.bytes / a_row).unwrap_or(u32::MAX);
