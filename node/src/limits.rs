@@ -191,7 +191,7 @@ pub const ASK_EVERY: Duration = Duration::from_millis(20);
 /// Bytes of a job's data in one frame.
 pub const FEED_BYTES_MAX: usize = PART_BYTES_MAX;
 /// Requests for a task's bytes that a worker has in flight.
-pub const FEEDS_UNDER_WAY: usize = 4;
+pub const DATA_REQUESTS_MAX: usize = 4;
 /// Bytes of the description of how a client's data is read.
 pub const READING_BYTES_MAX: usize = 16 << 10;
 /// Rows that a session may subscribe to on a server thread.
@@ -204,7 +204,7 @@ pub const DELTAS_QUIET: Duration = Duration::from_secs(1);
 pub const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// A row that was requested so many pulls ago and has not come is requested again: the worker that requested it is
 /// gone.
-pub const CACHE_ASKED_PULLS_MAX: u64 = 4096;
+pub const CACHE_REQUEST_PULLS_MAX: u64 = 4096;
 /// Bytes of a refusal's text.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
@@ -237,7 +237,7 @@ const _: () = {
     assert!(JOB_WORKERS_MAX as usize * (1 + HELD_MAX) < gannet_core::limits::PUSHERS_MAX);
     // A client's offer fits one frame: its plan, and how its data is read.
     assert!(PLAN_BYTES_MAX + READING_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
-    assert!(FEED_BYTES_MAX <= FRAME_BYTES_MAX && FEEDS_UNDER_WAY <= CREDIT_FRAMES as usize);
+    assert!(FEED_BYTES_MAX <= FRAME_BYTES_MAX && DATA_REQUESTS_MAX <= CREDIT_FRAMES as usize);
     assert!(PLAN_BYTES_MAX <= FRAME_BYTES_MAX && UNFENCED_MAX >= 2 * JOB_WORKERS_MAX as usize);
     // The list of all runs fits one frame.
     assert!(RUNS_MAX * (64 + RUN_NAME_BYTES_MAX + RUN_MEMBERS_TOLD * 24) + 1024 <= FRAME_BYTES_MAX);

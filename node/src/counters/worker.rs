@@ -42,7 +42,7 @@ pub struct WorkerCounters {
     pub(crate) turns: Count,
     /// Nanoseconds in which calls waited for peers.
     pub(crate) waited_nanos: Count,
-    /// Links that exist, links that should exist, and what is in flight or waits for a link.
+    /// Links that exist, links that should exist, and pulls, pushes and bytes that are in flight or wait for a link.
     pub(crate) links: Count,
     pub(crate) links_wanted: Count,
     pub(crate) pulls: Count,

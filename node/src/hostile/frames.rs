@@ -178,7 +178,7 @@ fn greet(choices: &mut Choices<'_>, threads: u32, out: &mut Vec<u8>) -> bool {
 
 fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
     let id = choices.word();
-    // One more table than scripts open: the honest client's, and one that nobody opened.
+    // One more table than scripts open: the honest client's, and one that no client opened.
     let table = choices.below(6) as u32;
     let read = if choices.below(2) == 0 { Read::Weights } else { Read::State };
     let keys = [0, 1, 2, 64, 500, 8192, 8193][choices.below(7).min(choices.below(7)) as usize];

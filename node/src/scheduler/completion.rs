@@ -51,14 +51,14 @@ impl JobState {
         self.saved
     }
 
-    /// The workers that others wait for: those that hold a split, and the one that is to save the model.
+    /// The workers that others wait for: those that hold a split, and the one that must save the model.
     fn awaited(&self) -> BTreeSet<WorkerIncarnation> {
         let saver = self.chief.filter(|_| self.is_trained() && !self.saved);
         self.leases.values().map(|lease| lease.incarnation).chain(saver).collect()
     }
 
-    /// Time has passed. Returns the incarnations that are given up: those that have been silent for the job's worker
-    /// timeout, and those that others wait for and that have made no progress for the job's progress timeout.
+    /// Checks time limits at time `now`. Returns the incarnations that it gives up: those that have been silent for the
+    /// job's worker timeout, and those that others wait for and that have made no progress for the progress timeout.
     pub fn tick(&mut self, heartbeats: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
         let (timeout, progress) = (self.plan.worker_timeout(), self.plan.progress_timeout());
         let (awaited, mut dead) = (self.awaited(), Vec::new());

@@ -53,7 +53,7 @@ impl CompletionModel {
         index
     }
 
-    /// Whether the worker is to save, when its heartbeat reports so much progress.
+    /// Whether the worker must save, after a heartbeat that reports so much progress.
     fn is_chief(&mut self, incarnation: WorkerIncarnation, progress: u64) -> bool {
         let work = Activity { progress, doing: ActivityKind::Learning };
         let reply =
@@ -61,7 +61,7 @@ impl CompletionModel {
         reply.chief && reply.trained && !reply.saved
     }
 
-    /// A second passes; which workers are given up.
+    /// Lets a second pass. Returns the workers that are given up.
     fn pass(&mut self) -> Vec<WorkerIncarnation> {
         self.now += SECOND;
         self.job.tick(&mut self.heartbeats, self.now)
@@ -132,7 +132,7 @@ fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever
     let mut progress = 0;
     let dead = loop {
         assert!(model.now <= limit + SECOND * 2, "it has held a task for {:?}", model.now);
-        // The other worker has nothing that others wait for, so it may stand still.
+        // No worker waits for the other worker, so it may make no progress.
         progress += 1;
         model.is_chief(incarnation(0, 1), 7);
         model.is_chief(incarnation(1, 1), 7);

@@ -288,7 +288,7 @@ impl Scheduler {
                 (served.requests, served.bytes) = (served.requests + 1, served.bytes + read.bytes.0 as u64);
                 Ok(read)
             }
-            // No worker can go on, and all are told why.
+            // No worker can go on. All learn why.
             Err(mut why) => {
                 let end = (0..=TEXT_BYTES_MAX.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
                 why.truncate(end.unwrap_or(0));

@@ -79,12 +79,12 @@ impl DataServerModel {
     fn feed(
         &mut self,
         of: WorkerIncarnation,
-        feed: DataRequest,
+        request: DataRequest,
     ) -> Result<(FedFrame, Vec<u8>), (Refusal, String)> {
-        let mut out = vec![0; feed.bytes()];
-        let fed = self.0.feed(of, feed, &mut out)?;
+        let mut out = vec![0; request.bytes()];
+        let frame = self.0.feed(of, request, &mut out)?;
         out.truncate(frame.bytes.0);
-        Ok((fed, out))
+        Ok((frame, out))
     }
 }
 
@@ -123,7 +123,7 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
         let (frame, bytes) = model.feed(incarnation(1), text(1, from, FEED_BYTES_MAX)).unwrap();
         assert_eq!((frame.whole, bytes.len()), (100, 0), "from {from}");
     }
-    // Another worker's split, one that nobody holds, one that does not exist, another incarnation.
+    // Another worker's split, one that no worker holds, one that does not exist, another incarnation.
     for index in [0, 2, 1000, u64::MAX] {
         assert_eq!(
             model.feed(incarnation(1), text(index, 0, 10)).unwrap_err().0,
@@ -204,11 +204,12 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
         request_as(&mut own, incarnation(0), SchedulerActionV1::Take { holding: vec![] }),
         SchedulerReplyV1::Task { index: 0, from: 0 }
     );
-    let bytes_of =
-        |link: &mut Link<SimStream>, feed: DataRequest| over(&sim, link, FeedFrame::KIND, &feed.payload());
+    let bytes_of = |link: &mut Link<SimStream>, request: DataRequest| {
+        over(&sim, link, FeedFrame::KIND, &request.payload())
+    };
     assert_eq!(bytes_of(&mut own, text(0, 0, 96)), Ok(stock.bytes[..96].to_vec()));
-    for feed in [text(0, 0, 96), text(1, 0, 96), DataRequest::Head { file: 0, bytes: 8 }] {
-        assert_eq!(bytes_of(&mut hostile, feed), Err(Refusal::Unknown), "{feed:?}");
+    for request in [text(0, 0, 96), text(1, 0, 96), DataRequest::Head { file: 0, bytes: 8 }] {
+        assert_eq!(bytes_of(&mut hostile, request), Err(Refusal::Unknown), "{request:?}");
     }
     for bytes in [FEED_BYTES_MAX + 1, usize::MAX] {
         assert_eq!(bytes_of(&mut own, text(0, 0, bytes)), Err(Refusal::Limit));

@@ -21,7 +21,7 @@ pub struct PlanFile {
 /// What every worker of a job must agree on.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct JobPlan {
-    /// How many workers there are to be, at most.
+    /// The most workers that the job may have.
     pub workers: u32,
     /// The files, in order.
     pub files: Vec<PlanFile>,

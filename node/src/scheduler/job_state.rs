@@ -86,7 +86,7 @@ pub struct HeartbeatReply {
     pub trained: bool,
     /// The chief has said that it has saved the model.
     pub saved: bool,
-    /// Incarnations that this worker is to fence at every shard owner. Only the live worker with the lowest index gets
+    /// Incarnations that this worker must fence at every shard owner. Only the live worker with the lowest index gets
     /// them.
     pub fence: Vec<WorkerIncarnation>,
     /// Why the job has failed, if it has.
@@ -119,7 +119,7 @@ pub struct JobState {
     failed: Option<String>,
     /// The job's tables, as its first worker found them.
     pub(super) tables: Vec<TableRecord>,
-    /// When all is trained: the worker that is to test and to save.
+    /// When all is trained: the worker that must test and save.
     pub(super) chief: Option<WorkerIncarnation>,
     /// That worker has said that it has saved the model.
     pub(super) saved: bool,
@@ -162,7 +162,7 @@ impl JobState {
     }
 
     /// All splits are done and the model is saved, or the job has failed, and no worker is in it: the next worker
-    /// begins another job. (A worker that comes when all is trained and the model is not saved is to save it.)
+    /// begins another job. (A worker that comes when all is trained and the model is not saved must save it.)
     pub fn is_over(&self) -> bool {
         (self.saved || self.failed.is_some()) && !self.has_live()
     }
@@ -352,7 +352,7 @@ impl JobState {
         (0..self.plan.workers).filter(move |rank| !met.is_some_and(|met| met.contains(rank)) && !gone(*rank))
     }
 
-    /// The job cannot go on, and every worker is told why. The first reason stands.
+    /// Fails the job: it cannot go on, and every worker learns why. Later reasons are ignored.
     ///
     /// # Errors
     /// The worker that says so is not in the job.
@@ -387,8 +387,8 @@ impl JobState {
         self.members.values()
     }
 
-    /// Takes over the dead workers of the job before on the same servers, and those that have not left it: all must be
-    /// fenced.
+    /// Takes over the dead workers of the previous job on the same servers, and those that have not left it: all must
+    /// be fenced.
     pub fn inherit(&mut self, before: &JobState) {
         self.unfenced.extend(before.unfenced().chain(before.live_incarnations()));
     }

@@ -1,4 +1,4 @@
-//! The job state on disk: one file, which is written anew and renamed for each change. A scheduler that is killed finds
+//! The job state on disk: one file, which is rewritten and renamed for each change. A scheduler that is killed finds
 //! the last whole file. A machine that goes down may leave an older file, or a torn one, which is refused.
 
 use super::job_state::JobState;

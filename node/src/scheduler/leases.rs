@@ -20,13 +20,13 @@ pub struct Lease {
 /// The reply to a worker that asks for a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplitGrant {
-    /// A split: its number over all passes, what it is, and the first of its batches that is to be trained.
+    /// A split: its number over all passes, what it is, and its first batch to train.
     Task {
         /// Its number over all passes.
         index: u64,
         /// What it is.
         task: Split,
-        /// The first of its batches that is to be trained.
+        /// Its first batch to train.
         from: u64,
     },
     /// No split is free, but some may come back.

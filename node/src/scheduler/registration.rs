@@ -35,7 +35,7 @@ impl Scheduler {
         }
         let (generation, _) = run;
         let Some(job) = &mut self.job else { return Ok(SchedulerReplyV1::Wait) };
-        // A job that failed, and that every worker has left, goes on with the next worker: the cause may be mended.
+        // A job that failed, and that every worker has left, goes on with the next worker: the cause may be gone.
         if generation > 0 && !self.links.values().any(|of| job.live_member(*of).is_ok()) {
             job.forgive();
         }

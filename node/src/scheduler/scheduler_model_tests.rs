@@ -73,7 +73,7 @@ struct JobModel {
     fenced: BTreeSet<WorkerIncarnation>,
     /// How often each split was done.
     done: Vec<u64>,
-    /// The workers that were told to save, those that have left, and the one that has said that it saved.
+    /// The workers that were told to save, those that have left, and the one that has reported that it saved.
     told_to_save: BTreeSet<WorkerIncarnation>,
     left: BTreeSet<WorkerIncarnation>,
     saved: Option<WorkerIncarnation>,
@@ -266,7 +266,7 @@ fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
     job.register(&mut heartbeats, worker(1, 5), &plan(2, 4), at).unwrap();
     let taken = job.register(&mut heartbeats, worker(1, 6), &plan(2, 4), at).unwrap_err();
     assert!(taken.to_string().contains("two workers have the same --task-index"), "{taken}");
-    // Killed and started again: the link is gone, and nobody waits for the timeout.
+    // Killed and restarted: the link is gone, so the timeout does not matter.
     heartbeats.unlink(worker(1, 5));
     job.register(&mut heartbeats, worker(1, 6), &plan(2, 4), at).unwrap();
     assert_eq!(job.unfenced().collect::<Vec<_>>(), [worker(1, 5)]);

@@ -388,12 +388,12 @@ impl<N: Net> Worker<N> {
                 return Err(WorkerError::WorkerLost { rank, clock, silent });
             }
             let decides = sync.mode.is_bsp() && decider == sync.rank;
-            let of = (rank, incarnation, number, self.peers[number].epoch);
-            if !decides || group.fenced.contains(&of) {
+            let fence = (rank, incarnation, number, self.peers[number].epoch);
+            if !decides || group.fenced.contains(&fence) {
                 continue;
             }
-            group.fenced.retain(|&(.., peer, epoch)| peer != number || epoch == of.3);
-            group.fenced.push(of);
+            group.fenced.retain(|&(.., peer, epoch)| peer != number || epoch == fence.3);
+            group.fenced.push(fence);
             tracing::warn!(rank, clock, "a worker is silent (--worker-timeout): the others go on without it");
             self.fence_everywhere(TableId(table), rank, (pusher, incarnation))?;
         }

@@ -6,7 +6,7 @@ use super::{Worker, WorkerConfig};
 use crate::error::WorkerError;
 use crate::frames::control;
 use crate::frames::{DataBytes, FedFrame, FeedFrame, FrameKind};
-use crate::limits::{FEED_BYTES_MAX, FEEDS_UNDER_WAY};
+use crate::limits::{DATA_REQUESTS_MAX, FEED_BYTES_MAX};
 use crate::scheduler::data_server::{DataRequest, OfferV1};
 use crate::scheduler::job_plan::JobPlan;
 use gannet_transport::{Head, Net};
@@ -75,7 +75,7 @@ impl<N: Net> DataLink<N> {
     /// As [`head`](Self::head); also when this worker does not hold the task.
     pub fn text(&mut self, index: u64, from: u64, expected: u64) -> Result<TextChunk, WorkerError> {
         let chunk = FEED_BYTES_MAX as u64;
-        let chunks = expected.div_ceil(chunk).clamp(1, FEEDS_UNDER_WAY as u64);
+        let chunks = expected.div_ceil(chunk).clamp(1, DATA_REQUESTS_MAX as u64);
         let request =
             |k: u64| DataRequest::Text { index, from: from.saturating_add(k * chunk), bytes: FEED_BYTES_MAX };
         let requests: Vec<DataRequest> = (0..chunks).map(request).collect();

@@ -423,7 +423,7 @@ mod tests {
     fn decide(held: &[Option<HeldV1>]) -> Result<(Vec<u32>, Vec<usize>), String> {
         let schema = Schema { shards: 8, ..Schema::scalar("t", Rule::Add(Add)) };
         let plan = plan(&schema, &addrs(held.len()), held);
-        plan.map(|plan| (plan.places, plan.without)).map_err(|error| error.to_string())
+        plan.map(|plan| (plan.places, plan.empty)).map_err(|error| error.to_string())
     }
 
     #[test]

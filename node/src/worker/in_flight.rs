@@ -66,8 +66,8 @@ pub(super) struct LocalHits {
     pub(super) with_slots: bool,
     /// The clock of the slowest worker, from before the rows were read.
     pub(super) lowest: Option<u64>,
-    /// The pull goes through the cache: of the rows it cannot answer, it requests only those newer than the cached
-    /// ones.
+    /// The rows that the cache did not have, if the pull goes through one. Of those only rows that are newer than the
+    /// cached ones are sent.
     pub(super) misses: Option<Box<CacheMisses>>,
 }
 
@@ -261,7 +261,7 @@ pub(super) struct InFlight {
     entries: Vec<Option<InFlightRequest>>,
     free: Vec<u32>,
     pub(super) next_generation: u32,
-    /// Bytes under way, requests and answers.
+    /// Bytes in flight, requests and answers.
     pub(super) bytes: usize,
     /// Pushes not wholly acknowledged.
     pub(super) pushes: usize,

@@ -44,7 +44,7 @@ impl OpeningStep {
     }
 }
 
-/// A connection that is no link yet. It has at most one request under way.
+/// A connection that is no link yet. It has at most one request in flight.
 pub(super) struct Opening<S> {
     pub(super) link: Link<S>,
     pub(super) step: OpeningStep,

@@ -286,7 +286,7 @@ impl<N: Net> Worker<N> {
         self.begin_push_named(table, cut, write, values, keyset_of, (seq, None))
     }
 
-    /// [`Worker::begin_push`] under the name of the training data. Whoever trains the data again, another worker or
+    /// [`Worker::begin_push`] under the name of the training data. A worker that trains the data again, another one or
     /// this one after a restart, pushes under the same name, and the shards do not apply it twice. Pushes of one split
     /// come in the order of `name.seq`.
     ///

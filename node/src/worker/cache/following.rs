@@ -52,7 +52,7 @@ pub(in crate::worker) struct Delta {
 }
 
 impl Followed {
-    /// Ends the set: the link is lost, or the set is given up. The next set begins anew.
+    /// Ends the set: the link is lost, or the set is given up. The next set starts from nothing.
     pub(in crate::worker) fn lose(&mut self) {
         *self = Followed::default();
     }

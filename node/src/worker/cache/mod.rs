@@ -35,7 +35,7 @@ pub(super) use following::{Delta, Followed};
 use crate::error::WorkerError;
 use crate::frames::clock_word;
 use crate::key_hash_builder::KeyHashBuilder;
-use crate::limits::{CACHE_ASKED_PULLS_MAX, CACHE_BYTES_MIN, SUBSCRIBED_ROWS_MAX};
+use crate::limits::{CACHE_BYTES_MIN, CACHE_REQUEST_PULLS_MAX, SUBSCRIBED_ROWS_MAX};
 use arena::Arena;
 use dashmap::{DashMap, Entry as Place};
 use following::Swept;
@@ -237,7 +237,7 @@ impl RowCache {
         if entry.state == CacheState::Requested {
             // The answer never came, or never will.
             let lost = entry.sharer == reader.sharer && entry.incarnation != reader.epoch;
-            let fills = lost || reader.turn.saturating_sub(entry.turn) > CACHE_ASKED_PULLS_MAX;
+            let fills = lost || reader.turn.saturating_sub(entry.turn) > CACHE_REQUEST_PULLS_MAX;
             if fills {
                 self.request(&mut entry, reader);
             }
