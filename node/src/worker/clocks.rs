@@ -76,8 +76,8 @@ impl<N: Net> Worker<N> {
     }
 
     /// Joins over several tables, each of which takes part in every step. The worker begins at the same clock in all of
-    /// them, that of the table whose group is furthest. (At different clocks it could wait in one table for a step that
-    /// others make only after this worker has made one in the other.) End the step of each table before you push to
+    /// them: that of the table whose group is furthest. At different clocks workers could wait for each other: this one
+    /// for a step of one table, the others for its step of another. End the step of each table before you push to
     /// another.
     ///
     /// # Errors

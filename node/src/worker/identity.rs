@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// The identity of a table at its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TableIdentity {
+pub(super) struct OpenedAs {
     uid: TableUid,
     /// For each server, in the order of the worker's addresses, which of the table's servers it is.
     places: Vec<u32>,
@@ -25,7 +25,7 @@ pub(super) struct TableIdentity {
     births: Vec<u64>,
 }
 
-impl TableIdentity {
+impl OpenedAs {
     /// The shards behind a link.
     pub(super) fn range<S>(&self, peer: &Peer<S>) -> Range<u32> {
         let own = self.of_server(peer.server as usize);
@@ -182,7 +182,7 @@ struct Links {
 
 /// The outcome of one attempt to open a table.
 enum OpenAttempt {
-    Opened(TableIdentity, Vec<(usize, TableOpenedV2)>),
+    Opened(OpenedAs, Vec<(usize, TableOpenedV2)>),
     /// Try again: what the servers hold has changed meanwhile. The text says why.
     Again(String),
 }
@@ -192,7 +192,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn open_at_servers(
         &mut self,
         schema: &Schema,
-    ) -> Result<(TableIdentity, Vec<(usize, TableOpenedV2)>), WorkerError> {
+    ) -> Result<(OpenedAs, Vec<(usize, TableOpenedV2)>), WorkerError> {
         let begun = self.net.now();
         loop {
             let why = match self.try_to_open(schema)? {
@@ -228,7 +228,7 @@ impl<N: Net> Worker<N> {
         }
         let TablePlan { uid, places, empty, confirmed } = plan(schema, &self.config.servers, &held)?;
         let births = vec![0; schema.shards as usize];
-        let mut opened = TableIdentity { uid: uid.unwrap_or(TableUid::NONE), places, births };
+        let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
         let make_in = |server: usize| if empty.contains(&server) { incarnations[server] } else { 0 };
         if !empty.is_empty() && !confirmed {
             // One server after another, in an order that is the same for all workers, however they name the servers.
@@ -345,7 +345,7 @@ impl<N: Net> Worker<N> {
     /// Stores the birth numbers of all shards.
     fn set_births(
         &self,
-        opened: &mut TableIdentity,
+        opened: &mut OpenedAs,
         answers: &[(usize, TableOpenedV2)],
     ) -> Result<(), WorkerError> {
         for (link, answer) in answers {
@@ -366,7 +366,7 @@ impl<N: Net> Worker<N> {
     /// failed.
     fn confirm(
         &mut self,
-        opened: &TableIdentity,
+        opened: &OpenedAs,
         answers: &[(usize, TableOpenedV2)],
     ) -> Result<Option<String>, WorkerError> {
         let open = answers.iter().filter(|(_, answer)| !answer.confirmed);

@@ -9,9 +9,9 @@
 //! What a change means:
 //! - All links of the server belong to an incarnation that has ended: the worker closes them, even those that do not
 //!   know it yet.
-//! - Rows of unanswered pulls and pushes are cut again for the threads that own their shards now, and travel with their
-//!   keys, because keysets and slots belonged to the old threads. A push names its rows by their positions in the run
-//!   of their shard, so a shard drops rows that it has, however the push is cut.
+//! - Rows of unanswered pulls and pushes are cut again for the threads that own their shards now. They travel with
+//!   their keys, because keysets and slots belonged to the old threads. A push names its rows by their positions in the
+//!   run of their shard, so a shard drops rows that it has, however the push is cut.
 //! - Ticks, and other requests that each thread gets, go to each of the new threads, in their order among the pushes.
 //! - Requests whose answers describe the old threads are made again by the calls that wait for them (`ask`).
 //! - A new thread counts as having acknowledged what all threads before it had acknowledged: the lowest of their

@@ -54,7 +54,7 @@ use cache::Caching;
 use clocks::TableClock;
 use gannet_core::Schema;
 use gannet_transport::{Event, Net, Prng};
-use identity::TableIdentity;
+use identity::OpenedAs;
 use in_flight::InFlight;
 use peer::{Peer, ReplyResult};
 use pipeline::KeptKeysets;
@@ -66,9 +66,9 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OneSided {
     /// Where it costs less than a request. That is in the images of a server on this host, except for short rows that
-    /// will be pushed back ([`WorkerConfig::near_kept_bytes_min`]), and over RDMA if the devices of both sides do READs
-    /// by themselves. (With a software device processors do each READ, which costs more than one request for many
-    /// rows.)
+    /// will be pushed back ([`WorkerConfig::near_kept_bytes_min`]). It is also over RDMA, if the devices of both sides
+    /// do READs by themselves. (With a software device processors do each READ, which costs more than one request for
+    /// many rows.)
     #[default]
     Auto,
     /// Wherever it is possible.
@@ -191,7 +191,7 @@ pub struct Counters {
 struct WorkerTable {
     schema: Schema,
     /// The identity that the servers gave the table when the worker opened it.
-    opened: TableIdentity,
+    opened: OpenedAs,
     /// The link to the owner of each shard.
     owners: Vec<u32>,
     /// All shards are behind one link.

@@ -1,8 +1,8 @@
 //! How often keys are pulled, in eight bytes for each row of the cache: a count-min sketch with conservative update.
 //! All counters of a key are in one line of 64 bytes. Counts are halved now and then, so that a key that was once
 //! frequent loses its rank (TinyLFU; Einziger, Friedman, Manes 2017). If rows may be used for N pulls, counts are also
-//! halved after about 2 N pulls, because a key that comes again later than that has no use for a place. An estimate is
-//! never below the pulls since the last halving, except for counts lost when two threads count at once.
+//! halved after about 2 N pulls: a key that comes again later has no use for a place. An estimate is never below the
+//! pulls since the last halving, except for counts lost when two threads count at once.
 
 use super::Staleness;
 use gannet_core::{hash, mix};
