@@ -53,14 +53,14 @@ pub struct DataServerConfig {
     pub board: Arc<FeedStatus>,
 }
 
-/// What a data server offers to workers that come without data.
+/// What a data server offers to workers without data.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct OfferV1 {
     pub(crate) plan: JobPlan,
     pub(crate) reading: String,
 }
 
-/// What was sent so far.
+/// Counts what was sent so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServedBytes {
     /// Requests for bytes that were answered.
@@ -93,7 +93,7 @@ impl FeedStatus {
         self.lock().job.clone()
     }
 
-    /// What was sent.
+    /// Counts what was sent.
     pub fn fed(&self) -> ServedBytes {
         self.lock().served
     }
@@ -107,7 +107,7 @@ impl FeedStatus {
 /// A request for bytes: its payload is four words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataRequest {
-    /// So many bytes of a task's text, from a byte of it on.
+    /// `bytes` bytes of a task's text, from its byte `from` on.
     Text { index: u64, from: u64, bytes: usize },
     /// The first bytes of a file.
     Head { file: u32, bytes: usize },
@@ -152,7 +152,7 @@ impl DataRequest {
     }
 }
 
-/// A scheduler's part in sending data.
+/// The part of a scheduler that sends data.
 pub(crate) struct DataServer {
     config: DataServerConfig,
     /// The texts of splits that workers hold.
@@ -195,7 +195,7 @@ impl DataServer {
         DataServer { config, texts: BTreeMap::new(), served: ServedBytes::default() }
     }
 
-    /// What a worker that comes without data gets.
+    /// The offer for a worker without data.
     pub(crate) fn offer(&self) -> OfferV1 {
         OfferV1 { plan: self.config.plan.clone(), reading: self.config.reading.clone() }
     }
@@ -205,7 +205,7 @@ impl DataServer {
         self.config.plan.differs(plan)
     }
 
-    /// Checks that a job state that was found belongs to this data, and that the job can go on.
+    /// Checks that a loaded job state belongs to this data, and that the job can go on.
     pub(crate) fn check_job(&self, job: &JobState) -> Result<(), String> {
         const ELSE: &str = "name another --data-dir, or move its scheduler.book away, to start again";
         match (self.differs(job.plan()), job.failure()) {
@@ -247,7 +247,7 @@ impl Scheduler {
                 let text = match texts.get(&index) {
                     Some(text) => Ok(text.clone()),
                     None => config.stock.text(&task).inspect(|text| {
-                        // Only held splits are in it, so it is as bounded as the leases are.
+                        // Only held splits are in it, so the limit of leases bounds it.
                         texts.retain(|&index, _| job.is_leased(index));
                         texts.insert(index, text.clone());
                     }),

@@ -52,9 +52,9 @@ pub enum JobStateError {
     /// The index is not one of the job's.
     #[error("worker {rank} of {workers}: the job has workers 0 to {}", workers - 1)]
     Index {
-        /// Which.
+        /// The index.
         rank: u32,
-        /// Of how many.
+        /// The number of workers of the job.
         workers: u32,
     },
     /// The job's workers have other flags or data.
@@ -63,7 +63,7 @@ pub enum JobStateError {
     /// The split is not this worker's.
     #[error("task {0} is not worker {1}'s")]
     NotYours(u64, u32),
-    /// A worker says that it has saved the model, and is not the chief.
+    /// A worker that is not the chief reports that it has saved the model.
     #[error(
         "worker {} has saved the model, but was not the one to do so: check that no other worker has written it too",
         .0.rank
@@ -84,7 +84,7 @@ pub struct HeartbeatReply {
     pub saver: Option<u32>,
     /// All splits are done.
     pub trained: bool,
-    /// The chief has said that it has saved the model.
+    /// The chief has reported that it has saved the model.
     pub saved: bool,
     /// Incarnations that this worker must fence at every shard owner. Only the live worker with the lowest index gets
     /// them.
@@ -99,7 +99,7 @@ pub struct HeartbeatReply {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub struct JobState {
     pub(super) plan: JobPlan,
-    /// Names the job; larger than that of any job before.
+    /// The number of the job; larger than that of any job before.
     started: u64,
     /// The generation of its run; 0: its workers name none.
     pub(super) generation: u32,
@@ -108,12 +108,12 @@ pub struct JobState {
     /// Splits from this one on have never been handed out.
     pub(super) next: u64,
     pub(super) leases: BTreeMap<u64, Lease>,
-    /// Splits that came back; batches before this one are trained.
+    /// Splits that a worker returned, each with the first batch that is not trained.
     pub(super) returned: BTreeMap<u64, u64>,
     /// Records of the splits that are done.
     pub(super) examples: u64,
     pub(super) members: BTreeMap<u32, Member>,
-    /// Dead incarnations that not every shard owner is known to refuse.
+    /// Dead incarnations that are not yet fenced at every shard owner.
     pub(super) unfenced: BTreeSet<WorkerIncarnation>,
     barriers: BTreeMap<String, BTreeSet<u32>>,
     failed: Option<String>,
@@ -121,7 +121,7 @@ pub struct JobState {
     pub(super) tables: Vec<TableRecord>,
     /// When all is trained: the worker that must test and save.
     pub(super) chief: Option<WorkerIncarnation>,
-    /// That worker has said that it has saved the model.
+    /// That worker has reported that it has saved the model.
     pub(super) saved: bool,
 }
 
@@ -151,12 +151,12 @@ impl JobState {
         })
     }
 
-    /// What the job trains on.
+    /// The data of the job.
     pub fn plan(&self) -> &JobPlan {
         &self.plan
     }
 
-    /// Names the job: the incarnation of the pushes of its data.
+    /// The number of the job: pushes of its data have it as their incarnation.
     pub fn started(&self) -> u64 {
         self.started
     }
@@ -174,7 +174,7 @@ impl JobState {
         self.members.get(&rank).is_none_or(died)
     }
 
-    /// No worker is in it, and it is not done.
+    /// Whether no worker is in the job although it is not over.
     pub fn is_abandoned(&self) -> bool {
         !self.is_over() && !self.has_live()
     }
@@ -191,7 +191,7 @@ impl JobState {
         }
     }
 
-    /// All splits are done.
+    /// Whether all splits are done.
     pub fn is_trained(&self) -> bool {
         self.next == self.plan.tasks() && self.leases.is_empty() && self.returned.is_empty()
     }
@@ -208,7 +208,7 @@ impl JobState {
             .map(|member| member.incarnation)
     }
 
-    /// An incarnation of a worker comes into the job.
+    /// Adds an incarnation of a worker to the job.
     ///
     /// # Errors
     /// It has other data or flags, its index is out of range, or a live worker has this index.
@@ -273,7 +273,7 @@ impl JobState {
         }
     }
 
-    /// A heartbeat: the worker lives, and reports its progress.
+    /// Handles a heartbeat: the worker lives, and reports its progress.
     ///
     /// # Errors
     /// It is not in the job, or was given up.
@@ -320,8 +320,8 @@ impl JobState {
         Ok(())
     }
 
-    /// A worker waits at a barrier for all workers of the job. Returns those that are not there yet. Nobody waits for
-    /// workers that are dead or have left. A worker that has passed the barrier may ask again.
+    /// A worker waits at a barrier for all workers of the job. Returns those that are not there yet. Workers that
+    /// are dead or have left are not waited for. A worker that has passed the barrier may ask again.
     ///
     /// # Errors
     /// It is not in the job, or the job has too many barriers.
@@ -345,7 +345,7 @@ impl JobState {
         Ok(self.missing(name).collect())
     }
 
-    /// The workers that are still to come to a barrier.
+    /// The workers that have not entered a barrier.
     fn missing(&self, name: &str) -> impl Iterator<Item = u32> {
         let met = self.barriers.get(name);
         let gone = |rank| self.members.get(&rank).is_some_and(|member| member.standing != WorkerState::Live);
@@ -355,14 +355,14 @@ impl JobState {
     /// Fails the job: it cannot go on, and every worker learns why. Later reasons are ignored.
     ///
     /// # Errors
-    /// The worker that says so is not in the job.
+    /// The reporting worker is not in the job.
     pub fn fail(&mut self, incarnation: WorkerIncarnation, why: String) -> Result<(), JobStateError> {
         self.member(incarnation)?;
         self.failed.get_or_insert(why);
         Ok(())
     }
 
-    /// Fails the job as [`fail`](Self::fail) does, without a worker that says so.
+    /// Fails the job as [`fail`](Self::fail) does, without a report of a worker.
     pub fn fail_all(&mut self, why: &str) {
         self.failed.get_or_insert_with(|| why.to_owned());
     }
@@ -375,7 +375,7 @@ impl JobState {
         self.member(incarnation).map(|_| ())
     }
 
-    /// For `gannet status`: splits that are done, held, and free again, of how many.
+    /// Counts splits for `gannet status`: done, held, free again, and all.
     pub fn counts(&self) -> SplitCounts {
         let (leased, returned) = (self.leases.len() as u64, self.returned.len() as u64);
         let done = self.next - leased - returned;

@@ -136,7 +136,7 @@ impl Schedulers {
         }
     }
 
-    /// The highest incarnation that a job state knows of.
+    /// The highest incarnation in a job state.
     pub(crate) fn highest_incarnation(&self) -> u64 {
         self.jobs.values().map(Scheduler::highest_incarnation).max().unwrap_or(0)
     }
@@ -146,7 +146,7 @@ impl Schedulers {
         self.jobs.values_mut().for_each(|scheduler| scheduler.closed(session));
     }
 
-    /// Time has passed.
+    /// Checks time limits.
     pub(crate) fn tick(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
         let mut ticked = Ok(());
         for scheduler in self.jobs.values_mut() {

@@ -1,4 +1,4 @@
-//! How a worker comes into a job, and when its coming begins another job.
+//! How a worker registers in a job, and when that begins another job.
 
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::JobPlan;
@@ -76,7 +76,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Whether this worker comes for another job than the one that is there.
+    /// Whether this worker registers for another job than the present one.
     fn is_for_another_job(
         &self,
         rank: u32,

@@ -59,7 +59,7 @@ pub(crate) enum SchedulerActionV1 {
 /// The scheduler's reply.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum SchedulerReplyV1 {
-    /// The job's name; splits that are trained already, of how many.
+    /// The job's number; how many splits are trained already, and how many there are.
     Registered {
         started: u64,
         done: u64,
@@ -80,7 +80,7 @@ pub(crate) enum SchedulerReplyV1 {
     },
     Wait,
     Over,
-    /// The workers that are still to come to a barrier. If there are none, the barrier is open.
+    /// The workers that have not entered a barrier. If there are none, the barrier is open.
     Missing {
         ranks: Vec<u32>,
     },
@@ -95,7 +95,7 @@ pub(crate) struct JobV2 {
     pub(crate) files: u32,
     pub(crate) epochs: u32,
     pub(crate) members: Vec<Member>,
-    /// (split, worker that holds it).
+    /// Each split that is held, and the worker that holds it.
     pub(crate) leases: Vec<(u64, WorkerIncarnation)>,
     pub(crate) unfenced: Vec<WorkerIncarnation>,
     pub(crate) done: u64,
@@ -126,7 +126,7 @@ impl From<JobStateError> for SchedulerRefusal {
 }
 
 impl SchedulerActionV1 {
-    /// What is saved, and sent to others, has limits.
+    /// Checks the limits of what is saved and sent to others.
     fn check(&self) -> Result<(), SchedulerRefusal> {
         let (what, n, most) = match self {
             SchedulerActionV1::BeatV2 { told, .. } => ("tasks are held", told.acked.len(), HELD_MAX),
@@ -146,14 +146,14 @@ impl SchedulerActionV1 {
 pub(crate) struct Scheduler {
     file: Option<JobStateFile>,
     pub(super) job: Option<JobState>,
-    /// It has the data, and sends it to the workers.
+    /// Present if the scheduler has the data and sends it to the workers.
     pub(super) data_server: Option<DataServer>,
     pub(super) heartbeats: HeartbeatTimes,
     /// The time of the last tick.
     ticked_at: Duration,
-    /// When the workers of a job were last looked at.
-    looked_at: Option<Duration>,
-    /// When the job was seen to be over.
+    /// When the time limits of the workers were last checked.
+    checked_at: Option<Duration>,
+    /// When the scheduler noticed that the job is over.
     pub(super) over_since: Option<Duration>,
     pub(super) log_limiter: LogLimiter,
     /// The worker of each session.
@@ -187,7 +187,7 @@ impl Scheduler {
             data_server,
             heartbeats,
             ticked_at: now,
-            looked_at: None,
+            checked_at: None,
             over_since: None,
             log_limiter: LogLimiter::default(),
             links: BTreeMap::new(),
@@ -196,7 +196,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Answers a request of a program that knows no generations.
+    /// Answers a request of a program that names no generation.
     #[cfg(test)]
     pub(crate) fn answer(
         &mut self,
@@ -222,7 +222,7 @@ impl Scheduler {
             ));
         }
         what.check()?;
-        // The worker lives, however long its request has waited here.
+        // The request shows that the worker lives, however long it has waited here.
         if let Some(job) = &mut self.job
             && job.live_member(incarnation).is_ok()
         {
@@ -298,7 +298,7 @@ impl Scheduler {
         })
     }
 
-    /// The highest incarnation that the job state knows of.
+    /// The highest incarnation in the job state.
     pub(crate) fn highest_incarnation(&self) -> u64 {
         let Some(job) = &self.job else { return 0 };
         job.members().map(|member| member.incarnation.incarnation).fold(job.started(), u64::max)
@@ -333,7 +333,7 @@ impl Scheduler {
         }
     }
 
-    /// Time has passed.
+    /// Checks time limits. Called once a second and by every request.
     pub(crate) fn tick(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
         let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
         let timeout = self.job.as_ref().map_or(OWN_SLEEP, |job| job.plan().worker_timeout());
@@ -341,11 +341,11 @@ impl Scheduler {
             self.heartbeats.forgive(slept, now);
         }
         // Every request calls this: with many workers that is often.
-        if self.looked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
+        if self.checked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
             return Ok(());
         }
         let Some(job) = &mut self.job else { return Ok(()) };
-        self.looked_at = Some(now);
+        self.checked_at = Some(now);
         if job.is_over() {
             self.over_since.get_or_insert(now);
         }
@@ -364,7 +364,7 @@ impl Scheduler {
         if dead.is_empty() { Ok(()) } else { self.save_job() }
     }
 
-    /// A change is saved before the reply.
+    /// Saves the job state. A change is saved before the reply is sent.
     pub(super) fn save_job(&self) -> Result<(), SchedulerRefusal> {
         match (&self.file, &self.job) {
             (Some(file), Some(job)) => file.save(job).map_err(|error| (Refusal::NoSpace, error.to_string())),
@@ -395,7 +395,7 @@ pub(super) fn status(job: &JobState, heartbeats: &HeartbeatTimes) -> JobV2 {
 }
 
 impl JobV2 {
-    /// Whether anybody is in it.
+    /// Whether a live worker is in it.
     pub(crate) fn is_live(&self) -> bool {
         self.members.iter().any(|member| member.standing == WorkerState::Live)
     }

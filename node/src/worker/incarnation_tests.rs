@@ -58,10 +58,10 @@ impl AsyncClient {
     fn begin(sim: &Sim, servers: &[String], before: u64) -> Result<AsyncClient, WorkerError> {
         let config = WorkerConfig { one_thread: true, ..WorkerConfig::reader(servers) };
         let worker = Worker::connect(sim.clone(), config)?;
-        let mut asker = AsyncClient { worker, looks: None, asks: None, before };
+        let mut client = AsyncClient { worker, looks: None, asks: None, before };
         let all: Vec<usize> = (0..servers.len()).collect();
-        asker.looks = Some(asker.post(AllocateFrame { floor: 0, look: true }, &all)?);
-        Ok(asker)
+        client.looks = Some(client.post(AllocateFrame { floor: 0, look: true }, &all)?);
+        Ok(client)
     }
 
     fn post(&mut self, request: AllocateFrame, peers: &[usize]) -> Result<InFlightId, WorkerError> {
@@ -110,21 +110,21 @@ fn no_incarnation_is_given_twice_and_each_is_above_all_that_were_answered_before
         let (sim, mut prng) = (Sim::new(seed, faults), Prng::new(seed));
         let mut places = [KilledServer::new(&sim), KilledServer::new(&sim)];
         let mut order = [0, 1];
-        let (mut askers, mut numbers, mut highest) = (Vec::new(), HashSet::new(), 0);
+        let (mut clients, mut numbers, mut highest) = (Vec::new(), HashSet::new(), 0);
         while numbers.len() < 300 {
-            if askers.len() < 6 && prng.below(3) > 0 {
+            if clients.len() < 6 && prng.below(3) > 0 {
                 let servers: Vec<String> = order.iter().map(|&at: &usize| places[at].addr.clone()).collect();
-                let asker = AsyncClient::begin(&sim, &servers, highest);
-                askers.push(asker.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
+                let client = AsyncClient::begin(&sim, &servers, highest);
+                clients.push(client.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
             }
             sim.run(Duration::from_micros(prng.below(400)));
-            askers.retain_mut(|asker| {
-                let number = asker.step().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            clients.retain_mut(|client| {
+                let number = client.step().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
                 let Some(number) = number else { return true };
-                assert!(number > asker.before, "seed {seed}: {number}, after {} was answered", asker.before);
+                assert!(number > client.before, "seed {seed}: {number}, after {} was answered", client.before);
                 assert!(numbers.insert(number), "seed {seed}: {number} is given twice");
                 highest = highest.max(number);
-                lost += asker.worker.counters().links_lost;
+                lost += client.worker.counters().links_lost;
                 false
             });
             if prng.below(40) == 0 {
@@ -132,7 +132,7 @@ fn no_incarnation_is_given_twice_and_each_is_above_all_that_were_answered_before
                 kills += 1;
             }
             // A run that names its servers in another order continues above what the other server has counted.
-            if askers.is_empty() && prng.below(4) == 0 {
+            if clients.is_empty() && prng.below(4) == 0 {
                 order.swap(0, 1);
                 turned += 1;
             }
