@@ -108,7 +108,7 @@ pub struct JobState {
     /// Splits from this one on have never been handed out.
     pub(super) next: u64,
     pub(super) leases: BTreeMap<u64, Lease>,
-    /// Splits that a worker returned, each with the first batch that is not trained.
+    /// Splits that are free again, each with its first batch that is not trained.
     pub(super) returned: BTreeMap<u64, u64>,
     /// Records of the splits that are done.
     pub(super) examples: u64,

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Lease {
     /// The worker.
     pub incarnation: WorkerIncarnation,
-    /// The first batch that is not trained.
+    /// The first batch that is not known as trained.
     pub from: u64,
 }
 

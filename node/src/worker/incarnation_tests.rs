@@ -121,7 +121,11 @@ fn no_incarnation_is_given_twice_and_each_is_above_all_that_were_answered_before
             clients.retain_mut(|client| {
                 let number = client.step().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
                 let Some(number) = number else { return true };
-                assert!(number > client.before, "seed {seed}: {number}, after {} was answered", client.before);
+                assert!(
+                    number > client.before,
+                    "seed {seed}: {number}, after {} was answered",
+                    client.before
+                );
                 assert!(numbers.insert(number), "seed {seed}: {number} is given twice");
                 highest = highest.max(number);
                 lost += client.worker.counters().links_lost;
