@@ -18,8 +18,8 @@ use crate::server::scripted::{greet, play};
 use gannet_core::Schema;
 use gannet_transport::{Head, limits::HEAD_BYTES};
 
-/// Reads these bytes as a head and as every control message. Each is read or refused, and a message that was read can be
-/// written again.
+/// Reads these bytes as a head and as every control message. Each is read or refused, and a message that was read can
+/// be written again.
 ///
 /// # Panics
 /// A message is read as something that it is not: a bug.
