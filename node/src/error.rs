@@ -8,7 +8,7 @@ use gannet_transport::{LinkError, NetError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a server refused a request: the code on the wire. The link lives on.
+/// Why a server refused a request: the code on the wire. The link stays open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -16,34 +16,35 @@ pub enum Refusal {
     Malformed = 1,
     /// No such table or thread.
     Unknown = 2,
-    /// Another schema, number of servers or place among them than the table was opened with.
+    /// The table was opened with another schema, number of servers or position among them.
     Mismatch = 3,
-    /// A key of a shard that lives elsewhere.
+    /// A key of a shard that this server does not own.
     WrongShard = 4,
     /// A newer incarnation of the pusher exists.
     Fenced = 5,
-    /// No memory or disk for new rows: send it again when there is.
+    /// No memory or disk for new rows: resend when there is some.
     NoSpace = 6,
-    /// The keyset is not kept: send the keys. Later pushes of the session are refused too, so that order is kept.
+    /// The server does not keep this keyset: send the keys. It also refuses later pushes of the session, to preserve
+    /// their order.
     NoKeyset = 7,
-    /// An earlier push of the session was refused: send all from there on again, over a new session.
+    /// An earlier push of the session was refused: resend everything from there on, over a new session.
     Blocked = 8,
     /// A limit of the server.
     Limit = 9,
     /// The images cannot be opened.
     Images = 10,
-    /// The push does not follow from what the shard remembers of its pusher.
+    /// The push does not follow the last one that the shard remembers of its pusher.
     Name = 11,
     /// The connection did not prove that it has the server's token, or the server has none to prove.
     Token = 12,
-    /// The connection is not in TLS as it should be. Counted only: it could not be read.
+    /// The connection does not use TLS as it should. Only counted: no refusal could be sent.
     Tls = 13,
-    /// The server holds nothing of the table, or another one than was asked for: ask what it holds.
+    /// The server holds nothing of the table, or another table than requested: ask what it holds.
     Identity = 14,
 }
 
 impl Refusal {
-    /// All of them, with the names that metrics give them; the code on the wire is the place plus 1.
+    /// All refusals with their names in metrics. The code on the wire is the position plus 1.
     const NAMED: [(Refusal, &str); 14] = [
         (Refusal::Malformed, "malformed"),
         (Refusal::Unknown, "unknown"),
@@ -60,7 +61,7 @@ impl Refusal {
         (Refusal::Tls, "tls"),
         (Refusal::Identity, "identity"),
     ];
-    /// How many there are.
+    /// Number of refusals.
     pub(crate) const COUNT: usize = Refusal::NAMED.len();
 
     pub(crate) fn of(code: u16) -> Refusal {
@@ -68,17 +69,17 @@ impl Refusal {
         named.map_or(Refusal::Malformed, |(refusal, _)| refusal)
     }
 
-    /// In a word.
+    /// Its name in metrics.
     pub(crate) fn name(self) -> &'static str {
         Refusal::NAMED[self.place()].1
     }
 
-    /// The names of all, by [`place`](Self::place).
+    /// All names, by [`place`](Self::place).
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         Refusal::NAMED.into_iter().map(|(_, name)| name)
     }
 
-    /// Which count is this refusal's.
+    /// The position of this refusal's counter.
     pub(crate) fn place(self) -> usize {
         self as usize - 1
     }
@@ -102,13 +103,13 @@ impl Refusal {
         }
     }
 
-    /// Everything from the refused push on is to be sent again, over a new session.
+    /// Whether the worker must resend everything from the refused push on, over a new session.
     pub(crate) fn asks_for_resend(self) -> bool {
         matches!(self, Refusal::NoSpace | Refusal::NoKeyset | Refusal::Blocked)
     }
 }
 
-/// What a worker is told whose place another has, or that was given up.
+/// The text for a worker that was replaced by a newer incarnation, or given up.
 pub(crate) const REPLACED: &str = "a newer incarnation of this worker is there, or the others went on without it (--worker-timeout): if two \
     processes have one --task-index, give each its own; if not, start it again";
 
@@ -119,14 +120,14 @@ pub enum ServerError {
     /// The network refused.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// A number out of range.
+    /// An option is out of range.
     #[error("{what} is {got}; {allowed} is allowed")]
     Config {
         /// Which option.
         what: &'static str,
-        /// As given.
+        /// The value.
         got: usize,
-        /// In words.
+        /// The allowed values, in words.
         allowed: String,
     },
     /// The system gave no thread.
@@ -138,7 +139,7 @@ pub enum ServerError {
          folder"
     )]
     Died(String),
-    /// The scheduler's book cannot be read or written.
+    /// The scheduler's job state file cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] JobStateFileError),
     /// The registry of runs cannot be read.
@@ -147,20 +148,20 @@ pub enum ServerError {
     /// The counter of incarnations cannot be read.
     #[error(transparent)]
     Counter(#[from] CounterError),
-    /// The system gave no random number to tell this life of the server from others.
+    /// The system gave no random number to distinguish this incarnation of the server.
     #[error("cannot draw a random number for this incarnation of the server: {source}")]
     Life {
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The images could not be closed in order.
+    /// The images could not be closed properly.
     #[error(
         "table {table:?}: cannot close its images: {source}; they are whole, but a machine that goes down now may tear them"
     )]
     Close {
         /// Which table.
         table: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -169,12 +170,12 @@ pub enum ServerError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {
-    /// No link could be had within the time limit.
+    /// The peer could not be reached, or did not answer, within the time limit.
     #[error("{peer} has not answered for {:.1} s (--peer-timeout): {why}", waited.as_secs_f64())]
     PeerLost {
         /// Its address and thread.
         peer: Arc<str>,
-        /// Since its last answer.
+        /// Time since its last answer.
         waited: Duration,
         /// What happened last.
         why: String,
@@ -186,12 +187,12 @@ pub enum WorkerError {
         peer: Arc<str>,
         /// The request.
         what: String,
-        /// Its kind of refusal.
+        /// The kind of refusal.
         refusal: Refusal,
-        /// In its words.
+        /// The server's text.
         text: String,
     },
-    /// A server came back without rows that it had.
+    /// A server restarted without rows that it had before.
     #[error(
         "{peer} was started again without the rows that it had of table {table:?} ({shards}): they are gone; start it on its \
          --data-dir, or start the training again"
@@ -204,23 +205,23 @@ pub enum WorkerError {
         /// Which shards, in words.
         shards: String,
     },
-    /// What the servers hold of a table does not fit together, or does not fit the servers that were given.
+    /// The parts of a table that the servers hold do not fit together, or do not fit the given servers.
     #[error("{0}")]
     Identity(String),
     /// A server has nothing of a table that the others have.
     #[error("{0}")]
     Gone(String),
-    /// Another worker of a group that does not go on without it is away.
+    /// Another worker is silent, and the group does not go on without it.
     #[error(
         "worker {rank}, which is at clock {clock}, has given no sign for {:.1} s (--worker-timeout), and a deterministic job does not go on without it",
         silent.as_secs_f64()
     )]
     WorkerLost {
-        /// Which.
+        /// Its rank.
         rank: u32,
-        /// Where it is.
+        /// Its clock.
         clock: u64,
-        /// Since its last sign.
+        /// Time since its last sign of life.
         silent: Duration,
     },
     /// The network refused.
@@ -229,15 +230,15 @@ pub enum WorkerError {
     /// A link ended. Inside the worker this leads to a reconnect.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The peer's answer is none of ours. Inside the worker this leads to a reconnect.
-    #[error("{peer} answered nonsense: {what}")]
+    /// The peer's answer does not follow the protocol. Inside the worker this leads to a reconnect.
+    #[error("{peer} broke the protocol: {what}")]
     Protocol {
         /// Its address and thread.
         peer: Arc<str>,
-        /// What was wrong.
+        /// What is wrong with it.
         what: String,
     },
-    /// Whoever answers there did not prove that it has the token.
+    /// The peer did not prove that it has the token.
     #[error(
         "{peer} did not prove that it has the token of --token-file: it is not the server that is meant, or was given another token"
     )]
@@ -245,10 +246,10 @@ pub enum WorkerError {
         /// Its address and thread.
         peer: Arc<str>,
     },
-    /// A call that cannot be right.
+    /// A wrong call.
     #[error("{0}")]
     Call(String),
-    /// The schema is not sound.
+    /// The schema is not valid.
     #[error(transparent)]
     Schema(#[from] OpenError),
     /// A checkpoint cannot be written or read.

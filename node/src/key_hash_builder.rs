@@ -1,9 +1,9 @@
-//! Maps by key, hashed as shards hash: keys need no second hash.
+//! The hash function of maps by key: that of shards, so that a key has one hash.
 
 use gannet_core::hash;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// How maps by key hash.
+/// The hash builder of maps by key.
 pub(crate) type KeyHashBuilder = BuildHasherDefault<KeyHasher>;
 
 /// Hashes keys as shards do.

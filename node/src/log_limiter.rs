@@ -1,32 +1,32 @@
-//! Warnings that a peer can cause as often as it likes: a few are logged, the others counted.
+//! Limits warnings that a peer can cause at any rate: a few are logged, the others counted.
 
 use crate::limits::{WARNINGS_MAX, WARNINGS_TIME};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// How many warnings were not logged since the last; a log line leaves `None` out.
+/// How many warnings were suppressed since the last logged one. A log line omits `None`.
 pub(crate) type Suppressed = Option<NonZeroU64>;
 
-/// How many warnings were logged lately, and how many were not.
+/// Counts warnings that were logged lately, and those that were suppressed.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimiter {
     from: Duration,
     logged: u32,
-    kept_back: u64,
+    suppressed: u64,
 }
 
 impl LogLimiter {
-    /// May one be logged now? Then how many were kept back since the last.
+    /// Decides whether to log a warning now. If so, returns how many were suppressed since the last one.
     pub(crate) fn allow(&mut self, now: Duration) -> Option<Suppressed> {
         if now >= self.from + WARNINGS_TIME {
             (self.from, self.logged) = (now, 0);
         }
         if self.logged == WARNINGS_MAX {
-            self.kept_back += 1;
+            self.suppressed += 1;
             return None;
         }
         self.logged += 1;
-        Some(NonZeroU64::new(std::mem::take(&mut self.kept_back)))
+        Some(NonZeroU64::new(std::mem::take(&mut self.suppressed)))
     }
 }
 

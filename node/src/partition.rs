@@ -1,4 +1,4 @@
-//! Which shards belong to which server and thread: contiguous ranges, as even as can be, in ascending order.
+//! Which shards belong to which server and thread: contiguous ranges, as equal as possible, in ascending order.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub fn share(range: Range<u32>, index: u32, parts: u32) -> Range<u32> {
     at(index)..at(index + 1)
 }
 
-/// A range of shards for people.
+/// A range of shards as text, for messages.
 pub(crate) fn in_words(shards: &Range<u32>) -> String {
     match shards.len() {
         0 => "no shards".to_owned(),

@@ -1,5 +1,5 @@
-//! A batch's keys in shard order. A server then makes one pass over each shard's memory, and a frame has one run of
-//! keys.
+//! A batch's keys in shard order. A server then makes one pass over each shard's memory, and a frame holds one
+//! contiguous run of keys.
 //!
 //! A caller may have sorted the keys already ([`ShardedKeys::fill_sorted`]). Otherwise [`ShardedKeys::fill`] sorts them
 //! with a stable counting sort.
@@ -12,18 +12,18 @@ use std::ops::Range;
 /// Keys that travel together: one frame of a pull, one part of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
-    /// Which of the worker's links.
+    /// The worker's link.
     pub peer: u32,
-    /// The first key, in shard order.
+    /// The position of the first key, in shard order.
     pub start: u32,
-    /// Keys.
+    /// Number of keys.
     pub len: u32,
-    /// Keys of the first key's shard that stand before it. They name a part of a push, whatever the links.
+    /// Keys of the same shard before the first key. It names a part of a push and does not depend on the links.
     pub row: u32,
 }
 
 impl Chunk {
-    /// The chunk's floats of a batch in shard order whose rows are `floats` long.
+    /// The floats of the chunk in a batch of rows of `floats` floats each, in shard order.
     pub(crate) fn floats(&self, floats: usize) -> std::ops::Range<usize> {
         let start = self.start as usize * floats;
         start..start + self.len as usize * floats
@@ -34,13 +34,13 @@ impl Chunk {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ShardedKeys {
     keys: Vec<u64>,
-    /// For each key its position in the batch as it was given. Empty: the batch was given in shard order.
+    /// For each key its position in the caller's batch. Empty: the batch came in shard order.
     from: Vec<u32>,
     chunks: Vec<Chunk>,
     pub(crate) table: usize,
-    /// Which of the worker's layouts the chunks are of.
+    /// The worker's layout of links that the chunks are for.
     pub(crate) layout: u64,
-    /// Memory of [`fill`](Self::fill): the shard of each key as it was given, and where each shard's run begins.
+    /// Memory of [`fill`](Self::fill): the shard of each key in the caller's order, and where each shard's run begins.
     shards: Vec<u16>,
     starts: Vec<u32>,
 }
@@ -51,12 +51,12 @@ impl ShardedKeys {
         &self.keys
     }
 
-    /// Whether the keys were given in shard order: rows are then in the order of the given keys.
+    /// Whether the caller's keys were in shard order: rows are then in the caller's order too.
     pub fn is_as_given(&self) -> bool {
         self.from.is_empty()
     }
 
-    /// Copies rows of `floats` each from shard order to the order of the given keys.
+    /// Copies rows of `floats` each from shard order to the caller's order.
     ///
     /// # Panics
     /// When `rows` or `out` is not one row for each key.
@@ -70,7 +70,7 @@ impl ShardedKeys {
         }
     }
 
-    /// Copies rows of `floats` each from the order of the given keys to shard order. `out` is cleared first.
+    /// Copies rows of `floats` each from the caller's order to shard order. `out` is cleared first.
     ///
     /// # Panics
     /// When `rows` is not one row for each key.
@@ -85,17 +85,17 @@ impl ShardedKeys {
         }
     }
 
-    /// The parts, in shard order, for the links that there were when the batch was cut.
+    /// The chunks, in shard order, for the links at the time of the cut.
     pub fn chunks(&self) -> &[Chunk] {
         &self.chunks
     }
 
-    /// Chunks of a range of rows for links that may be others than when it was cut.
+    /// Cuts a range of rows into chunks for these owners, which may differ from those at the time of the cut.
     pub(crate) fn chunks_of(&self, rows: Range<u32>, schema: &Schema, owners: &[u32], out: &mut Vec<Chunk>) {
         let shard = |at: u32| shard_of(hash(self.keys[at as usize]), schema.shards);
         let most = part_keys(schema.floats()) as u32;
         let mut at = rows.start;
-        // Where the run of the shard at hand begins.
+        // Where the run of the present shard begins.
         let mut run = at;
         while at < rows.end {
             let mut last = shard(at);
@@ -157,7 +157,7 @@ impl ShardedKeys {
         }
     }
 
-    /// Takes another batch that its owner has sorted by shard: the run of shard `s` is `keys[starts[s]..starts[s +
+    /// Takes another batch that the caller has sorted by shard: those of shard `s` are `keys[starts[s]..starts[s +
     /// 1]]`.
     ///
     /// Every key is checked. Keys in a wrong order would give parts of a push wrong names, and a server would drop a
@@ -206,7 +206,7 @@ impl ShardedKeys {
     }
 }
 
-/// Splits each link's run of keys into parts of at most `most` keys.
+/// Splits each link's run of keys into chunks of at most `most` keys.
 fn add_chunks(chunks: &mut Vec<Chunk>, starts: &[u32], owners: &[u32], most: u32) {
     let mut shard = 0;
     while shard < owners.len() {
@@ -257,7 +257,7 @@ mod tests {
             prop_assert_eq!(&rows, &by_shard);
             cut.rows_as_given(&rows, 2, &mut back);
             prop_assert_eq!(back, given);
-            // A batch that its owner has sorted is cut alike, whatever the memory held before.
+            // A batch that the caller has sorted is cut the same way, whatever the memory held before.
             let mut starts: Vec<u32> = (0..=16).map(|s| sorted.partition_point(|&key| shard(key) < s) as u32).collect();
             let mut taken = ShardedKeys::default();
             taken.fill(1, &schema, &owners, &[7, 3, 9, 1]);
@@ -285,7 +285,7 @@ mod tests {
             prop_assert_eq!(next as usize, keys.len());
         }
 
-        /// Chunks that are made later, of all rows or of some, are those that a cut for these links has.
+        /// Chunks that are made later, of all rows or of some, equal those of a cut for these links.
         #[test]
         fn chunks_for_other_links_are_those_of_a_cut_for_them(
             keys in prop::collection::vec(0u64..500, 1..400), before in 1u32..5, now in 1u32..5, dim in 1u32..4000, at in 0usize..400,

@@ -7,16 +7,16 @@ use std::time::Duration;
 /// What a pull waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// Nothing: pushes are applied when they come (ASP).
+    /// Nothing: servers apply pushes when they arrive (ASP).
     Asp,
     /// Until no worker is more than so many steps behind the pull's clock (SSP).
     Ssp(u32),
-    /// Until the steps before have been applied, each as one push of all workers' (BSP).
+    /// Until all steps before it have been applied, each as one push of all workers (BSP).
     Bsp(StepReduce),
 }
 
 impl fmt::Display for SyncMode {
-    /// As `--sync` has it.
+    /// Writes the mode as `--sync` names it, with how a step combines pushes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             SyncMode::Asp => f.write_str("asp"),
@@ -32,37 +32,37 @@ impl fmt::Display for SyncMode {
     }
 }
 
-/// How the pushes of a step are made one.
+/// How a step combines the pushes of its workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepReduce {
-    /// The step is applied when so many workers have made it; those that come later are dropped.
+    /// The step is applied when so many workers have made it. Later pushes are dropped.
     pub aggregate: u32,
-    /// What becomes of a key that several workers have pushed to.
+    /// How the pushes of several workers to one key are combined.
     pub merge: Merge,
 }
 
-/// What becomes of what several workers have pushed to a key in one step.
+/// How the pushes of several workers to a key in one step are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merge {
-    /// It is added.
+    /// They are added.
     Sum,
-    /// It is divided by the number of workers that pushed to the key, as TensorFlow's `SyncReplicasOptimizer` does for
-    /// sparse gradients (`DivideAccumGradByCounter`).
+    /// Their sum is divided by the number of workers that pushed to the key, as TensorFlow's `SyncReplicasOptimizer`
+    /// does for sparse gradients (`DivideAccumGradByCounter`).
     Mean,
 }
 
-/// A worker's place among those that keep step over a table.
+/// A worker's configuration for keeping step with others over a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncConfig {
-    /// Which of them, from 0.
+    /// This worker's rank, from 0.
     pub rank: u32,
-    /// How many there are.
+    /// The number of workers.
     pub workers: u32,
-    /// What they wait for; the same for all.
+    /// What pulls wait for; the same for all workers.
     pub mode: SyncMode,
-    /// After so long without a sign of a worker that is waited for, the others go on without it.
+    /// After so long without a sign of life of a worker, the others go on without it.
     pub worker_timeout: Duration,
-    /// They do not go on without it: the wait fails.
+    /// The others do not go on without a silent worker: their wait fails.
     pub strict: bool,
 }
 
@@ -76,7 +76,7 @@ impl SyncMode {
         }
     }
 
-    /// How far the own clock may be behind the clock of a pull: beyond it the pull would wait for its own worker.
+    /// How many steps ahead of its worker's clock a pull may be. Beyond that it would wait for its own worker.
     pub fn ahead_max(&self) -> u64 {
         match self {
             SyncMode::Asp => u64::MAX,
@@ -85,15 +85,15 @@ impl SyncMode {
         }
     }
 
-    /// Whether steps are synchronous: a push is part of a step.
+    /// Whether steps are synchronous: each push is part of a step.
     pub fn is_bsp(&self) -> bool {
         matches!(self, SyncMode::Bsp(_))
     }
 }
 
 impl SyncConfig {
-    /// The request to join; `clock`: where this worker is, or [`NO_CLOCK`](gannet_core::NO_CLOCK) to begin where the
-    /// others are; `left`: who of the others has left.
+    /// The request to join. `clock` is this worker's clock, or [`NO_CLOCK`](gannet_core::NO_CLOCK) to begin where the
+    /// others are. `left` has a bit for each worker that has left.
     pub(crate) fn request(&self, clock: u64, left: u64) -> JoinV1 {
         let (mode, bound, mean) = match self.mode {
             SyncMode::Asp => (0, 0, false),
@@ -104,7 +104,7 @@ impl SyncConfig {
         JoinV1 { rank: self.rank, workers: self.workers, mode, bound, mean, timeout_ms, clock, left }
     }
 
-    /// The reverse, of what a server may believe.
+    /// Reads and checks a request to join.
     pub(crate) fn of(join: &JoinV1) -> Result<SyncConfig, String> {
         let JoinV1 { rank, workers, mode, bound, mean, timeout_ms, .. } = *join;
         let mode = match (mode, mean) {
@@ -115,11 +115,11 @@ impl SyncConfig {
             _ => return Err(format!("{mode} is no mode")),
         };
         let worker_timeout = Duration::from_millis(timeout_ms);
-        let member = SyncConfig { rank, workers, mode, worker_timeout, strict: timeout_ms == 0 };
-        member.check().map(|()| member)
+        let config = SyncConfig { rank, workers, mode, worker_timeout, strict: timeout_ms == 0 };
+        config.check().map(|()| config)
     }
 
-    /// What is wrong with it.
+    /// Checks the ranges of the numbers. The error says what is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         use crate::limits::{BSP_WORKERS_MAX, GROUP_WORKERS_MAX};
         let SyncConfig { rank, workers, mode, .. } = *self;
@@ -134,7 +134,7 @@ impl SyncConfig {
             }
             if aggregate == 0 || aggregate > workers {
                 return Err(format!(
-                    "{aggregate} replicas to aggregate of {workers} workers: 1 to {workers} can be"
+                    "{aggregate} replicas to aggregate of {workers} workers: 1 to {workers} are possible"
                 ));
             }
         }

@@ -1,8 +1,8 @@
 //! The token that the servers and workers of a job share, and the proofs that each side gives of having it.
 //!
-//! The token itself never travels. Each side sends a nonce that it has just drawn; then the worker, and after it the
-//! server, sends the HMAC-SHA256 under the token of a label, its side and both nonces. A recorded greeting is worth
-//! nothing: the other side's nonce will be another. A proof bears its side, so that it cannot be sent back.
+//! The token itself never travels. Each side sends a nonce that it has just drawn. Then the worker, and after it the
+//! server, sends the HMAC-SHA256 under the token of a label, its side and both nonces. A recorded greeting is useless,
+//! because the other side's nonce is new each time. A proof names its side, so that it cannot be sent back.
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -17,27 +17,27 @@ use crate::limits::{TOKEN_BYTES_MAX, TOKEN_BYTES_MIN};
 /// Bytes of a nonce and of a proof.
 pub(crate) const NONCE_BYTES: usize = 32;
 
-/// What one side has drawn for this greeting.
+/// The random number that one side drew for this greeting.
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 
 /// An HMAC-SHA256.
 pub(crate) type Proof = [u8; NONCE_BYTES];
 
-/// Who proves.
+/// The side that proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProofSide {
     Worker,
     Server,
 }
 
-/// Both sides' nonces: what makes a proof good for one greeting only.
+/// Both sides' nonces: a proof holds for one greeting only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nonces {
     pub(crate) worker: Nonce,
     pub(crate) server: Nonce,
 }
 
-/// Why a token cannot be used. No message holds a byte of it.
+/// Why a token cannot be used. No message contains a byte of it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -46,7 +46,7 @@ pub enum TokenError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A folder, a pipe or a device.
@@ -55,7 +55,7 @@ pub enum TokenError {
         /// The file.
         path: PathBuf,
     },
-    /// Others than its owner may read or change the file.
+    /// Users other than its owner may read or change the file.
     #[error("--token-file {0}: its mode is {mode:04o}, so others than its owner may use it; run: chmod 600 {0}", path.display())]
     Exposed {
         /// The file.
@@ -75,14 +75,14 @@ pub enum TokenError {
         path.as_ref().map_or("the token".into(), |path| format!("--token-file {}", path.display()))
     )]
     Length {
-        /// The file, when it came from one.
+        /// The file, if it came from one.
         path: Option<PathBuf>,
-        /// Bytes, white space at the ends left out.
+        /// Bytes, without white space at the ends.
         bytes: usize,
     },
 }
 
-/// A token, as the HMAC key that it is. Its `Debug` shows nothing of it.
+/// A token, as the HMAC key. Its `Debug` output shows nothing of it.
 #[derive(Clone)]
 pub struct Token(hmac::Key);
 
@@ -101,10 +101,10 @@ impl Token {
     /// The one line of this file, without the white space at its ends.
     ///
     /// # Errors
-    /// The file cannot be read, others than its owner may use it, or what it holds is no token.
+    /// The file cannot be read, users other than its owner may use it, or it holds no token.
     pub fn load(path: &Path) -> Result<Token, TokenError> {
         let failed = |source| TokenError::Read { path: path.to_owned(), source };
-        // Looked at before it is opened: opening a pipe would wait for a writer.
+        // Checked before it is opened: opening a pipe would wait for a writer.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(TokenError::NotAFile { path: path.to_owned() });
         }
@@ -131,7 +131,7 @@ impl Token {
         proof
     }
 
-    /// Whether this is that side's proof. Takes the same time whatever bytes are wrong.
+    /// Whether this is that side's proof. Takes the same time for any wrong bytes.
     pub(crate) fn check(&self, side: ProofSide, nonces: &Nonces, proof: &Proof) -> bool {
         hmac::verify(&self.0, &transcript(side, nonces), proof).is_ok()
     }
@@ -143,21 +143,21 @@ impl fmt::Debug for Token {
     }
 }
 
-/// 32 bytes that nobody can foresee; `None` when the system has none.
+/// 32 unpredictable bytes; `None` if the system has none.
 pub(crate) fn draw() -> Option<Nonce> {
     let mut nonce = [0; NONCE_BYTES];
     SystemRandom::new().fill(&mut nonce).ok()?;
     Some(nonce)
 }
 
-/// A number above 0 that nobody can foresee; `None` when the system has none.
+/// An unpredictable number above 0; `None` if the system has none.
 pub(crate) fn draw_number() -> Option<u64> {
     let nonce = draw()?;
     let (first, _) = nonce.split_first_chunk::<8>()?;
     Some(u64::from_le_bytes(*first).max(1))
 }
 
-/// What is signed: fields of fixed length, so that no two greetings give the same bytes.
+/// The signed bytes: fields of fixed length, so that no two greetings have the same bytes.
 fn transcript(side: ProofSide, nonces: &Nonces) -> [u8; 24 + 2 * NONCE_BYTES] {
     let mut bytes = [0; 24 + 2 * NONCE_BYTES];
     bytes[..24].copy_from_slice(match side {
@@ -183,7 +183,7 @@ mod tests {
         path
     }
 
-    /// As Python's `hmac` gives them: another implementation is the oracle.
+    /// The proofs that Python's `hmac` computes: another implementation is the oracle.
     #[test]
     fn golden_proofs() {
         let token = Token::new(b"0123456789abcdef").unwrap();

@@ -1,17 +1,17 @@
-//! Programs on tables of vectors as they travel.
+//! Encodes programs on tables of vectors for the wire, and decodes them.
 
 use crate::frames::control::{StepV1, VectorV1};
 use gannet_core::{ColumnSum, Program, ProgramStep, Term};
 
 const DOT: u16 = 0;
 const NORM1: u16 = 1;
-/// Added to the kind of a sum that leaves the free row out.
+/// Added to the kind of a sum that skips the free row.
 const PENALISED: u16 = 2;
-/// A sum that a column weights, whose number stands above the kind.
+/// A sum that a column weights. The bits above the kind hold the column's number.
 const WEIGHTED: u16 = 4;
 const WEIGHT_SHIFT: u32 = 3;
 
-/// A request to run a program.
+/// The request to run a program on a shard.
 pub(crate) fn request(shard: u32, seq: u64, program: &Program) -> VectorV1 {
     let Program { pass, free, .. } = *program;
     let steps = program.steps.iter().map(step).collect();
@@ -47,7 +47,7 @@ fn step(step: &ProgramStep) -> StepV1 {
     }
 }
 
-/// The program of a request; `None` when it has a kind of step or sum that is none of ours.
+/// The program of a request; `None` if it has an unknown kind of step or sum.
 pub(crate) fn program(request: VectorV1) -> Option<Program> {
     let VectorV1 { pass, free, steps, sums, .. } = request;
     let steps = steps.into_iter().map(|step| {

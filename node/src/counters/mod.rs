@@ -1,9 +1,8 @@
-//! What the roles count while they run, and how it is told. Each block of counts has one thread that adds to it, with
-//! plain stores, and stands on cache lines of its own; whoever asks reads all blocks, and the numbers add up on his
-//! page.
+//! What servers and workers count while they run, and how metrics are written. Each block of counters has one thread
+//! that adds to it, with plain stores, on cache lines of its own. A reader reads all blocks and adds the numbers up.
 //!
-//! A count is told beside its name and meaning (`tell` of its block), so a new one is a field, a line there, and a row
-//! of the table in docs/metrics.md, which a test compares with what is told.
+//! The `tell` function of a block writes each counter with its name and meaning. So a new counter is a field, a line
+//! there, and a row of the table in docs/metrics.md. A test compares that table with what is written.
 
 mod server;
 mod table;
@@ -19,7 +18,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Where numbers are told, a call each. Numbers of the same name and labels belong to several threads: they add up.
+/// Receives metrics, a call for each number. Numbers with the same name and labels come from several threads and add
+/// up.
 ///
 /// Names follow Prometheus: counters end in `_total`, units are seconds and bytes.
 pub trait MetricsSink {
@@ -31,9 +31,9 @@ pub trait MetricsSink {
         labels: &[(&'static str, &str)],
         value: f64,
     );
-    /// A number that comes and goes.
+    /// A number that grows and shrinks.
     fn gauge(&mut self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], value: f64);
-    /// How often something took how long.
+    /// How often an operation took how long.
     fn histogram(
         &mut self,
         name: &'static str,
@@ -43,25 +43,25 @@ pub trait MetricsSink {
     );
 }
 
-/// A number with one writer and any number of readers. An addition is a load and a store; with two writers counts
-/// would be lost.
+/// A number with one writer and any number of readers. An addition is a load and a store, so a second writer would lose
+/// counts.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds; the writer's.
+    /// Adds. Only the writer may call it.
     #[inline(always)]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Takes away; the writer's.
+    /// Subtracts. Only the writer may call it.
     #[inline(always)]
     pub fn sub(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
 
-    /// Replaces; the writer's.
+    /// Replaces the number. Only the writer may call it.
     #[inline(always)]
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
@@ -74,7 +74,7 @@ impl Count {
     }
 }
 
-/// What became of the rows of pushes: the server's counts of what it did, the worker's of what it was told.
+/// Outcomes of the rows of pushes: on a server what it did, on a worker what servers answered.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     pub(crate) applied: Count,
@@ -84,7 +84,7 @@ pub(crate) struct Outcomes {
 }
 
 impl Outcomes {
-    /// Counts a part.
+    /// Counts a part of a push.
     pub(crate) fn count(&self, applied: &Applied) {
         self.applied.add(u64::from(applied.applied));
         self.duplicate.add(u64::from(applied.duplicate));
@@ -92,7 +92,7 @@ impl Outcomes {
         self.not_admitted.add(u64::from(applied.not_admitted));
     }
 
-    /// Each with its name.
+    /// Each counter with its name.
     fn named(&self) -> [(&'static str, &Count); 4] {
         [
             ("applied", &self.applied),
@@ -103,8 +103,8 @@ impl Outcomes {
     }
 }
 
-/// Buckets of a histogram of times. Bucket `i` holds what took at most `2^i` nanoseconds and more than the bucket
-/// before; the last (over 17 s) has no bound.
+/// Number of buckets of a histogram of times. Bucket `i` counts times of at most `2^i` nanoseconds that exceed the
+/// bucket before. The last (over 17 s) has no bound.
 pub const BUCKETS: usize = 36;
 
 /// The bucket of a time in nanoseconds.
@@ -113,12 +113,12 @@ pub fn bucket(nanos: u64) -> usize {
     ((u64::BITS - nanos.saturating_sub(1).leading_zeros()) as usize).min(BUCKETS - 1)
 }
 
-/// A histogram as it was at some moment: counts by [`bucket`], and the sum.
+/// A histogram at one moment: counts by [`bucket`], and the sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buckets {
-    /// How many, by bucket.
+    /// Counts by bucket.
     pub counts: [u64; BUCKETS],
-    /// Nanoseconds in all.
+    /// The sum of all times in nanoseconds.
     pub sum_nanos: u64,
 }
 
@@ -129,19 +129,19 @@ impl Default for Buckets {
 }
 
 impl Buckets {
-    /// How many in all.
+    /// The sum of all counts.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Adds another thread's.
+    /// Adds another thread's histogram.
     pub fn add(&mut self, other: &Buckets) {
         self.counts.iter_mut().zip(other.counts).for_each(|(own, other)| *own += other);
         self.sum_nanos += other.sum_nanos;
     }
 }
 
-/// How often something took how long, with one writer.
+/// A histogram of times, with one writer.
 #[derive(Debug)]
 pub struct Histogram {
     counts: [Count; BUCKETS],
@@ -155,7 +155,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// `times` things took `took` each.
+    /// Counts `times` operations that took `took` each.
     #[inline]
     pub fn observe(&self, took: Duration, times: u64) {
         let nanos = took.as_nanos() as u64;
@@ -163,13 +163,13 @@ impl Histogram {
         self.sum_nanos.add(nanos * times);
     }
 
-    /// What has been observed.
+    /// The counts and the sum now.
     pub fn read(&self) -> Buckets {
         let counts = std::array::from_fn(|i| self.counts[i].get());
         Buckets { counts, sum_nanos: self.sum_nanos.get() }
     }
 
-    /// Takes over what was observed elsewhere, all of it each time.
+    /// Replaces the content by a histogram that is kept elsewhere.
     pub fn replace(&self, with: &Buckets) {
         self.counts.iter().zip(with.counts).for_each(|(own, new)| own.set(new));
         self.sum_nanos.set(with.sum_nanos);

@@ -1,4 +1,4 @@
-//! A server's counts: the acceptor's, each thread's, each table's on each thread.
+//! A server's counters: the acceptor's, each thread's, and each table's on each thread.
 
 use super::{Buckets, Count, Histogram, MetricsSink, TableCounters};
 use crate::error::Refusal;
@@ -11,7 +11,7 @@ use crate::limits::STUCK_TIME;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Kinds of requests, as they are counted.
+/// Kinds of requests, for the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Pull,
@@ -35,7 +35,7 @@ pub(crate) enum RequestKind {
     Allocate,
     Run,
     DropTable,
-    /// No request of ours.
+    /// A kind that is not in the protocol.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ impl RequestKind {
     ];
     pub(crate) const COUNT: usize = RequestKind::NAMES.len();
 
-    /// Of a frame.
+    /// The kind of a frame.
     pub(crate) fn of(kind: u16) -> RequestKind {
         match kind {
             PullFrame::KIND => RequestKind::Pull,
@@ -95,20 +95,20 @@ impl RequestKind {
     }
 }
 
-/// What carries a session's bytes, as it is counted.
+/// The transport of a session, for the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carrier {
     Tcp,
     Shm,
     Verbs,
-    /// None that a running server has: a simulated one.
+    /// A transport that no running server has: the simulated one.
     Other,
 }
 
 impl Carrier {
     const NAMES: [&str; 4] = ["tcp", "shm", "verbs", "other"];
 
-    /// Of what a stream calls its transport.
+    /// The carrier of a stream, from the name of its transport.
     pub(crate) fn of(transport: &str) -> Carrier {
         match transport {
             "tcp" => Carrier::Tcp,
@@ -119,17 +119,17 @@ impl Carrier {
     }
 }
 
-/// Counts of the sessions over one transport.
+/// Counters of the sessions over one transport.
 #[derive(Debug, Default)]
 pub(crate) struct CarrierCounters {
-    /// Bytes of requests handled and of their answers, heads included.
+    /// Bytes of requests handled and of their answers, including heads.
     pub(crate) received_bytes: Count,
     pub(crate) sent_bytes: Count,
     pub(crate) begun: Count,
     pub(crate) ended: Count,
 }
 
-/// What a server has done and what it holds. Its threads write it, anyone may read it at any time.
+/// What a server has done and what it holds. Its threads write it; any thread may read it at any time.
 #[derive(Debug)]
 pub struct ServerCounters {
     since: Instant,
@@ -137,48 +137,48 @@ pub struct ServerCounters {
     pub(crate) threads: Vec<ThreadCounters>,
 }
 
-/// The acceptor's counts.
+/// The acceptor's counters.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct AcceptorCounters {
     /// Connections accepted.
     pub(crate) accepted: Count,
-    /// Connections that ended before they had a session: nothing said in time, nonsense said, refused.
+    /// Connections that ended before they had a session: silent, invalid, or refused.
     pub(crate) dropped: Count,
-    /// Connections that have not said who they are, or wait for their thread; now.
+    /// Connections whose greeting is not complete, or that wait for their thread, now.
     pub(crate) greeting: Count,
     /// Connections refused with a reason, by reason.
     pub(crate) refused: [Count; Refusal::COUNT],
 }
 
-/// One shard-owning thread's counts.
+/// The counters of one shard-owning thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ThreadCounters {
-    /// From the receipt of a request to its answer in the out queue, by [`RequestKind`].
+    /// Time from the receipt of a request to its answer in the out queue, by [`RequestKind`].
     pub(crate) took: [Histogram; RequestKind::COUNT],
-    /// By what carries the session's bytes.
-    over: [CarrierCounters; Carrier::NAMES.len()],
+    /// Counters by transport.
+    carriers: [CarrierCounters; Carrier::NAMES.len()],
     /// Requests refused, by reason.
     pub(crate) refused: [Count; Refusal::COUNT],
-    /// Sessions refused because there were as many as the thread takes.
+    /// Sessions refused because the thread had as many as it may.
     pub(crate) refused_sessions: Count,
-    /// Sessions ended: the peer left a frame or its answers lying, or moved them too slowly; said nothing for too long;
-    /// sent bytes that are no frame; had more requests under way than its credit.
+    /// Sessions ended, by reason: the peer stopped in a frame, left its answers, or was too slow; was silent for too
+    /// long; sent bytes that are no frame; had more requests in flight than its credit.
     pub(crate) stalled: Count,
     pub(crate) silent: Count,
     pub(crate) bad_frames: Count,
     pub(crate) overruns: Count,
-    /// Times that a session found no memory for its buffers and waited.
+    /// Times that a session waited for memory for its buffers.
     pub(crate) memory_waits: Count,
-    /// Turns in which an answer found the out queue full: the session waits until its peer takes answers.
+    /// Turns in which an answer found the out queue full. The session then waits until its peer takes answers.
     pub(crate) full_turns: Count,
-    /// Nanoseconds spent looking or sleeping with nothing to do.
+    /// Nanoseconds of polling or sleeping with nothing to do.
     pub(crate) idle_nanos: Count,
-    /// Of all sessions, at the last tick: bytes of answers not taken, sessions whose queue is full, bytes of keysets,
-    /// of requests received and not handled, and of buffers; sessions that wait for memory.
+    /// Sums over all sessions at the last tick, here and below: bytes of unhandled requests, of pinned rings (RDMA), of
+    /// buffers; sessions that wait for memory; bytes of untaken answers; sessions whose queue is full.
     pub(crate) unhandled_bytes: Count,
-    /// Of sessions over RDMA, at the last tick: bytes of pinned rings.
+    /// Bytes of pinned rings of sessions over RDMA.
     pub(crate) pinned_bytes: Count,
     pub(crate) buffer_bytes: Count,
     pub(crate) sessions_waiting_for_memory: Count,
@@ -189,16 +189,16 @@ pub(crate) struct ThreadCounters {
     pub(crate) keyset_bytes: Count,
     pub(crate) kept_bytes: Count,
     pub(crate) kept_limit_bytes: Count,
-    /// Stretches of images that are registered for READs.
+    /// Parts of images that are registered for READs.
     pub(crate) regions: Count,
     pub(crate) tables: Mutex<Vec<Arc<TableCounters>>>,
-    /// Nanoseconds after the server began at which it last looked at its time limits.
+    /// When the thread last checked its time limits, in nanoseconds after the server began.
     ticked_nanos: Count,
 }
 
-fn tell_refused(refused: &[Count; Refusal::COUNT], page: &mut dyn MetricsSink) {
+fn write_refused(refused: &[Count; Refusal::COUNT], sink: &mut dyn MetricsSink) {
     for (reason, count) in Refusal::names().zip(refused) {
-        page.counter(
+        sink.counter(
             "gannet_server_refused_total",
             "Requests and connections refused, by reason.",
             &[("reason", reason)],
@@ -208,40 +208,40 @@ fn tell_refused(refused: &[Count; Refusal::COUNT], page: &mut dyn MetricsSink) {
 }
 
 impl AcceptorCounters {
-    fn tell(&self, page: &mut dyn MetricsSink) {
-        page.counter(
+    fn tell(&self, sink: &mut dyn MetricsSink) {
+        sink.counter(
             "gannet_server_accepted_connections_total",
             "Connections accepted.",
             &[],
             self.accepted.get() as f64,
         );
-        page.counter(
+        sink.counter(
             "gannet_server_dropped_connections_total",
-            "Connections that ended before they had a session: silent, not ours, or refused.",
+            "Connections that ended before they had a session: silent, invalid, or refused.",
             &[],
             self.dropped.get() as f64,
         );
-        page.gauge(
+        sink.gauge(
             "gannet_server_greeting_connections",
-            "Connections that have not said who they are, or wait for their thread.",
+            "Connections whose greeting is not complete, or that wait for their thread.",
             &[],
             self.greeting.get() as f64,
         );
-        tell_refused(&self.refused, page);
+        write_refused(&self.refused, sink);
     }
 }
 
 impl ThreadCounters {
-    /// The block of sessions over this transport.
-    pub(crate) fn over(&self, over: Carrier) -> &CarrierCounters {
-        &self.over[over as usize]
+    /// The counters of sessions over this transport.
+    pub(crate) fn over(&self, carrier: Carrier) -> &CarrierCounters {
+        &self.carriers[carrier as usize]
     }
 
-    /// Sessions that began, and those of them that ended. Ended first: read in the other order, a session that begins
-    /// and ends between would make less than none.
+    /// Sessions that began, and sessions that ended. The ended ones are read first: otherwise a session that begins and
+    /// ends in between would make the difference negative.
     pub(crate) fn sessions(&self) -> (u64, u64) {
-        let ended = self.over.iter().map(|over| over.ended.get()).sum();
-        (self.over.iter().map(|over| over.begun.get()).sum(), ended)
+        let ended = self.carriers.iter().map(|over| over.ended.get()).sum();
+        (self.carriers.iter().map(|over| over.begun.get()).sum(), ended)
     }
 
     /// Requests handled.
@@ -249,54 +249,54 @@ impl ThreadCounters {
         self.took.iter().map(|took| took.read().count()).sum()
     }
 
-    /// A new table's block.
+    /// Adds the counters of a new table.
     pub(crate) fn add_table(&self, name: &str) -> Arc<TableCounters> {
         let table = Arc::new(TableCounters { name: name.to_owned(), ..TableCounters::default() });
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).push(table.clone());
         table
     }
 
-    fn tell(&self, thread: &str, page: &mut dyn MetricsSink) {
+    fn tell(&self, thread: &str, sink: &mut dyn MetricsSink) {
         for (kind, took) in RequestKind::NAMES.iter().zip(&self.took) {
             let (labels, took): (_, Buckets) = ([("kind", *kind)], took.read());
             let requests = took.count() as f64;
-            page.counter("gannet_server_requests_total", "Requests handled, by kind.", &labels, requests);
-            page.histogram(
+            sink.counter("gannet_server_requests_total", "Requests handled, by kind.", &labels, requests);
+            sink.histogram(
                 "gannet_server_request_seconds",
-                "From the receipt of a request to its answer in the out queue, by kind.",
+                "Time from the receipt of a request until its answer is in the out queue, by kind.",
                 &labels,
                 &took,
             );
         }
-        self.tell_ended(page);
+        self.write_ended(sink);
         let (begun, ended) = self.sessions();
-        page.counter("gannet_server_sessions_begun_total", "Sessions that began.", &[], begun as f64);
-        page.counter("gannet_server_sessions_ended_total", "Sessions that ended.", &[], ended as f64);
-        self.tell_over(page);
-        self.tell_sizes(page);
-        page.counter(
+        sink.counter("gannet_server_sessions_begun_total", "Sessions that began.", &[], begun as f64);
+        sink.counter("gannet_server_sessions_ended_total", "Sessions that ended.", &[], ended as f64);
+        self.write_carriers(sink);
+        self.write_sizes(sink);
+        sink.counter(
             "gannet_server_idle_seconds_total",
             "Time that a thread had nothing to do.",
             &[("thread", thread)],
             Duration::from_nanos(self.idle_nanos.get()).as_secs_f64(),
         );
-        tell_refused(&self.refused, page);
+        write_refused(&self.refused, sink);
         for table in self.tables.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            table.tell(thread, page);
+            table.tell(thread, sink);
         }
     }
 
-    /// Sessions that were ended or refused, by why, and sessions that waited.
-    fn tell_ended(&self, page: &mut dyn MetricsSink) {
-        let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
+    /// Sessions that were ended or refused, by reason, and sessions that waited.
+    fn write_ended(&self, sink: &mut dyn MetricsSink) {
+        let mut counter = |name, help, count: &Count| sink.counter(name, help, &[], count.get() as f64);
         counter(
             "gannet_server_stalled_sessions_total",
-            "Sessions ended because the peer left a frame half sent or its answers untaken, or was too slow.",
+            "Sessions ended because the peer stopped in a frame, left its answers, or was too slow.",
             &self.stalled,
         );
         counter(
             "gannet_server_silent_sessions_total",
-            "Sessions ended because the peer said nothing for too long.",
+            "Sessions ended because the peer was silent for too long.",
             &self.silent,
         );
         counter(
@@ -306,12 +306,12 @@ impl ThreadCounters {
         );
         counter(
             "gannet_server_overrun_sessions_total",
-            "Sessions ended because more requests were under way than the credit allows.",
+            "Sessions ended because more requests were in flight than the credit allows.",
             &self.overruns,
         );
         counter(
             "gannet_server_refused_sessions_total",
-            "Sessions refused because there were as many as a thread takes.",
+            "Sessions refused because the thread had as many as it may.",
             &self.refused_sessions,
         );
         counter(
@@ -326,9 +326,9 @@ impl ThreadCounters {
         );
     }
 
-    /// What the sessions hold at the last tick.
-    fn tell_sizes(&self, page: &mut dyn MetricsSink) {
-        let mut gauge = |name, help, value: u64| page.gauge(name, help, &[], value as f64);
+    /// What the sessions held at the last tick.
+    fn write_sizes(&self, sink: &mut dyn MetricsSink) {
+        let mut gauge = |name, help, value: u64| sink.gauge(name, help, &[], value as f64);
         gauge("gannet_server_queued_bytes", "Bytes of answers not yet taken.", self.queued_bytes.get());
         gauge(
             "gannet_server_full_queue_sessions",
@@ -340,7 +340,7 @@ impl ThreadCounters {
             "Sessions whose next request, or whose push, waits for other workers.",
             self.parked_sessions.get(),
         );
-        gauge("gannet_server_regions", "Stretches of memory registered for READs.", self.regions.get());
+        gauge("gannet_server_regions", "Parts of memory registered for READs.", self.regions.get());
         gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());
         gauge(
             "gannet_server_kept_bytes",
@@ -349,7 +349,7 @@ impl ThreadCounters {
         );
         gauge(
             "gannet_server_kept_limit_bytes",
-            "The most that they may take; part of --memory-limit.",
+            "The most bytes that pushes kept for synchronous steps may take; part of --memory-limit.",
             self.kept_limit_bytes.get(),
         );
         gauge(
@@ -370,19 +370,19 @@ impl ThreadCounters {
         );
     }
 
-    fn tell_over(&self, page: &mut dyn MetricsSink) {
-        for (name, over) in Carrier::NAMES.iter().zip(&self.over) {
+    fn write_carriers(&self, sink: &mut dyn MetricsSink) {
+        for (name, over) in Carrier::NAMES.iter().zip(&self.carriers) {
             if *name == "other" && over.begun.get() == 0 {
                 continue;
             }
             let labels = [("transport", *name)];
             let mut counter =
-                |name, help, count: &Count| page.counter(name, help, &labels, count.get() as f64);
+                |name, help, count: &Count| sink.counter(name, help, &labels, count.get() as f64);
             counter("gannet_server_received_bytes_total", "Bytes of requests handled.", &over.received_bytes);
             counter("gannet_server_sent_bytes_total", "Bytes of answers queued.", &over.sent_bytes);
             let ended = over.ended.get();
             let open = over.begun.get().saturating_sub(ended) as f64;
-            page.gauge("gannet_server_sessions", "Sessions that are open.", &labels, open);
+            sink.gauge("gannet_server_sessions", "Sessions that are open.", &labels, open);
         }
     }
 }
@@ -393,12 +393,12 @@ impl ServerCounters {
         Arc::new(ServerCounters { since: Instant::now(), acceptor: AcceptorCounters::default(), threads })
     }
 
-    /// The thread looks at its time limits.
+    /// Notes that the thread checks its time limits.
     pub(crate) fn tick(&self, thread: u32) {
         self.threads[thread as usize].ticked_nanos.set(self.since.elapsed().as_nanos() as u64);
     }
 
-    /// How long ago a thread last looked at its time limits, which it does each second.
+    /// How long ago a thread last checked its time limits. It does that each second.
     fn silent(&self, thread: &ThreadCounters) -> Duration {
         self.since.elapsed().saturating_sub(Duration::from_nanos(thread.ticked_nanos.get()))
     }
@@ -409,20 +409,20 @@ impl ServerCounters {
         silent.max_by_key(|(_, silent)| *silent).filter(|(_, silent)| *silent > STUCK_TIME)
     }
 
-    /// Tells all of it, all threads' together.
-    pub fn tell(&self, page: &mut dyn MetricsSink) {
-        self.acceptor.tell(page);
+    /// Writes all counters of all threads.
+    pub fn tell(&self, sink: &mut dyn MetricsSink) {
+        self.acceptor.tell(sink);
         for (number, thread) in self.threads.iter().enumerate() {
             let name = number.to_string();
-            thread.tell(&name, page);
-            page.gauge(
+            thread.tell(&name, sink);
+            sink.gauge(
                 "gannet_server_silent_seconds",
-                "Since a thread last looked at its time limits; over 2 it is stuck in something long.",
+                "Time since a thread last checked its time limits. Above 2 s it is stuck in something long.",
                 &[("thread", &name)],
                 self.silent(thread).as_secs_f64(),
             );
         }
-        page.gauge("gannet_server_threads", "Shard-owning threads.", &[], self.threads.len() as f64);
+        sink.gauge("gannet_server_threads", "Shard-owning threads.", &[], self.threads.len() as f64);
     }
 }
 
@@ -434,10 +434,10 @@ mod tests {
     fn a_thread_that_does_not_tick_is_stuck() {
         let threads = vec![ThreadCounters::default(), ThreadCounters::default()];
         let since = Instant::now().checked_sub(2 * STUCK_TIME).unwrap();
-        let tally = ServerCounters { since, acceptor: AcceptorCounters::default(), threads };
-        tally.tick(0);
-        assert!(tally.stuck().is_some_and(|(thread, silent)| thread == 1 && silent >= 2 * STUCK_TIME));
-        tally.tick(1);
-        assert_eq!(tally.stuck(), None);
+        let counters = ServerCounters { since, acceptor: AcceptorCounters::default(), threads };
+        counters.tick(0);
+        assert!(counters.stuck().is_some_and(|(thread, silent)| thread == 1 && silent >= 2 * STUCK_TIME));
+        counters.tick(1);
+        assert_eq!(counters.stuck(), None);
     }
 }

@@ -1,11 +1,11 @@
-//! A worker's counts: what it sent and got back, what is under way, how long it took.
+//! A worker's counters: what it sent and received, what is in flight, and how long it took.
 
 use super::{Count, Histogram, MetricsSink, Outcomes};
 use crate::limits::STALENESS_BUCKETS;
 use crate::worker::Counters;
 use std::time::Duration;
 
-/// What a worker has done and what it has under way. Its thread writes it, anyone may read it at any time.
+/// What a worker has done and what it has in flight. Its thread writes it; any thread may read it at any time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerCounters {
@@ -15,33 +15,34 @@ pub struct WorkerCounters {
     pub(crate) bytes_received: Count,
     pub(crate) resends: Count,
     pub(crate) links_lost: Count,
-    /// Rows read where they are, and rows of the same pulls that were asked for.
+    /// Rows read one-sidedly, and rows of the same pulls that were requested.
     pub(crate) near_rows: Count,
     pub(crate) near_asked_rows: Count,
-    /// Rows of pulls through a cache: had, asked for, of these with what is held of them, and those that were so still.
+    /// Rows of pulls through a cache: answered by it; requested; of these, requested with the cached version; of these,
+    /// unchanged.
     pub(crate) cache_hits: Count,
     pub(crate) cache_asked: Count,
     pub(crate) cache_held: Count,
     pub(crate) cache_same: Count,
-    /// Rows of the cache that servers have sent unasked.
+    /// Cached rows that servers sent without a request.
     pub(crate) cache_refreshed: Count,
-    /// Rows that a cache has.
+    /// Rows in the cache.
     pub(crate) cache_rows: Count,
     /// Times that a request waited for credit; pings.
     pub(crate) credit_waits: Count,
     pub(crate) pings: Count,
     /// Links made again.
     pub(crate) reconnects: Count,
-    /// Rows of acknowledged pushes, by what became of them.
+    /// Rows of acknowledged pushes, by outcome.
     pub(crate) pushed: Outcomes,
-    /// From the beginning of a pull or push to its last answer taken in.
+    /// Time from the start of a pull or push until its last answer was handled.
     pub(crate) pull_took: Histogram,
     pub(crate) push_took: Histogram,
-    /// Turns of its event loop: one that stands still waits for nothing that has a limit.
+    /// Turns of the event loop. If they stop, the worker is in no wait that has a limit of its own.
     pub(crate) turns: Count,
-    /// Nanoseconds in which a call waited for peers.
+    /// Nanoseconds in which calls waited for peers.
     pub(crate) waited_nanos: Count,
-    /// Links that are there, of how many; requests on their way or waiting for a link.
+    /// Links that exist, links that should exist, and pulls, pushes and bytes that are in flight or wait for a link.
     pub(crate) links: Count,
     pub(crate) links_wanted: Count,
     pub(crate) pulls: Count,
@@ -49,18 +50,18 @@ pub struct WorkerCounters {
     pub(crate) bytes: Count,
     /// Own pushes that the rows of the last pull finished do not include.
     pub(crate) staleness: Count,
-    /// Rows that came when their synchronous step had been applied without them.
+    /// Rows that arrived after their synchronous step had been applied without them.
     pub(crate) late_rows: Count,
-    /// The own clock, of a worker that keeps step.
+    /// The clock of a worker that keeps step.
     pub(crate) clock: Count,
-    /// For whom it waits: the worker's index + 1 (0: for nobody), and that worker's clock.
+    /// The worker that it waits for: index + 1 (0: none), and that worker's clock.
     pub(crate) waits_for: Count,
     pub(crate) waits_clock: Count,
-    /// Pulls by how many steps the worker furthest behind was behind them; the last: that many or more.
+    /// Pulls by how many steps the slowest worker was behind them. The last bucket: that many or more.
     pub(crate) behind: StepsBehind,
 }
 
-/// Pulls, by steps behind.
+/// Pulls, by how many steps the slowest worker was behind.
 #[derive(Debug)]
 pub(crate) struct StepsBehind([Count; STALENESS_BUCKETS + 1]);
 
@@ -71,7 +72,7 @@ impl Default for StepsBehind {
 }
 
 impl StepsBehind {
-    /// A pull has been answered.
+    /// Counts a pull that has been answered.
     pub(crate) fn observe(&self, steps: u64) {
         self.0[(steps as usize).min(STALENESS_BUCKETS)].add(1);
     }
@@ -82,7 +83,7 @@ impl StepsBehind {
 }
 
 impl WorkerCounters {
-    /// The counts that [`crate::Worker::counters`] tells.
+    /// The counters that [`crate::Worker::counters`] returns.
     pub(crate) fn counters(&self) -> Counters {
         Counters {
             frames_sent: self.frames_sent.get(),
@@ -108,35 +109,36 @@ impl WorkerCounters {
         }
     }
 
-    /// Of a worker that keeps step: how many pulls found the worker furthest behind so many steps behind their own
-    /// clock, by steps; the last is for those beyond.
+    /// For a worker that keeps step: the number of pulls by how many steps the slowest worker was behind the pull's
+    /// clock. The last element counts all larger distances.
     pub fn pulls_by_staleness(&self) -> Vec<u64> {
         self.behind.read()
     }
 
-    /// Of a worker that keeps step: its clock, the largest staleness that a pull of it saw, and for whom it waits, who
-    /// is at which clock.
+    /// For a worker that keeps step: its clock, the largest staleness of its pulls, and the worker that it waits for
+    /// with that worker's clock.
     pub fn step(&self) -> (u64, u64, Option<(u32, u64)>) {
         let stalest = self.behind.read().iter().rposition(|pulls| *pulls > 0).unwrap_or(0);
         let whom = (self.waits_for.get() as u32).checked_sub(1).map(|rank| (rank, self.waits_clock.get()));
         (self.clock.get(), stalest as u64, whom)
     }
 
-    /// Grows while the worker pulls, pushes, or waits for servers and other workers, which it does within limits.
+    /// Grows while the worker pulls, pushes, or waits for servers and other workers. Those waits have limits of their
+    /// own.
     pub fn turns(&self) -> u64 {
         self.turns.get()
     }
 
-    /// Writes all counts to `page`.
-    pub fn tell(&self, page: &mut dyn MetricsSink) {
-        self.tell_links(page);
-        self.tell_rows(page);
-        self.tell_times(page);
-        self.tell_in_flight(page);
+    /// Writes all counters to `sink`.
+    pub fn tell(&self, sink: &mut dyn MetricsSink) {
+        self.write_links(sink);
+        self.write_rows(sink);
+        self.write_times(sink);
+        self.write_in_flight(sink);
     }
 
-    fn tell_links(&self, page: &mut dyn MetricsSink) {
-        let mut counter = |name, help, count: &Count| page.counter(name, help, &[], count.get() as f64);
+    fn write_links(&self, sink: &mut dyn MetricsSink) {
+        let mut counter = |name, help, count: &Count| sink.counter(name, help, &[], count.get() as f64);
         counter("gannet_worker_requests_total", "Requests posted, resends included.", &self.frames_sent);
         counter("gannet_worker_answers_total", "Answers received.", &self.frames_received);
         counter("gannet_worker_sent_bytes_total", "Payload bytes of requests.", &self.bytes_sent);
@@ -152,50 +154,50 @@ impl WorkerCounters {
         counter("gannet_worker_reconnects_total", "Links made again.", &self.reconnects);
     }
 
-    fn tell_rows(&self, page: &mut dyn MetricsSink) {
-        let near = "Rows of pulls that read one-sidedly: read where they are, or asked for.";
+    fn write_rows(&self, sink: &mut dyn MetricsSink) {
+        let near = "Rows of pulls that read one-sidedly: read by the worker itself, or requested.";
         for (how, count) in [("read", &self.near_rows), ("asked", &self.near_asked_rows)] {
-            page.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
+            sink.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
         }
-        let cached = "Rows of pulls through a cache: had within its staleness, the same still when asked about, or sent.";
+        let cached = "Rows of pulls through a cache: answered by it, unchanged at the server, or sent.";
         let sent = self.cache_asked.get().saturating_sub(self.cache_same.get());
         for (how, count) in [("had", self.cache_hits.get()), ("same", self.cache_same.get()), ("sent", sent)]
         {
-            page.counter("gannet_worker_cache_rows_total", cached, &[("how", how)], count as f64);
+            sink.counter("gannet_worker_cache_rows_total", cached, &[("how", how)], count as f64);
         }
-        page.counter(
+        sink.counter(
             "gannet_worker_cache_refreshed_rows_total",
-            "Rows of the cache that servers have sent unasked, because they have changed.",
+            "Cached rows that servers sent without a request, because they had changed.",
             &[],
             self.cache_refreshed.get() as f64,
         );
         for (outcome, count) in self.pushed.named() {
-            page.counter(
+            sink.counter(
                 "gannet_worker_pushed_rows_total",
-                "Rows of acknowledged pushes, by what became of them.",
+                "Rows of acknowledged pushes, by outcome.",
                 &[("outcome", outcome)],
                 count.get() as f64,
             );
         }
-        page.counter(
+        sink.counter(
             "gannet_worker_late_rows_total",
-            "Rows of pushes that came when their synchronous step had been applied without them: dropped.",
+            "Rows of pushes that arrived after their synchronous step had been applied without them: dropped.",
             &[],
             self.late_rows.get() as f64,
         );
     }
 
-    fn tell_times(&self, page: &mut dyn MetricsSink) {
-        page.counter(
+    fn write_times(&self, sink: &mut dyn MetricsSink) {
+        sink.counter(
             "gannet_worker_waited_seconds_total",
             "Time in which a call waited for servers.",
             &[],
             Duration::from_nanos(self.waited_nanos.get()).as_secs_f64(),
         );
         for (kind, took) in [("pull", &self.pull_took), ("push", &self.push_took)] {
-            page.histogram(
+            sink.histogram(
                 "gannet_worker_round_trip_seconds",
-                "From the beginning of a pull or push to its last answer taken in.",
+                "Time from the start of a pull or push until its last answer was handled.",
                 &[("kind", kind)],
                 &took.read(),
             );
@@ -204,24 +206,32 @@ impl WorkerCounters {
             self.behind.read().iter().enumerate().filter(|(steps, pulls)| **pulls > 0 || *steps == 0)
         {
             let steps = if steps == STALENESS_BUCKETS { format!("{steps}+") } else { steps.to_string() };
-            page.counter(
+            sink.counter(
                 "gannet_worker_pulls_by_staleness_total",
-                "Pulls, by how many steps the worker furthest behind was behind their clock.",
+                "Pulls, by how many steps the slowest worker was behind their clock.",
                 &[("steps", &steps)],
                 pulls as f64,
             );
         }
     }
 
-    fn tell_in_flight(&self, page: &mut dyn MetricsSink) {
-        let mut gauge = |name, help, count: &Count| page.gauge(name, help, &[], count.get() as f64);
-        gauge("gannet_worker_links", "Links that are there.", &self.links);
+    fn write_in_flight(&self, sink: &mut dyn MetricsSink) {
+        let mut gauge = |name, help, count: &Count| sink.gauge(name, help, &[], count.get() as f64);
+        gauge("gannet_worker_links", "Links that exist.", &self.links);
         gauge("gannet_worker_cached_rows", "Rows in the cache.", &self.cache_rows);
-        gauge("gannet_worker_links_wanted", "Threads of all servers: a link each.", &self.links_wanted);
-        gauge("gannet_worker_clock", "Steps made, of a worker that keeps step with others.", &self.clock);
+        gauge(
+            "gannet_worker_links_wanted",
+            "Threads of all servers. There should be a link to each.",
+            &self.links_wanted,
+        );
+        gauge(
+            "gannet_worker_clock",
+            "The clock of a worker that keeps step with others: the steps it has made.",
+            &self.clock,
+        );
         gauge("gannet_worker_pulls_in_flight", "Pulls begun and not finished.", &self.pulls);
         gauge("gannet_worker_pushes_in_flight", "Pushes not wholly acknowledged.", &self.pushes);
-        gauge("gannet_worker_bytes_in_flight", "Bytes of requests and answers under way.", &self.bytes);
+        gauge("gannet_worker_bytes_in_flight", "Bytes of requests and answers in flight.", &self.bytes);
         gauge(
             "gannet_worker_staleness",
             "Own pushes that the rows of the last pull did not include.",

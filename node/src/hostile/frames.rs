@@ -1,5 +1,5 @@
-//! Frames of all kinds made of any bytes: right ones, and ones with wrong lengths, ids, words, tables, keysets and
-//! shards, flipped bits, cut short, sent twice.
+//! Makes frames of all kinds out of any bytes: valid ones, and ones with wrong lengths, ids, words, tables, keysets and
+//! shards, with flipped bits, cut short, or sent twice.
 
 use super::job_clients;
 use crate::frames::control::{
@@ -18,7 +18,7 @@ use gannet_optim::{Add, Rule};
 use gannet_transport::Head;
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
 
-/// Bytes as choices; when they are used up every choice is the first.
+/// Bytes as a source of choices. When they are used up, every choice is the first.
 pub struct Choices<'a>(pub &'a [u8]);
 
 impl Choices<'_> {
@@ -37,7 +37,7 @@ impl Choices<'_> {
         self.bits() % bound
     }
 
-    /// A word as protocols fear them.
+    /// A word at an edge of its range, as it often breaks protocols.
     pub(super) fn word(&mut self) -> u64 {
         match self.below(6) {
             0 => 0,
@@ -62,13 +62,13 @@ pub fn schema(number: u64) -> Schema {
     if number % 4 == 2 { schema.counting() } else { schema }
 }
 
-/// Who the scripts say they are is below this, and at least 1: pushers above are left alone.
+/// Scripts use pusher numbers from 1 to below this. Pushers above are left alone.
 pub const PUSHERS: u64 = 17;
 
-/// The highest bit is set in all keys that scripts push on purpose: others are left alone.
+/// All keys that scripts push on purpose have the highest bit set. Other keys are left alone.
 pub const KEY_BIT: u64 = 1 << 63;
 
-/// What a hostile peer sends on one connection, from its greeting on. `threads` of the server are right to ask for.
+/// What a hostile peer sends on one connection, from its greeting on. The server has `threads` threads.
 pub fn script(choices: &mut Choices<'_>, threads: u32) -> Vec<u8> {
     let mut out = Vec::new();
     if !greet(choices, threads, &mut out) {
@@ -93,7 +93,7 @@ pub fn script(choices: &mut Choices<'_>, threads: u32) -> Vec<u8> {
             15 => set(&mut out, from, 6, &(choices.bits() as u16).to_le_bytes()),
             16 => set(&mut out, from, 16, &choices.word().to_le_bytes()),
             17..20 => {
-                // Behind the keys, so that no key comes about that the next push does not have.
+                // Behind the keys, so that a pull and the next push have the same keys.
                 let behind = from + HEAD_BYTES + (out.len() - from - HEAD_BYTES) * 3 / 4;
                 let end = out.len();
                 flip(choices, &mut out, behind..end, false);
@@ -106,7 +106,7 @@ pub fn script(choices: &mut Choices<'_>, threads: u32) -> Vec<u8> {
     out
 }
 
-/// Frames as greetings have them, in any order: knocks, proofs, hellos, and such with something wrong.
+/// Frames of greetings, in any order: knocks, proofs, hellos, and wrong ones.
 pub(super) fn greetings(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..1 + choices.below(6) {
@@ -126,7 +126,7 @@ pub(super) fn greetings(choices: &mut Choices<'_>) -> Vec<u8> {
             }
             _ => (choices.below(40) as u16, bytes_of(&[choices.word(), choices.word()])),
         };
-        // A greeting has no fields: with others it is refused.
+        // A greeting has no fields; one with fields is refused.
         let aux = if choices.below(8) == 0 { choices.bits() as u16 } else { 0 };
         add(&mut out, any_head(kind, aux, choices.word(), [0; 4]), &payload);
         let end = out.len();
@@ -142,7 +142,7 @@ pub(super) fn greetings(choices: &mut Choices<'_>) -> Vec<u8> {
     out
 }
 
-/// The greeting; `false` when nothing is to follow.
+/// Writes the greeting. Returns `false` if nothing should follow.
 fn greet(choices: &mut Choices<'_>, threads: u32, out: &mut Vec<u8>) -> bool {
     let thread = choices.below(u64::from(threads)) as u32;
     let (pusher, incarnation) = (1 + choices.below(PUSHERS - 1), choices.below(3));
@@ -178,7 +178,7 @@ fn greet(choices: &mut Choices<'_>, threads: u32, out: &mut Vec<u8>) -> bool {
 
 fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
     let id = choices.word();
-    // One more than scripts open: that of whoever came first, and one that nobody opened.
+    // One more table than scripts open: the honest client's, and one that no client opened.
     let table = choices.below(6) as u32;
     let read = if choices.below(2) == 0 { Read::Weights } else { Read::State };
     let keys = [0, 1, 2, 64, 500, 8192, 8193][choices.below(7).min(choices.below(7)) as usize];
@@ -191,7 +191,7 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
         27 => program(choices, seq, id, table),
         0..9 => {
             let keys = some_keys(choices, keys);
-            // Their rows have one segment: some of these choose what is not there.
+            // Their rows have one segment, so some choices name segments that do not exist.
             let segments = Segments::of_bits([0, 1, 2, u8::MAX][choices.below(4) as usize]);
             let (count, slots) = (keys.len() as u32, choices.below(3) == 0);
             let newer = !slots && choices.below(3) == 0;
@@ -235,7 +235,7 @@ fn open_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     let mut schema = schema(choices.below(4)).encode();
     if choices.below(2) == 0 {
         let at = choices.below(schema.len() as u64) as usize;
-        // Not the name: another table would be a right one to open.
+        // The name stays: another name would be a valid table to open.
         let behind = at.max(4 + "hostile-0".len());
         schema[behind] ^= 1 << choices.below(8);
     }
@@ -254,7 +254,7 @@ fn open_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
 fn known_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     let table = ["hostile-0", "kept", "", "../kept", "none"][choices.below(5) as usize].to_owned();
     let (kind, payload) = match choices.below(3) {
-        // Not a table that scripts use: others know what they pushed there.
+        // Not a table that scripts use: the test knows what was pushed there.
         2 if !matches!(&*table, "hostile-0" | "kept") => {
             (DropTableFrame::KIND, control::seal(&DropTableV1 { table }))
         }
@@ -267,7 +267,7 @@ fn known_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     (any_head(kind, 0, id, [0; 4]), payload)
 }
 
-/// Joins, ticks, fences and leaves, right ones and others.
+/// Joins, ticks, fences and leaves, valid and invalid.
 fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8>) {
     let kind = [JoinFrame::KIND, TickFrame::KIND, TickFrame::KIND, FenceFrame::KIND, LeaveFrame::KIND]
         [choices.below(5) as usize];
@@ -293,7 +293,7 @@ fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8
     (head, control::seal(&join))
 }
 
-/// A program: the tables of scripts are none of vectors, and that of whoever came first is none either.
+/// A program. No table is one of vectors: neither those of scripts nor the honest client's.
 fn program(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32) -> (Head, Vec<u8>) {
     *seq = seq.wrapping_add(choices.below(4));
     let column = |choices: &mut Choices<'_>| choices.below(12) as u16;
@@ -314,7 +314,7 @@ fn program(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32) -> (He
     (VectorFrame { table }.encode(id), payload)
 }
 
-/// What a worker says that it holds of these keys: right lengths, mostly, of any life and age.
+/// The cached versions that a worker claims for these keys: mostly of the right length, of any incarnation and age.
 fn asking(choices: &mut Choices<'_>, keys: &[u64]) -> Vec<u8> {
     let mut payload = bytes_of(&[choices.word(), choices.word()]);
     payload.extend(bytes_of(keys));
@@ -366,7 +366,7 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     (head, payload.to_bytes())
 }
 
-/// Keys of a small set; in the order of shards, twice, or in any order.
+/// Keys of a small set: in shard order, repeated, or in any order.
 fn some_keys(choices: &mut Choices<'_>, count: usize) -> Vec<u64> {
     let (first, step) = (choices.below(3000), choices.below(3));
     let key = |i: u64| KEY_BIT | (((first + i * step) % 3000) * 0x0001_0000_0001);
@@ -389,7 +389,7 @@ fn add(out: &mut Vec<u8>, head: Head, payload: &[u8]) {
     out.resize(from + HEAD_BYTES + payload.len().next_multiple_of(8), 0);
 }
 
-/// Replaces bytes of the head that stands at `from`, and makes its checksum right.
+/// Changes bytes of the head at `from`, and makes its checksum right.
 fn set(out: &mut [u8], from: usize, at: usize, bytes: &[u8]) {
     out[from + at..from + at + bytes.len()].copy_from_slice(bytes);
     seal(&mut out[from..from + HEAD_BYTES]);

@@ -1,5 +1,5 @@
-//! What may be asked of the scheduler, made of any choices: plans, beats, tasks, barriers, bytes of the data, by lives
-//! that are there and others.
+//! Requests to the scheduler made of any choices: plans, heartbeats, tasks, barriers and bytes of the data, by
+//! incarnations that exist and others.
 
 use super::frames::{Choices, PUSHERS};
 use crate::frames::control;

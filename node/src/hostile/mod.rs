@@ -1,5 +1,5 @@
-//! What no worker of ours would send, made of any bytes: the entries of the fuzz targets, and the generator of frames
-//! that the tests of hostile peers use. Not a part of the interface.
+//! Input that no real worker would send, made of any bytes: the entries of the fuzz targets, and the generator of
+//! frames for the tests of hostile peers. Not a part of the interface.
 
 mod frames;
 mod job_clients;
@@ -18,17 +18,17 @@ use crate::server::scripted::{greet, play};
 use gannet_core::Schema;
 use gannet_transport::{Head, limits::HEAD_BYTES};
 
-/// Reads these bytes as a head and as every control message: each is read or refused, and what is read can be written
-/// again.
+/// Reads these bytes as a head and as every control message. Each is read or refused, and a message that was read can
+/// be written again.
 ///
 /// # Panics
-/// When one is read as something that it is not: a bug.
+/// A message is read as something that it is not: a bug.
 pub fn decode(bytes: &[u8]) {
     if let Some((first, rest)) = bytes.split_at_checked(HEAD_BYTES) {
         let mut sealed = first.to_vec();
         let crc = crc32c::crc32c(&sealed[..HEAD_BYTES - 4]);
         sealed[HEAD_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-        // As it is, and with its checksum made right: otherwise next to nothing would come through.
+        // Tried as they are, and with a right checksum: otherwise almost nothing would pass.
         for head in [first, &sealed].into_iter().filter_map(|bytes| Head::decode(bytes).ok()) {
             let mut again = [0; HEAD_BYTES];
             head.encode(&mut again);
@@ -39,7 +39,7 @@ pub fn decode(bytes: &[u8]) {
     }
     messages(bytes);
     if let Some(schema) = Schema::decode(bytes) {
-        // NaN is not equal to itself, bytes are.
+        // NaN does not equal itself, so bytes are compared.
         let again = schema.encode();
         assert_eq!(Schema::decode(&again).map(|schema| schema.encode()), Some(again));
     }
@@ -70,7 +70,7 @@ fn messages(bytes: &[u8]) {
     }
 }
 
-/// A message that can be read from `bytes`, here with a version and a length that are right, comes through again.
+/// Puts a right version and length before `bytes`. If they can be read as this message, it must come through again.
 fn reads<T>(bytes: &[u8])
 where
     T: rkyv::Archive + PartialEq + std::fmt::Debug,
@@ -93,21 +93,20 @@ where
     }
 }
 
-/// A server session over a stream of any bytes: as they are, or as a [`script`] (the first byte says).
+/// Runs a server session over any bytes: as they are, or as a [`script`]. The first byte chooses.
 ///
 /// # Panics
-/// When the server would: a bug. Or when what was stored before has changed, or answers are no frames.
+/// The server panics, stored rows have changed, or answers are no frames: a bug.
 pub fn session(bytes: &[u8]) {
     let Some((&first, rest)) = bytes.split_first() else { return };
     let stream = if first < 64 { rest.to_vec() } else { script(&mut Choices(rest), 1) };
     play(stream, 1 + usize::from(first) * usize::from(first));
 }
 
-/// A greeting of any bytes, or of frames as greetings have them, to a server with or without a token (the first byte
-/// says).
+/// Sends a greeting of any bytes, or of greeting frames, to a server with or without a token. The first byte chooses.
 ///
 /// # Panics
-/// When the server would: a bug. Or when someone is let in who may not be, or not who may.
+/// The server panics, lets in a peer without the token, or refuses a peer with it: a bug.
 pub fn greeting(bytes: &[u8]) {
     let Some((&first, rest)) = bytes.split_first() else { return };
     let stream = if first < 64 { rest.to_vec() } else { frames::greetings(&mut Choices(rest)) };
@@ -117,7 +116,7 @@ pub fn greeting(bytes: &[u8]) {
 /// A peer over shared memory that writes and rewrites its rings as these bytes say.
 ///
 /// # Panics
-/// When a bug was found.
+/// A bug was found.
 pub fn rings(bytes: &[u8]) {
     gannet_transport::shm::rewritten(bytes);
 }

@@ -1,4 +1,4 @@
-//! //! Which worker tests and saves the model when all splits are trained, and which workers are given up because they
+//! Which worker tests and saves the model when all splits are trained, and which workers are given up because they
 //! are silent or make no progress.
 
 use super::heartbeat_times::HeartbeatTimes;
@@ -14,7 +14,7 @@ impl JobState {
         match self.is_trained() {
             _ if !self.unfenced.is_empty() => None,
             true => self.chief,
-            false => self.live_lives().next(),
+            false => self.live_incarnations().next(),
         }
     }
 
@@ -25,10 +25,10 @@ impl JobState {
             return;
         }
         let may_save = |incarnation: &WorkerIncarnation| {
-            self.unfenced.contains(incarnation) || self.live_lives().any(|live| live == *incarnation)
+            self.unfenced.contains(incarnation) || self.live_incarnations().any(|live| live == *incarnation)
         };
         if !self.chief.as_ref().is_some_and(may_save) {
-            let next = self.live_lives().next();
+            let next = self.live_incarnations().next();
             self.chief = next;
         }
     }
@@ -51,25 +51,25 @@ impl JobState {
         self.saved
     }
 
-    /// The workers that others wait for: those that hold a split, and the one that is to save the model.
+    /// The workers that others wait for: those that hold a split, and the one that must save the model.
     fn awaited(&self) -> BTreeSet<WorkerIncarnation> {
         let saver = self.chief.filter(|_| self.is_trained() && !self.saved);
         self.leases.values().map(|lease| lease.incarnation).chain(saver).collect()
     }
 
-    /// Time has passed. Returns the incarnations that are given up: those that have been silent for the job's worker
-    /// timeout, and those that others wait for and that have made no progress for the job's progress timeout.
-    pub fn tick(&mut self, heard: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
+    /// Checks time limits at time `now`. Returns the incarnations that it gives up: those that have been silent for the
+    /// job's worker timeout, and those that others wait for and that have made no progress for the progress timeout.
+    pub fn tick(&mut self, heartbeats: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
         let (timeout, progress) = (self.plan.worker_timeout(), self.plan.progress_timeout());
         let (awaited, mut dead) = (self.awaited(), Vec::new());
-        for incarnation in self.live_lives() {
+        for incarnation in self.live_incarnations() {
             let is_awaited = awaited.contains(&incarnation);
-            if heard.silent(incarnation.rank, now) > timeout
-                || is_awaited && heard.still(incarnation.rank, now) > progress
+            if heartbeats.silent(incarnation.rank, now) > timeout
+                || is_awaited && heartbeats.still(incarnation.rank, now) > progress
             {
                 dead.push(incarnation);
             } else if !is_awaited {
-                heard.excuse(incarnation.rank, now);
+                heartbeats.excuse(incarnation.rank, now);
             }
         }
         for incarnation in &dead {

@@ -1,4 +1,4 @@
-//! //! Which worker saves at the end, and which is given up though it sends heartbeats: single replies that matter.
+//! Which worker saves at the end, and which is given up though it sends heartbeats: single replies that matter.
 //! (scheduler_model_tests.rs compares the job state with a model.)
 
 use super::heartbeat_times::HeartbeatTimes;
@@ -25,154 +25,158 @@ fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
 
 /// A job state, its heartbeat times, and the time.
 struct CompletionModel {
-    book: JobState,
-    heard: HeartbeatTimes,
+    job: JobState,
+    heartbeats: HeartbeatTimes,
     now: Duration,
 }
 
 impl CompletionModel {
     /// A job with these workers in it.
     fn of(workers: u32, tasks: u64, ranks: &[u32]) -> CompletionModel {
-        let book = JobState::new(plan(workers, tasks), 1).unwrap();
-        let mut job = CompletionModel { book, heard: HeartbeatTimes::default(), now: Duration::ZERO };
-        ranks.iter().for_each(|&rank| job.come(incarnation(rank, 1)));
-        job
+        let job = JobState::new(plan(workers, tasks), 1).unwrap();
+        let mut model = CompletionModel { job, heartbeats: HeartbeatTimes::default(), now: Duration::ZERO };
+        ranks.iter().for_each(|&rank| model.come(incarnation(rank, 1)));
+        model
     }
 
     fn come(&mut self, incarnation: WorkerIncarnation) {
-        let plan = self.book.plan().clone();
-        self.book.register(&mut self.heard, incarnation, &plan, self.now).unwrap();
+        let plan = self.job.plan().clone();
+        self.job.register(&mut self.heartbeats, incarnation, &plan, self.now).unwrap();
     }
 
     fn take(&mut self, incarnation: WorkerIncarnation) -> u64 {
         let SplitGrant::Task { index, .. } =
-            self.book.take(&mut self.heard, incarnation, &[], self.now).unwrap()
+            self.job.take(&mut self.heartbeats, incarnation, &[], self.now).unwrap()
         else {
             panic!("no task is free")
         };
         index
     }
 
-    /// Whether the worker is to save, when its heartbeat reports so much progress.
+    /// Whether the worker must save, after a heartbeat that reports so much progress.
     fn is_chief(&mut self, incarnation: WorkerIncarnation, progress: u64) -> bool {
         let work = Activity { progress, doing: ActivityKind::Learning };
-        let orders =
-            self.book.beat(&mut self.heard, incarnation, (Progress::default(), work), self.now).unwrap();
-        orders.chief && orders.trained && !orders.saved
+        let reply =
+            self.job.beat(&mut self.heartbeats, incarnation, (Progress::default(), work), self.now).unwrap();
+        reply.chief && reply.trained && !reply.saved
     }
 
-    /// A second passes; which workers are given up.
+    /// Lets a second pass. Returns the workers that are given up.
     fn pass(&mut self) -> Vec<WorkerIncarnation> {
         self.now += SECOND;
-        self.book.tick(&mut self.heard, self.now)
+        self.job.tick(&mut self.heartbeats, self.now)
     }
 }
 
 #[test]
 fn two_workers_were_chief_at_the_end_when_one_with_a_lower_index_came_late() {
-    let mut job = CompletionModel::of(3, 1, &[1, 2]);
-    let index = job.take(incarnation(2, 1));
-    job.book.done(incarnation(2, 1), index, 10).unwrap();
-    assert!(job.is_chief(incarnation(1, 1), 0) && !job.is_chief(incarnation(2, 1), 0));
-    job.come(incarnation(0, 1));
-    assert!(!job.is_chief(incarnation(0, 1), 0), "worker 1 saves");
-    assert!(job.is_chief(incarnation(1, 1), 0));
-    assert_eq!(job.book.saved(incarnation(0, 1)), Err(JobStateError::NotChief(incarnation(0, 1))));
-    job.book.saved(incarnation(1, 1)).unwrap();
-    job.book.leave(incarnation(1, 1)).unwrap();
-    assert!(!job.is_chief(incarnation(0, 1), 0) && !job.is_chief(incarnation(2, 1), 0), "it is saved");
+    let mut model = CompletionModel::of(3, 1, &[1, 2]);
+    let index = model.take(incarnation(2, 1));
+    model.job.done(incarnation(2, 1), index, 10).unwrap();
+    assert!(model.is_chief(incarnation(1, 1), 0) && !model.is_chief(incarnation(2, 1), 0));
+    model.come(incarnation(0, 1));
+    assert!(!model.is_chief(incarnation(0, 1), 0), "worker 1 saves");
+    assert!(model.is_chief(incarnation(1, 1), 0));
+    assert_eq!(model.job.saved(incarnation(0, 1)), Err(JobStateError::NotChief(incarnation(0, 1))));
+    model.job.saved(incarnation(1, 1)).unwrap();
+    model.job.leave(incarnation(1, 1)).unwrap();
+    assert!(!model.is_chief(incarnation(0, 1), 0) && !model.is_chief(incarnation(2, 1), 0), "it is saved");
 }
 
 #[test]
 fn nobody_saved_when_the_lowest_worker_had_left_before_the_end() {
-    let mut job = CompletionModel::of(2, 1, &[0, 1]);
-    job.book.leave(incarnation(0, 1)).unwrap();
-    let index = job.take(incarnation(1, 1));
-    job.book.done(incarnation(1, 1), index, 10).unwrap();
-    assert!(job.is_chief(incarnation(1, 1), 0));
-    // // Also when it left later without having saved: it was stopped, and knew of no end.
-    job.come(incarnation(0, 2));
-    job.book.leave(incarnation(1, 1)).unwrap();
-    assert!(job.is_chief(incarnation(0, 2), 0));
+    let mut model = CompletionModel::of(2, 1, &[0, 1]);
+    model.job.leave(incarnation(0, 1)).unwrap();
+    let index = model.take(incarnation(1, 1));
+    model.job.done(incarnation(1, 1), index, 10).unwrap();
+    assert!(model.is_chief(incarnation(1, 1), 0));
+    // Also when it left later without having saved: it was stopped, and knew of no end.
+    model.come(incarnation(0, 2));
+    model.job.leave(incarnation(1, 1)).unwrap();
+    assert!(model.is_chief(incarnation(0, 2), 0));
 }
 
 #[test]
 fn a_chief_that_dies_before_it_has_saved_is_followed_by_one_worker_when_it_is_fenced() {
-    let mut job = CompletionModel::of(3, 1, &[0, 1, 2]);
-    let index = job.take(incarnation(0, 1));
-    job.book.done(incarnation(0, 1), index, 10).unwrap();
-    assert!(job.is_chief(incarnation(0, 1), 0));
+    let mut model = CompletionModel::of(3, 1, &[0, 1, 2]);
+    let index = model.take(incarnation(0, 1));
+    model.job.done(incarnation(0, 1), index, 10).unwrap();
+    assert!(model.is_chief(incarnation(0, 1), 0));
     let mut progress = 0;
     let dead = loop {
         progress += 1;
-        let others = [1, 2].map(|rank| job.is_chief(incarnation(rank, 1), progress));
+        let others = [1, 2].map(|rank| model.is_chief(incarnation(rank, 1), progress));
         assert_eq!(others, [false; 2], "the first may be alive");
-        let dead = job.pass();
+        let dead = model.pass();
         if !dead.is_empty() {
             break dead;
         }
     };
     assert_eq!(dead, [incarnation(0, 1)]);
     assert!(
-        !job.is_chief(incarnation(1, 1), progress) && !job.is_chief(incarnation(2, 1), progress),
+        !model.is_chief(incarnation(1, 1), progress) && !model.is_chief(incarnation(2, 1), progress),
         "it is not fenced"
     );
-    assert!(job.book.fenced(incarnation(0, 1)));
-    assert!(job.is_chief(incarnation(1, 1), progress) && !job.is_chief(incarnation(2, 1), progress));
-    // // A worker that was only asleep gets the same reply.
-    assert_eq!(job.book.saved(incarnation(0, 1)), Err(JobStateError::Fenced(incarnation(0, 1))));
-    assert!(!job.book.is_over());
+    assert!(model.job.fenced(incarnation(0, 1)));
+    assert!(model.is_chief(incarnation(1, 1), progress) && !model.is_chief(incarnation(2, 1), progress));
+    // A worker that was only asleep gets the same reply.
+    assert_eq!(model.job.saved(incarnation(0, 1)), Err(JobStateError::Fenced(incarnation(0, 1))));
+    assert!(!model.job.is_over());
 }
 
 #[test]
 fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever() {
-    let mut job = CompletionModel::of(2, 4, &[0, 1]);
-    let index = job.take(incarnation(0, 1));
-    let limit = job.book.plan().progress_timeout();
+    let mut model = CompletionModel::of(2, 4, &[0, 1]);
+    let index = model.take(incarnation(0, 1));
+    let limit = model.job.plan().progress_timeout();
     let mut progress = 0;
     let dead = loop {
-        assert!(job.now <= limit + SECOND * 2, "it has held a task for {:?}", job.now);
-        // // The other worker has nothing that others wait for, so it may stand still.
+        assert!(model.now <= limit + SECOND * 2, "it has held a task for {:?}", model.now);
+        // No worker waits for the other worker, so it may make no progress.
         progress += 1;
-        job.is_chief(incarnation(0, 1), 7);
-        job.is_chief(incarnation(1, 1), 7);
-        let dead = job.pass();
+        model.is_chief(incarnation(0, 1), 7);
+        model.is_chief(incarnation(1, 1), 7);
+        let dead = model.pass();
         if !dead.is_empty() {
             break dead;
         }
     };
-    assert!(dead == [incarnation(0, 1)] && job.now > limit && progress > 50, "{dead:?} after {:?}", job.now);
+    assert!(
+        dead == [incarnation(0, 1)] && model.now > limit && progress > 50,
+        "{dead:?} after {:?}",
+        model.now
+    );
     // Not before it is fenced.
-    assert_ne!(job.take(incarnation(1, 1)), index);
-    job.book.done(incarnation(1, 1), 1, 10).unwrap();
-    assert!(job.book.fenced(incarnation(0, 1)));
-    assert_eq!(job.take(incarnation(1, 1)), index);
+    assert_ne!(model.take(incarnation(1, 1)), index);
+    model.job.done(incarnation(1, 1), 1, 10).unwrap();
+    assert!(model.job.fenced(incarnation(0, 1)));
+    assert_eq!(model.take(incarnation(1, 1)), index);
 }
 
-/// A slow batch, and what was idle for long before it was given a task.
+/// A slow batch, and a worker that was idle for long before it got a task, are not given up.
 #[test]
 fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
-    let mut job = CompletionModel::of(1, 4, &[0]);
-    let limit = job.book.plan().progress_timeout();
-    while job.now < limit * 3 {
-        job.is_chief(incarnation(0, 1), 0);
-        assert!(job.pass().is_empty(), "it is idle");
+    let mut model = CompletionModel::of(1, 4, &[0]);
+    let limit = model.job.plan().progress_timeout();
+    while model.now < limit * 3 {
+        model.is_chief(incarnation(0, 1), 0);
+        assert!(model.pass().is_empty(), "it is idle");
     }
-    job.take(incarnation(0, 1));
+    model.take(incarnation(0, 1));
     let mut progress = 0;
     while progress < 5 {
-        let until = job.now + limit - SECOND * 2;
-        while job.now < until {
-            job.is_chief(incarnation(0, 1), progress);
-            assert!(job.pass().is_empty(), "its batch takes long");
+        let until = model.now + limit - SECOND * 2;
+        while model.now < until {
+            model.is_chief(incarnation(0, 1), progress);
+            assert!(model.pass().is_empty(), "its batch takes long");
         }
         progress += 1;
     }
-    // While the scheduler slept it could hear of no progress.
-    job.now += limit;
-    job.heard.forgive(limit, job.now);
-    job.is_chief(incarnation(0, 1), progress);
-    assert!(job.pass().is_empty());
+    // While the scheduler slept it could not hear of progress.
+    model.now += limit;
+    model.heartbeats.forgive(limit, model.now);
+    model.is_chief(incarnation(0, 1), progress);
+    assert!(model.pass().is_empty());
 }
 
 #[test]
@@ -185,31 +189,34 @@ fn a_job_that_nobody_saved_was_trained_again_by_who_came_later_than_a_minute() {
     ask(incarnation(0, 1), register(), now).unwrap();
     ask(incarnation(0, 1), SchedulerActionV1::Take { holding: Vec::new() }, now).unwrap();
     ask(incarnation(0, 1), SchedulerActionV1::Done { index: 0, examples: 10 }, now).unwrap();
-    // It dies before it has saved, and is started again when somebody has seen it.
+    // It dies before it has saved, and is started again after another worker has noticed.
     while now < LATE_TIME * 3 {
         now += OWN_SLEEP;
         ask(incarnation(u32::MAX, 0), SchedulerActionV1::Status, now).unwrap();
         let _ = ask(incarnation(0, 0), SchedulerActionV1::Leave, now);
     }
-    let told = ask(incarnation(0, 2), register(), now);
-    assert_eq!(told, Ok(SchedulerReplyV1::Registered { started: 1, done: 1, tasks: 1 }));
+    let reply = ask(incarnation(0, 2), register(), now);
+    assert_eq!(reply, Ok(SchedulerReplyV1::Registered { started: 1, done: 1, tasks: 1 }));
     let beat = || SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() };
     let Ok(SchedulerReplyV1::OrdersV2 { chief: false, saver: Some(0), trained: true, fence, .. }) =
         ask(incarnation(0, 2), beat(), now)
     else {
-        panic!("it is to fence its former life")
+        panic!("it is to fence its former incarnation")
     };
     assert_eq!(fence, [incarnation(0, 1)]);
     ask(incarnation(0, 2), SchedulerActionV1::Fenced { dead: incarnation(0, 1) }, now).unwrap();
-    let told = ask(incarnation(0, 2), beat(), now);
+    let reply = ask(incarnation(0, 2), beat(), now);
     assert!(
-        matches!(told, Ok(SchedulerReplyV1::OrdersV2 { chief: true, trained: true, saved: false, .. })),
-        "{told:?}"
+        matches!(reply, Ok(SchedulerReplyV1::OrdersV2 { chief: true, trained: true, saved: false, .. })),
+        "{reply:?}"
     );
     ask(incarnation(0, 2), SchedulerActionV1::Saved, now).unwrap();
     ask(incarnation(0, 2), SchedulerActionV1::Leave, now).unwrap();
-    let told = ask(incarnation(0, 3), register(), now).unwrap();
-    assert!(matches!(told, SchedulerReplyV1::Registered { done: 0, .. }), "what is saved is over: {told:?}");
+    let reply = ask(incarnation(0, 3), register(), now).unwrap();
+    assert!(
+        matches!(reply, SchedulerReplyV1::Registered { done: 0, .. }),
+        "what is saved is over: {reply:?}"
+    );
 }
 
 #[test]

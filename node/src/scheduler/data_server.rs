@@ -1,4 +1,4 @@
-//! //! In-graph data: a scheduler that has the data sends the bytes of a split to the worker that holds it, chunk by
+//! In-graph data: a scheduler that has the data sends the bytes of a split to the worker that holds it, chunk by
 //! chunk. It caches none of them. Each chunk is read into the session's out queue, which pushes back when it is full.
 //!
 //! ```text
@@ -53,14 +53,14 @@ pub struct DataServerConfig {
     pub board: Arc<FeedStatus>,
 }
 
-/// What a data server offers to workers that come without data.
+/// What a data server offers to workers without data.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct OfferV1 {
     pub(crate) plan: JobPlan,
     pub(crate) reading: String,
 }
 
-/// What was sent so far.
+/// Counts what was sent so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServedBytes {
     /// Requests for bytes that were answered.
@@ -73,41 +73,41 @@ pub struct ServedBytes {
 /// the text that ends the job.
 #[derive(Debug, Default)]
 pub struct FeedStatus {
-    kept: Mutex<CachedOffer>,
+    published: Mutex<PublishedJob>,
 }
 
 #[derive(Debug, Default)]
-struct CachedOffer {
+struct PublishedJob {
     job: Option<JobStatus>,
-    fed: ServedBytes,
+    served: ServedBytes,
     end: Option<String>,
 }
 
 impl FeedStatus {
-    fn kept(&self) -> MutexGuard<'_, CachedOffer> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PublishedJob> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The job as it was at most about a second ago; `None` before the first worker has come.
     pub fn job(&self) -> Option<JobStatus> {
-        self.kept().job.clone()
+        self.lock().job.clone()
     }
 
-    /// What was sent.
+    /// Counts what was sent.
     pub fn fed(&self) -> ServedBytes {
-        self.kept().fed
+        self.lock().served
     }
 
     /// Ends the job. Its workers get this text in the reply to their next heartbeat.
     pub fn end(&self, why: &str) {
-        self.kept().end.get_or_insert_with(|| why.to_owned());
+        self.lock().end.get_or_insert_with(|| why.to_owned());
     }
 }
 
 /// A request for bytes: its payload is four words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataRequest {
-    /// So many bytes of a task's text, from a byte of it on.
+    /// `bytes` bytes of a task's text, from its byte `from` on.
     Text { index: u64, from: u64, bytes: usize },
     /// The first bytes of a file.
     Head { file: u32, bytes: usize },
@@ -152,17 +152,17 @@ impl DataRequest {
     }
 }
 
-/// A scheduler's part in sending data.
+/// The part of a scheduler that sends data.
 pub(crate) struct DataServer {
-    feeding: DataServerConfig,
+    config: DataServerConfig,
     /// The texts of splits that workers hold.
     texts: BTreeMap<u64, Range<u64>>,
-    fed: ServedBytes,
+    served: ServedBytes,
 }
 
 impl std::fmt::Debug for DataServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feeder").field("texts", &self.texts).finish_non_exhaustive()
+        f.debug_struct("DataServer").field("texts", &self.texts).finish_non_exhaustive()
     }
 }
 
@@ -191,24 +191,24 @@ impl DataServerConfig {
 }
 
 impl DataServer {
-    pub(crate) fn new(feeding: DataServerConfig) -> DataServer {
-        DataServer { feeding, texts: BTreeMap::new(), fed: ServedBytes::default() }
+    pub(crate) fn new(config: DataServerConfig) -> DataServer {
+        DataServer { config, texts: BTreeMap::new(), served: ServedBytes::default() }
     }
 
-    /// What a worker that comes without data gets.
+    /// The offer for a worker without data.
     pub(crate) fn offer(&self) -> OfferV1 {
-        OfferV1 { plan: self.feeding.plan.clone(), reading: self.feeding.reading.clone() }
+        OfferV1 { plan: self.config.plan.clone(), reading: self.config.reading.clone() }
     }
 
     /// How this plan differs from that of the data, in words.
     pub(crate) fn differs(&self, plan: &JobPlan) -> Option<String> {
-        self.feeding.plan.differs(plan)
+        self.config.plan.differs(plan)
     }
 
-    /// Checks that a job state that was found belongs to this data, and that the job can go on.
-    pub(crate) fn takes_up(&self, book: &JobState) -> Result<(), String> {
+    /// Checks that a loaded job state belongs to this data, and that the job can go on.
+    pub(crate) fn check_job(&self, job: &JobState) -> Result<(), String> {
         const ELSE: &str = "name another --data-dir, or move its scheduler.book away, to start again";
-        match (self.differs(book.plan()), book.failure()) {
+        match (self.differs(job.plan()), job.failure()) {
             (Some(difference), _) => {
                 Err(format!("the job state in --data-dir is of another job ({difference}): {ELSE}"))
             }
@@ -224,7 +224,7 @@ impl Scheduler {
     /// # Errors
     /// It has no data.
     pub(crate) fn feeder(&self) -> Result<&DataServer, SchedulerRefusal> {
-        self.feeder.as_ref().ok_or_else(|| {
+        self.data_server.as_ref().ok_or_else(|| {
             let why = "there is no data here to feed workers with: --feed names the client of a job (--job-name client)";
             (Refusal::Unknown, why.to_owned())
         })
@@ -234,28 +234,28 @@ impl Scheduler {
     pub(crate) fn feed(
         &mut self,
         incarnation: WorkerIncarnation,
-        feed: DataRequest,
+        request: DataRequest,
         out: &mut [u8],
     ) -> Result<FedFrame, SchedulerRefusal> {
         self.feeder()?;
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
-        let (book, feeder) = (self.book.as_mut().ok_or_else(unknown)?, self.feeder.as_mut());
-        let Some(DataServer { feeding, texts, fed }) = feeder else { return Err(unknown()) };
-        let read = match feed {
+        let (job, data_server) = (self.job.as_mut().ok_or_else(unknown)?, self.data_server.as_mut());
+        let Some(DataServer { config, texts, served }) = data_server else { return Err(unknown()) };
+        let read = match request {
             DataRequest::Text { index, from, bytes } => {
-                let task = book.holds(incarnation, index)?;
+                let task = job.holds(incarnation, index)?;
                 let text = match texts.get(&index) {
                     Some(text) => Ok(text.clone()),
-                    None => feeding.stock.text(&task).inspect(|text| {
-                        // // Only held splits are in it, so it is as bounded as the leases are.
-                        texts.retain(|&index, _| book.is_leased(index));
+                    None => config.stock.text(&task).inspect(|text| {
+                        // Only held splits are in it, so the limit of leases bounds it.
+                        texts.retain(|&index, _| job.is_leased(index));
                         texts.insert(index, text.clone());
                     }),
                 };
                 text.and_then(|text| {
                     let whole = text.end - text.start;
                     let bytes = whole.saturating_sub(from).min(bytes as u64) as usize;
-                    feeding.stock.read(task.file, text.start + from.min(whole), &mut out[..bytes])?;
+                    config.stock.read(task.file, text.start + from.min(whole), &mut out[..bytes])?;
                     Ok(FedFrame {
                         start: text.start,
                         whole,
@@ -265,13 +265,13 @@ impl Scheduler {
                 })
             }
             DataRequest::Head { file, bytes } => {
-                book.live_member(incarnation)?;
-                let Some(of) = feeding.plan.files.get(file as usize) else {
-                    let files = feeding.plan.files.len();
+                job.live_member(incarnation)?;
+                let Some(of) = config.plan.files.get(file as usize) else {
+                    let files = config.plan.files.len();
                     return Err((Refusal::Malformed, format!("file {file} of {files}")));
                 };
                 let (whole, bytes) = (of.bytes, of.bytes.min(bytes as u64) as usize);
-                let read = feeding.stock.read(file, 0, &mut out[..bytes]);
+                let read = config.stock.read(file, 0, &mut out[..bytes]);
                 read.map(|()| FedFrame {
                     start: 0,
                     whole,
@@ -279,20 +279,22 @@ impl Scheduler {
                     crc: crc32c::crc32c(&out[..bytes]),
                 })
             }
-            DataRequest::Offer => return Err((Refusal::Malformed, "a plan is no bytes of data".into())),
+            DataRequest::Offer => {
+                return Err((Refusal::Malformed, "the plan is not requested as bytes of data".into()));
+            }
         };
         match read {
             Ok(read) => {
-                (fed.requests, fed.bytes) = (fed.requests + 1, fed.bytes + read.bytes.0 as u64);
+                (served.requests, served.bytes) = (served.requests + 1, served.bytes + read.bytes.0 as u64);
                 Ok(read)
             }
-            // // No worker can go on, and all are told why.
+            // No worker can go on. All learn why.
             Err(mut why) => {
                 let end = (0..=TEXT_BYTES_MAX.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
                 why.truncate(end.unwrap_or(0));
                 tracing::error!(why, "the job has failed");
-                book.fail_all(&why);
-                self.keep()?;
+                job.fail_all(&why);
+                self.save_job()?;
                 self.publish();
                 Err((Refusal::Mismatch, why))
             }
@@ -301,14 +303,14 @@ impl Scheduler {
 
     /// Takes the text that ends the job, if there is one, and publishes the job's state.
     pub(crate) fn publish(&mut self) {
-        let (Some(feeder), book) = (&self.feeder, &mut self.book) else { return };
-        let mut kept = feeder.feeding.board.kept();
-        if let (Some(why), Some(book)) = (&kept.end, book.as_mut())
-            && book.failure().is_none()
+        let (Some(data_server), job) = (&self.data_server, &mut self.job) else { return };
+        let mut published = data_server.config.board.lock();
+        if let (Some(why), Some(job)) = (&published.end, job.as_mut())
+            && job.failure().is_none()
         {
-            book.fail_all(why);
+            job.fail_all(why);
         }
-        kept.fed = feeder.fed;
-        kept.job = book.as_ref().map(|book| super::requests::status(book, &self.heard).into());
+        published.served = data_server.served;
+        published.job = job.as_ref().map(|job| super::requests::status(job, &self.heartbeats).into());
     }
 }

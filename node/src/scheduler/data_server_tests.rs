@@ -1,4 +1,4 @@
-//! //! A worker gets the bytes of a split that it holds, and nothing else.
+//! A worker gets the bytes of a split that it holds, and nothing else.
 
 use super::SchedulerRequestV2;
 use super::data_server::{DataRequest, DataServerConfig, DataSource, FeedStatus};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// A file in memory; its texts are as if each line were a byte.
+/// A file in memory. Its texts are as if each line were a byte.
 struct MemorySource {
     bytes: Vec<u8>,
     changed: AtomicBool,
@@ -54,14 +54,14 @@ fn plan() -> JobPlan {
     }
 }
 
-fn feeding() -> (DataServerConfig, Arc<MemorySource>) {
+fn config() -> (DataServerConfig, Arc<MemorySource>) {
     let bytes = (0..1000u32).map(|i| (i % 251) as u8).collect();
     let stock = Arc::new(MemorySource { bytes, changed: AtomicBool::new(false) });
     let (reading, board) = ("by columns".to_owned(), Arc::<FeedStatus>::default());
     (DataServerConfig { plan: plan(), reading, stock: stock.clone(), board }, stock)
 }
 
-fn life(rank: u32) -> WorkerIncarnation {
+fn incarnation(rank: u32) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation: 1 }
 }
 
@@ -79,12 +79,12 @@ impl DataServerModel {
     fn feed(
         &mut self,
         of: WorkerIncarnation,
-        feed: DataRequest,
+        request: DataRequest,
     ) -> Result<(FedFrame, Vec<u8>), (Refusal, String)> {
-        let mut out = vec![0; feed.bytes()];
-        let fed = self.0.feed(of, feed, &mut out)?;
-        out.truncate(fed.bytes.0);
-        Ok((fed, out))
+        let mut out = vec![0; request.bytes()];
+        let frame = self.0.feed(of, request, &mut out)?;
+        out.truncate(frame.bytes.0);
+        Ok((frame, out))
     }
 }
 
@@ -94,50 +94,57 @@ fn text(index: u64, from: u64, bytes: usize) -> DataRequest {
 
 #[test]
 fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
-    let (feeding, stock) = feeding();
-    let board = feeding.board.clone();
-    let mut asked = DataServerModel(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
-    // Nobody is in the job.
-    assert_eq!(asked.feed(life(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
+    let (config, stock) = config();
+    let board = config.board.clone();
+    let mut model = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
+    // No worker is in the job.
+    assert_eq!(model.feed(incarnation(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
     assert_eq!(
-        asked.feed(life(0), DataRequest::Head { file: 0, bytes: 10 }).unwrap_err().0,
+        model.feed(incarnation(0), DataRequest::Head { file: 0, bytes: 10 }).unwrap_err().0,
         Refusal::Unknown
     );
     for rank in 0..2 {
-        asked.ask(life(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
+        model.ask(incarnation(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
     }
     assert_eq!(
-        asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }),
+        model.ask(incarnation(0), SchedulerActionV1::Take { holding: vec![] }),
         Ok(SchedulerReplyV1::Task { index: 0, from: 0 })
     );
     assert_eq!(
-        asked.ask(life(1), SchedulerActionV1::Take { holding: vec![] }),
+        model.ask(incarnation(1), SchedulerActionV1::Take { holding: vec![] }),
         Ok(SchedulerReplyV1::Task { index: 1, from: 0 })
     );
-    let (fed, bytes) = asked.feed(life(1), text(1, 30, 50)).unwrap();
-    assert_eq!((fed.start, fed.whole, fed.bytes.0), (100, 100, 50));
-    assert_eq!((&bytes[..], fed.crc), (&stock.bytes[130..180], crc32c::crc32c(&bytes)));
-    // The end of a text, and what is behind it.
-    assert_eq!(asked.feed(life(1), text(1, 90, 50)).unwrap().1, stock.bytes[190..200]);
+    let (frame, bytes) = model.feed(incarnation(1), text(1, 30, 50)).unwrap();
+    assert_eq!((frame.start, frame.whole, frame.bytes.0), (100, 100, 50));
+    assert_eq!((&bytes[..], frame.crc), (&stock.bytes[130..180], crc32c::crc32c(&bytes)));
+    // The end of a text, and what is beyond it.
+    assert_eq!(model.feed(incarnation(1), text(1, 90, 50)).unwrap().1, stock.bytes[190..200]);
     for from in [100, 101, u64::MAX] {
-        let (fed, bytes) = asked.feed(life(1), text(1, from, FEED_BYTES_MAX)).unwrap();
-        assert_eq!((fed.whole, bytes.len()), (100, 0), "from {from}");
+        let (frame, bytes) = model.feed(incarnation(1), text(1, from, FEED_BYTES_MAX)).unwrap();
+        assert_eq!((frame.whole, bytes.len()), (100, 0), "from {from}");
     }
-    // // Another worker's split, one that nobody holds, one that does not exist, another incarnation.
+    // Another worker's split, one that no worker holds, one that does not exist, another incarnation.
     for index in [0, 2, 1000, u64::MAX] {
-        assert_eq!(asked.feed(life(1), text(index, 0, 10)).unwrap_err().0, Refusal::Mismatch, "{index}");
+        assert_eq!(
+            model.feed(incarnation(1), text(index, 0, 10)).unwrap_err().0,
+            Refusal::Mismatch,
+            "{index}"
+        );
     }
     let other = WorkerIncarnation { rank: 1, incarnation: 0 };
-    assert_eq!(asked.feed(other, text(1, 0, 10)).unwrap_err().0, Refusal::Fenced);
-    let done = asked.ask(life(1), SchedulerActionV1::Done { index: 1, examples: 9 });
+    assert_eq!(model.feed(other, text(1, 0, 10)).unwrap_err().0, Refusal::Fenced);
+    let done = model.ask(incarnation(1), SchedulerActionV1::Done { index: 1, examples: 9 });
     assert_eq!(done, Ok(SchedulerReplyV1::Noted));
-    assert_eq!(asked.feed(life(1), text(1, 0, 10)).unwrap_err().0, Refusal::Mismatch);
-    assert_eq!(asked.feed(life(1), DataRequest::Head { file: 0, bytes: 5 }).unwrap().1, stock.bytes[..5]);
+    assert_eq!(model.feed(incarnation(1), text(1, 0, 10)).unwrap_err().0, Refusal::Mismatch);
     assert_eq!(
-        asked.feed(life(1), DataRequest::Head { file: 1, bytes: 5 }).unwrap_err().0,
+        model.feed(incarnation(1), DataRequest::Head { file: 0, bytes: 5 }).unwrap().1,
+        stock.bytes[..5]
+    );
+    assert_eq!(
+        model.feed(incarnation(1), DataRequest::Head { file: 1, bytes: 5 }).unwrap_err().0,
         Refusal::Malformed
     );
-    asked.0.publish();
+    model.0.publish();
     assert_eq!((board.fed().requests, board.fed().bytes, board.job().unwrap().examples), (6, 65, 9));
 }
 
@@ -164,11 +171,11 @@ fn over(sim: &Sim, link: &mut Link<SimStream>, kind: u16, payload: &[u8]) -> Res
 /// requests. The session stays open.
 #[test]
 fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
-    let (feeding, stock) = feeding();
+    let (config, stock) = config();
     let sim = Sim::new(1, Faults::none());
     let config = ServerConfig {
         threads: 1,
-        feeding: Some(feeding),
+        feeding: Some(config),
         scheduler_only: true,
         ..ServerConfig::new("sim:0")
     };
@@ -182,7 +189,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
         link
     };
     let (mut own, mut hostile) = (greet(1, 1), greet(2, 1));
-    let book = |link: &mut Link<SimStream>, of: WorkerIncarnation, what| {
+    let request_as = |link: &mut Link<SimStream>, of: WorkerIncarnation, what| {
         let ask = SchedulerRequestV2 {
             run: String::new(),
             generation: 0,
@@ -192,24 +199,25 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
         let ask = control::seal_as(2, &ask);
         control::open::<SchedulerReplyV1>(&over(&sim, link, BookFrame::KIND, &ask).unwrap()).unwrap()
     };
-    book(&mut own, life(0), SchedulerActionV1::Register { plan: plan() });
+    request_as(&mut own, incarnation(0), SchedulerActionV1::Register { plan: plan() });
     assert_eq!(
-        book(&mut own, life(0), SchedulerActionV1::Take { holding: vec![] }),
+        request_as(&mut own, incarnation(0), SchedulerActionV1::Take { holding: vec![] }),
         SchedulerReplyV1::Task { index: 0, from: 0 }
     );
-    let fed =
-        |link: &mut Link<SimStream>, feed: DataRequest| over(&sim, link, FeedFrame::KIND, &feed.payload());
-    assert_eq!(fed(&mut own, text(0, 0, 96)), Ok(stock.bytes[..96].to_vec()));
-    for feed in [text(0, 0, 96), text(1, 0, 96), DataRequest::Head { file: 0, bytes: 8 }] {
-        assert_eq!(fed(&mut hostile, feed), Err(Refusal::Unknown), "{feed:?}");
+    let bytes_of = |link: &mut Link<SimStream>, request: DataRequest| {
+        over(&sim, link, FeedFrame::KIND, &request.payload())
+    };
+    assert_eq!(bytes_of(&mut own, text(0, 0, 96)), Ok(stock.bytes[..96].to_vec()));
+    for request in [text(0, 0, 96), text(1, 0, 96), DataRequest::Head { file: 0, bytes: 8 }] {
+        assert_eq!(bytes_of(&mut hostile, request), Err(Refusal::Unknown), "{request:?}");
     }
     for bytes in [FEED_BYTES_MAX + 1, usize::MAX] {
-        assert_eq!(fed(&mut own, text(0, 0, bytes)), Err(Refusal::Limit));
-        assert_eq!(fed(&mut own, DataRequest::Head { file: 0, bytes }), Err(Refusal::Limit));
+        assert_eq!(bytes_of(&mut own, text(0, 0, bytes)), Err(Refusal::Limit));
+        assert_eq!(bytes_of(&mut own, DataRequest::Head { file: 0, bytes }), Err(Refusal::Limit));
     }
-    assert_eq!(fed(&mut own, text(1, 0, 96)), Err(Refusal::Mismatch));
+    assert_eq!(bytes_of(&mut own, text(1, 0, 96)), Err(Refusal::Mismatch));
     for pusher in [0, 1 << 33] {
-        assert_eq!(fed(&mut greet(pusher, 1), text(0, 0, 96)), Err(Refusal::Unknown));
+        assert_eq!(bytes_of(&mut greet(pusher, 1), text(0, 0, 96)), Err(Refusal::Unknown));
     }
     for payload in [&[][..], &[0; 24], &[0xFF; 32], &[0; 40]] {
         assert_eq!(over(&sim, &mut own, FeedFrame::KIND, payload), Err(Refusal::Malformed), "{payload:?}");
@@ -224,21 +232,24 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
 
 #[test]
 fn data_that_changed_is_one_reason_for_all() {
-    let (feeding, stock) = feeding();
-    let board = feeding.board.clone();
-    let mut asked = DataServerModel(Scheduler::open(None, "", Some(feeding), Duration::ZERO).unwrap());
+    let (config, stock) = config();
+    let board = config.board.clone();
+    let mut model = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
     for rank in 0..2 {
-        asked.ask(life(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
+        model.ask(incarnation(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
     }
-    asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
+    model.ask(incarnation(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
     stock.changed.store(true, Relaxed);
-    let refused = asked.feed(life(0), text(0, 0, 10)).unwrap_err();
+    let refused = model.feed(incarnation(0), text(0, 0, 10)).unwrap_err();
     assert_eq!(refused, (Refusal::Mismatch, "data: has changed".into()));
-    let SchedulerReplyV1::OrdersV2 { failed, .. } = asked
-        .ask(life(1), SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
+    let SchedulerReplyV1::OrdersV2 { failed, .. } = model
+        .ask(
+            incarnation(1),
+            SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
+        )
         .unwrap()
     else {
-        panic!("no orders")
+        panic!("no reply")
     };
     assert_eq!(
         (failed.as_deref(), board.job().unwrap().failed.as_deref()),
@@ -249,46 +260,49 @@ fn data_that_changed_is_one_reason_for_all() {
 #[test]
 fn one_job_is_fed_and_goes_on_from_its_book_only() {
     let folder = tempfile::tempdir().unwrap();
-    let open = |feeding| Scheduler::open(Some(folder.path()), "", Some(feeding), Duration::ZERO);
-    let mut asked = DataServerModel(open(feeding().0).unwrap());
+    let open = |config| Scheduler::open(Some(folder.path()), "", Some(config), Duration::ZERO);
+    let mut model = DataServerModel(open(config().0).unwrap());
     let other = JobPlan { settings: vec!["--alpha 0.2".into()], ..plan() };
-    let refused = asked.ask(life(0), SchedulerActionV1::Register { plan: other.clone() }).unwrap_err();
+    let refused = model.ask(incarnation(0), SchedulerActionV1::Register { plan: other.clone() }).unwrap_err();
     assert!(refused.1.contains("--alpha 0.1 in this job, --alpha 0.2 was given"), "{refused:?}");
-    asked.ask(life(0), SchedulerActionV1::Register { plan: plan() }).unwrap();
-    asked.ask(life(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
-    drop(asked);
-    // // The same data server again: a worker that held a split goes on.
-    let mut again = DataServerModel(open(feeding().0).unwrap());
-    assert_eq!(again.feed(life(0), text(0, 0, 10)).unwrap().1.len(), 10);
-    let wrong = open(DataServerConfig { plan: other, ..feeding().0 }).unwrap_err().to_string();
+    model.ask(incarnation(0), SchedulerActionV1::Register { plan: plan() }).unwrap();
+    model.ask(incarnation(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
+    drop(model);
+    // The same data server again: a worker that held a split goes on.
+    let mut again = DataServerModel(open(config().0).unwrap());
+    assert_eq!(again.feed(incarnation(0), text(0, 0, 10)).unwrap().1.len(), 10);
+    let wrong = open(DataServerConfig { plan: other, ..config().0 }).unwrap_err().to_string();
     assert!(wrong.contains("of another job") && wrong.contains("--data-dir"), "{wrong}");
-    // // A text that ends the job comes with the reply to the next heartbeat, and is saved.
-    let (told, _) = feeding();
-    let board = told.board.clone();
-    let mut ended = DataServerModel(open(told).unwrap());
+    // A text that ends the job comes with the reply to the next heartbeat, and is saved.
+    let (config_again, _) = config();
+    let board = config_again.board.clone();
+    let mut ended = DataServerModel(open(config_again).unwrap());
     board.end("enough");
     ended.0.tick(Duration::from_millis(1)).unwrap();
     let SchedulerReplyV1::OrdersV2 { failed, .. } = ended
-        .ask(life(0), SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
+        .ask(
+            incarnation(0),
+            SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
+        )
         .unwrap()
     else {
-        panic!("no orders")
+        panic!("no reply")
     };
     assert_eq!(failed.as_deref(), Some("enough"));
-    ended.ask(life(0), SchedulerActionV1::Leave).unwrap();
-    let failed = open(feeding().0).unwrap_err().to_string();
+    ended.ask(incarnation(0), SchedulerActionV1::Leave).unwrap();
+    let failed = open(config().0).unwrap_err().to_string();
     assert!(failed.contains("has failed before (enough)"), "{failed}");
 }
 
 #[test]
 fn what_cannot_be_offered_is_named() {
-    let (feeding, _) = feeding();
-    assert_eq!(feeding.check(), Ok(()));
-    let long = DataServerConfig { reading: "x".repeat(READING_BYTES_MAX + 1), ..feeding.clone() };
+    let (config, _) = config();
+    assert_eq!(config.check(), Ok(()));
+    let long = DataServerConfig { reading: "x".repeat(READING_BYTES_MAX + 1), ..config.clone() };
     assert!(long.check().unwrap_err().contains("fewer columns"));
     let mut many = plan();
     many.files = vec![PlanFile { name: "x".repeat(300), ..many.files[0].clone() }; 500];
-    assert!(DataServerConfig { plan: many, ..feeding }.check().unwrap_err().contains("names of 500 files"));
+    assert!(DataServerConfig { plan: many, ..config }.check().unwrap_err().contains("names of 500 files"));
     let offer = DataServerModel(Scheduler::default());
     assert_eq!(offer.0.feeder().unwrap_err().0, Refusal::Unknown);
 }
@@ -298,9 +312,9 @@ fn golden_bytes() {
     let mut want = vec![0; 32];
     (want[8], want[16], want[25]) = (7, 9, 4);
     assert_eq!(text(7, 9, 1024).payload(), want);
-    let fed = FedFrame { start: 1, whole: 2, bytes: DataBytes(3), crc: 4 };
+    let frame = FedFrame { start: 1, whole: 2, bytes: DataBytes(3), crc: 4 };
     let head = any_head(FedFrame::KIND, 0, 9, [1, 2, 3, 4]);
-    assert_eq!((fed.encode(9), FedFrame::decode(&head)), (head, Ok(fed)));
+    assert_eq!((frame.encode(9), FedFrame::decode(&head)), (head, Ok(frame)));
     let too_much = any_head(FedFrame::KIND, 0, 9, [0, 0, FEED_BYTES_MAX as u64 + 1, 0]);
     assert!(FedFrame::decode(&too_much).is_err());
     let offer = control::seal(&super::data_server::OfferV1 { plan: plan(), reading: "r".into() });

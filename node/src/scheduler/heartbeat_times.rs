@@ -1,5 +1,5 @@
-//! //! When each live worker was last heard of, and when it last made progress. It is not saved: a scheduler that
-//! starts again gives every worker its full time. Plain state: the time comes as a parameter.
+//! When each live worker last sent something, and when it last made progress. It is not saved: a scheduler that
+//! restarts gives every worker its full time. Plain state: the time comes as a parameter.
 
 use super::member::{Activity, WorkerIncarnation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,14 +9,14 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct HeartbeatTimes {
     at: BTreeMap<u32, Duration>,
-    /// What each worker said of its work, and since when its progress has not changed.
+    /// What each worker last reported of its work, and since when its progress has not changed.
     work: BTreeMap<u32, (Activity, Duration)>,
     /// Workers whose link to the scheduler is gone.
     unlinked: BTreeSet<WorkerIncarnation>,
 }
 
 impl HeartbeatTimes {
-    /// All these incarnations count as heard of now, and none has a link yet, so one that died meanwhile can be
+    /// Counts all these incarnations as heard at `now`. None has a link yet, so one that died meanwhile can be
     /// replaced.
     pub fn of(incarnations: impl Iterator<Item = WorkerIncarnation>, now: Duration) -> HeartbeatTimes {
         let unlinked: BTreeSet<WorkerIncarnation> = incarnations.collect();
@@ -48,7 +48,7 @@ impl HeartbeatTimes {
         self.unlinked.remove(&incarnation);
     }
 
-    /// A worker says how far its work is.
+    /// Notes what a worker reports of its work.
     pub(super) fn note(&mut self, incarnation: WorkerIncarnation, work: Activity, now: Duration) {
         let (before, since) = self.work.entry(incarnation.rank).or_insert((work, now));
         if before.progress != work.progress {
@@ -62,12 +62,12 @@ impl HeartbeatTimes {
         self.work.entry(rank).or_default().1 = now;
     }
 
-    /// What a worker said of its work.
+    /// What a worker last reported of its work.
     pub fn work(&self, rank: u32) -> Activity {
         self.work.get(&rank).map_or_else(Activity::default, |(work, _)| *work)
     }
 
-    /// For how long a worker was not heard of.
+    /// For how long a worker has sent nothing.
     pub(super) fn silent(&self, rank: u32, now: Duration) -> Duration {
         now.saturating_sub(self.at.get(&rank).copied().unwrap_or(now))
     }
@@ -78,7 +78,7 @@ impl HeartbeatTimes {
     }
 
     pub(super) fn is_there(&self, incarnation: WorkerIncarnation, now: Duration, timeout: Duration) -> bool {
-        let heard = self.at.get(&incarnation.rank).copied().unwrap_or_default();
-        !self.unlinked.contains(&incarnation) && now.saturating_sub(heard) <= timeout
+        let last = self.at.get(&incarnation.rank).copied().unwrap_or_default();
+        !self.unlinked.contains(&incarnation) && now.saturating_sub(last) <= timeout
     }
 }

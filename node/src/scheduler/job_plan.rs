@@ -1,4 +1,4 @@
-//! //! What a job trains on, and how its data is cut into splits. This is pure arithmetic over the files' lengths, so
+//! What a job trains on, and how its data is cut into splits. This is pure arithmetic over the files' lengths, so
 //! every worker and every incarnation of the scheduler finds the same splits.
 
 use crate::limits::{JOB_WORKERS_MAX, PROGRESS_TIME_MIN, PROGRESS_TIMEOUTS, READ_TIME_MIN, TASKS_MAX};
@@ -21,7 +21,7 @@ pub struct PlanFile {
 /// What every worker of a job must agree on.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct JobPlan {
-    /// How many workers there are to be, at most.
+    /// The most workers that the job may have.
     pub workers: u32,
     /// The files, in order.
     pub files: Vec<PlanFile>,
@@ -123,7 +123,7 @@ impl JobPlan {
         for (at, file) in (0..).zip(&self.files) {
             let tasks = file.tasks(self.task_bytes);
             if number < first + tasks {
-                // // All splits of a file have one length but for rounding, so the last one is not tiny.
+                // All splits of a file have one length but for rounding, so the last one is not tiny.
                 let cut = |k: u64| (u128::from(file.bytes) * u128::from(k) / u128::from(tasks)) as u64;
                 let k = number - first;
                 return Split { number: number as u32, epoch, file: at, start: cut(k), end: cut(k + 1) };

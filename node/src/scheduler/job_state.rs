@@ -1,4 +1,4 @@
-//! //! The state of one job: which workers are in it, which splits they hold, and which workers must be fenced before
+//! The state of one job: which workers are in it, which splits they hold, and which workers must be fenced before
 //! their splits go to others. Pure state: requests and the time come in, replies go out. The scheduler saves it and
 //! sends.
 //!
@@ -52,9 +52,9 @@ pub enum JobStateError {
     /// The index is not one of the job's.
     #[error("worker {rank} of {workers}: the job has workers 0 to {}", workers - 1)]
     Index {
-        /// Which.
+        /// The index.
         rank: u32,
-        /// Of how many.
+        /// The number of workers of the job.
         workers: u32,
     },
     /// The job's workers have other flags or data.
@@ -63,9 +63,9 @@ pub enum JobStateError {
     /// The split is not this worker's.
     #[error("task {0} is not worker {1}'s")]
     NotYours(u64, u32),
-    /// A worker says that it has saved the model, and is not the chief.
+    /// A worker that is not the chief reports that it has saved the model.
     #[error(
-        "worker {} has saved the model, and was not the one to do so: see that no other worker has written it too",
+        "worker {} has saved the model, but was not the one to do so: check that no other worker has written it too",
         .0.rank
     )]
     NotChief(WorkerIncarnation),
@@ -84,9 +84,9 @@ pub struct HeartbeatReply {
     pub saver: Option<u32>,
     /// All splits are done.
     pub trained: bool,
-    /// The chief has said that it has saved the model.
+    /// The chief has reported that it has saved the model.
     pub saved: bool,
-    /// Incarnations that this worker is to fence at every shard owner. Only the live worker with the lowest index gets
+    /// Incarnations that this worker must fence at every shard owner. Only the live worker with the lowest index gets
     /// them.
     pub fence: Vec<WorkerIncarnation>,
     /// Why the job has failed, if it has.
@@ -99,7 +99,7 @@ pub struct HeartbeatReply {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub struct JobState {
     pub(super) plan: JobPlan,
-    /// Names the job; larger than that of any job before.
+    /// The number of the job; larger than that of any job before.
     started: u64,
     /// The generation of its run; 0: its workers name none.
     pub(super) generation: u32,
@@ -108,20 +108,20 @@ pub struct JobState {
     /// Splits from this one on have never been handed out.
     pub(super) next: u64,
     pub(super) leases: BTreeMap<u64, Lease>,
-    /// Splits that came back; batches before this one are trained.
+    /// Splits that are free again, each with its first batch that is not trained.
     pub(super) returned: BTreeMap<u64, u64>,
     /// Records of the splits that are done.
     pub(super) examples: u64,
     pub(super) members: BTreeMap<u32, Member>,
-    /// Dead incarnations that not every shard owner is known to refuse.
+    /// Dead incarnations that are not yet fenced at every shard owner.
     pub(super) unfenced: BTreeSet<WorkerIncarnation>,
     barriers: BTreeMap<String, BTreeSet<u32>>,
     failed: Option<String>,
     /// The job's tables, as its first worker found them.
     pub(super) tables: Vec<TableRecord>,
-    /// When all is trained: the worker that is to test and to save.
+    /// When all is trained: the worker that must test and save.
     pub(super) chief: Option<WorkerIncarnation>,
-    /// That worker has said that it has saved the model.
+    /// That worker has reported that it has saved the model.
     pub(super) saved: bool,
 }
 
@@ -151,18 +151,18 @@ impl JobState {
         })
     }
 
-    /// What the job trains on.
+    /// The data of the job.
     pub fn plan(&self) -> &JobPlan {
         &self.plan
     }
 
-    /// Names the job: the incarnation of the pushes of its data.
+    /// The number of the job: pushes of its data have it as their incarnation.
     pub fn started(&self) -> u64 {
         self.started
     }
 
     /// All splits are done and the model is saved, or the job has failed, and no worker is in it: the next worker
-    /// begins another job. (A worker that comes when all is trained and the model is not saved is to save it.)
+    /// begins another job. (A worker that comes when all is trained and the model is not saved must save it.)
     pub fn is_over(&self) -> bool {
         (self.saved || self.failed.is_some()) && !self.has_live()
     }
@@ -174,7 +174,7 @@ impl JobState {
         self.members.get(&rank).is_none_or(died)
     }
 
-    /// No worker is in it, and it is not done.
+    /// Whether no worker is in the job although it is not over.
     pub fn is_abandoned(&self) -> bool {
         !self.is_over() && !self.has_live()
     }
@@ -191,30 +191,30 @@ impl JobState {
         }
     }
 
-    /// All splits are done.
+    /// Whether all splits are done.
     pub fn is_trained(&self) -> bool {
         self.next == self.plan.tasks() && self.leases.is_empty() && self.returned.is_empty()
     }
 
     fn live(&self) -> impl Iterator<Item = u32> {
-        self.live_lives().map(|incarnation| incarnation.rank)
+        self.live_incarnations().map(|incarnation| incarnation.rank)
     }
 
     /// The live workers of the job, by index.
-    pub fn live_lives(&self) -> impl Iterator<Item = WorkerIncarnation> {
+    pub fn live_incarnations(&self) -> impl Iterator<Item = WorkerIncarnation> {
         self.members
             .values()
             .filter(|member| member.standing == WorkerState::Live)
             .map(|member| member.incarnation)
     }
 
-    /// An incarnation of a worker comes into the job.
+    /// Adds an incarnation of a worker to the job.
     ///
     /// # Errors
     /// It has other data or flags, its index is out of range, or a live worker has this index.
     pub fn register(
         &mut self,
-        heard: &mut HeartbeatTimes,
+        heartbeats: &mut HeartbeatTimes,
         incarnation: WorkerIncarnation,
         plan: &JobPlan,
         now: Duration,
@@ -231,11 +231,11 @@ impl JobState {
                 return Err(JobStateError::Fenced(incarnation));
             }
             if before == incarnation {
-                // // The reply to the first request was lost.
+                // The reply to the first request was lost.
                 return match standing {
                     WorkerState::Dead => Err(JobStateError::Fenced(incarnation)),
                     _ => {
-                        heard.hear(incarnation, now);
+                        heartbeats.hear(incarnation, now);
                         Ok(())
                     }
                 };
@@ -247,7 +247,7 @@ impl JobState {
                         "{n} workers that died are not yet fenced at every server: see that the servers answer, then start it again"
                     )));
                 }
-                if heard.is_there(before, now, self.plan.worker_timeout()) {
+                if heartbeats.is_there(before, now, self.plan.worker_timeout()) {
                     return Err(JobStateError::Taken(incarnation.rank));
                 }
                 self.unfenced.insert(before);
@@ -255,7 +255,7 @@ impl JobState {
         }
         let member = Member { incarnation, standing: WorkerState::Live, told: Progress::default() };
         self.members.insert(incarnation.rank, member);
-        heard.begin(incarnation, now);
+        heartbeats.begin(incarnation, now);
         self.settle_chief();
         Ok(())
     }
@@ -273,27 +273,27 @@ impl JobState {
         }
     }
 
-    /// A heartbeat: the worker lives, and reports its progress.
+    /// Handles a heartbeat: the worker lives, and reports its progress.
     ///
     /// # Errors
     /// It is not in the job, or was given up.
     pub fn beat(
         &mut self,
-        heard: &mut HeartbeatTimes,
+        heartbeats: &mut HeartbeatTimes,
         incarnation: WorkerIncarnation,
-        (told, work): (Progress, Activity),
+        (progress, work): (Progress, Activity),
         now: Duration,
     ) -> Result<HeartbeatReply, JobStateError> {
         self.member(incarnation)?;
-        for &(index, acked) in &told.acked {
+        for &(index, acked) in &progress.acked {
             if let Some(lease) = self.leases.get_mut(&index).filter(|lease| lease.incarnation == incarnation)
             {
                 lease.from = lease.from.max(acked);
             }
         }
-        self.member(incarnation)?.told = told;
-        heard.hear(incarnation, now);
-        heard.note(incarnation, work, now);
+        self.member(incarnation)?.told = progress;
+        heartbeats.hear(incarnation, now);
+        heartbeats.note(incarnation, work, now);
         let lowest = self.live().next() == Some(incarnation.rank);
         let fence = if lowest { self.unfenced.iter().copied().collect() } else { Vec::new() };
         let (chief, live) = (self.chief() == Some(incarnation), self.live().count() as u32);
@@ -320,48 +320,49 @@ impl JobState {
         Ok(())
     }
 
-    /// A worker waits at a barrier for all workers of the job. Returns those that are not there yet. Nobody waits for
-    /// workers that are dead or have left. A worker that has passed the barrier may ask again.
+    /// A worker waits at a barrier for all workers of the job. Returns those that are not there yet. Workers that
+    /// are dead or have left are not waited for. A worker that has passed the barrier may ask again.
     ///
     /// # Errors
     /// It is not in the job, or the job has too many barriers.
     pub fn meet(
         &mut self,
-        heard: &mut HeartbeatTimes,
+        heartbeats: &mut HeartbeatTimes,
         incarnation: WorkerIncarnation,
         name: &str,
         now: Duration,
     ) -> Result<Vec<u32>, JobStateError> {
         self.member(incarnation)?;
-        heard.hear(incarnation, now);
+        heartbeats.hear(incarnation, now);
         if !self.barriers.contains_key(name) && self.barriers.len() == BARRIERS_MAX {
             let over = self.barriers.keys().find(|name| self.missing(name).next().is_none()).cloned();
-            let over =
-                over.ok_or_else(|| JobStateError::Limit(format!("{BARRIERS_MAX} barriers are waited at")))?;
+            let over = over.ok_or_else(|| {
+                JobStateError::Limit(format!("workers wait at {BARRIERS_MAX} barriers already, the limit"))
+            })?;
             self.barriers.remove(&over);
         }
         self.barriers.entry(name.to_owned()).or_default().insert(incarnation.rank);
         Ok(self.missing(name).collect())
     }
 
-    /// The workers that are still to come to a barrier.
+    /// The workers that have not entered a barrier.
     fn missing(&self, name: &str) -> impl Iterator<Item = u32> {
         let met = self.barriers.get(name);
         let gone = |rank| self.members.get(&rank).is_some_and(|member| member.standing != WorkerState::Live);
         (0..self.plan.workers).filter(move |rank| !met.is_some_and(|met| met.contains(rank)) && !gone(*rank))
     }
 
-    /// The job cannot go on, and every worker is told why. The first reason stands.
+    /// Fails the job: it cannot go on, and every worker learns why. Later reasons are ignored.
     ///
     /// # Errors
-    /// The worker that says so is not in the job.
+    /// The reporting worker is not in the job.
     pub fn fail(&mut self, incarnation: WorkerIncarnation, why: String) -> Result<(), JobStateError> {
         self.member(incarnation)?;
         self.failed.get_or_insert(why);
         Ok(())
     }
 
-    /// Fails the job as [`fail`](Self::fail) does, without a worker that says so.
+    /// Fails the job as [`fail`](Self::fail) does, without a report of a worker.
     pub fn fail_all(&mut self, why: &str) {
         self.failed.get_or_insert_with(|| why.to_owned());
     }
@@ -374,7 +375,7 @@ impl JobState {
         self.member(incarnation).map(|_| ())
     }
 
-    /// For `gannet status`: splits that are done, held, and free again, of how many.
+    /// Counts splits for `gannet status`: done, held, free again, and all.
     pub fn counts(&self) -> SplitCounts {
         let (leased, returned) = (self.leases.len() as u64, self.returned.len() as u64);
         let done = self.next - leased - returned;
@@ -386,10 +387,10 @@ impl JobState {
         self.members.values()
     }
 
-    /// Takes over the dead workers of the job before on the same servers, and those that have not left it: all must be
-    /// fenced.
+    /// Takes over the dead workers of the previous job on the same servers, and those that have not left it: all must
+    /// be fenced.
     pub fn inherit(&mut self, before: &JobState) {
-        self.unfenced.extend(before.unfenced().chain(before.live_lives()));
+        self.unfenced.extend(before.unfenced().chain(before.live_incarnations()));
     }
 
     /// Incarnations that are dead and not yet fenced everywhere.

@@ -1,6 +1,5 @@
-//! //! The job state on its medium: one file, written anew and renamed for each change. A scheduler that is killed
-//! finds the last whole file. The file survives the process. A machine that goes down may leave an older file, or a
-//! torn one, which is refused.
+//! The job state on disk: one file, which is rewritten and renamed for each change. A scheduler that is killed finds
+//! the last whole file. A machine that goes down may leave an older file, or a torn one, which is refused.
 
 use super::job_state::JobState;
 use crate::frames::control;
@@ -10,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "scheduler.book";
-/// What stands before and behind the name of a run.
+/// What comes before and after the name of a run.
 const BEFORE: &str = "scheduler.";
 const BEHIND: &str = ".book";
 const MAGIC: [u8; 8] = *b"GNTBOOK4";
@@ -24,10 +23,10 @@ pub enum JobStateFileError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is no job state, or a torn one.
+    /// The file is no job state, or a torn one.
     #[error(
         "the scheduler's job state file {}: {why}; move it away to start the job again (finished splits are then trained again)",
         path.display()
@@ -38,7 +37,7 @@ pub enum JobStateFileError {
         /// What is wrong.
         why: String,
     },
-    /// It is of another job than the one of this data server.
+    /// The file is of another job than that of this data server.
     #[error("{why}")]
     Other {
         /// What differs, and what to do.
@@ -46,7 +45,7 @@ pub enum JobStateFileError {
     },
 }
 
-/// Where the job state is kept.
+/// The path of the job state file.
 #[derive(Debug)]
 pub(super) struct JobStateFile {
     path: PathBuf,
@@ -59,7 +58,7 @@ impl JobStateFile {
         JobStateFile { path: folder.join(name) }
     }
 
-    /// The job state that is there, if one is.
+    /// Reads the job state, if there is one.
     pub(super) fn load(&self) -> Result<Option<JobState>, JobStateFileError> {
         let torn = |why: &str| JobStateFileError::Torn { path: self.path.clone(), why: why.to_owned() };
         let bytes = match fs::read(&self.path) {
@@ -86,8 +85,8 @@ impl JobStateFile {
     }
 
     /// Writes the job state.
-    pub(super) fn save(&self, book: &JobState) -> Result<(), JobStateFileError> {
-        let payload = control::seal(book);
+    pub(super) fn save(&self, job: &JobState) -> Result<(), JobStateFileError> {
+        let payload = control::seal(job);
         let mut head = [0; 16];
         head[..8].copy_from_slice(&MAGIC);
         head[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
@@ -136,39 +135,39 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn book() -> JobState {
+    fn job() -> JobState {
         let files = vec![PlanFile { name: "f".into(), bytes: 1000, print: 3, whole: false }];
         let (settings, worker_timeout_ms) = (vec!["--alpha=0.1".into()], 1000);
         let plan =
             JobPlan { workers: 2, files, task_bytes: 10, batch: 4, epochs: 2, worker_timeout_ms, settings };
-        let mut book = JobState::new(plan.clone(), 7).unwrap();
-        let (mut heard, incarnation) =
+        let mut job = JobState::new(plan.clone(), 7).unwrap();
+        let (mut heartbeats, incarnation) =
             (HeartbeatTimes::default(), WorkerIncarnation { rank: 1, incarnation: 9 });
-        book.register(&mut heard, incarnation, &plan, Duration::ZERO).unwrap();
-        book.take(&mut heard, incarnation, &[], Duration::ZERO).unwrap();
-        book
+        job.register(&mut heartbeats, incarnation, &plan, Duration::ZERO).unwrap();
+        job.take(&mut heartbeats, incarnation, &[], Duration::ZERO).unwrap();
+        job
     }
 
     #[test]
-    fn a_book_comes_back_as_it_was_and_a_torn_one_is_refused() {
+    fn a_job_state_comes_back_as_it_was_and_a_torn_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let ledger = JobStateFile::new(folder.path(), "");
-        assert!(ledger.load().unwrap().is_none());
-        let book = book();
-        ledger.save(&book).unwrap();
-        ledger.save(&book).unwrap();
-        assert_eq!(ledger.load().unwrap(), Some(book));
+        let file = JobStateFile::new(folder.path(), "");
+        assert!(file.load().unwrap().is_none());
+        let job = job();
+        file.save(&job).unwrap();
+        file.save(&job).unwrap();
+        assert_eq!(file.load().unwrap(), Some(job));
         let path = folder.path().join(NAME);
         let whole = fs::read(&path).unwrap();
         for at in [0, 9, 16, 40, whole.len() - 1] {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             fs::write(&path, &bytes).unwrap();
-            let torn = ledger.load().unwrap_err();
+            let torn = file.load().unwrap_err();
             assert!(matches!(torn, JobStateFileError::Torn { .. }), "byte {at}: {torn}");
             assert!(torn.to_string().contains("move it away"));
         }
         fs::write(&path, &whole[..12]).unwrap();
-        assert!(ledger.load().is_err());
+        assert!(file.load().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! //! The schedulers of a server: one for each run whose splits are handed out here, each with a job state of its own.
+//! The schedulers of a server: one for each run whose splits are handed out here, each with a job state of its own.
 //! A scheduler that sends data has one job, whatever its run is called.
 
 use super::data_server::{DataRequest, DataServer, DataServerConfig};
@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a worker asks of the scheduler of its run. A program that names no run belongs to the run without a name.
+/// A worker's request to the scheduler of its run. A program that names no run belongs to the run without a name.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct SchedulerRequestV2 {
     pub(crate) run: String,
-    /// The generation of the run; 0: it is not known, and a job that is over is followed by another.
+    /// The generation of the run. 0: unknown; then another job follows a job that is over.
     pub(crate) generation: u32,
-    /// The birth of the run; 0: it is not known.
+    /// The birth of the run; 0: unknown.
     pub(crate) birth: u64,
     pub(crate) ask: SchedulerRequestV1,
 }
@@ -38,21 +38,21 @@ pub(crate) struct JobTableV2 {
 #[derive(Debug, Default)]
 pub(crate) struct Schedulers {
     folder: Option<PathBuf>,
-    fed: bool,
+    serves_data: bool,
     jobs: BTreeMap<String, Scheduler>,
 }
 
 impl Schedulers {
-    /// Those whose job states are in `folder`. A scheduler that sends data is one alone.
+    /// Opens the schedulers whose job states are in `folder`. A scheduler that sends data is the only one.
     pub(crate) fn open(
         folder: Option<&Path>,
-        feeding: Option<DataServerConfig>,
+        config: Option<DataServerConfig>,
         now: Duration,
     ) -> Result<Schedulers, JobStateFileError> {
-        let (mut jobs, fed) = (BTreeMap::new(), feeding.is_some());
-        match feeding {
+        let (mut jobs, serves_data) = (BTreeMap::new(), config.is_some());
+        match config {
             Some(_) => {
-                jobs.insert(String::new(), Scheduler::open(folder, "", feeding, now)?);
+                jobs.insert(String::new(), Scheduler::open(folder, "", config, now)?);
             }
             None => {
                 for run in folder.map_or(Ok(Vec::new()), job_state_file::runs)? {
@@ -61,11 +61,11 @@ impl Schedulers {
                 }
             }
         }
-        Ok(Schedulers { folder: folder.map(Path::to_path_buf), fed, jobs })
+        Ok(Schedulers { folder: folder.map(Path::to_path_buf), serves_data, jobs })
     }
 
     fn key<'a>(&self, run: &'a str) -> &'a str {
-        if self.fed { "" } else { run }
+        if self.serves_data { "" } else { run }
     }
 
     /// Answers a request.
@@ -104,9 +104,9 @@ impl Schedulers {
         Ok(())
     }
 
-    /// A worker says what the rows of a table are.
-    pub(crate) fn note_table(&mut self, asked: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
-        let JobTableV2 { run, told } = asked;
+    /// A worker reports the rows of a table.
+    pub(crate) fn note_table(&mut self, report: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
+        let JobTableV2 { run, told } = report;
         let incarnation = told.incarnation;
         if let Err(error) = Schema::check_name(&told.table.table) {
             return Err((Refusal::Malformed, error.to_string()));
@@ -117,7 +117,7 @@ impl Schedulers {
 
     /// The data server of the workers.
     pub(crate) fn feeder(&self) -> Result<&DataServer, SchedulerRefusal> {
-        match self.jobs.get("").filter(|_| self.fed) {
+        match self.jobs.get("").filter(|_| self.serves_data) {
             Some(scheduler) => scheduler.feeder(),
             None => Err(no_data()),
         }
@@ -127,16 +127,16 @@ impl Schedulers {
     pub(crate) fn feed(
         &mut self,
         incarnation: WorkerIncarnation,
-        feed: DataRequest,
+        request: DataRequest,
         out: &mut [u8],
     ) -> Result<FedFrame, SchedulerRefusal> {
-        match self.jobs.get_mut("").filter(|_| self.fed) {
-            Some(scheduler) => scheduler.feed(incarnation, feed, out),
+        match self.jobs.get_mut("").filter(|_| self.serves_data) {
+            Some(scheduler) => scheduler.feed(incarnation, request, out),
             None => Err(no_data()),
         }
     }
 
-    /// The highest incarnation that a job state knows of.
+    /// The highest incarnation in a job state.
     pub(crate) fn highest_incarnation(&self) -> u64 {
         self.jobs.values().map(Scheduler::highest_incarnation).max().unwrap_or(0)
     }
@@ -146,7 +146,7 @@ impl Schedulers {
         self.jobs.values_mut().for_each(|scheduler| scheduler.closed(session));
     }
 
-    /// Time has passed.
+    /// Checks time limits.
     pub(crate) fn tick(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
         let mut ticked = Ok(());
         for scheduler in self.jobs.values_mut() {

@@ -13,31 +13,31 @@ use std::time::Duration;
 pub struct Lease {
     /// The worker.
     pub incarnation: WorkerIncarnation,
-    /// Batches before this one are trained.
+    /// The first batch that is not known as trained.
     pub from: u64,
 }
 
 /// The reply to a worker that asks for a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplitGrant {
-    /// A split: its number over all passes, what it is, and the first of its batches that is to be trained.
+    /// A split: its number over all passes, what it is, and its first batch to train.
     Task {
         /// Its number over all passes.
         index: u64,
         /// What it is.
         task: Split,
-        /// The first of its batches that is to be trained.
+        /// Its first batch to train.
         from: u64,
     },
-    /// No split is free, but some may come back.
+    /// No split is free, but workers may return some.
     Wait,
     /// All splits are done.
     Over,
 }
 
 impl JobState {
-    /// Every shard owner refuses this incarnation from now on: the splits that it held are free. `false` when that was
-    /// known already, or when it is not one of the dead.
+    /// Every shard owner now refuses this incarnation, so the splits that it held are free. Returns `false` if that was
+    /// known already, or if it is not one of the dead.
     pub fn fenced(&mut self, incarnation: WorkerIncarnation) -> bool {
         let news = self.unfenced.remove(&incarnation);
         if news {
@@ -47,7 +47,7 @@ impl JobState {
         news
     }
 
-    /// The splits that an incarnation held are free.
+    /// Frees the splits that an incarnation holds.
     pub(super) fn take_back(&mut self, incarnation: WorkerIncarnation) {
         let returned = &mut self.returned;
         self.leases.retain(|&index, lease| {
@@ -59,20 +59,20 @@ impl JobState {
         });
     }
 
-    /// A worker that holds `holding` asks for another split: the first that came back, or the next of the data. If it
-    /// was given a split that is not in `holding`, the reply was lost, and it gets that one again.
+    /// A worker that holds `holding` asks for another split: the first that was returned, or the next of the data. If
+    /// it holds a split that is not in `holding`, the reply was lost, and it gets that split again.
     ///
     /// # Errors
     /// It is not in the job, or was given up.
     pub fn take(
         &mut self,
-        heard: &mut HeartbeatTimes,
+        heartbeats: &mut HeartbeatTimes,
         incarnation: WorkerIncarnation,
         holding: &[u64],
         now: Duration,
     ) -> Result<SplitGrant, JobStateError> {
         self.member(incarnation)?;
-        heard.hear(incarnation, now);
+        heartbeats.hear(incarnation, now);
         let mut held = 0;
         for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.incarnation == incarnation)
         {
@@ -115,7 +115,7 @@ impl JobState {
                 self.settle_chief();
                 Ok(())
             }
-            // // The worker has said so before, and the reply was lost.
+            // The worker has reported this before, and the reply was lost.
             None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
             _ => Err(JobStateError::NotYours(index, incarnation.rank)),
         }

@@ -1,4 +1,4 @@
-//! //! Workers as the scheduler knows them. These types are frozen: they travel and are saved.
+//! Workers as the scheduler knows them. These types are frozen: they travel and are saved.
 
 use rkyv::{Archive, Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! How a worker comes into a job, and when its coming begins another job.
+//! How a worker registers in a job, and when that begins another job.
 
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::JobPlan;
@@ -25,7 +25,8 @@ impl Scheduler {
             let text = format!("worker {rank} has no incarnation (0): allocate one when it starts");
             return Err((Refusal::Name, text));
         }
-        if let Some(difference) = self.feeder.as_ref().and_then(|feeder| feeder.differs(&plan)) {
+        if let Some(difference) = self.data_server.as_ref().and_then(|data_server| data_server.differs(&plan))
+        {
             return Err(JobStateError::Differs(difference).into());
         }
         self.check_run(worker.rank, run)?;
@@ -33,22 +34,22 @@ impl Scheduler {
             self.begin_job(worker, &plan, run, now)?;
         }
         let (generation, _) = run;
-        let Some(book) = &mut self.book else { return Ok(SchedulerReplyV1::Wait) };
-        // A job that failed, and that every worker has left, goes on with the next worker: the cause may be mended.
-        if generation > 0 && !self.links.values().any(|of| book.live_member(*of).is_ok()) {
-            book.forgive();
+        let Some(job) = &mut self.job else { return Ok(SchedulerReplyV1::Wait) };
+        // A job that failed, and that every worker has left, goes on with the next worker: the cause may be gone.
+        if generation > 0 && !self.links.values().any(|of| job.live_member(*of).is_ok()) {
+            job.forgive();
         }
-        book.register(&mut self.heard, worker, &plan, now)?;
+        job.register(&mut self.heartbeats, worker, &plan, now)?;
         tracing::info!(worker = worker.rank, of = plan.workers, "a worker is in the job");
-        let (started, SplitCounts { done, tasks, .. }) = (book.started(), book.counts());
+        let (started, SplitCounts { done, tasks, .. }) = (job.started(), job.counts());
         self.links.insert(session, worker);
-        self.keep()?;
+        self.save_job()?;
         Ok(SchedulerReplyV1::Registered { started, done, tasks })
     }
 
     /// Whether the job is of the run with this birth. It is if there is no job yet.
     fn is_of_run(&self, birth: u64) -> bool {
-        self.book.as_ref().is_none_or(|book| book.birth == birth)
+        self.job.as_ref().is_none_or(|job| job.birth == birth)
     }
 
     /// Refuses a worker of a run that a lost registry knew, and one of an older generation than the job's.
@@ -56,26 +57,26 @@ impl Scheduler {
         if generation == 0 {
             return Ok(());
         }
-        let (same_run, book) = (self.is_of_run(birth), self.book.as_ref());
-        if !same_run && book.is_some_and(JobState::has_live) {
+        let (same_run, job) = (self.is_of_run(birth), self.job.as_ref());
+        if !same_run && job.is_some_and(JobState::has_live) {
             let text = format!(
                 "worker {rank} is of a run that a registry began after it had lost the one whose workers are still in this job: \
                  end those workers first, or give this job a name of its own (--run NAME)"
             );
             return Err((Refusal::Fenced, text));
         }
-        let known = book.filter(|_| same_run).map_or(0, |book| book.generation);
+        let known = job.filter(|_| same_run).map_or(0, |job| job.generation);
         if known > generation {
             let text = format!(
                 "worker {rank} is of generation {generation} of its run, and the scheduler is at {known}: start the worker \
-                 again, or the scheduler without its book"
+                 again, or the scheduler without its job state file"
             );
             return Err((Refusal::Fenced, text));
         }
         Ok(())
     }
 
-    /// Whether this worker comes for another job than the one that is there.
+    /// Whether this worker registers for another job than the present one.
     fn is_for_another_job(
         &self,
         rank: u32,
@@ -83,21 +84,21 @@ impl Scheduler {
         (generation, birth): (u32, u64),
         now: Duration,
     ) -> bool {
-        let Some(book) = &self.book else { return true };
+        let Some(job) = &self.job else { return true };
         // The registry of runs decides when a job begins. Without a registry the job's state tells a new job from an
         // old one.
         if generation > 0 {
-            return !self.is_of_run(birth) || book.generation < generation;
+            return !self.is_of_run(birth) || job.generation < generation;
         }
-        if self.feeder.is_some() {
+        if self.data_server.is_some() {
             // A data server serves one job: another job begins with another data server.
             return false;
         }
-        let same = book.plan().differs(plan).is_none();
+        let same = job.plan().differs(plan).is_none();
         // A worker that missed the end of a job that has just ended is late for that job, and does not begin it again.
         let since = now.saturating_sub(self.over_since.unwrap_or(now));
-        let late = same && book.was_missed_by(rank) && since < LATE_TIME;
-        book.is_over() && !late || book.is_abandoned() && !same
+        let late = same && job.was_missed_by(rank) && since < LATE_TIME;
+        job.is_over() && !late || job.is_abandoned() && !same
     }
 
     /// Begins a job. Its name is the incarnation of the worker that begins it, so pushes of a later job have larger
@@ -109,18 +110,18 @@ impl Scheduler {
         (generation, birth): (u32, u64),
         now: Duration,
     ) -> Result<(), SchedulerRefusal> {
-        if let Some(before) = self.book.as_ref().map(JobState::started).filter(|before| *before >= number) {
+        if let Some(before) = self.job.as_ref().map(JobState::started).filter(|before| *before >= number) {
             let text = format!(
                 "worker {rank} would begin a job with its incarnation {number}, and the job before was begun \
                  with {before}: start the worker again, so that it gets a new one"
             );
             return Err((Refusal::Fenced, text));
         }
-        let before = self.book.take();
-        let mut book = JobState::new(plan.clone(), number)?;
-        (book.generation, book.birth) = (generation, birth);
+        let before = self.job.take();
+        let mut job = JobState::new(plan.clone(), number)?;
+        (job.generation, job.birth) = (generation, birth);
         if let Some(before) = &before {
-            book.inherit(before);
+            job.inherit(before);
             let SplitCounts { done, tasks, .. } = before.counts();
             if done < tasks
                 && let Some(kept_back) = self.log_limiter.allow(now)
@@ -133,7 +134,7 @@ impl Scheduler {
                 );
             }
         }
-        (self.book, self.heard, self.over_since) = (Some(book), HeartbeatTimes::default(), None);
+        (self.job, self.heartbeats, self.over_since) = (Some(job), HeartbeatTimes::default(), None);
         Ok(())
     }
 }

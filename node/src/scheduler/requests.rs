@@ -1,4 +1,4 @@
-//! //! What workers request of the scheduler, and its replies: one frame kind for each direction, with rkyv archives of
+//! What workers request of the scheduler, and its replies: one frame kind for each direction, with rkyv archives of
 //! the frozen structs here. The scheduler runs in thread 0 of a server, among its sessions.
 
 use super::data_server::{DataServer, DataServerConfig};
@@ -59,7 +59,7 @@ pub(crate) enum SchedulerActionV1 {
 /// The scheduler's reply.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum SchedulerReplyV1 {
-    /// The job's name; splits that are trained already, of how many.
+    /// The job's number; how many splits are trained already, and how many there are.
     Registered {
         started: u64,
         done: u64,
@@ -80,7 +80,7 @@ pub(crate) enum SchedulerReplyV1 {
     },
     Wait,
     Over,
-    /// The workers that are still to come to a barrier. If there are none, the barrier is open.
+    /// The workers that have not entered a barrier. If there are none, the barrier is open.
     Missing {
         ranks: Vec<u32>,
     },
@@ -95,7 +95,7 @@ pub(crate) struct JobV2 {
     pub(crate) files: u32,
     pub(crate) epochs: u32,
     pub(crate) members: Vec<Member>,
-    /// (split, worker that holds it).
+    /// Each split that is held, and the worker that holds it.
     pub(crate) leases: Vec<(u64, WorkerIncarnation)>,
     pub(crate) unfenced: Vec<WorkerIncarnation>,
     pub(crate) done: u64,
@@ -126,7 +126,7 @@ impl From<JobStateError> for SchedulerRefusal {
 }
 
 impl SchedulerActionV1 {
-    /// What is saved, and sent to others, has limits.
+    /// Checks the limits of what is saved and sent to others.
     fn check(&self) -> Result<(), SchedulerRefusal> {
         let (what, n, most) = match self {
             SchedulerActionV1::BeatV2 { told, .. } => ("tasks are held", told.acked.len(), HELD_MAX),
@@ -144,16 +144,16 @@ impl SchedulerActionV1 {
 /// The scheduler of one job at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
-    ledger: Option<JobStateFile>,
-    pub(super) book: Option<JobState>,
-    /// It has the data, and sends it to the workers.
-    pub(super) feeder: Option<DataServer>,
-    pub(super) heard: HeartbeatTimes,
+    file: Option<JobStateFile>,
+    pub(super) job: Option<JobState>,
+    /// Present if the scheduler has the data and sends it to the workers.
+    pub(super) data_server: Option<DataServer>,
+    pub(super) heartbeats: HeartbeatTimes,
     /// The time of the last tick.
     ticked_at: Duration,
-    /// When the workers of a job were last looked at.
-    looked_at: Option<Duration>,
-    /// When the job was seen to be over.
+    /// When the time limits of the workers were last checked.
+    checked_at: Option<Duration>,
+    /// When the scheduler noticed that the job is over.
     pub(super) over_since: Option<Duration>,
     pub(super) log_limiter: LogLimiter,
     /// The worker of each session.
@@ -165,29 +165,29 @@ impl Scheduler {
     pub(crate) fn open(
         folder: Option<&Path>,
         run: &str,
-        feeding: Option<DataServerConfig>,
+        config: Option<DataServerConfig>,
         now: Duration,
     ) -> Result<Scheduler, JobStateFileError> {
-        let feeder = feeding.map(DataServer::new);
-        let ledger = folder.map(|folder| JobStateFile::new(folder, run));
-        let book = ledger.as_ref().map_or(Ok(None), JobStateFile::load)?;
-        if let (Some(feeder), Some(book)) = (&feeder, &book) {
-            feeder.takes_up(book).map_err(|why| JobStateFileError::Other { why })?;
+        let data_server = config.map(DataServer::new);
+        let file = folder.map(|folder| JobStateFile::new(folder, run));
+        let job = file.as_ref().map_or(Ok(None), JobStateFile::load)?;
+        if let (Some(data_server), Some(job)) = (&data_server, &job) {
+            data_server.check_job(job).map_err(|why| JobStateFileError::Other { why })?;
         }
-        let heard = book
+        let heartbeats = job
             .as_ref()
-            .map_or_else(HeartbeatTimes::default, |book| HeartbeatTimes::of(book.live_lives(), now));
-        if let Some(book) = &book {
-            let SplitCounts { done, tasks, .. } = book.counts();
+            .map_or_else(HeartbeatTimes::default, |job| HeartbeatTimes::of(job.live_incarnations(), now));
+        if let Some(job) = &job {
+            let SplitCounts { done, tasks, .. } = job.counts();
             tracing::info!(done, tasks, "found the state of a job: it continues where it stopped");
         }
         let mut scheduler = Scheduler {
-            ledger,
-            book,
-            feeder,
-            heard,
+            file,
+            job,
+            data_server,
+            heartbeats,
             ticked_at: now,
-            looked_at: None,
+            checked_at: None,
             over_since: None,
             log_limiter: LogLimiter::default(),
             links: BTreeMap::new(),
@@ -196,7 +196,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Answers a request of a program that knows no generations.
+    /// Answers a request of a program that names no generation.
     #[cfg(test)]
     pub(crate) fn answer(
         &mut self,
@@ -207,35 +207,37 @@ impl Scheduler {
         self.answer_in((0, 0), ask, session, now)
     }
 
-    /// Answers a request of a worker. `of` is the generation and the birth of its run.
+    /// Answers a request of a worker. `run` is the generation and the birth of its run.
     pub(crate) fn answer_in(
         &mut self,
-        of: (u32, u64),
+        run: (u32, u64),
         ask: SchedulerRequestV1,
         session: u32,
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         let SchedulerRequestV1 { incarnation, what } = ask;
         if matches!(what, SchedulerActionV1::Status) {
-            return Ok(SchedulerReplyV1::StatusV2(self.book.as_ref().map(|book| status(book, &self.heard))));
+            return Ok(SchedulerReplyV1::StatusV2(
+                self.job.as_ref().map(|job| status(job, &self.heartbeats)),
+            ));
         }
         what.check()?;
-        // // The worker lives, however long its request has waited here.
-        if let Some(book) = &mut self.book
-            && book.live_member(incarnation).is_ok()
+        // The request shows that the worker lives, however long it has waited here.
+        if let Some(job) = &mut self.job
+            && job.live_member(incarnation).is_ok()
         {
-            self.heard.hear(incarnation, now);
+            self.heartbeats.hear(incarnation, now);
         }
         self.tick(now)?;
         if let SchedulerActionV1::Register { plan } = what {
-            return self.register(incarnation, plan, of, session, now);
+            return self.register(incarnation, plan, run, session, now);
         }
         // A heartbeat is not saved: at worst a batch is trained again, and the shards drop its pushes.
-        let keep = !matches!(what, SchedulerActionV1::BeatV2 { .. } | SchedulerActionV1::Meet { .. });
+        let saves = !matches!(what, SchedulerActionV1::BeatV2 { .. } | SchedulerActionV1::Meet { .. });
         let reply = self.act(incarnation, what, now)?;
         self.links.insert(session, incarnation);
-        if keep {
-            self.keep()?;
+        if saves {
+            self.save_job()?;
             self.publish();
         }
         Ok(reply)
@@ -249,29 +251,29 @@ impl Scheduler {
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
-        let (book, heard) = (self.book.as_mut().ok_or_else(unknown)?, &mut self.heard);
+        let (job, heartbeats) = (self.job.as_mut().ok_or_else(unknown)?, &mut self.heartbeats);
         Ok(match what {
             SchedulerActionV1::Register { .. } | SchedulerActionV1::Status => SchedulerReplyV1::Noted,
             SchedulerActionV1::BeatV2 { told, work } => {
                 let HeartbeatReply { chief, saver, trained, saved, fence, failed, live } =
-                    book.beat(heard, incarnation, (told, work), now)?;
+                    job.beat(heartbeats, incarnation, (told, work), now)?;
                 SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
             }
             SchedulerActionV1::Saved => {
-                book.saved(incarnation)?;
+                job.saved(incarnation)?;
                 SchedulerReplyV1::Noted
             }
-            SchedulerActionV1::Take { holding } => match book.take(heard, incarnation, &holding, now)? {
+            SchedulerActionV1::Take { holding } => match job.take(heartbeats, incarnation, &holding, now)? {
                 SplitGrant::Task { index, from, .. } => SchedulerReplyV1::Task { index, from },
                 SplitGrant::Wait => SchedulerReplyV1::Wait,
                 SplitGrant::Over => SchedulerReplyV1::Over,
             },
             SchedulerActionV1::Done { index, examples } => {
-                book.done(incarnation, index, examples)?;
+                job.done(incarnation, index, examples)?;
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Fenced { dead } => {
-                if book.fenced(dead)
+                if job.fenced(dead)
                     && let Some(kept_back) = self.log_limiter.allow(now)
                 {
                     let (worker, by) = (dead.rank, incarnation.rank);
@@ -280,38 +282,38 @@ impl Scheduler {
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Leave => {
-                book.leave(incarnation)?;
+                job.leave(incarnation)?;
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Meet { name } => {
-                SchedulerReplyV1::Missing { ranks: book.meet(heard, incarnation, &name, now)? }
+                SchedulerReplyV1::Missing { ranks: job.meet(heartbeats, incarnation, &name, now)? }
             }
             SchedulerActionV1::Fail { why } => {
                 if let Some(kept_back) = self.log_limiter.allow(now) {
                     tracing::error!(worker = incarnation.rank, why, kept_back, "the job has failed");
                 }
-                book.fail(incarnation, why)?;
+                job.fail(incarnation, why)?;
                 SchedulerReplyV1::Noted
             }
         })
     }
 
-    /// The highest incarnation that the job state knows of.
+    /// The highest incarnation in the job state.
     pub(crate) fn highest_incarnation(&self) -> u64 {
-        let Some(book) = &self.book else { return 0 };
-        book.members().map(|member| member.incarnation.incarnation).fold(book.started(), u64::max)
+        let Some(job) = &self.job else { return 0 };
+        job.members().map(|member| member.incarnation.incarnation).fold(job.started(), u64::max)
     }
 
     /// A worker reports which rows a table has. If they are not the rows that the job has trained, the job ends.
-    pub(crate) fn note_table(&mut self, asked: JobTableV1, now: Duration) -> Result<(), SchedulerRefusal> {
-        let JobTableV1 { incarnation, table } = asked;
+    pub(crate) fn note_table(&mut self, report: JobTableV1, now: Duration) -> Result<(), SchedulerRefusal> {
+        let JobTableV1 { incarnation, table } = report;
         self.tick(now)?;
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
-        let noted = self.book.as_mut().ok_or_else(unknown)?.note_table(incarnation, table)?;
-        if noted != RecordOutcome::Same {
-            self.keep()?;
+        let outcome = self.job.as_mut().ok_or_else(unknown)?.note_table(incarnation, table)?;
+        if outcome != RecordOutcome::Same {
+            self.save_job()?;
         }
-        match noted {
+        match outcome {
             RecordOutcome::Gone(why) => {
                 if let Some(kept_back) = self.log_limiter.allow(now) {
                     tracing::error!(worker = incarnation.rank, why, kept_back, "the job has failed");
@@ -327,75 +329,73 @@ impl Scheduler {
         if let Some(incarnation) = self.links.remove(&session)
             && !self.links.values().any(|other| *other == incarnation)
         {
-            self.heard.unlink(incarnation);
+            self.heartbeats.unlink(incarnation);
         }
     }
 
-    /// Time has passed.
+    /// Checks time limits. Called once a second and by every request.
     pub(crate) fn tick(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
         let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
-        let timeout = self.book.as_ref().map_or(OWN_SLEEP, |book| book.plan().worker_timeout());
+        let timeout = self.job.as_ref().map_or(OWN_SLEEP, |job| job.plan().worker_timeout());
         if slept > OWN_SLEEP.min((timeout * 3 / 4).max(TICK * 3 / 2)) {
-            self.heard.forgive(slept, now);
+            self.heartbeats.forgive(slept, now);
         }
-        // // Every request calls this: with many workers that is often.
-        if self.looked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
+        // Every request calls this: with many workers that is often.
+        if self.checked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
             return Ok(());
         }
-        let Some(book) = &mut self.book else { return Ok(()) };
-        self.looked_at = Some(now);
-        if book.is_over() {
+        let Some(job) = &mut self.job else { return Ok(()) };
+        self.checked_at = Some(now);
+        if job.is_over() {
             self.over_since.get_or_insert(now);
         }
-        let dead = book.tick(&mut self.heard, now);
+        let dead = job.tick(&mut self.heartbeats, now);
         for incarnation in &dead {
             let Some(kept_back) = self.log_limiter.allow(now) else { continue };
-            let (worker, silent) = (incarnation.rank, self.heard.silent(incarnation.rank, now));
-            let why = match silent > book.plan().worker_timeout() {
+            let (worker, silent) = (incarnation.rank, self.heartbeats.silent(incarnation.rank, now));
+            let why = match silent > job.plan().worker_timeout() {
                 true => "it has been silent",
                 false => "it is alive but makes no progress, and others wait for it",
             };
-            let seconds = silent.max(self.heard.still(worker, now)).as_secs_f64();
+            let seconds = silent.max(self.heartbeats.still(worker, now)).as_secs_f64();
             tracing::warn!(worker, seconds, kept_back, why, "a worker is given up");
         }
         self.publish();
-        if dead.is_empty() { Ok(()) } else { self.keep() }
+        if dead.is_empty() { Ok(()) } else { self.save_job() }
     }
 
-    /// A change is saved before the reply.
-    pub(super) fn keep(&self) -> Result<(), SchedulerRefusal> {
-        match (&self.ledger, &self.book) {
-            (Some(ledger), Some(book)) => {
-                ledger.save(book).map_err(|error| (Refusal::NoSpace, error.to_string()))
-            }
+    /// Saves the job state. A change is saved before the reply is sent.
+    pub(super) fn save_job(&self) -> Result<(), SchedulerRefusal> {
+        match (&self.file, &self.job) {
+            (Some(file), Some(job)) => file.save(job).map_err(|error| (Refusal::NoSpace, error.to_string())),
             _ => Ok(()),
         }
     }
 }
 
-pub(super) fn status(book: &JobState, heard: &HeartbeatTimes) -> JobV2 {
-    let SplitCounts { done, leased, returned, tasks, examples } = book.counts();
+pub(super) fn status(job: &JobState, heartbeats: &HeartbeatTimes) -> JobV2 {
+    let SplitCounts { done, leased, returned, tasks, examples } = job.counts();
     JobV2 {
-        workers: book.plan().workers,
-        files: book.plan().files.len() as u32,
-        epochs: book.plan().epochs,
-        members: book.members().cloned().collect(),
-        leases: book.leases().map(|(index, lease)| (index, lease.incarnation)).collect(),
-        unfenced: book.unfenced().collect(),
+        workers: job.plan().workers,
+        files: job.plan().files.len() as u32,
+        epochs: job.plan().epochs,
+        members: job.members().cloned().collect(),
+        leases: job.leases().map(|(index, lease)| (index, lease.incarnation)).collect(),
+        unfenced: job.unfenced().collect(),
         done,
         leased,
         returned,
         tasks,
         examples,
-        failed: book.failure().map(str::to_owned),
-        chief: book.chief(),
-        saved: book.is_saved(),
-        work: book.members().map(|member| heard.work(member.incarnation.rank)).collect(),
+        failed: job.failure().map(str::to_owned),
+        chief: job.chief(),
+        saved: job.is_saved(),
+        work: job.members().map(|member| heartbeats.work(member.incarnation.rank)).collect(),
     }
 }
 
 impl JobV2 {
-    /// Whether anybody is in it.
+    /// Whether a live worker is in it.
     pub(crate) fn is_live(&self) -> bool {
         self.members.iter().any(|member| member.standing == WorkerState::Live)
     }

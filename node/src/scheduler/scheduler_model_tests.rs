@@ -66,14 +66,14 @@ fn actions() -> impl Strategy<Value = Vec<WorkerAction>> {
 /// A job beside a map of who trains what.
 struct JobModel {
     job: JobState,
-    heard: HeartbeatTimes,
+    heartbeats: HeartbeatTimes,
     now: Duration,
     /// For each worker its incarnations, each with the splits that it thinks it has.
     incarnations: Vec<Vec<(u64, Vec<u64>)>>,
     fenced: BTreeSet<WorkerIncarnation>,
     /// How often each split was done.
     done: Vec<u64>,
-    /// The workers that were told to save, those that have left, and the one that has said that it saved.
+    /// The workers that were told to save, those that have left, and the one that has reported that it saved.
     told_to_save: BTreeSet<WorkerIncarnation>,
     left: BTreeSet<WorkerIncarnation>,
     saved: Option<WorkerIncarnation>,
@@ -84,7 +84,7 @@ impl JobModel {
     fn new(splits: u64) -> JobModel {
         JobModel {
             job: JobState::new(plan(3, splits), 1).unwrap(),
-            heard: HeartbeatTimes::default(),
+            heartbeats: HeartbeatTimes::default(),
             now: Duration::ZERO,
             incarnations: vec![Vec::new(); 3],
             fenced: BTreeSet::new(),
@@ -109,7 +109,7 @@ impl JobModel {
             WorkerAction::Start(rank) => self.start(rank)?,
             WorkerAction::Unlink(rank) => {
                 if let Some((me, _)) = self.which(rank, false) {
-                    self.heard.unlink(me);
+                    self.heartbeats.unlink(me);
                 }
             }
             WorkerAction::Beat(rank, old) => self.beat(rank, old)?,
@@ -133,7 +133,9 @@ impl JobModel {
                 }
             }
             WorkerAction::Pass(seconds) => self.pass(Duration::from_secs(seconds)),
-            WorkerAction::Restart => self.heard = HeartbeatTimes::of(self.job.live_lives(), self.now),
+            WorkerAction::Restart => {
+                self.heartbeats = HeartbeatTimes::of(self.job.live_incarnations(), self.now)
+            }
         }
         let counts = self.job.counts();
         prop_assert_eq!(counts.done, self.done.iter().sum::<u64>());
@@ -143,13 +145,13 @@ impl JobModel {
 
     fn pass(&mut self, time: Duration) {
         self.now += time;
-        self.job.tick(&mut self.heard, self.now);
+        self.job.tick(&mut self.heartbeats, self.now);
     }
 
     fn start(&mut self, rank: u32) -> Result<(), TestCaseError> {
         let all = &mut self.incarnations[rank as usize];
         let (incarnation, plan) = (all.len() as u64 + 1, plan(3, self.done.len() as u64));
-        let there = self.job.register(&mut self.heard, worker(rank, incarnation), &plan, self.now);
+        let there = self.job.register(&mut self.heartbeats, worker(rank, incarnation), &plan, self.now);
         if there.is_ok() {
             all.push((incarnation, Vec::new()));
         } else {
@@ -161,7 +163,7 @@ impl JobModel {
     fn beat(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
         let Some((me, _)) = self.which(rank, old) else { return Ok(()) };
         self.progress += 1;
-        let reply = self.job.beat(&mut self.heard, me, report(self.progress), self.now);
+        let reply = self.job.beat(&mut self.heartbeats, me, report(self.progress), self.now);
         if let Ok(HeartbeatReply { chief: true, trained: true, .. }) = reply {
             self.told_to_save.insert(me);
             for other in &self.told_to_save {
@@ -176,7 +178,7 @@ impl JobModel {
     fn take(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
         let Some((me, held)) = self.which(rank, old) else { return Ok(()) };
         let holding = held.clone();
-        let granted = self.job.take(&mut self.heard, me, &holding, self.now);
+        let granted = self.job.take(&mut self.heartbeats, me, &holding, self.now);
         let Ok(SplitGrant::Task { index, .. }) = granted else { return Ok(()) };
         for (other, incarnations) in self.incarnations.iter().enumerate() {
             for (incarnation, held) in incarnations {
@@ -235,19 +237,19 @@ proptest! {
         }
         // One more worker, which comes after all others are dead, trains what is left.
         model.pass(TIMEOUT * 2);
-        let JobModel { mut job, mut heard, now, mut done, saved, .. } = model;
+        let JobModel { mut job, mut heartbeats, now, mut done, saved, .. } = model;
         let me = worker(0, 1000);
-        job.register(&mut heard, me, &plan(3, 6), now).unwrap();
-        let reply = job.beat(&mut heard, me, report(0), now).unwrap();
+        job.register(&mut heartbeats, me, &plan(3, 6), now).unwrap();
+        let reply = job.beat(&mut heartbeats, me, report(0), now).unwrap();
         reply.fence.into_iter().for_each(|dead| assert!(job.fenced(dead)));
-        while let SplitGrant::Task { index, .. } = job.take(&mut heard, me, &[], now).unwrap() {
+        while let SplitGrant::Task { index, .. } = job.take(&mut heartbeats, me, &[], now).unwrap() {
             job.done(me, index, 10).unwrap();
             done[index as usize] += 1;
         }
         prop_assert_eq!(done, vec![1; 6]);
         prop_assert!(!job.is_over());
         // It saves too, unless another worker has saved.
-        let reply = job.beat(&mut heard, me, report(1), now).unwrap();
+        let reply = job.beat(&mut heartbeats, me, report(1), now).unwrap();
         prop_assert_eq!((reply.chief, reply.trained, reply.saved), (saved.is_none(), true, saved.is_some()));
         if reply.chief {
             job.saved(me).unwrap();
@@ -259,51 +261,51 @@ proptest! {
 
 #[test]
 fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
-    let (mut heard, at) = (HeartbeatTimes::default(), Duration::from_secs(1));
+    let (mut heartbeats, at) = (HeartbeatTimes::default(), Duration::from_secs(1));
     let mut job = JobState::new(plan(2, 4), 1).unwrap();
-    job.register(&mut heard, worker(1, 5), &plan(2, 4), at).unwrap();
-    let taken = job.register(&mut heard, worker(1, 6), &plan(2, 4), at).unwrap_err();
+    job.register(&mut heartbeats, worker(1, 5), &plan(2, 4), at).unwrap();
+    let taken = job.register(&mut heartbeats, worker(1, 6), &plan(2, 4), at).unwrap_err();
     assert!(taken.to_string().contains("two workers have the same --task-index"), "{taken}");
-    // Killed and started again: the link is gone, and nobody waits for the timeout.
-    heard.unlink(worker(1, 5));
-    job.register(&mut heard, worker(1, 6), &plan(2, 4), at).unwrap();
+    // Killed and restarted: the link is gone, so the timeout does not matter.
+    heartbeats.unlink(worker(1, 5));
+    job.register(&mut heartbeats, worker(1, 6), &plan(2, 4), at).unwrap();
     assert_eq!(job.unfenced().collect::<Vec<_>>(), [worker(1, 5)]);
-    let refused = job.beat(&mut heard, worker(1, 5), report(0), at);
+    let refused = job.beat(&mut heartbeats, worker(1, 5), report(0), at);
     assert_eq!(refused, Err(JobStateError::Fenced(worker(1, 5))));
-    // // The scheduler is started again too: no worker has a link to it before its first heartbeat.
-    let mut heard = HeartbeatTimes::of(job.live_lives(), at);
-    job.register(&mut heard, worker(1, 7), &plan(2, 4), at).unwrap();
-    let mut heard = HeartbeatTimes::of(job.live_lives(), at);
-    job.beat(&mut heard, worker(1, 7), report(0), at).unwrap();
-    let taken = job.register(&mut heard, worker(1, 8), &plan(2, 4), at);
+    // The scheduler is started again too: no worker has a link to it before its first heartbeat.
+    let mut heartbeats = HeartbeatTimes::of(job.live_incarnations(), at);
+    job.register(&mut heartbeats, worker(1, 7), &plan(2, 4), at).unwrap();
+    let mut heartbeats = HeartbeatTimes::of(job.live_incarnations(), at);
+    job.beat(&mut heartbeats, worker(1, 7), report(0), at).unwrap();
+    let taken = job.register(&mut heartbeats, worker(1, 8), &plan(2, 4), at);
     assert_eq!(taken, Err(JobStateError::Taken(1)));
-    let index = job.register(&mut heard, worker(2, 1), &plan(2, 4), at);
+    let index = job.register(&mut heartbeats, worker(2, 1), &plan(2, 4), at);
     assert_eq!(index, Err(JobStateError::Index { rank: 2, workers: 2 }));
-    let other = job.register(&mut heard, worker(0, 1), &plan(2, 5), at);
+    let other = job.register(&mut heartbeats, worker(0, 1), &plan(2, 5), at);
     assert!(matches!(other, Err(JobStateError::Differs(_))));
 }
 
 #[test]
 fn barriers_wait_for_who_is_to_come_and_not_for_the_dead() {
-    let (mut heard, at) = (HeartbeatTimes::default(), Duration::ZERO);
+    let (mut heartbeats, at) = (HeartbeatTimes::default(), Duration::ZERO);
     let mut job = JobState::new(plan(3, 4), 1).unwrap();
     for rank in 0..2 {
-        job.register(&mut heard, worker(rank, 1), &plan(3, 4), at).unwrap();
+        job.register(&mut heartbeats, worker(rank, 1), &plan(3, 4), at).unwrap();
     }
-    assert_eq!(job.meet(&mut heard, worker(0, 1), "begin", at), Ok(vec![1, 2]));
-    assert_eq!(job.meet(&mut heard, worker(1, 1), "begin", at), Ok(vec![2]));
-    job.register(&mut heard, worker(2, 1), &plan(3, 4), at).unwrap();
-    assert_eq!(job.meet(&mut heard, worker(0, 1), "begin", at), Ok(vec![2]));
+    assert_eq!(job.meet(&mut heartbeats, worker(0, 1), "begin", at), Ok(vec![1, 2]));
+    assert_eq!(job.meet(&mut heartbeats, worker(1, 1), "begin", at), Ok(vec![2]));
+    job.register(&mut heartbeats, worker(2, 1), &plan(3, 4), at).unwrap();
+    assert_eq!(job.meet(&mut heartbeats, worker(0, 1), "begin", at), Ok(vec![2]));
     let later = at + TIMEOUT * 2;
     for rank in 0..2 {
-        job.beat(&mut heard, worker(rank, 1), report(0), later).unwrap();
+        job.beat(&mut heartbeats, worker(rank, 1), report(0), later).unwrap();
     }
-    assert_eq!(job.tick(&mut heard, later), [worker(2, 1)]);
-    assert_eq!(job.meet(&mut heard, worker(0, 1), "begin", later), Ok(vec![]));
+    assert_eq!(job.tick(&mut heartbeats, later), [worker(2, 1)]);
+    assert_eq!(job.meet(&mut heartbeats, worker(0, 1), "begin", later), Ok(vec![]));
     for n in 0..BARRIERS_MAX * 3 {
         let name = format!("step {n}");
-        assert_eq!(job.meet(&mut heard, worker(0, 1), &name, later), Ok(vec![1]));
-        assert_eq!(job.meet(&mut heard, worker(1, 1), &name, later), Ok(vec![]));
+        assert_eq!(job.meet(&mut heartbeats, worker(0, 1), &name, later), Ok(vec![1]));
+        assert_eq!(job.meet(&mut heartbeats, worker(1, 1), &name, later), Ok(vec![]));
     }
 }
 
@@ -320,43 +322,43 @@ impl SchedulerModel {
     }
 }
 
-/// Started again, by hand or by what watches over it, when the others were done sooner.
+/// A worker is restarted, by hand or by a supervisor, after the others have finished.
 #[test]
 fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again() {
     let register = || SchedulerActionV1::Register { plan: plan(2, 4) };
-    let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
+    let mut model = SchedulerModel(Scheduler::default(), Duration::ZERO);
     let (whole, dies) = (worker(0, 1), worker(1, 1));
-    asked.ask(whole, register()).unwrap();
-    asked.ask(dies, register()).unwrap();
-    while asked.1 <= TIMEOUT {
-        asked.1 += OWN_SLEEP;
-        asked
+    model.ask(whole, register()).unwrap();
+    model.ask(dies, register()).unwrap();
+    while model.1 <= TIMEOUT {
+        model.1 += OWN_SLEEP;
+        model
             .ask(whole, SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
             .unwrap();
     }
     for index in 0..4 {
-        asked.ask(whole, SchedulerActionV1::Take { holding: Vec::new() }).unwrap();
-        asked.ask(whole, SchedulerActionV1::Done { index, examples: 10 }).unwrap();
+        model.ask(whole, SchedulerActionV1::Take { holding: Vec::new() }).unwrap();
+        model.ask(whole, SchedulerActionV1::Done { index, examples: 10 }).unwrap();
     }
-    asked.ask(whole, SchedulerActionV1::Saved).unwrap();
-    asked.ask(whole, SchedulerActionV1::Leave).unwrap();
+    model.ask(whole, SchedulerActionV1::Saved).unwrap();
+    model.ask(whole, SchedulerActionV1::Leave).unwrap();
     let trained = Ok(SchedulerReplyV1::Registered { started: 1, done: 4, tasks: 4 });
-    assert_eq!(asked.ask(worker(1, 2), register()), trained);
+    assert_eq!(model.ask(worker(1, 2), register()), trained);
     assert_eq!(
-        asked.ask(worker(1, 2), SchedulerActionV1::Take { holding: Vec::new() }),
+        model.ask(worker(1, 2), SchedulerActionV1::Take { holding: Vec::new() }),
         Ok(SchedulerReplyV1::Over)
     );
-    asked.ask(worker(1, 2), SchedulerActionV1::Leave).unwrap();
-    // Who was there at the end wants another job.
-    let told = asked.ask(worker(0, 2), register()).unwrap();
-    assert!(matches!(told, SchedulerReplyV1::Registered { done: 0, .. }), "{told:?}");
+    model.ask(worker(1, 2), SchedulerActionV1::Leave).unwrap();
+    // A worker that was there at the end begins another job.
+    let reply = model.ask(worker(0, 2), register()).unwrap();
+    assert!(matches!(reply, SchedulerReplyV1::Registered { done: 0, .. }), "{reply:?}");
 }
 
 #[test]
 fn what_is_said_has_limits() {
-    let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
+    let mut model = SchedulerModel(Scheduler::default(), Duration::ZERO);
     let me = worker(0, 1);
-    asked.ask(me, SchedulerActionV1::Register { plan: plan(2, 4) }).unwrap();
+    model.ask(me, SchedulerActionV1::Register { plan: plan(2, 4) }).unwrap();
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
     let told = Progress { acked: vec![(0, 0); 3], ..Progress::default() };
     let too_much = [
@@ -366,55 +368,54 @@ fn what_is_said_has_limits() {
         SchedulerActionV1::Fail { why: long },
     ];
     for what in too_much {
-        let refused = asked.ask(me, what).unwrap_err();
+        let refused = model.ask(me, what).unwrap_err();
         assert!(refused.0 == Refusal::Limit && refused.1.contains("are possible"), "{refused:?}");
     }
     assert!(
-        asked
+        model
             .ask(me, SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
             .is_ok()
     );
 }
 
-/// As many workers as a job may have, each with two tasks, a plan as long as may be, a reason as long as may be, and as
-/// many dead.
+/// A job at its limits: all workers, each with two tasks, the longest plan and reason, and as many dead.
 #[test]
 fn the_largest_status_is_one_frame() {
     let tasks = u64::from(JOB_WORKERS_MAX) * 4;
     let mut plan = plan(JOB_WORKERS_MAX, tasks);
     plan.files[0].name = "x".repeat(PLAN_BYTES_MAX - 1000);
-    let mut asked = SchedulerModel(Scheduler::default(), Duration::ZERO);
+    let mut model = SchedulerModel(Scheduler::default(), Duration::ZERO);
     let mut incarnations: Vec<WorkerIncarnation> = (0..JOB_WORKERS_MAX).map(|rank| worker(rank, 1)).collect();
     let mut limited = None;
     for round in 0..4 {
         for now in &mut incarnations {
             *now = worker(now.rank, round + 2);
-            if let Err(refused) = asked.ask(*now, SchedulerActionV1::Register { plan: plan.clone() }) {
+            if let Err(refused) = model.ask(*now, SchedulerActionV1::Register { plan: plan.clone() }) {
                 limited = Some(refused);
                 *now = worker(now.rank, round + 1);
                 continue;
             }
             for held in [vec![], vec![0; 1]] {
-                asked.ask(*now, SchedulerActionV1::Take { holding: held }).unwrap();
+                model.ask(*now, SchedulerActionV1::Take { holding: held }).unwrap();
             }
             let told = Progress { acked: vec![(1, 1); 2], waits_for: Some((1, 1)), ..Progress::default() };
-            asked.ask(*now, SchedulerActionV1::BeatV2 { told, work: Activity::default() }).unwrap();
-            asked.0.closed(now.rank);
+            model.ask(*now, SchedulerActionV1::BeatV2 { told, work: Activity::default() }).unwrap();
+            model.0.closed(now.rank);
         }
     }
     let limited = limited.expect("the dead have a limit");
     assert!(limited.0 == Refusal::Limit && limited.1.contains("not yet fenced"), "{limited:?}");
-    asked.ask(incarnations[0], SchedulerActionV1::Fail { why: "x".repeat(TEXT_BYTES_MAX) }).unwrap();
-    let status = asked.ask(worker(u32::MAX, 0), SchedulerActionV1::Status).unwrap();
+    model.ask(incarnations[0], SchedulerActionV1::Fail { why: "x".repeat(TEXT_BYTES_MAX) }).unwrap();
+    let status = model.ask(worker(u32::MAX, 0), SchedulerActionV1::Status).unwrap();
     let SchedulerReplyV1::StatusV2(Some(job)) = &status else { panic!("no status") };
     assert_eq!((job.members.len(), job.unfenced.len()), (JOB_WORKERS_MAX as usize, UNFENCED_MAX));
     let bytes = control::seal(&status).len();
     assert!(bytes > 100 << 10 && bytes <= FRAME_BYTES_MAX, "{bytes} bytes");
-    let orders = asked
+    let reply = model
         .ask(
             incarnations[0],
             SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
         )
         .unwrap();
-    assert!(control::seal(&orders).len() <= FRAME_BYTES_MAX);
+    assert!(control::seal(&reply).len() <= FRAME_BYTES_MAX);
 }

@@ -1,5 +1,5 @@
-//! What the rows of a job's tables are: the tables' ids and the births of their shards, as the first worker of the job
-//! found them. Whoever finds others later, or others than a life of the job before, has found that rows are gone.
+//! The identity of the rows of a job's tables: the tables' ids and the birth numbers of their shards, as the first
+//! worker of the job found them. If a worker later finds others, rows are gone.
 
 use super::job_state::{JobState, JobStateError};
 use super::member::WorkerIncarnation;
@@ -15,7 +15,7 @@ pub struct TableRecord {
     pub table: String,
     /// Its id, drawn when it was made.
     pub uid: [u8; 16],
-    /// Of each shard, what was drawn when it was made.
+    /// For each shard, the random number that it got when it was made.
     pub births: Vec<u64>,
     /// Which server has which shards.
     pub holders: Vec<ShardHolder>,
@@ -24,15 +24,15 @@ pub struct TableRecord {
 /// A server's part of a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct ShardHolder {
-    /// Where it is.
+    /// Its address.
     pub addr: String,
     /// Its first shard.
     pub first: u32,
-    /// Behind its last one.
+    /// The shard behind its last one.
     pub end: u32,
 }
 
-/// A worker of a job tells the scheduler of a table.
+/// A worker's report of a table to the scheduler.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JobTableV1 {
     pub(crate) incarnation: WorkerIncarnation,
@@ -40,7 +40,7 @@ pub(crate) struct JobTableV1 {
 }
 
 impl TableRecord {
-    /// What is kept, and told to others, has limits.
+    /// Checks the limits of a record, which is saved and sent to others.
     fn check(&self) -> Result<(), String> {
         let (shards, holders) = (self.births.len(), self.holders.len());
         let bytes = self.table.len() + self.holders.iter().map(|holder| holder.addr.len()).sum::<usize>();
@@ -52,11 +52,11 @@ impl TableRecord {
         }
         match self.holders.iter().all(sound) {
             true => Ok(()),
-            false => Err("a server with shards that the table has not".into()),
+            false => Err("a server with shards that the table does not have".into()),
         }
     }
 
-    /// What is gone of the rows that were here, if `now` they are others: in words.
+    /// Says which rows are gone, if the rows that are there `now` are others.
     fn gone(&self, now: &TableRecord) -> Option<String> {
         let other = |shard: u32| {
             let shard = shard as usize;
@@ -84,27 +84,27 @@ impl TableRecord {
     }
 }
 
-/// Servers of a table that is recorded.
+/// The most servers in a record.
 const RECORD_HOLDERS_MAX: usize = 1024;
-/// Bytes of the names in a record.
+/// The most bytes of names in a record.
 const RECORD_TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// What became of a record.
+/// The result of comparing a record with the known one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordOutcome {
-    /// It is what was known.
+    /// The record is the known one.
     Same,
-    /// It is the first of this table, and kept.
+    /// The record is the first of this table, and is kept.
     First,
-    /// Rows are gone; which. The job has failed.
+    /// Rows are gone; the text says which. The job has failed.
     Gone(String),
 }
 
 impl JobState {
-    /// A worker says what the rows of a table are. When they are not those that the job has trained, it has failed.
+    /// A worker reports the rows of a table. If they are not the rows that the job has trained, the job fails.
     ///
     /// # Errors
-    /// It is not in the job, was given up, or the record is none.
+    /// The worker is not in the job, was given up, or the record is not valid.
     pub fn note_table(
         &mut self,
         incarnation: WorkerIncarnation,
@@ -149,7 +149,7 @@ mod tests {
     fn what_is_gone_is_named_by_server_and_shard() {
         let before = record(1, &[1, 2, 3, 4]);
         assert_eq!(before.gone(&before), None);
-        // Who holds what now does not matter.
+        // Which server holds which shards now does not matter.
         assert_eq!(before.gone(&TableRecord { holders: Vec::new(), ..before.clone() }), None);
         let one = before.gone(&record(1, &[1, 2, 9, 9])).unwrap();
         assert!(one.contains("shards 2 to 3 of table \"t\" that h1:1 held are gone"), "{one}");

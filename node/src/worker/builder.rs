@@ -1,10 +1,10 @@
-//! How a worker is described, part by part.
+//! Builds the configuration of a worker, option by option.
 
 use super::{NEXT_INCARNATION, OneSided, WorkerConfig};
 use crate::token::Token;
 use std::time::Duration;
 
-/// The parts of a [`WorkerConfig`]. What is not named has a safe default.
+/// Builds a [`WorkerConfig`]. An option that is not set keeps a safe default.
 ///
 /// ```
 /// use gannet_node::WorkerConfig;
@@ -18,27 +18,27 @@ pub struct WorkerBuilder {
 }
 
 impl WorkerConfig {
-    /// A worker of these servers (`host:port`, in any order). It is worker 0, its life is numbered by the servers when
-    /// it connects, and a peer may be away for 60 s: pushes are applied exactly once, also across restarts of either
-    /// side. Two workers at once need two numbers ([`WorkerBuilder::worker`]).
+    /// A worker of these servers (`host:port`, in any order). Its index is 0, the servers number its incarnation when
+    /// it connects, and a peer may be away for 60 s. Pushes are applied exactly once, also across restarts of either
+    /// side. Two workers at once need two indices ([`WorkerBuilder::worker`]).
     pub fn builder(servers: impl IntoIterator<Item = impl Into<String>>) -> WorkerBuilder {
         WorkerBuilder { config: WorkerConfig::new(servers, 1, NEXT_INCARNATION) }
     }
 }
 
 impl WorkerBuilder {
-    /// Which worker it is, from 0. By this number servers know which pushes they have had: no other worker of these
-    /// servers may have it at the same time, and a worker that is started again keeps it. One that takes the number of
-    /// another ends that other, which is told so; no push of either is lost or doubled.
+    /// The worker's index, from 0. Servers recognise resent pushes by it. A worker keeps its index when it restarts,
+    /// and no other worker of these servers may use it at the same time. A worker that takes the index of another ends
+    /// that other one, with an error that says so. No push of either is lost or applied twice.
     pub fn worker(mut self, index: u32) -> WorkerBuilder {
         self.config.pusher = u64::from(index) + 1;
         self.config.seed = self.config.pusher.rotate_left(32);
         self
     }
 
-    /// Which life of the worker this is, for a program that counts its lives itself: larger than that of any life
-    /// before. Pushes of a life that is not the newest are refused, and two lives of one number would be taken for one.
-    /// Without it the servers hand out the next number.
+    /// The worker's incarnation, for a program that counts its starts itself. It must be larger than that of any start
+    /// before. Servers refuse pushes of an incarnation that is not the newest, and cannot tell two starts with the same
+    /// incarnation apart. Without this option the servers hand out the next number.
     pub fn incarnation(mut self, incarnation: u64) -> WorkerBuilder {
         self.config.incarnation = incarnation;
         self
@@ -56,13 +56,13 @@ impl WorkerBuilder {
         self
     }
 
-    /// When rows are read in a server's memory without asking it. Default: [`OneSided::Auto`].
+    /// When the worker reads rows in a server's memory without a request. Default: [`OneSided::Auto`].
     pub fn one_sided(mut self, when: OneSided) -> WorkerBuilder {
         self.config.one_sided = when;
         self
     }
 
-    /// The worker.
+    /// The finished configuration.
     pub fn build(self) -> WorkerConfig {
         self.config
     }

@@ -1,17 +1,17 @@
-//! A worker without data: what it is fed by the client of its job, over a link of its own, so that signs of life do not
-//! wait behind bulk. Every call may be made again; a lost link is made again within the peer timeout.
+//! How a worker without data gets it from the client of its job. It uses a link of its own, so that heartbeats do not
+//! wait behind bulk data. Every call may be repeated, and a lost link is made again within the peer timeout.
 
 use super::tables::{ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
 use crate::error::WorkerError;
 use crate::frames::control;
 use crate::frames::{DataBytes, FedFrame, FeedFrame, FrameKind};
-use crate::limits::{FEED_BYTES_MAX, FEEDS_UNDER_WAY};
+use crate::limits::{DATA_REQUESTS_MAX, FEED_BYTES_MAX};
 use crate::scheduler::data_server::{DataRequest, OfferV1};
 use crate::scheduler::job_plan::JobPlan;
 use gannet_transport::{Head, Net};
 
-/// A link to the client that feeds a job.
+/// A link to the client that has the data of a job.
 pub struct DataLink<N: Net> {
     worker: Worker<N>,
 }
@@ -21,24 +21,24 @@ pub struct DataLink<N: Net> {
 pub struct DataOffer {
     /// The job.
     pub plan: JobPlan,
-    /// How its data is read, in the client's words.
+    /// How to read its data, in the client's words.
     pub reading: String,
 }
 
-/// Some bytes of a task's text, or of a file.
+/// Some bytes of a split's text, or of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextChunk {
     /// The byte of its file at which the text begins.
     pub start: u64,
-    /// Bytes of the whole text, or of the file.
+    /// Length in bytes of the whole text, or of the file.
     pub whole: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
 }
 
 impl<N: Net> DataLink<N> {
-    /// Calls the client, which is `config`'s one server. `config` says which worker this is, and which life of it:
-    /// bytes are given to those in the job only.
+    /// Connects to the client, which is `config`'s one server. `config` names this worker and its incarnation: the
+    /// client gives bytes only to workers of the job.
     ///
     /// # Errors
     /// The client is lost.
@@ -46,10 +46,10 @@ impl<N: Net> DataLink<N> {
         Ok(DataLink { worker: Worker::connect(net, WorkerConfig { one_thread: true, ..config })? })
     }
 
-    /// The job, for those who have not got its data.
+    /// The job, for workers that do not have its data.
     ///
     /// # Errors
-    /// The client is lost, or has no data to feed.
+    /// The client is lost, or has no data to offer.
     pub fn offer(&mut self) -> Result<DataOffer, WorkerError> {
         let (_, payload) = self.ask(&[DataRequest::Offer])?.swap_remove(0);
         let OfferV1 { plan, reading } =
@@ -58,33 +58,33 @@ impl<N: Net> DataLink<N> {
         Ok(DataOffer { plan, reading })
     }
 
-    /// The first bytes of a file, at most so many.
+    /// The first bytes of a file, at most `most`.
     ///
     /// # Errors
-    /// The client is lost, or refuses: this worker is in the job no more, or the data is not what it was.
+    /// The client is lost, or refuses: this worker is no longer in the job, or the data has changed.
     pub fn head(&mut self, file: u32, most: usize) -> Result<TextChunk, WorkerError> {
-        let feed = DataRequest::Head { file, bytes: most.min(FEED_BYTES_MAX) };
-        let (head, payload) = self.ask(&[feed])?.swap_remove(0);
-        self.checked(feed, &head, payload, 0)
+        let request = DataRequest::Head { file, bytes: most.min(FEED_BYTES_MAX) };
+        let (head, payload) = self.ask(&[request])?.swap_remove(0);
+        self.checked(request, &head, payload, 0)
     }
 
-    /// The text of a task from byte `from` of it on: of about `expected` bytes that are left, as many as are asked for
-    /// at once. Nothing is left when it comes empty.
+    /// The text of a task from its byte `from` on. Requests about `expected` bytes, as many of them as may be in flight
+    /// at once. An empty answer means that nothing is left.
     ///
     /// # Errors
     /// As [`head`](Self::head); also when this worker does not hold the task.
     pub fn text(&mut self, index: u64, from: u64, expected: u64) -> Result<TextChunk, WorkerError> {
         let chunk = FEED_BYTES_MAX as u64;
-        let chunks = expected.div_ceil(chunk).clamp(1, FEEDS_UNDER_WAY as u64);
-        let feed =
+        let chunks = expected.div_ceil(chunk).clamp(1, DATA_REQUESTS_MAX as u64);
+        let request =
             |k: u64| DataRequest::Text { index, from: from.saturating_add(k * chunk), bytes: FEED_BYTES_MAX };
-        let feeds: Vec<DataRequest> = (0..chunks).map(feed).collect();
-        let answers = self.ask(&feeds)?;
+        let requests: Vec<DataRequest> = (0..chunks).map(request).collect();
+        let answers = self.ask(&requests)?;
         let mut text = TextChunk::default();
-        for (at, (feed, (head, payload))) in feeds.into_iter().zip(answers).enumerate() {
-            let part = self.checked(feed, &head, payload, from + at as u64 * chunk)?;
+        for (at, (request, (head, payload))) in requests.into_iter().zip(answers).enumerate() {
+            let part = self.checked(request, &head, payload, from + at as u64 * chunk)?;
             if at > 0 && (part.start, part.whole) != (text.start, text.whole) {
-                return Err(self.nonsense("a text of two lengths".into()));
+                return Err(self.nonsense("a text whose length changed between two answers".into()));
             }
             (text.start, text.whole) = (part.start, part.whole);
             match text.bytes.is_empty() {
@@ -95,31 +95,31 @@ impl<N: Net> DataLink<N> {
         Ok(text)
     }
 
-    fn ask(&mut self, feeds: &[DataRequest]) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
-        let payload = |nth: usize, _: u32| feeds[nth].payload();
+    fn ask(&mut self, requests: &[DataRequest]) -> Result<Vec<(Head, Vec<u8>)>, WorkerError> {
+        let payload = |nth: usize, _: u32| requests[nth].payload();
         let answers = self.worker.ask(
             &ControlRequest::with_payload(&FeedFrame {}, None, &payload),
-            Recipients::First(feeds.len()),
+            Recipients::First(requests.len()),
         )?;
-        match answers.len() == feeds.len() {
+        match answers.len() == requests.len() {
             true => Ok(answers.into_iter().map(|answer| (answer.head, answer.payload)).collect()),
             false => Err(self.nonsense("fewer answers than requests".into())),
         }
     }
 
-    /// What an answer brought: all that stands there, and nothing that was hurt on its way.
+    /// Checks an answer: its length and its checksum.
     fn checked(
         &self,
-        feed: DataRequest,
+        request: DataRequest,
         head: &Head,
         mut payload: Vec<u8>,
         from: u64,
     ) -> Result<TextChunk, WorkerError> {
         let answer = FedFrame::decode(head).map_err(|error| self.nonsense(error.to_string()))?;
         let FedFrame { start, whole, bytes: DataBytes(bytes), crc } = answer;
-        let due = whole.saturating_sub(from).min(feed.bytes() as u64);
+        let due = whole.saturating_sub(from).min(request.bytes() as u64);
         if bytes as u64 != due || payload.len() != bytes.next_multiple_of(8) {
-            return Err(self.nonsense(format!("{bytes} bytes of the data where {due} are due")));
+            return Err(self.nonsense(format!("{bytes} bytes of the data where {due} were expected")));
         }
         payload.truncate(bytes);
         if crc32c::crc32c(&payload) != crc {

@@ -1,5 +1,5 @@
-//! A server without space, played by hand in the simulation: what a worker does when a push is refused that is to be
-//! sent again.
+//! A server without disk space, scripted in the simulation: what a worker does when its push is refused and must be
+//! resent.
 
 use super::{Worker, WorkerConfig};
 use crate::error::{Refusal, WorkerError};

@@ -1,6 +1,7 @@
-//! A worker's seat in a job, kept up: a thread that says that the worker lives and what it is at, while others pull and
-//! push, and one that fences the dead when the worker has to. Fencing takes as long as servers take to answer, and the
-//! signs of life go on meanwhile. Others ask the scheduler through the same link, one at a time.
+//! A worker's heartbeat in its job. One thread tells the scheduler that the worker lives and what it does, while others
+//! pull and push. A second thread fences dead workers when the scheduler asks for it: that takes as long as servers
+//! take to answer, and heartbeats go on meanwhile. Other threads ask the scheduler through the same link, one at a
+//! time.
 
 use super::JobClient;
 use crate::counters::WorkerCounters;
@@ -16,41 +17,42 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Fences a life at every shard owner: nothing that it pushes is taken afterwards.
+/// Fences an incarnation at every owner of shards: they apply nothing that it pushes afterwards.
 pub type FenceFn = Box<dyn FnMut(WorkerIncarnation) -> Result<(), WorkerError> + Send>;
 
-/// See the module. Dropping it ends the signs of life without a word: the worker is then taken for dead. A fence that
-/// is under way then is not waited for: whoever has to fence next begins it anew.
+/// See the module. Dropping it ends the heartbeats without leaving the job, so the scheduler takes the worker for dead.
+/// The drop does not wait for a fence in progress: the worker that must fence next begins it again.
 pub struct Heartbeat<N: Net> {
     shared: Arc<HeartbeatShared<N>>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct HeartbeatShared<N: Net> {
-    seat: Mutex<JobClient<N>>,
+    client: Mutex<JobClient<N>>,
     state: Mutex<HeartbeatState>,
     changed: Condvar,
-    /// Of the worker that trains.
-    tally: Arc<WorkerCounters>,
+    /// Counters of the worker that trains.
+    counters: Arc<WorkerCounters>,
     read_timeout: Duration,
 }
 
 #[derive(Default)]
 struct HeartbeatState {
-    told: Progress,
-    orders: HeartbeatReply,
-    /// Tasks that this worker has.
-    holding: Vec<u64>,
-    /// What it is at, where that is said.
+    report: Progress,
+    reply: HeartbeatReply,
+    /// Tasks that this worker holds.
+    held_tasks: Vec<u64>,
+    /// What the worker does, if it was set.
     doing: Option<ActivityKind>,
-    /// Things that it got done without its links.
+    /// Counts progress that the links do not show.
     progress: u64,
-    /// Lives that it is to fence, no more than a job can have unfenced, and the one that it is fencing.
+    /// Incarnations that this worker must fence, at most as many as a job can have unfenced, and the one that it is
+    /// fencing.
     to_fence: BTreeSet<WorkerIncarnation>,
     fencing: Option<WorkerIncarnation>,
-    /// It saves what there is so far: it was stopped while tasks were left.
+    /// It saves an unfinished model: it was stopped while tasks were left.
     saves_early: bool,
-    /// Why it is in the job no more.
+    /// Why it is no longer in the job.
     lost: Option<String>,
     over: bool,
 }
@@ -65,61 +67,62 @@ where
     N::Stream: Send,
     N::Poll: Send,
 {
-    /// Keeps a seat. `hands` fences the dead when this worker has to; `tally` is that of the worker that trains: its
-    /// clock, how stale rows were, for whom it waits and whether it gets on are told with each sign of life.
+    /// Starts the heartbeats. `fence_fn` fences dead workers. `counters` are those of the worker that trains: each
+    /// heartbeat reports its clock, the staleness of its rows, the worker it waits for, and its progress.
     ///
     /// # Errors
     /// The system gives no threads.
     pub fn begin(
-        seat: JobClient<N>,
-        hands: FenceFn,
-        tally: Arc<WorkerCounters>,
+        client: JobClient<N>,
+        fence_fn: FenceFn,
+        counters: Arc<WorkerCounters>,
     ) -> std::io::Result<Heartbeat<N>> {
-        let every = (seat.plan().worker_timeout() / BEATS).min(BEAT_MAX);
-        let read_timeout = seat.plan().read_timeout();
-        let (seat, state) = (Mutex::new(seat), Mutex::default());
-        let shared = Arc::new(HeartbeatShared { seat, state, changed: Condvar::new(), tally, read_timeout });
+        let every = (client.plan().worker_timeout() / BEATS).min(BEAT_MAX);
+        let read_timeout = client.plan().read_timeout();
+        let (client, state) = (Mutex::new(client), Mutex::default());
+        let shared =
+            Arc::new(HeartbeatShared { client, state, changed: Condvar::new(), counters, read_timeout });
         let (beating, fencing) = (shared.clone(), shared.clone());
         let builder = std::thread::Builder::new().name("gannet-member".into());
-        let thread = Some(builder.spawn(move || beating.attend(every))?);
-        // From here on dropping it ends both.
-        let attendance = Heartbeat { shared, thread };
-        std::thread::Builder::new().name("gannet-fence".into()).spawn(move || fencing.fence_all(hands))?;
-        Ok(attendance)
+        let thread = Some(builder.spawn(move || beating.beat_until_over(every))?);
+        // From here on dropping it ends both threads.
+        let heartbeat = Heartbeat { shared, thread };
+        std::thread::Builder::new().name("gannet-fence".into()).spawn(move || fencing.fence_all(fence_fn))?;
+        Ok(heartbeat)
     }
 }
 
 impl<N: Net> HeartbeatShared<N> {
-    /// What is said with a sign of life.
-    fn told(&self) -> (Progress, Activity) {
+    /// What a heartbeat reports.
+    fn report(&self) -> (Progress, Activity) {
         let state = lock(&self.state);
-        let (clock, staleness, waits_for) = self.tally.step();
-        let doing = state.doing.unwrap_or(match (waits_for, state.holding.is_empty()) {
+        let (clock, staleness, waits_for) = self.counters.step();
+        let doing = state.doing.unwrap_or(match (waits_for, state.held_tasks.is_empty()) {
             (Some(_), _) => ActivityKind::Waiting,
             (None, true) => ActivityKind::Idle,
             (None, false) => ActivityKind::Learning,
         });
-        let work = Activity { doing, progress: state.progress.wrapping_add(self.tally.turns()) };
-        (Progress { clock, staleness, waits_for, ..state.told.clone() }, work)
+        let work = Activity { doing, progress: state.progress.wrapping_add(self.counters.turns()) };
+        (Progress { clock, staleness, waits_for, ..state.report.clone() }, work)
     }
 
-    /// Gives a sign of life, and takes note of the orders.
+    /// Sends a heartbeat and keeps the reply.
     fn beat(&self) -> Result<HeartbeatReply, WorkerError> {
-        let (told, work) = self.told();
-        let orders = lock(&self.seat).beat(told, work)?;
+        let (report, work) = self.report();
+        let reply = lock(&self.client).beat(report, work)?;
         let mut state = lock(&self.state);
         let fencing = state.fencing;
         state.to_fence =
-            orders.fence.iter().copied().filter(|incarnation| Some(*incarnation) != fencing).collect();
-        state.orders = orders.clone();
+            reply.fence.iter().copied().filter(|incarnation| Some(*incarnation) != fencing).collect();
+        state.reply = reply.clone();
         if !state.to_fence.is_empty() {
             self.changed.notify_all();
         }
-        Ok(orders)
+        Ok(reply)
     }
 
-    /// Gives signs of life until the end.
-    fn attend(&self, every: Duration) {
+    /// Sends heartbeats until the end.
+    fn beat_until_over(&self, every: Duration) {
         loop {
             if let Err(error) = self.beat() {
                 return self.lose(&error);
@@ -135,11 +138,11 @@ impl<N: Net> HeartbeatShared<N> {
         }
     }
 
-    /// Fences whom it is told to, one at a time, until the end. A fence that fails is told again with the next sign of
-    /// life.
-    fn fence_all(&self, mut hands: FenceFn) {
+    /// Fences what the scheduler asks for, one incarnation at a time, until the end. If a fence fails, the reply to the
+    /// next heartbeat asks for it again.
+    fn fence_all(&self, mut fence_fn: FenceFn) {
         while let Some(incarnation) = self.next_to_fence() {
-            let fenced = hands(incarnation).and_then(|()| lock(&self.seat).fenced(incarnation));
+            let fenced = fence_fn(incarnation).and_then(|()| lock(&self.client).fenced(incarnation));
             if let Err(error) = fenced {
                 tracing::warn!(worker = incarnation.rank, %error, "a dead worker is not yet fenced");
             }
@@ -159,35 +162,35 @@ impl<N: Net> HeartbeatShared<N> {
     }
 
     fn lose(&self, error: &WorkerError) {
-        // Whoever asks next is told why, and ends with that: once is enough.
+        // The next call returns the error and ends the worker, so this is logged once and as information.
         tracing::info!(%error, "this worker is no longer in the job");
         lock(&self.state).lost = Some(error.to_string());
     }
 }
 
 impl<N: Net> Heartbeat<N> {
-    /// Changes what is said with the next sign of life.
+    /// Changes what the next heartbeat reports.
     pub fn tell(&self, tell: impl FnOnce(&mut Progress)) {
-        tell(&mut lock(&self.shared.state).told);
+        tell(&mut lock(&self.shared.state).report);
     }
 
-    /// Says what this worker is at; `None`: it trains, and what it tells besides shows how.
+    /// Sets what this worker does. `None`: it trains, and the counters show how.
     pub fn is_at(&self, doing: Option<ActivityKind>) {
         lock(&self.shared.state).doing = doing;
     }
 
-    /// Something was done that no pull or push shows: bytes of the data were read.
+    /// Notes progress that no pull or push shows: bytes of the data were read.
     pub fn moved(&self) {
         let mut state = lock(&self.shared.state);
         state.progress = state.progress.wrapping_add(1);
     }
 
-    /// How long the bytes of a data file may be waited for.
+    /// How long a worker may wait for the bytes of a data file.
     pub fn read_timeout(&self) -> Duration {
         self.shared.read_timeout
     }
 
-    /// Says at once that this worker lives, and hears what the scheduler has to say.
+    /// Sends a heartbeat at once, and returns the scheduler's reply.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -198,13 +201,13 @@ impl<N: Net> Heartbeat<N> {
         }
     }
 
-    /// Whether this worker is to test and save, when it has nothing more to train; `stop` ends the wait for that. When
-    /// all is trained that is one worker, and the others wait until it has said that it [saved](Self::saved): one of
-    /// them may have to take its place. A chief that hangs is given up by the scheduler. Of a job in which tasks are
-    /// left this worker was stopped: it is told how things are.
+    /// Decides whether this worker tests and saves the model, once it has nothing more to train. `stop` ends the wait
+    /// for that. When all tasks are trained, one worker (the chief) does it. The others wait until it reports that it
+    /// has [saved](Self::saved), because one of them may have to replace it: the scheduler gives up a chief that hangs.
+    /// If tasks are left, this worker was stopped, and it learns at once whether it is the chief.
     ///
     /// # Errors
-    /// As [`take`](Self::take): then nobody is known to have saved.
+    /// As [`take`](Self::take). It is then unknown whether any worker has saved.
     pub fn sum_up(&self, stop: &dyn Fn() -> bool) -> Result<bool, String> {
         self.is_at(Some(ActivityKind::Ending));
         let mut wait = LoggedWait::begin();
@@ -227,17 +230,17 @@ impl<N: Net> Heartbeat<N> {
         }
     }
 
-    /// This worker, which [was to](Self::sum_up), has tested and saved. Stays a moment for the others to hear of it, so
-    /// that the scheduler can be ended with this worker. What one saved that was stopped while tasks were left is not
-    /// the job's model: the scheduler is not told.
+    /// Reports that this worker, which [was to](Self::sum_up), has tested and saved. Waits a moment so that the other
+    /// workers learn of it before the scheduler may end. A worker that was stopped while tasks were left has not saved
+    /// the job's model, so it reports nothing.
     ///
     /// # Errors
-    /// As [`take`](Self::take); another worker was to.
+    /// As [`take`](Self::take); or the scheduler chose another worker.
     pub fn saved(&self) -> Result<(), String> {
         if lock(&self.shared.state).saves_early {
             return Ok(());
         }
-        self.ask(|seat| seat.saved())?;
+        self.ask(|client| client.saved())?;
         let wait = LoggedWait::begin();
         while wait.since.elapsed() < FAREWELL_TIME && self.beat_now()?.live > 1 {
             std::thread::sleep(ASK_EVERY);
@@ -248,17 +251,18 @@ impl<N: Net> Heartbeat<N> {
     /// Why this worker, or the whole job, cannot go on, if so.
     pub fn lost(&self) -> Option<String> {
         let state = lock(&self.shared.state);
-        state.lost.clone().or_else(|| state.orders.failed.clone())
+        state.lost.clone().or_else(|| state.reply.failed.clone())
     }
 
     fn ask<T>(&self, ask: impl FnOnce(&mut JobClient<N>) -> Result<T, WorkerError>) -> Result<T, String> {
         match self.lost() {
             Some(why) => Err(why),
-            None => ask(&mut lock(&self.shared.seat)).map_err(|error| error.to_string()),
+            None => ask(&mut lock(&self.shared.client)).map_err(|error| error.to_string()),
         }
     }
 
-    /// The next task; waits while others may give some back, until `stop`. `None`: all are done, or `stop`.
+    /// The next task. While other workers hold the last tasks, waits in case they return some, until `stop`. `None`:
+    /// all tasks are done, or `stop`.
     ///
     /// # Errors
     /// Why this worker cannot go on.
@@ -268,17 +272,17 @@ impl<N: Net> Heartbeat<N> {
             if stop() {
                 return Ok(None);
             }
-            // Under the seat's lock throughout: a task that is done meanwhile is no longer held when the scheduler
-            // gives another.
-            let given = self.ask(|seat| {
-                let holding = lock(&self.shared.state).holding.clone();
-                let given = seat.take(&holding)?;
-                if let SplitGrant::Task { index, .. } = given {
-                    lock(&self.shared.state).holding.push(index);
+            // Holds the client's lock throughout. So a task that another thread reports as done is out of `held_tasks`
+            // before the scheduler grants another.
+            let grant = self.ask(|client| {
+                let held_tasks = lock(&self.shared.state).held_tasks.clone();
+                let grant = client.take(&held_tasks)?;
+                if let SplitGrant::Task { index, .. } = grant {
+                    lock(&self.shared.state).held_tasks.push(index);
                 }
-                Ok(given)
+                Ok(grant)
             });
-            match given? {
+            match grant? {
                 SplitGrant::Over => return Ok(None),
                 SplitGrant::Wait => {
                     if wait.is_to_be_logged() {
@@ -287,42 +291,42 @@ impl<N: Net> Heartbeat<N> {
                     }
                     std::thread::sleep(ASK_EVERY);
                 }
-                given @ SplitGrant::Task { .. } => return Ok(Some(given)),
+                grant @ SplitGrant::Task { .. } => return Ok(Some(grant)),
             }
         }
     }
 
-    /// A task of so many records is trained and acknowledged.
+    /// Reports that a task of so many records is trained and its pushes are acknowledged.
     ///
     /// # Errors
     /// As [`take`](Self::take).
     pub fn done(&self, index: u64, examples: u64) -> Result<(), String> {
-        self.ask(|seat| {
-            seat.done(index, examples)?;
+        self.ask(|client| {
+            client.done(index, examples)?;
             let mut state = lock(&self.shared.state);
-            state.holding.retain(|held| *held != index);
-            state.told.acked.retain(|(held, _)| *held != index);
+            state.held_tasks.retain(|held| *held != index);
+            state.report.acked.retain(|(held, _)| *held != index);
             Ok(())
         })
     }
 
-    /// The first batches of a task are acknowledged.
+    /// Notes that the first `batches` of a task are acknowledged.
     pub fn acked(&self, index: u64, batches: u64) {
         let mut state = lock(&self.shared.state);
-        state.told.acked.retain(|(held, _)| *held != index);
-        state.told.acked.push((index, batches));
+        state.report.acked.retain(|(held, _)| *held != index);
+        state.report.acked.push((index, batches));
     }
 
-    /// Comes to a barrier and waits there until all workers have, for at most `limit`, or until `stop`; true when they
-    /// have.
+    /// Enters a barrier and waits until all workers have entered it, for at most `limit`, or until `stop`. Returns
+    /// whether all have.
     ///
     /// # Errors
-    /// As [`take`](Self::take); somebody has not come in time.
+    /// As [`take`](Self::take); a worker has not come in time.
     pub fn meet(&self, name: &str, limit: Duration, stop: &dyn Fn() -> bool) -> Result<bool, String> {
         let mut wait = LoggedWait::begin();
         self.is_at(Some(ActivityKind::Meeting));
         loop {
-            let missing = self.ask(|seat| seat.meet(name))?;
+            let missing = self.ask(|client| client.meet(name))?;
             self.moved();
             if missing.is_empty() || stop() {
                 self.is_at(None);
@@ -330,38 +334,40 @@ impl<N: Net> Heartbeat<N> {
             }
             let seconds = wait.seconds();
             if wait.since.elapsed() > limit {
-                return Err(format!("workers {missing:?} have not come to {name:?} in {seconds:.1} s"));
+                return Err(format!(
+                    "workers {missing:?} have not come to barrier {name:?} in {seconds:.1} s"
+                ));
             }
             if wait.is_to_be_logged() {
-                tracing::warn!(?missing, seconds, name, "waiting for workers that are still to come");
+                tracing::warn!(?missing, seconds, name, "waiting at a barrier for workers");
             }
             std::thread::sleep(ASK_EVERY);
         }
     }
 
-    /// Tells the scheduler what the rows of a table of the job are, as this worker found them.
+    /// Tells the scheduler what rows of a table of the job this worker found.
     ///
     /// # Errors
-    /// As [`take`](Self::take); or they are not those that the job has trained, which ends it.
+    /// As [`take`](Self::take); or they are not the rows that the job has trained, which ends the job.
     pub fn note_table(&self, table: TableRecord) -> Result<(), String> {
-        self.ask(|seat| seat.note_table(table))
+        self.ask(|client| client.note_table(table))
     }
 
-    /// Tells the whole job that it cannot go on.
+    /// Tells the scheduler that the job cannot go on. All workers learn why.
     pub fn fail(&self, why: &str) {
-        if let Err(error) = self.ask(|seat| seat.fail(why)) {
-            tracing::warn!(error, "the scheduler has not heard why");
+        if let Err(error) = self.ask(|client| client.fail(why)) {
+            tracing::warn!(error, "the scheduler did not get the reason of the failure");
         }
     }
 
-    /// Goes: says how far it came, gives back what it has, and ends the thread.
+    /// Leaves the job: reports its last progress, returns its tasks, and ends the thread.
     ///
     /// # Errors
     /// As [`take`](Self::take).
     pub fn leave(mut self) -> Result<(), String> {
         self.end();
-        let (told, work) = self.shared.told();
-        self.ask(|seat| seat.beat(told, work).and_then(|_| seat.leave()))
+        let (report, work) = self.shared.report();
+        self.ask(|client| client.beat(report, work).and_then(|_| client.leave()))
     }
 }
 
@@ -370,7 +376,7 @@ impl<N: Net> Heartbeat<N> {
         lock(&self.shared.state).over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It has no result; a panic of it has been printed.
+            // The thread has no result; its panic has been printed.
             let _ = thread.join();
         }
     }
@@ -382,7 +388,7 @@ impl<N: Net> Drop for Heartbeat<N> {
     }
 }
 
-/// A wait, which is logged now and then.
+/// A wait that is logged now and then.
 struct LoggedWait {
     since: Instant,
     logged: Duration,

@@ -1,5 +1,5 @@
-//! How a worker finds a table at its servers, or makes it there: what each holds decides, not the order in which the
-//! servers were named. server/identities.rs has the two phases in which a table is made.
+//! How a worker finds a table at its servers, or makes it there. What each server holds decides, not the order in which
+//! the servers are named. server/identities.rs has the two phases in which a table is made.
 
 use super::Worker;
 use super::peer::Peer;
@@ -15,13 +15,13 @@ use gannet_transport::Net;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// As what the servers have a table.
+/// The identity of a table at its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OpenedAs {
     uid: TableUid,
-    /// Of each server, in the order in which the worker names them, which of the table's servers it is.
+    /// For each server, in the order of the worker's addresses, which of the table's servers it is.
     places: Vec<u32>,
-    /// Of each shard, what was drawn when it was made.
+    /// For each shard, the random number that it got when it was made.
     births: Vec<u64>,
 }
 
@@ -37,7 +37,7 @@ impl OpenedAs {
         share(0..self.births.len() as u32, self.places[server], self.places.len() as u32)
     }
 
-    /// The request to open it again, over another link.
+    /// The request to open the table again, over another link.
     pub(super) fn request(&self, schema: &Schema, server: u32) -> Vec<u8> {
         self.request_in(schema, server as usize, 0)
     }
@@ -48,7 +48,7 @@ impl OpenedAs {
         control::seal_as(2, &OpenTableV2 { schema, uid, server: place, servers, make_in })
     }
 
-    /// Holds that what was opened again is what was there before.
+    /// Checks that the table that was opened again is the one that was there before.
     pub(super) fn check<S>(
         &self,
         table: &str,
@@ -69,7 +69,7 @@ impl OpenedAs {
         }
     }
 
-    /// The error of a server that has nothing of the table any more.
+    /// The error of a server that has lost the table.
     pub(super) fn gone<S>(&self, table: &str, peer: &Peer<S>) -> WorkerError {
         forgot(table, &peer.name, self.of_server(peer.server as usize))
     }
@@ -79,32 +79,32 @@ fn forgot(table: &str, peer: &Arc<str>, shards: Range<u32>) -> WorkerError {
     WorkerError::Forgot { peer: peer.clone(), table: table.to_owned(), shards: in_words(&shards) }
 }
 
-/// As what a table is to be opened, by what the servers say that they hold.
+/// The identity under which to open a table, from what the servers hold.
 #[derive(Debug, PartialEq, Eq)]
 struct TablePlan {
-    /// `None`: nobody has it.
+    /// `None`: no server has it.
     uid: Option<TableUid>,
     places: Vec<u32>,
-    /// Servers, as they are named, that hold nothing of it.
-    without: Vec<usize>,
-    /// All servers had made their shards: there may have been pushes.
+    /// Servers, by their positions among the addresses, that hold nothing of it.
+    empty: Vec<usize>,
+    /// All servers had made their shards, so there may have been pushes.
     confirmed: bool,
 }
 
-/// Decides as what a table is opened.
+/// Decides under which identity to open a table.
 fn plan(schema: &Schema, addrs: &[String], held: &[Option<HeldV1>]) -> Result<TablePlan, WorkerError> {
     let places = places(&schema.name, addrs, held).map_err(WorkerError::Identity)?;
     let uid = held.iter().flatten().next().map(|held| TableUid(held.uid));
     let confirmed = held.iter().flatten().any(|held| held.confirmed);
-    let without = (0..addrs.len()).filter(|&at| held[at].is_none()).collect();
-    let plan = TablePlan { uid, places, without, confirmed };
+    let empty = (0..addrs.len()).filter(|&at| held[at].is_none()).collect();
+    let plan = TablePlan { uid, places, empty, confirmed };
     match lost(schema, addrs, &plan) {
         Some(why) => Err(WorkerError::Gone(why)),
         None => Ok(plan),
     }
 }
 
-/// Which of the table's servers each is. An error says what does not fit, and where.
+/// Which of the table's servers each server is. An error says what does not fit, and where.
 fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<u32>, String> {
     let servers = addrs.len() as u32;
     let mut places: Vec<Option<u32>> = vec![None; addrs.len()];
@@ -131,7 +131,7 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
         if id != held.uid {
             let (id, other) = (TableUid(id), TableUid(held.uid));
             return Err(format!(
-                "table {table:?}: {one} holds the one of id {id}, {addr} the one of id {other}: these are two tables; name the \
+                "table {table:?}: {one} holds the table with id {id}, {addr} the table with id {other}: these are two tables; name the \
                  servers of one of them in --ps-hosts"
             ));
         }
@@ -146,7 +146,7 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
         places[at] = Some(held.server);
         first.get_or_insert((at, held));
     }
-    // Servers keep the place at which they are named, where nobody says otherwise.
+    // A server that holds nothing takes its position among the addresses, if that is free.
     let mut free: Vec<u32> = (0..servers).filter(|place| !places.contains(&Some(*place))).collect();
     let place = |(at, place): (usize, Option<u32>)| {
         place.unwrap_or_else(|| free.remove(free.iter().position(|&own| own as usize == at).unwrap_or(0)))
@@ -157,14 +157,14 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
 /// Says which rows are gone, if a server has nothing of a table that may have had pushes.
 fn lost(schema: &Schema, addrs: &[String], plan: &TablePlan) -> Option<String> {
     let own = |at: usize| share(0..schema.shards, plan.places[at], addrs.len() as u32);
-    let without = || plan.without.iter().filter(|_| plan.confirmed);
-    let mut shards: Vec<_> = without().map(|&at| own(at)).filter(|shards| !shards.is_empty()).collect();
+    let empty = || plan.empty.iter().filter(|_| plan.confirmed);
+    let mut shards: Vec<_> = empty().map(|&at| own(at)).filter(|shards| !shards.is_empty()).collect();
     if shards.is_empty() {
         return None;
     }
     shards.sort_unstable_by_key(|shards| shards.start);
     let shards: Vec<_> = shards.iter().map(in_words).collect();
-    let addrs: Vec<_> = without().map(|&at| addrs[at].as_str()).collect();
+    let addrs: Vec<_> = empty().map(|&at| addrs[at].as_str()).collect();
     Some(format!(
         "table {:?}: the rows of {} are gone: {} has nothing of this table, which other servers have; start it on the folder \
          that it had (--data-dir), or begin anew with the table's folders of all servers moved away",
@@ -180,15 +180,15 @@ struct Links {
     epochs: Vec<u64>,
 }
 
-/// What one attempt to open a table came to.
+/// The outcome of one attempt to open a table.
 enum OpenAttempt {
     Opened(OpenedAs, Vec<(usize, TableOpenedV2)>),
-    /// What the servers hold has changed meanwhile; why.
+    /// Try again: what the servers hold has changed meanwhile. The text says why.
     Again(String),
 }
 
 impl<N: Net> Worker<N> {
-    /// Opens a table at all servers, and makes it where nobody has it. Answers what each link's thread said.
+    /// Opens a table at all servers, and makes it if no server has it. Returns the answer of each link's thread.
     pub(super) fn open_at_servers(
         &mut self,
         schema: &Schema,
@@ -214,27 +214,27 @@ impl<N: Net> Worker<N> {
         let before = self.links_as_they_are();
         let fronts: Vec<usize> = self.links_now().filter(|&n| self.peers[n].thread == 0).collect();
         let mut held = self.identify(schema, &fronts)?;
-        let is_torn = |held: &[Option<HeldV1>]| {
+        let is_partial = |held: &[Option<HeldV1>]| {
             held.iter().any(Option::is_none) && held.iter().flatten().any(|held| held.confirmed)
         };
-        // The servers are not asked at one moment. Another worker may have made the table between two answers, and all
-        // servers have what is confirmed: whoever still has nothing when asked again has lost it.
-        if is_torn(&held) {
+        // The servers do not answer at one moment: another worker may have made the table between two answers. A
+        // confirmed table is at all servers, so a server that still has nothing when it is asked again has lost it.
+        if is_partial(&held) {
             held = self.identify(schema, &fronts)?;
         }
         let incarnations: Vec<u64> = fronts.iter().map(|&front| self.peers[front].incarnation).collect();
-        if let Some(why) = self.made_again(&before) {
+        if let Some(why) = self.link_change(&before) {
             return Ok(OpenAttempt::Again(why));
         }
-        let TablePlan { uid, places, without, confirmed } = plan(schema, &self.config.servers, &held)?;
+        let TablePlan { uid, places, empty, confirmed } = plan(schema, &self.config.servers, &held)?;
         let births = vec![0; schema.shards as usize];
         let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
-        let make_in = |server: usize| if without.contains(&server) { incarnations[server] } else { 0 };
-        if !without.is_empty() && !confirmed {
-            // One after the other, for all workers in one order, however they name the servers: whoever comes to a
-            // server first settles which of the table's servers it is, and the others see that before they come to the
-            // next. The first draws the id, or has it; and that it is not confirmed yet says that nobody has pushed
-            // before the others make their shards.
+        let make_in = |server: usize| if empty.contains(&server) { incarnations[server] } else { 0 };
+        if !empty.is_empty() && !confirmed {
+            // One server after another, in an order that is the same for all workers, however they name the servers.
+            // The worker that reaches a server first decides which of the table's servers it is. The others see that
+            // before they reach the next. The first server draws the id, or has it. While it has not confirmed the
+            // table, no worker has pushed before the other servers make their shards.
             let mut order: Vec<usize> = (0..servers).collect();
             order.sort_by_key(|&server| (held[server].is_none(), &self.config.servers[server]));
             for one in order {
@@ -264,15 +264,15 @@ impl<N: Net> Worker<N> {
             Ok(answers) => answers,
             Err(why) => return Ok(OpenAttempt::Again(why)),
         };
-        self.take_births(&mut opened, &answers)?;
-        if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.made_again(&before)) {
+        self.set_births(&mut opened, &answers)?;
+        if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.link_change(&before)) {
             return Ok(OpenAttempt::Again(why));
         }
         Ok(OpenAttempt::Opened(opened, answers))
     }
 
-    /// Says which link has been made again since: what was answered before was perhaps of another life.
-    fn made_again(&self, before: &Links) -> Option<String> {
+    /// Says which link has been made again since. Answers from before may be those of another incarnation.
+    fn link_change(&self, before: &Links) -> Option<String> {
         if self.layout != before.layout {
             return Some("a server came back with another number of threads".into());
         }
@@ -282,7 +282,7 @@ impl<N: Net> Worker<N> {
         other.map(|(peer, _)| format!("the link to {} was made again meanwhile", peer.name))
     }
 
-    /// The links that there are now, to be compared with those that there are later.
+    /// The present links, for comparison with later ones.
     fn links_as_they_are(&self) -> Links {
         let epochs = self.links_now().map(|link| self.peers[link].epoch).collect();
         Links { layout: self.layout, epochs }
@@ -309,14 +309,14 @@ impl<N: Net> Worker<N> {
         held.collect()
     }
 
-    /// The answers to so many opens; or why they are to be asked for again.
+    /// The answers to `expected` requests to open; or why to request them again.
     #[allow(clippy::type_complexity)]
     fn opened(
         &self,
         answers: &[ControlReply],
-        asked: usize,
+        expected: usize,
     ) -> Result<Result<Vec<(usize, TableOpenedV2)>, String>, WorkerError> {
-        if answers.len() < asked {
+        if answers.len() < expected {
             return Ok(Err("a server came back with another number of threads".into()));
         }
         let mut all = Vec::new();
@@ -342,8 +342,8 @@ impl<N: Net> Worker<N> {
         Ok(Ok(all))
     }
 
-    /// Notes the births of all shards.
-    fn take_births(
+    /// Stores the birth numbers of all shards.
+    fn set_births(
         &self,
         opened: &mut OpenedAs,
         answers: &[(usize, TableOpenedV2)],
@@ -362,8 +362,8 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Tells those that do not know it that all servers have made their shards. Answers why that is to be tried again,
-    /// if so.
+    /// Tells the servers that do not know it that all servers have made their shards. Returns why to try again, if that
+    /// failed.
     fn confirm(
         &mut self,
         opened: &OpenedAs,
@@ -374,19 +374,20 @@ impl<N: Net> Worker<N> {
             open.map(|(link, answer)| (*link, answer.table)).unzip();
         let request =
             |nth: usize, _: u32| control::seal(&ConfirmV1 { table: tables[nth], uid: opened.uid.0 });
-        // Where a server came back with other threads there are no answers; the caller looks at the links.
+        // If a server came back with other threads there are no answers; the caller checks the links.
         let answers = self.ask(
             &ControlRequest::with_payload(&ConfirmFrame {}, None, &request),
             Recipients::Links(&links),
         )?;
         let refusal = answers.iter().find(|answer| answer.head.kind == RefusedFrame::KIND);
-        // It has been started again: what it holds now is to be asked for anew.
+        // The server has restarted: ask again what it holds.
         Ok(refusal.map(|ControlReply { link, head, payload }| {
             refused(&self.peers[*link].name, ConfirmFrame::KIND, head, payload).to_string()
         }))
     }
 
-    /// What the rows of a table are, and where: for the scheduler, which tells the next life whether they are the same.
+    /// What the rows of a table are and where, for the scheduler: it tells the worker's next incarnation whether they
+    /// are the same.
     ///
     /// # Panics
     /// When the table is another worker's.
@@ -422,7 +423,7 @@ mod tests {
     fn decide(held: &[Option<HeldV1>]) -> Result<(Vec<u32>, Vec<usize>), String> {
         let schema = Schema { shards: 8, ..Schema::scalar("t", Rule::Add(Add)) };
         let plan = plan(&schema, &addrs(held.len()), held);
-        plan.map(|plan| (plan.places, plan.without)).map_err(|error| error.to_string())
+        plan.map(|plan| (plan.places, plan.empty)).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -430,7 +431,7 @@ mod tests {
         assert_eq!(decide(&[None, None]), Ok((vec![0, 1], vec![0, 1])));
         let both = [held(1, 1, 2, true), held(1, 0, 2, true)];
         assert_eq!(decide(&both), Ok((vec![1, 0], vec![])));
-        // A creation that was interrupted goes on: who has nothing takes the places that are left, its own if it can.
+        // An interrupted creation goes on: a server with nothing takes a free position, its own if it can.
         let interrupted = [None, held(1, 0, 3, false), None];
         assert_eq!(decide(&interrupted), Ok((vec![1, 0, 2], vec![0, 2])));
         // Between the confirmations.

@@ -1,6 +1,6 @@
-//! What is under way: each pull, push and control request with the memory that it lends and that its answer lands in.
+//! Requests in flight: each pull, push and control request, with the memory that it lends and that its answer fills.
 
-use super::cache::{AskedPart, RowCache};
+use super::cache::{CacheMisses, RowCache};
 use super::relayout::Relayout;
 use crate::counters::WorkerCounters;
 use crate::frames::pull_newer::told;
@@ -15,20 +15,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names a request in flight: where it stands, and which of the requests that stood there it is.
+/// Names a request in flight: its index, and which of the requests at that index it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InFlightId {
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
-/// One part of a flight, queued on one link.
+/// One part of a request in flight, queued on one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) index: u32,
     pub(super) chunk: u32,
     pub(super) push: bool,
-    /// Keys and floats, there and back: what it takes of the credit.
+    /// Keys and floats of the request and of its answer: what it takes of the credit.
     pub(super) bytes: u32,
 }
 
@@ -43,36 +43,37 @@ impl Request {
 pub(super) struct PullPart {
     /// The last own push that the answer includes.
     pub(super) saw: u64,
-    /// The place of the keyset to keep, plus 1; 0 for none.
+    /// The number of the keyset to keep, plus 1; 0 for none.
     pub(super) keep: u32,
-    /// The epoch of the link on which it was kept; 0: not kept.
+    /// The epoch of the link whose server kept it; 0 if none did.
     pub(super) kept: u64,
-    /// Rows of it were read where they are.
+    /// The rows that were read without a request.
     pub(super) near: Option<Box<LocalHits>>,
-    /// The clock that the worker furthest behind had, as its owner said.
+    /// The clock of the slowest worker, as the owner reported it.
     pub(super) lowest: Option<u64>,
 }
 
-/// What was read of a part without asking, and what is still to be asked for.
+/// What was read of a part without a request, and what must be requested.
 #[derive(Debug, Default)]
 pub(super) struct LocalHits {
     /// For each key of the chunk, where its row was found; `NO_SLOT` where it was not.
     pub(super) slots: Vec<u32>,
-    /// The keys to ask for, their places in the chunk, and where the answer lands. Empty: nothing is asked.
+    /// The keys to request, their positions in the chunk, and where the answer lands. Empty: there is no request.
     pub(super) keys: Vec<u64>,
     pub(super) places: Vec<u32>,
     pub(super) rows: Vec<f32>,
-    /// The answer says behind the rows where they are.
+    /// The answer says where the rows are, behind the rows.
     pub(super) with_slots: bool,
-    /// The clock that the worker furthest behind had before they were read.
+    /// The clock of the slowest worker, from before the rows were read.
     pub(super) lowest: Option<u64>,
-    /// What was read was in the cache: of the others only what is newer than what it holds is asked for.
-    pub(super) asked: Option<Box<AskedPart>>,
+    /// The rows that the cache did not have, if the pull goes through one. Of those only rows that are newer than the
+    /// cached ones are sent.
+    pub(super) misses: Option<Box<CacheMisses>>,
 }
 
 impl PullPart {
-    /// How many rows of a chunk of `len` keys are asked for.
-    pub(super) fn asked(&self, len: u32) -> u32 {
+    /// How many rows of a chunk of `len` keys are requested.
+    pub(super) fn requested(&self, len: u32) -> u32 {
         self.near.as_ref().map_or(len, |near| near.keys.len() as u32)
     }
 }
@@ -89,8 +90,8 @@ pub(super) struct PullInFlight {
 }
 
 impl PullInFlight {
-    /// The answer to a part has landed: rows that were asked for one by one go where they belong. `lowest`: the clock
-    /// of the worker furthest behind, as it says.
+    /// The answer to a part has landed: moves rows that were requested singly to their places. `lowest` is the clock of
+    /// the slowest worker, as the answer reports it.
     pub(super) fn settle(&mut self, chunk: usize, lowest: Option<u64>) {
         let before = self.parts[chunk].near.as_ref().and_then(|near| near.lowest);
         self.parts[chunk].lowest = lowest.min(before.or(lowest));
@@ -103,19 +104,19 @@ impl PullInFlight {
         near.rows = Vec::new();
     }
 
-    /// The answer to a part that asks for what is newer: what is told lands where it belongs, and in the cache. Answers
-    /// how many rows were as they were held; `None` when it cannot be read.
+    /// The answer to a request for newer rows: copies the rows to their places and into the cache. Returns how many
+    /// rows had not changed, or `None` if the answer cannot be read.
     pub(super) fn settle_newer(
         &mut self,
         chunk: usize,
         payload: &[u8],
-        stamp: u64,
+        version: u64,
         lowest: Option<u64>,
     ) -> Option<u64> {
         let (floats, range) = (self.floats, self.laid.chunks()[chunk].floats(self.floats));
         let (values, part) = (&mut self.values[range], &mut self.parts[chunk]);
         let near = part.near.as_mut()?;
-        let asked = near.asked.as_ref()?;
+        let misses = near.misses.as_ref()?;
         let (newer, rows) = told(payload, near.keys.len(), floats)?;
         let mut rows = rows.chunks_exact(floats);
         for (&place, newer) in near.places.iter().zip(&newer) {
@@ -123,24 +124,24 @@ impl PullInFlight {
                 values[place as usize * floats..][..floats].copy_from_slice(rows.next()?);
             }
         }
-        asked.fill((&near.keys, &near.places), values, (&newer, stamp), lowest);
+        misses.fill((&near.keys, &near.places), values, (&newer, version), lowest);
         part.lowest = lowest.min(near.lowest.or(lowest));
         Some(newer.iter().filter(|newer| **newer == NewerRow::Same).count() as u64)
     }
 
-    /// Whether a part asks for what is newer.
+    /// Whether a part requests only newer rows.
     pub(super) fn asks_newer(&self, chunk: usize) -> bool {
-        self.parts[chunk].near.as_ref().is_some_and(|near| near.asked.is_some())
+        self.parts[chunk].near.as_ref().is_some_and(|near| near.misses.is_some())
     }
 
-    /// Floats of the answer to a part, slots counted as such.
+    /// Floats of the answer to a part; a slot counts as one.
     pub(super) fn answer_floats(&self, chunk: usize) -> usize {
         let part = &self.parts[chunk];
         let with_slots = part.near.as_ref().is_some_and(|near| near.with_slots);
-        part.asked(self.laid.chunks()[chunk].len) as usize * (self.floats + usize::from(with_slots))
+        part.requested(self.laid.chunks()[chunk].len) as usize * (self.floats + usize::from(with_slots))
     }
 
-    /// The keys that were asked for, and where the answer says that their rows are.
+    /// The requested keys, and the slots that the answer reports for their rows.
     pub(super) fn found(&self, chunk: usize) -> Option<(&[u64], &[u32])> {
         let near = self.parts[chunk].near.as_ref().filter(|near| near.with_slots)?;
         Some((&near.keys, cast_slice(near.rows.get(near.keys.len() * self.floats..)?)))
@@ -153,18 +154,18 @@ pub(super) struct PushInFlight {
     pub(super) floats: usize,
     pub(super) values: Vec<f32>,
     pub(super) seq: u64,
-    /// What the shards are to call it, when that is not this worker's name with `seq`: its seq, and pusher, incarnation
-    /// and clock as they travel.
+    /// The name for the shards, if it is not this worker's name with `seq`: its seq, and pusher, incarnation and clock
+    /// as they travel.
     pub(super) name: Option<(u64, [u64; 3])>,
-    /// For each part the keyset that it names instead of sending keys; 0 for none.
+    /// For each part the keyset that replaces its keys; 0 for none.
     pub(super) keysets: Vec<u64>,
-    /// For each part, where a pull found its rows: hints, which a server checks. Empty for none.
+    /// For each part, where a pull found its rows: hints, which the server checks. Empty for none.
     pub(super) slots: Vec<Vec<u32>>,
-    /// Rows of it came when their step had been applied without them.
+    /// Some of its rows arrived after their step had been applied without them.
     pub(super) late: bool,
-    /// For each part, where its keyset is of some of its rows only: which, a bit each, and the keys of the others.
+    /// For each part whose keyset covers only some of its rows: which rows, a bit each, and the keys of the others.
     pub(super) some: Vec<Option<KeysetRows>>,
-    /// What is to hear of rows that do not become what the push made of them.
+    /// The cache, which must forget rows that the push did not change as expected.
     pub(super) cache: Option<Arc<RowCache>>,
 }
 
@@ -177,7 +178,7 @@ impl PushInFlight {
         self.some.get(chunk).and_then(Option::as_ref).filter(|_| self.keysets[chunk] != 0)
     }
 
-    /// What a part carries beside its head.
+    /// The payload of a part.
     #[inline]
     fn payload(&self, chunk: usize) -> PushPayload<'_> {
         let part = &self.laid.chunks()[chunk];
@@ -193,7 +194,7 @@ impl PushInFlight {
         }
     }
 
-    /// The rows of a part did not become what the push made of them.
+    /// The server did not apply a part as the worker did: the cache forgets its rows.
     pub(super) fn doubt(&self, chunk: usize) {
         if let Some(cache) = &self.cache {
             self.laid.keys()[self.laid.chunks()[chunk].floats(1)].iter().for_each(|&key| cache.forget(key));
@@ -201,7 +202,7 @@ impl PushInFlight {
     }
 }
 
-/// A request that is no bulk: one for each link it goes to (`peers`), or one.
+/// A request that moves no rows: one for each link that it goes to, or a single one.
 #[derive(Default)]
 pub(super) struct ControlInFlight {
     pub(super) frame: UnsentFrame,
@@ -210,7 +211,7 @@ pub(super) struct ControlInFlight {
     pub(super) payloads: Vec<Vec<u8>>,
     /// Answers by part.
     pub(super) answers: Vec<Option<(Head, Vec<u8>)>>,
-    /// A server has other threads now: what was answered is to be asked again, of all.
+    /// A server's threads changed: all links must be requested again.
     pub(super) again: bool,
 }
 
@@ -239,17 +240,17 @@ pub(super) struct InFlightRequest {
 
 impl InFlightRequest {
     /// No call waits for its answer.
-    pub(super) fn is_unasked(&self) -> bool {
-        let unasked = |kind| frames::is_of_link(kind) || matches!(kind, TickFrame::KIND | FenceFrame::KIND);
-        matches!(&self.work, RequestWork::Control(control) if unasked(control.kind()))
+    pub(super) fn is_unawaited(&self) -> bool {
+        let unawaited = |kind| frames::is_of_link(kind) || matches!(kind, TickFrame::KIND | FenceFrame::KIND);
+        matches!(&self.work, RequestWork::Control(control) if unawaited(control.kind()))
     }
 
-    /// How many requests were begun from this one to `next`: the higher, the older.
+    /// How many requests were begun from this one to `next`. The higher the number, the older the request.
     pub(super) fn age(&self, next: u32) -> u32 {
         next.wrapping_sub(self.generation)
     }
 
-    /// When it was begun.
+    /// When the request was begun.
     pub(super) fn begun(&self) -> Duration {
         self.begun
     }
@@ -260,25 +261,25 @@ pub(super) struct InFlight {
     entries: Vec<Option<InFlightRequest>>,
     free: Vec<u32>,
     pub(super) next_generation: u32,
-    /// Bytes under way, requests and answers.
+    /// Bytes in flight, requests and answers.
     pub(super) bytes: usize,
     /// Pushes not wholly acknowledged.
     pub(super) pushes: usize,
     pulls: usize,
-    tally: Arc<WorkerCounters>,
+    counters: Arc<WorkerCounters>,
 }
 
 impl InFlight {
-    pub(super) fn new(tally: Arc<WorkerCounters>) -> InFlight {
+    pub(super) fn new(counters: Arc<WorkerCounters>) -> InFlight {
         let (entries, free) = (Vec::new(), Vec::new());
-        InFlight { entries, free, next_generation: 0, bytes: 0, pushes: 0, pulls: 0, tally }
+        InFlight { entries, free, next_generation: 0, bytes: 0, pushes: 0, pulls: 0, counters }
     }
 
-    /// What is under way now, in the counts.
+    /// Publishes what is in flight now in the counters.
     fn publish(&self) {
-        self.tally.bytes.set(self.bytes as u64);
-        self.tally.pulls.set(self.pulls as u64);
-        self.tally.pushes.set(self.pushes as u64);
+        self.counters.bytes.set(self.bytes as u64);
+        self.counters.pulls.set(self.pulls as u64);
+        self.counters.pushes.set(self.pushes as u64);
     }
 
     pub(super) fn add(&mut self, work: RequestWork, parts: usize, bytes: usize, now: Duration) -> InFlightId {
@@ -325,13 +326,13 @@ impl InFlight {
         Some(flight)
     }
 
-    /// The last answer to a flight has come.
+    /// Records the time of a request whose last answer has come.
     pub(super) fn time(&self, index: u32, now: Duration) {
         let Some(flight) = self.here(index) else { return };
         let took = now.saturating_sub(flight.begun);
         match flight.work {
-            RequestWork::Pull(_) => self.tally.pull_took.observe(took, 1),
-            RequestWork::Push(_) => self.tally.push_took.observe(took, 1),
+            RequestWork::Pull(_) => self.counters.pull_took.observe(took, 1),
+            RequestWork::Push(_) => self.counters.push_took.observe(took, 1),
             RequestWork::Control(_) => {}
         }
     }
@@ -342,13 +343,13 @@ impl InFlight {
         let (id, chunk) = (request.id(), request.chunk as usize);
         match &flight.work {
             RequestWork::Pull(pull) => {
-                let keys = pull.parts[chunk].asked(pull.laid.chunks()[chunk].len);
+                let keys = pull.parts[chunk].requested(pull.laid.chunks()[chunk].len);
                 let (table, read, keep) = (table(pull.laid.table()), pull.read, pull.parts[chunk].keep);
                 let slots = pull.parts[chunk].near.as_ref().is_some_and(|near| near.with_slots);
                 let (segments, clock) = (pull.segments, pull.clock);
-                let asked = pull.parts[chunk].near.as_ref().and_then(|near| near.asked.as_ref());
-                let (newer, plain) = (asked.is_some(), keys as usize * 8);
-                let bytes = asked.map_or(plain, |asked| asked.asking.bytes());
+                let misses = pull.parts[chunk].near.as_ref().and_then(|near| near.misses.as_ref());
+                let (newer, plain) = (misses.is_some(), keys as usize * 8);
+                let bytes = misses.map_or(plain, |misses| misses.cached.bytes());
                 (PullFrame { table, keys, read, keep, segments, slots, newer, clock }.encode(id), bytes)
             }
             RequestWork::Push(push) => {
@@ -383,7 +384,7 @@ impl InFlight {
     }
 }
 
-/// Lends the flights' memory to one link.
+/// Lends the memory of the requests in flight to one link.
 pub(super) struct InFlightOwner<'a> {
     pub(super) flights: &'a mut InFlight,
     pub(super) queue: &'a VecDeque<Request>,
@@ -397,12 +398,12 @@ impl Owner for InFlightOwner<'_> {
         let Some(flight) = self.flights.here(index) else { return };
         match &flight.work {
             RequestWork::Pull(pull) => match &pull.parts[chunk as usize].near {
-                Some(near) => match &near.asked {
+                Some(near) => match &near.misses {
                     None => parts.push(cast_slice(&near.keys)),
-                    Some(asked) => {
-                        parts.push(asked.asking.before());
+                    Some(misses) => {
+                        parts.push(misses.cached.before());
                         parts.push(cast_slice(&near.keys));
-                        asked.asking.behind().into_iter().for_each(|part| parts.push(part));
+                        misses.cached.behind().into_iter().for_each(|part| parts.push(part));
                     }
                 },
                 None => {

@@ -1,4 +1,4 @@
-//! How a worker gets its incarnation: a server hands it out, of one counter for the run, and no clock is asked.
+//! How a worker gets its incarnation: a server hands it out from one counter for the run. No clock decides it.
 
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
@@ -8,50 +8,50 @@ use crate::frames::{AllocateFrame, AllocatedFrame, FrameKind};
 use gannet_transport::Net;
 use std::sync::Arc;
 
-/// What a session says that has no incarnation yet, or needs none: it may read and ask, and a push is refused.
+/// The incarnation of a session that has none yet or needs none. It may read; its pushes are refused.
 pub const NO_INCARNATION: u64 = 0;
 
-/// What asks [`Worker::connect`] to have the servers number this life, by [`Worker::allocate_incarnation`].
+/// Asks [`Worker::connect`] to take an incarnation from the servers, with [`Worker::allocate_incarnation`].
 pub const NEXT_INCARNATION: u64 = u64::MAX;
 
 impl WorkerConfig {
-    /// Of one who reads and asks, and never pushes: it needs no incarnation.
+    /// A configuration of a worker that only reads and asks: it needs no incarnation.
     pub fn reader(servers: impl IntoIterator<Item = impl Into<String>>) -> WorkerConfig {
         WorkerConfig::new(servers, u64::from(u32::MAX), NO_INCARNATION)
     }
 }
 
 impl<N: Net> Worker<N> {
-    /// Takes an incarnation that no life of any worker has had on these servers, larger than all before: one process
-    /// asks once, when it starts. Two that ask at once get two numbers.
+    /// Takes an incarnation that no worker has had on these servers, larger than all before. A process calls this once,
+    /// when it starts. Two concurrent calls get two numbers.
     ///
-    /// `config.servers` are all servers of the run in any order, and its scheduler if it is a process of its own. Of
-    /// those that have tables, the one whose address comes first in the order of text hands the number out, above what
-    /// the others know of: so all workers must write the addresses alike.
+    /// `config.servers` are all servers of the run in any order, and its scheduler if that is a process of its own. Of
+    /// the servers with tables, the one whose address comes first in the order of text hands out the number, above all
+    /// numbers that the others know. So all workers must write the addresses alike.
     ///
     /// # Errors
-    /// One of them could not be reached for `peer_timeout`, or it refused: its counter cannot be kept.
+    /// A server could not be reached for `peer_timeout`, or it refused because it cannot store its counter.
     pub fn allocate_incarnation(net: N, config: &WorkerConfig) -> Result<u64, WorkerError> {
         Worker::allocate_incarnation_told(net, config, Arc::default())
     }
 
-    /// [`Worker::allocate_incarnation`] with its counts in `tally`, which can be told of while it waits for a server.
-    /// The tally may be that of a worker of the same thread.
+    /// [`Worker::allocate_incarnation`] that counts in `counters`, which other threads can read meanwhile. These may be
+    /// the counters of a worker of the same thread.
     ///
     /// # Errors
     /// As [`Worker::allocate_incarnation`].
     pub fn allocate_incarnation_told(
         net: N,
         config: &WorkerConfig,
-        tally: Arc<WorkerCounters>,
+        counters: Arc<WorkerCounters>,
     ) -> Result<u64, WorkerError> {
-        let (links, wanted) = (tally.links.get(), tally.links_wanted.get());
+        let (links, wanted) = (counters.links.get(), counters.links_wanted.get());
         let config = WorkerConfig { incarnation: NO_INCARNATION, one_thread: true, ..config.clone() };
         let allocated =
-            Worker::connect_told(net, config, tally.clone()).and_then(|mut worker| worker.number());
+            Worker::connect_told(net, config, counters.clone()).and_then(|mut worker| worker.number());
         // The links of this call are gone.
-        tally.links.set(links);
-        tally.links_wanted.set(wanted);
+        counters.links.set(links);
+        counters.links_wanted.set(wanted);
         allocated
     }
 
@@ -60,8 +60,8 @@ impl<N: Net> Worker<N> {
         let all: Vec<usize> = (0..self.peers.len()).collect();
         let known = self.allocate(0, true, &all)?;
         let floor = known.iter().map(|answer| answer.0).max().unwrap_or(0);
-        // All ask the same one, in whatever order they name the servers. Where none hands out any, the first one says
-        // why.
+        // All workers choose the same server, in whatever order they name the servers. If no server hands out numbers,
+        // the error comes from the first one.
         let addr = |&at: &usize| &self.peers[at].addr;
         let chosen = (0..known.len()).filter(|&at| known[at].1).min_by_key(addr).unwrap_or(0);
         match *self.allocate(floor, false, &[chosen])? {
@@ -70,7 +70,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Asks thread 0 of each of these servers: a number, and whether it hands out any.
+    /// Asks thread 0 of each of these servers for a number, and whether it hands out numbers.
     fn allocate(&mut self, floor: u64, look: bool, of: &[usize]) -> Result<Vec<(u64, bool)>, WorkerError> {
         let ask = ControlRequest::new(&AllocateFrame { floor, look });
         let answers = self.ask(&ask, Recipients::Links(of))?;

@@ -1,5 +1,5 @@
-//! Thousands of incarnations in the simulated world: many ask at once, links are lost, and the server that counts is
-//! killed between keeping a number and answering it.
+//! Thousands of incarnations in the simulation: many clients ask at once, links are lost, and the server that counts is
+//! killed between storing a number and answering with it.
 
 use super::in_flight::{ControlInFlight, InFlightId, Request, RequestWork};
 use super::{Worker, WorkerConfig};
@@ -29,14 +29,14 @@ fn start(sim: &Sim, addr: &str, store: &Store) -> (String, u64) {
 
 impl KilledServer {
     fn new(sim: &Sim) -> KilledServer {
-        // What is synced thousands of times is not the disk, where that can be had.
+        // Thousands of syncs would take long on a disk, so the folder is in memory where possible.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
         let (addr, actor) = start(sim, "sim:0", &store);
         KilledServer { store, addr, actor, _folder: folder }
     }
 
-    /// What was not sent is lost; the next life has a clock of its own, which may have gone back.
+    /// Unsent answers are lost. The server's next incarnation has a wall clock of its own, which may have gone back.
     fn kill(&mut self, sim: &Sim, prng: &mut Prng) {
         sim.remove_actor(self.actor);
         sim.reset_all(&self.addr);
@@ -45,12 +45,12 @@ impl KilledServer {
     }
 }
 
-/// Somebody who asks, without ever waiting: first all servers for what they know, then the first for a number.
+/// A client that asks without ever waiting: first all servers for what they know, then the first for a number.
 struct AsyncClient {
     worker: Worker<Sim>,
     looks: Option<InFlightId>,
     asks: Option<InFlightId>,
-    /// The highest number that had been answered to anybody when it began.
+    /// The highest number that had been answered to any client when it began.
     before: u64,
 }
 
@@ -58,10 +58,10 @@ impl AsyncClient {
     fn begin(sim: &Sim, servers: &[String], before: u64) -> Result<AsyncClient, WorkerError> {
         let config = WorkerConfig { one_thread: true, ..WorkerConfig::reader(servers) };
         let worker = Worker::connect(sim.clone(), config)?;
-        let mut asker = AsyncClient { worker, looks: None, asks: None, before };
+        let mut client = AsyncClient { worker, looks: None, asks: None, before };
         let all: Vec<usize> = (0..servers.len()).collect();
-        asker.looks = Some(asker.post(AllocateFrame { floor: 0, look: true }, &all)?);
-        Ok(asker)
+        client.looks = Some(client.post(AllocateFrame { floor: 0, look: true }, &all)?);
+        Ok(client)
     }
 
     fn post(&mut self, request: AllocateFrame, peers: &[usize]) -> Result<InFlightId, WorkerError> {
@@ -78,7 +78,7 @@ impl AsyncClient {
         Ok(id)
     }
 
-    /// The numbers that came to a request, if all have.
+    /// The numbers in the answers to a request, if all have come.
     fn taken(&mut self, id: Option<InFlightId>) -> Option<Vec<u64>> {
         let id = id.filter(|id| self.worker.flights.get(*id).is_some_and(|flight| flight.left == 0))?;
         let RequestWork::Control(control) = self.worker.flights.take(id.index)?.work else { return None };
@@ -86,7 +86,7 @@ impl AsyncClient {
         Some(control.answers.iter().flatten().map(|(head, _)| number(head)).collect())
     }
 
-    /// Its number, when it has come.
+    /// The client's number, once it has come.
     fn step(&mut self) -> Result<Option<u64>, WorkerError> {
         self.worker.poll()?;
         if let Some(known) = self.taken(self.looks) {
@@ -99,7 +99,7 @@ impl AsyncClient {
 
 #[test]
 fn no_incarnation_is_given_twice_and_each_is_above_all_that_were_answered_before() {
-    let (mut given, mut kills, mut lost, mut turned) = (0, 0, 0, 0);
+    let (mut allocated, mut kills, mut lost, mut turned) = (0, 0, 0, 0);
     for seed in 0..9 {
         let faults = Faults {
             reset_per_million: [0, 20_000, 60_000][seed as usize % 3],
@@ -110,34 +110,41 @@ fn no_incarnation_is_given_twice_and_each_is_above_all_that_were_answered_before
         let (sim, mut prng) = (Sim::new(seed, faults), Prng::new(seed));
         let mut places = [KilledServer::new(&sim), KilledServer::new(&sim)];
         let mut order = [0, 1];
-        let (mut askers, mut numbers, mut highest) = (Vec::new(), HashSet::new(), 0);
+        let (mut clients, mut numbers, mut highest) = (Vec::new(), HashSet::new(), 0);
         while numbers.len() < 300 {
-            if askers.len() < 6 && prng.below(3) > 0 {
+            if clients.len() < 6 && prng.below(3) > 0 {
                 let servers: Vec<String> = order.iter().map(|&at: &usize| places[at].addr.clone()).collect();
-                let asker = AsyncClient::begin(&sim, &servers, highest);
-                askers.push(asker.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
+                let client = AsyncClient::begin(&sim, &servers, highest);
+                clients.push(client.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
             }
             sim.run(Duration::from_micros(prng.below(400)));
-            askers.retain_mut(|asker| {
-                let number = asker.step().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            clients.retain_mut(|client| {
+                let number = client.step().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
                 let Some(number) = number else { return true };
-                assert!(number > asker.before, "seed {seed}: {number}, after {} was answered", asker.before);
+                assert!(
+                    number > client.before,
+                    "seed {seed}: {number}, after {} was answered",
+                    client.before
+                );
                 assert!(numbers.insert(number), "seed {seed}: {number} is given twice");
                 highest = highest.max(number);
-                lost += asker.worker.counters().links_lost;
+                lost += client.worker.counters().links_lost;
                 false
             });
             if prng.below(40) == 0 {
                 places[prng.below(2) as usize].kill(&sim, &mut prng);
                 kills += 1;
             }
-            // A run whose hosts are given in another order counts on above what the other server has counted.
-            if askers.is_empty() && prng.below(4) == 0 {
+            // A run that names its servers in another order continues above what the other server has counted.
+            if clients.is_empty() && prng.below(4) == 0 {
                 order.swap(0, 1);
                 turned += 1;
             }
         }
-        given += numbers.len();
+        allocated += numbers.len();
     }
-    assert!(given >= 2_700 && kills > 100 && lost > 100 && turned > 20, "{given} {kills} {lost} {turned}");
+    assert!(
+        allocated >= 2_700 && kills > 100 && lost > 100 && turned > 20,
+        "{allocated} {kills} {lost} {turned}"
+    );
 }

@@ -1,5 +1,5 @@
-//! A worker's membership in a job: what it asks of the scheduler, over a link of its own. Every call may be made again:
-//! an answer that was lost does no harm.
+//! A worker's requests to the scheduler of its job, over a link of its own. Every call may be repeated: a lost answer
+//! does no harm.
 
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{NEXT_INCARNATION, Worker, WorkerConfig};
@@ -17,7 +17,7 @@ use crate::scheduler::{
 };
 use gannet_transport::Net;
 
-/// A place in a job.
+/// A worker's connection to the scheduler of its job.
 pub struct JobClient<N: Net> {
     worker: Worker<N>,
     incarnation: WorkerIncarnation,
@@ -25,10 +25,10 @@ pub struct JobClient<N: Net> {
     joined: JobAnswer,
 }
 
-/// What a worker learns when it comes into a job.
+/// What a worker learns when it joins a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobAnswer {
-    /// The job's name: larger than that of any job before on this scheduler.
+    /// The number of the job: larger than that of any earlier job of this scheduler.
     pub started: u64,
     /// Tasks that were trained before.
     pub done: u64,
@@ -39,46 +39,46 @@ pub struct JobAnswer {
 /// A job as its scheduler knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobStatus {
-    /// How many workers were declared.
+    /// The declared number of workers.
     pub workers: u32,
-    /// Files that it trains on.
+    /// Files of its data.
     pub files: u32,
     /// Passes over them.
     pub epochs: u32,
     /// Its workers.
     pub members: Vec<Member>,
-    /// Which task is whose.
+    /// Which worker holds each leased task.
     pub leases: Vec<(u64, WorkerIncarnation)>,
-    /// Dead lives that are not yet fenced everywhere: their tasks wait.
+    /// Dead incarnations that are not yet fenced everywhere. Their tasks wait for that.
     pub unfenced: Vec<WorkerIncarnation>,
-    /// Tasks trained, held, and free again.
+    /// Tasks that have been trained.
     pub tasks_done: u64,
     /// Tasks that workers hold.
     pub tasks_leased: u64,
-    /// Tasks that came back from a worker and wait.
+    /// Tasks that a worker returned and that are free again.
     pub tasks_returned: u64,
     /// Tasks of all passes.
     pub tasks: u64,
-    /// Records of the tasks that are trained.
+    /// Records of the trained tasks.
     pub examples: u64,
-    /// Whether a worker is in it.
+    /// Whether a worker is in the job.
     pub live: bool,
-    /// Who tests and saves, as things are.
+    /// The worker that tests and saves, as things are now.
     pub chief: Option<WorkerIncarnation>,
     /// The chief has saved the model.
     pub saved: bool,
-    /// What its workers are at, in their order.
+    /// What its workers do, in their order.
     pub work: Vec<Activity>,
     /// Why it failed, if it did.
     pub failed: Option<String>,
 }
 
 impl<N: Net> JobClient<N> {
-    /// Comes into the job of the scheduler that is `config`'s one server: as worker `rank`, in the life
+    /// Joins the job of the scheduler that is `config`'s one server, as worker `rank` with the incarnation
     /// `config.incarnation`.
     ///
     /// # Errors
-    /// The scheduler is lost; another worker of this index lives; or `plan` differs from the job's.
+    /// The scheduler is lost; a worker with this index lives; or `plan` differs from the job's.
     pub fn join(net: N, config: WorkerConfig, rank: u32, plan: JobPlan) -> Result<JobClient<N>, WorkerError> {
         if config.incarnation == NEXT_INCARNATION {
             let what =
@@ -96,7 +96,7 @@ impl<N: Net> JobClient<N> {
             );
             return Err(WorkerError::Call(text));
         }
-        match worker.book(&ask)? {
+        match worker.ask_scheduler(&ask)? {
             SchedulerReplyV1::Registered { started, done, tasks } => {
                 let joined = JobAnswer { started, done, tasks };
                 Ok(JobClient { worker, incarnation, plan, joined })
@@ -105,23 +105,23 @@ impl<N: Net> JobClient<N> {
         }
     }
 
-    /// Who this is.
+    /// This worker and its incarnation.
     pub fn incarnation(&self) -> WorkerIncarnation {
         self.incarnation
     }
 
-    /// What it was told when it came.
+    /// The scheduler's answer to the join.
     pub fn joined(&self) -> JobAnswer {
         self.joined
     }
 
-    /// What the job trains on.
+    /// The data of the job.
     pub fn plan(&self) -> &JobPlan {
         &self.plan
     }
 
     fn ask(&mut self, what: SchedulerActionV1) -> Result<SchedulerReplyV1, WorkerError> {
-        self.worker.book(&SchedulerRequestV1 { incarnation: self.incarnation, what })
+        self.worker.ask_scheduler(&SchedulerRequestV1 { incarnation: self.incarnation, what })
     }
 
     fn note(&mut self, what: SchedulerActionV1) -> Result<(), WorkerError> {
@@ -131,12 +131,12 @@ impl<N: Net> JobClient<N> {
         }
     }
 
-    /// Says that this worker lives, how far it is, and what it is at.
+    /// Tells the scheduler that this worker lives, how far it is, and what it does.
     ///
     /// # Errors
     /// The scheduler is lost, or has given this worker up.
-    pub fn beat(&mut self, told: Progress, work: Activity) -> Result<HeartbeatReply, WorkerError> {
-        match self.ask(SchedulerActionV1::BeatV2 { told, work })? {
+    pub fn beat(&mut self, progress: Progress, work: Activity) -> Result<HeartbeatReply, WorkerError> {
+        match self.ask(SchedulerActionV1::BeatV2 { told: progress, work })? {
             SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live } => {
                 Ok(HeartbeatReply { chief, saver, trained, saved, fence, failed, live })
             }
@@ -144,7 +144,7 @@ impl<N: Net> JobClient<N> {
         }
     }
 
-    /// Asks for a task beside those that are held.
+    /// Asks for a task in addition to those that the worker holds.
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
@@ -160,7 +160,7 @@ impl<N: Net> JobClient<N> {
         }
     }
 
-    /// Says that a task of so many records is trained: every push of it has been acknowledged.
+    /// Reports that a task of so many records is trained: every push of it has been acknowledged.
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
@@ -168,7 +168,7 @@ impl<N: Net> JobClient<N> {
         self.note(SchedulerActionV1::Done { index, examples })
     }
 
-    /// Says that every shard owner refuses what this life still pushes.
+    /// Reports that every owner of shards refuses pushes of this incarnation.
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
@@ -176,7 +176,7 @@ impl<N: Net> JobClient<N> {
         self.note(SchedulerActionV1::Fenced { dead })
     }
 
-    /// Says that this worker, the chief when all is trained, has tested and saved.
+    /// Reports that this worker, the chief when all is trained, has tested and saved.
     ///
     /// # Errors
     /// As [`beat`](Self::beat); or it is not the chief.
@@ -184,7 +184,7 @@ impl<N: Net> JobClient<N> {
         self.note(SchedulerActionV1::Saved)
     }
 
-    /// Goes. Every push of this worker has been acknowledged; tasks that it holds are others'.
+    /// Leaves the job. Every push of this worker has been acknowledged. The scheduler gives its tasks to others.
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
@@ -192,7 +192,7 @@ impl<N: Net> JobClient<N> {
         self.note(SchedulerActionV1::Leave)
     }
 
-    /// Comes to a barrier; who is still to come. Nobody: it is open.
+    /// Enters a barrier, and returns the workers that have not entered it. If there are none, it is open.
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
@@ -203,20 +203,20 @@ impl<N: Net> JobClient<N> {
         }
     }
 
-    /// Says what the rows of a table of the job are, as this worker found them at the servers.
+    /// Reports what rows of a table of the job this worker found at the servers.
     ///
     /// # Errors
-    /// As [`beat`](Self::beat); or they are not those that the job has trained, which ends it.
+    /// As [`beat`](Self::beat); or they are not the rows that the job has trained, which ends the job.
     pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
-        let (told, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.worker.run_name());
-        let told = JobTableV2 { run, told };
-        let payload = |_: usize, _: u32| control::seal_as(2, &told);
+        let (record, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.worker.run_name());
+        let report = JobTableV2 { run, told: record };
+        let payload = |_: usize, _: u32| control::seal_as(2, &report);
         self.worker
             .ask(&ControlRequest::with_payload(&JobTableFrame {}, None, &payload), Recipients::First(1))
             .map(|_| ())
     }
 
-    /// Says that the job cannot go on, so that all hear why.
+    /// Reports that the job cannot go on. All workers learn why.
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
@@ -227,14 +227,14 @@ impl<N: Net> JobClient<N> {
 }
 
 impl JobStatus {
-    /// Asks the scheduler that is `config`'s one server; `None`: it has had no job.
+    /// Asks the scheduler that is `config`'s one server for its job; `None` if it has had none.
     ///
     /// # Errors
-    /// It is lost.
+    /// The scheduler is lost.
     pub fn of<N: Net>(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        match worker.book(&SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status })? {
+        match worker.ask_scheduler(&SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status })? {
             SchedulerReplyV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
             other => Err(worker.nonsense(&other)),
         }
@@ -269,7 +269,7 @@ impl From<JobV2> for JobStatus {
 
 impl<N: Net> Worker<N> {
     /// Asks the scheduler, which is thread 0 of the first server.
-    fn book(&mut self, ask: &SchedulerRequestV1) -> Result<SchedulerReplyV1, WorkerError> {
+    fn ask_scheduler(&mut self, ask: &SchedulerRequestV1) -> Result<SchedulerReplyV1, WorkerError> {
         let ask = self.of_run(ask);
         let payload = |_: usize, _: u32| control::seal_as(2, &ask);
         let answers =
@@ -291,8 +291,8 @@ impl<N: Net> Worker<N> {
         SchedulerRequestV2 { run: self.run_name(), generation, birth, ask: ask.clone() }
     }
 
-    fn nonsense(&self, told: &SchedulerReplyV1) -> WorkerError {
-        let what = format!("{told:?}, which does not answer the request");
+    fn nonsense(&self, reply: &SchedulerReplyV1) -> WorkerError {
+        let what = format!("{reply:?}, which does not answer the request");
         WorkerError::Protocol { peer: self.peers[0].name.clone(), what }
     }
 }

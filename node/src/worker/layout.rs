@@ -1,21 +1,23 @@
-//! Which of the worker's links are of which thread of which server, and what becomes of all that waits on them when a
-//! server is started again with another number of threads.
+//! Which thread of which server each of the worker's links belongs to, and what happens to waiting requests when a
+//! server restarts with another number of threads.
 //!
-//! A server has a place among the links (`peers`) for each thread that it ever had: the one for thread t is its t-th.
-//! Places of threads that it has no more rest until it has them again; a server has at most `THREADS_MAX` of them. So
-//! the number of a link (its token at the poll, the owner of a shard, the peer of a chunk) means the same server for
-//! ever, and the same thread.
+//! A server has an entry among the links (`peers`) for each thread that it ever had, at most `THREADS_MAX`; the one for
+//! thread t is its t-th. The entry of a thread that no longer exists stays unused until the server has that thread
+//! again. So the number of a link (its token at the poll, the owner of a shard, the peer of a chunk) always means the
+//! same server and the same thread.
 //!
 //! What a change means:
-//! - all links of the server are of a life of it that is over: they end, whatever they had not yet been told;
-//! - rows of pulls and pushes that are not answered are cut anew for the threads that own their shards now, and go with
-//!   their keys: keysets and slots were of the threads before. A push names its rows by where they stand in their
-//!   shard's run, so a shard drops what it has, however the push is cut;
-//! - ticks and what else is said to each thread is said to each of the new ones, in its order among the pushes;
-//! - requests whose answers are about the threads that there were are made again by those who wait for them (`ask`);
-//! - a new thread has been told by this worker what all threads before it had acknowledged: the lowest clock of them;
-//! - images, regions and subscriptions end with their link, as ever. What the cache asked for is of no link that there
-//!   will be.
+//! - All links of the server belong to an incarnation that has ended: the worker closes them, even those that do not
+//!   know it yet.
+//! - Rows of unanswered pulls and pushes are cut again for the threads that own their shards now. They travel with
+//!   their keys, because keysets and slots belonged to the old threads. A push names its rows by their positions in the
+//!   run of their shard, so a shard drops rows that it has, however the push is cut.
+//! - Ticks, and other requests that each thread gets, go to each of the new threads, in their order among the pushes.
+//! - Requests whose answers describe the old threads are made again by the calls that wait for them (`ask`).
+//! - A new thread counts as having acknowledged what all threads before it had acknowledged: the lowest of their
+//!   clocks.
+//! - Images, regions and subscriptions end with their link, as always. What the cache requested over an old link is
+//!   void.
 
 use super::in_flight::{PullPart, Request, RequestWork};
 use super::own_push_filter::OwnPushFilter;
@@ -26,9 +28,9 @@ use crate::frames::{self};
 use gannet_transport::Net;
 use std::ops::Range;
 
-/// A request for one of the new threads, and what its place among the others depends on.
+/// A request for one of the new threads, and what decides its position among the others.
 struct RequestOrder {
-    /// Pushes and ticks go first; then the oldest do, in the order of their rows.
+    /// False for pushes and ticks, which go first. Then older requests go first, and their parts in the order of rows.
     unordered: bool,
     younger: u32,
     start: u32,
@@ -37,7 +39,7 @@ struct RequestOrder {
 }
 
 impl WorkerTable {
-    /// Which of the shards each of a server's links has now.
+    /// Makes this link the owner of these shards.
     fn own(&mut self, shards: Range<u32>, link: usize) {
         self.owners[shards.start as usize..shards.end as usize].fill(link as u32);
         self.one_owner = self.owners.iter().all(|owner| *owner == self.owners[0]);
@@ -45,25 +47,30 @@ impl WorkerTable {
 }
 
 impl<N: Net> Worker<N> {
-    /// The links that there are to be, of all servers.
+    /// The links that should exist, of all servers.
     pub(super) fn links_now(&self) -> impl Iterator<Item = usize> {
         (0..self.peers.len()).filter(|&number| self.peers[number].is_wanted())
     }
 
-    /// All places of a server, in the order of its threads.
+    /// All entries of a server, in the order of its threads.
     fn places(&self, server: u32) -> Vec<usize> {
         (0..self.peers.len()).filter(|&number| self.peers[number].server == server).collect()
     }
 
-    /// A server has so many threads; it had none before, or another number.
+    /// Lays the links out for a server with so many threads, if it had none before or another number.
     pub(super) fn lay_out(&mut self, server: u32, threads: u32) -> Result<(), WorkerError> {
         let (now, mut places) = (self.net.now(), self.places(server));
         let before: Vec<usize> =
             places.iter().copied().filter(|&number| self.peers[number].is_wanted()).collect();
         let first = &self.peers[places[0]];
-        let (addr, had) = (first.addr.clone(), first.threads);
-        if had != 0 {
-            tracing::warn!(server = addr, had, threads, "a server came back with another number of threads");
+        let (addr, previous) = (first.addr.clone(), first.threads);
+        if previous != 0 {
+            tracing::warn!(
+                server = addr,
+                previous,
+                threads,
+                "a server came back with another number of threads"
+            );
         }
         let clocks = self.clocks_of_all(&before);
         let why = format!("{addr} came back with {threads} threads");
@@ -73,7 +80,7 @@ impl<N: Net> Worker<N> {
             if peer.opening.as_ref().is_some_and(super::opening::Opening::is_welcome) {
                 peer.opening = None;
             }
-            peer.lose(why.clone(), &mut self.flights, &self.tally, now);
+            peer.lose(why.clone(), &mut self.flights, &self.counters, now);
             waiting.extend(peer.queue.drain(..).map(|request| (number, request)));
         }
         while places.len() < threads as usize {
@@ -84,9 +91,9 @@ impl<N: Net> Worker<N> {
         for &number in &places {
             let peer = &mut self.peers[number];
             (peer.threads, peer.clocks) = (threads, clocks.clone());
-            // No link of the server is called as one before it was.
+            // No new link of the server has the epoch of an old one.
             peer.epoch = epoch.unwrap_or(0);
-            peer.near.stamps = OwnPushFilter::new();
+            peer.near.own_pushes = OwnPushFilter::new();
             (peer.good_at, peer.attempt_at, peer.wait_logged) = (now, now, false);
             if !peer.is_wanted() {
                 peer.opening = None;
@@ -99,17 +106,17 @@ impl<N: Net> Worker<N> {
                 table.own(table.opened.range(&self.peers[link]), link);
             }
         }
-        self.tally.links_wanted.set(self.links_now().count() as u64);
-        self.hand_on(waiting, own);
+        self.counters.links_wanted.set(self.links_now().count() as u64);
+        self.reassign(waiting, own);
         Ok(())
     }
 
-    /// What was not answered goes to those who are responsible now.
-    fn hand_on(&mut self, mut waiting: Vec<(usize, Request)>, own: &[usize]) {
+    /// Queues unanswered requests for the threads that own their shards now.
+    fn reassign(&mut self, mut waiting: Vec<(usize, Request)>, own: &[usize]) {
         waiting.sort_by_key(|(_, request)| request.index);
         let mut sorted: Vec<RequestOrder> = Vec::with_capacity(waiting.len());
         for flight in waiting.chunk_by(|a, b| a.1.index == b.1.index) {
-            self.hand_on_flight(flight, own, &mut sorted);
+            self.reassign_flight(flight, own, &mut sorted);
         }
         sorted.sort_by_key(|sorted| (sorted.unordered, sorted.younger, sorted.start));
         let now = self.net.now();
@@ -117,13 +124,13 @@ impl<N: Net> Worker<N> {
             self.peers[peer].enqueue(request, now);
             if let Some(RequestWork::Push(push)) = self.flights.at(request.index).map(|flight| &flight.work) {
                 let chunk = push.laid.chunks()[request.chunk as usize];
-                self.peers[peer].near.stamps.begin(&push.laid.cut, &chunk);
+                self.peers[peer].near.own_pushes.begin(&push.laid.cut, &chunk);
             }
         }
     }
 
-    /// The requests that a flight's are now.
-    fn hand_on_flight(
+    /// Adds the new requests of a request in flight to `sorted`.
+    fn reassign_flight(
         &mut self,
         waiting: &[(usize, Request)],
         own: &[usize],
@@ -177,7 +184,7 @@ impl<N: Net> Worker<N> {
             RequestWork::Control(control) if frames::is_for_each(control.kind()) => {
                 let (first, unordered) = (control.answers.len(), !frames::is_ordered(control.kind()));
                 control.answers.resize(first + own.len(), None);
-                // What each link is asked alike has a payload for each.
+                // A request that all links get alike has one payload for each.
                 if let Some(payload) = control.payloads.first().cloned() {
                     control.payloads.resize(first + own.len(), payload);
                 }
@@ -191,8 +198,8 @@ impl<N: Net> Worker<N> {
         flight.left = flight.left - numbers.len() as u32 + added;
     }
 
-    /// By table, the clock that all of these links have acknowledged, and who had left as any of them said: who has
-    /// left had everything acknowledged, everywhere.
+    /// For each table, the clock that all of these links have acknowledged, and the workers that had left as any of
+    /// them reported: when a worker has left, everything of it has been acknowledged everywhere.
     fn clocks_of_all(&self, links: &[usize]) -> Vec<(u64, u64)> {
         let of = |link: &usize, table| self.peers[*link].clocks.get(table).copied().unwrap_or((0, 0));
         let both = |a: (u64, u64), b: (u64, u64)| (a.0.min(b.0), a.1 | b.1);

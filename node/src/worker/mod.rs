@@ -1,8 +1,8 @@
 //! The worker: pulls and pushes over one link to each thread of each server.
 //!
-//! The simple calls ([`Worker::pull`], [`Worker::push`]) wait for their answer. The pipelined ones keep many batches
-//! in flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. A lost link is made again
-//! for as long as `peer_timeout`, and what was not acknowledged goes again: a server applies each push once.
+//! The simple calls ([`Worker::pull`], [`Worker::push`]) wait for their answer. The pipelined ones keep many batches in
+//! flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. The worker makes a lost link again,
+//! trying for as long as `peer_timeout`. It then resends unacknowledged requests; a server applies each push once.
 
 mod builder;
 mod cache;
@@ -63,59 +63,61 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When a worker reads rows where they are, without asking their server.
+/// When a worker reads rows itself instead of requesting them from their server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OneSided {
-    /// Where it costs less than asking: in the images of a server on this host (but for short rows that will be pushed
-    /// back: [`WorkerConfig::near_kept_bytes_min`]); over RDMA where the devices of both sides do READs by themselves.
-    /// (A software device has processors do each, which costs more than a request for many rows.)
+    /// Where it costs less than a request. That is in the images of a server on this host, except for short rows that
+    /// will be pushed back ([`WorkerConfig::near_kept_bytes_min`]). It is also over RDMA, if the devices of both sides
+    /// do READs by themselves. (With a software device processors do each READ, which costs more than one request for
+    /// many rows.)
     #[default]
     Auto,
-    /// Wherever it can.
+    /// Wherever it is possible.
     Always,
-    /// Nowhere: all rows are asked for.
+    /// Nowhere: the worker requests all rows.
     Never,
 }
 
-/// How a worker is to run.
+/// The configuration of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
     /// The servers' addresses, `host:port`, in any order.
     pub servers: Vec<String>,
-    /// Who pushes: a number that no other worker has and that this one keeps over restarts.
+    /// The worker's number as a pusher: no other worker has it, and this one keeps it when it restarts.
     pub pusher: u64,
-    /// Which life of it: larger than that of any life before. [`NEXT_INCARNATION`] has the servers number it when it
-    /// connects; a program that counts its lives itself begins at 1. [`NO_INCARNATION`] is for whoever never pushes.
+    /// The worker's incarnation: larger than that of any start before. With [`NEXT_INCARNATION`] the servers number it
+    /// when it connects. A program that counts its starts itself begins at 1. [`NO_INCARNATION`] is for a worker that
+    /// never pushes.
     pub incarnation: u64,
     /// How long a peer may be away, or leave requests unanswered, before a call fails.
     pub peer_timeout: Duration,
-    /// How long a link may bring nothing while answers are due before it is made again.
+    /// How long a link may be silent while answers are due, before the worker makes it again.
     pub stall_timeout: Duration,
-    /// Bytes of requests and answers under way before a `begin` call waits.
+    /// Bytes of requests and answers in flight, above which a `begin` call waits.
     pub in_flight_bytes_max: usize,
-    /// How long a wait for small answers looks before it sleeps.
+    /// How long a wait for small answers polls before it sleeps.
     pub spin: Duration,
-    /// Rows that are pulled to be pushed back are read in a server's images if their answer has at least so many bytes,
-    /// and asked for otherwise: the server's core writes them with every push, and a few bytes in a frame cost less
-    /// than cache lines that go from core to core and back. 0, and [`OneSided::Always`], read all of them.
+    /// Rows of a pull that will be pushed back are read in a server's images if they have at least so many bytes each,
+    /// and requested otherwise. The server's core writes such rows with every push, and a few bytes in a frame cost
+    /// less than cache lines that move between cores. With 0, or [`OneSided::Always`], all of them are read in images.
     pub near_kept_bytes_min: usize,
-    /// What the chance in the pauses between attempts to connect is drawn from.
+    /// Seeds the random part of the pauses between attempts to connect.
     pub seed: u64,
-    /// One link to thread 0 of each server is enough: whoever has only something to ask of the scheduler.
+    /// One link to thread 0 of each server is enough. For clients that only ask the scheduler.
     pub one_thread: bool,
-    /// Another worker of this process has links to the same servers, and warns when they are lost. This one's losses
-    /// are logged for debugging only.
+    /// Another worker of this process has links to the same servers and warns when they are lost. Lost links of this
+    /// one are logged for debugging only.
     pub secondary: bool,
-    /// What the servers are proved to have, and to whom this worker proves the same.
+    /// The token: the servers and this worker prove to each other that they have it.
     pub token: Option<Token>,
-    /// When rows are read without asking.
+    /// When rows are read without a request.
     pub one_sided: OneSided,
-    /// The run whose tables it opens: its name goes before theirs. `None`: tables are called as they are.
+    /// The run whose tables the worker opens: its name goes before theirs. `None`: table names are used as they are.
     pub run: Option<RunId>,
 }
 
 impl WorkerConfig {
-    /// The same as [`WorkerConfig::builder`] with its numbers by position, for tests that play with lives.
+    /// [`WorkerConfig::builder`] with positional numbers, for tests that choose incarnations.
     #[doc(hidden)]
     pub fn new(
         servers: impl IntoIterator<Item = impl Into<String>>,
@@ -141,7 +143,7 @@ impl WorkerConfig {
     }
 }
 
-/// What a worker has done so far.
+/// Counters of what a worker has done so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counters {
     /// Requests posted, resends included.
@@ -156,79 +158,79 @@ pub struct Counters {
     pub resends: u64,
     /// Links lost.
     pub links_lost: u64,
-    /// Rows read where they are, without asking their server.
+    /// Rows read without a request, in images or over RDMA.
     pub near_rows: u64,
-    /// Rows that were not found so, or that an own push was under way to, and were asked for.
+    /// Rows of such pulls that were requested: they were not found, or an own push to them was in flight.
     pub near_asked_rows: u64,
-    /// Rows of pulls through a cache that it had.
+    /// Rows that the cache answered.
     pub cache_hits: u64,
-    /// Rows of such pulls that were asked for.
+    /// Rows of pulls through a cache that were requested.
     pub cache_asked: u64,
-    /// Of these, rows of which the server was told what the cache holds.
+    /// Of these, rows whose request named the cached version.
     pub cache_held: u64,
-    /// Of these, rows that were so still, and not sent.
+    /// Of these, rows that had not changed, and were not sent.
     pub cache_same: u64,
-    /// Rows of the cache that servers have sent unasked, because they have changed.
+    /// Cached rows that servers sent without a request, because they had changed.
     pub cache_refreshed: u64,
     /// Times that a request waited because the link's credit was used up.
     pub credit_waits: u64,
-    /// Pings sent over links on which nothing else was said.
+    /// Pings sent over otherwise silent links.
     pub pings: u64,
     /// Rows applied.
     pub applied: u64,
-    /// Rows that a server had already.
+    /// Rows of pushes that a server had applied before.
     pub duplicate: u64,
     /// Rows dropped because a value was NaN or infinite.
     pub not_finite: u64,
     /// Rows not created because they were not admitted.
     pub not_admitted: u64,
-    /// Rows that came when their synchronous step had been applied without them.
+    /// Rows that arrived after their synchronous step had been applied without them.
     pub late_rows: u64,
 }
 
 /// A table as this worker knows it.
 struct WorkerTable {
     schema: Schema,
-    /// As what the servers have it.
+    /// The identity that the servers gave the table when the worker opened it.
     opened: OpenedAs,
-    /// The link that each shard is behind.
+    /// The link to the owner of each shard.
     owners: Vec<u32>,
     /// All shards are behind one link.
     one_owner: bool,
     last_seq: u64,
-    /// How it keeps step with others.
+    /// The worker's clock over the table, if it keeps step with others.
     group: Option<TableClock>,
-    /// Rows that pulls may be answered from.
+    /// The cache that may answer pulls.
     cache: Option<Caching>,
 }
 
-/// Pulls from and pushes to the servers. One thread's.
+/// Pulls from and pushes to the servers. Belongs to one thread.
 pub struct Worker<N: Net> {
     net: N,
     config: WorkerConfig,
     poll: N::Poll,
     events: Vec<Event>,
     peers: Vec<Peer<N::Stream>>,
-    /// Which layout of the links it is.
+    /// Counts the changes of the layout of links.
     layout: u64,
     flights: InFlight,
     tables: Vec<WorkerTable>,
-    tally: Arc<WorkerCounters>,
+    counters: Arc<WorkerCounters>,
     answers: Vec<ReplyResult>,
-    kept: VecDeque<KeptKeysets>,
-    /// Flights whose pushes were refused for good, until a call has told of it.
+    kept_pulls: VecDeque<KeptKeysets>,
+    /// Errors of pushes and pulls that were refused for good, until a call returns them.
     refused: VecDeque<WorkerError>,
     /// Memory of acknowledged pushes, for [`Worker::spare`].
     spare: Vec<Vec<f32>>,
-    cut: Arc<ShardedKeys>,
-    next_tick: Duration,
-    /// When time limits were last looked at.
-    looked_at: Duration,
-    /// Memory for where [`Worker::pull`] found rows.
-    near_slots: Vec<u32>,
-    next_near_look: Duration,
-    /// Whom the log last said that is waited for, and when.
-    wait_told: Option<(u32, u64, Duration)>,
+    spare_cut: Arc<ShardedKeys>,
+    next_check: Duration,
+    /// When time limits were last checked.
+    checked_at: Duration,
+    /// Memory for the slots where [`Worker::pull`] found rows.
+    found_slots: Vec<u32>,
+    next_receive: Duration,
+    /// The worker and clock that the log last said this one waits for, and when.
+    wait_logged_at: Option<(u32, u64, Duration)>,
     prng: Prng,
 }
 
@@ -241,23 +243,24 @@ impl<N: Net> Worker<N> {
         Worker::connect_told(net, config, Arc::default())
     }
 
-    /// [`Worker::connect`] with its counts in `tally`, which can be told of while it connects. One worker's only.
+    /// [`Worker::connect`] that counts in `counters`, which other threads can read while it connects. Each worker needs
+    /// counters of its own.
     ///
     /// # Errors
     /// As [`Worker::connect`].
     pub fn connect_told(
         net: N,
         mut config: WorkerConfig,
-        tally: Arc<WorkerCounters>,
+        counters: Arc<WorkerCounters>,
     ) -> Result<Worker<N>, WorkerError> {
         if config.servers.is_empty() {
             return Err(WorkerError::Call("a worker needs at least one server".into()));
         }
         if config.incarnation == NEXT_INCARNATION {
-            config.incarnation = Worker::allocate_incarnation_told(net.clone(), &config, tally.clone())?;
+            config.incarnation = Worker::allocate_incarnation_told(net.clone(), &config, counters.clone())?;
             config.seed ^= config.incarnation;
         }
-        let (poll, looked_at) = (net.poll()?, net.now());
+        let (poll, checked_at) = (net.poll()?, net.now());
         let prng = Prng::new(config.seed);
         let mut worker = Worker {
             prng,
@@ -267,19 +270,19 @@ impl<N: Net> Worker<N> {
             events: Vec::new(),
             peers: Vec::new(),
             layout: 0,
-            flights: InFlight::new(tally.clone()),
+            flights: InFlight::new(counters.clone()),
             tables: Vec::new(),
-            tally,
+            counters,
             answers: Vec::new(),
-            kept: VecDeque::new(),
+            kept_pulls: VecDeque::new(),
             refused: VecDeque::new(),
             spare: Vec::new(),
-            cut: Arc::default(),
-            next_tick: Duration::ZERO,
-            looked_at,
-            near_slots: Vec::new(),
-            next_near_look: Duration::ZERO,
-            wait_told: None,
+            spare_cut: Arc::default(),
+            next_check: Duration::ZERO,
+            checked_at,
+            found_slots: Vec::new(),
+            next_receive: Duration::ZERO,
+            wait_logged_at: None,
         };
         for server in 0..worker.config.servers.len() {
             worker.connect_server(server as u32)?;
@@ -287,17 +290,17 @@ impl<N: Net> Worker<N> {
         Ok(worker)
     }
 
-    /// What it has done so far.
+    /// What the worker has done so far.
     pub fn counters(&self) -> Counters {
-        self.tally.counters()
+        self.counters.counters()
     }
 
-    /// Its counts, for whoever tells of them while it runs.
+    /// The worker's counters, which other threads can read while it runs.
     pub fn tally(&self) -> Arc<WorkerCounters> {
-        self.tally.clone()
+        self.counters.clone()
     }
 
-    /// What carries its links: "tcp", "shm"; several, in the order in which the links were made, when they differ.
+    /// The transport of the links: "tcp", "shm"; several if they differ, in the order in which the links were made.
     pub fn transport(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for name in self.peers.iter().map(|peer| peer.transport).filter(|name| !name.is_empty()) {
@@ -308,7 +311,7 @@ impl<N: Net> Worker<N> {
         names.join(", ")
     }
 
-    /// Links: one to each thread of each server.
+    /// Number of links: one to each thread of each server.
     pub fn links(&self) -> usize {
         self.links_now().count()
     }

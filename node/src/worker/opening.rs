@@ -1,4 +1,4 @@
-//! A connection on its way to become a peer's link (the cold part): the token's proofs, hello, then the tables opened
+//! How a connection becomes a peer's link (the cold part): proofs of the token, hello, then the tables are opened
 //! again. Nothing here waits: each step is taken when its answer has come, while the other links go on.
 
 use super::Worker;
@@ -18,23 +18,23 @@ use gannet_transport::{Head, Link, LinkError, Net, NetError, NoOwner, Poll, Stre
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the connection waits for.
+/// The answer that the connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpeningStep {
-    /// The challenge; this is the nonce that was sent.
+    /// The challenge. This is the nonce that the worker sent.
     Knock(Nonce),
     /// The server's proof.
     Prove(Nonces),
     /// The welcome.
     Hello,
-    /// This table of the worker's, opened.
+    /// This table of the worker, opened.
     Table(usize),
-    /// That it keeps step over this table.
+    /// The answer to the request to keep step over this table.
     Join(usize),
 }
 
 impl OpeningStep {
-    /// Nothing has been answered yet.
+    /// The server has answered nothing yet.
     fn is_first(self, token: bool) -> bool {
         match self {
             OpeningStep::Knock(_) => true,
@@ -44,7 +44,7 @@ impl OpeningStep {
     }
 }
 
-/// A connection that is no link yet. One request at a time is under way on it.
+/// A connection that is no link yet. It has at most one request in flight.
 pub(super) struct Opening<S> {
     pub(super) link: Link<S>,
     pub(super) step: OpeningStep,
@@ -77,11 +77,11 @@ impl<S: Stream> Opening<S> {
     }
 
     /// The next answer, if it is here.
-    fn hear(&mut self) -> Result<Option<(Head, Vec<u8>)>, LinkError> {
+    fn receive_answer(&mut self) -> Result<Option<(Head, Vec<u8>)>, LinkError> {
         self.link.flush(&mut NoOwner)?;
         if self.link.is_readable() {
             self.link.fill(&mut NoOwner)?;
-            // A handshake of TLS that is over lets go what was put off: no event will tell of it.
+            // The end of a TLS handshake makes postponed output sendable, and no event reports that.
             if self.link.can_send() {
                 self.link.flush(&mut NoOwner)?;
             }
@@ -131,9 +131,8 @@ impl<N: Net> Worker<N> {
                 self.peers[number].opening = Some(opening);
                 Ok(())
             }
-            // Anyone of this host may offer shared memory at the server's address: whatever such a
-            // process says before it has proved that it has the token, or that it says nothing, is no
-            // word of the server.
+            // Any process of this host may offer shared memory at the server's address. Before it has proved
+            // that it has the token, neither what it says nor its silence counts as the server's.
             Err(error) if self.is_unproved(&opening) && self.is_doubted(number, &opening, &error) => {
                 drop(opening);
                 self.begin_opening(number)
@@ -142,7 +141,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// The peer has not proved that it has the token, which it must.
+    /// The peer must prove that it has the token, and has not done so yet.
     fn is_unproved(&self, opening: &Opening<N::Stream>) -> bool {
         self.config.token.is_some() && matches!(opening.step, OpeningStep::Knock(_) | OpeningStep::Prove(_))
     }
@@ -151,19 +150,20 @@ impl<N: Net> Worker<N> {
         self.net.doubt(&self.peers[number].addr, opening.link.stream(), &error.to_string())
     }
 
-    /// How long an attempt may take: half of what is borne when the peer may turn out to be another than the
-    /// server, so that there is time for the server.
+    /// How long an attempt may take. While the peer may turn out not to be the server, that is at most half the peer
+    /// timeout, so that time for the server is left.
     fn attempt_time(&self, opening: &Opening<N::Stream>) -> Duration {
-        let borne = self.config.peer_timeout;
-        ATTEMPT_TIME.min(if self.is_unproved(opening) { borne / 2 } else { borne })
+        let timeout = self.config.peer_timeout;
+        ATTEMPT_TIME.min(if self.is_unproved(opening) { timeout / 2 } else { timeout })
     }
 
-    /// Takes the steps whose answers have come; `true` when there is nothing left to ask for.
+    /// Takes the steps whose answers have come. Returns `true` when no request is left to send.
     fn proceed(&mut self, number: usize, opening: &mut Opening<N::Stream>) -> Result<bool, WorkerError> {
         loop {
             let before = (opening.step, opening.link.transmit().is_empty());
-            let heard = opening.hear().map_err(|error| self.not_connected(number, before, error))?;
-            let Some((head, answer)) = heard else { break };
+            let received =
+                opening.receive_answer().map_err(|error| self.not_connected(number, before, error))?;
+            let Some((head, answer)) = received else { break };
             if self.step(number, opening, &head, &answer)? {
                 return Ok(true);
             }
@@ -175,13 +175,13 @@ impl<N: Net> Worker<N> {
                 let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
                 return Err(NetError::Connect { addr: peer.addr.clone(), source }.into());
             }
-            let what = format!("nothing, for {limit:.1} s, to a greeting");
+            let what = format!("no answer to the greeting for {limit:.1} s");
             return Err(WorkerError::Protocol { peer: peer.name.clone(), what });
         }
         Ok(false)
     }
 
-    /// A connection that ends before its hello has gone was none.
+    /// The error of a connection that ended. Before its hello has been sent, that counts as a failure to connect.
     fn not_connected(
         &self,
         number: usize,
@@ -196,7 +196,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Takes in an answer and asks for the next; `true` when there is nothing left to ask for.
+    /// Handles an answer and sends the next request. Returns `true` when no request is left to send.
     fn step(
         &mut self,
         number: usize,
@@ -249,7 +249,7 @@ impl<N: Net> Worker<N> {
         Ok(false)
     }
 
-    /// Holds that an answer is of the kind that the step waits for. A refusal is an error.
+    /// Checks that an answer has the kind that the step waits for. A refusal is an error.
     fn check_kind(
         &self,
         number: usize,
@@ -262,7 +262,7 @@ impl<N: Net> Worker<N> {
         if head.kind == RefusedFrame::KIND {
             let code = RefusedFrame::decode(head).map_err(|error| nonsense(error.to_string()))?.code;
             return Err(match opening.step {
-                // What it had when it was opened first.
+                // The server refuses the identity that the table had when the worker first opened it.
                 OpeningStep::Table(table) if Refusal::of(code) == Refusal::Identity => {
                     let table = &self.tables[table];
                     table.opened.gone(&table.schema.name, peer)
@@ -288,12 +288,13 @@ impl<N: Net> Worker<N> {
         let ChallengeV1 { nonce: server } =
             control::open(answer).map_err(|error| nonsense(error.to_string()))?;
         let nonces = Nonces { worker, server };
-        let token = self.config.token.as_ref().ok_or_else(|| nonsense("a challenge to no knock".into()))?;
+        let token =
+            self.config.token.as_ref().ok_or_else(|| nonsense("a challenge without a knock".into()))?;
         let proof = control::seal(&ProofV1 { proof: token.prove(ProofSide::Worker, &nonces) });
         opening.ask(OpeningStep::Prove(nonces), ProveFrame {}, &proof)
     }
 
-    /// Takes in the welcome: the session's credit, and how many threads the server has now.
+    /// Reads the welcome: the session's credit, and how many threads the server has now.
     fn welcomed(
         &mut self,
         number: usize,
@@ -317,26 +318,27 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Says again over which tables this worker keeps step, from this one on, and where it is: at the clock that was
-    /// acknowledged, since what it sent afterwards goes again. `true` when all is said.
+    /// Joins again, from this table on, each table over which this worker keeps step. Each request names the clock that
+    /// the peer acknowledged last, because the worker resends everything after that. Returns `true` when all tables are
+    /// joined.
     fn join_next(
         &self,
         number: usize,
         opening: &mut Opening<N::Stream>,
         from: usize,
     ) -> Result<bool, WorkerError> {
-        let member = |table: &usize| self.tables[*table].group.as_ref().map(|group| (*table, group.member));
-        let Some((table, member)) = (from..opening.tables.len()).find_map(|table| member(&table)) else {
+        let sync_of = |table: &usize| self.tables[*table].group.as_ref().map(|group| (*table, group.sync));
+        let Some((table, sync)) = (from..opening.tables.len()).find_map(|table| sync_of(&table)) else {
             return Ok(true);
         };
         let (clock, left) = self.peers[number].clocks.get(table).copied().unwrap_or((0, 0));
         let join = JoinFrame { table: opening.tables[table] };
-        let request = control::seal(&member.request(clock, left));
+        let request = control::seal(&sync.request(clock, left));
         opening.ask(OpeningStep::Join(table), join, &request)?;
         Ok(false)
     }
 
-    /// The connection is a link: what waits goes out.
+    /// Makes the connection the peer's link, and sends the requests that wait.
     fn install(&mut self, number: usize, opening: Opening<N::Stream>) -> Result<(), WorkerError> {
         let Opening { link, welcome: Some((welcome, credit)), tables, .. } = opening else {
             return Err(WorkerError::Call("a link without a welcome".into()));
@@ -346,11 +348,11 @@ impl<N: Net> Worker<N> {
         peer.incarnation = welcome.incarnation;
         (peer.credit, peer.attempts) = (credit, 0);
         peer.epoch += 1;
-        self.tally.links.add(1);
+        self.counters.links.add(1);
         if peer.epoch > 1 {
-            self.tally.reconnects.add(1);
-            let again = peer.queue.len();
-            tracing::warn!(peer = %peer.name, again, "the peer is back; what it had not acknowledged goes again");
+            self.counters.reconnects.add(1);
+            let resends = peer.queue.len();
+            tracing::warn!(peer = %peer.name, resends, "the peer is back; the worker resends its unacknowledged requests");
         }
         peer.transport = link.stream().transport();
         peer.link = Some(link);
@@ -358,13 +360,13 @@ impl<N: Net> Worker<N> {
         peer.reorder(&self.flights);
         self.see_all_pushes(number);
         self.recount_step(number)?;
-        self.peers[number].post(&mut self.flights, &self.tally)?;
-        self.seek(number)
+        self.peers[number].post(&mut self.flights, &self.counters)?;
+        self.request_read_path(number)
     }
 }
 
 impl Credit {
-    /// What a welcome grants; 0 is no limit.
+    /// What a welcome grants; 0 means no limit.
     fn of(grant: WelcomeFrame) -> Credit {
         let WelcomeFrame { credit_requests: frames, credit_bytes: bytes, silence_ms } = grant;
         let unless_none = |n: u64| if n == 0 { u64::MAX } else { n };

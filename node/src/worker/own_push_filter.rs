@@ -1,5 +1,5 @@
-//! Which keys own pushes touch that are not acknowledged: their rows, read where they are, may or may not have the push
-//! in them, so they are asked for. An answer comes after every push sent before its request.
+//! The keys that unacknowledged own pushes touch. A one-sided read of their rows may or may not include the push, so
+//! the worker requests them: an answer includes every push that was sent before its request.
 
 use crate::sharded_keys::{Chunk, ShardedKeys};
 use gannet_core::hash;
@@ -9,19 +9,19 @@ use std::sync::Arc;
 /// Entries at first, and at most (16 MiB).
 const ENTRIES: (usize, usize) = (1 << 12, 1 << 22);
 
-/// By a key's hash, the number of the last push that touched a key of it. A key that shares its entry with another may
-/// be taken for touched, never the other way round; nothing is cleared. Keys are noted when somebody wants to know,
-/// which nobody does of pushes that are acknowledged before the next pull.
+/// For each hash of a key, the number of the last push that touched such a key. A key that shares its entry with a
+/// touched key may be taken for touched; a touched key is never missed. Nothing is cleared. The keys of a push are
+/// noted only when a read asks for them, so a push that is acknowledged before the next pull costs little.
 #[derive(Debug)]
 pub(super) struct OwnPushFilter {
     entries: Vec<u32>,
-    /// Pushes begun and acknowledged; they are acknowledged in order. The numbers wrap.
+    /// Numbers of the last push begun and the last acknowledged. Pushes are acknowledged in order; the numbers wrap.
     begun: u32,
     acked: u32,
-    /// Those that are not acknowledged, the oldest first.
+    /// Pushes that are not acknowledged, the oldest first.
     open: VecDeque<(Arc<ShardedKeys>, Chunk)>,
     open_keys: usize,
-    /// How many of the last of them are not noted.
+    /// How many of the last open pushes are not noted yet.
     unnoted: usize,
 }
 
@@ -31,7 +31,7 @@ impl OwnPushFilter {
         OwnPushFilter { entries: Vec::new(), begun: 0, acked: 0, open, open_keys: 0, unnoted: 0 }
     }
 
-    /// A push of this chunk of a cut begins.
+    /// Begins a push of this chunk of a cut.
     pub(super) fn begin(&mut self, cut: &Arc<ShardedKeys>, chunk: &Chunk) {
         self.begun = self.begun.wrapping_add(1);
         self.open.push_back((cut.clone(), *chunk));
@@ -54,7 +54,7 @@ impl OwnPushFilter {
         self.begun != self.acked
     }
 
-    /// What the open pushes touch; `None` when there are none.
+    /// The keys that open pushes touch; `None` if there are no open pushes.
     pub(super) fn open(&mut self) -> Option<OpenPushKeys<'_>> {
         if !self.any() {
             return None;
@@ -77,7 +77,7 @@ impl OwnPushFilter {
     }
 }
 
-/// What open pushes touch.
+/// The keys that open pushes touch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenPushKeys<'a> {
     entries: &'a [u32],
@@ -114,43 +114,43 @@ mod tests {
             start in prop_oneof![Just(0u32), Just(u32::MAX - 3), Just(i32::MAX as u32 - 2)],
             steps in prop::collection::vec((0u8..5, prop::collection::vec(0u64..3000, 0..900)), 1..40),
         ) {
-            let mut stamps = OwnPushFilter::new();
-            (stamps.begun, stamps.acked) = (start, start);
+            let mut own_pushes = OwnPushFilter::new();
+            (own_pushes.begun, own_pushes.acked) = (start, start);
             let mut open: VecDeque<Vec<u64>> = VecDeque::new();
             for (what, keys) in steps {
                 match what {
                     0 | 1 => {
                         let (cut, chunk) = cut(&keys);
-                        stamps.begin(&cut, &chunk);
+                        own_pushes.begin(&cut, &chunk);
                         open.push_back(keys);
                     }
                     2 | 3 => {
-                        stamps.end();
+                        own_pushes.end();
                         open.pop_front();
                     }
-                    // Only now and then does anybody look.
+                    // A reader asks only now and then.
                     _ => {
-                        let touched = stamps.open();
+                        let touched = own_pushes.open();
                         prop_assert_eq!(touched.is_some(), !open.is_empty());
                         prop_assert!(open.iter().flatten().all(|&key| touched.is_some_and(|touched| touched.has(key))));
                     }
                 }
-                prop_assert_eq!(stamps.any(), !open.is_empty());
-                prop_assert_eq!(stamps.open_keys, open.iter().map(Vec::len).sum::<usize>());
+                prop_assert_eq!(own_pushes.any(), !open.is_empty());
+                prop_assert_eq!(own_pushes.open_keys, open.iter().map(Vec::len).sum::<usize>());
             }
         }
     }
 
     #[test]
     fn few_keys_that_no_push_touches_are_taken_for_touched() {
-        let mut stamps = OwnPushFilter::new();
+        let mut own_pushes = OwnPushFilter::new();
         let (cut, chunk) = cut(&(0..10_000).collect::<Vec<_>>());
-        stamps.begin(&cut, &chunk);
-        assert!((0..10_000).all(|key| stamps.open().unwrap().has(key)));
-        stamps.end();
-        assert!(stamps.open().is_none());
-        stamps.begin(&cut, &chunk);
-        let touched = stamps.open().unwrap();
+        own_pushes.begin(&cut, &chunk);
+        assert!((0..10_000).all(|key| own_pushes.open().unwrap().has(key)));
+        own_pushes.end();
+        assert!(own_pushes.open().is_none());
+        own_pushes.begin(&cut, &chunk);
+        let touched = own_pushes.open().unwrap();
         let taken = (1 << 40..(1 << 40) + 10_000).filter(|&key| touched.has(key)).count();
         assert!(taken < 2_000, "{taken} of 10,000");
     }

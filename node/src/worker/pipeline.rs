@@ -1,5 +1,5 @@
-//! The pipelined calls: many pulls and pushes under way, rows landing where they are used, values sent from where
-//! they are.
+//! The pipelined calls: many pulls and pushes are in flight. Rows land where they are used, and values are sent from
+//! where they are.
 
 use super::Worker;
 use super::in_flight::{InFlightId, PullInFlight, PullPart, PushInFlight, Request, RequestWork};
@@ -19,22 +19,22 @@ use std::time::Duration;
 /// Buffers of finished pushes that are kept for [`Worker::spare`].
 pub(super) const SPARE_MAX: usize = 16;
 
-/// Names a pull under way, and afterwards its keysets.
+/// Names a pull in flight, and afterwards its keysets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullId(InFlightId);
 
-/// Names a push under way.
+/// Names a push in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PushId(InFlightId);
 
-/// The name of a push of training data: whose turn it is to learn the data does not show in it.
+/// The name of a push of training data. It does not depend on which worker trains the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataName {
-    /// The piece of data (a task of a pass): what the shards remember pushes of.
+    /// The number of the split in a pass. The shards remember what was pushed under it.
     pub pusher: u64,
-    /// The job: a later one's is larger, and what an earlier one left of the name is forgotten.
+    /// The number of the job. A later job has a larger number, and shards then forget what an earlier job left.
     pub incarnation: u64,
-    /// Which batch of it, from 1.
+    /// The batch of the split, from 1.
     pub seq: u64,
     /// The step for the learning rate's schedule.
     pub clock: u64,
@@ -43,27 +43,28 @@ pub struct DataName {
 /// A pull's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pulled {
-    /// The rows, in cut order.
+    /// The rows, in shard order.
     pub values: Vec<f32>,
-    /// Which own pushes are in the rows: all rows in ranges, in cut order. A lost link can make it differ between the
-    /// rows of one pull.
+    /// Which own pushes the rows include: ranges that cover all rows, in shard order. After a lost link the rows of one
+    /// pull may differ in it.
     pub saw: Vec<SeenPushes>,
-    /// Of a worker that keeps step: the clock that the worker furthest behind had at least. All pushes of steps below
-    /// it, of all workers, are in the rows.
+    /// For a worker that keeps step: a lower bound of the clock of the slowest worker. The rows include all pushes of
+    /// all workers at steps below it.
     pub lowest: Option<u64>,
 }
 
 /// Which own pushes some rows of a pull include.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenPushes {
-    /// The rows, by their places in cut order.
+    /// The rows, by their positions in shard order.
     pub rows: Range<u32>,
-    /// The sequence number of the last own push to the table that they include: all up to it are in, none after it.
+    /// The sequence number of the last own push to the table that the rows include. They include all own pushes up to
+    /// it, and none after it.
     pub seq: u64,
 }
 
-/// What the parts of a pull saw, as ranges of rows.
-fn saw_of(laid: &Relayout, parts: &[PullPart]) -> Vec<SeenPushes> {
+/// Which own pushes the parts of a pull include, as ranges of rows.
+fn seen_pushes(laid: &Relayout, parts: &[PullPart]) -> Vec<SeenPushes> {
     let mut all: Vec<SeenPushes> = Vec::with_capacity(parts.len());
     for (chunk, part) in laid.chunks().iter().zip(parts).filter(|(chunk, _)| chunk.len > 0) {
         let (rows, seq) = (chunk.start..chunk.start + chunk.len, part.saw);
@@ -72,7 +73,7 @@ fn saw_of(laid: &Relayout, parts: &[PullPart]) -> Vec<SeenPushes> {
             None => all.push(SeenPushes { rows, seq }),
         }
     }
-    // Those that were cut anew stand behind the others.
+    // Chunks that were cut again come after the others.
     if !all.is_sorted_by_key(|saw| saw.rows.start) {
         all.sort_unstable_by_key(|saw| saw.rows.start);
     }
@@ -93,7 +94,7 @@ pub(super) fn read_floats(schema: &Schema, read: Read, segments: Segments) -> Re
 }
 
 impl<N: Net> Worker<N> {
-    /// Cuts a batch by shard. `keys` should hold no key twice (a pull answers it twice, a push applies it twice).
+    /// Cuts a batch by shard. A key should not repeat: a pull answers it twice, and a push applies it twice.
     ///
     /// # Panics
     /// When the table is another worker's, or there are more than `u32::MAX` keys.
@@ -103,7 +104,7 @@ impl<N: Net> Worker<N> {
         cut
     }
 
-    /// [`Worker::cut`] into the memory of a cut that is used no more.
+    /// [`Worker::cut`] into the memory of a cut that is no longer used.
     ///
     /// # Panics
     /// As [`Worker::cut`].
@@ -113,11 +114,11 @@ impl<N: Net> Worker<N> {
         cut.layout = self.layout;
     }
 
-    /// [`Worker::cut_into`] of keys that the caller has sorted by shard: the run of shard `s` is
+    /// [`Worker::cut_into`] of keys that the caller has sorted by shard: those of shard `s` are
     /// `keys[starts[s]..starts[s + 1]]`. Nothing is sorted or allocated again.
     ///
     /// # Errors
-    /// A key is not in the run of its shard.
+    /// A key is not among those of its shard.
     pub fn cut_sorted_into(
         &self,
         table: TableId,
@@ -131,17 +132,17 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// A cut for the links that there are now.
+    /// Lays a cut out for the present links.
     fn laid(&self, cut: Arc<ShardedKeys>) -> Relayout {
         let known = &self.tables[cut.table];
         Relayout::new(cut, self.layout, &known.schema, &known.owners)
     }
 
-    /// Begins to pull the rows of a cut's keys into `values`, whose length is made right. With `keep` the servers
-    /// keep the keys' slots, so that a push to the same cut can name the pull instead of sending keys.
+    /// Begins to pull the rows of a cut's keys into `values`, which it resizes. With `keep` the servers keep the keys'
+    /// slots, so that a push to the same cut can name the pull instead of sending keys.
     ///
     /// # Errors
-    /// The cut is of another table; or what the wait for earlier flights brings when too much is under way.
+    /// The cut is of another table; or the wait for earlier requests failed, when too many bytes are in flight.
     pub fn begin_pull(
         &mut self,
         table: TableId,
@@ -153,7 +154,7 @@ impl<N: Net> Worker<N> {
         self.begin_pull_segments(table, cut, read, Segments::ALL, values, keep)
     }
 
-    /// [`Worker::begin_pull`] of some segments of each row: the others do not travel.
+    /// [`Worker::begin_pull`] of some segments of each row. The other segments do not travel.
     ///
     /// # Errors
     /// As [`Worker::begin_pull`]; or rows of the table do not have these segments.
@@ -169,8 +170,8 @@ impl<N: Net> Worker<N> {
         self.begin_pull_ahead(table, cut, (read, segments), values, keep, 0)
     }
 
-    /// [`Worker::begin_pull_segments`] for a step that begins `ahead` steps after the one that this worker is in.
-    /// Without [`Worker::join`] that means nothing.
+    /// [`Worker::begin_pull_segments`] for the step that is `ahead` steps after the worker's present one. Before
+    /// [`Worker::join`] that makes no difference.
     ///
     /// # Errors
     /// As [`Worker::begin_pull_segments`]; or the pull would wait for this worker's own steps.
@@ -190,24 +191,25 @@ impl<N: Net> Worker<N> {
         let keys = cut.keys().len();
         values.resize(keys * floats, 0.0);
         let bytes = keys * (8 + 4 * floats);
-        self.wait_for_room(bytes)?;
+        self.wait_for_budget(bytes)?;
         let now = self.net.now();
-        let wanted = self.wanted(table, read, segments, floats, keep, clock);
-        if self.reads(&wanted) {
-            self.keep_near(now)?;
+        let spec = self.pull_spec(table, read, segments, floats, keep, clock);
+        if self.reads(&spec) {
+            self.keep_leases(now)?;
         }
         let cached = self.cached_pull(table, (read, segments), clock)?;
-        // Nothing from here on changes the links.
+        // Nothing below changes the links.
         let laid = self.laid(cut);
         let mut parts = Vec::with_capacity(laid.chunks().len());
         for chunk in laid.chunks() {
             let (keys, rows) = (&laid.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
-            let near = match (self.read_near(chunk, keys, &wanted, rows, now)?, &cached) {
-                (None, Some(asker)) => self.read_cached(table, chunk, keys, rows, asker),
+            let near = match (self.read_one_sided(chunk, keys, &spec, rows, now)?, &cached) {
+                (None, Some(reader)) => self.read_cached(table, chunk, keys, rows, reader),
                 (near, _) => near,
             };
-            // Rows that were read where they are bring their slots; those that the cache asks for have a keyset.
-            let keep = keep && near.as_ref().is_none_or(|near| near.asked.is_some() && !near.keys.is_empty());
+            // Rows that were read one-sided have their slots. Rows that the cache requests get a keyset.
+            let keep =
+                keep && near.as_ref().is_none_or(|near| near.misses.is_some() && !near.keys.is_empty());
             let keep = if keep { self.peers[chunk.peer as usize].take_keyset() } else { 0 };
             let lowest = near.as_ref().and_then(|near| near.lowest);
             parts.push(PullPart { saw, keep, kept: 0, near, lowest });
@@ -228,13 +230,14 @@ impl<N: Net> Worker<N> {
     /// Waits for a pull's rows.
     ///
     /// # Errors
-    /// The pull has been taken before; a request was refused; a peer is lost for good.
+    /// The pull has been finished before; a request was refused; a peer is lost for good.
     pub fn finish_pull(&mut self, id: PullId) -> Result<Pulled, WorkerError> {
         loop {
             match self.flights.get(id.0) {
                 None => {
-                    let told = WorkerError::Call("this pull has been finished, or refused, before".into());
-                    return Err(self.refused.pop_front().unwrap_or(told));
+                    let finished =
+                        WorkerError::Call("this pull has been finished, or refused, before".into());
+                    return Err(self.refused.pop_front().unwrap_or(finished));
                 }
                 Some(flight) if flight.left == 0 => break,
                 Some(_) => self.pump(self.config.peer_timeout)?,
@@ -244,18 +247,18 @@ impl<N: Net> Worker<N> {
         let Some(RequestWork::Pull(PullInFlight { laid, values, parts, clock, .. })) = flight else {
             return Err(WorkerError::Call("this is no pull".into()));
         };
-        let (saw, table) = (saw_of(&laid, &parts), laid.table());
+        let (saw, table) = (seen_pushes(&laid, &parts), laid.table());
         let last = self.tables[table].last_seq;
-        self.tally.staleness.set(saw.iter().map(|saw| last.saturating_sub(saw.seq)).max().unwrap_or(0));
+        self.counters.staleness.set(saw.iter().map(|saw| last.saturating_sub(saw.seq)).max().unwrap_or(0));
         let lowest = self.note_lowest(TableId(table), clock, &parts)?;
         let found = |part: &PullPart| part.near.as_ref().is_some_and(|near| !near.slots.is_empty());
         if parts.iter().any(|part| part.keep != 0 || found(part)) {
-            if self.kept.len() == KEPT_PULLS_MAX
-                && let Some(oldest) = self.kept.pop_front()
+            if self.kept_pulls.len() == KEPT_PULLS_MAX
+                && let Some(oldest) = self.kept_pulls.pop_front()
             {
                 self.forget(&oldest);
             }
-            self.kept.push_back(KeptKeysets { id, laid, parts });
+            self.kept_pulls.push_back(KeptKeysets { id, laid, parts });
         }
         Ok(Pulled { values, saw, lowest })
     }
@@ -265,9 +268,9 @@ impl<N: Net> Worker<N> {
         self.flights.get(id.0).is_none_or(|flight| flight.left == 0)
     }
 
-    /// Begins to push `values`, rows in cut order. `keyset_of` names a finished pull of the same cut that was kept: its
-    /// keys are then not sent. `seq` must be larger than that of every push to this table before; its acknowledgement
-    /// is waited for by [`Worker::drain`].
+    /// Begins to push `values`, rows in shard order. `keyset_of` names a finished pull of the same cut whose keysets
+    /// were kept: the push then sends no keys. `seq` must be larger than that of every earlier push to this table.
+    /// [`Worker::drain`] waits for the acknowledgement.
     ///
     /// # Errors
     /// The cut is of another table, lengths or `seq` do not fit, or as [`Worker::begin_pull`].
@@ -283,8 +286,8 @@ impl<N: Net> Worker<N> {
         self.begin_push_named(table, cut, write, values, keyset_of, (seq, None))
     }
 
-    /// [`Worker::begin_push`] under the name of the data that was learned, so that whoever learns it again, another
-    /// worker or this one after its death, pushes under the same name and is not applied twice. Parts of one name
+    /// [`Worker::begin_push`] under the name of the training data. A worker that trains the data again, another one or
+    /// this one after a restart, pushes under the same name, and the shards do not apply it twice. Pushes of one split
     /// come in the order of `name.seq`.
     ///
     /// # Errors
@@ -325,8 +328,8 @@ impl<N: Net> Worker<N> {
         }
         let bytes = keys * (8 + 4 * floats);
         let in_step = self.begin_step_push(table, bytes)?;
-        self.wait_for_room(bytes)?;
-        // Nothing from here on changes the links.
+        self.wait_for_budget(bytes)?;
+        // Nothing below changes the links.
         let laid = self.laid(cut);
         if in_step {
             self.count_step_push(&laid, floats)?;
@@ -334,7 +337,7 @@ impl<N: Net> Worker<N> {
         let (keysets, slots, some) = self.handles_of(keyset_of, &laid);
         let cache = self.push_cached(table, &laid.cut, write, &values)?;
         for chunk in laid.chunks() {
-            self.peers[chunk.peer as usize].near.stamps.begin(&laid.cut, chunk);
+            self.peers[chunk.peer as usize].near.own_pushes.begin(&laid.cut, chunk);
         }
         self.tables[table.0].last_seq = seq;
         let work = RequestWork::Push(PushInFlight {
@@ -371,7 +374,7 @@ impl<N: Net> Worker<N> {
         self.flights.get(id.0).is_none()
     }
 
-    /// Moves what can be moved, without waiting.
+    /// Sends and receives what it can, without waiting.
     ///
     /// # Errors
     /// A request was refused, or a peer is lost for good.
@@ -392,7 +395,7 @@ impl<N: Net> Worker<N> {
         self.pump(Duration::ZERO)
     }
 
-    /// A buffer of a push that has been acknowledged, for the next one: as that push left it, or new and empty.
+    /// A buffer of an acknowledged push, for the next one: with its old content, or new and empty.
     pub fn spare(&mut self) -> Vec<f32> {
         self.spare.pop().unwrap_or_default()
     }
@@ -404,8 +407,8 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Waits until `bytes` more may be under way; one flight always may.
-    fn wait_for_room(&mut self, bytes: usize) -> Result<(), WorkerError> {
+    /// Waits until `bytes` more may be in flight. One request always may be.
+    fn wait_for_budget(&mut self, bytes: usize) -> Result<(), WorkerError> {
         while self.in_flight() && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
             self.pump(self.config.peer_timeout)?;
         }
@@ -416,7 +419,7 @@ impl<N: Net> Worker<N> {
         self.peers.iter().any(|peer| !peer.queue.is_empty())
     }
 
-    /// Queues a flight's parts and sends what can be sent.
+    /// Queues the parts of a request and sends what can be sent.
     fn launch(
         &mut self,
         work: RequestWork,
@@ -425,19 +428,19 @@ impl<N: Net> Worker<N> {
         push: bool,
     ) -> Result<InFlightId, WorkerError> {
         let now = self.net.now();
-        let asked: Vec<u32> = match &work {
+        let requested: Vec<u32> = match &work {
             RequestWork::Pull(pull) => {
-                laid.chunks().iter().zip(&pull.parts).map(|(c, part)| part.asked(c.len)).collect()
+                laid.chunks().iter().zip(&pull.parts).map(|(c, part)| part.requested(c.len)).collect()
             }
             _ => laid.chunks().iter().map(|chunk| chunk.len).collect(),
         };
-        let requests = asked.iter().filter(|&&keys| keys > 0).count();
+        let requests = requested.iter().filter(|&&keys| keys > 0).count();
         let id = self.flights.add(work, requests, bytes, now);
         if requests == 0 && push {
             self.flights.take(id.index);
         }
         let (mut last, row) = (None, bytes.checked_div(laid.keys().len()).unwrap_or(0) as u32);
-        for (number, (chunk, keys)) in laid.chunks().iter().zip(asked).enumerate() {
+        for (number, (chunk, keys)) in laid.chunks().iter().zip(requested).enumerate() {
             if keys == 0 {
                 continue;
             }
@@ -455,50 +458,50 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// For each part of a push to this cut the keyset that stands for its keys, or the slots where this worker found
-    /// its rows; the pull's keysets are used up. Their places are free at once: what takes them over comes after the
-    /// push on the same link. Of a pull through the cache a keyset is of the rows that were asked for: with the keys
-    /// of the others.
+    /// For each part of a push to this cut: the keyset that replaces its keys, or the slots where this worker found its
+    /// rows. The push uses up the keysets of the pull. Their numbers are free at once, because any request that reuses
+    /// one comes after the push on the same link. The keyset of a pull through the cache covers only the rows that were
+    /// requested: the push then sends the keys of the others.
     #[allow(clippy::type_complexity)]
     fn handles_of(
         &mut self,
         pull: Option<PullId>,
         laid: &Relayout,
     ) -> (Vec<u64>, Vec<Vec<u32>>, Vec<Option<KeysetRows>>) {
-        let found = pull.and_then(|pull| self.kept.iter().rposition(|kept| kept.id == pull));
-        let Some(mut kept) = found.and_then(|at| self.kept.remove(at)) else {
+        let found = pull.and_then(|pull| self.kept_pulls.iter().rposition(|kept| kept.id == pull));
+        let Some(mut keysets) = found.and_then(|at| self.kept_pulls.remove(at)) else {
             return (vec![0; laid.chunks().len()], Vec::new(), Vec::new());
         };
-        let same = kept.laid.is_as(laid);
+        let same = keysets.laid.is_as(laid);
         let name = |(chunk, part): (&crate::Chunk, &PullPart)| {
             let peer = &self.peers[chunk.peer as usize];
             let valid = same && part.kept == peer.epoch && peer.link.is_some();
             if valid { pair(peer.session, part.keep) } else { 0 }
         };
         let names: Vec<u64> = match same {
-            true => laid.chunks().iter().zip(&kept.parts).map(name).collect(),
+            true => laid.chunks().iter().zip(&keysets.parts).map(name).collect(),
             false => vec![0; laid.chunks().len()],
         };
-        self.forget(&kept);
+        self.forget(&keysets);
         let some = |((chunk, part), name): ((&crate::Chunk, &PullPart), &u64)| {
             let near =
                 part.near.as_ref().filter(|near| *name != 0 && near.keys.len() < chunk.len as usize)?;
             Some(KeysetRows::new(&laid.keys()[chunk.floats(1)], &near.places))
         };
-        let some = match same && kept.parts.iter().any(|part| part.near.is_some()) {
-            true => laid.chunks().iter().zip(&kept.parts).zip(&names).map(some).collect(),
+        let some = match same && keysets.parts.iter().any(|part| part.near.is_some()) {
+            true => laid.chunks().iter().zip(&keysets.parts).zip(&names).map(some).collect(),
             false => Vec::new(),
         };
         let found = |part: &mut PullPart| part.near.take().map_or_else(Vec::new, |near| near.slots);
-        let slots = match same && kept.parts.iter().any(|part| part.near.is_some()) {
-            true => kept.parts.iter_mut().map(found).collect(),
+        let slots = match same && keysets.parts.iter().any(|part| part.near.is_some()) {
+            true => keysets.parts.iter_mut().map(found).collect(),
             false => Vec::new(),
         };
         (names, slots, some)
     }
 
-    fn forget(&mut self, kept: &KeptKeysets) {
-        for (chunk, part) in kept.laid.chunks().iter().zip(&kept.parts) {
+    fn forget(&mut self, keysets: &KeptKeysets) {
+        for (chunk, part) in keysets.laid.chunks().iter().zip(&keysets.parts) {
             self.peers[chunk.peer as usize].give_keyset(part.keep);
         }
     }

@@ -1,4 +1,4 @@
-//! The worker's event loop: each link's turn, then a wait; lost links, time limits.
+//! The worker's event loop: a turn for each link, then a wait. It also handles lost links and time limits.
 
 use super::Worker;
 use super::in_flight::{ControlInFlight, Request, RequestWork};
@@ -13,37 +13,37 @@ use crate::limits::{LOSSES_TOGETHER, OWN_SLEEP, SPIN_FRAME_BYTES};
 use gannet_transport::{Net, Poll};
 use std::time::Duration;
 
-/// The longest wait before time limits are looked at.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// The longest wait before the worker checks time limits.
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 impl<N: Net> Worker<N> {
-    /// Moves what can be moved; when nothing can, waits at most `patience`.
+    /// Sends and receives what it can. If nothing moves, it waits at most `patience`.
     pub(super) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
         let now = self.net.now();
-        self.tally.turns.add(1);
+        self.counters.turns.add(1);
         if self.turn_all(now)? || patience.is_zero() {
-            let looked = self.look(now);
+            let checked = self.check_limits(now);
             self.poll.submit()?;
-            return looked;
+            return checked;
         }
-        // Answers to little come soon: looking costs less than sleeping. Those to much are better slept for.
+        // Short answers come soon: polling costs less than sleeping. For long ones the worker sleeps.
         let spin = if self.flights.bytes <= SPIN_FRAME_BYTES { self.config.spin } else { Duration::ZERO };
         let (from, spin_until) = (now, now + spin);
         loop {
             let now = self.net.now();
-            let looking = now < spin_until;
-            self.wait(if looking { Duration::ZERO } else { patience.min(LOOK) })?;
-            if self.turn_all(now)? || !looking {
+            let polling = now < spin_until;
+            self.wait(if polling { Duration::ZERO } else { patience.min(CHECK_EVERY) })?;
+            if self.turn_all(now)? || !polling {
                 break;
             }
         }
-        let looked = self.look(now);
+        let checked = self.check_limits(now);
         self.poll.submit()?;
-        self.tally.waited_nanos.add(self.net.now().saturating_sub(from).as_nanos() as u64);
-        looked
+        self.counters.waited_nanos.add(self.net.now().saturating_sub(from).as_nanos() as u64);
+        checked
     }
 
-    /// Waits for events and takes note of them.
+    /// Waits for events and passes them to their links.
     pub(super) fn wait(&mut self, patience: Duration) -> Result<(), WorkerError> {
         self.poll.wait(patience, &mut self.events)?;
         for event in &self.events {
@@ -56,7 +56,7 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Every link's turn; `true` when anything moved.
+    /// Gives every link a turn. Returns `true` if anything moved.
     fn turn_all(&mut self, now: Duration) -> Result<bool, WorkerError> {
         let mut moved = false;
         for number in 0..self.peers.len() {
@@ -67,7 +67,7 @@ impl<N: Net> Worker<N> {
 
     fn turn(&mut self, number: usize, now: Duration) -> Result<bool, WorkerError> {
         let peer = &mut self.peers[number];
-        let turned = peer.turn(&mut self.flights, &self.tally, &mut self.answers, now);
+        let turned = peer.turn(&mut self.flights, &self.counters, &mut self.answers, now);
         let moved = match turned {
             Ok(moved) => moved,
             Err(error) => {
@@ -83,9 +83,9 @@ impl<N: Net> Worker<N> {
         Ok(moved)
     }
 
-    /// Sends on one link what has just been queued.
+    /// Sends on one link the requests that have just been queued.
     pub(super) fn send(&mut self, number: usize) -> Result<(), WorkerError> {
-        let sent = self.peers[number].post(&mut self.flights, &self.tally);
+        let sent = self.peers[number].post(&mut self.flights, &self.counters);
         match sent {
             // The caller may have other things to do before it waits.
             Ok(_) => Ok(self.poll.submit()?),
@@ -93,7 +93,8 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// A link has ended, or a server asks for everything again. What asks for space is asked again at leisure.
+    /// Handles a link that ended, or a server that refused for now: the requests are sent again. If the server is short
+    /// of space, the worker pauses first.
     pub(super) fn lose(
         &mut self,
         number: usize,
@@ -103,31 +104,31 @@ impl<N: Net> Worker<N> {
         if matches!(error, WorkerError::Call(_) | WorkerError::Net(_)) {
             return Err(error);
         }
-        self.tell_loss(number, &error.to_string(), now);
+        self.log_loss(number, &error.to_string(), now);
         let peer = &mut self.peers[number];
         let slowly =
             matches!(error, WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::Blocked, .. });
-        peer.lose(error.to_string(), &mut self.flights, &self.tally, now);
+        peer.lose(error.to_string(), &mut self.flights, &self.counters, now);
         if slowly {
             self.back_off(number, now);
         }
         Ok(())
     }
 
-    /// Logs that a link was lost. Those to the other threads of a server go with it: they are told of once, with their
-    /// number.
-    fn tell_loss(&mut self, number: usize, why: &str, now: Duration) {
+    /// Logs that a link was lost. The links to the other threads of the server are lost with it: the log says so once,
+    /// with their number.
+    fn log_loss(&mut self, number: usize, why: &str, now: Duration) {
         let lost = &self.peers[number];
         let its: Vec<&Peer<N::Stream>> =
             self.peers.iter().filter(|peer| peer.server == lost.server).collect();
-        let told = self.config.secondary
+        let logged = self.config.secondary
             || its
                 .iter()
                 .filter_map(|peer| peer.loss_logged)
                 .max()
                 .is_some_and(|at| now < at + LOSSES_TOGETHER);
         let (peer, waiting, links) = (&lost.name, lost.queue.len(), its.len());
-        if told {
+        if logged {
             return tracing::debug!(%peer, waiting, why, "a link was lost; it will be made again");
         }
         tracing::warn!(%peer, waiting, why, links, "a link was lost; the worker makes it again, and the other lost links to this server");
@@ -141,22 +142,22 @@ impl<N: Net> Worker<N> {
                 self.refuse(number, request, refusal, text);
                 request.index
             }
-            ReplyResult::Waits => return self.note_waits(number),
+            ReplyResult::Waits => return self.log_wait(number),
             ReplyResult::Delta(delta) => {
                 if !self.take_delta(number, &delta) {
-                    let why = "changes of rows that cannot be read".to_owned();
+                    let why = "unreadable changes of rows".to_owned();
                     let now = self.net.now();
-                    self.tell_loss(number, &why, now);
-                    self.peers[number].lose(why, &mut self.flights, &self.tally, now);
+                    self.log_loss(number, &why, now);
+                    self.peers[number].lose(why, &mut self.flights, &self.counters, now);
                 }
                 return;
             }
         };
         let Some(flight) = self.flights.at(place) else { return };
         let near = &mut self.peers[number].near;
-        near.hear(flight.begun());
+        near.note_answer(flight.begun());
         if let RequestWork::Push(_) = flight.work {
-            near.stamps.end();
+            near.own_pushes.end();
         }
         flight.left -= 1;
         if flight.left == 0 {
@@ -164,8 +165,8 @@ impl<N: Net> Worker<N> {
             self.flights.time(place, now);
         }
         let Some(flight) = self.flights.at(place) else { return };
-        // A push is over with its last ack, and so is what was refused; other answers wait to be taken.
-        let over = flight.failed || matches!(flight.work, RequestWork::Push(_)) || flight.is_unasked();
+        // A push ends with its last acknowledgement, and so does a refused request. Other answers wait for their call.
+        let over = flight.failed || matches!(flight.work, RequestWork::Push(_)) || flight.is_unawaited();
         if flight.left > 0 || !over {
             return;
         }
@@ -181,12 +182,12 @@ impl<N: Net> Worker<N> {
             Some((false, RequestWork::Control(control)))
                 if matches!(control.kind(), ImagesFrame::KIND | RegionsFrame::KIND) =>
             {
-                if let Err(error) = self.take_reach(number, &control) {
-                    // What cannot be believed ends the link; another attempt may do better.
+                if let Err(error) = self.take_read_path(number, &control) {
+                    // A wrong description of the server's memory ends the link. Another attempt may bring a right one.
                     let now = self.net.now();
                     let peer = &mut self.peers[number];
                     tracing::warn!(peer = %peer.name, %error, "a link was lost; it will be made again");
-                    peer.lose(error.to_string(), &mut self.flights, &self.tally, now);
+                    peer.lose(error.to_string(), &mut self.flights, &self.counters, now);
                 }
             }
             _ => {}
@@ -211,7 +212,7 @@ impl<N: Net> Worker<N> {
             return self.follow_refused(number);
         }
         if self.flights.kind(request.index).is_some_and(frames::is_of_link) {
-            return self.reach_refused(number, &text);
+            return self.read_path_refused(number, &text);
         }
         let what = match self.flights.at(request.index).map(|flight| &flight.work) {
             Some(RequestWork::Pull(pull)) => {
@@ -228,28 +229,28 @@ impl<N: Net> Worker<N> {
         if self.refused.len() == SPARE_MAX {
             tracing::error!(%peer, what, kind, text, "the server refused a request; earlier refusals wait to be reported");
         } else {
-            // A call says so.
+            // A call returns this error.
             tracing::debug!(%peer, what, kind, text, "refused");
             self.refused.push_back(WorkerError::Refused { peer, what, refusal, text });
         }
     }
 
-    /// Time limits and lost links, now and then.
-    fn look(&mut self, now: Duration) -> Result<(), WorkerError> {
+    /// Returns refusals; from time to time checks time limits and lost links.
+    fn check_limits(&mut self, now: Duration) -> Result<(), WorkerError> {
         if let Some(error) = self.refused.pop_front() {
             return Err(error);
         }
         let lost = self.peers.iter().any(|peer| peer.link.is_none() && peer.is_wanted());
-        if !lost && now < self.next_tick {
+        if !lost && now < self.next_check {
             return Ok(());
         }
-        self.next_tick = now + LOOK;
-        self.forgive_own_sleep(now);
+        self.next_check = now + CHECK_EVERY;
+        self.excuse_own_sleep(now);
         let waits = self.peers.iter().find_map(|peer| peer.waits.as_ref());
-        self.tally.waits_clock.set(waits.map_or(0, |waits| waits.clock));
-        self.tally.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
-        self.look_at_waits()?;
-        let sign_every = self.sign_every();
+        self.counters.waits_clock.set(waits.map_or(0, |waits| waits.clock));
+        self.counters.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
+        self.check_silent_workers()?;
+        let heartbeat_every = self.heartbeat_every();
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
             if !peer.is_wanted() {
@@ -257,7 +258,7 @@ impl<N: Net> Worker<N> {
             }
             let silent = now.saturating_sub(peer.good_at.max(peer.linked_at));
             if peer.queue.is_empty() && peer.link.is_some() {
-                if silent >= peer.credit.ping_after.min(sign_every) {
+                if silent >= peer.credit.ping_after.min(heartbeat_every) {
                     self.ping(number, now)?;
                 }
                 continue;
@@ -265,28 +266,28 @@ impl<N: Net> Worker<N> {
             if peer.link.is_some() && silent > self.config.stall_timeout {
                 let peer = &mut self.peers[number];
                 let why = format!(
-                    "{} brought nothing for {:.1} s while answers were due",
+                    "{} sent nothing for {:.1} s while answers were due",
                     peer.name,
                     silent.as_secs_f64()
                 );
-                tracing::warn!(why, "a link is made again");
-                peer.lose(why, &mut self.flights, &self.tally, now);
+                tracing::warn!(why, "the worker makes a link again");
+                peer.lose(why, &mut self.flights, &self.counters, now);
             }
             self.try_connect(number)?;
-            // An unanswered ping loses the link, but nobody waits for it.
-            let unasked =
+            // An unanswered ping loses the link, but no call waits for it.
+            let unawaited =
                 |request: &Request| self.flights.kind(request.index).is_some_and(frames::is_of_link);
-            if !self.peers[number].queue.iter().all(unasked) {
+            if !self.peers[number].queue.iter().all(unawaited) {
                 self.check_wait(number, self.net.now())?;
             }
         }
         Ok(())
     }
 
-    /// While this worker itself was stopped, or its program did other things, no peer could be heard: that is not its
-    /// silence.
-    fn forgive_own_sleep(&mut self, now: Duration) {
-        let slept = now.saturating_sub(std::mem::replace(&mut self.looked_at, now));
+    /// While this process was stopped, or its program did other things, it could not hear any peer. That time does not
+    /// count as the peer's silence.
+    fn excuse_own_sleep(&mut self, now: Duration) {
+        let slept = now.saturating_sub(std::mem::replace(&mut self.checked_at, now));
         if slept > OWN_SLEEP {
             for peer in &mut self.peers {
                 peer.good_at = now.min(peer.good_at + slept);
@@ -295,12 +296,12 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Asks a peer of whom nothing has been heard for a while for a sign of life: one that gives none is stalled.
+    /// Pings a peer that has been silent for a while. A peer that does not answer is stalled.
     pub(super) fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let frame = UnsentFrame::new(&PingFrame {});
         let ping = ControlInFlight { frame, answers: vec![None], ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(ping), 1, 0, now);
-        self.tally.pings.add(1);
+        self.counters.pings.add(1);
         self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
     }

@@ -1,11 +1,11 @@
-//! Rows read in a server's memory over RDMA, without its doing anything for it.
+//! Rows read in a server's memory over RDMA. The server does nothing for it.
 //!
-//! Where a row stands is known from an answer to an earlier pull (row_handles.rs); keys without a handle are asked for,
-//! with their slots. A batch of rows is three rounds of READs, each completed before the next: the lines that say that
-//! each shard is served, in the life that was registered, with the rows' versions; the rows; the versions again (core's
-//! `RemoteRowReader`). Rows in one line need no versions of their own where the server's device reads lines whole: two
-//! rounds, one READ a row. What does not prove itself is asked for. Lease and own pushes are as for images
-//! (one_sided.rs).
+//! The worker knows from an answer to an earlier pull where a row is (row_handles.rs). It requests keys without a
+//! handle, and the answer brings their slots. A batch of rows takes three rounds of READs, each completed before the
+//! next. The first reads the rows' versions, and the lines that say that each shard is served, by the incarnation that
+//! registered it. The second reads the rows, the third the versions again (core's `RemoteRowReader`). If the server's
+//! device reads lines whole, rows within one line need no separate versions: two rounds, one READ for each row. Rows
+//! that do not prove themselves are requested. Lease and own pushes work as for images (one_sided.rs).
 
 use super::one_sided::PullSpec;
 use super::row_handles::RowHandles;
@@ -20,25 +20,25 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-/// One table's shards of one server thread, as far as they are readable.
+/// One table's shards of one server thread, as far as the worker can read them.
 pub(super) struct RdmaTable {
     schema: Schema,
     first: u32,
     shards: Vec<RdmaShard>,
     handles: RowHandles,
-    /// Lines are read as they are at one moment.
+    /// The device reads a cache line as it is at one moment.
     whole_lines: bool,
-    /// Rows stand where nothing was registered when it was asked last.
+    /// Some rows are outside the regions that were registered when the worker last asked.
     pub(super) outgrown: bool,
-    /// The lowest clock that the shards told of which rows were last read.
+    /// The lowest clock in the headers of the shards whose rows were last read.
     pub(super) lowest: u64,
-    /// What it must be for rows to be taken.
+    /// The least clock of a shard whose rows may be taken.
     least: u64,
-    // Used again from pull to pull.
-    wants: Vec<ReadRequest>,
+    // Memory that is reused from pull to pull.
+    requests: Vec<ReadRequest>,
     rows: Vec<RowRead>,
-    checked: Vec<usize>,
-    /// Shards in whose rows steps are missing that are asked for.
+    shards_read: Vec<usize>,
+    /// Shards whose rows lack pushes that the pull must include.
     behind: Vec<usize>,
 }
 
@@ -47,8 +47,8 @@ struct RdmaShard {
     incarnation: u64,
     header: (u64, u32),
     rows: Vec<Extent>,
-    /// Its header said that it is not what was registered.
-    over: bool,
+    /// Its header does not match what was registered.
+    replaced: bool,
 }
 
 struct Extent {
@@ -57,19 +57,19 @@ struct Extent {
     rkey: u32,
 }
 
-/// A row that is to be read.
+/// A row to read.
 struct RowRead {
-    /// Its place in the chunk.
+    /// Its position in the chunk.
     place: usize,
     shard: usize,
     addr: u64,
     rkey: u32,
-    /// One READ has it as it is at one moment.
+    /// One READ gets the whole row as it is at one moment.
     one_line: bool,
 }
 
 impl RdmaTable {
-    /// Of shards from `first` on.
+    /// A table whose shards begin at `first`.
     pub(super) fn new(schema: &Schema, first: u32) -> RdmaTable {
         RdmaTable {
             schema: schema.clone(),
@@ -80,19 +80,19 @@ impl RdmaTable {
             outgrown: false,
             lowest: NO_CLOCK,
             least: 0,
-            wants: Vec::new(),
+            requests: Vec::new(),
             rows: Vec::new(),
-            checked: Vec::new(),
+            shards_read: Vec::new(),
             behind: Vec::new(),
         }
     }
 
-    /// Shards that are known.
+    /// Number of known shards.
     pub(super) fn known(&self) -> usize {
         self.shards.len()
     }
 
-    /// Takes in what the server has registered of its next shards, and whether its device reads lines whole.
+    /// Adds what the server has registered of its next shards, and whether its device reads lines whole.
     pub(super) fn add(&mut self, regions: &RegionsV1, whole_lines: bool) {
         self.whole_lines = whole_lines && (self.whole_lines || self.shards.is_empty());
         for region in &regions.shards {
@@ -105,34 +105,34 @@ impl RdmaTable {
                 incarnation: region.incarnation,
                 header: (region.header_addr, region.header_rkey),
                 rows: region.rows.iter().map(extent).collect(),
-                over: false,
+                replaced: false,
             });
         }
     }
 
-    /// Forgets what was registered, to hear of it anew; rows stay where they are.
+    /// Forgets the regions, to learn them again. The handles of rows stay valid.
     pub(super) fn restart(&mut self) {
         self.shards.clear();
         self.outgrown = false;
     }
 
-    /// What an answer says of where rows are.
+    /// Learns from an answer where rows are.
     pub(super) fn learn(&mut self, keys: &[u64], slots: &[u32]) {
         for (&key, &slot) in keys.iter().zip(slots).filter(|(_, slot)| **slot != NO_SLOT) {
             self.handles.put(key, slot);
         }
     }
 
-    /// Where in registered memory a row of so many bytes is.
-    fn locate(&mut self, place: usize, key: u64, glimpse: &RemoteRowReader) -> Option<RowRead> {
+    /// Where a row is in registered memory.
+    fn locate(&mut self, place: usize, key: u64, row_reader: &RemoteRowReader) -> Option<RowRead> {
         let slot = self.handles.get(key)?;
         let shard = shard_of(hash(key), self.schema.shards).checked_sub(self.first)? as usize;
-        let at = self.shards.get(shard).filter(|shard| !shard.over)?;
-        let offset = glimpse.offset(slot);
-        let end = offset + glimpse.bytes() as u64;
+        let at = self.shards.get(shard).filter(|shard| !shard.replaced)?;
+        let offset = row_reader.offset(slot);
+        let end = offset + row_reader.bytes() as u64;
         let found = at.rows.iter().find(|row| row.bytes.start <= offset && end <= row.bytes.end);
         let Some(row) = found else {
-            // Not the few that stand across two registrations: asking again would not help those.
+            // Excludes the few rows that cross two registrations: asking again would not help those.
             self.outgrown |= at.rows.last().is_none_or(|row| end > row.bytes.end);
             return None;
         };
@@ -141,44 +141,44 @@ impl RdmaTable {
             shard,
             addr: row.addr.wrapping_add(offset - row.bytes.start),
             rkey: row.rkey,
-            one_line: self.whole_lines && glimpse.is_one_line(slot),
+            one_line: self.whole_lines && row_reader.is_one_line(slot),
         })
     }
 
-    /// Reads what can be read of a chunk into `values`: where each row was found, `NO_SLOT` for those to ask for.
+    /// Reads what it can of a chunk into `values`. Returns the slot of each row, `NO_SLOT` for rows to request.
     ///
     /// # Errors
-    /// A READ failed: the session is over.
+    /// A READ failed: the session has ended.
     pub(super) fn read(
         &mut self,
         reader: &mut dyn RemoteReader,
         keys: &[u64],
-        wanted: &PullSpec,
+        spec: &PullSpec,
         values: &mut [f32],
         timeout: Duration,
     ) -> io::Result<Vec<u32>> {
         let mut slots = vec![NO_SLOT; keys.len()];
-        (self.lowest, self.least) = (NO_CLOCK, wanted.least);
-        let Ok(mut glimpse) = RemoteRowReader::new(&self.schema, wanted.read, wanted.segments) else {
+        (self.lowest, self.least) = (NO_CLOCK, spec.least);
+        let Ok(mut row_reader) = RemoteRowReader::new(&self.schema, spec.read, spec.segments) else {
             return Ok(slots);
         };
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
-        rows.extend(keys.iter().enumerate().filter_map(|(place, &key)| self.locate(place, key, &glimpse)));
+        rows.extend(keys.iter().enumerate().filter_map(|(place, &key)| self.locate(place, key, &row_reader)));
         if rows.is_empty() {
             self.rows = rows;
             return Ok(slots);
         }
-        let layout = Layout::new(&rows, glimpse.bytes());
+        let layout = Layout::new(&rows, row_reader.bytes());
         let done = self.read_rounds(reader, &rows, &layout, timeout);
         if done.is_ok() {
-            self.believe(reader.landed(), &rows, &layout, keys, &mut glimpse, (values, &mut slots));
+            self.take_proven(reader.landed(), &rows, &layout, keys, &mut row_reader, (values, &mut slots));
         }
         self.rows = rows;
         done.map(|()| slots)
     }
 
-    /// The rounds.
+    /// The three rounds of READs.
     fn read_rounds(
         &mut self,
         reader: &mut dyn RemoteReader,
@@ -187,18 +187,18 @@ impl RdmaTable {
         timeout: Duration,
     ) -> io::Result<()> {
         reader.landing(layout.end)?;
-        self.checked.clear();
-        self.wants.clear();
+        self.shards_read.clear();
+        self.requests.clear();
         for row in rows.iter() {
-            if self.checked.last() != Some(&row.shard) {
+            if self.shards_read.last() != Some(&row.shard) {
                 let (header, rkey) = self.shards[row.shard].header;
-                let at = (self.checked.len() * HEADER_LINE_BYTES) as u32;
+                let at = (self.shards_read.len() * HEADER_LINE_BYTES) as u32;
                 let addr = header.wrapping_add(HEADER_LINE_AT as u64);
-                self.wants.push(ReadRequest { addr, rkey, bytes: HEADER_LINE_BYTES as u32, at });
-                self.checked.push(row.shard);
+                self.requests.push(ReadRequest { addr, rkey, bytes: HEADER_LINE_BYTES as u32, at });
+                self.shards_read.push(row.shard);
             }
         }
-        let want = |row: &RowRead, bytes: usize, at: usize| ReadRequest {
+        let request = |row: &RowRead, bytes: usize, at: usize| ReadRequest {
             addr: row.addr,
             rkey: row.rkey,
             bytes: bytes as u32,
@@ -206,43 +206,46 @@ impl RdmaTable {
         };
         let numbered = || rows.iter().enumerate();
         let versioned = || numbered().filter(|(_, row)| !row.one_line);
-        self.wants
-            .extend(versioned().map(|(i, row)| want(row, VERSION_BYTES, layout.before + i * VERSION_BYTES)));
-        reader.read(&self.wants, timeout)?;
-        self.wants.clear();
-        self.wants
-            .extend(numbered().map(|(i, row)| want(row, layout.row_bytes, layout.rows + i * layout.stride)));
-        reader.read(&self.wants, timeout)?;
-        self.wants.clear();
-        self.wants
-            .extend(versioned().map(|(i, row)| want(row, VERSION_BYTES, layout.after + i * VERSION_BYTES)));
-        if self.wants.is_empty() { Ok(()) } else { reader.read(&self.wants, timeout) }
+        self.requests.extend(
+            versioned().map(|(i, row)| request(row, VERSION_BYTES, layout.before + i * VERSION_BYTES)),
+        );
+        reader.read(&self.requests, timeout)?;
+        self.requests.clear();
+        self.requests.extend(
+            numbered().map(|(i, row)| request(row, layout.row_bytes, layout.rows + i * layout.stride)),
+        );
+        reader.read(&self.requests, timeout)?;
+        self.requests.clear();
+        self.requests.extend(
+            versioned().map(|(i, row)| request(row, VERSION_BYTES, layout.after + i * VERSION_BYTES)),
+        );
+        if self.requests.is_empty() { Ok(()) } else { reader.read(&self.requests, timeout) }
     }
 
     /// Takes the rows that prove themselves.
-    fn believe(
+    fn take_proven(
         &mut self,
         landed: &[u8],
         rows: &[RowRead],
         layout: &Layout,
         keys: &[u64],
-        glimpse: &mut RemoteRowReader,
+        row_reader: &mut RemoteRowReader,
         (values, slots): (&mut [f32], &mut [u32]),
     ) {
-        let floats = glimpse.floats();
+        let floats = row_reader.floats();
         self.behind.clear();
-        for (number, &shard) in self.checked.iter().enumerate() {
+        for (number, &shard) in self.shards_read.iter().enumerate() {
             let header = &landed[number * HEADER_LINE_BYTES..][..HEADER_LINE_BYTES];
             let served = is_served(header, self.shards[shard].incarnation);
-            self.shards[shard].over |= !served;
-            // The header was read before the rows: they have what it speaks of.
+            self.shards[shard].replaced |= !served;
+            // The header was read before the rows, so they include all pushes below its clock.
             match lowest_of(header) {
                 lowest if lowest < self.least => self.behind.push(shard),
                 lowest => self.lowest = self.lowest.min(lowest),
             }
         }
         for (i, row) in rows.iter().enumerate() {
-            if self.shards[row.shard].over {
+            if self.shards[row.shard].replaced {
                 self.outgrown = true;
                 continue;
             }
@@ -254,20 +257,20 @@ impl RdmaTable {
             let after = &landed[layout.after + i * VERSION_BYTES..][..VERSION_BYTES];
             let (key, out) = (keys[row.place], &mut values[row.place * floats..][..floats]);
             let proven = match row.one_line {
-                true => glimpse.is_line(key, bytes, out),
-                false => glimpse.is_row(key, before, bytes, after, out),
+                true => row_reader.is_line(key, bytes, out),
+                false => row_reader.is_row(key, before, bytes, after, out),
             };
             if proven {
                 slots[row.place] = self.handles.get(key).unwrap_or(NO_SLOT);
             } else if row.one_line || before == after {
-                // Steady, and not this key's row.
+                // The versions agree, but it is not this key's row.
                 self.handles.forget(key);
             }
         }
     }
 }
 
-/// Where what is read lands.
+/// Where the data of READs lands.
 struct Layout {
     before: usize,
     rows: usize,

@@ -1,5 +1,5 @@
-//! How a worker comes to reach a server's rows by itself (the cold part): it asks for the images of each table, or
-//! where they are registered for READs, on the side; until that is answered rows are asked for.
+//! How a worker gets to read a server's rows itself (the cold part). It asks in the background for the images of each
+//! table, or for their registrations for READs. Until that is answered it requests rows.
 
 use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::one_sided::ReadPath;
@@ -16,29 +16,29 @@ use std::fs::File;
 use std::ops::Range;
 use std::time::Duration;
 
-/// A table that is being asked for.
+/// A table whose read path is being requested.
 pub(super) struct ReadPathQuery {
     table: usize,
     shards: Range<u32>,
-    found: ReadPathReplies,
+    replies: ReadPathReplies,
 }
 
-/// What has been answered so far.
+/// The answers so far.
 enum ReadPathReplies {
     Images(Vec<(File, u64)>),
     Regions(Box<RdmaTable>),
 }
 
 impl ReadPathReplies {
-    /// Shards that it has.
+    /// Number of shards in the answers so far.
     fn shards(&self) -> usize {
         match self {
             ReadPathReplies::Images(files) => files.len(),
-            ReadPathReplies::Regions(far) => far.known(),
+            ReadPathReplies::Regions(rdma) => rdma.known(),
         }
     }
 
-    /// The request for at most `left` more shards, from `first` on. `software`: also where a processor does the READs.
+    /// The request for at most `left` more shards, from `first` on. `software`: also if a processor does the READs.
     fn request(&self, first: u32, left: u32, software: bool) -> UnsentFrame {
         match self {
             ReadPathReplies::Images(_) => {
@@ -51,22 +51,22 @@ impl ReadPathReplies {
         }
     }
 
-    /// Takes in an answer: what is wrong with it, if anything.
+    /// Adds an answer. The error says what is wrong with it.
     fn add(&mut self, head: &Head, answer: &[u8], stream: &mut impl Stream) -> Result<(), String> {
         match self {
             ReadPathReplies::Images(files) => {
                 let ImagesV1 { incarnations } = control::open(answer).map_err(|error| error.to_string())?;
                 for incarnation in incarnations {
-                    let given = stream.take_given();
-                    let given = given.map_err(|error| format!("an image that cannot be taken: {error}"))?;
-                    let file = given.ok_or("an image that was announced and not given")?;
+                    let fd = stream.take_given();
+                    let fd = fd.map_err(|error| format!("an image cannot be received: {error}"))?;
+                    let file = fd.ok_or("an image was announced, but its file did not come")?;
                     files.push((File::from(file), incarnation));
                 }
             }
-            ReadPathReplies::Regions(far) => {
+            ReadPathReplies::Regions(rdma) => {
                 let regions = control::open::<RegionsV1>(answer).map_err(|error| error.to_string())?;
                 let answer = RegionsAreFrame::decode(head).map_err(|error| error.to_string())?;
-                far.add(&regions, answer.whole_lines);
+                rdma.add(&regions, answer.whole_lines);
             }
         }
         Ok(())
@@ -74,26 +74,26 @@ impl ReadPathReplies {
 }
 
 impl<N: Net> Worker<N> {
-    /// Asks for the next table that this link's server may let be read, if any.
-    pub(super) fn seek(&mut self, number: usize) -> Result<(), WorkerError> {
+    /// Requests the read path of the next table that this link's server may let the worker read, if any.
+    pub(super) fn request_read_path(&mut self, number: usize) -> Result<(), WorkerError> {
         let peer = &mut self.peers[number];
         let Some(link) = &mut peer.link else { return Ok(()) };
         let how = self.config.one_sided;
         let near = link.stream().is_near() && how != OneSided::Never;
         let by_device = link.stream_mut().reader().map(|reader| reader.by_device());
-        let far = match how {
+        let rdma = match how {
             OneSided::Auto => by_device == Some(true),
             OneSided::Always => by_device.is_some(),
             OneSided::Never => false,
         };
         if how == OneSided::Auto && by_device == Some(false) && !peer.near.refused {
-            let why = "this RDMA device is software, which requests suit better";
-            tracing::info!(peer = %peer.name, why, "rows are asked for");
+            let why = "the RDMA device is software, so requests are faster";
+            tracing::info!(peer = %peer.name, why, "the worker requests rows");
             peer.near.refused = true;
         }
-        // In the middle of a synchronous step nothing else may be asked.
+        // In the middle of a synchronous step the worker may send nothing else.
         let in_step = peer.step.0 > 0;
-        if !(near || far) || peer.near.refused || peer.near.seeking.is_some() || in_step {
+        if !(near || rdma) || peer.near.refused || peer.near.query.is_some() || in_step {
             return Ok(());
         }
         let next = (0..self.tables.len().min(peer.tables.len()))
@@ -101,44 +101,44 @@ impl<N: Net> Worker<N> {
             .map(|table| (table, self.tables[table].opened.range(peer)))
             .find(|(_, shards)| !shards.is_empty());
         let Some((table, shards)) = next else { return Ok(()) };
-        let found = match near {
+        let replies = match near {
             true => ReadPathReplies::Images(Vec::new()),
             false => {
                 ReadPathReplies::Regions(Box::new(RdmaTable::new(&self.tables[table].schema, shards.start)))
             }
         };
-        peer.near.seeking = Some(ReadPathQuery { table, shards, found });
-        self.ask_for_more(number)
+        peer.near.query = Some(ReadPathQuery { table, shards, replies });
+        self.request_more_shards(number)
     }
 
-    /// Asks again, now and then, what was registered since of tables whose rows stand beyond what is known.
-    pub(super) fn seek_again(&mut self, now: Duration) -> Result<(), WorkerError> {
+    /// From time to time asks again what the server has registered, for tables with rows beyond the known regions.
+    pub(super) fn refresh_read_paths(&mut self, now: Duration) -> Result<(), WorkerError> {
         for number in 0..self.peers.len() {
             let Peer { link: Some(_), near, .. } = &mut self.peers[number] else { continue };
-            if near.seeking.is_some() || now.saturating_sub(near.asked_again) < REGIONS_EVERY {
+            if near.query.is_some() || now.saturating_sub(near.last_asked) < REGIONS_EVERY {
                 continue;
             }
             let outgrown =
-                |reach: &Option<ReadPath>| matches!(reach, Some(ReadPath::Far(far)) if far.outgrown);
+                |path: &Option<ReadPath>| matches!(path, Some(ReadPath::Rdma(rdma)) if rdma.outgrown);
             let Some(table) = near.tables.iter().position(outgrown) else { continue };
-            let Some(ReadPath::Far(mut far)) = near.tables[table].take() else { continue };
-            near.asked_again = now;
-            far.restart();
+            let Some(ReadPath::Rdma(mut rdma)) = near.tables[table].take() else { continue };
+            near.last_asked = now;
+            rdma.restart();
             let shards = self.tables[table].opened.range(&self.peers[number]);
-            let found = ReadPathReplies::Regions(far);
-            self.peers[number].near.seeking = Some(ReadPathQuery { table, shards, found });
-            self.ask_for_more(number)?;
+            let replies = ReadPathReplies::Regions(rdma);
+            self.peers[number].near.query = Some(ReadPathQuery { table, shards, replies });
+            self.request_more_shards(number)?;
         }
         Ok(())
     }
 
-    fn ask_for_more(&mut self, number: usize) -> Result<(), WorkerError> {
-        let Some(ReadPathQuery { table, shards, found }) = &self.peers[number].near.seeking else {
+    fn request_more_shards(&mut self, number: usize) -> Result<(), WorkerError> {
+        let Some(ReadPathQuery { table, shards, replies }) = &self.peers[number].near.query else {
             return Ok(());
         };
-        let first = shards.start + found.shards() as u32;
+        let first = shards.start + replies.shards() as u32;
         let software = self.config.one_sided == OneSided::Always;
-        let (frame, now) = (found.request(first, shards.end - first, software), self.net.now());
+        let (frame, now) = (replies.request(first, shards.end - first, software), self.net.now());
         let (table, answers) = (Some(*table), vec![None]);
         let control = ControlInFlight { frame, table, answers, ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
@@ -146,51 +146,55 @@ impl<N: Net> Worker<N> {
         self.send(number)
     }
 
-    /// Images have been given, or regions told of: a table is read once all of its shards are known.
-    pub(super) fn take_reach(&mut self, number: usize, control: &ControlInFlight) -> Result<(), WorkerError> {
+    /// Takes images or regions from an answer. The worker reads a table once it knows all of its shards.
+    pub(super) fn take_read_path(
+        &mut self,
+        number: usize,
+        control: &ControlInFlight,
+    ) -> Result<(), WorkerError> {
         let peer = &mut self.peers[number];
         let (Some(link), Some(Some((head, answer)))) = (&mut peer.link, control.answers.first()) else {
             return Ok(());
         };
-        let Some(seeking) = &mut peer.near.seeking else { return Ok(()) };
+        let Some(query) = &mut peer.near.query else { return Ok(()) };
         let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
-        let before = seeking.found.shards();
-        seeking.found.add(head, answer, link.stream_mut()).map_err(nonsense)?;
-        let (known, all) = (seeking.found.shards(), seeking.shards.len());
+        let before = query.replies.shards();
+        query.replies.add(head, answer, link.stream_mut()).map_err(nonsense)?;
+        let (known, all) = (query.replies.shards(), query.shards.len());
         if known == before || known > all {
-            return Err(nonsense(format!("{known} of {all} shards where more were asked for than {before}")));
+            return Err(nonsense(format!("{known} of {all} shards, and there were already {before}")));
         }
         if known < all {
-            return self.ask_for_more(number);
+            return self.request_more_shards(number);
         }
-        let Some(ReadPathQuery { table, shards, found }) = peer.near.seeking.take() else { return Ok(()) };
+        let Some(ReadPathQuery { table, shards, replies }) = peer.near.query.take() else { return Ok(()) };
         let (name, how) = (&self.tables[table].schema.name, link.stream().transport());
-        let reach = match found {
+        let path = match replies {
             ReadPathReplies::Images(files) => {
                 MappedShards::open(&self.tables[table].schema, shards.start, files)
-                    .map(|view| ReadPath::View(Box::new(view)))
+                    .map(|images| ReadPath::Images(Box::new(images)))
             }
-            ReadPathReplies::Regions(far) => Ok(ReadPath::Far(far)),
+            ReadPathReplies::Regions(rdma) => Ok(ReadPath::Rdma(rdma)),
         };
-        match reach {
-            Ok(reach) => {
-                tracing::debug!(peer = %peer.name, table = name, ?shards, how, "rows are read without asking");
+        match path {
+            Ok(path) => {
+                tracing::debug!(peer = %peer.name, table = name, ?shards, how, "the worker reads rows itself");
                 let tables = peer.near.tables.len().max(table + 1);
                 peer.near.tables.resize_with(tables, || None);
-                peer.near.tables[table] = Some(reach);
+                peer.near.tables[table] = Some(path);
             }
             Err(error) => {
-                tracing::warn!(peer = %peer.name, table = name, %error, "images cannot be mapped: rows are asked for");
+                tracing::warn!(peer = %peer.name, table = name, %error, "images cannot be mapped: the worker requests rows");
                 peer.near.refused = true;
             }
         }
-        self.seek(number)
+        self.request_read_path(number)
     }
 
-    /// The server lets nothing be read over this link.
-    pub(super) fn reach_refused(&mut self, number: usize, text: &str) {
+    /// The server does not let the worker read over this link.
+    pub(super) fn read_path_refused(&mut self, number: usize, text: &str) {
         let peer = &mut self.peers[number];
-        tracing::info!(peer = %peer.name, why = text, "rows are asked for: the server does not let them be read");
-        (peer.near.refused, peer.near.seeking) = (true, None);
+        tracing::info!(peer = %peer.name, why = text, "the worker requests rows: the server does not let it read them");
+        (peer.near.refused, peer.near.query) = (true, None);
     }
 }

@@ -1,10 +1,10 @@
-//! When links come about and come back (the cold part): attempts, the pauses between them, and what no attempt mends.
+//! How links are made and made again (the cold part): attempts, pauses between them, and errors that end the attempts.
 
 use super::Worker;
 use super::in_flight::{Request, RequestWork};
 use super::opening::OpeningStep;
 use super::peer::Peer;
-use super::pump::LOOK;
+use super::pump::CHECK_EVERY;
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl<N: Net> Worker<N> {
-    /// Links to all threads of a server, at first.
+    /// Makes the first links to all threads of a server.
     pub(super) fn connect_server(&mut self, server: u32) -> Result<(), WorkerError> {
         let addr = self.config.servers[server as usize].clone();
         self.peers.push(Peer::new(&addr, server, 0, 0, self.net.now()));
-        self.tally.links_wanted.set(self.links_now().count() as u64);
-        // The first thread says how many there are; each has the time limit to itself.
+        self.counters.links_wanted.set(self.links_now().count() as u64);
+        // The first thread says how many there are. Each thread has the whole time limit.
         let mut furthest = None;
         while let Some(number) = self.not_linked(server) {
             if furthest < Some(number) {
@@ -33,14 +33,14 @@ impl<N: Net> Worker<N> {
             self.check_wait(number, now)?;
             let Peer { link, opening, attempt_at, .. } = &self.peers[number];
             if link.is_none() {
-                let pause = if opening.is_some() { LOOK } else { attempt_at.saturating_sub(now) };
+                let pause = if opening.is_some() { CHECK_EVERY } else { attempt_at.saturating_sub(now) };
                 self.wait(pause)?;
             }
         }
         Ok(())
     }
 
-    /// The first thread of a server that there is no link to.
+    /// The first thread of a server without a link.
     fn not_linked(&self, server: u32) -> Option<usize> {
         let missing = |number: &usize| {
             let peer = &self.peers[*number];
@@ -49,7 +49,8 @@ impl<N: Net> Worker<N> {
         (0..self.peers.len()).find(missing)
     }
 
-    /// A step towards a link, when there is none and it is time for one. An error is one that no further attempt mends.
+    /// Takes a step towards a link, if there is none and it is time. An error means that no further attempt can
+    /// succeed.
     pub(super) fn try_connect(&mut self, number: usize) -> Result<(), WorkerError> {
         let peer = &self.peers[number];
         if peer.link.is_some() || peer.opening.is_none() && self.net.now() < peer.attempt_at {
@@ -61,12 +62,12 @@ impl<N: Net> Worker<N> {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        // A server that has no room for a session may have some later.
+        // A server without memory for another session may have some later.
         let full = matches!(error, WorkerError::Refused { refusal: Refusal::Limit, .. });
-        // A server that has no such thread has fewer than it had: its first thread says how many.
+        // A server that does not know this thread has fewer threads than before. Its first thread says how many.
         let gone = matches!(error, WorkerError::Refused { refusal: Refusal::Unknown, .. })
             && self.peers[number].thread > 0;
-        if !(mends(&error) || (full || gone) && step == Some(OpeningStep::Hello)) {
+        if !(is_temporary(&error) || (full || gone) && step == Some(OpeningStep::Hello)) {
             return Err(error);
         }
         let now = self.net.now();
@@ -74,7 +75,7 @@ impl<N: Net> Worker<N> {
             let (server, text) = (self.peers[number].server, error.to_string());
             let first = self.peers.iter_mut().find(|peer| peer.server == server && peer.link.is_some());
             if let Some(first) = first.filter(|peer| peer.thread == 0) {
-                first.lose(text, &mut self.flights, &self.tally, now);
+                first.lose(text, &mut self.flights, &self.counters, now);
             }
         }
         self.peers[number].trouble = error.to_string();
@@ -82,8 +83,8 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// The next attempt comes after a pause, twice as long each time, of which half is chance: workers that lost a
-    /// server together do not come back together.
+    /// Delays the next attempt. The pause doubles each time, and half of it is random, so that workers that lost a
+    /// server together do not return together.
     pub(super) fn back_off(&mut self, number: usize, now: Duration) {
         let peer = &mut self.peers[number];
         let half = peer.backoff / 2;
@@ -91,8 +92,8 @@ impl<N: Net> Worker<N> {
         peer.backoff = (peer.backoff * 2).min(BACKOFF.1);
     }
 
-    /// Pulls that wait on this link go after all pushes that were begun: their answers include those. Rows that were
-    /// read without asking do not: they are asked for.
+    /// Waiting pulls on this link are sent after all pushes so far, so their answers include those pushes. The worker
+    /// drops rows that it read without a request, and requests them.
     pub(super) fn see_all_pushes(&mut self, number: usize) {
         for Request { index, chunk, bytes, .. } in &mut self.peers[number].queue {
             if let Some(RequestWork::Pull(pull)) = self.flights.at(*index).map(|flight| &mut flight.work) {
@@ -104,7 +105,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Fails when this peer has been away, or silent, for too long; logs when it has been for a while.
+    /// Fails if this peer has been away, or silent, for too long. Logs once if it has been for a while.
     pub(super) fn check_wait(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let patience = self.patience();
         let peer = &self.peers[number];
@@ -117,10 +118,10 @@ impl<N: Net> Worker<N> {
         if waited > WAIT_LOGGED && !peer.wait_logged && peer.waits.is_none() {
             let (seconds, server) = (waited.as_secs_f64(), peer.server);
             let (peer, requests) = (&peer.name, peer.queue.len());
-            // Threads of one server are away together: one of them is told of.
-            let told = self.config.secondary
+            // Threads of one server are away together: the log names one of them.
+            let logged = self.config.secondary
                 || self.peers.iter().any(|peer| peer.server == server && peer.wait_logged);
-            match told {
+            match logged {
                 true => tracing::debug!(%peer, seconds, requests, why, "waiting for a peer"),
                 false => tracing::warn!(%peer, seconds, requests, why, "waiting for a peer"),
             }
@@ -130,7 +131,7 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// The error that a refusal frame means.
+/// The error of a refusal frame.
 pub(super) fn refused(peer: &Arc<str>, kind: u16, head: &Head, payload: &[u8]) -> WorkerError {
     let code = match RefusedFrame::decode(head) {
         Ok(RefusedFrame { code, .. }) => code,
@@ -154,8 +155,8 @@ pub(super) fn refused(peer: &Arc<str>, kind: u16, head: &Head, payload: &[u8]) -
     WorkerError::Refused { peer: peer.clone(), what: what.into(), refusal: Refusal::of(code), text }
 }
 
-/// Whether another attempt may mend it.
-fn mends(error: &WorkerError) -> bool {
+/// Whether another attempt may succeed.
+fn is_temporary(error: &WorkerError) -> bool {
     use gannet_transport::tls::TlsError;
     use gannet_transport::{HeadError, LinkError, NetError};
     match error {

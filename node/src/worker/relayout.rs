@@ -1,8 +1,8 @@
-//! A batch as a flight has it: the caller's cut, and the chunks that its requests name.
+//! The layout of a batch in flight: the caller's cut, and the chunks that its requests name.
 //!
-//! The chunks are those of the cut, and shared with it, unless the links are others than when it was cut; then the
-//! flight has its own. Those of a flight under way never change their numbers, which are on the wire: what is cut anew
-//! is added behind them, and the chunk that it was has no rows any more.
+//! The chunks are those of the cut, which it shares, unless the links have changed since the cut was made: then the
+//! request has its own chunks. The chunks of a request in flight never change their numbers, because those are on the
+//! wire. Rows that are cut again go to new chunks at the end, and their old chunk becomes empty.
 
 use crate::sharded_keys::{Chunk, ShardedKeys};
 use gannet_core::Schema;
@@ -17,7 +17,7 @@ pub(super) struct Relayout {
 }
 
 impl Relayout {
-    /// A cut for the links of this layout, whose shards have these owners.
+    /// A cut for the links of this layout. `owners` are the owners of the shards.
     pub(super) fn new(cut: Arc<ShardedKeys>, layout: u64, schema: &Schema, owners: &[u32]) -> Relayout {
         let own = (cut.layout != layout).then(|| {
             let mut chunks = Vec::new();
@@ -31,7 +31,7 @@ impl Relayout {
         self.own.as_deref().unwrap_or_else(|| self.cut.chunks())
     }
 
-    /// The keys in cut order.
+    /// The keys in shard order.
     pub(super) fn keys(&self) -> &[u64] {
         self.cut.keys()
     }
@@ -40,14 +40,13 @@ impl Relayout {
         self.cut.table
     }
 
-    /// Whether another batch of the same keys has the same chunks.
+    /// Whether another batch has the same keys and the same chunks.
     pub(super) fn is_as(&self, other: &Relayout) -> bool {
         let cut_alike = self.own.is_none() && other.own.is_none() && self.cut.layout == other.cut.layout;
         cut_alike && (Arc::ptr_eq(&self.cut, &other.cut) || self.keys() == other.keys())
     }
 
-    /// Cuts the rows of these chunks anew, for shards that have these owners: the numbers of the chunks that they are
-    /// now.
+    /// Cuts the rows of these chunks again, for shards with these owners. Returns the numbers of the new chunks.
     pub(super) fn cut_anew(&mut self, chunks: &[u32], schema: &Schema, owners: &[u32]) -> Range<u32> {
         let Relayout { cut, own } = self;
         let own = own.get_or_insert_with(|| cut.chunks().to_vec());

@@ -1,22 +1,22 @@
-//! Where rows were found: a bounded cache from key to slot. What it says is a hint; who uses it checks the row's key.
+//! Where rows were found: a bounded cache from key to slot. An entry is a hint; its user checks the row's key.
 
 use gannet_core::{NO_SLOT, hash};
 
 /// Entries at first.
 const ENTRIES_MIN: usize = 1 << 10;
-/// Homes that a key may have, one after another.
+/// Entries that a key may be in, one after another.
 const WAYS: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
 struct HandleEntry {
     key: u64,
-    /// `NO_SLOT`: free.
+    /// `NO_SLOT`: the entry is free.
     slot: u32,
 }
 
 const FREE: HandleEntry = HandleEntry { key: 0, slot: NO_SLOT };
 
-/// The slots of one table's rows. Beyond its limit new keys take the places of old ones.
+/// The slots of one table's rows. Beyond its limit new keys replace old ones.
 #[derive(Debug)]
 pub(super) struct RowHandles {
     entries: Vec<HandleEntry>,
@@ -25,7 +25,7 @@ pub(super) struct RowHandles {
 }
 
 impl RowHandles {
-    /// Of at most so many bytes.
+    /// Handles that take at most so many bytes.
     pub(super) fn new(bytes_max: usize) -> RowHandles {
         let most = (bytes_max / size_of::<HandleEntry>()).max(ENTRIES_MIN);
         RowHandles { entries: Vec::new(), used: 0, entries_max: 1 << most.ilog2() }
@@ -37,7 +37,7 @@ impl RowHandles {
         (0..WAYS).map(move |way| (home + way) & mask)
     }
 
-    /// Where the row of this key was.
+    /// The slot where this key's row was last found.
     #[inline]
     pub(super) fn get(&self, key: u64) -> Option<u32> {
         if self.entries.is_empty() {
@@ -47,7 +47,7 @@ impl RowHandles {
         homes.find(|entry| entry.key == key && entry.slot != NO_SLOT).map(|entry| entry.slot)
     }
 
-    /// The row of this key is there.
+    /// Notes that this key's row is in this slot.
     pub(super) fn put(&mut self, key: u64, slot: u32) {
         if self.used * 2 >= self.entries.len() && self.entries.len() < self.entries_max {
             self.grow();
@@ -68,7 +68,7 @@ impl RowHandles {
         self.entries[free.unwrap_or(last)] = HandleEntry { key, slot };
     }
 
-    /// The row of this key is not where it was.
+    /// Forgets where this key's row was.
     pub(super) fn forget(&mut self, key: u64) {
         if self.entries.is_empty() {
             return;
@@ -98,7 +98,7 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// It may forget; what it says is what was said last.
+        /// A handle may be forgotten. Otherwise it is the last that was put.
         #[test]
         fn like_a_map_that_forgets(steps in prop::collection::vec((0u64..4000, 0u32..9, 0u8..8), 1..3000)) {
             let mut handles = RowHandles::new(2048 * size_of::<HandleEntry>());
@@ -129,7 +129,7 @@ mod tests {
     fn within_its_limit_nearly_all_is_kept() {
         let mut handles = RowHandles::new(1 << 20);
         (0..30_000u64).for_each(|key| handles.put(key, key as u32));
-        let kept = (0..30_000u64).filter(|&key| handles.get(key) == Some(key as u32)).count();
-        assert!(kept > 29_500, "{kept}");
+        let found = (0..30_000u64).filter(|&key| handles.get(key) == Some(key as u32)).count();
+        assert!(found > 29_500, "{found}");
     }
 }

@@ -1,5 +1,5 @@
-//! A worker's place in a run: what it asks of the registry, over a link of its own, and the signs of life that it gives
-//! there until it is dropped.
+//! A worker's part in a run: its requests to the registry of runs, over a link of its own, and its heartbeats there
+//! until it is dropped.
 
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
@@ -17,20 +17,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a worker comes to a run with.
+/// What a worker that joins a run brings.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     /// The run's name.
     pub name: String,
-    /// What is to become of it.
+    /// Whether to begin or continue the run, or start it afresh.
     pub want: RunIntent,
-    /// What all its workers must be given alike.
+    /// Settings that must be the same for all its workers.
     pub settings: Vec<RunSetting>,
     /// Its tables, by their own names.
     pub tables: Vec<String>,
-    /// What time it is, in seconds since 1970: for words about when a run ended, and for nothing else.
+    /// The time in seconds since 1970. It is used only in texts about when a run ended.
     pub at: u64,
-    /// What the run is to remember of its data.
+    /// What the run should remember of its data.
     pub notes: String,
 }
 
@@ -63,11 +63,11 @@ fn in_order(servers: &[String]) -> Vec<&String> {
     servers
 }
 
-/// Where a run's registry is.
+/// The servers that know a run.
 struct RegistryServer {
     /// The servers that know the run.
     knowing: Vec<String>,
-    /// Tables of the run at servers that do not.
+    /// Tables of the run at servers that do not know it.
     left: Vec<String>,
 }
 
@@ -93,9 +93,9 @@ fn look<N: Net>(
     Ok(RegistryServer { knowing, left: all_left })
 }
 
-/// The server that keeps the registry of a run, and the tables of the run that no registry knows of. It is the one that
-/// knows the run; when none does, the one whose address comes first in the order of text, in whatever order they are
-/// named.
+/// The server that keeps the registry of a run, and the tables of the run that no registry knows. It is the server that
+/// knows the run. If none does, it is the one whose address comes first in the order of text, in whatever order they
+/// are named.
 fn registrar(
     config: &WorkerConfig,
     name: &str,
@@ -124,11 +124,11 @@ where
     N::Stream: Send,
     N::Poll: Send,
 {
-    /// Comes into a run on the servers of `config`, as worker `rank` in the life `config.incarnation`. Tables of an
-    /// earlier generation, whose rows are to go, are dropped at all servers before it returns.
+    /// Joins a run on the servers of `config`, as worker `rank` with the incarnation `config.incarnation`. Before it
+    /// returns, it drops the tables of an earlier generation at all servers, if their rows must go.
     ///
     /// # Errors
-    /// A server is lost; or the run is another job's, is finished, or has another worker of this index.
+    /// A server is lost; or the run belongs to another job, is finished, or has a worker with this index.
     pub fn join(
         net: N,
         config: &WorkerConfig,
@@ -153,10 +153,10 @@ where
             );
             return Err(WorkerError::Call(text));
         }
-        let RunEntry { id, decided, doomed, notes } = worker.come(&ask)?;
+        let RunEntry { id, decided, doomed, notes } = worker.join_run(&ask)?;
         let generation = id.generation;
         if found.knowing.is_empty() && matches!(decided, RunDecision::Begun | RunDecision::Fresh) {
-            // Two workers that write the servers' addresses in two ways may have begun it at two servers at once.
+            // Two workers that write the servers' addresses differently may have begun it at two servers at once.
             let now = look(&net, config, &ask, &tables)?;
             if let Err(error) = registrar(config, &ask.name, &now) {
                 worker.run(&RunRequestV1 { what: RunActionV1::Withdraw { generation }, ..ask })?;
@@ -175,7 +175,7 @@ where
         let shared = Arc::new(RunShared { worker, ask, batches, over, changed: Condvar::new() });
         let beating = shared.clone();
         let builder = std::thread::Builder::new().name("gannet-run".into());
-        let begun = builder.spawn(move || beating.beat_on());
+        let begun = builder.spawn(move || beating.beat_until_over());
         begun.map_err(|error| WorkerError::Call(format!("the system gives no thread: {error}")))?;
         Ok(RunClient { shared, id, decided, notes })
     }
@@ -195,8 +195,8 @@ impl<N: Net> RunShared<N> {
         self.ask(what)
     }
 
-    /// Gives signs of life until the end.
-    fn beat_on(&self) {
+    /// Sends heartbeats until the end.
+    fn beat_until_over(&self) {
         loop {
             match self.beat() {
                 Ok(_) => {}
@@ -204,7 +204,7 @@ impl<N: Net> RunShared<N> {
                     tracing::error!(%error, "this worker is no longer in the run");
                     return;
                 }
-                // The worker's own links say when its servers are lost for good.
+                // The worker's own links report servers that are lost for good.
                 Err(error) => tracing::warn!(%error, "the registry of runs does not answer"),
             }
             let over = lock(&self.over);
@@ -217,27 +217,27 @@ impl<N: Net> RunShared<N> {
 }
 
 impl<N: Net> RunClient<N> {
-    /// Which run it is, and which generation of it.
+    /// The run and its generation.
     pub fn id(&self) -> &RunId {
         &self.id
     }
 
-    /// What was decided when this worker came.
+    /// What the registry decided when this worker joined.
     pub fn decided(&self) -> RunDecision {
         self.decided
     }
 
-    /// What the run remembers of its data: what the first process of its rows gave.
+    /// What the run remembers of its data: the notes of the process that began its rows.
     pub fn notes(&self) -> &str {
         &self.notes
     }
 
-    /// This worker has trained so many batches: the next sign of life says so.
+    /// Notes how many batches this worker has trained, for the next heartbeat.
     pub fn trained(&self, batches: u64) {
         self.shared.batches.store(batches, Relaxed);
     }
 
-    /// Who is in the run.
+    /// The members of the run.
     ///
     /// # Errors
     /// The server is lost, or another process has taken this worker's place.
@@ -248,7 +248,7 @@ impl<N: Net> RunClient<N> {
         }
     }
 
-    /// Says that this worker has trained what it had to.
+    /// Reports that this worker has trained all its data.
     ///
     /// # Errors
     /// As [`members`](Self::members).
@@ -256,8 +256,8 @@ impl<N: Net> RunClient<N> {
         self.shared.ask(RunActionV1::Done { generation: self.id.generation }).map(|_| ())
     }
 
-    /// Says that the run is finished, with so many rows, at this time: all is trained, but for the shares of the
-    /// workers that are missing, and the model is saved.
+    /// Reports that the run is finished, with so many rows, at this time: all is trained, except for the shares of the
+    /// missing workers, and the model is saved.
     ///
     /// # Errors
     /// As [`members`](Self::members).
@@ -269,13 +269,13 @@ impl<N: Net> RunClient<N> {
 
 impl<N: Net> Drop for RunClient<N> {
     fn drop(&mut self) {
-        // A beat that waits for a server is not waited for.
+        // The drop does not wait for a heartbeat that waits for a server.
         *lock(&self.shared.over) = true;
         self.shared.changed.notify_all();
     }
 }
 
-/// What was decided for a worker that came.
+/// The registry's decision about a worker that joined.
 struct RunEntry {
     id: RunId,
     decided: RunDecision,
@@ -283,13 +283,13 @@ struct RunEntry {
     notes: String,
 }
 
-/// How a server is asked about runs.
+/// The configuration for asking a server about runs.
 fn of_registry(config: &WorkerConfig, server: &str) -> WorkerConfig {
     WorkerConfig { servers: vec![server.to_owned()], one_thread: true, secondary: true, ..config.clone() }
 }
 
 impl Run {
-    /// The runs that the servers of `config` know of, in the order of their names.
+    /// The runs that the servers of `config` know, in the order of their names.
     ///
     /// # Errors
     /// A server is lost.
@@ -309,9 +309,9 @@ impl Run {
 }
 
 impl<N: Net> Worker<N> {
-    /// Comes into a run; what was decided. One whose place another life has waits a moment for that one's session to
-    /// end.
-    fn come(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
+    /// Joins a run, and returns the registry's decision. If another incarnation holds this worker's place, it waits a
+    /// moment for that session to end.
+    fn join_run(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
         let since = Instant::now();
         loop {
             match self.run(ask)? {
@@ -324,7 +324,7 @@ impl<N: Net> Worker<N> {
                 RunReplyV1::Taken { silent_ms } if since.elapsed() > TAKEN_PATIENCE => {
                     let (name, rank, seconds) = (&ask.name, ask.incarnation.rank, silent_ms as f64 / 1000.0);
                     let text = format!(
-                        "run {name:?}: worker {rank} is there already and lives ({seconds:.1} s ago): two workers have the \
+                        "run {name:?}: worker {rank} is in the run already and alive (last heartbeat {seconds:.1} s ago): two workers have the \
                          same --task-index, or another job wants a name of its own (--run NAME)"
                     );
                     let peer = self.peers[0].name.clone();
@@ -350,16 +350,16 @@ impl<N: Net> Worker<N> {
             .map_err(|error| WorkerError::Protocol { peer: peer.clone(), what: error.to_string() })
     }
 
-    fn not_of_a_run(&self, told: &RunReplyV1) -> WorkerError {
-        let what = match told {
+    fn not_of_a_run(&self, reply: &RunReplyV1) -> WorkerError {
+        let what = match reply {
             RunReplyV1::Noted => "no answer about a run",
-            _ => "an answer about a run that was not asked for",
+            _ => "an answer to another request about a run",
         };
         WorkerError::Protocol { peer: self.peers[0].name.clone(), what: what.to_owned() }
     }
 
-    /// Drops a table at all servers: its rows are gone, and their memory and files are given back. No run of this
-    /// worker's is put before the name.
+    /// Drops a table at all servers: its rows are gone, and their memory and files are freed. The name is used as it
+    /// is, without the run's name before it.
     ///
     /// # Errors
     /// A peer is lost for good, or refuses.

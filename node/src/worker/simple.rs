@@ -1,4 +1,4 @@
-//! The simple calls: keys in any order, also twice; each waits for its answer.
+//! The simple calls: each waits for its answer. Keys may be in any order and may repeat.
 
 use super::Worker;
 use super::pipeline::read_floats;
@@ -24,7 +24,7 @@ impl<N: Net> Worker<N> {
         self.pull_segments(table, keys, read, Segments::ALL, out)
     }
 
-    /// [`Worker::pull`] of some segments of each row, one after another; the others do not travel.
+    /// [`Worker::pull`] of some segments of each row, one after another. The other segments do not travel.
     ///
     /// # Errors
     /// As [`Worker::pull`]; or rows of the table do not have these segments.
@@ -44,7 +44,7 @@ impl<N: Net> Worker<N> {
                 keys.len()
             )));
         }
-        if self.pull_near(table, keys, read, segments, out)? {
+        if self.pull_one_sided(table, keys, read, segments, out)? {
             return Ok(());
         }
         let cut = self.own_cut(table, keys);
@@ -53,12 +53,12 @@ impl<N: Net> Worker<N> {
         let pulled = self.finish_pull(id)?;
         cut.rows_as_given(&pulled.values, floats, out);
         self.spare.push(pulled.values);
-        self.cut = cut;
+        self.spare_cut = cut;
         Ok(())
     }
 
-    /// Pushes a row of values for each key and waits for the acknowledgement. A key that comes twice is applied twice,
-    /// in order.
+    /// Pushes a row of values for each key and waits for the acknowledgement. A repeated key is applied each time, in
+    /// order.
     ///
     /// # Errors
     /// `values` has the wrong length, the push was refused, or a peer is lost for good.
@@ -82,13 +82,13 @@ impl<N: Net> Worker<N> {
         cut.rows_by_shard(values, floats, &mut rows);
         let seq = self.next_seq(table);
         let id = self.begin_push(table, cut.clone(), write, rows, None, seq)?;
-        self.cut = cut;
+        self.spare_cut = cut;
         self.finish_push(id)
     }
 
-    /// A cut of these keys in the memory of the last one, when that is free.
+    /// Cuts these keys, in the memory of the previous cut if nothing else uses that.
     fn own_cut(&mut self, table: TableId, keys: &[u64]) -> Arc<ShardedKeys> {
-        let mut cut = std::mem::take(&mut self.cut);
+        let mut cut = std::mem::take(&mut self.spare_cut);
         match Arc::get_mut(&mut cut) {
             Some(own) => self.cut_into(table, keys, own),
             None => cut = Arc::new(self.cut(table, keys)),

@@ -1,4 +1,4 @@
-//! The rare calls about tables: open, status, scan, done.
+//! The rare calls about tables: open, status, scan, close. Also how control requests are sent.
 
 use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::{Worker, WorkerTable};
@@ -15,22 +15,22 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TableId(pub(super) usize);
 
-/// Sizes of a table over all servers, and what they remember of its pushers.
+/// Sizes of a table over all servers, and what the servers remember of its pushers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableStatus {
     /// Rows, bytes and shards.
     pub stats: Stats,
-    /// For each pusher the highest push that any thread has, and whether all threads know it as done.
+    /// For each pusher the highest push that any thread has, and whether all threads know that it has ended.
     pub pushers: Vec<PusherStatus>,
 }
 
 impl<N: Net> Worker<N> {
-    /// Creates the table, or opens it when it is there with the same schema. What the servers hold of it decides which
-    /// of them has which shards, not the order in which they are named.
+    /// Creates the table, or opens it if it exists with the same schema. The data that each server holds decides which
+    /// server has which shards; the order of the addresses does not.
     ///
     /// # Errors
-    /// The schema is not sound, the table is there with another one or was made by another number of servers, rows of
-    /// it are gone, or a peer is lost for good.
+    /// The schema is not valid; the table exists with another schema, or was made by another number of servers; rows of
+    /// it are gone; or a peer is lost for good.
     pub fn open_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
         if self.config.one_thread {
             return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
@@ -62,7 +62,7 @@ impl<N: Net> Worker<N> {
             cache: None,
         });
         for number in 0..self.peers.len() {
-            self.seek(number)?;
+            self.request_read_path(number)?;
         }
         Ok(TableId(self.tables.len() - 1))
     }
@@ -104,8 +104,8 @@ impl<N: Net> Worker<N> {
         Ok(status)
     }
 
-    /// Calls `rows` with pages of the table's rows, until all have come: keys, and the stored floats of each. Pushes
-    /// that go on meanwhile may or may not show; a row that is there all the time comes once.
+    /// Calls `rows` with pages of the table's rows until all have come: keys, and the stored floats of each. Pushes
+    /// during the scan may or may not be included. A row that exists all the time comes once.
     ///
     /// # Errors
     /// A peer is lost for good.
@@ -124,7 +124,9 @@ impl<N: Net> Worker<N> {
                 let ScannedFrame { rows: count, floats: got, next } = answer;
                 let (keys, page) = (count as usize * 8, count as usize * floats * 4);
                 if got as usize != floats || payload.len() != (keys + page).next_multiple_of(8) {
-                    return Err(nonsense(format!("a page of {count} rows of {got} floats")));
+                    return Err(nonsense(format!(
+                        "a page of {count} rows of {got} floats, which does not fit the request"
+                    )));
                 }
                 let mut aligned = vec![0u64; payload.len() / 8];
                 cast_slice_mut(&mut aligned).copy_from_slice(payload);
@@ -139,7 +141,7 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Says that this worker will push no more to a table, after all its pushes have been acknowledged.
+    /// Declares that this worker will push no more to a table, once all its pushes have been acknowledged.
     ///
     /// # Errors
     /// A push was refused, or a peer is lost for good.
@@ -148,8 +150,8 @@ impl<N: Net> Worker<N> {
         self.ask(&ControlRequest::about(table, &ClosePusherFrame::default()), Recipients::All).map(|_| ())
     }
 
-    /// Says that nothing of this data is pushed any more, by nobody: all its pushes have been acknowledged, and the
-    /// scheduler has heard that its task is done. The shards forget its name.
+    /// Declares that no worker pushes this split any more: all its pushes have been acknowledged, and the scheduler
+    /// knows that its task is done. The shards forget the split's name.
     ///
     /// # Errors
     /// A push was refused, or a peer is lost for good.
@@ -159,8 +161,7 @@ impl<N: Net> Worker<N> {
         self.ask(&ControlRequest::about(table, &close), Recipients::All).map(|_| ())
     }
 
-    /// Asks every thread of every server, about the links that there are: when one of them has been made again
-    /// meanwhile, all are asked again.
+    /// Asks every thread of every server over the present links. If a link is made again meanwhile, it asks all again.
     pub(super) fn ask_of_links(
         &mut self,
         ask: &ControlRequest<'_>,
@@ -176,9 +177,9 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Sends a request and waits for the answers of all; there are none of links that their server has no more. Where a
-    /// server came to have other threads meanwhile all are asked again, unless the request says something to each
-    /// thread: then those that there are now have been told.
+    /// Sends a request and waits for all answers. A thread that its server no longer has gives none. If a server's
+    /// number of threads changes meanwhile, all are asked again. Requests that every thread must get are an exception:
+    /// the new threads get them instead (layout.rs).
     pub(super) fn ask(
         &mut self,
         ask: &ControlRequest<'_>,
@@ -208,7 +209,8 @@ impl<N: Net> Worker<N> {
             while self.flights.get(id).is_some_and(|flight| flight.left > 0) {
                 self.pump(self.config.peer_timeout)?;
             }
-            // The last answer to a request that nobody waits for has freed its place, which may be another's by now.
+            // The last answer to a request without a waiting call frees its index, which another request may have by
+            // now.
             let place = self.flights.get(id).map(|_| id.index);
             let flight = place.and_then(|place| self.flights.take(place));
             let Some(RequestWork::Control(control)) = flight.map(|flight| flight.work) else {
@@ -229,7 +231,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// The links that a request goes to, as they are now.
+    /// The links that a request goes to now.
     fn links_of(&self, table: Option<TableId>, to: Recipients<'_>) -> Vec<usize> {
         let owners = table.map_or(&[][..], |table| &self.tables[table.0].owners);
         match to {
@@ -244,22 +246,22 @@ impl<N: Net> Worker<N> {
     }
 }
 
-/// Whom a request is for. Which links that are may change while it is on its way.
+/// The recipients of a request. Their links may change while it is in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Recipients<'a> {
     /// Every thread of every server.
     All,
     /// The owner of a shard.
     Owner(u32),
-    /// The owner of each shard, one request a shard.
+    /// The owner of each shard, one request for each shard.
     Owners,
-    /// Thread 0 of the first server, so many requests.
+    /// Thread 0 of the first server, this many requests.
     First(usize),
-    /// These links, while they are of the threads that they are of now.
+    /// These links. If a server's threads change meanwhile, there are no answers.
     Links(&'a [usize]),
 }
 
-/// A request that is no bulk.
+/// A control request: one that moves no rows.
 pub(super) struct ControlRequest<'a> {
     frame: UnsentFrame,
     table: Option<TableId>,
@@ -288,7 +290,7 @@ impl<'a> ControlRequest<'a> {
     }
 }
 
-/// What a link answered.
+/// The answer of a link.
 pub(super) struct ControlReply {
     pub(super) link: usize,
     pub(super) head: Head,

@@ -1,4 +1,4 @@
-//! Tables of vectors: programs on all their rows. Only numbers travel.
+//! Tables of vectors: programs that run on all their rows. Only numbers travel.
 
 use super::Worker;
 use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
@@ -11,20 +11,21 @@ use gannet_optim::lbfgs::Sum;
 use gannet_transport::Net;
 
 impl<N: Net> Worker<N> {
-    /// Runs a program on every shard of a table of vectors, once whatever happens to links and servers, and answers its
-    /// sums over all rows, added in the order of the shards. It comes after every push of this worker and is named as
-    /// one: from then on the shards refuse what an earlier life of this worker still sends. Pushes and programs of a
-    /// pass before the program's are not taken any more.
+    /// Runs a program on every shard of a table of vectors, and returns its sums over all rows, added in the order of
+    /// the shards. It runs once, whatever happens to links and servers. The program comes after every push of this
+    /// worker and takes a sequence number like a push. From then on the shards refuse requests of this worker's earlier
+    /// incarnations, and pushes and programs of earlier passes.
     ///
     /// # Errors
-    /// The table is none of vectors, the program is not sound, a server refused, or a peer is lost for good.
+    /// It is not a table of vectors, the program is not valid, a server refused, or a peer is lost for good.
     pub fn run_program(&mut self, table: TableId, program: &Program) -> Result<Vec<f64>, WorkerError> {
         let known = &self.tables[table.0];
         let wrong = |why: String| WorkerError::Call(format!("table {:?}: {why}", known.schema.name));
-        let vectors = Vectors::of(&known.schema).ok_or_else(|| wrong("its rows are no vectors".into()))?;
+        let vectors =
+            Vectors::of(&known.schema).ok_or_else(|| wrong("it is not a table of vectors".into()))?;
         program.check(vectors).map_err(wrong)?;
         let shards = known.owners.len();
-        // Answered behind its resend, a push would come after the program.
+        // A push that is resent later would come after the program.
         self.drain()?;
         let seq = self.next_seq(table).max(Vectors::first_seq(program.pass));
         self.tables[table.0].last_seq = seq;
@@ -43,7 +44,11 @@ impl<N: Net> Worker<N> {
                 |what: String| WorkerError::Protocol { peer: self.peers[*link].name.clone(), what };
             let done: VectorDoneV1 = control::open(payload).map_err(|error| nonsense(error.to_string()))?;
             if done.sums.len() != sums.len() {
-                return Err(nonsense(format!("{} sums where {} were asked", done.sums.len(), sums.len())));
+                return Err(nonsense(format!(
+                    "{} sums where {} were requested",
+                    done.sums.len(),
+                    sums.len()
+                )));
             }
             sums.iter_mut().zip(&done.sums).for_each(|(all, sum)| all.add(*sum));
         }

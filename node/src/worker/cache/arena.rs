@@ -1,6 +1,6 @@
-//! The rows of a cache, side by side in blocks: no allocation a row. A place holds a key and a row of floats, as atomic
-//! words: whoever reads or writes one has the key's lock in the map, which orders what is done here; the words
-//! themselves need none.
+//! The rows of a cache, side by side in blocks, so that rows are not allocated singly. A place holds a key and a row of
+//! floats, as atomic words. A thread that reads or writes a place holds the key's lock in the map, which orders the
+//! accesses. The words themselves need no ordering.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ struct ArenaBlock {
     rows: Box<[AtomicU32]>,
 }
 
-/// Places for so many rows; a block of them is made when its first is used.
+/// Places for rows. A block of them is allocated when its first place is used.
 pub(super) struct Arena {
     blocks: Box<[OnceLock<ArenaBlock>]>,
     block_rows: usize,
@@ -46,7 +46,7 @@ impl Arena {
         &block.rows[at * self.floats..(at + 1) * self.floats]
     }
 
-    /// The key that a place was taken for last: it may have been left since.
+    /// The key that last took a place. It may no longer have it.
     pub(super) fn key(&self, place: u32) -> u64 {
         let (block, at) = self.block(place);
         block.keys[at].load(Relaxed)
@@ -73,7 +73,7 @@ impl Arena {
         self.row(place).iter().for_each(|word| word.store(0, Relaxed));
     }
 
-    /// Adds to a row; `false` when what was added, or what came of it, is not finite.
+    /// Adds to a row. Returns `false` if a sum is not finite.
     pub(super) fn add(&self, place: u32, change: &[f32]) -> bool {
         let mut finite = true;
         for (word, change) in self.row(place).iter().zip(change) {

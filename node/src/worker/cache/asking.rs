@@ -1,5 +1,5 @@
-//! Pulls through the cache: what it has is copied at once, what it has not is asked for row by row, in the same flight.
-//! And what own pushes mean to it.
+//! Pulls through the cache: rows that it has are copied at once, the others are requested in the same flight. Also what
+//! own pushes do to the cache.
 
 use super::following::Swept;
 use super::{CacheLookup, CacheReader, RowCache};
@@ -17,20 +17,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Pulls whose begin is remembered.
+/// Pulls whose start is remembered.
 const TURNS_REMEMBERED: usize = 1024;
 
 /// The cache of one of a worker's tables.
 pub(in crate::worker) struct Caching {
     pub(super) rows: Arc<RowCache>,
-    asker: u16,
+    sharer: u16,
     pub(super) next_follow: Duration,
-    /// The last pulls: when they were begun, in microseconds, and their numbers.
+    /// The last pulls: when they began, in microseconds, and their numbers.
     begun: VecDeque<(u64, u64)>,
 }
 
 impl Caching {
-    /// The last pull that had begun when this had, and when that was.
+    /// The last pull that had begun at `then`, and when it began.
     pub(super) fn turn_at(&self, then: Duration) -> (u64, u64) {
         let then = then.as_micros() as u64;
         let last = self.begun.iter().rev().find(|(at, _)| *at <= then);
@@ -44,36 +44,36 @@ impl Drop for Caching {
     }
 }
 
-/// What of a part of a pull is asked for because the cache has it not.
+/// The rows of a part of a pull that are requested because the cache does not have them.
 #[derive(Debug)]
-pub(in crate::worker) struct AskedPart {
-    pub(in crate::worker) asking: CachedRows,
+pub(in crate::worker) struct CacheMisses {
+    pub(in crate::worker) cached: CachedRows,
     rows: Arc<RowCache>,
-    who: CacheReader,
-    /// What is held of each key that is asked for, and whether its answer is to be kept.
-    held: Vec<CachedVersion>,
+    reader: CacheReader,
+    /// For each requested key the cached version, and whether the answer goes into the cache.
+    versions: Vec<CachedVersion>,
     fills: Vec<u64>,
 }
 
-impl AskedPart {
-    /// The answer: what it tells of each of `keys`, whose rows stand at `places` of `values` now.
+impl CacheMisses {
+    /// Stores an answer in the cache: what it says of each of `keys`, whose rows are now at `places` of `values`.
     pub(in crate::worker) fn fill(
         &self,
         (keys, places): (&[u64], &[u32]),
         values: &[f32],
-        told: (&[NewerRow], u64),
+        answer: (&[NewerRow], u64),
         lowest: Option<u64>,
     ) {
-        let (newer, stamp) = told;
+        let (newer, version) = answer;
         let floats = self.rows.floats;
         for (i, ((&key, &place), newer)) in keys.iter().zip(places).zip(newer).enumerate() {
             if bit(&self.fills, i) {
-                let held = match (newer, self.held[i]) {
+                let held = match (newer, self.versions[i]) {
                     (NewerRow::NoRow, _) | (NewerRow::Same, CachedVersion::NoRow) => CachedVersion::NoRow,
-                    _ => CachedVersion::Row(stamp),
+                    _ => CachedVersion::Row(version),
                 };
                 let row = &values[place as usize * floats..][..floats];
-                self.rows.fill(key, &self.who, row, held, lowest);
+                self.rows.fill(key, &self.reader, row, held, lowest);
             }
         }
     }
@@ -90,12 +90,12 @@ fn adds(schema: &Schema, read: Read, write: Write) -> bool {
 }
 
 impl<N: Net> Worker<N> {
-    /// From now on pulls of a table's rows (all segments of them, read as the cache was made for) may be answered from
-    /// a cache.
+    /// Lets the cache answer pulls of a table's rows from now on: pulls of all segments, read as the cache was made
+    /// for.
     ///
     /// # Errors
-    /// The cache is of another table; or keys need not be admitted to it at once, so that a push to a row that is not
-    /// there says nothing of what becomes of it.
+    /// The cache is of another table; or the table does not admit keys at once, so that the effect of a push to a
+    /// missing row is unknown.
     pub fn cache_rows(&mut self, table: TableId, rows: Arc<RowCache>) -> Result<(), WorkerError> {
         let schema = &self.tables[table.0].schema;
         let of_run = self.config.run.as_ref().map(|run| run.table(&rows.table));
@@ -106,24 +106,26 @@ impl<N: Net> Worker<N> {
         }
         if schema.admission != gannet_core::Admission::All {
             let text = format!(
-                "table {:?} admits keys by count or chance: whether a push makes its row is not known to a cache",
+                "table {:?} admits keys by count or chance: a cache cannot know whether a push makes its row",
                 schema.name
             );
             return Err(WorkerError::Call(text));
         }
         if rows.config.active.is_some() && rows.sharers.load(Relaxed) > 0 {
-            let text =
-                format!("table {:?}: a cache whose rows servers keep fresh is one worker's", schema.name);
+            let text = format!(
+                "table {:?}: a cache whose rows servers keep fresh can be only one worker's",
+                schema.name
+            );
             return Err(WorkerError::Call(text));
         }
         rows.sharers.fetch_add(1, Relaxed);
-        let asker = rows.askers.fetch_add(1, Relaxed);
+        let sharer = rows.sharers_ever.fetch_add(1, Relaxed);
         let (next_follow, begun) = (Duration::ZERO, VecDeque::new());
-        self.tables[table.0].cache = Some(Caching { rows, asker, next_follow, begun });
+        self.tables[table.0].cache = Some(Caching { rows, sharer, next_follow, begun });
         Ok(())
     }
 
-    /// A pull through the cache begins: which it is. `None` when it does not go through one.
+    /// Begins a pull through the cache. `None` if it does not go through one.
     pub(in crate::worker) fn cached_pull(
         &mut self,
         table: TableId,
@@ -134,12 +136,12 @@ impl<N: Net> Worker<N> {
         if caching.rows.read != read || segments != Segments::ALL {
             return Ok(None);
         }
-        let (asker, now) = (caching.asker, self.net.now());
+        let (sharer, now) = (caching.sharer, self.net.now());
         let turn = caching.rows.turns.fetch_add(1, Relaxed) + 1;
         caching.rows.sketch.tick(turn);
-        self.tally.cache_rows.set(caching.rows.rows());
+        self.counters.cache_rows.set(caching.rows.rows());
         let active = caching.rows.config.active.is_some();
-        // Answers that have come: their rows need not be asked for again.
+        // Receive answers that have come, so that their rows are not requested again.
         if self.in_flight() || active {
             self.poll()?;
         }
@@ -153,7 +155,7 @@ impl<N: Net> Worker<N> {
         }
         let (least, in_step) = (self.least(table, clock), clock.is_some());
         Ok(Some(CacheReader {
-            asker,
+            sharer,
             turn,
             at_us,
             incarnation: 0,
@@ -165,45 +167,46 @@ impl<N: Net> Worker<N> {
         }))
     }
 
-    /// Has what the cache has of a chunk's rows, into `values`; the rest is to be asked for.
+    /// Copies the rows of a chunk that the cache has into `values`. The others must be requested.
     pub(in crate::worker) fn read_cached(
         &mut self,
         table: TableId,
         chunk: &Chunk,
         keys: &[u64],
         values: &mut [f32],
-        asker: &CacheReader,
+        pull: &CacheReader,
     ) -> Option<Box<LocalHits>> {
         let rows = self.tables[table.0].cache.as_ref()?.rows.clone();
         let peer = &mut self.peers[chunk.peer as usize];
         let followed = peer.followed_of(table.0);
         let (generation, swept) = (followed.generation(&rows), followed.swept);
-        let who =
-            CacheReader { incarnation: peer.incarnation, epoch: peer.epoch, generation, swept, ..*asker };
+        let reader =
+            CacheReader { incarnation: peer.incarnation, epoch: peer.epoch, generation, swept, ..*pull };
         let mut near = LocalHits::default();
-        let (mut asked, mut fills) = (Vec::new(), vec![0; bit_words(keys.len())]);
-        let (mut had, mut lowest) = (0, u64::MAX);
+        let (mut versions, mut fills) = (Vec::new(), vec![0; bit_words(keys.len())]);
+        let (mut hits, mut lowest) = (0, u64::MAX);
         for (place, (&key, row)) in keys.iter().zip(values.chunks_exact_mut(rows.floats)).enumerate() {
-            match rows.look(key, &who, row) {
-                CacheLookup::Had(of) => (had, lowest) = (had + 1, lowest.min(of.unwrap_or(0))),
-                CacheLookup::Ask { held, fills: fill } => {
+            match rows.look(key, &reader, row) {
+                CacheLookup::Hit(of) => (hits, lowest) = (hits + 1, lowest.min(of.unwrap_or(0))),
+                CacheLookup::Miss { cached, fills: fill } => {
                     fills[near.keys.len() / 64] |= u64::from(fill) << (near.keys.len() % 64);
-                    asked.push(held);
+                    versions.push(cached);
                     near.keys.push(key);
                     near.places.push(place as u32);
                 }
             }
         }
-        let asking = CachedRows::new(peer.incarnation, &asked);
-        near.lowest = (had > 0 && asker.in_step).then_some(lowest);
-        self.tally.cache_hits.add(had);
-        self.tally.cache_asked.add(near.keys.len() as u64);
-        self.tally.cache_held.add(asking.held() as u64);
-        near.asked = Some(Box::new(AskedPart { asking, rows, who, held: asked, fills }));
+        let cached = CachedRows::new(peer.incarnation, &versions);
+        near.lowest = (hits > 0 && pull.in_step).then_some(lowest);
+        self.counters.cache_hits.add(hits);
+        self.counters.cache_asked.add(near.keys.len() as u64);
+        self.counters.cache_held.add(cached.held() as u64);
+        near.misses = Some(Box::new(CacheMisses { cached, rows, reader, versions, fills }));
         Some(Box::new(near))
     }
 
-    /// A push begins: what it means to the rows that are kept. Answers the cache that is to hear what becomes of it.
+    /// Applies an own push, which begins now, to the cached rows. Returns the cache, which must learn of the push's
+    /// outcome.
     ///
     /// # Errors
     /// The cache is shared with other workers.
@@ -218,13 +221,13 @@ impl<N: Net> Worker<N> {
         let Some(Caching { rows, .. }) = &known.cache else { return Ok(None) };
         if rows.sharers.load(Relaxed) > 1 {
             let text = format!(
-                "a push to table {:?}, whose cache is shared by several workers: it is for reading",
+                "a push to table {:?}, whose cache is shared by several workers: such a cache is for reading only",
                 rows.table
             );
             return Err(WorkerError::Call(text));
         }
-        // What a synchronous step comes to is not known here.
-        let in_step = known.group.as_ref().is_some_and(|group| group.member.mode.is_bsp());
+        // The result of a synchronous step is not known here.
+        let in_step = known.group.as_ref().is_some_and(|group| group.sync.mode.is_bsp());
         if adds(&known.schema, rows.read, write) && !in_step {
             let changes = values.chunks_exact(rows.floats);
             cut.keys().iter().zip(changes).for_each(|(&key, change)| rows.change(key, change));

@@ -1,10 +1,10 @@
-//! Rows of the cache that servers keep fresh: a worker subscribes those that it has had again, and its servers send
-//! what has changed of them every so often, and when they have been through.
+//! Cached rows that servers keep fresh. The worker subscribes to rows that it has used again. In regular sweeps its
+//! servers send the rows that have changed, and then that the sweep is over.
 //!
-//! A frame of changes comes among the answers in order, so it has every own push that was acknowledged before it came,
-//! and, on its way with it, none of those that are not: rows that such pushes touch are left as they are. What a sweep
-//! says nothing of has not changed since the sweep before; when a sweep was begun is known by what the server had
-//! answered when the sweep before was over.
+//! A frame of changes comes among the answers in order. So it includes every own push that was acknowledged before it,
+//! and none of the unacknowledged ones: the worker leaves rows that such pushes touch as they are. A row that a sweep
+//! does not mention has not changed since the sweep before. The worker knows when a sweep began from the latest request
+//! that the server had answered when the sweep before it was over.
 
 use super::{CacheReader, CacheState, Entry, RowCache};
 use crate::error::WorkerError;
@@ -22,21 +22,21 @@ use std::time::Duration;
 /// What a link's server keeps fresh of one table.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Followed {
-    /// Keys by their numbers.
+    /// The keys; their indices are their numbers on the link.
     keys: Vec<u64>,
-    /// Which set of them: frames of another are of other rows.
+    /// The number of this set of keys. Frames of another set are about other rows.
     generation: u32,
-    /// The server has no room for more.
+    /// The server cannot keep more rows fresh.
     refused: bool,
-    /// Numbers whose rows the cache has no more, told of in this sweep, and all that were.
+    /// How many of the rows sent in this set the cache no longer has, and how many rows were sent.
     gone: usize,
-    told: usize,
-    /// As of when all rows of which nothing was said are known; and what will be when the next sweep is over.
+    sent: usize,
+    /// As of when all unmentioned rows are current; and what that will be when the next sweep is over.
     pub(in crate::worker) swept: Swept,
     next: Swept,
 }
 
-/// As of when rows are known.
+/// As of when rows are current.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) struct Swept {
     pub(super) turn: u64,
@@ -45,19 +45,19 @@ pub(in crate::worker) struct Swept {
     pub(super) lowest: u64,
 }
 
-/// A frame of changes, out of the receive buffer.
+/// A frame of changes, copied out of the receive buffer.
 pub(in crate::worker) struct Delta {
     pub(in crate::worker) head: Head,
     pub(in crate::worker) payload: Vec<u64>,
 }
 
 impl Followed {
-    /// The link is gone, or the set is given up: the next begins anew.
+    /// Ends the set: the link is lost, or the set is given up. The next set starts from nothing.
     pub(in crate::worker) fn lose(&mut self) {
         *self = Followed::default();
     }
 
-    /// The set that rows are to be in; 0 when none are followed.
+    /// The number of the set that rows should be in; 0 if none are followed.
     pub(super) fn generation(&mut self, rows: &RowCache) -> u32 {
         if self.generation == 0 && !self.refused && rows.config.active.is_some() {
             self.generation = rows.generations.fetch_add(1, Relaxed) + 1;
@@ -67,14 +67,15 @@ impl Followed {
 }
 
 impl RowCache {
-    /// A change of a followed row that its server has sent.
+    /// Stores a change of a followed row that its server has sent. Returns `false` if the cache no longer follows the
+    /// row.
     fn refresh(
         &self,
         key: u64,
         generation: u32,
         touched: bool,
         row: &[f32],
-        told: CachedVersion,
+        version: CachedVersion,
         as_of: (&Swept, u64),
     ) -> bool {
         let Some(mut entry) = self.map.get_mut(&key) else { return false };
@@ -82,8 +83,8 @@ impl RowCache {
             return false;
         }
         entry.tracked = true;
-        // What is asked for comes behind it, and is newer.
-        if entry.state == CacheState::Asked {
+        // The row is requested: its answer comes later, and is newer.
+        if entry.state == CacheState::Requested {
             return true;
         }
         entry.missed = touched;
@@ -91,19 +92,19 @@ impl RowCache {
             return true;
         }
         self.arena.write(entry.place, row);
-        let (heard, lowest) = as_of;
-        (entry.state, entry.stamp) = match told {
-            CachedVersion::Row(stamp) => (CacheState::Row, stamp),
+        let (last_answered, lowest) = as_of;
+        (entry.state, entry.version) = match version {
+            CachedVersion::Row(version) => (CacheState::Row, version),
             _ => (CacheState::NoRow, 0),
         };
         (entry.mixed, entry.lowest) = (false, lowest);
-        (entry.turn, entry.at_us) = (heard.turn, heard.at_us);
+        (entry.turn, entry.at_us) = (last_answered.turn, last_answered.at_us);
         true
     }
 }
 
 impl<N: Net> Worker<N> {
-    /// Subscribes what has been had again since this was done last.
+    /// Subscribes to rows that have been used again since the last call.
     pub(super) fn follow(&mut self, table: TableId, now: Duration) -> Result<(), WorkerError> {
         let Some(caching) = &mut self.tables[table.0].cache else { return Ok(()) };
         let Some(every) = caching.rows.config.active.filter(|_| now >= caching.next_follow) else {
@@ -111,23 +112,24 @@ impl<N: Net> Worker<N> {
         };
         caching.next_follow = now + every;
         let rows = caching.rows.clone();
-        let wanted = rows.wanted.lock().map(|mut wanted| std::mem::take(&mut *wanted)).unwrap_or_default();
+        let to_follow =
+            rows.to_follow.lock().map(|mut to_follow| std::mem::take(&mut *to_follow)).unwrap_or_default();
         let known = &self.tables[table.0];
         let mut by_peer: Vec<Vec<u64>> = vec![Vec::new(); self.peers.len()];
-        for key in wanted {
+        for key in to_follow {
             let shard = shard_of(hash(key), known.schema.shards);
             by_peer[known.owners[shard as usize] as usize].push(key);
         }
         for (number, keys) in by_peer.iter().enumerate() {
             let peer = &mut self.peers[number];
-            let anew = peer.followed_of(table.0).gone * 2 > peer.followed_of(table.0).told.max(1_000);
+            let anew = peer.followed_of(table.0).gone * 2 > peer.followed_of(table.0).sent.max(1_000);
             if anew {
                 peer.followed_of(table.0).lose();
             }
             if peer.link.is_none() {
                 continue;
             }
-            // What it has answered says as of when the rows are known of which it says nothing.
+            // The server's answers say as of when the rows that it does not mention are current.
             if !peer.followed_of(table.0).keys.is_empty() {
                 self.ping(number, now)?;
             }
@@ -171,7 +173,7 @@ impl<N: Net> Worker<N> {
         self.send(number)
     }
 
-    /// A server has no room for rows that are followed: none of its are.
+    /// A server cannot keep more rows fresh: stops following its rows.
     pub(in crate::worker) fn follow_refused(&mut self, number: usize) {
         for followed in &mut self.peers[number].followed {
             followed.lose();
@@ -179,7 +181,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Changes that a server has sent: `false` when they cannot be read.
+    /// Stores changes that a server has sent. Returns `false` if they cannot be read.
     pub(in crate::worker) fn take_delta(&mut self, number: usize, delta: &Delta) -> bool {
         let Delta { head, payload } = delta;
         let Ok(DeltaFrame { table: of, rows, version, set: generation, last, lowest }) =
@@ -193,8 +195,8 @@ impl<N: Net> Worker<N> {
         let Some(caching) = self.tables.get(table).and_then(|table| table.cache.as_ref()) else {
             return true;
         };
-        let heard = peer.near.heard();
-        let touched = peer.near.stamps.open();
+        let last_answered = peer.near.last_answered();
+        let touched = peer.near.own_pushes.open();
         let Some(followed) = peer.followed.get_mut(table).filter(|of| of.generation == generation) else {
             return true;
         };
@@ -207,30 +209,30 @@ impl<N: Net> Worker<N> {
         }
         let numbers: &[u32] = cast_slice(&bytes[..4 * count]);
         let values: &[f32] = cast_slice(&bytes[behind..want]);
-        let (turn, at_us) = caching.turn_at(heard);
+        let (turn, at_us) = caching.turn_at(last_answered);
         let now = Swept { turn, at_us, lowest: 0 };
         let mut refreshed = 0;
         for (&name, row) in numbers.iter().zip(values.chunks_exact(cache.floats)) {
             let Some(&key) = followed.keys.get((name & (u32::MAX >> 1)) as usize) else { return false };
-            let told = if name >> 31 == 1 { CachedVersion::NoRow } else { CachedVersion::Row(version) };
+            let version = if name >> 31 == 1 { CachedVersion::NoRow } else { CachedVersion::Row(version) };
             let touched = touched.is_some_and(|touched| touched.has(key));
-            let known = cache.refresh(key, generation, touched, row, told, (&now, lowest));
+            let known = cache.refresh(key, generation, touched, row, version, (&now, lowest));
             followed.gone += usize::from(!known);
             refreshed += u64::from(known && !touched);
         }
-        followed.told += count;
+        followed.sent += count;
         if last {
-            // This sweep began after what had been answered when the one before was over.
+            // This sweep began after the answers that had come when the sweep before was over.
             followed.swept = Swept { lowest, ..followed.next };
             followed.next = now;
         }
-        self.tally.cache_refreshed.add(refreshed);
+        self.counters.cache_refreshed.add(refreshed);
         true
     }
 }
 
 impl CacheReader {
-    /// As of when a row is known because it is followed and nothing was said of it.
+    /// As of when a row is current because it is followed and was not mentioned.
     pub(super) fn swept_of(&self, entry: &Entry) -> Swept {
         let follows = entry.followed != 0 && entry.followed == self.generation;
         if follows && entry.tracked && !entry.missed { self.swept } else { Swept::default() }

@@ -1,28 +1,26 @@
-//! The rows that a worker keeps, so that it need not pull them each time: a map from key to row (dashmap) over one
+//! The rows that a worker caches, so that it need not pull them each time: a map from key to row (dashmap) over one
 //! arena of a limited number of bytes.
 //!
 //! ```text
-//! nothing --a pull asks for it, often enough--> asked --its answer--> kept --too old for a pull--> asked
+//! no entry --pulled often enough--> requested --its answer--> row --too old for a pull--> requested
 //! ```
-//! - A kept row has what its answer had and all own pushes that began since that pull did: a push of a change adds it
-//!   to the row as the server will. Of a row that is asked for, those changes are summed until the answer comes, and
-//!   are added to it. So a pull that a kept row answers sees every own push before it, as one that is asked for does;
-//!   what it may miss is others' pushes.
-//! - How much of them is bounded: a row is had only while [`Staleness`] allows, and, of workers that keep step, while
-//!   the clock of the worker furthest behind was high enough when it was read. It is had in one life of its server
-//!   only.
-//! - Whatever makes a row uncertain drops it: a gradient pushed to it (only the rule knows what comes of it), a push
-//!   that a server did not take as it was, a value that is not finite. What is asked over a link that is lost is asked
-//!   for again by the next pull.
-//! - A row is asked with the stamp that it was read at, unless own pushes have changed it since; the server answers
-//!   only what is newer (core's pull_newer.rs).
-//! - A key gets a place when it was pulled twice lately, and takes that of another if it was pulled more often
+//! - A cached row has the values of its answer and all own pushes that began since that pull did. A push of a change
+//!   adds it to the row as the server will. While a row is requested, those changes are summed, and then added to the
+//!   answer. So a pull that the cache answers sees every own push before it, as a requested one does. It may miss
+//!   pushes of other workers.
+//! - [`Staleness`] bounds what it may miss. If the workers keep step, the clock of the slowest worker bounds it too. A
+//!   row is used in one incarnation of its server only.
+//! - A row is dropped when it becomes uncertain: after a push of a gradient (only the rule knows its effect), a push
+//!   that a server did not apply as it was, or a value that is not finite. What was requested over a lost link is
+//!   requested again by the next pull.
+//! - A request names the version of the cached row, unless own pushes have changed the row since. The server then
+//!   answers only what is newer (core's pull_newer.rs).
+//! - A key gets a place when it was pulled twice lately. It takes the place of another key if it was pulled more often
 //!   (sketch.rs).
-//!
-//! - With [`CacheConfig::active`] rows that are had again are subscribed, and their servers send what changes of them
+//! - With [`CacheConfig::active`] the worker subscribes to rows that it uses again, and their servers send what changes
 //!   (following.rs).
 //!
-//! Several workers (threads of a process) may share a cache for reading: they then cannot push to the table.
+//! Several workers (threads of a process) may share a cache for reading. They then cannot push to the table.
 
 mod arena;
 mod asking;
@@ -31,13 +29,13 @@ mod sketch;
 #[cfg(test)]
 mod trials;
 
-pub(super) use asking::{AskedPart, Caching};
+pub(super) use asking::{CacheMisses, Caching};
 pub(super) use following::{Delta, Followed};
 
 use crate::error::WorkerError;
 use crate::frames::clock_word;
 use crate::key_hash_builder::KeyHashBuilder;
-use crate::limits::{CACHE_ASKED_PULLS_MAX, CACHE_BYTES_MIN, SUBSCRIBED_ROWS_MAX};
+use crate::limits::{CACHE_BYTES_MIN, CACHE_REQUEST_PULLS_MAX, SUBSCRIBED_ROWS_MAX};
 use arena::Arena;
 use dashmap::{DashMap, Entry as Place};
 use following::Swept;
@@ -47,50 +45,50 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// How long a cached row may be had.
+/// How long a cached row may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Staleness {
-    /// For so many pulls after the one that read it; of all workers that share the cache together.
+    /// For so many pulls after the one that read it. The pulls of all workers that share the cache count.
     Pulls(u64),
-    /// For so long after the pull that read it was begun.
+    /// For so long after the pull that read it began.
     Time(Duration),
 }
 
 /// How rows are cached.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheConfig {
-    /// Bytes that the cache may take, the map and the counts of frequency included.
+    /// Bytes that the cache may take, including the map and the counts of frequency.
     pub bytes: u64,
-    /// How long a row may be had.
+    /// How long a row may be used.
     pub staleness: Staleness,
-    /// A row that is too old is asked for with what is held of it, and comes only if it has changed; otherwise it comes
-    /// whole.
+    /// The request for a row that is too old names the cached version, and the row comes only if it has changed.
+    /// Otherwise the row always comes whole.
     pub incremental: bool,
-    /// Servers send what has changed of the rows that were had again, so often.
+    /// If set: how often servers send the changes of rows that were used again.
     pub active: Option<Duration>,
 }
 
-/// What is known of a key: with the key itself a cache line.
+/// The entry of a key; with the key itself it fits a cache line.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     place: u32,
-    asker: u16,
+    sharer: u16,
     state: CacheState,
-    /// Own changes are in it: its stamp says nothing.
+    /// The row includes own changes since, so its version says nothing.
     mixed: bool,
-    /// The set of followed rows that it is in, 0 for none; its server has told of it; a change that it told of was left
-    /// out.
+    /// The set of followed rows that it is in, 0 for none; whether its server has sent it; whether a change that the
+    /// server sent was left out.
     followed: u32,
     tracked: bool,
     missed: bool,
-    /// The pull that read it or asks for it, and when that was begun, in microseconds.
+    /// The pull that read it or requests it, and when that began, in microseconds.
     turn: u64,
     at_us: u64,
-    /// The life of its server; of what is asked for, the link.
+    /// The incarnation of its server. While the row is requested: the epoch of the link.
     incarnation: u64,
-    /// Of a row, that of its answer.
-    stamp: u64,
-    /// The clock that the worker furthest behind had, plus 1; 0 when nobody keeps step.
+    /// The version of the answer that brought the row.
+    version: u64,
+    /// The clock of the slowest worker, plus 1; 0 if the workers do not keep step.
     lowest: u64,
 }
 
@@ -98,54 +96,54 @@ const _: () = assert!(size_of::<Entry>() + size_of::<u64>() <= 64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CacheState {
-    /// It is asked for; the arena has the sum of own changes since.
-    Asked,
-    /// The arena has the row; or, there being none, its initial value.
+    /// The row is requested. The arena has the sum of own changes since.
+    Requested,
+    /// The arena has the row. `NoRow`: the server has none, and the arena has its initial value.
     Row,
     NoRow,
 }
 
 impl Entry {
-    /// What its server can be told of it.
-    fn held(&self) -> CachedVersion {
+    /// The cached version, for a request to its server.
+    fn cached_version(&self) -> CachedVersion {
         match self.state {
-            CacheState::Asked => CachedVersion::Nothing,
-            CacheState::Row => CachedVersion::Row(self.stamp),
+            CacheState::Requested => CachedVersion::Nothing,
+            CacheState::Row => CachedVersion::Row(self.version),
             CacheState::NoRow => CachedVersion::NoRow,
         }
     }
 }
 
-/// Who looks, and for which pull.
+/// The pull that looks a row up, and its worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CacheReader {
-    /// Which of the workers that share the cache.
-    pub(super) asker: u16,
+    /// The number of the worker among those that share the cache.
+    pub(super) sharer: u16,
     /// The pull's number and its time.
     pub(super) turn: u64,
     pub(super) at_us: u64,
-    /// The life of the server, and which link to it this is.
+    /// The incarnation of the server, and the epoch of the link to it.
     pub(super) incarnation: u64,
     pub(super) epoch: u64,
-    /// The clock that the worker furthest behind must have had; whether it keeps step.
+    /// The clock that the slowest worker must have had; whether the workers keep step.
     pub(super) least: u64,
     pub(super) in_step: bool,
-    /// The set of rows that this link keeps fresh, and as of when it has.
+    /// The set of rows that the server keeps fresh over this link, and as of when.
     pub(super) generation: u32,
     pub(super) swept: Swept,
 }
 
-/// What came of a look.
+/// The result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheLookup {
-    /// The row was had, as of this clock.
-    Had(Option<u64>),
-    /// It is to be asked for, with what is held of it (then in the place for the row); with `fills` the answer is to be
-    /// kept.
-    Ask { held: CachedVersion, fills: bool },
+    /// The cache has the row, as of this clock.
+    Hit(Option<u64>),
+    /// The row must be requested. `cached` is the version that the cache has; its values are then in `out`. With
+    /// `fills` the answer goes into the cache.
+    Miss { cached: CachedVersion, fills: bool },
 }
 
-/// Cached rows of one table, read in one way. Workers have it by `Arc`.
+/// Cached rows of one table, read in one way. Workers share it by `Arc`.
 pub struct RowCache {
     table: String,
     read: Read,
@@ -154,18 +152,18 @@ pub struct RowCache {
     map: DashMap<u64, Entry, KeyHashBuilder>,
     arena: Arena,
     sketch: Sketch,
-    /// Places that were never taken begin here; others that are free.
+    /// The first place that was never taken; places that have become free.
     fresh: AtomicU32,
     free: Mutex<Vec<u32>>,
-    /// Pulls of all workers.
+    /// Counts the pulls of all workers.
     turns: AtomicU64,
-    /// Workers that have it, and those that ever had.
+    /// Workers that share the cache now, and how many ever did.
     sharers: AtomicU32,
-    askers: AtomicU16,
-    /// Keys to be followed; sets of them that there were.
-    wanted: Mutex<Vec<u64>>,
+    sharers_ever: AtomicU16,
+    /// Keys to follow; how many sets of them there have been.
+    to_follow: Mutex<Vec<u64>>,
     generations: AtomicU32,
-    /// Chance, for victims.
+    /// A counter from which random places are drawn.
     chance: AtomicU64,
 }
 
@@ -173,14 +171,17 @@ impl RowCache {
     /// An empty cache of a table's rows as `read` answers them.
     ///
     /// # Errors
-    /// The limit is too small for it to be of use, or rows could be had for ever.
+    /// The limit is too small for the cache to be of use.
     pub fn new(schema: &Schema, read: Read, config: CacheConfig) -> Result<RowCache, WorkerError> {
         let floats = schema.read_floats(read);
         // The map doubles, and is at least seven sixteenths full.
         let entry = (size_of::<Entry>() + size_of::<u64>() + 1) * 16 / 7;
         let a_row = (8 + 4 * floats + entry + 16) as u64;
         if config.bytes < CACHE_BYTES_MIN {
-            let text = format!("a cache of {} bytes: {CACHE_BYTES_MIN} are the least", config.bytes);
+            let text = format!(
+                "a cache of {} bytes is too small: it needs at least {CACHE_BYTES_MIN}",
+                config.bytes
+            );
             return Err(WorkerError::Call(text));
         }
         let rows = u32::try_from(config.bytes / a_row).unwrap_or(u32::MAX);
@@ -196,14 +197,14 @@ impl RowCache {
             free: Mutex::default(),
             turns: AtomicU64::new(0),
             sharers: AtomicU32::new(0),
-            askers: AtomicU16::new(0),
-            wanted: Mutex::default(),
+            sharers_ever: AtomicU16::new(0),
+            to_follow: Mutex::default(),
             generations: AtomicU32::new(0),
             chance: AtomicU64::new(1),
         })
     }
 
-    /// Rows that it has, or waits for.
+    /// Rows that it has or has requested.
     pub fn rows(&self) -> u64 {
         self.map.len() as u64
     }
@@ -213,76 +214,77 @@ impl RowCache {
         u64::from(self.arena.places())
     }
 
-    fn is_fresh(&self, entry: &Entry, who: &CacheReader) -> bool {
-        let swept = who.swept_of(entry);
-        let in_step = who.least == 0 || entry.lowest.max(swept.lowest) > who.least;
+    fn is_fresh(&self, entry: &Entry, reader: &CacheReader) -> bool {
+        let swept = reader.swept_of(entry);
+        let in_step = reader.least == 0 || entry.lowest.max(swept.lowest) > reader.least;
         in_step
-            && entry.incarnation == who.incarnation
+            && entry.incarnation == reader.incarnation
             && match self.config.staleness {
-                Staleness::Pulls(pulls) => who.turn.saturating_sub(entry.turn.max(swept.turn)) <= pulls,
+                Staleness::Pulls(pulls) => reader.turn.saturating_sub(entry.turn.max(swept.turn)) <= pulls,
                 Staleness::Time(time) => {
-                    who.at_us.saturating_sub(entry.at_us.max(swept.at_us)) <= time.as_micros() as u64
+                    reader.at_us.saturating_sub(entry.at_us.max(swept.at_us)) <= time.as_micros() as u64
                 }
             }
     }
 
-    /// Has the row of a key for a pull, into `out`, or says how to ask for it.
-    pub(super) fn look(&self, key: u64, who: &CacheReader, out: &mut [f32]) -> CacheLookup {
+    /// Copies the row of a key into `out` for a pull, or says how to request it.
+    pub(super) fn look(&self, key: u64, reader: &CacheReader, out: &mut [f32]) -> CacheLookup {
         let pulled = self.sketch.count(key);
         let Some(mut entry) = self.map.get_mut(&key) else {
-            let fills = pulled > 1 && self.admit(key, pulled, who);
-            return CacheLookup::Ask { held: CachedVersion::Nothing, fills };
+            let fills = pulled > 1 && self.admit(key, pulled, reader);
+            return CacheLookup::Miss { cached: CachedVersion::Nothing, fills };
         };
-        if entry.state == CacheState::Asked {
-            // Its answer never came, or never will.
-            let lost = entry.asker == who.asker && entry.incarnation != who.epoch;
-            let fills = lost || who.turn.saturating_sub(entry.turn) > CACHE_ASKED_PULLS_MAX;
+        if entry.state == CacheState::Requested {
+            // The answer never came, or never will.
+            let lost = entry.sharer == reader.sharer && entry.incarnation != reader.epoch;
+            let fills = lost || reader.turn.saturating_sub(entry.turn) > CACHE_REQUEST_PULLS_MAX;
             if fills {
-                self.ask(&mut entry, who);
+                self.request(&mut entry, reader);
             }
-            return CacheLookup::Ask { held: CachedVersion::Nothing, fills };
+            return CacheLookup::Miss { cached: CachedVersion::Nothing, fills };
         }
-        if self.is_fresh(&entry, who) {
+        if self.is_fresh(&entry, reader) {
             self.arena.read(entry.place, out);
-            if entry.followed != who.generation {
-                self.want(key, &mut entry, who);
+            if entry.followed != reader.generation {
+                self.follow_later(key, &mut entry, reader);
             }
-            return CacheLookup::Had(entry.lowest.max(who.swept_of(&entry).lowest).checked_sub(1));
+            return CacheLookup::Hit(entry.lowest.max(reader.swept_of(&entry).lowest).checked_sub(1));
         }
-        let tells = self.config.incremental && !entry.mixed && entry.incarnation == who.incarnation;
-        let held = if tells { entry.held() } else { CachedVersion::Nothing };
-        if tells {
+        let names_version =
+            self.config.incremental && !entry.mixed && entry.incarnation == reader.incarnation;
+        let cached = if names_version { entry.cached_version() } else { CachedVersion::Nothing };
+        if names_version {
             self.arena.read(entry.place, out);
         }
-        self.ask(&mut entry, who);
-        CacheLookup::Ask { held, fills: true }
+        self.request(&mut entry, reader);
+        CacheLookup::Miss { cached, fills: true }
     }
 
-    /// A row is asked for from now on.
-    fn ask(&self, entry: &mut Entry, who: &CacheReader) {
+    /// Marks a row as requested.
+    fn request(&self, entry: &mut Entry, reader: &CacheReader) {
         self.arena.clear(entry.place);
         let (followed, tracked) = (entry.followed, entry.tracked);
-        *entry = Entry { followed, tracked, ..asked(entry.place, who) };
+        *entry = Entry { followed, tracked, ..requested(entry.place, reader) };
     }
 
-    /// A row that is had again is worth being kept fresh.
-    fn want(&self, key: u64, entry: &mut Entry, who: &CacheReader) {
-        (entry.followed, entry.tracked, entry.missed) = (who.generation, false, false);
-        if let Ok(mut wanted) = self.wanted.lock()
-            && wanted.len() < SUBSCRIBED_ROWS_MAX
+    /// A row that is used again is worth following.
+    fn follow_later(&self, key: u64, entry: &mut Entry, reader: &CacheReader) {
+        (entry.followed, entry.tracked, entry.missed) = (reader.generation, false, false);
+        if let Ok(mut to_follow) = self.to_follow.lock()
+            && to_follow.len() < SUBSCRIBED_ROWS_MAX
         {
-            wanted.push(key);
+            to_follow.push(key);
         }
     }
 
-    /// Takes a place for a key, perhaps that of one that is pulled less often.
-    fn admit(&self, key: u64, pulled: u8, who: &CacheReader) -> bool {
+    /// Takes a place for a key, perhaps that of a key that is pulled less often.
+    fn admit(&self, key: u64, pulled: u8, reader: &CacheReader) -> bool {
         let Some(place) = self.take_place(pulled) else { return false };
         self.arena.set_key(place, key);
         self.arena.clear(place);
         match self.map.entry(key) {
             Place::Vacant(vacant) => {
-                vacant.insert(asked(place, who));
+                vacant.insert(requested(place, reader));
                 true
             }
             // Another worker was faster.
@@ -321,18 +323,18 @@ impl RowCache {
         }
     }
 
-    /// The answer to a pull that asks for a key: `row` as of then, which is what the server has told of it.
+    /// Stores a requested row from its answer: `row` as of then, with the version that the server answered.
     pub(super) fn fill(
         &self,
         key: u64,
-        who: &CacheReader,
+        reader: &CacheReader,
         row: &[f32],
-        told: CachedVersion,
+        version: CachedVersion,
         lowest: Option<u64>,
     ) {
         let Some(mut entry) = self.map.get_mut(&key) else { return };
-        if entry.state != CacheState::Asked
-            || (entry.asker, entry.turn, entry.incarnation) != (who.asker, who.turn, who.epoch)
+        if entry.state != CacheState::Requested
+            || (entry.sharer, entry.turn, entry.incarnation) != (reader.sharer, reader.turn, reader.epoch)
         {
             return;
         }
@@ -342,14 +344,14 @@ impl RowCache {
             drop(entry);
             return self.forget(key);
         }
-        (entry.state, entry.stamp) = match told {
-            CachedVersion::Row(stamp) => (CacheState::Row, stamp),
+        (entry.state, entry.version) = match version {
+            CachedVersion::Row(version) => (CacheState::Row, version),
             _ => (CacheState::NoRow, 0),
         };
-        (entry.incarnation, entry.lowest) = (who.incarnation, clock_word(lowest));
+        (entry.incarnation, entry.lowest) = (reader.incarnation, clock_word(lowest));
     }
 
-    /// An own push of this change to a key's row has begun.
+    /// Adds the change of an own push, which has just begun, to a key's row.
     pub(super) fn change(&self, key: u64, change: &[f32]) {
         let Some(mut entry) = self.map.get_mut(&key) else { return };
         entry.mixed = true;
@@ -359,7 +361,7 @@ impl RowCache {
         }
     }
 
-    /// What is known of a key is worth nothing any more.
+    /// Drops what is known of a key.
     pub(super) fn forget(&self, key: u64) {
         if let Some((_, entry)) = self.map.remove(&key) {
             self.give_place(entry.place);
@@ -374,15 +376,15 @@ impl std::fmt::Debug for RowCache {
     }
 }
 
-/// Places among which the key that is pulled least often gives way.
+/// Number of random places from which the key that is pulled least often is evicted.
 const VICTIMS: usize = 5;
 
-fn asked(place: u32, who: &CacheReader) -> Entry {
-    let &CacheReader { asker, turn, at_us, epoch, .. } = who;
+fn requested(place: u32, reader: &CacheReader) -> Entry {
+    let &CacheReader { sharer, turn, at_us, epoch, .. } = reader;
     Entry {
         place,
-        asker,
-        state: CacheState::Asked,
+        sharer,
+        state: CacheState::Requested,
         mixed: false,
         followed: 0,
         tracked: false,
@@ -390,7 +392,7 @@ fn asked(place: u32, who: &CacheReader) -> Entry {
         turn,
         at_us,
         incarnation: epoch,
-        stamp: 0,
+        version: 0,
         lowest: 0,
     }
 }

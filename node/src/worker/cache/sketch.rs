@@ -1,17 +1,17 @@
-//! How often keys are pulled, in eight bytes a row of the cache: a count-min sketch with conservative update, all
-//! counters of a key in one line of 64 bytes. Counts are halved now and then, so that what was frequent once is not so
-//! for ever (TinyLFU; Einziger, Friedman, Manes 2017), and where a row may be had for so many pulls also after about
-//! twice as many: a key that comes again later than that has no use for a place. An estimate is never below the pulls
-//! since the last halving, but for counts lost to two threads that count at once.
+//! How often keys are pulled, in eight bytes for each row of the cache: a count-min sketch with conservative update.
+//! All counters of a key are in one line of 64 bytes. Counts are halved now and then, so that a key that was once
+//! frequent loses its rank (TinyLFU; Einziger, Friedman, Manes 2017). If rows may be used for N pulls, counts are also
+//! halved after about 2 N pulls: a key that comes again later has no use for a place. An estimate is never below the
+//! pulls since the last halving, except for counts lost when two threads count at once.
 
 use super::Staleness;
 use gannet_core::{hash, mix};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const LINE: usize = 64;
-/// Counts a row between two halvings.
+/// Counts for each row between two halvings.
 const COUNTS_A_ROW: u64 = 10;
-/// Pulls that are remembered at least: halving goes through all counters.
+/// The least number of pulls between two halvings, because halving goes through all counters.
 const TURNS_MIN: u64 = 8;
 
 pub(super) struct Sketch {
@@ -24,7 +24,7 @@ pub(super) struct Sketch {
 }
 
 impl Sketch {
-    /// Of a cache of so many rows.
+    /// The sketch of a cache of so many rows.
     pub(super) fn new(rows: u32, staleness: Staleness) -> Sketch {
         let lines = u64::from(rows).div_ceil(8).next_power_of_two();
         let counters = (0..lines as usize * LINE).map(|_| AtomicU8::new(0)).collect();
@@ -38,18 +38,18 @@ impl Sketch {
 
     /// The key's counters: one in each quarter of its line.
     fn counters(&self, key: u64) -> [&AtomicU8; 4] {
-        // Other bits than those that choose a shard: keys of one shard are not to share a line.
+        // Bits other than those that choose a shard, so that the keys of one shard do not share a line.
         let bits = mix(hash(key) ^ 0x9E37_79B9_7F4A_7C15);
         let line = (bits & (self.lines - 1)) as usize * LINE;
         std::array::from_fn(|i| &self.counters[line + 16 * i + (bits >> (40 + 4 * i) & 15) as usize])
     }
 
-    /// How often a key has been counted, about.
+    /// About how often a key has been counted.
     pub(super) fn estimate(&self, key: u64) -> u8 {
         self.counters(key).iter().map(|counter| counter.load(Relaxed)).min().unwrap_or(0)
     }
 
-    /// Counts a key; its new estimate.
+    /// Counts a key. Returns its new estimate.
     pub(super) fn count(&self, key: u64) -> u8 {
         let counters = self.counters(key);
         let least = counters.iter().map(|counter| counter.load(Relaxed)).min().unwrap_or(0);
@@ -63,7 +63,7 @@ impl Sketch {
         least + 1
     }
 
-    /// Pull `turn` begins.
+    /// Begins pull `turn`: halves the counts if it is time.
     pub(super) fn tick(&self, turn: u64) {
         if turn.is_multiple_of(self.turns) {
             self.halve();
@@ -90,7 +90,7 @@ mod tests {
         assert!((0..100).all(|key| sketch.estimate(key) >= 8));
         let seen_once = (10_000..16_400).filter(|&key| sketch.estimate(key) <= 3).count();
         assert!(seen_once > 6000, "{seen_once}");
-        // Nobody pulls the hundred any more.
+        // The hundred keys are no longer pulled.
         (0..60_000).for_each(|i| assert!(sketch.count(1 << 40 | i) > 0));
         assert!((0..100).filter(|&key| sketch.estimate(key) >= 8).count() < 60);
         assert!((0..300).map(|_| sketch.count(7)).max() == Some(u8::MAX));

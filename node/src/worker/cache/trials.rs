@@ -1,5 +1,5 @@
-//! A cache under threads: each row that is had is one that its server had, whole, and in places that keys take from
-//! each other nobody's row is another's.
+//! A cache under threads. Each row that it returns is one that the server had, whole. No key gets the row of another,
+//! although keys take places from each other.
 
 use super::*;
 use gannet_optim::{Add, Rule};
@@ -15,27 +15,27 @@ fn cache(staleness: u64) -> RowCache {
     RowCache::new(&schema, Read::Weights, config).unwrap()
 }
 
-/// The row of a key, as the server has it at that time.
+/// The row of a key that the server has at that time.
 fn row(key: u64, time: u64) -> [f32; 5] {
     std::array::from_fn(|i| (key * 8 + i as u64) as f32 + time as f32 / 256.0)
 }
 
 #[test]
 fn rows_are_whole_and_their_keys_own() {
-    // A thousand keys too many for the places.
+    // A thousand more keys than places.
     let rows = cache(3);
     let keys = u64::from(rows.arena.places()) + 1_000;
     let time = AtomicU64::new(0);
-    let had: u64 = std::thread::scope(|scope| {
-        let reader = |asker: u16| {
+    let hits: u64 = std::thread::scope(|scope| {
+        let read_rows = |sharer: u16| {
             let (rows, time) = (&rows, &time);
             move || {
-                let mut had = 0;
+                let mut hits = 0;
                 for pull in 0..60 {
                     let turn = rows.turns.fetch_add(1, Relaxed) + 1;
                     let before = time.load(Relaxed);
-                    let who = CacheReader {
-                        asker,
+                    let reader = CacheReader {
+                        sharer,
                         turn,
                         at_us: 0,
                         incarnation: 7,
@@ -46,19 +46,19 @@ fn rows_are_whole_and_their_keys_own() {
                         swept: Swept::default(),
                     };
                     for i in 0..1_500 {
-                        let chance = gannet_core::mix(pull << 32 | u64::from(asker) << 20 | i);
+                        let chance = gannet_core::mix(pull << 32 | u64::from(sharer) << 20 | i);
                         let key = (chance >> 8) % if chance.is_multiple_of(4) { keys } else { 800 };
                         let mut out = [0.0; 5];
-                        match rows.look(key, &who, &mut out) {
-                            CacheLookup::Had(_) => {
-                                had += 1;
+                        match rows.look(key, &reader, &mut out) {
+                            CacheLookup::Hit(_) => {
+                                hits += 1;
                                 let of = ((out[0] - (key * 8) as f32) * 256.0) as u64;
                                 assert_eq!(out, row(key, of), "key {key}: torn, or another's");
                                 assert!(of <= time.load(Relaxed));
                             }
-                            CacheLookup::Ask { held, .. } => {
-                                assert!(matches!(held, CachedVersion::Nothing | CachedVersion::Row(_)));
-                                rows.fill(key, &who, &row(key, before), CachedVersion::Row(before), None);
+                            CacheLookup::Miss { cached, .. } => {
+                                assert!(matches!(cached, CachedVersion::Nothing | CachedVersion::Row(_)));
+                                rows.fill(key, &reader, &row(key, before), CachedVersion::Row(before), None);
                             }
                         }
                         if chance.is_multiple_of(1_001) {
@@ -67,13 +67,13 @@ fn rows_are_whole_and_their_keys_own() {
                     }
                     time.fetch_add(1, Relaxed);
                 }
-                had
+                hits
             }
         };
-        let threads: Vec<_> = (0..3).map(|asker| scope.spawn(reader(asker))).collect();
+        let threads: Vec<_> = (0..3).map(|sharer| scope.spawn(read_rows(sharer))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    assert!(had > 20_000, "{had}");
+    assert!(hits > 20_000, "{hits}");
     assert!(rows.rows() <= rows.rows_max());
     // No place is lost, and none belongs to two keys.
     let mut places: Vec<u32> = rows.map.iter().map(|entry| entry.place).collect();
@@ -87,8 +87,8 @@ fn rows_are_whole_and_their_keys_own() {
 #[test]
 fn own_changes_are_in_whatever_comes_first() {
     let rows = cache(100);
-    let who = |turn| CacheReader {
-        asker: 0,
+    let reader = |turn| CacheReader {
+        sharer: 0,
         turn,
         at_us: 0,
         incarnation: 7,
@@ -99,41 +99,41 @@ fn own_changes_are_in_whatever_comes_first() {
         swept: Swept::default(),
     };
     let mut out = [0.0; 5];
-    let asks = |fills, held| CacheLookup::Ask { held, fills };
-    assert_eq!(rows.look(1, &who(1), &mut out), asks(false, CachedVersion::Nothing));
-    assert_eq!(rows.look(1, &who(2), &mut out), asks(true, CachedVersion::Nothing));
-    // Pushed while it is asked for: the answer does not have it.
+    let asks = |fills, cached| CacheLookup::Miss { cached, fills };
+    assert_eq!(rows.look(1, &reader(1), &mut out), asks(false, CachedVersion::Nothing));
+    assert_eq!(rows.look(1, &reader(2), &mut out), asks(true, CachedVersion::Nothing));
+    // Pushed while it is requested: the answer does not include the push.
     rows.change(1, &[1.0; 5]);
-    assert_eq!(rows.look(1, &who(3), &mut out), asks(false, CachedVersion::Nothing));
-    rows.fill(1, &who(3), &[50.0; 5], CachedVersion::Row(9), None);
-    rows.fill(1, &who(2), &[10.0; 5], CachedVersion::Row(9), None);
-    assert_eq!((rows.look(1, &who(4), &mut out), out), (CacheLookup::Had(None), [11.0; 5]));
+    assert_eq!(rows.look(1, &reader(3), &mut out), asks(false, CachedVersion::Nothing));
+    rows.fill(1, &reader(3), &[50.0; 5], CachedVersion::Row(9), None);
+    rows.fill(1, &reader(2), &[10.0; 5], CachedVersion::Row(9), None);
+    assert_eq!((rows.look(1, &reader(4), &mut out), out), (CacheLookup::Hit(None), [11.0; 5]));
     rows.change(1, &[0.5; 5]);
-    assert_eq!((rows.look(1, &who(102), &mut out), out), (CacheLookup::Had(None), [11.5; 5]));
-    // Too old; own changes are in it, so what is held says nothing.
-    assert_eq!(rows.look(1, &who(103), &mut out), asks(true, CachedVersion::Nothing));
-    rows.fill(1, &who(103), &[20.0; 5], CachedVersion::Row(12), None);
-    assert_eq!(rows.look(1, &who(204), &mut out), asks(true, CachedVersion::Row(12)));
+    assert_eq!((rows.look(1, &reader(102), &mut out), out), (CacheLookup::Hit(None), [11.5; 5]));
+    // Too old, and it includes own changes, so the request names no version.
+    assert_eq!(rows.look(1, &reader(103), &mut out), asks(true, CachedVersion::Nothing));
+    rows.fill(1, &reader(103), &[20.0; 5], CachedVersion::Row(12), None);
+    assert_eq!(rows.look(1, &reader(204), &mut out), asks(true, CachedVersion::Row(12)));
     assert_eq!(out, [20.0; 5]);
-    // The link is lost: what was asked over it is asked again, and what comes late is nobody's.
-    let after = CacheReader { epoch: 2, ..who(205) };
+    // The link is lost: what was requested over it is requested again, and a late answer is ignored.
+    let after = CacheReader { epoch: 2, ..reader(205) };
     assert_eq!(rows.look(1, &after, &mut out), asks(true, CachedVersion::Nothing));
-    rows.fill(1, &who(204), &[30.0; 5], CachedVersion::Row(15), None);
+    rows.fill(1, &reader(204), &[30.0; 5], CachedVersion::Row(15), None);
     rows.fill(1, &after, &[40.0; 5], CachedVersion::Row(15), Some(3));
-    assert_eq!((rows.look(1, &after, &mut out), out), (CacheLookup::Had(Some(3)), [40.0; 5]));
-    // Another life of the server, and a clock that must have been reached.
+    assert_eq!((rows.look(1, &after, &mut out), out), (CacheLookup::Hit(Some(3)), [40.0; 5]));
+    // Another incarnation of the server, and a clock that must have been reached.
     assert_eq!(
         rows.look(1, &CacheReader { incarnation: 8, ..after }, &mut out),
         asks(true, CachedVersion::Nothing)
     );
     rows.fill(1, &CacheReader { incarnation: 8, ..after }, &[41.0; 5], CachedVersion::Row(15), Some(3));
     let in_step = CacheReader { incarnation: 8, least: 3, in_step: true, ..after };
-    assert_eq!(rows.look(1, &in_step, &mut out), CacheLookup::Had(Some(3)));
+    assert_eq!(rows.look(1, &in_step, &mut out), CacheLookup::Hit(Some(3)));
     assert_eq!(
         rows.look(1, &CacheReader { least: 4, ..in_step }, &mut out),
         asks(true, CachedVersion::Row(15))
     );
-    // What is not finite is dropped.
+    // A value that is not finite drops the row.
     rows.change(1, &[f32::INFINITY; 5]);
     assert_eq!(rows.rows(), 0);
 }
