@@ -1,6 +1,7 @@
-//! Rows of several segments: runs of floats in one row, each with a dimension, rule and initial values of its own. An
-//! example is a wide weight with FTRL beside a factor vector with AdaGrad. To the hot paths they are one more rule,
-//! [`Segmented`], which runs each segment's rule on its share of the row. Tables of one segment never come here.
+//! Rows of several segments: runs of floats in one row, each with its own dimension, rule and initial values.
+//! An example is a wide weight with FTRL beside a factor vector with AdaGrad. For the hot paths they are one
+//! more rule, [`Segmented`], which runs each segment's rule on its share of the row. Tables of one segment do
+//! not use this code.
 
 use crate::schema::segment::{Segment, Segments};
 use crate::schema::table_schema::Schema;
@@ -9,8 +10,8 @@ use crate::table::width::Width;
 use gannet_optim::{GradientTransform, Isa, Rule, Update, Visitor};
 
 impl Schema {
-    /// The segments with the learning rate of a push's clock, or with their own rate without a clock. Empty for a row
-    /// of one segment, which has a hot path to itself.
+    /// The segments, with the learning rate of a push's clock, or with the rate of their rule if there is no
+    /// clock. Empty for a row of one segment, which has its own hot path.
     pub(crate) fn parts(&self, clock: Option<u64>) -> Vec<SegmentPart> {
         let part = |s: Segment| SegmentPart {
             dim: s.dim as usize,
@@ -22,13 +23,13 @@ impl Schema {
     }
 
     /// The rule of the first segment whose state cannot be pushed as a change.
-    pub(crate) fn kept_from_replay(&self) -> &'static str {
-        let kept = self.segments().find(|s| !s.rule.replays() || !s.shaping.replays());
-        kept.map_or(self.rule.name(), |s| s.rule.name())
+    pub(crate) fn rule_without_replay(&self) -> &'static str {
+        let segment = self.segments().find(|s| !s.rule.replays() || !s.shaping.replays());
+        segment.map_or(self.rule.name(), |s| s.rule.name())
     }
 }
 
-/// A segment with what the rows of one call need of it.
+/// The fields of a segment that one call needs for its rows.
 pub(crate) struct SegmentPart {
     dim: usize,
     floats: usize,
@@ -155,7 +156,7 @@ impl Update for SelectedSegments<'_> {
     }
 }
 
-/// Gradients of rows of several segments, each transformed as its segment says.
+/// Gradients of rows of several segments. Each segment's gradient transform is applied first.
 pub(crate) struct SegmentGradients<'a> {
     rule: Segmented<'a>,
     shaped: Vec<f32>,
