@@ -11,7 +11,7 @@ pub const GROWTH_AHEAD_BYTES_MIN: usize =
 pub const GROWTH_LATE_BYTES: usize = 64 << 10;
 /// The smallest stretch of rows that is registered for RDMA READs, bytes.
 pub const READABLE_BYTES_MIN: usize = 64 << 10;
-/// The most bytes that an owner makes ready at a time so that a stretch of rows can be registered.
+/// The most bytes that an owner makes ready at a time to complete a stretch of rows for registration.
 pub const WHOLE_AT_ONCE_BYTES: usize = 2 * CHUNK_BYTES;
 /// Bytes reserved (address space only) for the header of a shard.
 pub const HEADER_RESERVE_BYTES: usize = CHUNK_BYTES;

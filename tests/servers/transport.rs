@@ -36,9 +36,9 @@ fn a_worker_says_what_it_chose_and_why() {
     for (server, flags, transport, why) in [
         ("", "", "shm", "the server is on this host"),
         ("--transport shm", "", "shm", "the server is on this host"),
-        ("", "--transport shm", "shm", "it was asked for"),
+        ("", "--transport shm", "shm", "it was requested"),
         ("--io uring", "--io uring", "shm", "the server is on this host"),
-        ("", "--transport tcp", "tcp", "it was asked for"),
+        ("", "--transport tcp", "tcp", "it was requested"),
         ("--transport tcp", "", "tcp", "no server of this host offers shared memory at this address"),
     ] {
         let server = served(server);

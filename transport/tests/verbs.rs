@@ -133,8 +133,8 @@ fn sleep(watch: &Watch, stream: &VerbsStream) -> StreamState {
             return seen;
         }
         let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
-        let bell = stream.bell();
-        assert_eq!(rustix::event::poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&limit)), Ok(1));
+        let event_fd = stream.event_fd();
+        assert_eq!(rustix::event::poll(&mut [PollFd::new(&event_fd, PollFlags::IN)], Some(&limit)), Ok(1));
         watch.woken();
     }
 }

@@ -130,10 +130,10 @@ impl Verbs {
     /// # Errors
     /// When the attempt cannot begin.
     pub fn begin_connect(&self, addr: SocketAddr, name: &str) -> io::Result<VerbsStream> {
-        let begun = VerbsSession::begin(self, addr, name.into());
-        let begun =
-            begun.inspect_err(|error| self.failed(&name.into(), SessionFault::Refused, &error.to_string()));
-        begun.map(VerbsStream::new)
+        let session = VerbsSession::begin(self, addr, name.into());
+        let session =
+            session.inspect_err(|error| self.failed(&name.into(), SessionFault::Refused, &error.to_string()));
+        session.map(VerbsStream::new)
     }
 
     /// The registrar that makes memory readable by connected peers.
@@ -179,7 +179,7 @@ impl Verbs {
         if context == self.0.context { Ok(self.0.queues) } else { queues_of(context) }
     }
 
-    pub(super) fn take_piece(&self) -> Option<RegionBlock> {
+    pub(super) fn take_block(&self) -> Option<RegionBlock> {
         self.0.memory.take()
     }
 

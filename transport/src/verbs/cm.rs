@@ -74,7 +74,7 @@ pub(super) enum CmEvent {
     Established,
     Rejected {
         status: i32,
-        said: Vec<u8>,
+        private_data: Vec<u8>,
     },
     Disconnected,
     Failed {
@@ -133,10 +133,10 @@ impl Id {
         checked(unsafe { ffi::rdma_resolve_route(self.id, limit_ms) })
     }
 
-    /// Sends the connection request with `said` as private data.
-    pub(super) fn connect(&self, pair: &QueuePair, said: &[u8]) -> io::Result<()> {
+    /// Sends the connection request with `private_data` as private data.
+    pub(super) fn connect(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
         self.set_ack_timeout();
-        let mut parameters = parameters(pair, said);
+        let mut parameters = parameters(pair, private_data);
         // SAFETY: the id lives; the parameters do as long as the call.
         checked(unsafe { ffi::rdma_connect(self.id, &mut parameters) })
     }
@@ -147,8 +147,8 @@ impl Id {
         checked(unsafe { ffi::rdma_establish(self.id) })
     }
 
-    pub(super) fn accept(&self, pair: &QueuePair, said: &[u8]) -> io::Result<()> {
-        let mut parameters = parameters(pair, said);
+    pub(super) fn accept(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
+        let mut parameters = parameters(pair, private_data);
         // SAFETY: as for connect.
         checked(unsafe { ffi::rdma_accept(self.id, &mut parameters) })
     }
@@ -199,7 +199,7 @@ impl Id {
         }
         // SAFETY: the event lives until it is acknowledged; with these kinds the union holds connection parameters,
         // whose data is as long as they say.
-        let (kind, status, said, request) = unsafe {
+        let (kind, status, private_data, request) = unsafe {
             let event = &*event;
             let carries = matches!(
                 event.event,
@@ -208,24 +208,24 @@ impl Id {
                     | kind::RDMA_CM_EVENT_ESTABLISHED
                     | kind::RDMA_CM_EVENT_REJECTED
             );
-            let said = if carries && !event.param.conn.private_data.is_null() {
+            let private_data = if carries && !event.param.conn.private_data.is_null() {
                 let conn = event.param.conn;
                 let data = conn.private_data.cast::<u8>();
                 std::slice::from_raw_parts(data, conn.private_data_len.into()).to_vec()
             } else {
                 Vec::new()
             };
-            (event.event, event.status, said, event.id)
+            (event.event, event.status, private_data, event.id)
         };
         // SAFETY: it came from this channel, and nothing of it is used from here on.
         unsafe { ffi::rdma_ack_cm_event(event) };
         Ok(Some(match kind {
             kind::RDMA_CM_EVENT_ADDR_RESOLVED => CmEvent::AddressResolved,
             kind::RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
-            kind::RDMA_CM_EVENT_CONNECT_REQUEST => CmEvent::Request(Id::requested(request)?, said),
-            kind::RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::Answered(said),
+            kind::RDMA_CM_EVENT_CONNECT_REQUEST => CmEvent::Request(Id::requested(request)?, private_data),
+            kind::RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::Answered(private_data),
             kind::RDMA_CM_EVENT_ESTABLISHED => CmEvent::Established,
-            kind::RDMA_CM_EVENT_REJECTED => CmEvent::Rejected { status, said },
+            kind::RDMA_CM_EVENT_REJECTED => CmEvent::Rejected { status, private_data },
             kind::RDMA_CM_EVENT_DISCONNECTED | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEvent::Disconnected,
             kind => {
                 // SAFETY: a C string that is never freed, for any number.
@@ -274,11 +274,11 @@ impl Drop for Id {
     }
 }
 
-fn parameters(pair: &QueuePair, said: &[u8]) -> ffi::rdma_conn_param {
+fn parameters(pair: &QueuePair, private_data: &[u8]) -> ffi::rdma_conn_param {
     // SAFETY: a C struct of numbers and pointers, of which null is one.
     let mut parameters: ffi::rdma_conn_param = unsafe { std::mem::zeroed() };
-    parameters.private_data = said.as_ptr().cast();
-    parameters.private_data_len = said.len() as u8;
+    parameters.private_data = private_data.as_ptr().cast();
+    parameters.private_data_len = private_data.len() as u8;
     (parameters.responder_resources, parameters.initiator_depth) = (1, 1);
     parameters.retry_count = RETRIES;
     parameters.rnr_retry_count = RETRIES_WITHOUT_RECEIVE;

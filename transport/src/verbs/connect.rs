@@ -111,11 +111,11 @@ impl Flow {
     /// anything, and must open nothing of any other session.
     fn new(verbs: &Verbs, context: Context) -> io::Result<Flow> {
         let queues = verbs.queues(context)?;
-        let pieces = verbs.take_piece().zip(verbs.take_piece());
-        let (ring, staging) = pieces.ok_or_else(|| verbs.no_room())?;
+        let blocks = verbs.take_block().zip(verbs.take_block());
+        let (ring, staging) = blocks.ok_or_else(|| verbs.no_room())?;
         let domain = Domain::new(context)?;
-        let register = |piece: &RegionBlock, access| {
-            let (addr, bytes) = (piece.addr(), piece.len());
+        let register = |block: &RegionBlock, access| {
+            let (addr, bytes) = (block.addr(), block.len());
             MemoryRegistration::new(&domain, addr, bytes, access)
                 .map_err(|source| io::Error::other(context.not_registered(bytes, source)))
         };
@@ -173,8 +173,8 @@ impl VerbsSession {
             match event {
                 CmEvent::AddressResolved => self.id.resolve_route(VERBS_CONNECT_TIME.as_millis() as i32)?,
                 CmEvent::RouteResolved => self.ask()?,
-                CmEvent::Answered(said) => {
-                    let hello = Hello::decode(&said).map_err(io::Error::other)?;
+                CmEvent::Answered(private_data) => {
+                    let hello = Hello::decode(&private_data).map_err(io::Error::other)?;
                     let flow = self.flow.as_mut().ok_or(io::ErrorKind::NotConnected)?;
                     flow.pair.make_ready(&self.id)?;
                     flow.set_peer(&hello);
@@ -190,7 +190,7 @@ impl VerbsSession {
                 }
                 CmEvent::Established => self.open(),
                 CmEvent::Request(id, _) => id.reject("this side does not listen"),
-                CmEvent::Rejected { status, said } => return Err(rejected(status, &said)),
+                CmEvent::Rejected { status, private_data } => return Err(rejected(status, &private_data)),
                 CmEvent::Disconnected => {
                     self.reap();
                     self.close();
@@ -241,12 +241,12 @@ impl VerbsSession {
     }
 }
 
-fn rejected(status: i32, said: &[u8]) -> io::Error {
-    let said = said.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = match String::from_utf8_lossy(said) {
+fn rejected(status: i32, private_data: &[u8]) -> io::Error {
+    let reason = private_data.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = match String::from_utf8_lossy(reason) {
         _ if status == NOBODY => "no server listens for RDMA there".to_owned(),
-        said if said.is_empty() => format!("the other side refuses RDMA (reason {status})"),
-        said => format!("the other side refuses RDMA: {said}"),
+        reason if reason.is_empty() => format!("the other side refuses RDMA (reason {status})"),
+        reason => format!("the other side refuses RDMA: {reason}"),
     };
     io::Error::new(io::ErrorKind::ConnectionRefused, text)
 }
@@ -265,7 +265,7 @@ fn in_words(event: &str) -> String {
 /// Accepts connections over verbs.
 pub struct VerbsListener {
     id: Id,
-    bell: Arc<OwnedFd>,
+    event_fd: Arc<OwnedFd>,
     verbs: Verbs,
     warned_at: Option<Instant>,
 }
@@ -280,13 +280,13 @@ impl VerbsListener {
     pub(super) fn new(verbs: &Verbs, addr: SocketAddr) -> io::Result<VerbsListener> {
         let id = Id::new()?;
         id.listen(addr, BACKLOG)?;
-        let bell = Arc::new(rustix::io::fcntl_dupfd_cloexec(id.fd(), 0)?);
-        Ok(VerbsListener { id, bell, verbs: verbs.clone(), warned_at: None })
+        let event_fd = Arc::new(rustix::io::fcntl_dupfd_cloexec(id.fd(), 0)?);
+        Ok(VerbsListener { id, event_fd, verbs: verbs.clone(), warned_at: None })
     }
 
     /// Readable when a peer wants to connect.
-    pub fn bell(&self) -> Arc<OwnedFd> {
-        self.bell.clone()
+    pub fn event_fd(&self) -> Arc<OwnedFd> {
+        self.event_fd.clone()
     }
 
     /// The next connection, or `None` if none waits.
@@ -300,7 +300,7 @@ impl VerbsListener {
                 event.map_err(|source| NetError::System { what: "accept a connection over RDMA", source })?;
             match event {
                 None => return Ok(None),
-                Some(CmEvent::Request(id, said)) => match self.admit(id, &said) {
+                Some(CmEvent::Request(id, private_data)) => match self.admit(id, &private_data) {
                     Ok(session) => return Ok(Some(VerbsStream::new(session))),
                     Err(error) if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_EVERY) => {
                         self.warned_at = Some(Instant::now());
@@ -313,8 +313,8 @@ impl VerbsListener {
         }
     }
 
-    fn admit(&self, id: Id, said: &[u8]) -> io::Result<VerbsSession> {
-        let hello = match Hello::decode(said) {
+    fn admit(&self, id: Id, private_data: &[u8]) -> io::Result<VerbsSession> {
+        let hello = match Hello::decode(private_data) {
             Ok(hello) => hello,
             Err(error) => {
                 id.reject(&error);

@@ -141,10 +141,10 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
 
 #[test]
 fn wrong_keys_and_garbage_from_another_machine_end_one_session_each() {
-    let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (Some(folder), Some(rank)) = (said("GANNET_PAIR_DIR"), said("NODE_RANK")) else { return };
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (Some(folder), Some(rank)) = (variable("GANNET_PAIR_DIR"), variable("NODE_RANK")) else { return };
     let (words, verbs) = (FolderWords(folder.into()), Verbs::open().expect("two machines have devices"));
-    let ip = |name| said(name).unwrap().parse::<IpAddr>().unwrap();
+    let ip = |name| variable(name).unwrap().parse::<IpAddr>().unwrap();
     if rank == "0" {
         let ends = serve(&verbs, ip("NODE_IP"), &words);
         words.tell("ends", &ends);

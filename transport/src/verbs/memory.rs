@@ -14,7 +14,7 @@ pub(super) struct Regions {
     /// Mapped while any block exists. Their bytes are accessed through blocks only.
     _maps: Vec<MmapMut>,
     free: Mutex<Vec<NonNull<u8>>>,
-    piece_bytes: usize,
+    block_bytes: usize,
     bytes: usize,
 }
 
@@ -24,24 +24,24 @@ unsafe impl Send for Regions {}
 unsafe impl Sync for Regions {}
 
 impl Regions {
-    /// Regions of `bytes` bytes in total, for blocks of `piece_bytes` (a multiple of 64).
-    pub(super) fn new(bytes: usize, piece_bytes: usize) -> io::Result<Arc<Regions>> {
-        assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(64));
+    /// Regions of `bytes` bytes in total, for blocks of `block_bytes` (a multiple of 64).
+    pub(super) fn new(bytes: usize, block_bytes: usize) -> io::Result<Arc<Regions>> {
+        assert!(block_bytes > 0 && block_bytes.is_multiple_of(64));
         let (mut maps, mut free) = (Vec::new(), Vec::new());
-        let mut left = bytes / piece_bytes;
+        let mut left = bytes / block_bytes;
         while left > 0 {
-            let pieces = left.min((VERBS_REGION_BYTES / piece_bytes).max(1));
-            let mut map = MmapMut::map_anon(pieces * piece_bytes)?;
+            let blocks = left.min((VERBS_REGION_BYTES / block_bytes).max(1));
+            let mut map = MmapMut::map_anon(blocks * block_bytes)?;
             // A child between fork and exec would take the device's pages away.
             map.advise(memmap2::Advice::DontFork)?;
             let first = NonNull::from(&mut map[..]).cast::<u8>();
-            // SAFETY: `number * piece_bytes` stays inside the mapping.
-            free.extend((0..pieces).rev().map(|number| unsafe { first.add(number * piece_bytes) }));
+            // SAFETY: `number * block_bytes` stays inside the mapping.
+            free.extend((0..blocks).rev().map(|number| unsafe { first.add(number * block_bytes) }));
             maps.push(map);
-            left -= pieces;
+            left -= blocks;
         }
-        let bytes = free.len() * piece_bytes;
-        Ok(Arc::new(Regions { _maps: maps, free: Mutex::new(free), piece_bytes, bytes }))
+        let bytes = free.len() * block_bytes;
+        Ok(Arc::new(Regions { _maps: maps, free: Mutex::new(free), block_bytes, bytes }))
     }
 
     /// A block, zeroed or as its last user left it; `None`: all are in use.
@@ -57,7 +57,7 @@ impl Regions {
 
     /// Bytes of the free blocks.
     pub(super) fn free_bytes(&self) -> usize {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).len() * self.piece_bytes
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).len() * self.block_bytes
     }
 }
 
@@ -76,7 +76,7 @@ impl RegionBlock {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.regions.piece_bytes
+        self.regions.block_bytes
     }
 
     /// Copies bytes in.
@@ -118,7 +118,7 @@ impl RegionBlock {
 
     fn check(&self, at: usize, bytes: usize) {
         let size = self.len();
-        assert!(at <= size && bytes <= size - at, "{bytes} bytes at {at} of a piece of {size}");
+        assert!(at <= size && bytes <= size - at, "{bytes} bytes at {at} of a block of {size}");
     }
 }
 
@@ -135,27 +135,27 @@ mod tests {
     #[test]
     fn pieces_are_apart_and_come_back() {
         let regions = Regions::new(VERBS_REGION_BYTES + 5 * 4096, 4096).unwrap();
-        let mut pieces: Vec<RegionBlock> = std::iter::from_fn(|| regions.take()).collect();
-        assert_eq!(pieces.len() * 4096, regions.bytes());
+        let mut blocks: Vec<RegionBlock> = std::iter::from_fn(|| regions.take()).collect();
+        assert_eq!(blocks.len() * 4096, regions.bytes());
         assert_eq!(regions.free_bytes(), 0);
-        for (number, piece) in pieces.iter_mut().enumerate() {
-            assert_eq!(piece.addr() % 64, 0);
+        for (number, block) in blocks.iter_mut().enumerate() {
+            assert_eq!(block.addr() % 64, 0);
             let bytes: Vec<u8> = (0..4096).map(|i| (i * 7 + number * 13) as u8).collect();
-            piece.copy_in(0, &bytes);
+            block.copy_in(0, &bytes);
         }
-        for (number, piece) in pieces.iter().enumerate() {
+        for (number, block) in blocks.iter().enumerate() {
             for (at, len) in [(0, 4096), (1, 4095), (7, 9), (8, 8), (4095, 1), (4096, 0), (13, 1000)] {
                 let mut got = vec![0; len];
-                piece.copy_out(at, &mut got);
+                block.copy_out(at, &mut got);
                 assert!((at..at + len).zip(&got).all(|(i, &got)| got == (i * 7 + number * 13) as u8));
             }
         }
-        drop(pieces);
+        drop(blocks);
         assert_eq!(regions.free_bytes(), regions.bytes());
     }
 
     #[test]
-    #[should_panic(expected = "of a piece of 64")]
+    #[should_panic(expected = "of a block of 64")]
     fn nothing_reaches_past_a_piece() {
         Regions::new(128, 64).unwrap().take().unwrap().copy_out(60, &mut [0; 5]);
     }

@@ -65,9 +65,9 @@ impl Context {
         // SAFETY: a C struct of numbers, zeroed since one of the bindings calls the library's older entry, which leaves
         // out later fields; the context is open.
         unsafe {
-            let mut said: ffi::ibv_port_attr = std::mem::zeroed();
-            let asked = ffi::ibv_query_port(self.0, port, (&raw mut said).cast());
-            asked != 0 || said.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
+            let mut attributes: ffi::ibv_port_attr = std::mem::zeroed();
+            let result = ffi::ibv_query_port(self.0, port, (&raw mut attributes).cast());
+            result != 0 || attributes.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
         }
     }
 }

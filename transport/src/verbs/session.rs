@@ -33,7 +33,7 @@ pub(super) struct VerbsSession {
     pub(super) reading: Option<QueuePair>,
     pub(super) id: Id,
     /// Readable when rdma_cm has an event, or the completions have one and are armed.
-    pub(super) bell: Arc<OwnedFd>,
+    pub(super) event_fd: Arc<OwnedFd>,
     pub(super) phase: Phase,
     /// When connecting has taken too long.
     pub(super) give_up: Instant,
@@ -58,13 +58,13 @@ pub(super) struct VerbsSession {
 
 impl VerbsSession {
     pub(super) fn new(verbs: Verbs, id: Id, phase: Phase, name: Arc<str>) -> io::Result<VerbsSession> {
-        let bell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&bell, id.fd(), EventData::new_u64(0), EventFlags::IN)?;
+        let event_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&event_fd, id.fd(), EventData::new_u64(0), EventFlags::IN)?;
         Ok(VerbsSession {
             flow: None,
             reading: None,
             id,
-            bell: Arc::new(bell),
+            event_fd: Arc::new(event_fd),
             phase,
             give_up: Instant::now() + VERBS_CONNECT_TIME,
             verbs,
@@ -82,7 +82,7 @@ impl VerbsSession {
 
     /// The device is known: completions make the descriptor readable too.
     pub(super) fn install(&mut self, flow: Flow) -> io::Result<()> {
-        epoll::add(&self.bell, flow.pair.completions().fd(), EventData::new_u64(1), EventFlags::IN)?;
+        epoll::add(&self.event_fd, flow.pair.completions().fd(), EventData::new_u64(1), EventFlags::IN)?;
         self.flow = Some(flow);
         Ok(())
     }
@@ -198,9 +198,9 @@ impl VerbsSession {
         }
     }
 
-    pub(super) fn recv(&mut self, pieces: &mut [IoSliceMut<'_>], watched: bool) -> io::Result<Option<usize>> {
+    pub(super) fn recv(&mut self, slices: &mut [IoSliceMut<'_>], watched: bool) -> io::Result<Option<usize>> {
         self.reap();
-        let got = self.flow.as_mut().map_or(0, |flow| read(flow, pieces));
+        let got = self.flow.as_mut().map_or(0, |flow| read(flow, slices));
         if got > 0 {
             self.edges.readable &= self.flow.as_ref().is_some_and(|flow| !flow.into.is_empty());
             if self.ended.is_none() {
@@ -212,17 +212,17 @@ impl VerbsSession {
         self.end_of().map_or(Ok(None), Err)
     }
 
-    pub(super) fn send(&mut self, pieces: &[IoSlice<'_>], watched: bool) -> io::Result<Option<usize>> {
+    pub(super) fn send(&mut self, slices: &[IoSlice<'_>], watched: bool) -> io::Result<Option<usize>> {
         self.reap();
         self.advance(watched);
         if let Some(error) = self.end_of() {
             return Err(error);
         }
-        let offered: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let offered: usize = slices.iter().map(|slice| slice.len()).sum();
         let mut messages = Vec::new();
         let mut sent = 0;
         if let Some(flow) = self.flow.as_mut().filter(|_| self.phase == Phase::Open) {
-            sent = stage(flow, pieces, offered, &mut messages);
+            sent = stage(flow, slices, offered, &mut messages);
             self.post(&messages);
         }
         self.refused = sent < offered;
@@ -313,17 +313,17 @@ fn kind_of(failed: &FailedWork) -> io::ErrorKind {
 }
 
 /// Copies out what has arrived.
-fn read(flow: &mut Flow, pieces: &mut [IoSliceMut<'_>]) -> usize {
+fn read(flow: &mut Flow, slices: &mut [IoSliceMut<'_>]) -> usize {
     let mut got = 0;
-    for piece in pieces {
+    for slice in slices {
         let mut done = 0;
-        while done < piece.len() {
+        while done < slice.len() {
             let (at, run) = flow.into.unread();
-            let bytes = run.min(piece.len() - done);
+            let bytes = run.min(slice.len() - done);
             if bytes == 0 {
                 return got;
             }
-            flow.ring.copy_out(at, &mut piece[done..done + bytes]);
+            flow.ring.copy_out(at, &mut slice[done..done + bytes]);
             flow.into.consume(bytes);
             (done, got) = (done + bytes, got + bytes);
         }
@@ -332,14 +332,14 @@ fn read(flow: &mut Flow, pieces: &mut [IoSliceMut<'_>]) -> usize {
 }
 
 /// Copies as much as fits into the staging memory, as messages.
-fn stage(flow: &mut Flow, pieces: &[IoSlice<'_>], offered: usize, messages: &mut Vec<Message>) -> usize {
+fn stage(flow: &mut Flow, slices: &[IoSlice<'_>], offered: usize, messages: &mut Vec<Message>) -> usize {
     let (mut sent, mut number, mut done) = (0, 0, 0);
     while sent < offered {
         let Some(mut space) = flow.staging.space() else { break };
-        while space.room() > 0 && number < pieces.len() {
-            let taken = space.fill(&pieces[number][done..]);
+        while space.room() > 0 && number < slices.len() {
+            let taken = space.fill(&slices[number][done..]);
             (sent, done) = (sent + taken, done + taken);
-            if done == pieces[number].len() {
+            if done == slices[number].len() {
                 (number, done) = (number + 1, 0);
             }
         }

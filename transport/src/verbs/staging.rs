@@ -30,7 +30,7 @@ use std::io;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Staging {
-    piece: RegionBlock,
+    block: RegionBlock,
     pub(super) window: Outgoing,
 }
 
@@ -40,16 +40,16 @@ impl Staging {
     /// # Errors
     /// When there is no memory.
     pub fn new() -> io::Result<Staging> {
-        let piece = Regions::new(VERBS_RING_BYTES, VERBS_RING_BYTES)?.take();
-        Ok(Staging::within(piece.ok_or(io::ErrorKind::OutOfMemory)?, Queues::WANTED))
+        let block = Regions::new(VERBS_RING_BYTES, VERBS_RING_BYTES)?.take();
+        Ok(Staging::within(block.ok_or(io::ErrorKind::OutOfMemory)?, Queues::WANTED))
     }
 
-    pub(super) fn within(piece: RegionBlock, queues: Queues) -> Staging {
-        Staging { piece, window: Outgoing::new(queues) }
+    pub(super) fn within(block: RegionBlock, queues: Queues) -> Staging {
+        Staging { block, window: Outgoing::new(queues) }
     }
 
     pub(super) fn addr(&self) -> usize {
-        self.piece.addr()
+        self.block.addr()
     }
 
     /// Space for the bytes of one message; `None`: all of it is in flight, or the peer has no space.
@@ -72,7 +72,7 @@ impl MessageSpace<'_> {
     /// Appends bytes, as many as fit. Returns how many.
     pub fn fill(&mut self, from: &[u8]) -> usize {
         let taken = from.len().min(self.most - self.bytes);
-        self.staging.piece.copy_in(self.at + self.bytes, &from[..taken]);
+        self.staging.block.copy_in(self.at + self.bytes, &from[..taken]);
         self.bytes += taken;
         taken
     }

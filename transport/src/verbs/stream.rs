@@ -53,8 +53,8 @@ impl VerbsStream {
     }
 
     /// The descriptor to sleep for.
-    pub fn bell(&self) -> Arc<OwnedFd> {
-        self.shared.lock().bell.clone()
+    pub fn event_fd(&self) -> Arc<OwnedFd> {
+        self.shared.lock().event_fd.clone()
     }
 
     /// Ends the watch of a poll.
@@ -74,14 +74,14 @@ impl VerbsStream {
 }
 
 impl Stream for VerbsStream {
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+    fn recv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         let watched = self.watched();
-        self.shared.lock().recv(pieces, watched)
+        self.shared.lock().recv(slices, watched)
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         let watched = self.watched();
-        self.shared.lock().send(pieces, watched)
+        self.shared.lock().send(slices, watched)
     }
 
     fn peer(&self) -> Arc<str> {

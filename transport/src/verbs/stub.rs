@@ -71,7 +71,7 @@ impl Verbs {
 }
 
 impl VerbsListener {
-    pub(crate) fn bell(&self) -> Arc<OwnedFd> {
+    pub(crate) fn event_fd(&self) -> Arc<OwnedFd> {
         match self.0 {}
     }
 
@@ -93,7 +93,7 @@ impl VerbsStream {
         match self.0 {}
     }
 
-    pub(crate) fn bell(&self) -> Arc<OwnedFd> {
+    pub(crate) fn event_fd(&self) -> Arc<OwnedFd> {
         match self.0 {}
     }
 }
