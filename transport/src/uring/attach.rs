@@ -189,7 +189,7 @@ impl Driver {
         if self.ring.is_on_own_thread() && self.ring.cancel_all().is_ok() {
             let give_up = Instant::now() + LEAVE_TIME;
             self.reap();
-            while self.ring.under_way() > 0 && Instant::now() < give_up {
+            while self.ring.in_flight() > 0 && Instant::now() < give_up {
                 if self.ring.wait(LOOK).is_err() {
                     break;
                 }

@@ -92,7 +92,7 @@ pub(super) struct Ring {
     ops: Vec<Option<Op>>,
     ops_free: Vec<u32>,
     generation: u32,
-    under_way: usize,
+    in_flight: usize,
     owner: ThreadId,
 }
 
@@ -129,7 +129,7 @@ impl Ring {
             ops: Vec::new(),
             ops_free: Vec::new(),
             generation: 0,
-            under_way: 0,
+            in_flight: 0,
             owner: std::thread::current().id(),
         })
     }
@@ -240,7 +240,7 @@ impl Ring {
         self.generation = self.generation.wrapping_add(1) & (u32::MAX >> 1); // never NOBODY
         let id = u64::from(self.generation) << 32 | u64::from(index);
         self.ops[index as usize] = Some(op);
-        self.under_way += 1;
+        self.in_flight += 1;
         // SAFETY: the descriptor is open, and the buffer, if any, is lent, until the operation's last
         // completion has been processed: `ops` owns both, and a ring that cannot process it never frees the
         // memory.
@@ -331,13 +331,13 @@ impl Ring {
     fn end(&mut self, index: usize) -> OpKind {
         let op = self.ops[index].take().expect("an operation ends once");
         self.ops_free.push(index as u32);
-        self.under_way -= 1;
+        self.in_flight -= 1;
         op.what
     }
 
     /// The number of operations whose last completion has not been processed.
-    pub(super) fn under_way(&self) -> usize {
-        self.under_way
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     /// Cancels all operations in flight. Their completions follow.
@@ -352,7 +352,7 @@ impl Ring {
 
     /// Takes the memory back from the kernel, if nothing is in flight. Nothing can be received after that.
     pub(super) fn retire(&mut self) {
-        if self.under_way == 0 && self.queue.submitter().unregister_buf_ring(GROUP).is_ok() {
+        if self.in_flight == 0 && self.queue.submitter().unregister_buf_ring(GROUP).is_ok() {
             self.provided.retire();
         }
     }
@@ -361,10 +361,10 @@ impl Ring {
     fn drain(&mut self) -> io::Result<()> {
         self.cancel_all()?;
         let give_up = Instant::now() + DRAIN_TIME;
-        while self.under_way > 0 && Instant::now() < give_up {
+        while self.in_flight > 0 && Instant::now() < give_up {
             if let Some(Completion::Received { got: Ok(Some(received)), .. }) = self.next() {
                 self.give_back(received);
-            } else if self.queue.completion().is_empty() && self.under_way > 0 {
+            } else if self.queue.completion().is_empty() && self.in_flight > 0 {
                 self.wait(Duration::from_millis(50))?;
             }
         }

@@ -1,5 +1,5 @@
-//! The device of this process, which all sessions share: memory for messages, the domain of readable memory, the thread
-//! that closes sessions, and the addresses that RDMA did not reach.
+//! The device of this process, which all sessions share: memory for messages, the protection domain of readable
+//! memory, the thread that closes sessions, and the addresses that RDMA did not reach.
 
 use super::cm::QueuePair;
 use super::connect::VerbsListener;
@@ -28,8 +28,8 @@ pub struct Verbs(Arc<Inner>);
 
 struct Inner {
     context: Context,
-    /// All sessions that may read can read what is registered here. (Writable memory is elsewhere: each session has a
-    /// domain of its own.)
+    /// The protection domain of readable memory: every session that may read can read what is registered here.
+    /// (Memory that peers may write is elsewhere: each session has its own domain for it.)
     shared: Arc<Domain>,
     answering: ReadCapability,
     /// The depth of its queues.
@@ -42,12 +42,12 @@ struct Inner {
     registered: Arc<AtomicU64>,
 }
 
-/// What happened to a session.
+/// How a session failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionFault {
-    /// It was open.
+    /// It was open, and broke.
     Broke,
-    /// Nobody answered.
+    /// The peer did not answer.
     Silent,
     /// It could not be made.
     Refused,
@@ -57,8 +57,8 @@ pub(super) enum SessionFault {
 struct Failure {
     at: Instant,
     why: String,
-    /// For how long it is not tried. (One session that breaks, or one request without an answer, is tried again at
-    /// once: rdma_cm itself waits for seconds before it asks again.)
+    /// For how long the address is not tried. (After a session that breaks, or one request without an answer,
+    /// the next attempt is made at once: rdma_cm itself waits for seconds before it resends a request.)
     pause: Duration,
 }
 
@@ -125,7 +125,8 @@ impl Verbs {
         VerbsListener::new(self, addr)
     }
 
-    /// Begins to connect. Sent bytes go out when the peer has answered. `name` is the peer's name in messages.
+    /// Begins to connect. Sent bytes are transmitted when the peer has answered. `name` is the peer's name in
+    /// messages.
     ///
     /// # Errors
     /// When the attempt cannot begin.
@@ -163,7 +164,8 @@ impl Verbs {
         failures.retain(|_, failure| failure.at.elapsed() <= AGAIN_TIME);
         let pause = match failed {
             SessionFault::Broke | SessionFault::Silent if !failures.contains_key(name) => Duration::ZERO,
-            // The peer may only be down and come back with RDMA: try other transports, and then RDMA again.
+            // The peer may only be down and come back with RDMA: try other transports for a time, and then RDMA
+            // again.
             SessionFault::Refused | SessionFault::Silent if self.has_reached(name) => VERBS_TURN,
             _ => AGAIN_TIME,
         };
@@ -205,12 +207,12 @@ impl Verbs {
         Err(self.no_room())
     }
 
-    /// A queue pair for READs, if this is the device whose memory others read.
+    /// A queue pair for READs, if this is the device with which readable memory is registered.
     pub(super) fn reading_pair(&self, context: Context) -> io::Result<Option<QueuePair>> {
         if context != self.0.context || self.reads() == 0 {
             return Ok(None);
         }
-        // A failure ends everything in flight, and each of those is reported then.
+        // A failure ends all operations in flight, and each of them is then reported.
         let completions = Completions::new(context, self.0.queues.reads + 1)?;
         let depths = Depths { sends: self.0.queues.reads, receives: 1, inline: 0 };
         QueuePair::new(&self.0.shared, &completions, depths).map(Some)
@@ -241,7 +243,7 @@ impl Verbs {
     }
 }
 
-/// The queue depths of a device. It logs a device that has less than requested.
+/// The queue depths of a device. Logs a device that has less than requested.
 fn queues_of(context: Context) -> io::Result<Queues> {
     let (device, wanted) = (context.name(), Queues::WANTED);
     let queues = Queues::of(&device, &context.limits()?).map_err(io::Error::other)?;

@@ -1,6 +1,6 @@
-//! Owners for connections of rdma_cm: an id with its own event channel, and the channel's events. The queue pairs do
-//! not belong to the id. This code makes them and moves them through their states, those for READs like those for
-//! messages.
+//! Owners for connections of rdma_cm: an id with its own event channel, and the channel's events. The queue
+//! pairs do not belong to the id. This code makes them and changes their states, both for messages and for
+//! READs.
 #![allow(unsafe_code)]
 
 use super::ffi;
@@ -19,7 +19,8 @@ const OPTION_ACK_TIMEOUT: c_int = 3;
 const ACK_TIMEOUT: u8 = 17;
 /// The number of resends: a dead link is noticed within seconds of the next message.
 const RETRIES: u8 = 7;
-/// 7 means for ever: a receiver without a posted receive is always tried again. (Credits keep that from happening.)
+/// 7 means without limit: a send to a receiver without a posted receive is always tried again. (Credits prevent
+/// that case.)
 const RETRIES_WITHOUT_RECEIVE: u8 = 7;
 
 /// One end of a connection, or a listening id.
@@ -99,7 +100,7 @@ impl Id {
         self.channel.fd()
     }
 
-    /// The device that it is bound to, if it is.
+    /// The device that the id is bound to, if it is.
     pub(super) fn context(&self) -> io::Result<Context> {
         // SAFETY: the id lives; a context is never closed.
         let context = unsafe { (*self.id).verbs };
@@ -133,7 +134,7 @@ impl Id {
         checked(unsafe { ffi::rdma_resolve_route(self.id, limit_ms) })
     }
 
-    /// Sends the connection request with `private_data` as private data.
+    /// Sends the connection request with this private data.
     pub(super) fn connect(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
         self.set_ack_timeout();
         let mut parameters = parameters(pair, private_data);
@@ -161,7 +162,7 @@ impl Id {
         unsafe { ffi::rdma_reject(self.id, why.as_ptr().cast::<c_void>(), why.len() as u8) };
     }
 
-    /// Ends the connection; the peer is told.
+    /// Ends the connection. The peer gets an event.
     pub(super) fn disconnect(&self) {
         // SAFETY: the id lives. An error says that there is no connection.
         unsafe { ffi::rdma_disconnect(self.id) };
@@ -331,21 +332,21 @@ impl QueuePair {
         unsafe { (*self.pair).qp_num }
     }
 
-    /// Makes it ready for receives to be posted.
+    /// Makes it ready to receive and to send. The connection names the peer's pair.
     pub(super) fn initialise(&self, id: &Id) -> io::Result<()> {
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |_| ())
     }
 
     /// Makes it ready to receive and to send, to the pair that the connection names.
     pub(super) fn make_ready(&self, id: &Id) -> io::Result<()> {
-        // The access rights are known now.
+        // The access rights are known only now.
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |_| ())?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTR, |_| ())?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTS, |_| ())
     }
 
-    /// As [`QueuePair::make_ready`], for READs: to the peer's pair of this number, over the connection's path. At most
-    /// `reads` are in flight. The peer may do nothing yet.
+    /// As [`QueuePair::make_ready`], for READs: to the peer's pair of this number, over the connection's path.
+    /// At most `reads` are in flight. The peer may not read or write over this pair yet.
     pub(super) fn make_ready_to(&self, id: &Id, number: u32, reads: u8) -> io::Result<()> {
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |with| with.qp_access_flags = 0)?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTR, |with| {
@@ -363,7 +364,7 @@ impl QueuePair {
         checked(unsafe { ffi::ibv_modify_qp(self.pair, &mut with, mask) })
     }
 
-    /// Lets the peer READ what is registered for it in this pair's domain.
+    /// Lets the peer READ memory that is registered for it in this pair's domain.
     pub(super) fn allow_reads(&self) -> io::Result<()> {
         // SAFETY: a C struct of numbers, of which those that the mask names are set; the pair lives.
         unsafe {

@@ -1,5 +1,5 @@
-//! How sessions begin: the steps of rdma_cm on both sides, and the private data that the two sides exchange. Each step
-//! is taken when its event comes, and nothing here waits. This is cold code.
+//! How sessions begin: the steps of rdma_cm on both sides, and the private data that the two sides exchange.
+//! Each step is made when its event comes, and no code here waits. This is cold code.
 
 use super::adapter::Verbs;
 use super::cm::{CmEvent, Id, QueuePair};
@@ -22,14 +22,14 @@ use std::time::Instant;
 
 /// "GNV" and the version of the protocol over verbs.
 const MAGIC: u32 = u32::from_le_bytes(*b"GNV\x01");
-/// The status of a rejection if nobody listens.
+/// The status of a rejection if no process listens.
 const NOBODY: i32 = 8;
 /// Bytes of a [`Hello`].
 const HELLO_BYTES: usize = 32;
 
-/// What each side says of itself while it connects, little-endian: magic, the ring's key u32, its address u64, its size
-/// u32, the number of the queue pair for READs u32 (0: none), READs in flight u8, a zero, messages that it accepts u16,
-/// zeros.
+/// The private data that each side sends while it connects, little-endian: magic, the ring's key u32, its
+/// address u64, its size u32, the number of the queue pair for READs u32 (0: none), READs in flight u8, a zero,
+/// messages that it accepts u16, zeros.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Hello {
     pub(super) ring: RemoteRing,
@@ -84,16 +84,16 @@ impl Hello {
 pub(super) enum Phase {
     /// The route to the peer is being resolved.
     Resolving,
-    /// The request was sent to the peer.
-    Asked,
+    /// The connection request was sent to the peer.
+    Requested,
     /// This side has accepted; the peer has not confirmed it.
     Accepted,
     /// Bytes may be sent.
     Open,
 }
 
-/// The objects that bytes flow through, made when the device is known. The queue pair is dropped before the memory that
-/// it uses.
+/// The objects through which a session moves bytes, made when the device is known. The queue pair is dropped
+/// before the memory that it uses.
 pub(super) struct Flow {
     pub(super) pair: QueuePair,
     pub(super) staging_key: MemoryRegistration,
@@ -107,8 +107,8 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Each session has a protection domain of its own. The key of its ring is sent before the peer has proved
-    /// anything, and must open nothing of any other session.
+    /// Each session has its own protection domain. The key of its ring is sent before the peer has proved its
+    /// identity, and must not give access to memory of any other session.
     fn new(verbs: &Verbs, context: Context) -> io::Result<Flow> {
         let queues = verbs.queues(context)?;
         let blocks = verbs.take_block().zip(verbs.take_block());
@@ -124,7 +124,7 @@ impl Flow {
         let completions = Completions::new(context, queues.completions())?;
         let mut depths = Depths { sends: queues.sends, receives: queues.receives(), inline: queues.inline };
         let pair = QueuePair::new(&domain, &completions, depths).or_else(|_| {
-            // Some devices copy nothing into the request itself, and say so by refusing.
+            // Some devices cannot copy bytes into the request itself, and report that by refusing.
             depths.inline = 0;
             QueuePair::new(&domain, &completions, depths)
         })?;
@@ -132,7 +132,7 @@ impl Flow {
         Ok(Flow { pair, staging_key, staging, ring_key, ring, queues, into, to: RemoteRing::default() })
     }
 
-    /// Makes it ready to be written into, because the peer gets the key next.
+    /// Makes the ring ready to be written, because the peer gets its key next.
     fn prepare(&self, id: &Id) -> io::Result<()> {
         self.pair.initialise(id)?;
         self.pair.post_receives(self.queues.receives())
@@ -167,12 +167,12 @@ impl VerbsSession {
         VerbsSession::new(verbs.clone(), id, Phase::Resolving, name)
     }
 
-    /// Takes the steps that the events of rdma_cm call for.
+    /// Makes the steps that the events of rdma_cm require.
     pub(super) fn step(&mut self) -> io::Result<()> {
         while let Some(event) = self.id.next()? {
             match event {
                 CmEvent::AddressResolved => self.id.resolve_route(VERBS_CONNECT_TIME.as_millis() as i32)?,
-                CmEvent::RouteResolved => self.ask()?,
+                CmEvent::RouteResolved => self.send_request()?,
                 CmEvent::Answered(private_data) => {
                     let hello = Hello::decode(&private_data).map_err(io::Error::other)?;
                     let flow = self.flow.as_mut().ok_or(io::ErrorKind::NotConnected)?;
@@ -208,15 +208,15 @@ impl VerbsSession {
         Ok(())
     }
 
-    /// Sends the connection request: the route, and with it the device, is known.
-    fn ask(&mut self) -> io::Result<()> {
+    /// Sends the connection request. The route, and with it the device, is known now.
+    fn send_request(&mut self) -> io::Result<()> {
         let context = self.id.context()?;
         let flow = Flow::new(&self.verbs, context)?;
         flow.prepare(&self.id)?;
         self.reading = self.verbs.reading_pair(context)?;
         let hello = flow.hello(&self.verbs, self.reading.as_ref()).encode();
         self.id.connect(&flow.pair, &hello)?;
-        self.phase = Phase::Asked;
+        self.phase = Phase::Requested;
         self.install(flow)
     }
 
@@ -292,7 +292,7 @@ impl VerbsListener {
     /// The next connection, or `None` if none waits.
     ///
     /// # Errors
-    /// When the system does not say who waits.
+    /// When the system does not report which peer waits.
     pub fn accept(&mut self) -> Result<Option<VerbsStream>, NetError> {
         loop {
             let event = self.id.next();

@@ -1,5 +1,5 @@
-//! Work requests: messages, receives and READs, handed to the device in chains with one doorbell each. This is hot
-//! code.
+//! Work requests: messages, receives and READs, posted to the device in chains with one doorbell each. This is
+//! hot code.
 #![allow(unsafe_code)]
 
 use super::cm::QueuePair;
@@ -99,7 +99,7 @@ impl QueuePair {
         checked(unsafe { ffi::ibv_post_send(self.raw(), next, &mut bad) })
     }
 
-    /// Posts this many receives, for messages whose bytes go elsewhere.
+    /// Posts this many receives, for messages whose bytes are written to the ring.
     pub(super) fn post_receives(&self, mut count: usize) -> io::Result<()> {
         while count > 0 {
             // SAFETY: C structs of numbers and pointers, of which null is one.

@@ -1,4 +1,5 @@
-//! Opens a device and finds out what it can do: its attributes, and what must be tried (inline bytes, registrations).
+//! Opens a device and finds out what it can do: its attributes, and limits that must be tried (inline bytes,
+//! registrations).
 #![allow(unsafe_code)]
 
 use super::ffi::*;
@@ -16,7 +17,7 @@ pub(crate) struct OpenDevice {
     context: NonNull<ibv_context>,
 }
 
-/// The devices that the library knows.
+/// The devices that the library lists.
 struct DeviceList {
     first: NonNull<*mut ibv_device>,
     len: usize,
@@ -107,8 +108,8 @@ impl OpenDevice {
         let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
             | ibv_access_flags::IBV_ACCESS_REMOTE_READ
             | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
-        // SAFETY: `memory` is mapped for `bytes` and outlives the registration, which ends below; nobody learns its
-        // key, so no device touches it.
+        // SAFETY: `memory` is mapped for `bytes` and outlives the registration, which ends below. Its key is
+        // not used, so no device accesses it.
         let region =
             unsafe { ibv_reg_mr(domain.domain.as_ptr(), memory.as_mut_ptr().cast(), bytes, access.0 as _) };
         if region.is_null() {

@@ -1,4 +1,5 @@
-//! Peers that know our format and break it, over real verbs. Each loses its own session and nothing else.
+//! Peers that know our format and violate it, over real verbs. Each loses its own session, and no other session
+//! is affected.
 
 use super::cm::QueuePair;
 use super::connect::Flow;
@@ -43,7 +44,7 @@ fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) 
     }
 }
 
-/// Posts messages beyond our limits.
+/// Posts messages that exceed our limits.
 pub(super) fn post(stream: &VerbsStream, to: impl FnOnce(&Flow) -> RemoteRing, messages: &[Message]) {
     let session = stream.shared().lock();
     let flow = session.flow.as_ref().unwrap();
@@ -94,7 +95,7 @@ fn garbage_ends_one_session_with_what_it_was() {
     ];
     for (messages, want) in cases {
         let (bad, mut server, _listener) = pair(&verbs, ip);
-        // Nothing is reaped until all of it has arrived.
+        // No completion is reaped until all messages have arrived.
         post(&bad, |flow| flow.to, messages);
         std::thread::sleep(Duration::from_millis(300));
         let end = end_of(&mut server);

@@ -1,5 +1,5 @@
-//! A peer on another machine that knows our format and breaks it (scripts/test_rdma.sh, two guests). Wrong keys and
-//! invalid immediates end its session, and the sessions beside it continue.
+//! A peer on another machine that knows our format and violates it (scripts/test_rdma.sh, two guests). Wrong
+//! keys and invalid immediates end its session, and the sessions beside it continue.
 
 use super::Verbs;
 use super::connect::Flow;
@@ -42,7 +42,8 @@ impl FolderWords {
     }
 }
 
-/// Echoes what comes, on every session, until the other machine has finished. Returns how the ended sessions ended.
+/// Echoes received bytes on every session until the other machine has finished. Returns the errors of the
+/// sessions that ended.
 fn serve(verbs: &Verbs, ip: IpAddr, words: &FolderWords) -> String {
     let memory = vec![7u8; 4096];
     let region = Registrar::register(verbs, memory.as_ptr() as usize, memory.len()).unwrap();
@@ -85,7 +86,7 @@ fn connect(verbs: &Verbs, ip: IpAddr) -> VerbsStream {
     stream
 }
 
-/// Checks that it echoes what it is sent, and that what it registered can be read.
+/// Checks that the peer echoes what it receives, and that the memory that it registered can be read.
 fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
     assert_eq!(stream.send(&[IoSlice::new(b"still here")]).unwrap(), Some(10));
     let (started, mut room) = (Instant::now(), [0; 64]);
@@ -106,7 +107,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
     let mut good = connect(verbs, server);
     still_works(&mut good, want);
 
-    // A READ with a key that nobody gave out.
+    // A READ with a key that no process has registered.
     let mut bad = connect(verbs, server);
     let reader = bad.reader().unwrap();
     reader.landing(64).unwrap();
@@ -131,7 +132,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
         still_works(&mut good, want);
     }
 
-    // An immediate that acknowledges what was never sent.
+    // An immediate that acknowledges bytes that were never sent.
     let mut bad = connect(verbs, server);
     post(&bad, |flow| flow.to, &[message(8, Credit { bytes: 0xf_ffff, messages: 0xfff })]);
     end_of(&mut bad);

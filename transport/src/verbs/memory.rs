@@ -1,6 +1,6 @@
-//! The memory that messages go through: a few large anonymous regions, mapped once and cut into blocks of one size. A
-//! block belongs to one session. A device reads it, and the peer may write into it through the device at any time. So
-//! there is never a reference to its bytes; they are copied in and out.
+//! The memory that messages go through: a few large anonymous regions, mapped once and divided into blocks of
+//! one size. A block belongs to one session. A device reads it, and the peer may write into it through the
+//! device at any time. So the code never makes a reference to its bytes; it copies them in and out.
 #![allow(unsafe_code)]
 
 use crate::limits::VERBS_REGION_BYTES;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Large regions and their free blocks.
 pub(super) struct Regions {
-    /// Mapped while any block exists. Their bytes are accessed through blocks only.
+    /// Mapped while any block exists. Their bytes are accessed only through blocks.
     _maps: Vec<MmapMut>,
     free: Mutex<Vec<NonNull<u8>>>,
     block_bytes: usize,
@@ -20,7 +20,7 @@ pub(super) struct Regions {
 
 // SAFETY: the addresses are those of mappings that it owns; a block that is taken out of the list has one user.
 unsafe impl Send for Regions {}
-// SAFETY: as above; the list stands behind a lock.
+// SAFETY: as above; a lock protects the list.
 unsafe impl Sync for Regions {}
 
 impl Regions {
@@ -32,7 +32,7 @@ impl Regions {
         while left > 0 {
             let blocks = left.min((VERBS_REGION_BYTES / block_bytes).max(1));
             let mut map = MmapMut::map_anon(blocks * block_bytes)?;
-            // A child between fork and exec would take the device's pages away.
+            // A child process between fork and exec would change the device's pages (copy-on-write).
             map.advise(memmap2::Advice::DontFork)?;
             let first = NonNull::from(&mut map[..]).cast::<u8>();
             // SAFETY: `number * block_bytes` stays inside the mapping.
@@ -61,13 +61,13 @@ impl Regions {
     }
 }
 
-/// One block of the memory of [`Regions`]. It goes back there when it is dropped.
+/// One block of the memory of [`Regions`]. It returns there when it is dropped.
 pub(super) struct RegionBlock {
     at: NonNull<u8>,
     regions: Arc<Regions>,
 }
 
-// SAFETY: it is the only one with its address, and copies are made through raw pointers.
+// SAFETY: no other block has its address, and copies are made through raw pointers.
 unsafe impl Send for RegionBlock {}
 
 impl RegionBlock {
@@ -85,12 +85,12 @@ impl RegionBlock {
     /// When they go beyond the end.
     pub(super) fn copy_in(&mut self, at: usize, from: &[u8]) {
         self.check(at, from.len());
-        // SAFETY: inside the block, which is mapped as long as it lives and is no Rust object, so that `from` is
-        // elsewhere.
+        // SAFETY: inside the block, which stays mapped while this value exists. The block is not a Rust object,
+        // so `from` cannot overlap it.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at.as_ptr().add(at), from.len()) }
     }
 
-    /// Copies bytes out, each read once. The peer may write them at the same time, and then they are any bytes.
+    /// Copies bytes out, each read once. If the peer writes them at the same time, the result is any bytes.
     ///
     /// # Panics
     /// When they go beyond the end.
@@ -99,9 +99,9 @@ impl RegionBlock {
         let (mut from, end) = (at, at + to.len());
         let mut to = to.as_mut_ptr();
         while from < end {
-            // SAFETY: `from` lies inside the block (with seven bytes more, where it is a multiple of 8 and they are
-            // wanted), and `to` in the slice. Reads are volatile: a device that writes there meanwhile changes what
-            // comes out and nothing else.
+            // SAFETY: `from` is inside the block (with up to seven bytes more, which are also inside), and `to`
+            // inside the slice. Reads are volatile: a device that writes there at the same time changes the
+            // result and nothing else.
             unsafe {
                 let source = self.at.as_ptr().add(from);
                 let step = if from.is_multiple_of(8) && end - from >= 8 {

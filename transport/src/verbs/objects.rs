@@ -1,5 +1,5 @@
-//! Owners of verbs objects. Each object is destroyed when dropped, after the objects that depend on it (they hold a
-//! share of it).
+//! Owners of verbs objects. Each object is destroyed when dropped, after the objects that depend on it (they
+//! share ownership of it).
 #![allow(unsafe_code)]
 
 use super::Limits;
@@ -28,7 +28,7 @@ impl Context {
         Context(context)
     }
 
-    /// All devices that librdmacm has.
+    /// All devices that librdmacm lists.
     pub(super) fn all() -> io::Result<Vec<Context>> {
         let mut count = 0;
         // SAFETY: the list has `count` entries and a null behind them; freeing it leaves the contexts open.
@@ -60,7 +60,7 @@ impl Context {
         unsafe { limits_of(self.0) }
     }
 
-    /// Whether packets can go through this port. A port that does not say counts as active.
+    /// Whether packets can go through this port. A port whose state cannot be read counts as active.
     pub(super) fn is_active(self, port: u8) -> bool {
         // SAFETY: a C struct of numbers, zeroed since one of the bindings calls the library's older entry, which leaves
         // out later fields; the context is open.
@@ -86,7 +86,7 @@ fn made<T>(object: *mut T) -> io::Result<*mut T> {
     if object.is_null() { Err(io::Error::last_os_error()) } else { Ok(object) }
 }
 
-/// A protection domain: the keys of its regions are useless for queue pairs of another domain.
+/// A protection domain: queue pairs of another domain cannot use the keys of its regions.
 pub(super) struct Domain(*mut ffi::ibv_pd);
 
 // SAFETY: verbs may be called from any thread.
@@ -108,12 +108,12 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: what depends on it held a share, so nothing depends on it now.
+        // SAFETY: objects that depend on the domain share its ownership, so none exists now.
         unsafe { ffi::ibv_dealloc_pd(self.0) };
     }
 }
 
-/// Who may do what with registered memory.
+/// Which side may access registered memory, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// This side's device reads it, to send.
@@ -138,8 +138,8 @@ unsafe impl Send for MemoryRegistration {}
 unsafe impl Sync for MemoryRegistration {}
 
 impl MemoryRegistration {
-    /// Registers `bytes` bytes at `addr`. The kernel refuses memory that is not mapped, and pins the rest. So the
-    /// device never touches other memory, even if the mapping ends.
+    /// Registers `bytes` bytes at `addr`. The kernel refuses memory that is not mapped, and pins the other
+    /// pages. So the device never accesses other memory, even if the mapping ends.
     ///
     /// Memory that a device may write ([`Access::LocalWrite`], [`Access::RemoteWrite`]) must be accessed through raw
     /// pointers only: the blocks of [`super::memory`].
@@ -157,12 +157,12 @@ impl MemoryRegistration {
     }
 
     pub(super) fn lkey(&self) -> u32 {
-        // SAFETY: the region lives.
+        // SAFETY: the region is registered while `self` exists.
         unsafe { (*self.region).lkey }
     }
 
     pub(super) fn rkey(&self) -> u32 {
-        // SAFETY: the region lives.
+        // SAFETY: the region is registered while `self` exists.
         unsafe { (*self.region).rkey }
     }
 }
@@ -194,7 +194,7 @@ pub(super) struct WorkCompletion {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WorkKind {
-    /// A WRITE or a READ of ours.
+    /// A WRITE or a READ of this side.
     Sent,
     /// A WRITE_WITH_IMM of the peer.
     Received { bytes: u32, word: u32 },
@@ -245,7 +245,7 @@ impl Completions {
         unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
     }
 
-    /// Gives the completions to `each`, in order. `true` if there were any. A failed one is an error.
+    /// Passes the completions to `each`, in order. `true` if there were any. A failed one is an error.
     pub(super) fn reap(
         &self,
         mut each: impl FnMut(WorkCompletion) -> Result<(), FailedWork>,
@@ -267,7 +267,8 @@ impl Completions {
         }
     }
 
-    /// Makes the next completion turn the descriptor readable. Reap once more after this: earlier completions do not.
+    /// Makes the next completion turn the descriptor readable. Reap once more after this, because earlier
+    /// completions do not.
     pub(super) fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue lives.
         checked(unsafe { ffi::ibv_req_notify_cq(self.queue, 0) })
@@ -308,7 +309,7 @@ fn read(done: &ffi::ibv_wc) -> Result<WorkCompletion, FailedWork> {
 impl Drop for Completions {
     fn drop(&mut self) {
         self.quiet();
-        // SAFETY: queue pairs on it held a share, so there are none; all events were acknowledged.
+        // SAFETY: queue pairs on it share its ownership, so there are none; all events were acknowledged.
         unsafe {
             ffi::ibv_destroy_cq(self.queue);
             ffi::ibv_destroy_comp_channel(self.channel);

@@ -1,5 +1,5 @@
-//! The memory that sends go from. A space is filled and then posted. Posted memory belongs to the device until its
-//! completion.
+//! The memory from which sends are made. A space is filled and then posted. Posted memory belongs to the device
+//! until its completion.
 
 use super::memory::{RegionBlock, Regions};
 use super::queues::Queues;
@@ -9,8 +9,8 @@ use std::io;
 
 /// A ring of bytes to be sent.
 ///
-/// A [`MessageSpace`] of it belongs to the caller until it is posted. Posting consumes it, so nobody can touch posted
-/// bytes.
+/// A [`MessageSpace`] of it belongs to the caller until it is posted. Posting consumes the value, so the caller
+/// cannot access posted bytes.
 /// ```
 /// use gannet_transport::verbs::{Credit, Staging};
 /// let mut staging = Staging::new()?;
@@ -26,7 +26,7 @@ use std::io;
 /// let mut space = staging.space().expect("it is empty");
 /// let filled = space.fill(b"a frame");
 /// space.post(Credit::default());
-/// space.fill(b"another"); // the device may be reading it: it is the caller's no longer
+/// space.fill(b"another"); // does not compile: the device may be reading the space
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Staging {
@@ -35,7 +35,7 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// A staging ring in memory of its own.
+    /// A staging ring with its own memory.
     ///
     /// # Errors
     /// When there is no memory.
@@ -82,7 +82,8 @@ impl MessageSpace<'_> {
         self.most - self.bytes
     }
 
-    /// Queues the bytes (there must be some) with the credit for the peer. They cannot be touched any more.
+    /// Makes a message of the bytes (there must be some) with the credit for the peer. The caller cannot access
+    /// the bytes any more.
     pub fn post(self, credit: Credit) -> Message {
         self.staging.window.post(self.bytes, credit)
     }
