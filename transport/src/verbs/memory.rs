@@ -99,9 +99,9 @@ impl RegionBlock {
         let (mut from, end) = (at, at + to.len());
         let mut to = to.as_mut_ptr();
         while from < end {
-            // SAFETY: `from` is inside the block (with up to seven bytes more, which are also inside), and `to`
-            // inside the slice. Reads are volatile: a device that writes there at the same time changes the
-            // result and nothing else.
+            // SAFETY: the bytes of this step are inside the block (checked) and inside the slice; a whole word is
+            // read only at a multiple of 8. Reads are volatile: a device that writes there at the same time changes
+            // the result and nothing else.
             unsafe {
                 let source = self.at.as_ptr().add(from);
                 let step = if from.is_multiple_of(8) && end - from >= 8 {
