@@ -66,7 +66,7 @@ fn a_warm_start_of_lbfgs_scaled_the_numbers_of_one_worker_only() {
         let job = format!("{hosts} --job-name worker --task-index {i} --peer-timeout 30");
         Process::start(gannet(&format!("{line} --warm-start {m} {job}")))
     };
-    // The second worker starts first, so that it does not get the scale from the other.
+    // The second worker starts first, so that it cannot get the scale from the first.
     let second = worker(1);
     std::thread::sleep(std::time::Duration::from_millis(700));
     let done = [worker(0), second].map(Process::wait);
@@ -258,7 +258,7 @@ fn a_loss_worse_than_the_mean_was_answered_with_a_scale_that_was_given() {
             assert!(done.err.contains("--alpha") && !done.err.contains("scale them"), "{line}: {done:?}");
         }
     }
-    // Here there is nothing to scale.
+    // In this file no column needs scaling.
     let done = ok(&format!("train {svm} {fast}"));
     assert!(done.err.contains("worse than") && !done.err.contains("--scale"), "{done:?}");
 }

@@ -57,7 +57,7 @@ fn until(scheduler: &str, what: impl Fn(&serde_json::Value) -> bool) {
     }
 }
 
-fn begun(job: &serde_json::Value) -> bool {
+fn has_begun(job: &serde_json::Value) -> bool {
     job["tasks_done"].as_u64().is_some_and(|done| done >= 3)
 }
 
@@ -77,11 +77,11 @@ fn a_restarted_worker_goes_on_with_the_pieces_that_are_left_when_rows_are_gone()
     let second = second.take(100).find(|second| first.addr < second.addr).unwrap();
     let (first, addr) = ((first.addr.clone(), first), second.addr.clone());
     let worker = job.worker(0, &[&first.0, &addr], &first.0);
-    until(&first.0, begun);
+    until(&first.0, has_begun);
     drop(worker);
     second.kill();
     let _second = job.server("server", &addr, None);
-    // In either order: the folders say who has which rows.
+    // In either order of hosts: the folders record which server has which rows.
     for hosts in [[&*first.0, &*addr], [&*addr, &*first.0]] {
         let again = job.worker(0, &hosts, &first.0).wait();
         says(&again, &["the rows of shards 32 to 63 are gone", &addr]);
@@ -99,19 +99,19 @@ fn a_book_goes_on_over_emptied_folders(model: &'static str) {
     let addrs = servers.each_ref().map(|server| server.addr.clone());
     let hosts = addrs.each_ref().map(|addr| addr.as_str());
     let worker = job.worker(0, &hosts, &scheduler.addr);
-    until(&scheduler.addr, begun);
+    until(&scheduler.addr, has_begun);
     // Everything is killed, and only the state file is left.
-    let (book, at) = (scheduler.addr.clone(), job.folder.path());
+    let (scheduler_addr, at) = (scheduler.addr.clone(), job.folder.path());
     drop(worker);
     scheduler.kill();
     servers.into_iter().for_each(Served::kill);
     ["a", "b"].iter().for_each(|folder| empty(&at.join(folder)));
     let _servers = [start(1, hosts[1]), start(0, hosts[0])];
-    let _scheduler = job.server("scheduler", &book, Some("book"));
-    // The state file belongs to a run whose workers may live. When they are known to be dead, the run begins with its
-    // first record.
+    let _scheduler = job.server("scheduler", &scheduler_addr, Some("book"));
+    // The state file belongs to a run whose workers may still run. When they are known to be dead, the run
+    // begins again with its first record.
     let done = loop {
-        let done = job.worker(1, &[hosts[1], hosts[0]], &book).wait();
+        let done = job.worker(1, &[hosts[1], hosts[0]], &scheduler_addr).wait();
         if done.code == Some(0) {
             break done;
         }

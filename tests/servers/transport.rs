@@ -22,7 +22,7 @@ fn worker(data: &Path, addr: &str, flags: &str) -> Command {
     ))
 }
 
-/// The log line about the choice, and the report's word for it.
+/// The log line about the choice, and the transport that the report names.
 fn chosen(done: &Done) -> (String, String) {
     let line = done.err.lines().rfind(|line| line.contains("chose the transport to a server"));
     let transport = done.json()["transport"].as_str().unwrap().to_owned();
@@ -102,7 +102,7 @@ fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
     let (line, used) = chosen(&done);
     assert_eq!(used, "tcp", "{done:?}");
     assert!(["user 0", "user 65534", "--token-file"].iter().all(|word| line.contains(word)), "{line}");
-    // Where another attempt cannot help, there is none: with this time-out the test would exceed its own limit.
+    // If another attempt cannot help, there is none: with this time-out the test would exceed its own limit.
     let done = as_nobody(&server.addr, "--transport shm --peer-timeout 600");
     assert_eq!(done.code, Some(3), "{done:?}");
     let error = done.err.lines().find(|line| line.starts_with("gannet:")).unwrap();
@@ -117,8 +117,8 @@ fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
     assert!(done.err.contains("asks for a token"), "{done:?}");
 }
 
-/// A server is killed and comes back without shared memory, then with it. The job continues over what is available, and
-/// trains the same model as an undisturbed job.
+/// A server is killed and comes back without shared memory, then with it. The job continues over the available
+/// transport, and trains the same model as an undisturbed job.
 #[test]
 fn a_job_goes_on_over_what_is_there() {
     let folder = tempfile::tempdir().unwrap();

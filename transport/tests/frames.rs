@@ -14,7 +14,7 @@ use std::io::Write;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Sends random payloads of two parts each and expects echoes. It receives half of the echoes into places of its own.
+/// Sends random payloads of two parts each and expects echoes. It receives half of the echoes into its own memory.
 struct Echoes {
     payloads: Vec<Vec<u8>>,
     places: Vec<Vec<u8>>,
@@ -48,7 +48,7 @@ fn random_payloads(prng: &mut Prng, frames: usize, bytes_max: usize) -> Vec<Vec<
     lengths.iter().map(|&len| (0..len).map(|_| prng.next_u64() as u8).collect()).collect()
 }
 
-/// One round of an echo server. Returns what ended the link.
+/// One round of an echo server. Returns the error that ended the link.
 fn echo<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
     if link.is_readable() {
         link.fill(&mut NoOwner)?;
@@ -192,7 +192,7 @@ fn frames_come_back_over_shared_memory() {
     }
 }
 
-/// An echo server as an actor. The errors of its links are kept.
+/// An echo server as an actor. Returns the errors of its links.
 fn sim_echo(sim: &Sim) -> (String, Rc<RefCell<VecDeque<LinkError>>>) {
     let mut listener = sim.listen("sim:0").unwrap();
     let addr = listener.addr().to_owned();
@@ -451,7 +451,7 @@ fn a_quiet_link_holds_no_memory_and_what_waits_is_kept() {
     assert_eq!([1, 2, 3, 4].map(|most| far.receive().count_frames(most)), [1, 2, 3, 3]);
 }
 
-/// Workers do this so that an address that swallows connections does not delay their other links.
+/// Workers do this so that an address that drops connections does not delay their other links.
 #[test]
 fn a_connection_may_be_begun_without_waiting_for_it() {
     drivers().iter().for_each(begin_without_waiting);

@@ -1,5 +1,5 @@
-//! TLS streams over real sockets. Frames of random sizes come back through small buffers. Both sides name the reason
-//! for each way in which a handshake can fail.
+//! TLS streams over real sockets. Frames of random sizes are echoed through small buffers. For each way in
+//! which a handshake can fail, both sides name the reason.
 
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::{Io, Tcp};
@@ -76,7 +76,7 @@ fn echo_once(net: &Tcp, listener: &mut impl Listener<Stream = <Tcp as Net>::Stre
             Ok(()) => {}
             Err(error) => return error,
         }
-        // Also if there is more to do: bytes held back at a ring are sent by a wait.
+        // Flush even if there is more to do: a wait sends the bytes that a ring holds back.
         let idle = !link.is_readable() && !link.can_send();
         let limit = if idle { Duration::from_millis(100) } else { Duration::ZERO };
         poll.wait(limit, &mut events).unwrap();
@@ -99,7 +99,7 @@ fn echo<S: Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Sends frames and expects each back. Returns how many came, and what ended the link.
+/// Sends frames and expects their echoes. Returns how many came, and the error that ended the link.
 fn talk(net: &Tcp, addr: &str, blocking: bool, frames: usize) -> (usize, Result<(), LinkError>) {
     let stream = match blocking {
         true => net.connect(addr, Duration::from_secs(20)).unwrap(),
@@ -148,7 +148,7 @@ fn talk(net: &Tcp, addr: &str, blocking: bool, frames: usize) -> (usize, Result<
     (back, ended)
 }
 
-/// Both sides of one connection: what the client saw, and what ended the server's link.
+/// Runs both sides of one connection. Returns what the client saw, and the error that ended the server's link.
 fn meet(
     server: Tcp,
     client: &Tcp,
@@ -173,7 +173,7 @@ fn frames_come_back_whether_the_handshake_is_waited_for_or_not() {
         assert!(back == 300 && ended.is_ok(), "{ended:?} {server}");
         assert!(matches!(server, LinkError::Closed { .. }), "{server}");
     }
-    // With a given name, and with a certificate of the client's own.
+    // With a name from the flag, and with a certificate of the client.
     let named = authority.sign("named", &["ps.example.org"], 2999);
     let own = authority.sign("worker", &["worker"], 2999);
     let client = asking(&authority.ca, Some("ps.example.org"), Some(&own));

@@ -1,6 +1,6 @@
-//! Both drivers of tcp in the cases where they could differ: many connections, many small frames, bytes in pieces of
-//! any size, peers that do not read, and connections that end or move to another poll or thread with much in flight.
-//! What arrives is compared with what was sent, byte by byte.
+//! Both drivers of tcp in the cases where they could differ: many connections, many small frames, bytes in
+//! chunks of any size, peers that do not read, and connections that end or move to another poll or thread with
+//! much in flight. Received bytes are compared with the sent ones.
 
 use gannet_transport::limits::{HEAD_BYTES, URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES, URING_SEND_BYTES};
 use gannet_transport::sim::Prng;
@@ -183,8 +183,8 @@ fn many_connections_share_a_poll() {
     }
 }
 
-/// Connections are dropped with sends in flight in the kernel and bytes unread, again and again. Those that stay, and
-/// later ones, carry exactly what they were given.
+/// Connections are dropped again and again, with sends in flight in the kernel and unread bytes. Those that
+/// remain, and later ones, must carry exactly the sent bytes.
 #[test]
 fn a_dropped_link_takes_nothing_of_the_others_with_it() {
     for tcp in drivers() {
@@ -198,7 +198,7 @@ fn a_dropped_link_takes_nothing_of_the_others_with_it() {
             poll.add(&near, round).unwrap();
             far.write_all(&bytes(round, 0, prng.below(30_000) as usize)).unwrap();
             let mut sent = 0;
-            // Until nothing more can be sent: what is in flight waits for a peer that does not read.
+            // Until nothing more can be sent: the bytes in flight wait for a peer that does not read.
             let fills = round % 3 == 0;
             loop {
                 let step = 1 + prng.below(9_000) as usize;
@@ -219,7 +219,7 @@ fn a_dropped_link_takes_nothing_of_the_others_with_it() {
             let ended = far.read_to_end(&mut got);
             assert!(ended.is_ok() || ended.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
             assert!(got.len() <= sent && got == bytes(round, 0, got.len()), "round {round}");
-            // Buffers that were in flight are used again for others.
+            // Buffers that were in flight are reused for other sends.
             let count = 1 + prng.below(5_000) as usize;
             assert_eq!(send(&mut stays, &bytes(7, stayed, count)), count);
             poll.wait(Duration::ZERO, &mut events).unwrap();
@@ -260,7 +260,7 @@ fn a_stream_that_moves_to_another_poll_loses_nothing() {
                     }
                 }
                 assert_eq!(send(&mut near, &[turn as u8; 5]), 5);
-                // Every second one is detached; the others just lose their poll.
+                // Every second stream is detached; the others only lose their poll.
                 if turn % 2 == 0 {
                     poll.remove(&near).unwrap();
                 }
@@ -463,7 +463,7 @@ fn what_came_before_the_end_is_read_before_the_end_is_told() {
     }
 }
 
-/// A listener gets events from the poll that it was given to last, and leaves nothing behind when it closes.
+/// A listener gets events from the poll to which it was added last, and leaves nothing behind when it closes.
 #[test]
 fn a_listener_may_go_to_another_poll_and_frees_its_port() {
     for tcp in drivers() {

@@ -34,8 +34,8 @@ fn free_addr(ip: IpAddr) -> SocketAddr {
     SocketAddr::new(ip, PORT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A connected pair: the connecting side, the accepting side, and the listener. A connection that gets no answer in the
-/// product's time is begun again: a guest may be slower than that.
+/// A connected pair: the connecting side, the accepting side, and the listener. A guest may be too slow for the
+/// product's time limit, so a connection without an answer is tried again.
 fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) {
     let addr = free_addr(ip);
     let mut listener = verbs.listen(addr).unwrap();
@@ -62,7 +62,7 @@ fn connect(
     loop {
         assert_eq!(asking.recv(&mut [])?, None);
         accepted = accepted.or_else(|| listener.accept().unwrap());
-        // The accepted end of an attempt that was given up before fails. The next one is ours.
+        // The accepted end of an attempt that was given up earlier fails. The next one is ours.
         if accepted.as_mut().is_some_and(|stream| stream.recv(&mut []).is_err()) {
             accepted = None;
         }
@@ -103,9 +103,9 @@ fn bytes_come_as_they_were_sent_in_both_directions() {
             }
         }
         assert!(sides[0].sent > VERBS_RING_BYTES as u64 && sides[1].sent > VERBS_RING_BYTES as u64);
-        // Many small ones: the limit of messages is reached before that of bytes.
+        // Many small messages: the limit of messages is reached before that of bytes.
         for round in 0..600 {
-            // The credit of the last of the hundred before comes with the next messages.
+            // The last credit of the previous hundred comes with the next messages.
             while sides[0].send(&mut prng, 3) == 0 {
                 assert!(started.elapsed() < LIMIT, "round {round}: no room");
                 sides.iter_mut().for_each(|side| _ = side.recv(&mut prng, 1000));
@@ -225,7 +225,7 @@ fn registered_memory_is_read_once_the_other_side_allows_it() {
     assert_eq!(verbs.registrar().regions(), 0);
 }
 
-/// The error of a read, and what the stream says afterwards.
+/// The error of a read, and the error that the stream reports afterwards.
 fn failed_read(asking: &mut VerbsStream, want: ReadRequest) -> (String, String) {
     let reader = asking.reader().unwrap();
     reader.landing(64).unwrap();
@@ -312,7 +312,7 @@ fn sessions_that_ended_leave_no_descriptor_and_no_memory() {
         drop(listener);
     };
     cycle(0);
-    // Sessions end on a thread of their own.
+    // Another thread ends sessions.
     let settled = |open: Option<usize>| {
         let started = Instant::now();
         while verbs.sessions() > 0 || open.is_some_and(|open| count() > open) {
@@ -447,7 +447,7 @@ fn frames_go_over_rdma_among_the_wires_with_either_poll() {
         assert_eq!(link.stream().transport(), "verbs");
         ask(&verbs, &mut link, 200, 3000).unwrap();
         ask(&verbs, &mut link, 40, FRAME_BYTES_MAX).unwrap();
-        // Beside it, over the other transports.
+        // At the same time, over the other transports.
         let tcp = Transports::new().with_io(io).with_transport(Transport::Tcp);
         let mut other = Link::new(tcp.begin_connect(&addr, 0).unwrap());
         ask(&tcp, &mut other, 10, 3000).unwrap();

@@ -47,7 +47,7 @@ fn clock() -> Duration {
     BEGUN.get_or_init(Instant::now).elapsed()
 }
 
-/// One shard grows until the grower has been in time often, while chunks turn into huge pages under its rows.
+/// One shard grows until the grower has often been in time, while chunks under its rows become huge pages.
 #[test]
 fn rows_stand_while_the_grower_works_beside_their_owner() {
     let store = Store::memory_with(GrowthConfig { clock: Some(clock), ..GrowthConfig::default() });

@@ -1,6 +1,6 @@
-//! Mapped shards beside an owner that writes meanwhile, in another thread or another process, and that is killed. A
-//! reader never gets a torn row, another key's row, or a row of another incarnation. It never loses a row and never
-//! faults.
+//! Mapped shards while their owner writes, in another thread or another process, and while it is killed. A
+//! reader never gets a torn row, another key's row, or a row of another incarnation. It never misses a row
+//! without end, and never faults.
 
 use crate::viewing;
 
@@ -140,7 +140,7 @@ impl Drop for Child {
     }
 }
 
-/// Starts a child that writes for ever, and maps its images.
+/// Starts a child that writes without end, and maps its images.
 fn spawn(place: &str) -> (Child, MappedShards) {
     use std::io::BufRead;
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());

@@ -133,7 +133,7 @@ fn what_has_not_changed_is_not_told() {
     let steps =
         [ask(), ask(), Step::Push(keys.clone()), ask(), ask(), Step::Push(vec![7]), Step::Free(9), ask()];
     assert_eq!(run(&steps, false), 40 + 40 + 38);
-    // The cache of another incarnation is not used, even if a memory image's counters are where they were.
+    // The cache of another incarnation is not used, even if the counters of an image in memory have the same values.
     let steps = [Step::Push(keys.clone()), ask(), Step::Again, Step::Push(keys.clone()), ask(), ask()];
     assert_eq!(run(&steps, false), 40);
 }

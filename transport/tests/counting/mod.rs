@@ -1,4 +1,4 @@
-//! A stream that sends bytes which its position decides, and checks what comes.
+//! A stream that sends bytes which depend on their position, and checks the bytes that it receives.
 
 use gannet_transport::Prng;
 use gannet_transport::Stream;
