@@ -64,14 +64,14 @@ pub const RING_ROOM_PARTS: usize = 4;
 pub const PACKET_BYTES_MAX: usize = 1024;
 /// The most packets that may arrive on a control socket between two reads of it: files, and one wake-up for
 /// each sleep.
-pub const PACKETS_PER_LOOK: usize = 2 * GIVEN_FILES_MAX;
+pub const PACKETS_PER_READ: usize = 2 * GIVEN_FILES_MAX;
 /// How long a poll of several transports may check only memory before it asks the system for other events.
-pub const LOOK_TIME: Duration = Duration::from_micros(10);
+pub const MEMORY_POLL_TIME: Duration = Duration::from_micros(10);
 /// A transport that failed is not tried again for this long, if another one may serve.
-pub const AGAIN_TIME: Duration = Duration::from_secs(30);
+pub const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// The time above doubles each time that a peer that offers shared memory fails to prove that it is the server,
 /// at most this many times.
-pub const DOUBTS_MAX: u32 = 5;
+pub const FAILED_PROOFS_MAX: u32 = 5;
 /// The least time between two warnings about refused workers.
 pub const WARNING_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 /// Connections that may wait to be accepted.
@@ -110,18 +110,18 @@ pub const VERBS_READ_SPIN: Duration = Duration::from_micros(50);
 /// RDMA: how long a side may take to answer a connection request.
 pub const VERBS_CONNECT_TIME: Duration = Duration::from_secs(3);
 /// RDMA: if a peer that was reached before cannot be reached now, other transports are tried for this long.
-pub const VERBS_TURN: Duration = Duration::from_secs(1);
+pub const VERBS_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// RDMA: how long a dropped session may take to send its last bytes.
 pub const VERBS_LINGER: Duration = Duration::from_secs(1);
 /// RDMA: for this part of that time the thread that drops the session waits. Another thread waits for the rest.
 pub const VERBS_SETTLE: Duration = Duration::from_millis(2);
 /// RDMA: sessions that broke while their port was down are removed when the port is up again. The port is
 /// checked at this interval.
-pub const VERBS_PORT_LOOK: Duration = Duration::from_millis(250);
+pub const VERBS_PORT_CHECK_EVERY: Duration = Duration::from_millis(250);
 /// RDMA: such sessions are removed after this long at the latest.
 pub const VERBS_PORT_TIME: Duration = Duration::from_secs(120);
 /// RDMA: the most sessions that are being closed at a time. Further sessions lose the bytes that they have not sent.
-pub const VERBS_ENDING_MAX: usize = 1024;
+pub const VERBS_CLOSING_MAX: usize = 1024;
 
 const _: () = {
     assert!(VERBS_RING_BYTES.is_multiple_of(64));

@@ -197,7 +197,7 @@ fn sim_echo(sim: &Sim) -> (String, Rc<RefCell<VecDeque<LinkError>>>) {
     let mut listener = sim.listen("sim:0").unwrap();
     let addr = listener.addr().to_owned();
     let ends: Rc<RefCell<VecDeque<LinkError>>> = Rc::default();
-    let (kept, mut links, mut poll, mut events) =
+    let (errors, mut links, mut poll, mut events) =
         (ends.clone(), Vec::new(), sim.poll().unwrap(), Vec::<Event>::new());
     sim.add_actor(move || {
         while let Some(stream) = listener.accept().unwrap() {
@@ -215,7 +215,7 @@ fn sim_echo(sim: &Sim) -> (String, Rc<RefCell<VecDeque<LinkError>>>) {
                 }
                 Ok(())
             };
-            rounds().map_err(|error| kept.borrow_mut().push_back(error)).is_ok()
+            rounds().map_err(|error| errors.borrow_mut().push_back(error)).is_ok()
         });
     });
     (addr, ends)
@@ -224,16 +224,16 @@ fn sim_echo(sim: &Sim) -> (String, Rc<RefCell<VecDeque<LinkError>>>) {
 #[test]
 fn frames_come_back_over_sim_in_any_pieces() {
     for seed in 0..60 {
-        let piece = [0, 1, 7, 100, 70_000][seed as usize % 5];
+        let receive_bytes = [0, 1, 7, 100, 70_000][seed as usize % 5];
         let faults = Faults {
-            piece_bytes_max: piece,
+            piece_bytes_max: receive_bytes,
             window_bytes: 1 + (seed as usize * 977) % 90_000,
             ..Faults::none()
         };
         let sim = Sim::new(seed, faults);
         let (addr, _) = sim_echo(&sim);
         let mut link = Link::new(sim.connect(&addr, Duration::from_secs(1)).unwrap());
-        let bytes_max = if faults.window_bytes < 100 || (1..100).contains(&piece) { 300 } else { 20_000 };
+        let bytes_max = if faults.window_bytes < 100 || (1..100).contains(&receive_bytes) { 300 } else { 20_000 };
         let payloads = random_payloads(&mut Prng::new(seed), 40, bytes_max);
         let (received, ended) = exchange(&sim, &mut link, payloads);
         assert!(ended.is_none() && received == 40, "seed {seed}: {received} {ended:?}");

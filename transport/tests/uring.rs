@@ -284,10 +284,10 @@ fn a_stream_that_moves_to_another_poll_loses_nothing() {
 fn a_stream_that_moves_while_it_waits_for_room_hears_of_it() {
     for tcp in drivers() {
         let (mut near, mut far) = pair(&tcp);
-        let (mut poll, mut events, piece) = (tcp.poll().unwrap(), Vec::new(), vec![7; 100_000]);
+        let (mut poll, mut events, chunk) = (tcp.poll().unwrap(), Vec::new(), vec![7; 100_000]);
         poll.add(&near, 1).unwrap();
         let mut sent = 0;
-        while let Some(now) = near.send(&[IoSlice::new(&piece)]).unwrap() {
+        while let Some(now) = near.send(&[IoSlice::new(&chunk)]).unwrap() {
             sent += now;
         }
         poll.remove(&near).unwrap();
@@ -297,11 +297,11 @@ fn a_stream_that_moves_while_it_waits_for_room_hears_of_it() {
         let started = Instant::now();
         loop {
             poll.wait(Duration::from_secs(10), &mut events).unwrap();
-            let told = events.iter().any(|event| event.token == 2 && event.writable);
-            if told && near.send(&[IoSlice::new(&piece)]).unwrap().is_some() {
+            let reported = events.iter().any(|event| event.token == 2 && event.writable);
+            if reported && near.send(&[IoSlice::new(&chunk)]).unwrap().is_some() {
                 break;
             }
-            assert!(started.elapsed() < Duration::from_secs(10), "nothing tells of room");
+            assert!(started.elapsed() < Duration::from_secs(10), "no event reports space");
         }
         reader.join().unwrap();
     }
@@ -398,18 +398,18 @@ fn thousands_of_small_frames_come_back_in_order() {
         let mut link = Link::new(tcp.connect(&addr, PATIENCE).unwrap());
         let (mut poll, mut events, mut prng) = (tcp.poll().unwrap(), Vec::new(), Prng::new(8));
         poll.add(link.stream(), 0).unwrap();
-        let (mut asked, mut got, started) = (0, 0, Instant::now());
+        let (mut requested, mut got, started) = (0, 0, Instant::now());
         while got < frames {
             assert!(started.elapsed() < PATIENCE, "{got} of {frames}");
-            for _ in 0..prng.below(3_000).min(frames - asked) {
-                let head = Head::new(1, 0, asked, [0; 4]);
-                if link.transmit().send_copy(head, &asked.to_le_bytes()).is_err() {
+            for _ in 0..prng.below(3_000).min(frames - requested) {
+                let head = Head::new(1, 0, requested, [0; 4]);
+                if link.transmit().send_copy(head, &requested.to_le_bytes()).is_err() {
                     break;
                 }
-                asked += 1;
+                requested += 1;
             }
             link.flush(&mut NoOwner).unwrap();
-            while got < asked.min(got + prng.below(2_000) + 1) {
+            while got < requested.min(got + prng.below(2_000) + 1) {
                 let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() else {
                     if !link.is_readable() || matches!(link.fill(&mut NoOwner).unwrap(), Filled::Empty) {
                         break;
@@ -420,7 +420,7 @@ fn thousands_of_small_frames_come_back_in_order() {
                 link.receive().consume();
                 got += 1;
             }
-            poll.wait(Duration::from_millis(u64::from(asked == frames)), &mut events).unwrap();
+            poll.wait(Duration::from_millis(u64::from(requested == frames)), &mut events).unwrap();
             events.iter().for_each(|event: &Event| link.note(event));
         }
         drop(server.join().unwrap());

@@ -144,7 +144,7 @@ impl DerivedWeights {
         if self.parts.is_empty() {
             return self.rule.visit(ReadWeights(row, out));
         }
-        SelectedSegments { of: Segmented(&self.parts), segments: self.segments, state: self.state }
+        SelectedSegments { rule: Segmented(&self.parts), segments: self.segments, state: self.state }
             .weights(row, out);
     }
 }

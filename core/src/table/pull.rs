@@ -112,7 +112,7 @@ fn run_segments<P: PullLoop>(call: P, rule: Segmented<'_>, segments: Segments) -
     let (width, read) = (rule.width(), call.read());
     if segments != Segments::ALL {
         let floats = call.schema().read_floats_of(read, segments)?;
-        let chosen = SelectedSegments { of: rule, segments, state: read == Read::State };
+        let chosen = SelectedSegments { rule, segments, state: read == Read::State };
         return call.run::<_, _, _, false>(width, floats, Scalar, chosen);
     }
     match read {

@@ -119,7 +119,7 @@ impl Update for Segmented<'_> {
 /// their stored floats.
 #[derive(Clone, Copy)]
 pub(crate) struct SelectedSegments<'a> {
-    pub(crate) of: Segmented<'a>,
+    pub(crate) rule: Segmented<'a>,
     pub(crate) segments: Segments,
     pub(crate) state: bool,
 }
@@ -129,16 +129,16 @@ impl Update for SelectedSegments<'_> {
     const DERIVES: bool = true;
 
     fn init(&self, weights: &[f32], row: &mut [f32]) {
-        self.of.init(weights, row);
+        self.rule.init(weights, row);
     }
 
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
-        self.of.update_on(isa, row, gradient);
+        self.rule.update_on(isa, row, gradient);
     }
 
     fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
         let (mut row, mut out) = (row, out);
-        for (number, part) in self.of.0.iter().enumerate() {
+        for (number, part) in self.rule.0.iter().enumerate() {
             let (own, behind) = row.split_at(part.floats);
             row = behind;
             if !self.segments.has(number) {

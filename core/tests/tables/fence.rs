@@ -151,8 +151,8 @@ fn noted_rows_are_as_if_pushed_under_their_own_name() {
             drop(shards);
             shards = Shards::open(&store, &schema(), 0..4).unwrap();
         }
-        let had = [(7, 1, 9), (7, 2, 0), (7, 2, here), (6, 9, 0)];
-        assert!(had.iter().all(|&(incarnation, seq, row)| shards.has(1, &name(incarnation, seq, row))));
+        let known = [(7, 1, 9), (7, 2, 0), (7, 2, here), (6, 9, 0)];
+        assert!(known.iter().all(|&(incarnation, seq, row)| shards.has(1, &name(incarnation, seq, row))));
         let new = [(7, 2, here + 1), (7, 3, 0), (8, 1, 0)];
         assert!(!new.iter().any(|&(incarnation, seq, row)| shards.has(1, &name(incarnation, seq, row))));
         assert!([0, 2, 3, 9].iter().all(|&shard| !shards.has(shard, &name(7, 1, 0))));

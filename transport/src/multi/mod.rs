@@ -14,7 +14,7 @@ pub use stream::MultiStream;
 use stream::StreamKind;
 
 use crate::error::NetError;
-use crate::limits::{AGAIN_TIME, DOUBTS_MAX, VERBS_MEMORY_BYTES};
+use crate::limits::{RETRY_AFTER, FAILED_PROOFS_MAX, VERBS_MEMORY_BYTES};
 use crate::link::Stream;
 use crate::net::{Net, Poll};
 use crate::remote::Registrar;
@@ -67,7 +67,7 @@ struct AddressState {
     /// Shared memory failed there: when to try it again, and the reason.
     avoid: Option<(Instant, String)>,
     /// How often the peer that offered shared memory failed to prove that it is the server.
-    doubts: u32,
+    failed_proofs: u32,
 }
 
 impl Transports {
@@ -197,7 +197,7 @@ impl Transports {
 /// transport is tried next.
 fn avoid(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) {
     let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
-    choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + AGAIN_TIME, why));
+    choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + RETRY_AFTER, why));
 }
 
 /// Records that the peer that offered shared memory has not proved that it is the server. Other transports are
@@ -205,8 +205,8 @@ fn avoid(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String
 fn doubt(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) -> Duration {
     let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
     let choice = choices.entry(addr.to_owned()).or_default();
-    let time = AGAIN_TIME * (1 << choice.doubts);
-    choice.doubts = (choice.doubts + 1).min(DOUBTS_MAX);
+    let time = RETRY_AFTER * (1 << choice.failed_proofs);
+    choice.failed_proofs = (choice.failed_proofs + 1).min(FAILED_PROOFS_MAX);
     choice.avoid = Some((Instant::now() + time, why));
     time
 }

@@ -8,7 +8,7 @@ use super::listener::MultiListener;
 use super::rdma::RdmaWatches;
 use super::stream::{MultiStream, StreamKind};
 use crate::error::NetError;
-use crate::limits::LOOK_TIME;
+use crate::limits::MEMORY_POLL_TIME;
 use crate::net::{Event, Poll, Waker};
 use crate::shm::{ShmSession, WokenSessions, lock};
 use crate::tcp::{TcpPoll, TcpWaker, WatchedDescriptor};
@@ -209,7 +209,7 @@ impl Poll for MultiPoll {
         self.look(events)?;
         self.rdma.look(&self.sockets, events)?;
         if !events.is_empty() || timeout.is_zero() {
-            if self.polled_at.elapsed() < LOOK_TIME {
+            if self.polled_at.elapsed() < MEMORY_POLL_TIME {
                 return Ok(());
             }
             return self.poll_system(Duration::ZERO, events);

@@ -5,7 +5,7 @@ use super::error::ShmError;
 use super::memory::{Direction, SharedMemory};
 use super::packet::{self, Packet, PacketOutcome};
 use super::ring::{Ring, Word};
-use crate::limits::{GIVEN_FILES_MAX, PACKETS_PER_LOOK};
+use crate::limits::{GIVEN_FILES_MAX, PACKETS_PER_READ};
 use crate::net::Event;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -173,7 +173,7 @@ impl ShmSession {
     /// Reads the packets that have arrived on the control socket. `true` if there were any.
     pub(crate) fn drain(&self) -> bool {
         // An honest peer never sends more.
-        for packets in 0..PACKETS_PER_LOOK {
+        for packets in 0..PACKETS_PER_READ {
             if self.is_closed() || self.failure.get().is_some() {
                 return packets > 0;
             }

@@ -76,22 +76,22 @@ impl TcpPoll {
     /// [`WatchedDescriptor::want_more`] requests the next one.
     pub(crate) fn watch(
         &self,
-        of: Arc<dyn OpenDescriptor>,
+        descriptor: Arc<dyn OpenDescriptor>,
         token: u64,
     ) -> Result<WatchedDescriptor, NetError> {
         match &self.kind {
             WatchKind::Epoll(epoll) => {
-                epoll.add_listener(&*of, token)?;
-                Ok(WatchedDescriptor::Epoll(of))
+                epoll.add_listener(&*descriptor, token)?;
+                Ok(WatchedDescriptor::Epoll(descriptor))
             }
-            WatchKind::Uring(ring) => Ok(WatchedDescriptor::Ring(ring.register(of, token, Vec::new(), true))),
+            WatchKind::Uring(ring) => Ok(WatchedDescriptor::Ring(ring.register(descriptor, token, Vec::new(), true))),
         }
     }
 
     /// Stops watching a descriptor that stays open.
     pub(crate) fn unwatch(&self, watched: WatchedDescriptor) -> Result<(), NetError> {
-        if let (WatchKind::Epoll(epoll), WatchedDescriptor::Epoll(of)) = (&self.kind, &watched) {
-            epoll.remove(&**of)?;
+        if let (WatchKind::Epoll(epoll), WatchedDescriptor::Epoll(descriptor)) = (&self.kind, &watched) {
+            epoll.remove(&**descriptor)?;
         }
         watched.leave().map_err(failed("stop watching a descriptor"))
     }

@@ -37,7 +37,7 @@ impl Driver {
     /// Attaches a socket. `early` are bytes that were received from the socket before.
     pub(super) fn register(
         &mut self,
-        of: Arc<dyn OpenDescriptor>,
+        socket: Arc<dyn OpenDescriptor>,
         token: u64,
         early: Vec<u8>,
         is_listener: bool,
@@ -47,7 +47,7 @@ impl Driver {
             self.generations.push(0);
             self.sockets.len() as u32 - 1
         });
-        let mut traffic = Traffic::new(of, token, is_listener);
+        let mut traffic = Traffic::new(socket, token, is_listener);
         let is_early = !early.is_empty();
         if is_early {
             traffic.keep_early(early);
@@ -125,7 +125,7 @@ impl Driver {
             // Bytes that cannot be sent now are lost, like those in the out queue of a dropped link.
             let _ = self.settle_held(at);
         }
-        let _ = shutdown(&*self.traffic(at).of, Shutdown::Both);
+        let _ = shutdown(&*self.traffic(at).socket, Shutdown::Both);
         let Driver { ring, sockets, .. } = self;
         if let Some(traffic) = &mut sockets[at as usize] {
             traffic.discard(ring);

@@ -84,7 +84,7 @@ impl Driver {
         }
         let mut rest = slices;
         IoSliceMut::advance_slices(&mut rest, read);
-        match recv_now(&*traffic.of, rest) {
+        match recv_now(&*traffic.socket, rest) {
             Ok(got) => {
                 let got = got.unwrap_or(0);
                 traffic.moved += got;
@@ -162,7 +162,7 @@ impl Driver {
         let first = usize::from(held == 0);
         let count = slices.len().min(PARTS_MAX);
         all[1..=count].copy_from_slice(&slices[..count]);
-        let sent = send_now(&*traffic.of, &all[first..=count])?.unwrap_or(0);
+        let sent = send_now(&*traffic.socket, &all[first..=count])?.unwrap_or(0);
         if let Some((buffer, mut range)) = traffic.filling.take() {
             range.start += sent.min(held);
             if range.start == range.end {

@@ -34,12 +34,12 @@ impl UringPoll {
     /// Attaches a socket. `early` are bytes that were received from the socket before.
     pub(crate) fn register(
         &self,
-        of: Arc<dyn OpenDescriptor>,
+        socket: Arc<dyn OpenDescriptor>,
         token: u64,
         early: Vec<u8>,
         is_listener: bool,
     ) -> Registration {
-        let at = lock(&self.0).register(of, token, early, is_listener);
+        let at = lock(&self.0).register(socket, token, early, is_listener);
         Registration { driver: self.0.clone(), at: Some(at) }
     }
 

@@ -205,13 +205,13 @@ impl Ring {
     /// Polls for these flags, once or until it is cancelled. `None`: the queue is full.
     pub(super) fn watch(
         &mut self,
-        of: &Arc<dyn OpenDescriptor>,
+        socket: &Arc<dyn OpenDescriptor>,
         name: CompletionTarget,
         flags: u32,
         multi: bool,
     ) -> Option<OpId> {
-        let entry = opcode::PollAdd::new(Fd(of.as_fd().as_raw_fd()), flags).multi(multi).build();
-        self.push(entry, Op { what: OpKind::Watch, name, _held: of.clone() }).ok()
+        let entry = opcode::PollAdd::new(Fd(socket.as_fd().as_raw_fd()), flags).multi(multi).build();
+        self.push(entry, Op { what: OpKind::Watch, name, _held: socket.clone() }).ok()
     }
 
     /// Cancels an operation; its last completion says when it has ended. `false`: the queue is full.

@@ -53,7 +53,7 @@ impl StreamEnd {
 }
 
 pub(super) struct Traffic {
-    pub(super) of: Arc<dyn OpenDescriptor>,
+    pub(super) socket: Arc<dyn OpenDescriptor>,
     pub(super) reading: ReceiveMode,
     /// Whether a read found nothing, so that the next bytes must be reported.
     pub(super) wants_more: bool,
@@ -83,9 +83,9 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    pub(super) fn new(of: Arc<dyn OpenDescriptor>, token: u64, is_listener: bool) -> Traffic {
+    pub(super) fn new(socket: Arc<dyn OpenDescriptor>, token: u64, is_listener: bool) -> Traffic {
         Traffic {
-            of,
+            socket,
             reading: ReceiveMode::Plainly,
             wants_more: true,
             chunks: VecDeque::new(),
@@ -191,7 +191,7 @@ impl Traffic {
         let Some((buffer, mut range)) = self.filling.take() else { return };
         let held = IoSlice::new(&ring.outgoing(&buffer)[range.clone()]);
         // The operation that sends the rest reports the error again.
-        range.start += send_now(&*self.of, &[held]).ok().flatten().unwrap_or(0);
+        range.start += send_now(&*self.socket, &[held]).ok().flatten().unwrap_or(0);
         if range.start == range.end {
             ring.free(buffer);
             self.promise_room();
@@ -213,7 +213,7 @@ impl Traffic {
             return true;
         }
         let Some((buffer, range)) = self.filling.take() else { return true };
-        match ring.send(&self.of, name, buffer, range.clone()) {
+        match ring.send(&self.socket, name, buffer, range.clone()) {
             Ok(op) => self.sending = Some((op, range)),
             Err(buffer) => self.filling = Some((buffer, range)),
         }
@@ -225,15 +225,15 @@ impl Traffic {
         if self.wants_more && self.reading == ReceiveMode::Plainly {
             let mode = if self.is_bulk {
                 let flags = PollFlags::IN | PollFlags::RDHUP;
-                ring.watch(&self.of, name, flags.bits().into(), false).map(ReceiveMode::Watched)
+                ring.watch(&self.socket, name, flags.bits().into(), false).map(ReceiveMode::Watched)
             } else {
-                ring.receive(&self.of, name).map(ReceiveMode::Received)
+                ring.receive(&self.socket, name).map(ReceiveMode::Received)
             };
             self.wants_more = mode.is_none();
             self.reading = mode.unwrap_or(ReceiveMode::Plainly);
         }
         if std::mem::take(&mut self.wants_room) && self.room.is_none() {
-            self.room = ring.watch(&self.of, name, PollFlags::OUT.bits().into(), false);
+            self.room = ring.watch(&self.socket, name, PollFlags::OUT.bits().into(), false);
             self.wants_room = self.room.is_none();
         }
         let found_full = (self.wants_more && self.reading == ReceiveMode::Plainly) || self.wants_room;

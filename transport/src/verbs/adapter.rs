@@ -12,7 +12,7 @@ use super::stream::{SharedStream, VerbsStream};
 use super::teardown::TeardownThread;
 use super::vendors;
 use crate::error::NetError;
-use crate::limits::{AGAIN_TIME, VERBS_MEMORY_BYTES, VERBS_RING_BYTES, VERBS_TURN};
+use crate::limits::{RETRY_AFTER, VERBS_MEMORY_BYTES, VERBS_RING_BYTES, VERBS_RETRY_AFTER};
 use crate::remote::{ReadCapability, Region, Registrar};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -161,13 +161,13 @@ impl Verbs {
     /// Records that a session with this peer could not be made, or broke.
     pub(super) fn failed(&self, name: &Arc<str>, failed: SessionFault, why: &str) {
         let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.retain(|_, failure| failure.at.elapsed() <= AGAIN_TIME);
+        failures.retain(|_, failure| failure.at.elapsed() <= RETRY_AFTER);
         let pause = match failed {
             SessionFault::Broke | SessionFault::Silent if !failures.contains_key(name) => Duration::ZERO,
             // The peer may only be down and come back with RDMA: try other transports for a time, and then RDMA
             // again.
-            SessionFault::Refused | SessionFault::Silent if self.has_reached(name) => VERBS_TURN,
-            _ => AGAIN_TIME,
+            SessionFault::Refused | SessionFault::Silent if self.has_reached(name) => VERBS_RETRY_AFTER,
+            _ => RETRY_AFTER,
         };
         failures.insert(name.clone(), Failure { at: Instant::now(), why: why.to_owned(), pause });
     }

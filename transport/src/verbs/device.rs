@@ -26,7 +26,7 @@ struct DeviceList {
 /// A protection domain.
 struct Domain<'a> {
     domain: NonNull<ibv_pd>,
-    of: &'a OpenDevice,
+    device: &'a OpenDevice,
 }
 
 impl DeviceList {
@@ -145,7 +145,7 @@ impl OpenDevice {
         let domain = NonNull::new(domain);
         let domain =
             domain.ok_or_else(|| self.error("make a protection domain", io::Error::last_os_error()))?;
-        Ok(Domain { domain, of: self })
+        Ok(Domain { domain, device: self })
     }
 
     fn error(&self, what: &'static str, source: io::Error) -> DeviceError {
@@ -187,7 +187,7 @@ impl Drop for Domain<'_> {
         // SAFETY: made once, released once, and what was made in it is gone.
         let code = unsafe { ibv_dealloc_pd(self.domain.as_ptr()) };
         if code != 0 {
-            tracing::warn!(device = self.of.name, code, "cannot release a protection domain");
+            tracing::warn!(device = self.device.name, code, "cannot release a protection domain");
         }
     }
 }

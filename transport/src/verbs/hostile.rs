@@ -56,10 +56,10 @@ pub(super) fn message(bytes: usize, credit: Credit) -> Message {
 }
 
 pub(super) fn end_of(stream: &mut VerbsStream) -> io::Error {
-    let (started, mut room) = (Instant::now(), vec![0; VERBS_MESSAGE_BYTES]);
+    let (started, mut buffer) = (Instant::now(), vec![0; VERBS_MESSAGE_BYTES]);
     loop {
         assert!(started.elapsed() < LIMIT, "the session goes on");
-        match stream.recv(&mut [IoSliceMut::new(&mut room)]) {
+        match stream.recv(&mut [IoSliceMut::new(&mut buffer)]) {
             Ok(Some(_)) => {}
             Ok(None) => std::thread::yield_now(),
             Err(error) => return error,
@@ -69,11 +69,11 @@ pub(super) fn end_of(stream: &mut VerbsStream) -> io::Error {
 
 fn still_works(from: &mut VerbsStream, to: &mut VerbsStream) {
     assert_eq!(from.send(&[IoSlice::new(b"still here")]).unwrap(), Some(10));
-    let (started, mut room) = (Instant::now(), [0; 64]);
-    while to.recv(&mut [IoSliceMut::new(&mut room)]).unwrap() != Some(10) {
+    let (started, mut buffer) = (Instant::now(), [0; 64]);
+    while to.recv(&mut [IoSliceMut::new(&mut buffer)]).unwrap() != Some(10) {
         assert!(started.elapsed() < LIMIT);
     }
-    assert_eq!(&room[..10], b"still here");
+    assert_eq!(&buffer[..10], b"still here");
 }
 
 #[test]

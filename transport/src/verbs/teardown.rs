@@ -7,7 +7,7 @@
 //! port is down.
 
 use super::stream::SharedStream;
-use crate::limits::{VERBS_ENDING_MAX, VERBS_LINGER, VERBS_PORT_LOOK, VERBS_PORT_TIME};
+use crate::limits::{VERBS_CLOSING_MAX, VERBS_LINGER, VERBS_PORT_CHECK_EVERY, VERBS_PORT_TIME};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl Teardown {
             None if now < self.until && !self.session.lock().is_over() => return true,
             _ => {}
         }
-        self.port_at = Some(now + VERBS_PORT_LOOK);
+        self.port_at = Some(now + VERBS_PORT_CHECK_EVERY);
         now < self.give_up && self.session.lock().is_cut_off()
     }
 }
@@ -52,14 +52,14 @@ impl TeardownThread {
     /// Passes a session to the thread. If there is no thread, or it has too many sessions, the session ends at once.
     pub(super) fn end(&self, session: Arc<SharedStream>) {
         let inbox = self.0.get_or_init(|| {
-            let (inbox, sessions) = sync_channel::<Arc<SharedStream>>(VERBS_ENDING_MAX);
+            let (inbox, sessions) = sync_channel::<Arc<SharedStream>>(VERBS_CLOSING_MAX);
             let named = std::thread::Builder::new().name("gannet-rdma-end".to_owned());
             let spawned = named.spawn(move || {
                 let mut ending: Vec<Teardown> = Vec::new();
                 loop {
                     let wait = match ending.iter().all(|ending| ending.port_at.is_some()) {
                         true if ending.is_empty() => Duration::from_secs(3600),
-                        true => VERBS_PORT_LOOK / 5,
+                        true => VERBS_PORT_CHECK_EVERY / 5,
                         false => LOOK,
                     };
                     match sessions.recv_timeout(wait) {
