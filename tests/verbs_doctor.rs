@@ -42,7 +42,7 @@ fn doctor_in(line: &str) -> Done {
 }
 
 #[test]
-fn a_device_that_works_is_told_with_its_addresses_and_limits() {
+fn a_working_device_is_reported_with_its_addresses_and_limits() {
     let Some(name) = device() else { return };
     let done = run("doctor --json");
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -72,7 +72,7 @@ fn a_device_that_works_is_told_with_its_addresses_and_limits() {
 }
 
 #[test]
-fn ports_that_are_down_or_slow_are_told_with_a_remedy() {
+fn ports_that_are_down_or_slow_are_reported_with_a_remedy() {
     let Some(name) = guest_device() else { return };
     sh("ip link set dev eth0 mtu 1500");
     let small = run("doctor --json");

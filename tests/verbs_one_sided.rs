@@ -80,7 +80,7 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
 
 /// On a software device, a READ costs the processor more than its share of a request.
 #[test]
-fn a_software_device_is_not_read_from_unless_it_is_asked_for() {
+fn a_software_device_is_used_for_reads_only_on_request() {
     let Some(ip) = here().filter(|_| std::env::var_os("GANNET_GUEST").is_some()) else { return };
     let server =
         Served::start(gannet(&format!("server --listen {ip}:0 --threads 1 --transport verbs --insecure")));

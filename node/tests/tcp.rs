@@ -65,7 +65,7 @@ fn over_uring(transport: Transport, test: fn()) {
 over_all! {
     simple_calls_agree_with_a_map,
     pipelined_pulls_see_the_pushes_that_they_name,
-    a_keyset_over_the_limit_is_not_kept_and_keys_are_sent,
+    a_keyset_over_the_limit_is_not_stored_and_keys_are_sent,
     values_that_are_not_finite_are_counted_and_never_stored,
     another_schema_or_partition_is_refused_by_name,
     a_newer_incarnation_fences_an_older_one,
@@ -197,7 +197,7 @@ fn pipelined_pulls_see_the_pushes_that_they_name() {
     assert!(counters.bytes_sent < rows + rows / 2 + pulls_keys, "{counters:?}");
 }
 
-fn a_keyset_over_the_limit_is_not_kept_and_keys_are_sent() {
+fn a_keyset_over_the_limit_is_not_stored_and_keys_are_sent() {
     let config =
         ServerConfig { threads: 1, keyset_bytes_max: 5_000 * 12, ..ServerConfig::new("127.0.0.1:0") };
     let server = Server::start(net(), config).unwrap();

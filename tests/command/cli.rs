@@ -259,7 +259,7 @@ fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
 
 /// A folder with a model, or with images, of another schema: a message says so, and nothing in the folder changes.
 #[test]
-fn what_is_there_of_another_schema_is_named_and_kept() {
+fn existing_rows_of_another_schema_are_named_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let data = write(folder.path(), "a.svm", "1 1:1 2:1\n0 2:1 3:1\n".repeat(50).as_bytes());
     let (out, images) = (folder.path().join("m"), folder.path().join("ps"));

@@ -81,7 +81,7 @@ fn the_filesystem_of_the_data_folder_is_named() {
 }
 
 #[test]
-fn a_low_limit_of_locked_memory_is_told_as_it_is() {
+fn a_low_limit_of_locked_memory_is_reported_exactly() {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -l 64; exec \"$0\" doctor --json", env!("CARGO_BIN_EXE_gannet")]);
     let doctor_report = report(&Process::start(command).wait());

@@ -54,7 +54,7 @@ fn the_short_help_filled_several_screens() {
 
 /// Once all flags of a job were under "Metrics:".
 #[test]
-fn the_help_had_the_job_among_the_metrics() {
+fn the_help_listed_the_job_under_metrics() {
     let help = run("train --help").out;
     let at = |text: &str| {
         let found =

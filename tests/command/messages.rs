@@ -47,7 +47,7 @@ fn a_message_about_a_column_named_thousands() {
 /// Once another schema was shown as `Ftrl(Ftrl { alpha: 0.1, .. })`, with the advice to use another --data-dir although
 /// there was none.
 #[test]
-fn another_schema_was_told_in_rust_with_advice_that_did_not_fit() {
+fn another_schema_was_shown_in_rust_syntax_with_wrong_advice() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 200, 1);
     for images in ["", " --data-dir"] {
@@ -91,7 +91,7 @@ fn until_in_a_run(server: &str) {
 
 /// Once a message said `Bsp(Together { aggregate: 2, merge: Sum })`.
 #[test]
-fn another_way_to_keep_step_was_told_in_rust() {
+fn another_sync_mode_was_shown_in_rust_syntax() {
     let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
     let worker = |index: u32, sync: &str| {
         let mut command = gannet(&format!(
@@ -115,7 +115,7 @@ fn another_way_to_keep_step_was_told_in_rust() {
 /// Once the older of two workers with the same index only got the advice to start again, which replaced the
 /// other one. Now the second worker is refused while the first runs.
 #[test]
-fn one_of_two_workers_of_one_index_was_told_to_start_again() {
+fn one_of_two_workers_with_one_index_got_the_advice_to_restart() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 3_000, 1);
     let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
@@ -164,7 +164,7 @@ fn progress_did_not_say_of_which_pass_it_is() {
 
 /// Once the measures of labelled examples were in `--json` only.
 #[test]
-fn predictions_of_labelled_data_kept_their_measures_to_themselves() {
+fn predictions_of_labelled_data_did_not_print_their_measures() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 500, 1);
     for model in ["lr", "fm"] {
@@ -240,7 +240,7 @@ fn a_worker_started_again_lost_its_pushes() {
 
 /// Once the message about a killed server of four threads came eight times.
 #[test]
-fn each_thread_of_a_lost_server_was_told_of() {
+fn each_thread_of_a_lost_server_caused_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 5_000, 1);
     let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 4"));
@@ -267,7 +267,7 @@ fn each_thread_of_a_lost_server_was_told_of() {
 
 /// Once a message said `its further segments are none, segment (dim 8, rule adagrad (lr 0.05, ...`.
 #[test]
-fn a_folder_with_another_model_was_told_of_field_by_field() {
+fn a_message_about_another_model_listed_field_by_field() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 500, 1);
     let out = folder.path().join("m").display().to_string();
@@ -286,7 +286,7 @@ fn a_folder_with_another_model_was_told_of_field_by_field() {
 
 /// Once a message to a single process mentioned the workers of a job.
 #[test]
-fn one_process_was_told_of_a_job() {
+fn a_message_to_one_process_mentioned_a_job() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 500, 1);
     let mut text = std::fs::read_to_string(&data).unwrap();

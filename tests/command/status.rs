@@ -62,7 +62,7 @@ fn a_run_of_fixed_shares_was_said_never_to_have_been() {
 /// Once it said `clock 0 0 examples 0/s log loss 0.00000` for a worker that had reported nothing, in a run with `0
 /// workers live`.
 #[test]
-fn what_a_worker_had_not_said_was_shown_as_zeros() {
+fn values_that_a_worker_had_not_reported_were_shown_as_zeros() {
     let folder = tempfile::tempdir().unwrap();
     let (server, data) = (server(), data(folder.path()));
     let more = "--tasks on --start-together";
@@ -126,7 +126,7 @@ fn a_server_that_was_down_hid_the_others() {
 
 /// Once `--run nosuch` ended with code 0.
 #[test]
-fn a_run_that_there_is_not_was_told_of_with_exit_code_0() {
+fn status_of_an_unknown_run_ended_with_exit_code_0() {
     let folder = tempfile::tempdir().unwrap();
     let (server, data) = (server(), data(folder.path()));
     let status = format!("status --ps-hosts {}", server.addr);

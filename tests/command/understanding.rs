@@ -47,7 +47,7 @@ fn labels_1_0_and_0_0_were_refused() {
 }
 
 #[test]
-fn labels_yes_and_no_had_no_way_in() {
+fn labels_yes_and_no_could_not_be_used() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
     let ones = write(f, "ones.csv", customers(900, "1", "0"));

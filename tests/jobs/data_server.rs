@@ -116,7 +116,7 @@ fn model(folder: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn one_worker_that_is_fed_makes_the_model_that_it_would_make_of_its_own_files() {
+fn one_worker_with_remote_data_makes_the_same_model_as_with_files() {
     let job = Job::new("a:1", 2);
     // A CSV whose columns only the client knows, a packed file, and a file with lines longer than a split.
     let csv = job.path("part-1.csv");
@@ -242,7 +242,7 @@ fn a_client_that_is_killed_goes_on_where_it_stood() {
 }
 
 #[test]
-fn what_goes_wrong_is_one_message_for_all() {
+fn a_failure_of_the_data_is_one_message_for_all_workers() {
     let job = Job::new("a:1,b:1", 200);
     let served = job.server();
     // The data changes during the job.

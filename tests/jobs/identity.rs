@@ -69,7 +69,7 @@ fn says(done: &Done, texts: &[&str]) {
 /// The job's state file is in the first server's folder and does not know the second server's rows, which were in
 /// memory.
 #[test]
-fn a_restarted_worker_goes_on_with_the_pieces_that_are_left_when_rows_are_gone() {
+fn a_restarted_worker_continued_with_the_remaining_splits_when_rows_were_lost() {
     let job = Job::new("lr");
     let first = job.server("server", "127.0.0.1:0", Some("first"));
     // The registry of runs is at the lower address: the server with the folder.
@@ -91,7 +91,7 @@ fn a_restarted_worker_goes_on_with_the_pieces_that_are_left_when_rows_are_gone()
 }
 
 /// Once the scheduler's state file outlived the folders of all servers, and the job continued with new, empty tables.
-fn a_book_goes_on_over_emptied_folders(model: &'static str) {
+fn scheduler_file_over_emptied_folders(model: &'static str) {
     let job = Job::new(model);
     let scheduler = job.server("scheduler", "127.0.0.1:0", Some("book"));
     let start = |number: usize, listen: &str| job.server("server", listen, Some(["a", "b"][number]));
@@ -126,10 +126,10 @@ fn empty(folder: &Path) {
 
 #[test]
 fn the_schedulers_book_goes_on_over_emptied_folders() {
-    a_book_goes_on_over_emptied_folders("lr");
+    scheduler_file_over_emptied_folders("lr");
 }
 
 #[test]
-fn the_schedulers_book_goes_on_over_emptied_folders_of_several_tables() {
-    a_book_goes_on_over_emptied_folders("deepfm --hidden 4");
+fn the_schedulers_file_continued_over_emptied_folders_of_several_tables() {
+    scheduler_file_over_emptied_folders("deepfm --hidden 4");
 }

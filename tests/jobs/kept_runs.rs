@@ -10,7 +10,7 @@ use std::io::Write;
 /// Once only worker 0 had `--out`. It was killed, another worker became the chief, and no worker saved, with
 /// exit code 0.
 #[test]
-fn a_model_was_saved_by_nobody_where_one_worker_had_out() {
+fn no_worker_saved_when_only_one_had_out() {
     let world = World::new(3_000);
     let server = world.server("127.0.0.1:0", "a", 1);
     let out = format!("--out {} --start-together", world.file("model").display());
@@ -243,7 +243,7 @@ fn workers_that_were_all_stopped_raised_a_false_alarm() {
 
 /// Once the output was `ERROR this worker is no longer in the job error=X`, then `gannet: X`.
 #[test]
-fn a_scheduler_that_was_lost_was_told_of_twice() {
+fn a_lost_scheduler_caused_two_messages() {
     let world = World::new(20_000);
     let server = world.server("127.0.0.1:0", "a", 1);
     let scheduler = Served::start(gannet("scheduler --listen 127.0.0.1:0"));

@@ -166,7 +166,7 @@ fn a_killed_worker_lost_its_share_with_exit_code_0() {
 
 /// Once splits were handed out only with `--tasks on`, and a job without it lost the share of a worker that never came.
 #[test]
-fn data_was_not_handed_out_unless_it_was_asked_for() {
+fn splits_were_not_handed_out_by_default() {
     let world = World::new(3_000);
     let server = world.server("127.0.0.1:0", "a", 2);
     let done = run(&world.line(&server.addr, 2, 0, "--log info"));

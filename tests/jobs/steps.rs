@@ -112,7 +112,7 @@ fn a_deterministic_job_fails_when_a_worker_is_away() {
 }
 
 #[test]
-fn workers_that_keep_step_in_different_ways_are_told() {
+fn workers_with_different_sync_modes_are_refused() {
     let (_served, addrs) = serve(1, 1);
     let mut command = gannet(&line(Path::new("-"), &addrs, 2, 1, "--sync ssp:3"));
     command.stdin(Stdio::piped());

@@ -56,7 +56,7 @@ fn a_cache_saves_bytes_at_the_same_loss() {
 }
 
 #[test]
-fn what_a_cache_cannot_be_had_with_is_refused_by_name() {
+fn flags_that_exclude_a_cache_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 100, 1);
     let alone = |flags: &str| run(&format!("train {} {flags}", data.display()));

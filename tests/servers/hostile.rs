@@ -236,7 +236,7 @@ fn frail(addr: &str, folder: &std::path::Path) -> Served {
 /// restarts it, and nothing is lost.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_server_of_which_a_thread_had_died_went_on_for_ever() {
+fn a_server_continued_after_one_of_its_threads_had_died() {
     let folder = tempfile::tempdir().unwrap();
     let mut served = frail("127.0.0.1:0", folder.path());
     let addr = served.addr.clone();

@@ -52,7 +52,7 @@ fn fails(done: &Done, code: i32, says: &[&str]) {
 }
 
 #[test]
-fn a_job_with_a_token_learns_and_others_are_told_why_not() {
+fn a_job_with_a_token_learns_and_others_get_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
     let right = secret_file(folder.path(), "right", &format!("{SECRET}\n"), 0o600);
@@ -319,7 +319,7 @@ fn tls_files_that_cannot_be_used_are_named_before_anything_else() {
 }
 
 #[test]
-fn a_handshake_that_is_not_finished_is_not_waited_for() {
+fn an_unfinished_handshake_delays_no_other_peer() {
     let authority = Authority::new("one");
     let server = served(&authority.shows("server", "127.0.0.1", 2999));
     let mut half = TcpStream::connect(&server.addr).unwrap();

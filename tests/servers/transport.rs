@@ -74,7 +74,7 @@ fn a_transport_that_is_not_there_is_named_in_time() {
 
 /// A process of the user nobody, if this test runs as root. It must be able to read the binary and the data.
 #[test]
-fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
+fn another_users_worker_gets_tcp_and_the_reason_unless_both_have_a_token() {
     const NOBODY: u32 = 65_534;
     let folder = tempfile::tempdir().unwrap();
     let open = std::fs::Permissions::from_mode(0o755);
@@ -156,7 +156,7 @@ fn a_job_goes_on_over_what_is_there() {
 }
 
 #[test]
-fn bench_measures_the_transport_that_it_is_told() {
+fn bench_measures_the_chosen_transport() {
     for (transport, flags, read) in [
         ("shm", "", true),
         ("shm", "--one-sided always", true),

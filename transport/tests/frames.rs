@@ -222,7 +222,7 @@ fn sim_echo(sim: &Sim) -> (String, Rc<RefCell<VecDeque<LinkError>>>) {
 }
 
 #[test]
-fn frames_come_back_over_sim_in_any_pieces() {
+fn frames_are_echoed_over_sim_in_chunks_of_any_size() {
     for seed in 0..60 {
         let receive_bytes = [0, 1, 7, 100, 70_000][seed as usize % 5];
         let faults = Faults {
@@ -422,7 +422,7 @@ fn a_cut_off_address_refuses_until_it_is_over() {
 }
 
 #[test]
-fn a_quiet_link_holds_no_memory_and_what_waits_is_kept() {
+fn an_idle_link_has_no_memory_and_loses_no_queued_bytes() {
     let sim = Sim::new(1, Faults::none());
     let mut listener = sim.listen("sim:0").unwrap();
     let mut near = Link::new(sim.connect(listener.addr(), Duration::from_secs(1)).unwrap());

@@ -447,7 +447,7 @@ fn a_writer_killed_in_the_middle_of_a_write_leaves_whole_bytes_and_an_end() {
 }
 
 #[test]
-fn a_reader_that_was_killed_is_no_room_for_ever() {
+fn a_writer_does_not_wait_for_a_killed_reader() {
     for net in drivers() {
         let mut listener = net.listen("127.0.0.1:0").unwrap();
         for round in 0..6 {

@@ -163,7 +163,7 @@ fn meet(
 }
 
 #[test]
-fn frames_come_back_whether_the_handshake_is_waited_for_or_not() {
+fn frames_are_echoed_with_and_without_waiting_for_the_handshake() {
     let authority = Authority::new("one");
     let files = authority.sign("server", &["127.0.0.1"], 2999);
     // If the system refuses io_uring, this is epoll again.
@@ -249,7 +249,7 @@ fn plain_and_tls_tell_each_other_apart() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_not_waited_for_longer_than_asked() {
+fn connecting_to_a_silent_server_ends_at_the_timeout() {
     let authority = Authority::new("one");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();

@@ -102,7 +102,7 @@ fn sends_of_every_size_arrive_whole_and_in_order() {
 
 /// A frame whose first part comes alone, cut at every byte, with another frame after it.
 #[test]
-fn a_frame_may_come_in_two_pieces_cut_anywhere() {
+fn a_frame_may_arrive_in_two_parts_cut_anywhere() {
     for tcp in drivers() {
         let mut frames = [0; 2 * HEAD_BYTES + 24 + 8];
         Head { len: 24, id: 1, ..Head::default() }.encode(&mut frames[..HEAD_BYTES]);
@@ -281,7 +281,7 @@ fn a_stream_that_moves_to_another_poll_loses_nothing() {
 
 /// A stream that found no space at one poll, and waits for an event, gets the event at the next poll.
 #[test]
-fn a_stream_that_moves_while_it_waits_for_room_hears_of_it() {
+fn a_stream_that_moves_while_it_waits_for_space_gets_the_event() {
     for tcp in drivers() {
         let (mut near, mut far) = pair(&tcp);
         let (mut poll, mut events, chunk) = (tcp.poll().unwrap(), Vec::new(), vec![7; 100_000]);
@@ -429,7 +429,7 @@ fn thousands_of_small_frames_come_back_in_order() {
 
 /// The end of a connection is reported after its last byte, whether it ended in order or broke.
 #[test]
-fn what_came_before_the_end_is_read_before_the_end_is_told() {
+fn bytes_before_the_end_are_read_before_the_end_is_reported() {
     for tcp in drivers() {
         for count in [0, 1, 5_000, 200_000] {
             let (near, mut far) = pair(&tcp);

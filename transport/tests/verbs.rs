@@ -140,7 +140,7 @@ fn sleep(watch: &Watch, stream: &VerbsStream) -> StreamState {
 }
 
 #[test]
-fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
+fn bytes_space_and_the_end_each_wake_a_sleeper() {
     let Some((verbs, ip)) = here() else { return };
     let (mut client, mut answering, _listener) = pair(&verbs, ip);
     let (watch, other) = (client.watch(), answering.watch());
@@ -277,7 +277,7 @@ fn a_wrong_key_or_no_leave_ends_one_session_and_names_the_status() {
 }
 
 #[test]
-fn nobody_there_is_told_and_remembered() {
+fn an_absent_server_is_an_error_and_is_remembered() {
     let Some((verbs, ip)) = here() else { return };
     let addr = free_addr(ip);
     let name = addr.to_string();

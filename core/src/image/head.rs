@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn births_differ_by_shard_table_and_life() {
+    fn births_differ_by_shard_table_and_incarnation() {
         let of = |uid: u8, seed| Origin {
             identity: TableIdentity { uid: TableUid([uid; 16]), server: 0, servers: 1 },
             seed,

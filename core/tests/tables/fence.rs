@@ -273,7 +273,7 @@ fn a_refusal_names_a_worker_or_data_and_no_numbers_of_ours() {
 /// Once a message said `its further segments are segment (dim 8, rule adagrad (lr 0.05, ...` where only the dimension
 /// differed.
 #[test]
-fn segments_that_differ_were_told_whole() {
+fn a_message_showed_whole_segments_that_differ_in_one_field() {
     let with = |dim| Schema {
         more: vec![Segment { dim, rule: Rule::Add(Add), shaping: GradientTransform::NONE, init: Init::Zero }],
         ..Schema::scalar("fm", Rule::Add(Add))

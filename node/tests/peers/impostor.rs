@@ -135,14 +135,14 @@ fn an_impostor_with_another_token_ended_a_worker_over_shared_memory() {
 }
 
 #[test]
-fn an_impostor_that_hangs_up_kept_a_worker_from_its_server() {
+fn an_impostor_that_closes_stopped_a_worker_from_reaching_its_server() {
     let server = server(SECRET, Transport::Tcp);
     let came = take_name(server.addr(), drop);
     job(&server, &came);
 }
 
 #[test]
-fn a_silent_impostor_kept_a_worker_from_its_server() {
+fn a_silent_impostor_stopped_a_worker_from_reaching_its_server() {
     let server = server(SECRET, Transport::Tcp);
     let came = take_name(server.addr(), |guest| {
         std::thread::sleep(Duration::from_secs(60));
@@ -153,7 +153,7 @@ fn a_silent_impostor_kept_a_worker_from_its_server() {
 
 /// Any process of this host can take the name of another machine's address.
 #[test]
-fn the_name_of_another_machines_address_was_asked_for_on_this_one() {
+fn the_name_of_another_machines_address_was_tried_on_this_machine() {
     let far = "192.0.2.1:7700";
     let came = take_name(far, drop);
     let stream = Transports::new().with_token(true).begin_connect(far, 0);

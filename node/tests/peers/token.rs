@@ -30,7 +30,7 @@ fn works(worker: &mut Worker<Tcp>) {
 }
 
 #[test]
-fn who_has_the_token_is_let_in_and_others_are_told_at_once_why_not() {
+fn peers_with_the_token_are_accepted_and_others_get_the_reason_at_once() {
     let open = server(None);
     works(&mut connect(open.addr(), None).unwrap());
     let closed = server(Some(SECRET));

@@ -153,7 +153,7 @@ fn another_number_of_servers_on_the_same_folders_reads_rows_as_initial() {
 }
 
 #[test]
-fn a_servers_emptied_folder_is_not_noticed_by_the_next_life() {
+fn the_next_incarnation_did_not_notice_an_emptied_folder() {
     let t = schema("t", 1, 16);
     let mut cluster = Cluster::new(1, &[true; 2]);
     fill(&cluster, &[0, 1], &t);
@@ -313,7 +313,7 @@ fn join(cluster: &Cluster, scheduler: &str, rank: u32, incarnation: u64) -> JobC
 }
 
 #[test]
-fn the_schedulers_book_goes_on_over_tables_that_were_made_anew() {
+fn the_schedulers_file_continued_with_tables_that_were_made_again() {
     let (wide, deep) = (schema("wide", 1, 8), schema("deep", 1, 8));
     let mut cluster = Cluster::new(1, &[true, true, true]);
     let mut client = join(&cluster, cluster.addr(2), 0, 1);

@@ -49,7 +49,7 @@ fn until_near(worker: &mut Worker<Sim>, sim: &Sim) {
 }
 
 #[test]
-fn what_is_read_is_what_the_server_would_answer_and_nobody_is_asked() {
+fn rows_read_in_place_equal_the_servers_answers_without_requests() {
     for threads in [1, 3] {
         let sim = Sim::new(threads as u64, Faults::none()).near();
         let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), threads);
@@ -85,7 +85,7 @@ fn what_is_read_is_what_the_server_would_answer_and_nobody_is_asked() {
 }
 
 #[test]
-fn short_rows_that_will_be_pushed_back_are_asked_for() {
+fn short_rows_that_will_be_pushed_back_are_requested() {
     let sim = Sim::new(5, Faults::none()).near();
     let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), 1);
     let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();

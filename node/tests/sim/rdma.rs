@@ -138,7 +138,7 @@ fn pull(worker: &mut Worker<Sim>, sim: &Sim, model: &Model, batch: u64) {
 }
 
 #[test]
-fn a_worker_that_is_told_never_to_reads_nothing() {
+fn a_worker_with_one_sided_never_reads_no_memory() {
     for (world, reads) in [(OneSided::Never, false), (OneSided::Auto, true), (OneSided::Always, true)] {
         let near = Sim::new(8, Faults::none()).near();
         for sim in [near, Sim::new(9, Faults::none()).far()] {

@@ -91,7 +91,7 @@ fn compare(seed: u64, prng: &mut Prng, (worker, table): (&mut Worker<Sim>, Table
 }
 
 #[test]
-fn segments_that_are_not_asked_for_do_not_travel() {
+fn segments_that_are_not_requested_are_not_sent() {
     let add = Rule::Add(gannet_optim::Add);
     let deep = Segment { dim: 31, rule: add, shaping: GradientTransform::NONE, init: Init::Zero };
     let schema = Schema { shards: 4, more: vec![deep], ..Schema::scalar("wide", add) };

@@ -169,7 +169,7 @@ fn a_credit_that_no_synchronous_step_can_do_with_is_refused_by_name() {
 /// Once, a server did not read a fence that came after a pull, because it had no memory for the pull's keys.
 /// All workers waited without end for a dead one.
 #[test]
-fn a_fence_is_heard_where_there_is_no_memory_for_the_pulls_before_it() {
+fn a_fence_is_read_when_there_is_no_memory_for_the_pulls_before_it() {
     for (keys_max, ends) in [(30, true), (3_000_000, false)] {
         let sim = Sim::new(1, Faults::none());
         let limits = SessionLimits { keyset_bytes: 0, ..SessionLimits::default() };

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_hands_over_is_looked_at_before_it_is_mapped() {
+    fn rings_from_a_server_are_checked_before_they_are_mapped() {
         use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
         let sealed = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         let whole = 4096 + 2 * RING_BYTES as u64;

@@ -28,7 +28,7 @@ pub(super) enum ReceiveMode {
 enum Chunk {
     /// In a provided buffer. The number is how many of them have been read.
     Provided(ReceivedBytes, usize),
-    /// Saved from a ring that was retired.
+    /// Taken out of a ring's buffers, or received before the socket was attached.
     Saved(Vec<u8>, usize),
 }
 

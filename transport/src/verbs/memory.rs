@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_apart_and_come_back() {
+    fn blocks_do_not_overlap_and_return() {
         let regions = Regions::new(VERBS_REGION_BYTES + 5 * 4096, 4096).unwrap();
         let mut blocks: Vec<RegionBlock> = std::iter::from_fn(|| regions.take()).collect();
         assert_eq!(blocks.len() * 4096, regions.bytes());
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "of a block of 64")]
-    fn nothing_reaches_past_a_piece() {
+    fn copies_past_the_end_of_a_block_panic() {
         Regions::new(128, 64).unwrap().take().unwrap().copy_out(60, &mut [0; 5]);
     }
 }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_with_less_gets_less_and_one_with_too_little_is_told_what_is_needed() {
+    fn queues_fit_the_device_and_a_device_below_the_minimum_is_refused() {
         let of = |limits: &Limits| Queues::of("made0", limits);
         let depths = |limits: &Limits| of(limits).map(|queues| (queues.sends, queues.messages, queues.reads));
         assert_eq!(of(&device(16384, 32768)).unwrap(), Queues::WANTED);
@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_beyond_the_limits_is_ever_asked_for(requests in 0u32..2000, completions in 0u32..4000, at_once in 0u32..300) {
+        fn queues_never_exceed_the_limits_of_the_device(requests in 0u32..2000, completions in 0u32..4000, at_once in 0u32..300) {
             let limits = Limits { reads_asked: at_once, ..device(requests, completions) };
             match Queues::of("made0", &limits) {
                 Ok(queues) => {
