@@ -36,7 +36,7 @@ struct Channel(*mut ffi::rdma_event_channel);
 
 impl Channel {
     fn new() -> io::Result<Channel> {
-        // SAFETY: no arguments; the descriptor is the channel's, open as long as it lives.
+        // SAFETY: no arguments; the descriptor is the channel's, open as long as it exists.
         unsafe {
             let channel = ffi::rdma_create_event_channel();
             if channel.is_null() {
@@ -51,7 +51,7 @@ impl Channel {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: open as long as the channel lives.
+        // SAFETY: open as long as the channel exists.
         unsafe { BorrowedFd::borrow_raw((*self.0).fd) }
     }
 }
@@ -88,7 +88,7 @@ impl Id {
     pub(super) fn new() -> io::Result<Id> {
         let channel = Channel::new()?;
         let mut id = null_mut();
-        // SAFETY: the channel lives as long as the id.
+        // SAFETY: the channel exists as long as the id.
         checked(unsafe {
             ffi::rdma_create_id(channel.0, &mut id, null_mut(), ffi::rdma_port_space::RDMA_PS_TCP)
         })?;
@@ -102,21 +102,21 @@ impl Id {
 
     /// The device that the id is bound to, if it is.
     pub(super) fn context(&self) -> io::Result<Context> {
-        // SAFETY: the id lives; a context is never closed.
+        // SAFETY: the id exists; a context is never closed.
         let context = unsafe { (*self.id).verbs };
         if context.is_null() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(Context::of(context)) }
     }
 
     /// Whether its port can move packets; also `true` if that is not known.
     pub(super) fn port_is_active(&self) -> bool {
-        // SAFETY: the id lives.
+        // SAFETY: the id exists.
         let port = unsafe { (*self.id).port_num };
         self.context().map_or(true, |context| port == 0 || context.is_active(port))
     }
 
     pub(super) fn listen(&self, addr: SocketAddr, backlog: usize) -> io::Result<()> {
         let mut addr = Address::of(addr);
-        // SAFETY: the id lives; the address does as long as the calls.
+        // SAFETY: the id exists; the address does as long as the calls.
         unsafe {
             checked(ffi::rdma_bind_addr(self.id, addr.raw()))?;
             checked(ffi::rdma_listen(self.id, backlog as c_int))
@@ -130,7 +130,7 @@ impl Id {
     }
 
     pub(super) fn resolve_route(&self, limit_ms: i32) -> io::Result<()> {
-        // SAFETY: the id lives.
+        // SAFETY: the id exists.
         checked(unsafe { ffi::rdma_resolve_route(self.id, limit_ms) })
     }
 
@@ -138,13 +138,13 @@ impl Id {
     pub(super) fn connect(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
         self.set_ack_timeout();
         let mut parameters = parameters(pair, private_data);
-        // SAFETY: the id lives; the parameters do as long as the call.
+        // SAFETY: the id exists; the parameters do as long as the call.
         checked(unsafe { ffi::rdma_connect(self.id, &mut parameters) })
     }
 
     /// Confirms the connection to the peer, which has answered.
     pub(super) fn establish(&self) -> io::Result<()> {
-        // SAFETY: the id lives.
+        // SAFETY: the id exists.
         checked(unsafe { ffi::rdma_establish(self.id) })
     }
 
@@ -157,14 +157,14 @@ impl Id {
     /// Rejects a request. The reason has at most 148 bytes.
     pub(super) fn reject(&self, why: &str) {
         let why = &why.as_bytes()[..why.len().min(148)];
-        // SAFETY: the id lives; the bytes do as long as the call. If the rejection is lost, the peer sees the end of
+        // SAFETY: the id exists; the bytes do as long as the call. If the rejection is lost, the peer sees the end of
         // the id.
         unsafe { ffi::rdma_reject(self.id, why.as_ptr().cast::<c_void>(), why.len() as u8) };
     }
 
     /// Ends the connection. The peer gets an event.
     pub(super) fn disconnect(&self) {
-        // SAFETY: the id lives. An error says that there is no connection.
+        // SAFETY: the id exists. An error says that there is no connection.
         unsafe { ffi::rdma_disconnect(self.id) };
     }
 
@@ -184,7 +184,7 @@ impl Id {
 
     /// The peer's address.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
-        // SAFETY: the id lives; its address is a sockaddr of the family that it names.
+        // SAFETY: the id exists; its address is a sockaddr of the family that it names.
         unsafe { from_storage(&(*self.id).route.addr.dst_addr_union.dst_storage) }
     }
 
@@ -192,13 +192,13 @@ impl Id {
     pub(super) fn next(&self) -> io::Result<Option<CmEvent>> {
         use ffi::rdma_cm_event_type as kind;
         let mut event = null_mut();
-        // SAFETY: the channel lives and does not block.
+        // SAFETY: the channel exists and does not block.
         if unsafe { ffi::rdma_get_cm_event(self.channel.0, &mut event) } != 0 {
             let error = io::Error::last_os_error();
             let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             return if nothing { Ok(None) } else { Err(error) };
         }
-        // SAFETY: the event lives until it is acknowledged; with these kinds the union holds connection parameters,
+        // SAFETY: the event is valid until it is acknowledged; with these kinds the union holds connection parameters,
         // whose data is as long as they say.
         let (kind, status, private_data, request) = unsafe {
             let event = &*event;
@@ -258,7 +258,7 @@ impl Id {
     /// The attributes that move a queue pair to `state` in this connection.
     fn attributes(&self, state: u32) -> io::Result<(ffi::ibv_qp_attr, c_int)> {
         let mut mask = 0;
-        // SAFETY: a C struct of numbers, which the call fills in; the id lives.
+        // SAFETY: a C struct of numbers, which the call fills in; the id exists.
         unsafe {
             let mut attributes: ffi::ibv_qp_attr = std::mem::zeroed();
             attributes.qp_state = state;
@@ -270,7 +270,7 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: its events were acknowledged, it has no queue pair, and its channel lives still.
+        // SAFETY: its events were acknowledged, it has no queue pair, and its channel still exists.
         unsafe { ffi::rdma_destroy_id(self.id) };
     }
 }
@@ -328,7 +328,7 @@ impl QueuePair {
     }
 
     pub(super) fn number(&self) -> u32 {
-        // SAFETY: the pair lives.
+        // SAFETY: the pair exists.
         unsafe { (*self.pair).qp_num }
     }
 
@@ -360,13 +360,13 @@ impl QueuePair {
     fn go(&self, id: &Id, state: u32, change: impl FnOnce(&mut ffi::ibv_qp_attr)) -> io::Result<()> {
         let (mut with, mask) = id.attributes(state)?;
         change(&mut with);
-        // SAFETY: the pair lives; the mask says which attributes are set.
+        // SAFETY: the pair exists; the mask says which attributes are set.
         checked(unsafe { ffi::ibv_modify_qp(self.pair, &mut with, mask) })
     }
 
     /// Lets the peer READ memory that is registered for it in this pair's domain.
     pub(super) fn allow_reads(&self) -> io::Result<()> {
-        // SAFETY: a C struct of numbers, of which those that the mask names are set; the pair lives.
+        // SAFETY: a C struct of numbers, of which those that the mask names are set; the pair exists.
         unsafe {
             let mut with: ffi::ibv_qp_attr = std::mem::zeroed();
             with.qp_state = ffi::ibv_qp_state::IBV_QPS_RTS;

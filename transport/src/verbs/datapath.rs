@@ -94,7 +94,7 @@ impl QueuePair {
             next = request;
         }
         let mut bad = null_mut();
-        // SAFETY: the pair lives; the chain does as long as the call, which copies what it needs of it. The memory that
+        // SAFETY: the pair exists; the chain does as long as the call, which copies what it needs of it. The memory that
         // it names is registered under its key, or the device refuses it.
         checked(unsafe { ffi::ibv_post_send(self.raw(), next, &mut bad) })
     }
@@ -111,7 +111,7 @@ impl QueuePair {
                 next = request;
             }
             let mut bad = null_mut();
-            // SAFETY: the pair lives; the chain does as long as the call, which copies it. No memory is named.
+            // SAFETY: the pair exists; the chain does as long as the call, which copies it. No memory is named.
             checked(unsafe { ffi::ibv_post_recv(self.raw(), next, &mut bad) })?;
             count -= posted;
         }

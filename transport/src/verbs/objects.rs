@@ -151,7 +151,7 @@ impl MemoryRegistration {
             Access::RemoteWrite => (flags::IBV_ACCESS_LOCAL_WRITE | flags::IBV_ACCESS_REMOTE_WRITE).0,
             Access::RemoteRead => flags::IBV_ACCESS_REMOTE_READ.0,
         };
-        // SAFETY: the domain lives; only the kernel looks at the range.
+        // SAFETY: the domain exists; only the kernel looks at the range.
         let region = made(unsafe { ffi::ibv_reg_mr(domain.0, addr as *mut c_void, bytes, access as i32) })?;
         Ok(MemoryRegistration { region, _domain: domain.clone() })
     }
@@ -254,7 +254,7 @@ impl Completions {
         loop {
             // SAFETY: a C struct of numbers; the call fills in as many as it says.
             let mut batch: [ffi::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
-            // SAFETY: the queue lives, and the array has that many places.
+            // SAFETY: the queue exists, and the array has that many places.
             let count = unsafe { ffi::ibv_poll_cq(self.queue, BATCH as i32, batch.as_mut_ptr()) };
             let count = usize::try_from(count).map_err(|_| FailedWork::Queue)?;
             for done in &batch[..count] {
@@ -270,14 +270,14 @@ impl Completions {
     /// Makes the next completion turn the descriptor readable. Reap once more after this, because earlier
     /// completions do not.
     pub(super) fn arm(&self) -> io::Result<()> {
-        // SAFETY: the queue lives.
+        // SAFETY: the queue exists.
         checked(unsafe { ffi::ibv_req_notify_cq(self.queue, 0) })
     }
 
     /// Consumes the event that made the descriptor readable.
     pub(super) fn quiet(&self) {
         let (mut queue, mut context) = (null_mut(), null_mut());
-        // SAFETY: the channel lives and does not block; each event is of this queue, and is acknowledged at once.
+        // SAFETY: the channel exists and does not block; each event is of this queue, and is acknowledged at once.
         unsafe {
             while ffi::ibv_get_cq_event(self.channel, &mut queue, &mut context) == 0 {
                 ffi::ibv_ack_cq_events(queue, 1);
