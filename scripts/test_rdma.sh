@@ -31,9 +31,9 @@ executables() {
     python3 -c '
 import json, os, sys
 for line in sys.stdin:
-    told = json.loads(line) if line.startswith("{") else {}
-    if told.get("executable") and told["profile"]["test"]:
-        print(os.path.dirname(told["manifest_path"]), told["executable"])'
+    message = json.loads(line) if line.startswith("{") else {}
+    if message.get("executable") and message["profile"]["test"]:
+        print(os.path.dirname(message["manifest_path"]), message["executable"])'
 }
 
 # Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair. It builds the whole

@@ -51,7 +51,7 @@ impl DeviceList {
     }
 
     fn devices(&self) -> &[*mut ibv_device] {
-        // SAFETY: the library's array has `len` entries and lives until it is freed, in `drop`.
+        // SAFETY: the library's array has `len` entries and exists until `drop` frees it.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
