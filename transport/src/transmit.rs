@@ -85,7 +85,7 @@ impl Transmit {
     #[inline]
     pub fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         assert!(len <= FRAME_BYTES_MAX, "a payload of {len} bytes; the limit is {FRAME_BYTES_MAX}");
-        self.make_room(HEAD_BYTES + padded(len)).ok()?;
+        self.make_space(HEAD_BYTES + padded(len)).ok()?;
         self.reserved = Some(len);
         let from = self.end + HEAD_BYTES;
         Some(&mut self.buffer.bytes_mut()[from..from + len])
@@ -136,7 +136,7 @@ impl Transmit {
     #[inline]
     pub fn post<O: Owner>(&mut self, mut head: Head, len: usize, token: u64, owner: &O) -> Result<(), Full> {
         assert!(len <= FRAME_BYTES_MAX, "a payload of {len} bytes; the limit is {FRAME_BYTES_MAX}");
-        self.make_room(HEAD_BYTES)?;
+        self.make_space(HEAD_BYTES)?;
         let whole = padded(len);
         head.len = whole as u32;
         (head.flags, head.payload_crc) = (0, 0);
@@ -160,7 +160,7 @@ impl Transmit {
 
     /// Makes `bytes` of space at the end. Queued bytes are moved to the front only if they fit into the space
     /// of sent bytes. So each byte moves about once, however slowly the peer reads.
-    fn make_room(&mut self, bytes: usize) -> Result<(), Full> {
+    fn make_space(&mut self, bytes: usize) -> Result<(), Full> {
         self.reserved = None;
         if self.items.len() + 2 > TRANSMIT_ITEMS_MAX
             || self.end - self.start + bytes + PAYLOAD_ALIGN > self.buffer.len()

@@ -275,8 +275,8 @@ impl SimWorld {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         let direction = &mut connection.directions[side.side];
-        let room = faults.window_bytes.saturating_sub(direction.in_flight);
-        let whole = bytes.len().min(room);
+        let space = faults.window_bytes.saturating_sub(direction.in_flight);
+        let whole = bytes.len().min(space);
         if whole == 0 {
             direction.writer_waits = true;
             return Ok(None);

@@ -141,7 +141,7 @@ impl Driver {
             ReceiveMode::Received(op) | ReceiveMode::Stopping(op) | ReceiveMode::Watched(op) => Some(op),
         };
         let sending = traffic.sending.map(|(op, _)| op);
-        for op in [reading, sending, traffic.room].into_iter().flatten() {
+        for op in [reading, sending, traffic.space_watch].into_iter().flatten() {
             // If the submission queue is full, the end of the connection ends the operations.
             self.ring.cancel(op);
         }
@@ -173,7 +173,7 @@ impl Driver {
             traffic.keep_early(early);
             traffic.reading = ReceiveMode::Plainly;
             traffic.wants_more = true;
-            traffic.wants_room |= traffic.room.take().is_some();
+            traffic.wants_space |= traffic.space_watch.take().is_some();
             let is_broken = traffic.sending.take().is_some();
             if self.settle_held(at).is_err() || is_broken {
                 self.traffic(at).broken = Some(StreamEnd::Broken(Errno::CONNABORTED));

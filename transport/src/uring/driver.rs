@@ -174,7 +174,7 @@ impl Driver {
         }
         let sent = sent.saturating_sub(held);
         traffic.is_full |= sent < offered;
-        traffic.promise_room();
+        traffic.promise_space();
         self.touch(at);
         Ok((sent > 0).then_some(sent))
     }
@@ -292,8 +292,8 @@ impl Driver {
 
     fn take_seen(&mut self, at: u32, op: OpId, seen: Result<u32, Errno>) {
         let traffic = self.traffic(at);
-        if traffic.room == Some(op) {
-            (traffic.room, traffic.is_full) = (None, false);
+        if traffic.space_watch == Some(op) {
+            (traffic.space_watch, traffic.is_full) = (None, false);
             self.note(at, |event| event.writable = true);
         } else if traffic.reading == ReceiveMode::Watched(op) {
             traffic.reading = ReceiveMode::Plainly;

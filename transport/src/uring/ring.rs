@@ -218,10 +218,10 @@ impl Ring {
     pub(super) fn cancel(&mut self, op: OpId) -> bool {
         let entry = opcode::AsyncCancel::new(op.0).build().user_data(NOBODY);
         // SAFETY: a cancellation names an operation by number and uses no memory.
-        self.has_room() && unsafe { self.queue.submission().push(&entry) }.is_ok()
+        self.has_space() && unsafe { self.queue.submission().push(&entry) }.is_ok()
     }
 
-    fn has_room(&mut self) -> bool {
+    fn has_space(&mut self) -> bool {
         if self.queue.submission().is_full() {
             // Requests that cannot be submitted now stay in the queue, and the caller keeps its request.
             let _ = self.submit();
@@ -230,7 +230,7 @@ impl Ring {
     }
 
     fn push(&mut self, entry: squeue::Entry, op: Op) -> Result<OpId, Op> {
-        if !self.has_room() {
+        if !self.has_space() {
             return Err(op);
         }
         let index = self.ops_free.pop().unwrap_or_else(|| {
@@ -245,7 +245,7 @@ impl Ring {
         // completion has been processed: `ops` owns both, and a ring that cannot process it never frees the
         // memory.
         let pushed = unsafe { self.queue.submission().push(&entry.user_data(id)) };
-        pushed.expect("there was room");
+        pushed.expect("there was space");
         Ok(OpId(id))
     }
 

@@ -73,8 +73,8 @@ pub(super) struct Traffic {
     /// Whether the link found no space, so that new space must be reported.
     pub(super) is_full: bool,
     /// A poll that reports space.
-    pub(super) room: Option<OpId>,
-    pub(super) wants_room: bool,
+    pub(super) space_watch: Option<OpId>,
+    pub(super) wants_space: bool,
     pub(super) broken: Option<StreamEnd>,
     /// The event for the next wait.
     pub(super) event: Event,
@@ -98,8 +98,8 @@ impl Traffic {
             filling: None,
             sending: None,
             is_full: false,
-            room: None,
-            wants_room: false,
+            space_watch: None,
+            wants_space: false,
             broken: None,
             event: Event { token, ..Event::default() },
             is_noted: false,
@@ -194,7 +194,7 @@ impl Traffic {
         range.start += send_now(&*self.socket, &[held]).ok().flatten().unwrap_or(0);
         if range.start == range.end {
             ring.free(buffer);
-            self.promise_room();
+            self.promise_space();
         } else {
             self.filling = Some((buffer, range));
         }
@@ -203,8 +203,8 @@ impl Traffic {
     /// Makes sure that a link that found no space learns when there is space: from the end of an operation that
     /// is in flight or held back, or else from a poll. (The link may have sent since: TLS does so while it
     /// receives.)
-    pub(super) fn promise_room(&mut self) {
-        self.wants_room |= self.is_full && self.sending.is_none() && self.filling.is_none();
+    pub(super) fn promise_space(&mut self) {
+        self.wants_space |= self.is_full && self.sending.is_none() && self.filling.is_none();
     }
 
     /// Submits the held-back bytes. `false`: the queue is full.
@@ -232,11 +232,11 @@ impl Traffic {
             self.wants_more = mode.is_none();
             self.reading = mode.unwrap_or(ReceiveMode::Plainly);
         }
-        if std::mem::take(&mut self.wants_room) && self.room.is_none() {
-            self.room = ring.watch(&self.socket, name, PollFlags::OUT.bits().into(), false);
-            self.wants_room = self.room.is_none();
+        if std::mem::take(&mut self.wants_space) && self.space_watch.is_none() {
+            self.space_watch = ring.watch(&self.socket, name, PollFlags::OUT.bits().into(), false);
+            self.wants_space = self.space_watch.is_none();
         }
-        let found_full = (self.wants_more && self.reading == ReceiveMode::Plainly) || self.wants_room;
+        let found_full = (self.wants_more && self.reading == ReceiveMode::Plainly) || self.wants_space;
         !found_full
     }
 }

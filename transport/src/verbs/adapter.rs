@@ -190,7 +190,7 @@ impl Verbs {
         (self.0.memory.bytes() - self.0.memory.free_bytes()) / (2 * VERBS_RING_BYTES)
     }
 
-    pub(super) fn no_room(&self) -> io::Error {
+    pub(super) fn no_memory(&self) -> io::Error {
         let text = format!(
             "all {} bytes of memory for RDMA sessions (--rdma-memory), of which each takes {}, are in use",
             self.0.memory.bytes(),
@@ -200,11 +200,11 @@ impl Verbs {
     }
 
     /// Checks that there is memory for another session.
-    pub(super) fn check_room(&self) -> io::Result<()> {
+    pub(super) fn check_memory(&self) -> io::Result<()> {
         if self.0.memory.free_bytes() >= 2 * VERBS_RING_BYTES {
             return Ok(());
         }
-        Err(self.no_room())
+        Err(self.no_memory())
     }
 
     /// A queue pair for READs, if this is the device with which readable memory is registered.

@@ -112,7 +112,7 @@ impl Flow {
     fn new(verbs: &Verbs, context: Context) -> io::Result<Flow> {
         let queues = verbs.queues(context)?;
         let blocks = verbs.take_block().zip(verbs.take_block());
-        let (ring, staging) = blocks.ok_or_else(|| verbs.no_room())?;
+        let (ring, staging) = blocks.ok_or_else(|| verbs.no_memory())?;
         let domain = Domain::new(context)?;
         let register = |block: &RegionBlock, access| {
             let (addr, bytes) = (block.addr(), block.len());
@@ -321,7 +321,7 @@ impl VerbsListener {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         };
-        if let Err(error) = self.verbs.check_room() {
+        if let Err(error) = self.verbs.check_memory() {
             id.reject(&error.to_string());
             return Err(error);
         }
