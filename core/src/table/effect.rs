@@ -24,13 +24,13 @@ impl Effect for Gradients {
 
 /// Gradients that are clipped, or have L2 added, before the rule.
 pub(crate) struct TransformedGradients {
-    shaping: GradientTransform,
+    transform: GradientTransform,
     gradient: Vec<f32>,
 }
 
 impl TransformedGradients {
-    pub(crate) fn new(shaping: GradientTransform, dim: usize) -> TransformedGradients {
-        TransformedGradients { shaping, gradient: vec![0.0; dim] }
+    pub(crate) fn new(transform: GradientTransform, dim: usize) -> TransformedGradients {
+        TransformedGradients { transform, gradient: vec![0.0; dim] }
     }
 }
 
@@ -38,7 +38,7 @@ impl Effect for TransformedGradients {
     #[inline(always)]
     fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]) {
         // Schema::check allows this only for rules whose first plane is the weights.
-        self.shaping.gradient(&row[..value.len()], value, &mut self.gradient);
+        self.transform.gradient(&row[..value.len()], value, &mut self.gradient);
         rule.update_on(isa, row, &self.gradient);
     }
 }

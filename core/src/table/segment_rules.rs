@@ -17,7 +17,7 @@ impl Schema {
             dim: s.dim as usize,
             floats: s.rule.floats(s.dim as usize),
             rule: clock.map_or(s.rule, |clock| s.rule.at_rate(s.shaping.schedule.factor(clock))),
-            shaping: s.shaping,
+            transform: s.shaping,
         };
         if self.more.is_empty() { Vec::new() } else { self.segments().map(part).collect() }
     }
@@ -34,7 +34,7 @@ pub(crate) struct SegmentPart {
     dim: usize,
     floats: usize,
     rule: Rule,
-    shaping: GradientTransform,
+    transform: GradientTransform,
 }
 
 /// The rules of a row's segments as one rule.
@@ -159,24 +159,24 @@ impl Update for SelectedSegments<'_> {
 /// Gradients of rows of several segments. Each segment's gradient transform is applied first.
 pub(crate) struct SegmentGradients<'a> {
     rule: Segmented<'a>,
-    shaped: Vec<f32>,
+    transformed: Vec<f32>,
 }
 
 impl<'a> SegmentGradients<'a> {
     pub(crate) fn new(rule: Segmented<'a>) -> SegmentGradients<'a> {
-        SegmentGradients { rule, shaped: vec![0.0; rule.width().dim] }
+        SegmentGradients { rule, transformed: vec![0.0; rule.width().dim] }
     }
 }
 
 impl Effect for SegmentGradients<'_> {
     fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
-        let SegmentGradients { rule, shaped } = self;
+        let SegmentGradients { rule, transformed } = self;
         rule.with(row, value, |part, row, gradient| {
-            if part.shaping.changes_gradients() {
-                let shaped = &mut shaped[..part.dim];
+            if part.transform.changes_gradients() {
+                let transformed = &mut transformed[..part.dim];
                 // Schema::check allows this only for rules whose first plane is the weights.
-                part.shaping.gradient(&row[..part.dim], gradient, shaped);
-                part.rule.visit(SegmentStep(row, shaped));
+                part.transform.gradient(&row[..part.dim], gradient, transformed);
+                part.rule.visit(SegmentStep(row, transformed));
             } else {
                 part.rule.visit(SegmentStep(row, gradient));
             }
