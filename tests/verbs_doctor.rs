@@ -121,7 +121,10 @@ fn without_the_library_all_but_rdma_works() {
     assert_eq!(done.code, Some(1), "{done:?}");
     let report = done.json();
     let finding = rdma(&report).into_iter().find(|(_, text, _)| text.contains("libibverbs.so.1")).unwrap();
-    assert!(finding.0 == "problem" && finding.1.starts_with(&name) && finding.1.contains("install"), "{finding:?}");
+    assert!(
+        finding.0 == "problem" && finding.1.starts_with(&name) && finding.1.contains("install"),
+        "{finding:?}"
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 200, 1);

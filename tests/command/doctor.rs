@@ -126,8 +126,9 @@ fn peers_are_greeted_and_left_as_they_were() {
 
     let done = doctor(&format!("--peer {}", open.addr));
     let doctor_report = report(&done);
-    let answers =
-        |over: &str| of(&doctor_report, &open.addr).iter().any(|f| f["text"].as_str().unwrap().contains(over));
+    let answers = |over: &str| {
+        of(&doctor_report, &open.addr).iter().any(|f| f["text"].as_str().unwrap().contains(over))
+    };
     for over in ["auto reaches it over shm (3 threads", "answers over shm (3", "answers over tcp (3"] {
         assert!(answers(over), "{over}: {doctor_report}");
     }
@@ -141,14 +142,20 @@ fn peers_are_greeted_and_left_as_they_were() {
     for done in [with(&wrong), doctor(&format!("--peer {}", closed.addr))] {
         assert_eq!(done.code, Some(3), "{done:?}");
         let doctor_report = report(&done);
-        assert!(of(&doctor_report, &closed.addr)[0]["text"].as_str().unwrap().contains("token"), "{doctor_report}");
+        assert!(
+            of(&doctor_report, &closed.addr)[0]["text"].as_str().unwrap().contains("token"),
+            "{doctor_report}"
+        );
     }
 
     // A peer that does not answer does not hide one that does.
     let done = run(&format!("doctor --json --peer-timeout 1 --peer {NOBODY} --peer {}", open.addr));
     let doctor_report = report(&done);
     assert_eq!(done.code, Some(3), "{done:?}");
-    assert!(of(&doctor_report, NOBODY).iter().any(|f| f["level"] == "problem" && f["remedy"].is_string()), "{doctor_report}");
+    assert!(
+        of(&doctor_report, NOBODY).iter().any(|f| f["level"] == "problem" && f["remedy"].is_string()),
+        "{doctor_report}"
+    );
     assert!(of(&doctor_report, &open.addr).iter().any(|f| f["level"] == "ok"), "{doctor_report}");
     assert!(open.stop().contains("0 rows"));
     closed.stop();

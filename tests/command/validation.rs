@@ -128,6 +128,9 @@ fn the_chief_that_a_scheduler_has_looks_on() {
     killed.wait();
     let report = run(&worker(1)).json();
     let validations = report["validations"].as_array().unwrap();
-    assert!(!validations.is_empty() && number(validations.last().unwrap(), "validation_logloss") < 0.69, "{report}");
+    assert!(
+        !validations.is_empty() && number(validations.last().unwrap(), "validation_logloss") < 0.69,
+        "{report}"
+    );
     assert!((scored(&out, &test) - number(&report, "test_logloss")).abs() < 1e-9, "{report}");
 }

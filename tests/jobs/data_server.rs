@@ -201,7 +201,8 @@ fn a_killed_worker_loses_and_doubles_nothing_and_the_client_sums_up() {
         served.addr,
         job.epochs
     ));
-    let (remote, own) = (report["test_logloss"].as_f64().unwrap(), own.json()["test_logloss"].as_f64().unwrap());
+    let (remote, own) =
+        (report["test_logloss"].as_f64().unwrap(), own.json()["test_logloss"].as_f64().unwrap());
     assert!((remote - own).abs() < 0.02 * own, "{remote} beside {own}");
     let predicted = run(&format!("predict --model {} {} --json", out.display(), job.data.display()));
     assert_eq!(predicted.code, Some(0), "{predicted:?}");

@@ -251,7 +251,9 @@ fn a_lost_scheduler_caused_two_messages() {
     let line = world.line(&server.addr, 1, 0, &more).replace("--peer-timeout 20", "--peer-timeout 2");
     let worker = start(&line);
     let status_line = format!("status --scheduler {} --json", scheduler.addr);
-    until("the worker learns", || run(&status_line).json()["job"]["tasks_done"].as_u64().is_some_and(|n| n > 0));
+    until("the worker learns", || {
+        run(&status_line).json()["job"]["tasks_done"].as_u64().is_some_and(|n| n > 0)
+    });
     scheduler.kill();
     let done = worker.wait();
     assert_eq!(done.code, Some(3), "{done:?}");

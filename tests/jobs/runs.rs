@@ -129,13 +129,19 @@ fn a_worker_that_never_came_lost_its_share_with_exit_code_0() {
         assert!(done.err.contains(words), "{words}: {done:?}");
     }
     let report = done.json();
-    assert_eq!((&report["missing_workers"], &report["untrained_batches"]), (&serde_json::json!([1]), &16.into()));
+    assert_eq!(
+        (&report["missing_workers"], &report["untrained_batches"]),
+        (&serde_json::json!([1]), &16.into())
+    );
     assert!(out.join("MANIFEST").is_file());
     // The run has not ended: the missing worker may still come, and the same worker may continue.
     assert_eq!(runs(&server.addr)[0]["state"], "running");
     let done = run(&line(&format!("{more} --allow-missing-workers")));
     let report = ok(&done);
-    assert_eq!((&report["missing_workers"], &report["untrained_batches"]), (&serde_json::json!([1]), &16.into()));
+    assert_eq!(
+        (&report["missing_workers"], &report["untrained_batches"]),
+        (&serde_json::json!([1]), &16.into())
+    );
     assert!(done.err.contains("16 batches"), "{done:?}");
     assert_eq!(runs(&server.addr)[0]["state"], "finished");
 }

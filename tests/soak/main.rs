@@ -136,7 +136,13 @@ impl Soak {
     }
 
     /// Runs one round. Returns the relative difference between its loss and that of an undisturbed job.
-    fn round(&self, mode: &Mode, round: &Round, alone: &mut HashMap<u32, f64>, results: &mut ModeResults) -> f64 {
+    fn round(
+        &self,
+        mode: &Mode,
+        round: &Round,
+        alone: &mut HashMap<u32, f64>,
+        results: &mut ModeResults,
+    ) -> f64 {
         let left = || {
             let undisturbed = Round::undisturbed(round.workers);
             self.job(mode, &mode.jobs[0], &undisturbed, &mut ModeResults::default())[0]
@@ -165,7 +171,8 @@ impl Soak {
         for seed in seeds {
             results.rounds += 1;
             let (round, start) = (Round::draw(seed, mode.name), Instant::now());
-            let passed = catch_unwind(AssertUnwindSafe(|| self.round(mode, &round, &mut alone, &mut results)));
+            let passed =
+                catch_unwind(AssertUnwindSafe(|| self.round(mode, &round, &mut alone, &mut results)));
             let (name, seconds) = (mode.name, start.elapsed().as_secs_f64());
             match passed {
                 Ok(ratio) => {
@@ -205,8 +212,9 @@ fn every_mode_trains_every_record_once_whoever_is_killed() {
     });
     println!("mode   rounds  jobs  ended  exact  worst loss  killed  started  asleep  servers killed");
     for (Mode { name, .. }, results) in modes.iter().zip(&all_results) {
-        let ModeResults { rounds, jobs, ended, exact, worst, dealt: [killed, started, asleep, servers], .. } =
-            results;
+        let ModeResults {
+            rounds, jobs, ended, exact, worst, dealt: [killed, started, asleep, servers], ..
+        } = results;
         println!(
             "{name:5}  {rounds:6}  {jobs:4}  {ended:5}  {exact:5}  {worst:10.4}  {killed:6}  {started:7}  {asleep:6}  {servers:14}"
         );

@@ -233,7 +233,8 @@ fn frames_are_echoed_over_sim_in_chunks_of_any_size() {
         let sim = Sim::new(seed, faults);
         let (addr, _) = sim_echo(&sim);
         let mut link = Link::new(sim.connect(&addr, Duration::from_secs(1)).unwrap());
-        let bytes_max = if faults.window_bytes < 100 || (1..100).contains(&receive_bytes) { 300 } else { 20_000 };
+        let bytes_max =
+            if faults.window_bytes < 100 || (1..100).contains(&receive_bytes) { 300 } else { 20_000 };
         let payloads = random_payloads(&mut Prng::new(seed), 40, bytes_max);
         let (received, ended) = exchange(&sim, &mut link, payloads);
         assert!(ended.is_none() && received == 40, "seed {seed}: {received} {ended:?}");

@@ -69,11 +69,7 @@ fn rows_stand_while_the_grower_works_beside_their_owner() {
     // The grower may be working on an image at this moment.
     let start = Instant::now();
     while store.memory_used() > 0 {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{} bytes are never freed",
-            store.memory_used()
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "{} bytes are never freed", store.memory_used());
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -22,7 +22,8 @@ pub struct MultiListener {
 
 impl MultiListener {
     pub(super) fn new(transports: &Transports, addr: &str) -> Result<MultiListener, NetError> {
-        let (tcp, transport, anyone) = (&transports.tcp, transports.transport, transports.token && !transports.certificates);
+        let (tcp, transport, anyone) =
+            (&transports.tcp, transports.transport, transports.token && !transports.certificates);
         let wants_shm = matches!(transport, Transport::Auto | Transport::Shm);
         // Shared memory listens before the port answers, so that a worker that waits for the port finds both.
         let early = if wants_shm { listen_early(addr, anyone) } else { None };

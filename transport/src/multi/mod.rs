@@ -14,7 +14,7 @@ pub use stream::MultiStream;
 use stream::StreamKind;
 
 use crate::error::NetError;
-use crate::limits::{RETRY_AFTER, FAILED_PROOFS_MAX, VERBS_MEMORY_BYTES};
+use crate::limits::{FAILED_PROOFS_MAX, RETRY_AFTER, VERBS_MEMORY_BYTES};
 use crate::link::Stream;
 use crate::net::{Net, Poll};
 use crate::remote::Registrar;

@@ -255,7 +255,8 @@ impl SimWorld {
 
     pub(super) fn may_read(&mut self, side: ConnectionSide) -> io::Result<()> {
         let connection = self.connections.get(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
-        if connection.reset || !connection.open[1 - side.side] || !connection.directions[1 - side.side].reads {
+        if connection.reset || !connection.open[1 - side.side] || !connection.directions[1 - side.side].reads
+        {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         Ok(())

@@ -67,7 +67,8 @@ fn shake_hands(stream: &mut TcpStream, give_up: Instant) -> io::Result<()> {
         }
         let writable = if stream.holds() { PollFlags::OUT } else { PollFlags::empty() };
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match rustix::event::poll(&mut [PollFd::new(&*stream.socket, PollFlags::IN | writable)], Some(&left)) {
+        match rustix::event::poll(&mut [PollFd::new(&*stream.socket, PollFlags::IN | writable)], Some(&left))
+        {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

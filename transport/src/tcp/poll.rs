@@ -84,7 +84,9 @@ impl TcpPoll {
                 epoll.add_listener(&*descriptor, token)?;
                 Ok(WatchedDescriptor::Epoll(descriptor))
             }
-            WatchKind::Uring(ring) => Ok(WatchedDescriptor::Ring(ring.register(descriptor, token, Vec::new(), true))),
+            WatchKind::Uring(ring) => {
+                Ok(WatchedDescriptor::Ring(ring.register(descriptor, token, Vec::new(), true)))
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use super::stream::{SharedStream, VerbsStream};
 use super::teardown::TeardownThread;
 use super::vendors;
 use crate::error::NetError;
-use crate::limits::{RETRY_AFTER, VERBS_MEMORY_BYTES, VERBS_RING_BYTES, VERBS_RETRY_AFTER};
+use crate::limits::{RETRY_AFTER, VERBS_MEMORY_BYTES, VERBS_RETRY_AFTER, VERBS_RING_BYTES};
 use crate::remote::{ReadCapability, Region, Registrar};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
