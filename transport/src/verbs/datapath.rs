@@ -94,8 +94,8 @@ impl QueuePair {
             next = request;
         }
         let mut bad = null_mut();
-        // SAFETY: the pair exists; the chain does as long as the call, which copies what it needs of it. The memory that
-        // it names is registered under its key, or the device refuses it.
+        // SAFETY: the pair exists; the chain does as long as the call, which copies what it needs of it. The memory
+        // that it names is registered under its key, or the device refuses it.
         checked(unsafe { ffi::ibv_post_send(self.raw(), next, &mut bad) })
     }
 
