@@ -20,7 +20,7 @@ if [ "${1:-}" = --inside ]; then
             echo "round $round of $rounds: $name"
         done <<WAYS
 tcp --transport tcp
-verbs-asked --transport verbs --one-sided never
+verbs-requests --transport verbs --one-sided never
 verbs-read --transport verbs --one-sided always
 WAYS
     done
@@ -54,7 +54,7 @@ echo "gannet bench $*; $rounds rounds, medians (lowest-highest)"
 python3 - "$work" <<'PYTHON'
 import glob, json, statistics, sys
 
-WAYS = [("tcp", "tcp"), ("verbs-asked", "verbs, rows asked for"), ("verbs-read", "verbs, rows read")]
+WAYS = [("tcp", "tcp"), ("verbs-requests", "verbs, rows requested"), ("verbs-read", "verbs, rows read")]
 COLUMNS = ["way", "dim", "pull / tcp's", "push / tcp's", "64 keys p50 / tcp's", "rows read without asking",
            "server CPU s / M pulled", "the server's cores meanwhile", "at rest, linked", "server CPU s / M pushed"]
 

@@ -8,7 +8,7 @@ of the limit of the same run, as a markdown table (docs/benchmarks.md). Standard
     python3 scripts/bench_tcp.py --read DIR        # the table again, from what --keep wrote there
 
 A share is the median of each run's share, never a quotient of medians, because other work on the machine slows both
-sides. The lowest and the highest share stand in brackets.
+sides. The lowest and the highest share are in brackets.
 """
 import argparse
 import itertools

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the subjects of commits: at most 72 characters, no full stop. Without an argument it reads the commits that
-# origin (or main) does not have. Any range of git log can be given instead, for example HEAD~5..HEAD.
+# origin (or main) does not have. The argument may be any range of git log, for example HEAD~5..HEAD.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 range=${1:-}

@@ -10,9 +10,9 @@ cardinalities that are published for the Kaggle set, drawn by a truncated power 
 a hidden logistic model in which a share of the values have a weight; about a quarter are positive.
 
 libsvm: `label id:value ...`, label 0 or 1; vw: `label | id:value id ...`, label -1 or 1. The ids are the same in both,
-ascending in a row, one for each (field, value) that occurs: 1..13 are the numbers, then each field has a range of its
-own in which its values stand in random order. There are fewer of them than the slot that vw's intercept takes with
--b 22, so vw has no collisions from 22 bits on. The same bytes for the same rows, seed and numpy.
+ascending in a row, one for each (field, value) that occurs: 1..13 are the numbers, then each field has its own range,
+in which its values are in random order. With -b 22 all ids are below the slot of vw's intercept, so vw has no
+collisions from 22 bits on. The same rows, seed and numpy give the same bytes.
 """
 import argparse
 import hashlib

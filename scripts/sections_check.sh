@@ -74,7 +74,7 @@ failures:
 test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
 LOG
 
-# A whole run in a shell of its own. Its output is in $work/said.
+# A whole run in a separate shell. Its output is in $work/said.
 (
     . scripts/sections.sh
     sections_begin "$work/logs"

@@ -11,7 +11,7 @@ need ip iproute2 || exit 1
 . scripts/sections.sh
 sections_begin "${CARGO_TARGET_DIR:-target}/test-logs"
 
-# The data of tests/learning/models.rs. Without it these tests say SKIPPED.
+# The data of tests/learning/models.rs. Without it, these tests print SKIPPED.
 echo "== data of models"
 python3 -m pip --version >/dev/null 2>&1 || install "python3 and pip" "python3 python3-pip" "python3 python3-pip" "python3 py3-pip"
 for set in digits movielens reuters; do

@@ -31,9 +31,9 @@ executables() {
     python3 -c '
 import json, os, sys
 for line in sys.stdin:
-    told = json.loads(line) if line.startswith("{") else {}
-    if told.get("executable") and told["profile"]["test"]:
-        print(os.path.dirname(told["manifest_path"]), told["executable"])'
+    message = json.loads(line) if line.startswith("{") else {}
+    if message.get("executable") and message["profile"]["test"]:
+        print(os.path.dirname(message["manifest_path"]), message["executable"])'
 }
 
 # Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair. It builds the whole
@@ -58,8 +58,9 @@ build() { # FEATURE
             verbs*) echo "$folder $binary" >>"$work/$1.one" ;;
         esac
     done < <(executables <"$work/built")
-    # verbs_pair is last. It cuts the network, and soft-RoCE of kernel 6.1 survives that only if nobody sends meanwhile
-    # (docs/transports.md).
+    # verbs_pair is last. It cuts the network, and soft-RoCE of kernel 6.1 survives that only if no process
+    # sends at the
+    # same time (docs/transports.md).
     sort -r -o "$work/$1.pair" "$work/$1.pair"
     [ -s "$work/$1.one" ]
 }
@@ -96,7 +97,7 @@ count() { # NAME COMMAND...
     tail -n 1 "$log" | grep '^softroce-vm: kernel' | sed 's/^/   /'
 }
 
-# The code that the default build leaves out.
+# The code that the default build does not contain.
 check "lints with --features rdma" cargo clippy --workspace --features rdma --all-targets -- -D warnings
 tests "what must not compile" cargo test --doc --workspace --features rdma -- transport/src/
 for feature in rdma rdma-dlopen; do
@@ -105,7 +106,7 @@ for feature in rdma rdma-dlopen; do
 done
 
 if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
-    # The address of the device's interface: what rdma_cm finds it by.
+    # The address of the device's interface, with which rdma_cm finds the device.
     interface=$(cat "/sys/class/infiniband/$GANNET_RDMA_DEVICE/ports/1/gid_attrs/ndevs/"* 2>/dev/null | head -n 1)
     address=$(ip -o -4 addr show dev "${interface:-none}" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
     if [ -z "$address" ]; then

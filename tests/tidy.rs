@@ -1,4 +1,4 @@
-//! Rules of the source code: edges between crates, banned names, where unsafe code may stand, file length.
+//! Rules of the source code: edges between crates, banned names, the files with unsafe code, file length.
 
 #[path = "tidy/prose.rs"]
 mod prose;
@@ -19,7 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fuzz", &["gannet-node", "gannet-train"]),
 ];
 
-/// Crates that the command uses for itself. A program that depends on the library does not get them.
+/// Crates that only the command uses. A program that depends on the library does not get them.
 const ONLY_CLI: &[&str] = &[
     "axum",
     "bytesize",
@@ -117,7 +117,7 @@ fn crates_keep_to_their_edges() {
     }
 }
 
-/// What `cargo tree` says of a package of this workspace, without its dependencies for tests.
+/// The output of `cargo tree` for a package of this workspace, without its dependencies for tests.
 fn tree(package: &str, edges: &str) -> Vec<String> {
     let arguments = ["tree", "--offline", "--locked", "--prefix", "none", "-e", edges, "-p", package];
     let tree =
@@ -126,7 +126,7 @@ fn tree(package: &str, edges: &str) -> Vec<String> {
     String::from_utf8(tree.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// The modules of core that the product code of a file names, each as the path behind `crate::`.
+/// The modules of core that the product code of a file names, each as the path after `crate::`.
 fn core_uses(text: &str) -> Vec<String> {
     let product = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let code =
@@ -146,7 +146,8 @@ fn core_files() -> BTreeMap<String, Vec<String>> {
     product.map(|(name, path)| (name, core_uses(&std::fs::read_to_string(path).unwrap()))).collect()
 }
 
-/// Only the facade re-exports other crates. A crate names what it uses in its manifest, so that edges tell the truth.
+/// Only the facade re-exports other crates. A crate names the crates that it uses in its manifest, so the edges
+/// are true.
 #[test]
 fn only_the_facade_re_exports_crates() {
     let crates = EDGES.iter().map(|(folder, _)| *folder).filter(|folder| *folder != ".");
@@ -297,7 +298,7 @@ fn the_root_holds_what_is_listed() {
     ];
     let git =
         std::process::Command::new("git").args(["ls-files"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
-    // Without git nothing can be committed.
+    // Without git no file can be committed.
     let Some(git) = git.ok().filter(|git| git.status.success()) else { return };
     for path in String::from_utf8(git.stdout).unwrap().lines() {
         let name = path.split('/').next().unwrap();

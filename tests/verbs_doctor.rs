@@ -1,5 +1,5 @@
-//! `gannet doctor` on a real device, named by GANNET_RDMA_DEVICE: what it says of the device, of a port that is down,
-//! of a limit that is too low, and of a missing library.
+//! `gannet doctor` on a real device, named by GANNET_RDMA_DEVICE: its findings about the device, a port that is
+//! down, a limit that is too low, and a missing library.
 #![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
 mod harness;
@@ -17,7 +17,7 @@ fn device() -> Option<String> {
     device
 }
 
-/// The device of a guest, whose network nobody else uses.
+/// The device of a guest, whose network no other user needs.
 fn guest_device() -> Option<String> {
     device().filter(|_| std::env::var_os("GANNET_GUEST").is_some())
 }
@@ -34,7 +34,7 @@ fn sh(line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// The doctor in a line of shell, where $G stands for the binary.
+/// Runs the doctor in a line of shell, in which $G is the binary.
 fn doctor_in(line: &str) -> Done {
     let mut command = Command::new("sh");
     command.args(["-c", line]).env("G", env!("CARGO_BIN_EXE_gannet"));
@@ -42,7 +42,7 @@ fn doctor_in(line: &str) -> Done {
 }
 
 #[test]
-fn a_device_that_works_is_told_with_its_addresses_and_limits() {
+fn a_working_device_is_reported_with_its_addresses_and_limits() {
     let Some(name) = device() else { return };
     let done = run("doctor --json");
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -72,7 +72,7 @@ fn a_device_that_works_is_told_with_its_addresses_and_limits() {
 }
 
 #[test]
-fn ports_that_are_down_or_slow_are_told_with_a_remedy() {
+fn ports_that_are_down_or_slow_are_reported_with_a_remedy() {
     let Some(name) = guest_device() else { return };
     sh("ip link set dev eth0 mtu 1500");
     let small = run("doctor --json");
@@ -87,9 +87,9 @@ fn ports_that_are_down_or_slow_are_told_with_a_remedy() {
     assert_eq!(down.code, Some(1), "{down:?}");
     let found = down.json();
     let problem = format!("{name} port 1 is DOWN");
-    let told = rdma(&found).into_iter().find(|(_, text, _)| *text == problem);
+    let finding = rdma(&found).into_iter().find(|(_, text, _)| *text == problem);
     assert!(
-        told.is_some_and(|(level, _, remedy)| level == "problem" && remedy.unwrap().contains("up")),
+        finding.is_some_and(|(level, _, remedy)| level == "problem" && remedy.unwrap().contains("up")),
         "{found}"
     );
 }
@@ -120,8 +120,11 @@ fn without_the_library_all_but_rdma_works() {
     let done = doctor_in(&hidden("doctor --json"));
     assert_eq!(done.code, Some(1), "{done:?}");
     let report = done.json();
-    let told = rdma(&report).into_iter().find(|(_, text, _)| text.contains("libibverbs.so.1")).unwrap();
-    assert!(told.0 == "problem" && told.1.starts_with(&name) && told.1.contains("install"), "{told:?}");
+    let finding = rdma(&report).into_iter().find(|(_, text, _)| text.contains("libibverbs.so.1")).unwrap();
+    assert!(
+        finding.0 == "problem" && finding.1.starts_with(&name) && finding.1.contains("install"),
+        "{finding:?}"
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 200, 1);

@@ -41,10 +41,10 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
     let server =
         Served::start(gannet(&format!("server --listen {ip}:0 --threads 2 --transport verbs --insecure")));
     let mut reader = connect(&server.addr, OneSided::Always);
-    let begun = Instant::now();
-    // The worker learns every row's place once. After that it READs all of them.
+    let start = Instant::now();
+    // The worker learns the slot of every row once. After that it READs all of them.
     while reader.pull().unwrap() < KEYS {
-        assert!(begun.elapsed() < PATIENCE, "rows are still asked for");
+        assert!(start.elapsed() < PATIENCE, "rows are still requested");
     }
     server.child.signal(Signal::STOP);
     let stopped = Instant::now();
@@ -52,7 +52,7 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
     let error = loop {
         let now = stopped.elapsed();
         match reader.pull() {
-            // Only what the worker heard before the stop extends the lease.
+            // Only replies that came before the stop extend the lease.
             Ok(rows) => {
                 assert!(rows == 0 || now <= LEASE, "{rows} rows were READ {now:?} after the stop");
                 read += rows;
@@ -72,15 +72,15 @@ fn a_stopped_server_whose_rows_are_read_is_believed_for_a_lease_and_named_after_
         "rows of a stopped server were taken for current"
     );
     server.child.signal(Signal::CONT);
-    let begun = Instant::now();
+    let start = Instant::now();
     while reader.pull().is_err() {
-        assert!(begun.elapsed() < PATIENCE, "the server goes on and is not reached");
+        assert!(start.elapsed() < PATIENCE, "the server goes on and is not reached");
     }
 }
 
 /// On a software device, a READ costs the processor more than its share of a request.
 #[test]
-fn a_software_device_is_not_read_from_unless_it_is_asked_for() {
+fn a_software_device_is_used_for_reads_only_on_request() {
     let Some(ip) = here().filter(|_| std::env::var_os("GANNET_GUEST").is_some()) else { return };
     let server =
         Served::start(gannet(&format!("server --listen {ip}:0 --threads 1 --transport verbs --insecure")));

@@ -12,8 +12,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The transports: the report's name, and the flags of server and worker. By default they take RDMA, and continue over
-/// tcp while it is broken.
+/// The transports: the report's name, and the flags of server and worker. Without flags they use RDMA, and
+/// continue over tcp while RDMA is broken.
 const WAYS: &[(&str, &str)] = &[("tcp", "--transport tcp"), ("verbs", "")];
 
 fn server(pair: &Pair, port: &str, flags: &str) -> Served {
@@ -38,7 +38,7 @@ fn alone(folder: &Path, examples: u64) -> (PathBuf, PathBuf, Value) {
     (data, test, done.json())
 }
 
-/// As [`agrees`], if RDMA was broken for a while: each link continues over what was available when it was made again.
+/// As [`agrees`], for a job during which RDMA was broken: each link may have continued over any available transport.
 fn agrees_over_any(done: &Done, alone: &Value, way: &str) {
     let got = done.json();
     let over = got["transport"].as_str().unwrap();
@@ -78,14 +78,14 @@ fn a_job_on_two_machines_learns_what_one_process_learns() {
     for (way, flags) in WAYS {
         if pair.rank == 0 {
             let served = server(&pair, "0", flags);
-            pair.tell(&format!("{way}.addr"), &served.addr);
-            pair.hear(&format!("{way}.done"));
+            pair.send(&format!("{way}.addr"), &served.addr);
+            pair.wait_for(&format!("{way}.done"));
             served.stop();
         } else {
             let (data, test, alone) = alone(folder.path(), 4_000);
-            let addr = pair.hear(&format!("{way}.addr"));
+            let addr = pair.wait_for(&format!("{way}.addr"));
             agrees(&run(&worker(&data, &test, &addr, flags)), &alone, way);
-            pair.tell(&format!("{way}.done"), "");
+            pair.send(&format!("{way}.done"), "");
         }
     }
 }
@@ -100,12 +100,12 @@ fn a_wire_that_is_cut_in_the_middle_loses_and_doubles_nothing() {
     for (way, flags) in WAYS {
         if pair.rank == 0 {
             let served = server(&pair, "0", flags);
-            pair.tell(&format!("{way}.addr"), &served.addr);
-            pair.hear(&format!("{way}.done"));
+            pair.send(&format!("{way}.addr"), &served.addr);
+            pair.wait_for(&format!("{way}.done"));
             served.stop();
         } else {
             let (data, test, alone) = alone(folder.path(), 4_000);
-            let addr = pair.hear(&format!("{way}.addr"));
+            let addr = pair.wait_for(&format!("{way}.addr"));
             let done = interrupted(&worker(&data, &test, &addr, flags), &data, || {
                 link("down");
                 std::thread::sleep(std::time::Duration::from_secs(3));
@@ -115,7 +115,7 @@ fn a_wire_that_is_cut_in_the_middle_loses_and_doubles_nothing() {
             // The network works again over the same transport.
             let again = run(&worker(&data, &test, &addr, &format!("--transport {way} --run again")));
             assert_eq!((again.code, &again.json()["transport"]), (Some(0), &Value::from(*way)), "{again:?}");
-            pair.tell(&format!("{way}.done"), "");
+            pair.send(&format!("{way}.done"), "");
         }
     }
 }
@@ -129,22 +129,22 @@ fn a_server_that_is_killed_in_the_middle_comes_back_and_nothing_is_lost_or_doubl
             let flags = format!("{flags} --data-dir {}", folder.path().join(way).display());
             let served = server(&pair, "0", &flags);
             let addr = served.addr.clone();
-            pair.tell(&format!("{way}.addr"), &addr);
-            pair.hear(&format!("{way}.half"));
+            pair.send(&format!("{way}.addr"), &addr);
+            pair.wait_for(&format!("{way}.half"));
             served.kill();
             let served = server(&pair, addr.rsplit_once(':').unwrap().1, &flags);
-            pair.tell(&format!("{way}.back"), "");
-            pair.hear(&format!("{way}.done"));
+            pair.send(&format!("{way}.back"), "");
+            pair.wait_for(&format!("{way}.done"));
             served.stop();
         } else {
             let (data, test, alone) = alone(folder.path(), 4_000);
-            let addr = pair.hear(&format!("{way}.addr"));
+            let addr = pair.wait_for(&format!("{way}.addr"));
             let done = interrupted(&worker(&data, &test, &addr, flags), &data, || {
-                pair.tell(&format!("{way}.half"), "");
-                pair.hear(&format!("{way}.back"));
+                pair.send(&format!("{way}.half"), "");
+                pair.wait_for(&format!("{way}.back"));
             });
             agrees_over_any(&done, &alone, way);
-            pair.tell(&format!("{way}.done"), "");
+            pair.send(&format!("{way}.done"), "");
         }
     }
 }
@@ -163,19 +163,19 @@ fn a_wrong_token_ends_its_own_session_only() {
     for (way, flags) in WAYS {
         if pair.rank == 0 {
             let served = server(&pair, "0", &format!("{flags} {right}"));
-            pair.tell(&format!("{way}.addr"), &served.addr);
-            pair.hear(&format!("{way}.done"));
+            pair.send(&format!("{way}.addr"), &served.addr);
+            pair.wait_for(&format!("{way}.done"));
             served.stop();
         } else {
             let (data, test, alone) = alone(folder.path(), 2_000);
-            let addr = pair.hear(&format!("{way}.addr"));
+            let addr = pair.wait_for(&format!("{way}.addr"));
             let done = interrupted(&worker(&data, &test, &addr, &format!("{flags} {right}")), &data, || {
                 let refused = run(&worker(&data, &test, &addr, &format!("{flags} {wrong}")));
                 assert_eq!(refused.code, Some(3), "{refused:?}");
                 assert!(refused.err.contains("token"), "{refused:?}");
             });
             agrees_over_any(&done, &alone, way);
-            pair.tell(&format!("{way}.done"), "");
+            pair.send(&format!("{way}.done"), "");
         }
     }
 }

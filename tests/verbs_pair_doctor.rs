@@ -13,14 +13,14 @@ fn a_server_on_another_machine_is_greeted_over_each_transport() {
     if pair.rank == 0 {
         let listen = format!("server --listen {}:0 --threads 2 --insecure", pair.ip);
         let served = Served::start(gannet(&listen));
-        pair.tell("addr", &served.addr);
-        pair.hear("done");
+        pair.send("addr", &served.addr);
+        pair.wait_for("done");
         assert!(served.stop().contains("0 rows"));
         return;
     }
-    let addr = pair.hear("addr");
+    let addr = pair.wait_for("addr");
     let done = run(&format!("doctor --json --insecure --peer-timeout 20 --peer {addr}"));
-    pair.tell("done", "");
+    pair.send("done", "");
     let report = done.json();
     let found =
         report["findings"].as_array().unwrap().iter().filter(|finding| finding["area"] == addr.as_str());

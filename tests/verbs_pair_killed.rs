@@ -1,5 +1,6 @@
-//! Two machines joined by a network (scripts/test_rdma.sh). The server is killed with WRITEs in flight to it, at
-//! moments from a seed; and it has no memory left for a session. A worker on the other machine counts what it pushed.
+//! Two machines joined by a network (scripts/test_rdma.sh). The server is killed while WRITEs to it are in
+//! flight, at moments from a seed. In another test it has no memory left for a session. A worker on the other
+//! machine counts its pushes.
 #![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
 mod harness;
@@ -39,7 +40,7 @@ fn keys(list: u64) -> Vec<u64> {
     (0..KEYS).map(|key| 1 + list * KEYS + key).collect()
 }
 
-/// A worker that always has pushes of ones in flight, and how many there were of each list.
+/// A worker that always has pushes of ones in flight, and counts its pushes of each list.
 struct Pushing<'a> {
     worker: Worker<Transports>,
     table: TableId,
@@ -90,20 +91,20 @@ fn a_server_that_is_killed_amid_writes_applies_every_push_exactly_once() {
             served
         };
         let (mut served, mut seed) = (start(), 0x5EED_u64);
-        pair.tell("addr", &served.addr);
+        pair.send("addr", &served.addr);
         for kill in 0..KILLS {
-            pair.hear(&format!("pushing.{kill}"));
+            pair.wait_for(&format!("pushing.{kill}"));
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             std::thread::sleep(Duration::from_millis(5 + (seed >> 33) % 400));
             served.kill();
             served = start();
-            pair.tell(&format!("back.{kill}"), "");
+            pair.send(&format!("back.{kill}"), "");
         }
-        pair.hear("done");
+        pair.wait_for("done");
         served.stop();
         return;
     }
-    let addr = pair.hear("addr");
+    let addr = pair.wait_for("addr");
     let (mut pushed, mut again, mut duplicate) = ([0; LISTS as usize], 0, 0);
     for kill in 0..KILLS {
         // A new worker each time. Its first session must be over RDMA.
@@ -112,9 +113,9 @@ fn a_server_that_is_killed_amid_writes_applies_every_push_exactly_once() {
         let table = worker.open_table(&sums()).unwrap();
         let mut pushing = Pushing { worker, table, open: VecDeque::new(), pushed: &mut pushed };
         (0..OPEN).for_each(|_| pushing.push());
-        pair.tell(&format!("pushing.{kill}"), "");
+        pair.send(&format!("pushing.{kill}"), "");
         let started = Instant::now();
-        while pair.heard(&format!("back.{kill}")).is_none() {
+        while pair.message(&format!("back.{kill}")).is_none() {
             assert!(started.elapsed() < limit(), "the server does not come back");
             pushing.push();
         }
@@ -125,7 +126,7 @@ fn a_server_that_is_killed_amid_writes_applies_every_push_exactly_once() {
         (again, duplicate) = (again + counters.resends, duplicate + counters.duplicate);
     }
     println!("{pushed:?} pushes, {again} requests sent again, {duplicate} rows were there already");
-    pair.tell("done", "");
+    pair.send("done", "");
 }
 
 fn page(addr: &str) -> String {
@@ -146,8 +147,8 @@ fn a_server_without_memory_for_a_session_says_so_and_gives_tcp() {
             "server --listen {}:0 --threads 2 --insecure --rdma-memory 2MiB --metrics {metrics}",
             pair.ip
         )));
-        pair.tell("addr", &served.addr);
-        pair.hear("both");
+        pair.send("addr", &served.addr);
+        pair.wait_for("both");
         let started = Instant::now();
         let wanted = [
             r#"gannet_server_sessions{transport="verbs"} 2"#,
@@ -166,12 +167,12 @@ fn a_server_without_memory_for_a_session_says_so_and_gives_tcp() {
             assert!(started.elapsed() < limit(), "{page}");
             std::thread::sleep(Duration::from_millis(100));
         }
-        pair.tell("seen", "");
-        pair.hear("done");
+        pair.send("seen", "");
+        pair.wait_for("done");
         served.stop();
         return;
     }
-    let addr = pair.hear("addr");
+    let addr = pair.wait_for("addr");
     let push = |mut worker: Worker<Transports>| {
         let table = worker.open_table(&sums()).unwrap();
         worker.push(table, &keys(0), Write::Gradient, &vec![1.0; (KEYS * u64::from(DIM)) as usize]).unwrap();
@@ -185,12 +186,12 @@ fn a_server_without_memory_for_a_session_says_so_and_gives_tcp() {
     let refused = Worker::connect(Transports::new().with_transport(Transport::Verbs), config).err().unwrap();
     let refused = refused.to_string();
     assert!(refused.contains("2097152 bytes") && refused.contains("--rdma-memory"), "{refused}");
-    pair.tell("both", "");
-    pair.hear("seen");
+    pair.send("both", "");
+    pair.wait_for("seen");
     // There is space again after the first has gone.
     drop(first);
     let third = push(worker(&addr, Transport::Verbs, 4, 1));
     assert_eq!(third.transport(), "verbs");
     drop((second, third));
-    pair.tell("done", "");
+    pair.send("done", "");
 }

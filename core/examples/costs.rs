@@ -26,20 +26,20 @@ fn fill(table: &mut Shards, keys: &[u64], seq: &mut u64) -> Result<(), Box<dyn E
 /// 64 shards: made, reopened as they are, and reopened after an orderly close.
 fn opening(folder: &std::path::Path, rows: u64) -> Result<(), Box<dyn Error>> {
     let store = Store::open_dir(folder)?;
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut table = Shards::open(&store, &schema(64), 0..64)?;
-    println!("64 shards made in {}: {:?}", folder.display(), begun.elapsed());
+    println!("64 shards made in {}: {:?}", folder.display(), start.elapsed());
     fill(&mut table, &(0..rows).map(mix).collect::<Vec<_>>(), &mut 0)?;
     for closed in [false, true] {
         if closed {
-            let begun = Instant::now();
+            let start = Instant::now();
             table.mark_clean()?;
-            println!("closed: {:?}", begun.elapsed());
+            println!("closed: {:?}", start.elapsed());
         }
         drop(table);
-        let begun = Instant::now();
+        let start = Instant::now();
         table = Shards::open(&store, &schema(64), 0..64)?;
-        println!("opened with {} rows, closed in order {closed}: {:?}", table.stats().rows, begun.elapsed());
+        println!("opened with {} rows, closed in order {closed}: {:?}", table.stats().rows, start.elapsed());
     }
     Ok(())
 }
@@ -48,22 +48,22 @@ fn opening(folder: &std::path::Path, rows: u64) -> Result<(), Box<dyn Error>> {
 fn inserting() -> Result<(), Box<dyn Error>> {
     for crafted in [0, 300, 60_000] {
         let mut table = Shards::open(&Store::memory(), &schema(1), 0..1)?;
-        let (mut seq, begun) = (0, Instant::now());
+        let (mut seq, start) = (0, Instant::now());
         let keys: Vec<u64> = (1u64 << 40..).filter(|&key| hash(key) & 0xffff == 0).take(crafted).collect();
-        let found = begun.elapsed();
+        let found = start.elapsed();
         fill(&mut table, &keys, &mut seq)?;
-        println!("{crafted} crafted keys: {:?}", begun.elapsed() - found);
-        let begun = Instant::now();
+        println!("{crafted} crafted keys: {:?}", start.elapsed() - found);
+        let start = Instant::now();
         fill(&mut table, &(0..100_000).collect::<Vec<_>>(), &mut seq)?;
-        println!("100,000 inserts beside them: {:?}", begun.elapsed());
+        println!("100,000 inserts beside them: {:?}", start.elapsed());
     }
     Ok(())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut given = std::env::args().skip(1);
-    let folder = PathBuf::from(given.next().unwrap_or_else(|| "costs".into()));
-    let rows = given.next().map_or(Ok(4_000_000), |rows| rows.parse())?;
+    let mut arguments = std::env::args().skip(1);
+    let folder = PathBuf::from(arguments.next().unwrap_or_else(|| "costs".into()));
+    let rows = arguments.next().map_or(Ok(4_000_000), |rows| rows.parse())?;
     inserting()?;
     opening(&folder, rows)
 }

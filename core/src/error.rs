@@ -32,7 +32,7 @@ pub enum OpenError {
         .0.display()
     )]
     Locked(PathBuf),
-    /// The shard is already open. Two owners would overwrite each other's rows.
+    /// The shard is already open here. Two owners would overwrite each other's rows.
     #[error(
         "shard {shard} of table {table:?} is open in this process already: drop its owner before you open it again"
     )]
@@ -97,7 +97,7 @@ pub enum OpenError {
         "the server shared an image of shard {shard} of table {table:?} that cannot be read ({why}): run the same version \
          of gannet on both sides, or use --transport tcp"
     )]
-    Given {
+    SharedImage {
         /// The table's name.
         table: String,
         /// The shard.
@@ -203,12 +203,12 @@ pub enum PullError {
     },
     /// The pull names no segment, or one that the rows do not have.
     #[error(
-        "the rows have {segments} segments, but the pull reads those of mask {asked:#010b} (lowest bit: first segment): choose \
+        "the rows have {segments} segments, but the pull reads those of mask {requested:#010b} (lowest bit: first segment): choose \
          segments that the rows have"
     )]
     Segments {
         /// A bit for each requested segment.
-        asked: u8,
+        requested: u8,
         /// Number of segments of a row.
         segments: usize,
     },

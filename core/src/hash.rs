@@ -18,7 +18,7 @@ pub fn shard_of(hash: u64, shards: u32) -> u32 {
     ((hash >> 1) >> (63 - shards.trailing_zeros())) as u32
 }
 
-/// The bucket tag of a hash: never 0, which marks an empty entry.
+/// The bucket tag of a hash. It is never 0, because 0 marks an empty entry.
 #[inline(always)]
 pub(crate) fn tag(hash: u64) -> u16 {
     ((hash >> 32) as u16) | 1

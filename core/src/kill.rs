@@ -1,5 +1,6 @@
-//! Kill points, with the feature `kill-points`: a test makes the process SIGKILL itself at the n-th point that it
-//! passes. So a test can kill it between any two stores that matter. Without the feature, kill points are empty.
+//! Kill points, with the feature `kill-points`: a test makes the process send itself SIGKILL at the n-th point
+//! that it passes. So a test can kill the process between any two stores that matter. Without the feature, kill
+//! points do nothing.
 
 /// A place where the process may be killed in a test.
 #[macro_export]
@@ -17,7 +18,7 @@ mod armed {
 
     static LEFT: AtomicI64 = AtomicI64::new(i64::MAX);
 
-    /// Kills this process with SIGKILL at the `n`-th kill point from now.
+    /// Kills this process with SIGKILL at the `n`-th next kill point.
     pub fn after(n: i64) {
         LEFT.store(n, Relaxed);
     }

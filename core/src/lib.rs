@@ -4,7 +4,7 @@
 //! a table that one thread owns. [`Shards::pull`] and [`Shards::push`] are the hot paths. The crate opens no socket and
 //! reads no wall clock. docs/image.md has the bytes. docs/consistency.md says what survives what.
 //!
-//! The modules are layers. A module uses only those that stand before it in this list, and tests/tidy.rs checks that:
+//! The modules are layers. A module uses only the modules above it in this list; tests/tidy.rs checks that:
 //! ```text
 //! limits, hash, kill, push_name   numbers and names
 //! schema                          what a table is, as plain data
@@ -12,7 +12,7 @@
 //! image                           a shard's memory: a mapped file, its layout, its journal, its folder
 //! index                           from the hash of a key to the slot of its row
 //! table                           pulls and pushes on the shards that one thread owns
-//! reader                          rows read without their owner: mapped images, RDMA
+//! reader                          rows read without a request to their owner: mapped images, RDMA
 //! ```
 #![deny(unsafe_code)]
 

@@ -4,14 +4,14 @@
 pub const CHUNK_BYTES: usize = 2 << 20;
 /// Smallest step in which the tail of a region is allocated, bytes.
 pub const GROWTH_STEP_BYTES_MIN: usize = 4 << 10;
-/// Regions from this size on are grown ahead of the need by the store's grower (small regions too in kill tests).
+/// The grower grows regions from this size on before they are full (in kill tests, small regions too).
 pub const GROWTH_AHEAD_BYTES_MIN: usize =
     if cfg!(feature = "kill-points") { GROWTH_STEP_BYTES_MIN } else { 1 << 20 };
 /// The most bytes that an owner makes ready at a time when the grower is late.
 pub const GROWTH_LATE_BYTES: usize = 64 << 10;
 /// The smallest stretch of rows that is registered for RDMA READs, bytes.
 pub const READABLE_BYTES_MIN: usize = 64 << 10;
-/// The most bytes that an owner makes ready at a time so that a stretch of rows can be registered.
+/// The most bytes that an owner makes ready at a time to complete a stretch of rows for registration.
 pub const WHOLE_AT_ONCE_BYTES: usize = 2 * CHUNK_BYTES;
 /// Bytes reserved (address space only) for the header of a shard.
 pub const HEADER_RESERVE_BYTES: usize = CHUNK_BYTES;
@@ -21,7 +21,7 @@ pub const INDEX_BYTES_MAX: usize = 2 << 30;
 pub const OVERFLOW_BYTES_MAX: usize = 512 << 20;
 /// Most bytes of rows in a shard (64 shards: 1 TiB a table).
 pub const SLAB_BYTES_MAX: usize = 16 << 30;
-/// Most slots in a shard; a slot number fits u32 and `u32::MAX` means "none".
+/// Most slots in a shard. A slot number fits u32, and `u32::MAX` means "no slot".
 pub const SLOTS_MAX: u32 = 1 << 28;
 /// Most shards of a table.
 pub const SHARDS_MAX: u32 = 4096;
@@ -31,20 +31,21 @@ pub const DIM_MAX: u32 = 4096;
 pub const SEGMENTS_MAX: usize = 8;
 /// Longest table name, bytes.
 pub const TABLE_NAME_BYTES_MAX: usize = 64;
-/// Pushers that a shard remembers: a thousand workers with two splits of data each, and those of earlier jobs.
+/// Pushers that a shard remembers: a thousand workers with two splits of data each, and the pushers of earlier jobs.
 pub const PUSHERS_MAX: usize = 4096;
 /// Extents that a shard's directory can hold.
 pub const EXTENTS_MAX: usize = 1024;
 /// Most keys of one pull or push call.
 pub const KEYS_PER_CALL_MAX: usize = 1 << 16;
-/// Most buckets of the index that a step changes and the journal holds: an insertion 3, an expansion 11 (expansion.rs).
+/// Most buckets of the index that one step changes and logs: an insertion 3, an expansion 11 (expansion.rs).
 pub const STEP_BUCKETS_MAX: usize = 16;
 
 /// The most bytes whose pages a reader populates when it maps a table's images. Other pages are mapped on first use.
 pub const POPULATE_BYTES_MAX: usize = 1 << 30;
-/// Tries of a reader, other than the owner, to read a row that is being written. After these the row counts as missing.
+/// How often a reader that is not the owner tries to read a row that is being written. Then the row counts as
+/// missing.
 pub const READ_TRIES: u32 = 16;
-/// Overflow buckets of a chain that such a reader follows. The chain may be taken apart meanwhile.
+/// Overflow buckets of a chain that such a reader follows. The owner may move them to other chains meanwhile.
 pub const CHAIN_MAX: usize = 32;
 
 /// Most steps of a program on a table of vectors.

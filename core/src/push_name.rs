@@ -1,11 +1,13 @@
 //! The name of a push, by which a shard recognises a resend.
 
-/// The name of a part of a push. The rows that a push has in one shard are its *run* there, in the order of the push. A
-/// part of the run is named by the push and by the place of its first row in the run. So the name does not depend on
-/// how a push was cut into frames, nor on the thread or server that owns the shard.
+/// The name of a part of a push. The rows that a push has in one shard are its *run* there, in the order of the
+/// push. The name of a part of the run consists of the push and the position of the part's first row in the
+/// run. So it does not depend on how the push was divided into frames, nor on which thread or server owns the
+/// shard.
 ///
-/// Each shard gets the parts of a pusher in ascending order of (seq, row). A higher incarnation fences lower ones.
-/// Pushes of training data are named by the data (`seq` is the batch), other pushes by a counter.
+/// Each shard receives the parts of a pusher in ascending order of (seq, row). A higher incarnation fences
+/// lower ones. For a push of training data, `seq` is the number of the batch in its split; for other pushes it
+/// is a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PushName {
     /// The pusher: a stable number.
@@ -14,10 +16,10 @@ pub struct PushName {
     pub incarnation: u64,
     /// Sequence number.
     pub seq: u64,
-    /// How many rows of the run, in the shard of the first key, stand before the first key.
+    /// How many rows of the run, in the shard of the first key, come before the first key.
     pub row: u32,
 }
 
-/// Pushers from this number on are splits of the data (in one pass), not workers. After such a pusher is closed, no
-/// push of it comes any more, and its entry may be reused.
+/// Pushers from this number on are splits of the data (in one pass), not workers. After such a pusher is
+/// closed, it never pushes again, and its entry may be reused.
 pub const DATA_PUSHERS: u64 = 1 << 63;

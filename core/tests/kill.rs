@@ -2,9 +2,9 @@
 //! to an image on disk. It SIGKILLs itself at its n-th kill point, for every n. Then the image is reopened and the part
 //! is sent again, cut into other parts than before. Every Add must have been applied exactly once.
 //!
-//! Two more cases follow the same plan. With admission by count, every push must have been counted exactly once, and
-//! the rows must be those of a run without a kill. And a group of the index is split whose chain is longer than an undo
-//! half could hold bucket by bucket.
+//! Two more cases follow the same plan. With admission by count, every push must have been counted exactly
+//! once, and the rows must be those of a run without a kill. Also, a group of the index is split whose chain is
+//! longer than an undo half could hold bucket by bucket.
 //!
 //! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill`.
 #![cfg(feature = "kill-points")]
@@ -91,7 +91,7 @@ fn open(folder: &Path, admission: Admission) -> (Store, Shards) {
     (store, shards)
 }
 
-/// The child: starts at part `first` and is killed after `points`. It prints how far it came.
+/// The child: starts at part `first` and is killed after `points`. It prints the parts that it has finished.
 #[test]
 fn child() {
     let Ok(folder) = std::env::var("KILL_FOLDER") else { return };
@@ -159,8 +159,8 @@ fn model() -> std::collections::HashMap<u64, [f32; 2]> {
     rows
 }
 
-/// The model with admission by count: a table that nobody kills (tests/tables/admission.rs compares such a table with a
-/// map).
+/// The model with admission by count: a table whose process is never killed (tests/tables/admission.rs compares
+/// such a table with a map).
 fn model_by_count() -> std::collections::HashMap<u64, [f32; 2]> {
     let mut table = Shards::open(&Store::memory(), &schema(BY_COUNT), 0..1).unwrap();
     let mut not_admitted = 0;

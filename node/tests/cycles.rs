@@ -1,5 +1,5 @@
-//! Workers that connect, push, and are killed, 1,000 of them over each transport: nothing of them is left in the
-//! server, and what they had been told was applied is there.
+//! 1,000 workers over each transport connect, push, and are killed. The server must free everything that
+//! belonged to them, and must have every push that it acknowledged.
 
 #[allow(dead_code, reason = "only the schema is of use here")]
 mod model;
@@ -13,12 +13,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nothing that is waited for takes longer.
+/// The longest time that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Processes killed over each transport, and the workers of each: they end in one moment.
+/// Processes that are killed over each transport. All workers of a process end at the same moment.
 const PROCESSES: u64 = 125;
 const WORKERS: u64 = 8;
-/// Processes at a time.
+/// Processes that run at a time.
 const AT_ONCE: usize = 5;
 const THREADS: usize = 2;
 
@@ -41,7 +41,7 @@ fn plays_workers() {
             assert_eq!(worker.transport(), name);
             let table = worker.open_table(&schema("t", 1, 8)).unwrap();
             worker.push(table, &[key], Write::Gradient, &[1.0]).unwrap();
-            // And one that may or may not be.
+            // And one push that may or may not be applied.
             let cut = std::sync::Arc::new(worker.cut(table, &[key, key + 1_000_000]));
             let seq = worker.next_seq(table);
             worker.begin_push(table, cut, Write::Gradient, vec![0.0; 2], None, seq).unwrap();
@@ -59,7 +59,7 @@ fn play(name: &str, addr: &str, process: u64) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// What this process holds that a session may leave behind.
+/// Resources of this process that a session might leave behind.
 fn held(addr: &str) -> BTreeMap<&'static str, usize> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
     let kib = |name: &str| -> usize {
@@ -72,7 +72,7 @@ fn held(addr: &str) -> BTreeMap<&'static str, usize> {
         ("rings mapped", read("/proc/self/maps").matches("gannet-rings").count()),
         ("sockets of this server", read("/proc/net/unix").matches(&format!("@gannet/{addr}\n")).count()),
         ("threads", std::fs::read_dir("/proc/self/task").unwrap().count()),
-        // In steps of 16 MiB: what one session of each cycle would leave is more.
+        // In units of 16 MiB: if one session of each cycle left its memory behind, the sum would be larger.
         ("memory", (kib("RssAnon") + kib("RssShmem")) >> 14),
     ])
 }
@@ -82,7 +82,7 @@ fn kill_all(name: &str, addr: &str, processes: std::ops::Range<u64>) {
     let kill = |mut child: Child| {
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
         let said = out.find_map(|line| line.ok().filter(|line| line == "pushed"));
-        // SIGKILL, with a push under way.
+        // SIGKILL, while a push is in flight.
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(said.is_some(), "a worker failed");
@@ -115,7 +115,7 @@ fn a_thousand_workers_that_are_killed_leave_nothing_behind() {
         let server = Server::start(Transports::new(), config).unwrap();
         let addr = server.addr().to_owned();
         let sessions = |processes: u64| processes * WORKERS * THREADS as u64;
-        // What is taken once is taken by the first ones.
+        // The first processes allocate what is allocated only once.
         let warm = AT_ONCE as u64 * 2;
         kill_all(name, &addr, 0..warm);
         settled(&server, sessions(warm));
@@ -123,7 +123,7 @@ fn a_thousand_workers_that_are_killed_leave_nothing_behind() {
         kill_all(name, &addr, warm..PROCESSES);
         settled(&server, sessions(PROCESSES));
         let (before, after) = (before, held(&addr));
-        // The sockets of sessions that were accepted bear the name too: one is left, the listener's.
+        // Sockets of accepted sessions have the server's name too. Only the listener's socket is left.
         assert_eq!((after["rings mapped"], after["sockets of this server"]), (0, 1), "{after:?}");
         for (what, &count) in &after {
             let spare = usize::from(*what == "memory");

@@ -1,11 +1,13 @@
-//! The fuzz targets' entries on bytes from a seed (`FUZZ_SEED`), for as long as `FUZZ_SECONDS` says (1 by default):
-//! what runs where cargo-fuzz does not. `scripts/fuzz.sh` is the long way.
+//! Runs the entry points of the fuzz targets on random bytes, where cargo-fuzz is not available. `FUZZ_SEED`
+//! sets the seed and `FUZZ_SECONDS` the time (1 by default). `scripts/fuzz.sh` runs the fuzz targets
+//! themselves.
 
 use gannet_node::hostile;
 use gannet_transport::sim::Prng;
 use std::time::{Duration, Instant};
 
-/// Calls `entry` with random bytes of random lengths, many of them words as protocols like them: small, or all ones.
+/// Calls `entry` with random bytes of random lengths. Many words are small numbers or all ones, which protocols
+/// treat specially.
 fn feed(longest: u64, entry: impl Fn(&[u8])) -> u64 {
     let number = |name, default| {
         std::env::var(name)

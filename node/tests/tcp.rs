@@ -1,4 +1,4 @@
-//! Workers and servers on one host, over loopback and over shared memory, compared with a map; and what goes wrong
+//! Workers and servers on one host, over loopback and over shared memory, compared with a map; and the failures
 //! between them.
 
 mod model;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// What moves the bytes of the test that runs on this thread.
+    /// The transport and driver of the test that runs on this thread.
     static WAY: Cell<(Transport, Io)> = const { Cell::new((Transport::Tcp, Io::Epoll)) };
 }
 
@@ -24,7 +24,7 @@ fn net() -> Transports {
     Transports::over(Tcp::new().with_io(io)).with_transport(transport)
 }
 
-/// What `auto` comes to: workers of these tests are on their servers' host.
+/// The transport that `auto` chooses: workers of these tests are on their servers' host.
 fn expected() -> &'static str {
     if WAY.get().0 == Transport::Tcp { "tcp" } else { "shm" }
 }
@@ -65,7 +65,7 @@ fn over_uring(transport: Transport, test: fn()) {
 over_all! {
     simple_calls_agree_with_a_map,
     pipelined_pulls_see_the_pushes_that_they_name,
-    a_keyset_over_the_limit_is_not_kept_and_keys_are_sent,
+    a_keyset_over_the_limit_is_not_stored_and_keys_are_sent,
     values_that_are_not_finite_are_counted_and_never_stored,
     another_schema_or_partition_is_refused_by_name,
     a_newer_incarnation_fences_an_older_one,
@@ -116,11 +116,11 @@ fn simple_calls_agree_with_a_map() {
             let values = random_values(&mut prng, count * floats);
             worker.push(tables[i], &keys, Write::Gradient, &values).unwrap();
             models[i].push(&keys, &values);
-            let mut asked = random_keys(&mut prng, count + 5, 25_000);
-            asked.extend(&keys);
-            let mut out = vec![9.0; asked.len() * floats];
-            worker.pull(tables[i], &asked, Read::Weights, &mut out).unwrap();
-            assert!(out == models[i].pull(&asked), "round {round}");
+            let mut requested = random_keys(&mut prng, count + 5, 25_000);
+            requested.extend(&keys);
+            let mut out = vec![9.0; requested.len() * floats];
+            worker.pull(tables[i], &requested, Read::Weights, &mut out).unwrap();
+            assert!(out == models[i].pull(&requested), "round {round}");
         }
         for (table, model) in tables.into_iter().zip(&models) {
             let status = worker.status(table).unwrap();
@@ -144,7 +144,7 @@ fn simple_calls_agree_with_a_map() {
     }
 }
 
-/// Many batches under way: each pull must answer exactly the pushes that it says it saw.
+/// Many batches in flight: each pull must answer exactly the pushes that it reports to have seen.
 fn pipelined_pulls_see_the_pushes_that_they_name() {
     let (a, b) = (server(2), server(1));
     let mut worker = worker(&[&a, &b], 5);
@@ -153,8 +153,8 @@ fn pipelined_pulls_see_the_pushes_that_they_name() {
     let mut prng = Prng::new(77);
     let mut pushes: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
     let mut pulls = std::collections::VecDeque::new();
-    // The sums of the first `summed` pushes: what pulls say they saw seldom goes back, so each push is summed about
-    // once.
+    // The sums of the first `summed` pushes. The numbers that pulls report seldom decrease, so each push is
+    // summed about once.
     let (mut expected, mut summed) = (Model::new(model.schema.clone()), 0);
     for round in 0..120u64 {
         let keys = unique_keys(&mut prng, 20_000, 30_000);
@@ -191,13 +191,13 @@ fn pipelined_pulls_see_the_pushes_that_they_name() {
     let counters = worker.counters();
     assert_eq!((counters.resends, counters.duplicate), (0, 0));
     assert_eq!(counters.applied as usize, pushes.iter().map(|push| push.0.len()).sum::<usize>());
-    // Kept pushes carried no keys: two of three.
+    // Two of three pushes used a keyset and carried no keys.
     let rows = counters.applied * 8;
     let pulls_keys = 120 * 20_000 * 8;
     assert!(counters.bytes_sent < rows + rows / 2 + pulls_keys, "{counters:?}");
 }
 
-fn a_keyset_over_the_limit_is_not_kept_and_keys_are_sent() {
+fn a_keyset_over_the_limit_is_not_stored_and_keys_are_sent() {
     let config =
         ServerConfig { threads: 1, keyset_bytes_max: 5_000 * 12, ..ServerConfig::new("127.0.0.1:0") };
     let server = Server::start(net(), config).unwrap();
@@ -252,7 +252,7 @@ fn another_schema_or_partition_is_refused_by_name() {
     let mut third = worker(&[&b, &a], 3);
     let error = third.open_table(&schema("t", 2, 8)).unwrap_err().to_string();
     assert!(error.contains("made by 1 server, as") && error.contains("2 are given"), "{error}");
-    // The link lives on, and so does the table.
+    // The link still works, and so does the table.
     second.open_table(&schema("u", 1, 8)).unwrap();
     first.push(table, &[5], Write::Gradient, &[1.0, 1.0]).unwrap();
     let again = second.open_table(&schema("t", 2, 8)).unwrap();
@@ -297,14 +297,14 @@ fn bad_peers_lose_their_session_and_nothing_else() {
         raw.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         raw.write_all(&bad).unwrap();
         let mut answer = Vec::new();
-        // A refusal and the end, or a reset; in any case not silence.
+        // A refusal and the end, or a reset; in no case silence.
         match raw.read_to_end(&mut answer) {
             Ok(_) => assert!(answer.starts_with(b"GN"), "{answer:?}"),
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
         }
         worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
     }
-    // A greeted session that then sends garbage ends, too.
+    // A session that was greeted and then sends garbage ends too.
     let mut out = [0.0];
     worker.pull(table, &[1], Read::Weights, &mut out).unwrap();
     assert_eq!(out, [5.0]);
@@ -312,7 +312,7 @@ fn bad_peers_lose_their_session_and_nothing_else() {
 }
 
 fn a_peer_that_stalls_or_is_not_there_is_named_in_time() {
-    // Accepts by backlog, never answers.
+    // Accepts by backlog and never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for addr in [silent.local_addr().unwrap(), gone] {
@@ -371,7 +371,7 @@ fn a_server_started_again_on_its_folder_applies_each_push_once() {
         let seq = worker.next_seq(table);
         worker.begin_push(table, cut, Write::Gradient, values, Some(pull), seq).unwrap();
         if round % 20 == 10 {
-            // In the middle: some pushes are on their way.
+            // In the middle: some pushes are in flight.
             server.take().unwrap().stop().unwrap();
             server = Some(on_folder(&addr, folder.path()));
         }
@@ -412,7 +412,7 @@ fn an_idle_server_sleeps() {
         };
         tasks.filter(shard).map(spent).sum::<u64>()
     };
-    // Other tests' servers share the process: the quietest of some windows counts.
+    // Servers of other tests share the process, so the quietest of several windows counts.
     let quietest = (0..12).map(|_| {
         let before = ticks();
         std::thread::sleep(Duration::from_millis(250));
@@ -421,7 +421,7 @@ fn an_idle_server_sleeps() {
     assert!(quietest.min().unwrap() <= 1);
 }
 
-/// A listener whose queue is full swallows connections: the worker waits for that peer only.
+/// A listener whose queue is full drops connections. The worker must wait for that peer only.
 #[test]
 fn a_server_that_swallows_connections_does_not_hold_up_the_others() {
     let good = server(1);
@@ -435,7 +435,7 @@ fn a_server_that_swallows_connections_does_not_hold_up_the_others() {
     };
     let (here, there) = ([key_of(0)], [key_of(1)]);
     bad.stop().unwrap();
-    // A queue of one, full: the system drops what else comes.
+    // A queue of one, which is full: the system drops further connections.
     let hole =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
     rustix::net::sockopt::set_socket_reuseaddr(&hole, true).unwrap();
@@ -451,7 +451,7 @@ fn a_server_that_swallows_connections_does_not_hold_up_the_others() {
         worker.pull(table, &here, Read::Weights, &mut out).unwrap();
         calls += 1;
     }
-    // An attempt to connect takes up to 4 s here: with a wait for it there would be one call.
+    // An attempt to connect takes up to 4 s here. If the worker waited for it, there would be one call.
     assert!(calls > 10, "{calls} calls");
     let error = worker.pull(table, &there, Read::Weights, &mut out).unwrap_err();
     let WorkerError::PeerLost { peer, .. } = &error else { panic!("{error}") };

@@ -1,6 +1,6 @@
-//! AdaGrad with a diagonal matrix: Duchi, Hazan, Singer, "Adaptive Subgradient Methods for Online Learning
-//! and Stochastic Optimization", JMLR 12 (2011). The root's eps stands outside of the root, as in
-//! `torch.optim.Adagrad` and TensorFlow's `ApplyAdagradV2`.
+//! AdaGrad with a diagonal matrix: Duchi, Hazan, Singer, "Adaptive Subgradient Methods for Online Learning and
+//! Stochastic Optimization", JMLR 12 (2011). `eps` is added outside the root, as in `torch.optim.Adagrad` and
+//! TensorFlow's `ApplyAdagradV2`.
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;

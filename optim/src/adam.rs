@@ -1,7 +1,7 @@
-//! Adam: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the form of the end of its section
-//! 2: `eps` stands beside the uncorrected root. TensorFlow's `ApplyAdam` has the same form. With `decay` it is AdamW:
-//! Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019. AMSGrad: Reddi, Kale, Kumar, "On the
-//! Convergence of Adam and Beyond", ICLR 2018, as TensorFlow's `ApplyAdamWithAmsgrad`.
+//! Adam: Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the form at the end of its
+//! section 2: `eps` is added to the uncorrected root. TensorFlow's `ApplyAdam` has the same form. With `decay`
+//! it is AdamW: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019. AMSGrad: Reddi,
+//! Kale, Kumar, "On the Convergence of Adam and Beyond", ICLR 2018, as TensorFlow's `ApplyAdamWithAmsgrad`.
 //!
 //! Sparse rows are updated lazily: a row steps only when it is pushed to, and its bias correction counts its own steps.
 //! The row stores `1 - beta^t` itself, as a decaying average of ones: `c = beta * c + (1 - beta)`. This needs no power,

@@ -21,7 +21,7 @@ pub enum RuleError {
     Unfit {
         /// The rule's name.
         rule: &'static str,
-        /// The part that was given.
+        /// The part that was set.
         what: &'static str,
         /// Why the rule does not support it.
         why: &'static str,

@@ -1,13 +1,13 @@
-//! What an optimizer does to one row, as plain functions on slices.
+//! Update rules: what an optimizer does to one row, as plain functions on slices.
 //!
 //! A row is [`Update::PLANES`] planes of `dim` floats each, one after the other. Then come [`Update::SCALARS`] floats
 //! that the row has once. [`GradientTransform`] says what happens to a gradient and to the learning rate before the
 //! rule. [`Rule`] is the plain data that a table's schema carries. Once a batch, [`Rule::visit`] turns it into a type
 //! that implements [`Update`], so the loop over the rows is compiled for that rule.
 //!
-//! Each rule is one formula, written once and applied to each coordinate by itself. There is no separate tail and no
-//! fused multiply-add. So a coordinate's result has the same bits for every dimension, position and register width. The
-//! two rules that sum over a row (row-wise AdaGrad and group FTRL) sum in one fixed order.
+//! Each rule is one formula, written once and applied to each coordinate independently. There is no separate
+//! tail and no fused multiply-add. So a coordinate's result has the same bits for every dimension, position and
+//! register width. The two rules that sum over a row (row-wise AdaGrad and group FTRL) sum in one fixed order.
 //!
 //! ```
 //! use gannet_optim::{AdaGrad, Rule, Update, Visitor};

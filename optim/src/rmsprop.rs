@@ -1,5 +1,5 @@
-//! RMSProp: Tieleman and Hinton, "Lecture 6.5", COURSERA: Neural Networks for Machine Learning, 2012. `eps` stands
-//! inside the root, as in TensorFlow's `ApplyRMSProp` (without its momentum).
+//! RMSProp: Tieleman and Hinton, "Lecture 6.5", COURSERA: Neural Networks for Machine Learning, 2012. `eps` is
+//! added inside the root, as in TensorFlow's `ApplyRMSProp` (without its momentum).
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_told_without_punctuation_of_rust() {
+    fn data_in_words_has_no_punctuation_of_rust() {
         let sample = Sample { first_name: Some("a, {b\"".into()), all: vec![1, 2], pair: (3, 0.5), on: true };
         assert_eq!(in_words(&sample), r#"sample (first name "a, {b\"", all 1, 2, pair 3, 0.5, on true)"#);
         let sample = Sample { first_name: None, all: vec![], pair: (3, 0.5), on: false };

@@ -15,7 +15,7 @@ pub(crate) trait Derive<const P: usize> {
     fn derive<L: Lanes>(&self, row: [L; P]) -> L;
 }
 
-// A closure in this file would be a function of its own, compiled for the oldest CPU unless the compiler inlines it. So
+// A closure here would be a separate function, compiled for the oldest CPU unless the compiler inlines it. So
 // code on registers is written as loops and `#[inline(always)]` functions.
 
 /// Loads the planes at `at` of a row of `dim` weights.

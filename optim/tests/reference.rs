@@ -33,9 +33,9 @@ fn parse(text: &str, columns: &str) -> Reference {
     reference
 }
 
-/// Steps `rule` from the weights `start`. The planes are the file's first columns; one more column, if there is one, is
-/// the weight. A scalar of the row stands in every line of its file and is compared with the first. A float of 24 bits
-/// may differ by `tolerance` times the largest value of its column so far.
+/// Steps `rule` from the weights `start`. The planes are the file's first columns; one more column, if there is
+/// one, is the weight. A scalar of the row is repeated in every line of its file; the first is compared. A
+/// float of 24 bits may differ by `tolerance` times the largest value of its column so far.
 fn check<U: Update>(rule: U, start: [f32; DIM], text: &str, columns: &str, tolerance: f64) {
     let reference = parse(text, columns);
     let mut row = vec![f32::NAN; U::floats(DIM)];

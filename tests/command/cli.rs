@@ -220,7 +220,8 @@ fn ctrl_c_stops_cleanly_and_says_what_was_saved() {
     );
 }
 
-/// A test set that never comes: the wait for it ends too, in one process and in a job, and the model is kept.
+/// A test set whose lines never come. Ctrl-C must end the wait for them, in one process and in a job, and keep
+/// the model.
 #[test]
 fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +236,7 @@ fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
         let line =
             format!("train {data} --format libsvm --test {} --out {out} --json {job}", never.display());
         let process = Process::start(gannet(&line));
-        // A FIFO can be opened like this only if a process reads it: so the training is over.
+        // A FIFO can be opened like this only if a process reads it. So the training has ended.
         let mut to_it = std::fs::OpenOptions::new();
         to_it.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
         let start = Instant::now();
@@ -256,9 +257,9 @@ fn ctrl_c_while_the_test_set_is_waited_for_keeps_the_model() {
     }
 }
 
-/// A folder with a model, or with images, of another kind: a message says so, and nothing in the folder changes.
+/// A folder with a model, or with images, of another schema: a message says so, and nothing in the folder changes.
 #[test]
-fn what_is_there_of_another_schema_is_named_and_kept() {
+fn existing_rows_of_another_schema_are_named_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let data = write(folder.path(), "a.svm", "1 1:1 2:1\n0 2:1 3:1\n".repeat(50).as_bytes());
     let (out, images) = (folder.path().join("m"), folder.path().join("ps"));
@@ -276,11 +277,12 @@ fn what_is_there_of_another_schema_is_named_and_kept() {
     for part in ["trained with --l1 0,", "--l1 0.5 is given now", "--fresh", "--run NAME"] {
         assert!(other.err.contains(part), "{part}: {}", other.err);
     }
-    // The same command with other settings trains anew.
+    // The same command with another folder setting trains again from the start.
     assert_eq!(run(&format!("train {data} --out {out} --l1 0.5")).code, Some(0));
 }
 
-/// The shipped flights, on the columns that scikit-learn was measured on (docs/data.md). The result is no worse.
+/// The shipped flights, with the columns on which scikit-learn was measured (docs/data.md). The result must not
+/// be worse.
 #[test]
 fn flights_are_learned_no_worse_than_by_scikit_learn() {
     use std::io::Read;

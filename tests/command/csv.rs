@@ -66,7 +66,7 @@ fn a_warm_start_of_lbfgs_scaled_the_numbers_of_one_worker_only() {
         let job = format!("{hosts} --job-name worker --task-index {i} --peer-timeout 30");
         Process::start(gannet(&format!("{line} --warm-start {m} {job}")))
     };
-    // The second worker starts first, so that it does not get the scale from the other.
+    // The second worker starts first, so that it cannot get the scale from the first.
     let second = worker(1);
     std::thread::sleep(std::time::Duration::from_millis(700));
     let done = [worker(0), second].map(Process::wait);
@@ -97,7 +97,7 @@ fn the_first_column_was_taken_for_the_label_without_saying_so() {
 }
 
 #[test]
-fn another_label_than_0_and_1_was_told_in_riddles() {
+fn the_message_about_a_label_other_than_0_and_1_was_unclear() {
     let folder = tempfile::tempdir().unwrap();
     let data = write(folder.path(), "day1.csv", day(50, 1, "yes", "no"));
     let says = "column \"churned\" has \"yes\", which is not 0, 1 or -1: say which value means 1 with --positive yes; \
@@ -152,7 +152,7 @@ fn a_missing_label_became_a_class_or_a_third() {
 }
 
 #[test]
-fn a_positive_value_that_does_not_occur_had_the_others_blamed() {
+fn an_absent_positive_value_was_blamed_on_other_values() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
     let data = write(f, "day1.csv", day(300, 1, "yes", "no"));
@@ -258,7 +258,7 @@ fn a_loss_worse_than_the_mean_was_answered_with_a_scale_that_was_given() {
             assert!(done.err.contains("--alpha") && !done.err.contains("scale them"), "{line}: {done:?}");
         }
     }
-    // Here there is nothing to scale.
+    // In this file no column needs scaling.
     let done = ok(&format!("train {svm} {fast}"));
     assert!(done.err.contains("worse than") && !done.err.contains("--scale"), "{done:?}");
 }
@@ -307,7 +307,7 @@ fn a_model_was_to_be_a_file_and_the_system_answered() {
 }
 
 #[test]
-fn the_short_help_had_nothing_for_a_csv_file() {
+fn the_short_help_did_not_mention_csv_files() {
     let done = ok("train -h");
     for flag in ["--label", "--positive", "--numeric", "--categorical", "--scale", "--warm-start"] {
         assert!(done.out.contains(&format!("{flag} <")), "{flag}: {}", done.out);

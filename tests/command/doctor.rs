@@ -36,24 +36,24 @@ fn report(done: &Done) -> Value {
 #[test]
 fn what_it_says_agrees_with_the_system() {
     let done = run("doctor --json");
-    let told = report(&done);
+    let doctor_report = report(&done);
     let limit = getrlimit(Resource::Memlock).current;
-    assert_eq!(told["memlock_bytes"], limit.map_or(Value::Null, Value::from));
+    assert_eq!(doctor_report["memlock_bytes"], limit.map_or(Value::Null, Value::from));
     let uring = if Tcp::new().with_io(Io::Uring).io() == "io_uring" { "ok" } else { "note" };
-    assert_eq!(of(&told, "io_uring")[0]["level"], uring);
+    assert_eq!(of(&doctor_report, "io_uring")[0]["level"], uring);
     let names = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().count();
-    assert_eq!(told["devices"].as_array().unwrap().len(), names("/sys/class/infiniband"));
+    assert_eq!(doctor_report["devices"].as_array().unwrap().len(), names("/sys/class/infiniband"));
     let built = cfg!(any(feature = "rdma", feature = "rdma-dlopen"));
-    assert_eq!(told["rdma"].is_string(), built, "{told}");
+    assert_eq!(doctor_report["rdma"].is_string(), built, "{doctor_report}");
     if !built {
-        let text = told["findings"].to_string();
+        let text = doctor_report["findings"].to_string();
         assert!(text.contains("built without RDMA") && text.contains("--features rdma"), "{text}");
     }
 
-    // The text says the same: one line for each finding, and one for each remedy.
+    // The text output agrees: one line for each finding, and one for each remedy.
     let words = run("doctor");
     assert_eq!(words.code, done.code);
-    for finding in told["findings"].as_array().unwrap() {
+    for finding in doctor_report["findings"].as_array().unwrap() {
         let level = finding["level"].as_str().unwrap();
         if finding["area"] != "system" {
             let text = finding["text"].as_str().unwrap();
@@ -65,44 +65,44 @@ fn what_it_says_agrees_with_the_system() {
     }
 }
 
-/// Images in such a folder could end their server in the middle of a row, and once nothing warned of it.
+/// Images in such a folder could end their server in the middle of a row. Once, no message warned of it.
 #[test]
 fn the_filesystem_of_the_data_folder_is_named() {
     for (flags, folder) in [("", "."), ("--data-dir /dev/shm/not/there", "/dev/shm/not/there")] {
-        let told = report(&run(&format!("doctor --json {flags}")));
-        let text = of(&told, "storage")[0]["text"].as_str().unwrap();
+        let doctor_report = report(&run(&format!("doctor --json {flags}")));
+        let text = of(&doctor_report, "storage")[0]["text"].as_str().unwrap();
         assert!(text.starts_with(&format!("{folder} is on ")), "{text}");
         assert!(folder == "." || text.contains("is on tmpfs"), "{text}");
     }
-    // The kernel says what /proc is; no image is safe there.
+    // The kernel reports the type of /proc; no image is safe there.
     let proc = report(&run("doctor --json --data-dir /proc"));
     let storage = of(&proc, "storage")[0];
     assert!(storage["level"] == "note" && storage["remedy"].as_str().unwrap().contains("ext4"), "{storage}");
 }
 
 #[test]
-fn a_low_limit_of_locked_memory_is_told_as_it_is() {
+fn a_low_limit_of_locked_memory_is_reported_exactly() {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -l 64; exec \"$0\" doctor --json", env!("CARGO_BIN_EXE_gannet")]);
-    let told = report(&Process::start(command).wait());
-    assert_eq!(told["memlock_bytes"], 65_536);
+    let doctor_report = report(&Process::start(command).wait());
+    assert_eq!(doctor_report["memlock_bytes"], 65_536);
     assert!(
-        of(&told, "memory").iter().any(|f| f["text"].as_str().unwrap().contains("65536 bytes")),
-        "{told}"
+        of(&doctor_report, "memory").iter().any(|f| f["text"].as_str().unwrap().contains("65536 bytes")),
+        "{doctor_report}"
     );
 }
 
 #[test]
 fn what_a_filter_forbids_is_named_with_a_remedy() {
-    let told = report(&without(IO_URING_SETUP, EPERM, || run("doctor --json")));
-    let uring = of(&told, "io_uring")[0];
+    let doctor_report = report(&without(IO_URING_SETUP, EPERM, || run("doctor --json")));
+    let uring = of(&doctor_report, "io_uring")[0];
     assert!(uring["level"] == "note" && uring["text"].as_str().unwrap().contains("seccomp"), "{uring}");
     assert!(uring["remedy"].as_str().unwrap().contains("epoll"), "{uring}");
 
     let done = without(MEMFD_CREATE, EPERM, || run("doctor --json"));
-    let told = report(&done);
+    let doctor_report = report(&done);
     assert_eq!(done.code, Some(1), "{done:?}");
-    let shm = of(&told, "shm")[0];
+    let shm = of(&doctor_report, "shm")[0];
     assert!(shm["level"] == "problem" && shm["text"].as_str().unwrap().contains("memfd_create"), "{shm}");
     assert!(shm["remedy"].as_str().unwrap().contains("seccomp"), "{shm}");
     assert!(done.err.contains("problem"), "{done:?}");
@@ -125,14 +125,15 @@ fn peers_are_greeted_and_left_as_they_were() {
     let doctor = |rest: &str| run(&format!("doctor --json --peer-timeout 5 {rest}"));
 
     let done = doctor(&format!("--peer {}", open.addr));
-    let told = report(&done);
-    let answers =
-        |over: &str| of(&told, &open.addr).iter().any(|f| f["text"].as_str().unwrap().contains(over));
+    let doctor_report = report(&done);
+    let answers = |over: &str| {
+        of(&doctor_report, &open.addr).iter().any(|f| f["text"].as_str().unwrap().contains(over))
+    };
     for over in ["auto reaches it over shm (3 threads", "answers over shm (3", "answers over tcp (3"] {
-        assert!(answers(over), "{over}: {told}");
+        assert!(answers(over), "{over}: {doctor_report}");
     }
     // No device has RDMA on loopback, and the message says why.
-    assert!(answers("not over verbs: "), "{told}");
+    assert!(answers("not over verbs: "), "{doctor_report}");
     assert_eq!(done.code, Some(0), "{done:?}");
 
     let with =
@@ -140,16 +141,22 @@ fn peers_are_greeted_and_left_as_they_were() {
     assert_eq!(with(&token).code, Some(0));
     for done in [with(&wrong), doctor(&format!("--peer {}", closed.addr))] {
         assert_eq!(done.code, Some(3), "{done:?}");
-        let told = report(&done);
-        assert!(of(&told, &closed.addr)[0]["text"].as_str().unwrap().contains("token"), "{told}");
+        let doctor_report = report(&done);
+        assert!(
+            of(&doctor_report, &closed.addr)[0]["text"].as_str().unwrap().contains("token"),
+            "{doctor_report}"
+        );
     }
 
     // A peer that does not answer does not hide one that does.
     let done = run(&format!("doctor --json --peer-timeout 1 --peer {NOBODY} --peer {}", open.addr));
-    let told = report(&done);
+    let doctor_report = report(&done);
     assert_eq!(done.code, Some(3), "{done:?}");
-    assert!(of(&told, NOBODY).iter().any(|f| f["level"] == "problem" && f["remedy"].is_string()), "{told}");
-    assert!(of(&told, &open.addr).iter().any(|f| f["level"] == "ok"), "{told}");
+    assert!(
+        of(&doctor_report, NOBODY).iter().any(|f| f["level"] == "problem" && f["remedy"].is_string()),
+        "{doctor_report}"
+    );
+    assert!(of(&doctor_report, &open.addr).iter().any(|f| f["level"] == "ok"), "{doctor_report}");
     assert!(open.stop().contains("0 rows"));
     closed.stop();
 

@@ -12,7 +12,7 @@ fn table(rows: usize) -> String {
     text
 }
 
-/// The start of a job's documentation: a ps without DATA, and a worker, with the flags of TensorFlow's scripts.
+/// The start of a job's documentation: a ps without DATA, and a worker with the flags of TensorFlow's scripts.
 #[test]
 fn flags_of_tensorflow_scripts_were_refused_and_a_ps_wanted_data() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,9 +52,9 @@ fn the_short_help_filled_several_screens() {
     }
 }
 
-/// Once all flags of a job stood under "Metrics:".
+/// Once all flags of a job were under "Metrics:".
 #[test]
-fn the_help_had_the_job_among_the_metrics() {
+fn the_help_listed_the_job_under_metrics() {
     let help = run("train --help").out;
     let at = |text: &str| {
         let found =
@@ -98,7 +98,7 @@ fn the_help_had_the_job_among_the_metrics() {
 /// Once `--lr` was answered with `--tolerance`, and `--servers` with `--seed`.
 #[test]
 fn an_unknown_flag_was_answered_with_another_meaning() {
-    for (given, tip) in [
+    for (flags, tip) in [
         ("--lr 0.1", "--alpha RATE"),
         ("--learning-rate=0.1", "--alpha RATE"),
         ("--learning_rate 0.1", "--alpha RATE"),
@@ -116,14 +116,14 @@ fn an_unknown_flag_was_answered_with_another_meaning() {
         ("--epohcs 3", "did you mean --epochs?"),
         ("--optimiser adam", "did you mean --optimizer?"),
     ] {
-        let done = run(&format!("train x {given}"));
-        assert_eq!(done.code, Some(2), "{given}: {done:?}");
-        assert!(done.err.contains(tip), "{given}: {done:?}");
-        assert!(done.err.lines().count() <= 6, "{given}: {done:?}");
+        let done = run(&format!("train x {flags}"));
+        assert_eq!(done.code, Some(2), "{flags}: {done:?}");
+        assert!(done.err.contains(tip), "{flags}: {done:?}");
+        assert!(done.err.lines().count() <= 6, "{flags}: {done:?}");
     }
-    for given in ["--port 3", "--qq 1", "--colour red", "--warp 9"] {
-        let done = run(&format!("train x {given}"));
-        assert!(done.code == Some(2) && !done.err.contains("tip:"), "{given}: {done:?}");
+    for flags in ["--port 3", "--qq 1", "--colour red", "--warp 9"] {
+        let done = run(&format!("train x {flags}"));
+        assert!(done.code == Some(2) && !done.err.contains("tip:"), "{flags}: {done:?}");
     }
     assert!(run("server --port 7700").err.contains("--listen HOST:PORT"));
     for flag in ["--l2 1", "--alpha 0.2"] {

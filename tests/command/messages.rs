@@ -1,5 +1,5 @@
-//! What users read, tested from outside: messages are short, in words and correct; progress says what it is a share of;
-//! reports leave out what means nothing.
+//! Messages that users read, tested from outside. They are short, in words and correct. Progress names the
+//! whole of which it shows a share. Reports leave out values that mean nothing.
 
 use crate::harness;
 
@@ -47,7 +47,7 @@ fn a_message_about_a_column_named_thousands() {
 /// Once another schema was shown as `Ftrl(Ftrl { alpha: 0.1, .. })`, with the advice to use another --data-dir although
 /// there was none.
 #[test]
-fn another_schema_was_told_in_rust_with_advice_that_did_not_fit() {
+fn another_schema_was_shown_in_rust_syntax_with_wrong_advice() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 200, 1);
     for images in ["", " --data-dir"] {
@@ -91,7 +91,7 @@ fn until_in_a_run(server: &str) {
 
 /// Once a message said `Bsp(Together { aggregate: 2, merge: Sum })`.
 #[test]
-fn another_way_to_keep_step_was_told_in_rust() {
+fn another_sync_mode_was_shown_in_rust_syntax() {
     let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
     let worker = |index: u32, sync: &str| {
         let mut command = gannet(&format!(
@@ -102,7 +102,7 @@ fn another_way_to_keep_step_was_told_in_rust() {
         command.stdin(Stdio::piped());
         Process::start(command)
     };
-    // It waits for its data and has joined the run.
+    // The worker waits for its data and has joined the run.
     let mut first = worker(0, "bsp");
     until_in_a_run(&server.addr);
     let second = worker(1, "ssp:3").wait();
@@ -112,10 +112,10 @@ fn another_way_to_keep_step_was_told_in_rust() {
     drop(first.child.0.stdin.take());
 }
 
-/// Once the older of two workers with the same index was only told to start again, which replaced the other one. Now
-/// the second is refused while the first lives.
+/// Once the older of two workers with the same index only got the advice to start again, which replaced the
+/// other one. Now the second worker is refused while the first runs.
 #[test]
-fn one_of_two_workers_of_one_index_was_told_to_start_again() {
+fn one_of_two_workers_with_one_index_got_the_advice_to_restart() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 3_000, 1);
     let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
@@ -142,7 +142,7 @@ fn one_of_two_workers_of_one_index_was_told_to_start_again() {
     assert_eq!(first.code, Some(0), "{first:?}");
 }
 
-/// Once progress did not say what it was a share of, and only the other models showed the loss of the last pass.
+/// Once progress did not name the pass, and only the other models showed the loss of the last pass.
 #[test]
 fn progress_did_not_say_of_which_pass_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ fn progress_did_not_say_of_which_pass_it_is() {
 
 /// Once the measures of labelled examples were in `--json` only.
 #[test]
-fn predictions_of_labelled_data_kept_their_measures_to_themselves() {
+fn predictions_of_labelled_data_did_not_print_their_measures() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 500, 1);
     for model in ["lr", "fm"] {
@@ -219,7 +219,7 @@ fn a_worker_started_again_lost_its_pushes() {
         worker.pull(table, &[7], Read::Weights, &mut sum).unwrap();
         assert_eq!(sum, [incarnation as f32]);
     }
-    // Two workers with the same index at a time: the older one gets a message, and nothing of it counts twice.
+    // Two workers with the same index at a time: the older one gets a message, and none of its pushes counts twice.
     let connect = |index| {
         Worker::connect(Transports::new(), WorkerConfig::builder([server.addr()]).worker(index).build())
     };
@@ -240,7 +240,7 @@ fn a_worker_started_again_lost_its_pushes() {
 
 /// Once the message about a killed server of four threads came eight times.
 #[test]
-fn each_thread_of_a_lost_server_was_told_of() {
+fn each_thread_of_a_lost_server_caused_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 5_000, 1);
     let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 4"));
@@ -259,15 +259,15 @@ fn each_thread_of_a_lost_server_was_told_of() {
     drop(stdin);
     let done = worker.wait();
     assert!(done.code == Some(3) && done.err.contains("has not answered for"), "{done:?}");
-    for told in ["a link was lost", "waiting for a peer"] {
-        assert!(done.err.matches(told).count() <= 1, "{told}: {done:?}");
+    for message in ["a link was lost", "waiting for a peer"] {
+        assert!(done.err.matches(message).count() <= 1, "{message}: {done:?}");
     }
     assert!(done.err.contains("a link was lost"), "{done:?}");
 }
 
 /// Once a message said `its further segments are none, segment (dim 8, rule adagrad (lr 0.05, ...`.
 #[test]
-fn a_folder_with_another_model_was_told_of_field_by_field() {
+fn a_message_about_another_model_listed_field_by_field() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 500, 1);
     let out = folder.path().join("m").display().to_string();
@@ -284,9 +284,9 @@ fn a_folder_with_another_model_was_told_of_field_by_field() {
     assert!(other.code == Some(2) && other.err.contains(says), "{other:?}");
 }
 
-/// Once a message to a single process spoke of the workers of a job.
+/// Once a message to a single process mentioned the workers of a job.
 #[test]
-fn one_process_was_told_of_a_job() {
+fn a_message_to_one_process_mentioned_a_job() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 500, 1);
     let mut text = std::fs::read_to_string(&data).unwrap();
@@ -294,14 +294,14 @@ fn one_process_was_told_of_a_job() {
     std::fs::write(&data, &text).unwrap();
     let images = folder.path().join("ps").display().to_string();
     let line = format!("train {} --data-dir {images}", data.display());
-    // It ends at the last line, so the run is not finished.
+    // It ends at the bad last line, so the run is not finished.
     assert_eq!(run(&format!("{line} --epochs 3")).code, Some(2));
-    for (more, was, given) in [
+    for (more, was, now) in [
         ("--epochs 2", "with --epochs 3", "was given 2: --continue"),
         ("--epochs 3 --no-intercept", "without --no-intercept", "was given it: --fresh"),
     ] {
         let done = run(&format!("{line} {more}"));
-        let says = format!("run \"default\" in {images} was begun {was}, and this training {given}");
+        let says = format!("run \"default\" in {images} was begun {was}, and this training {now}");
         assert!(done.code == Some(2) && done.err.contains(&says), "{says}: {done:?}");
         assert!(["--fresh", "--run NAME"].iter().all(|flag| done.err.contains(flag)), "{done:?}");
         assert!(!done.err.contains("worker") && !done.err.contains("job"), "{done:?}");
@@ -318,8 +318,8 @@ fn one_process_was_told_of_a_job() {
     assert!(other.code == Some(2) && other.err.contains("bytes), hash of both ends "), "{other:?}");
 }
 
-/// Once the message said that a larger --max-iter continues where nothing was kept. It did not mention the model that
-/// was there before.
+/// Once the message said that a larger --max-iter continues, although nothing had been saved. It did not
+/// mention the model that existed before.
 #[test]
 fn lbfgs_promised_to_go_on_with_what_was_gone() {
     let folder = tempfile::tempdir().unwrap();
@@ -335,10 +335,10 @@ fn lbfgs_promised_to_go_on_with_what_was_gone() {
     assert!(first.err.contains("  length of the mean gradient "), "{first:?}");
     let again = run(&line);
     assert!(again.out.contains(&format!("in {out} (the one before it is in {out}/previous)")), "{again:?}");
-    let kept = format!("{line} --data-dir {}", folder.path().join("ps").display());
-    let done = run(&kept);
+    let in_folder = format!("{line} --data-dir {}", folder.path().join("ps").display());
+    let done = run(&in_folder);
     assert!(done.out.contains("--continue with a larger --max-iter goes on"), "{done:?}");
-    let on = run(&format!("{kept} --max-iter 4 --continue").replacen("--max-iter 2 ", "", 1));
+    let on = run(&format!("{in_folder} --max-iter 4 --continue").replacen("--max-iter 2 ", "", 1));
     assert!(on.code == Some(0) && on.out.contains(" 4 iterations"), "{on:?}");
 }
 

@@ -170,7 +170,7 @@ fn the_model_before_is_found_where_a_kill_left_it() {
     ok(&format!("{line} --epochs 2"));
     let before = scores(&format!("{}/previous", out.display()), &data);
     std::fs::rename(out.join("previous"), out.join("previous.old")).unwrap();
-    // The model in place then ended early, so the model before it stays.
+    // The new model in its place ended early, so the earlier model stays.
     let piped = Piped::start(&format!("train - --format libsvm --out {}", out.display()), &text);
     assert_eq!(piped.interrupt(), Some(130));
     let piped = Piped::start(&format!("train - --format libsvm --out {}", out.display()), &text);
@@ -216,7 +216,7 @@ fn ratings(path: &Path, n: u64, seed: u64) -> String {
 fn training_could_not_go_on_from_a_saved_model() {
     let folder = scratch();
     let f = folder.path();
-    // Whole batches, so that one run cuts them in the same way.
+    // Whole batches, so that one run and two runs divide the examples in the same way.
     let a = clicks(&f.join("a.svm"), 1_024, 1).display().to_string();
     let b = clicks(&f.join("b.svm"), 1_024, 2).display().to_string();
     let (ra, rb) = (ratings(&f.join("ra.svm"), 1_024, 1), ratings(&f.join("rb.svm"), 1_024, 2));
@@ -255,7 +255,7 @@ fn training_could_not_go_on_from_a_saved_model() {
             ok(&format!("train {b} {flags} {own}"));
             assert_eq!(rows(&first), rows(&one), "{flags}: rows of one run, in their folder");
         } else {
-            // The folder has the rows now, with later training in them, so they must not be replaced.
+            // The folder now has the rows with later training in them, so they must not be replaced.
             refused(&format!("{line} --continue"), &["--warm-start", "--data-dir", "has rows"]);
         }
         for folder in [first, on, one, f.join("images")] {
@@ -281,7 +281,7 @@ fn weights_of_another_optimizer_could_not_be_begun_from() {
     let done = ok(&format!("train {a} --alpha 1e-30 --warm-start {first} --out {on}"));
     assert!(done.err.contains("starts from zero"), "{done:?}");
     close(&on, &first, &a);
-    // Saved rows are loaded, whatever the admission of new rows says.
+    // Saved rows are loaded whatever the admission of new rows is.
     ok(&format!("train {a} --admit-count 100 --warm-start {first} --out {on}"));
     assert_eq!(rows(Path::new(&on)).len(), rows(Path::new(&first)).len());
 }

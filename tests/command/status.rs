@@ -1,5 +1,5 @@
-//! `gannet status`, tested from outside: what it says of runs, workers and servers is true, and an unknown value is not
-//! shown as a number.
+//! `gannet status`, tested from outside. Its output about runs, workers and servers must be true, and an
+//! unknown value must not be shown as a number.
 
 use crate::harness;
 
@@ -38,8 +38,8 @@ fn until(line: &str, words: &str) -> String {
     }
 }
 
-/// Once it said `scheduler has had no job of run off` while the run was trained, and `running` when nobody trained any
-/// more.
+/// Once it said `scheduler has had no job of run off` while the run was trained, and `running` when no worker
+/// trained any more.
 #[test]
 fn a_run_of_fixed_shares_was_said_never_to_have_been() {
     let server = server();
@@ -62,7 +62,7 @@ fn a_run_of_fixed_shares_was_said_never_to_have_been() {
 /// Once it said `clock 0 0 examples 0/s log loss 0.00000` for a worker that had reported nothing, in a run with `0
 /// workers live`.
 #[test]
-fn what_a_worker_had_not_said_was_shown_as_zeros() {
+fn values_that_a_worker_had_not_reported_were_shown_as_zeros() {
     let folder = tempfile::tempdir().unwrap();
     let (server, data) = (server(), data(folder.path()));
     let more = "--tasks on --start-together";
@@ -76,7 +76,7 @@ fn what_a_worker_had_not_said_was_shown_as_zeros() {
     let object = ok(&format!("{status} --json")).json();
     assert!(object["job"]["workers"][0]["logloss"].is_null(), "{object}");
     assert_eq!(object["runs"][0]["live_workers"], 1, "{object}");
-    // For the scheduler a killed worker lives until its time is over. Both lines say the same.
+    // For the scheduler a killed worker is alive until its timeout. Both lines must agree.
     worker.signal(Signal::KILL);
     let _ = worker.wait();
     let out = run(&status).out;
@@ -101,12 +101,12 @@ fn a_worker_that_left_was_said_to_save() {
     }
 }
 
-/// Once it said nothing of the other servers if the first was down. If the second was down, it said the same sentence
-/// three times.
+/// Once it said nothing about the other servers if the first was down. If the second was down, it printed the
+/// same sentence three times.
 #[test]
 fn a_server_that_was_down_hid_the_others() {
     let server = server();
-    // Addresses where nobody listens (only root may). One sorts before every other address and one after.
+    // Addresses where no process listens (only root may). One sorts before every other address and one after.
     for nobody in [NOBODY, "127.0.0.1:9"] {
         for hosts in [format!("{},{nobody}", server.addr), format!("{nobody},{}", server.addr)] {
             let done = run(&format!("status --ps-hosts {hosts} --peer-timeout 1"));
@@ -126,7 +126,7 @@ fn a_server_that_was_down_hid_the_others() {
 
 /// Once `--run nosuch` ended with code 0.
 #[test]
-fn a_run_that_there_is_not_was_told_of_with_exit_code_0() {
+fn status_of_an_unknown_run_ended_with_exit_code_0() {
     let folder = tempfile::tempdir().unwrap();
     let (server, data) = (server(), data(folder.path()));
     let status = format!("status --ps-hosts {}", server.addr);

@@ -47,7 +47,7 @@ fn labels_1_0_and_0_0_were_refused() {
 }
 
 #[test]
-fn labels_yes_and_no_had_no_way_in() {
+fn labels_yes_and_no_could_not_be_used() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
     let ones = write(f, "ones.csv", customers(900, "1", "0"));
@@ -114,7 +114,7 @@ fn one_class_was_learned_without_a_word() {
         assert_eq!(done.json()["one_class"], false, "{done:?}");
         assert!(!done.err.contains("class"), "{done:?}");
     }
-    // As the old advice to skip bad lines suggested.
+    // The old message advised to skip bad lines. This does so.
     let mixed = write(f, "mixed.csv", customers(200, "1", "no"));
     let done = ok(&format!("train {mixed} --skip-bad-lines 200"));
     assert!(done.err.contains("label 1") && done.err.contains("bad lines were skipped"), "{done:?}");
@@ -141,7 +141,7 @@ fn a_test_file_of_another_format_was_scored_all_the_same() {
     train.stdin(std::fs::File::open(&csv).unwrap());
     let done = Process::start(train).wait();
     assert!(done.code == Some(2) && done.err.contains("b.svm") && done.err.contains("csv"), "{done:?}");
-    // A test file with one more column is read by the columns of the training.
+    // A test file with one more column is read with the columns of the training.
     let wider = customers(300, "1", "0").replace("Rome", "Rome,9").replace("Oslo", "Oslo,8");
     let wider = wider.replace("Bern", "Bern,7").replace("age,city", "age,city,extra");
     let wider = write(f, "wider.csv", &wider);

@@ -15,17 +15,17 @@ fn number(value: &Value, name: &str) -> f64 {
 
 /// Checks the validations of a report. The last one was after the last step.
 fn check(report: &Value, every: u64, steps: u64) {
-    let told = report["validations"].as_array().unwrap();
-    let at: Vec<u64> = told.iter().map(|v| v["step"].as_u64().unwrap()).collect();
+    let validations = report["validations"].as_array().unwrap();
+    let at: Vec<u64> = validations.iter().map(|v| v["step"].as_u64().unwrap()).collect();
     assert_eq!(at, (1..=steps / every).map(|n| n * every).collect::<Vec<_>>(), "{report}");
     // All steps have the same number of examples, so the mean of their losses is the loss of the pass.
-    let mean = told.iter().map(|v| number(v, "loss")).sum::<f64>() / told.len() as f64;
+    let mean = validations.iter().map(|v| number(v, "loss")).sum::<f64>() / validations.len() as f64;
     assert!((mean - number(report, "logloss")).abs() < 1e-9, "{mean} {report}");
-    let last = told.last().unwrap();
+    let last = validations.last().unwrap();
     assert_eq!(last["validation_logloss"], report["test_logloss"], "{report}");
     assert_eq!(last["validation_auc"], report["test_auc"], "{report}");
     assert!((0.5..1.0).contains(&number(last, "validation_accuracy")), "{report}");
-    assert!(number(&told[0], "validation_logloss") > number(last, "validation_logloss"), "{report}");
+    assert!(number(&validations[0], "validation_logloss") > number(last, "validation_logloss"), "{report}");
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn validations_agree_with_the_report() {
         assert!(second.wait().json().get("validations").is_none());
     }
 
-    let told = run(&format!("{line} --validate-every 40"));
-    let lines: Vec<&str> = told.out.lines().filter(|line| line.starts_with("step ")).collect();
-    assert_eq!(lines.len(), 5, "{told:?}");
-    assert!(lines[0].starts_with("step 40  loss 0.") && lines[0].contains("accuracy 0."), "{told:?}");
+    let done = run(&format!("{line} --validate-every 40"));
+    let lines: Vec<&str> = done.out.lines().filter(|line| line.starts_with("step ")).collect();
+    assert_eq!(lines.len(), 5, "{done:?}");
+    assert!(lines[0].starts_with("step 40  loss 0.") && lines[0].contains("accuracy 0."), "{done:?}");
     for (flags, said) in [
         ("--validate-every 10", "--test"),
         ("--save-secs 10", "--out"),
@@ -81,7 +81,7 @@ fn scored(model: &Path, data: &Path) -> f64 {
     number(&run(&format!("predict --model {} {} --json", model.display(), data.display())).json(), "logloss")
 }
 
-/// A training that is killed in the middle leaves the model that it saved last.
+/// A training that is killed in the middle leaves the last model that it saved.
 #[test]
 fn a_model_is_saved_while_it_is_trained() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,10 @@ fn the_chief_that_a_scheduler_has_looks_on() {
     killed.signal(Signal::KILL);
     killed.wait();
     let report = run(&worker(1)).json();
-    let told = report["validations"].as_array().unwrap();
-    assert!(!told.is_empty() && number(told.last().unwrap(), "validation_logloss") < 0.69, "{report}");
+    let validations = report["validations"].as_array().unwrap();
+    assert!(
+        !validations.is_empty() && number(validations.last().unwrap(), "validation_logloss") < 0.69,
+        "{report}"
+    );
     assert!((scored(&out, &test) - number(&report, "test_logloss")).abs() < 1e-9, "{report}");
 }

@@ -1,5 +1,5 @@
 //! Runs the real binary: commands with a time limit, servers that are stopped by their process id, small data sets.
-#![allow(dead_code)] // each test file uses its part
+#![allow(dead_code)] // each test file uses only some of it
 
 pub mod pair;
 
@@ -75,7 +75,7 @@ impl Drop for Owned {
     }
 }
 
-/// The first line that comes, and a reader for the rest.
+/// The first line, and a reader for the rest.
 pub fn first_line<R: Read + Send + 'static>(from: R) -> (String, BufReader<R>) {
     let (say, said) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -220,8 +220,8 @@ impl Served {
     }
 }
 
-/// An address where nobody listens, whatever other tests do. Only root may listen there, and the system never chooses
-/// this port.
+/// An address where no process listens, whatever other tests do. Only root may listen there, and the system
+/// never chooses this port.
 pub const NOBODY: &str = "127.0.0.1:1";
 
 /// An address that was free a moment ago.

@@ -14,14 +14,14 @@ pub struct Pair {
     pub ip: String,
     /// The other machine's address.
     pub peer: String,
-    /// Whether these are guests whose network may be cut. Otherwise someone may need the network.
+    /// Whether these are guests whose network may be cut. On real machines other users may need the network.
     pub guests: bool,
     folder: PathBuf,
     test: &'static str,
 }
 
 impl Pair {
-    /// The part for the test of this name. `None`, with a message, if there are not two machines.
+    /// This machine's part of the test with this name. `None`, with a message, if there are not two machines.
     pub fn of(test: &'static str) -> Option<Pair> {
         let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let Some(folder) = said("GANNET_PAIR_DIR") else {
@@ -41,21 +41,21 @@ impl Pair {
     }
 
     /// Leaves a message for the other machine.
-    pub fn tell(&self, what: &str, text: &str) {
+    pub fn send(&self, what: &str, text: &str) {
         let (file, new) = (self.file(what, self.rank), self.file(&format!("{what}.new"), self.rank));
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, file).unwrap();
     }
 
-    /// The other machine's message, if it is there.
-    pub fn heard(&self, what: &str) -> Option<String> {
+    /// The other machine's message, if it has arrived.
+    pub fn message(&self, what: &str) -> Option<String> {
         std::fs::read_to_string(self.file(what, 1 - self.rank)).ok()
     }
 
-    /// Waits for the other machine's message.
-    pub fn hear(&self, what: &str) -> String {
-        let (file, begun) = (self.file(what, 1 - self.rank), Instant::now());
-        while begun.elapsed() < limit() {
+    /// Waits for the other machine's message, and returns it.
+    pub fn wait_for(&self, what: &str) -> String {
+        let (file, start) = (self.file(what, 1 - self.rank), Instant::now());
+        while start.elapsed() < limit() {
             if let Ok(text) = std::fs::read_to_string(&file) {
                 return text;
             }
@@ -65,17 +65,17 @@ impl Pair {
         panic!("node {} has not said {what:?} of {} for {:?}", 1 - self.rank, self.test, limit())
     }
 
-    /// Waits until both machines are here.
+    /// Waits until both machines have called this.
     pub fn meet(&self, what: &str) {
-        self.tell(what, "");
-        self.hear(what);
+        self.send(what, "");
+        self.wait_for(what);
     }
 }
 
 impl Drop for Pair {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.tell("failed", "");
+            self.send("failed", "");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A worker that reads rows in place (mapped images, or RDMA) from a server that is stopped, continued or killed. Each
-//! row's values say which row it is.
+//! A worker that reads rows in place (mapped images, or RDMA) from a server that is stopped, continued or
+//! killed. The values of each row identify it.
 
 use gannet::optim::Sgd;
 use gannet::table::TableId;

@@ -116,9 +116,9 @@ fn model(folder: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn one_worker_that_is_fed_makes_the_model_that_it_would_make_of_its_own_files() {
+fn one_worker_with_remote_data_makes_the_same_model_as_with_files() {
     let job = Job::new("a:1", 2);
-    // A CSV whose columns only the client knows, a packed file, and a file with lines longer than a task.
+    // A CSV whose columns only the client knows, a packed file, and a file with lines longer than a split.
     let csv = job.path("part-1.csv");
     let row = |i: u64| format!("{},{},{}\n", i * 7 % 13 % 2, i % 50, "y".repeat(1 + (i % 90) as usize));
     let rows: String = (0..6000).map(row).collect();
@@ -136,9 +136,9 @@ fn one_worker_that_is_fed_makes_the_model_that_it_would_make_of_its_own_files() 
         ("svm", job.data.display().to_string(), ""),
         ("csv", format!("{} {} {}", csv.display(), packed.display(), long.display()), columns),
     ] {
-        let (fed, read) = (job.path(&format!("fed-{name}")), job.path(&format!("read-{name}")));
+        let (remote, read) = (job.path(&format!("remote-{name}")), job.path(&format!("read-{name}")));
         let served = job.server();
-        let more = format!("{how} --out {}", fed.display());
+        let more = format!("{how} --out {}", remote.display());
         let client = Job { data: PathBuf::from(&data), folder: tempfile::tempdir().unwrap(), ..job }.client(
             &served.addr,
             "127.0.0.1:0",
@@ -156,14 +156,14 @@ fn one_worker_that_is_fed_makes_the_model_that_it_would_make_of_its_own_files() 
             read.display()
         ));
         assert_eq!(own.code, Some(0), "{own:?}");
-        assert!(model(&fed) == model(&read), "{name}: the models differ");
+        assert!(model(&remote) == model(&read), "{name}: the models differ");
         for measure in ["examples", "logloss", "auc", "format"] {
             assert_eq!(worker.json()[measure], own.json()[measure], "{name} {measure}");
         }
         assert_eq!(client.json()["examples"], own.json()["examples"], "{name}");
         let bytes = data.split_whitespace().map(|file| std::fs::metadata(file).unwrap().len()).sum::<u64>();
-        let fed = client.json()["fed"]["bytes"].as_u64().unwrap();
-        assert!(fed >= 2 * bytes && fed < 3 * bytes, "{name}: {fed} bytes fed, {bytes} in the files");
+        let sent = client.json()["fed"]["bytes"].as_u64().unwrap();
+        assert!(sent >= 2 * bytes && sent < 3 * bytes, "{name}: {sent} bytes sent, {bytes} in the files");
     }
 }
 
@@ -201,12 +201,13 @@ fn a_killed_worker_loses_and_doubles_nothing_and_the_client_sums_up() {
         served.addr,
         job.epochs
     ));
-    let (fed, own) = (report["test_logloss"].as_f64().unwrap(), own.json()["test_logloss"].as_f64().unwrap());
-    assert!((fed - own).abs() < 0.02 * own, "{fed} beside {own}");
+    let (remote, own) =
+        (report["test_logloss"].as_f64().unwrap(), own.json()["test_logloss"].as_f64().unwrap());
+    assert!((remote - own).abs() < 0.02 * own, "{remote} beside {own}");
     let predicted = run(&format!("predict --model {} {} --json", out.display(), job.data.display()));
     assert_eq!(predicted.code, Some(0), "{predicted:?}");
     let predicted = predicted.json()["logloss"].as_f64().unwrap();
-    assert!((predicted - fed).abs() < 1e-6, "{predicted} beside {fed}");
+    assert!((predicted - remote).abs() < 1e-6, "{predicted} beside {remote}");
 }
 
 #[test]
@@ -237,12 +238,12 @@ fn a_client_that_is_killed_goes_on_where_it_stood() {
     let done = client.wait();
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(done.json()["examples"], job.epochs * LINES);
-    // The job is done, so the next job on the folder begins anew.
+    // The job is done, so the next job on this folder begins from the start.
     assert!(!job.path("book").join("scheduler.book").exists());
 }
 
 #[test]
-fn what_goes_wrong_is_one_message_for_all() {
+fn a_failure_of_the_data_is_one_message_for_all_workers() {
     let job = Job::new("a:1,b:1", 200);
     let served = job.server();
     // The data changes during the job.
@@ -270,7 +271,7 @@ fn what_goes_wrong_is_one_message_for_all() {
     let done = client.wait();
     assert!(done.code == Some(2) && done.err.contains("train.svm from byte "), "{done:?}");
     std::fs::write(&job.data, text).unwrap();
-    // The client must stop while a worker waits for another one, as the client has told it to.
+    // The client must stop while one worker waits for another, as `--start-together` requires.
     let client = job.client(&served.addr, "127.0.0.1:0", "--run three --start-together");
     let worker = job.worker(&served.addr, &client.addr, 0, "--run three");
     let start = Instant::now();
@@ -281,7 +282,7 @@ fn what_goes_wrong_is_one_message_for_all() {
     let (worker, done) = (worker.wait(), client.wait());
     assert_eq!(done.code, Some(130), "{done:?}");
     assert!(worker.code == Some(3) && worker.err.contains("stopped by a signal"), "{worker:?}");
-    // No worker comes.
+    // No worker connects.
     let line = job
         .line(&served.addr, "client", "127.0.0.1:0")
         .replace("--peer-timeout 20", "--run four --peer-timeout 1");

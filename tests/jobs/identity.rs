@@ -57,7 +57,7 @@ fn until(scheduler: &str, what: impl Fn(&serde_json::Value) -> bool) {
     }
 }
 
-fn begun(job: &serde_json::Value) -> bool {
+fn has_begun(job: &serde_json::Value) -> bool {
     job["tasks_done"].as_u64().is_some_and(|done| done >= 3)
 }
 
@@ -69,7 +69,7 @@ fn says(done: &Done, texts: &[&str]) {
 /// The job's state file is in the first server's folder and does not know the second server's rows, which were in
 /// memory.
 #[test]
-fn a_restarted_worker_goes_on_with_the_pieces_that_are_left_when_rows_are_gone() {
+fn a_restarted_worker_continued_with_the_remaining_splits_when_rows_were_lost() {
     let job = Job::new("lr");
     let first = job.server("server", "127.0.0.1:0", Some("first"));
     // The registry of runs is at the lower address: the server with the folder.
@@ -77,11 +77,11 @@ fn a_restarted_worker_goes_on_with_the_pieces_that_are_left_when_rows_are_gone()
     let second = second.take(100).find(|second| first.addr < second.addr).unwrap();
     let (first, addr) = ((first.addr.clone(), first), second.addr.clone());
     let worker = job.worker(0, &[&first.0, &addr], &first.0);
-    until(&first.0, begun);
+    until(&first.0, has_begun);
     drop(worker);
     second.kill();
     let _second = job.server("server", &addr, None);
-    // In either order: the folders say who has which rows.
+    // In either order of hosts: the folders record which server has which rows.
     for hosts in [[&*first.0, &*addr], [&*addr, &*first.0]] {
         let again = job.worker(0, &hosts, &first.0).wait();
         says(&again, &["the rows of shards 32 to 63 are gone", &addr]);
@@ -91,7 +91,7 @@ fn a_restarted_worker_goes_on_with_the_pieces_that_are_left_when_rows_are_gone()
 }
 
 /// Once the scheduler's state file outlived the folders of all servers, and the job continued with new, empty tables.
-fn a_book_goes_on_over_emptied_folders(model: &'static str) {
+fn scheduler_file_over_emptied_folders(model: &'static str) {
     let job = Job::new(model);
     let scheduler = job.server("scheduler", "127.0.0.1:0", Some("book"));
     let start = |number: usize, listen: &str| job.server("server", listen, Some(["a", "b"][number]));
@@ -99,19 +99,19 @@ fn a_book_goes_on_over_emptied_folders(model: &'static str) {
     let addrs = servers.each_ref().map(|server| server.addr.clone());
     let hosts = addrs.each_ref().map(|addr| addr.as_str());
     let worker = job.worker(0, &hosts, &scheduler.addr);
-    until(&scheduler.addr, begun);
+    until(&scheduler.addr, has_begun);
     // Everything is killed, and only the state file is left.
-    let (book, at) = (scheduler.addr.clone(), job.folder.path());
+    let (scheduler_addr, at) = (scheduler.addr.clone(), job.folder.path());
     drop(worker);
     scheduler.kill();
     servers.into_iter().for_each(Served::kill);
     ["a", "b"].iter().for_each(|folder| empty(&at.join(folder)));
     let _servers = [start(1, hosts[1]), start(0, hosts[0])];
-    let _scheduler = job.server("scheduler", &book, Some("book"));
-    // The state file belongs to a run whose workers may live. When they are known to be dead, the run begins with its
-    // first record.
+    let _scheduler = job.server("scheduler", &scheduler_addr, Some("book"));
+    // The state file belongs to a run whose workers may still run. When they are known to be dead, the run
+    // begins again with its first record.
     let done = loop {
-        let done = job.worker(1, &[hosts[1], hosts[0]], &book).wait();
+        let done = job.worker(1, &[hosts[1], hosts[0]], &scheduler_addr).wait();
         if done.code == Some(0) {
             break done;
         }
@@ -126,10 +126,10 @@ fn empty(folder: &Path) {
 
 #[test]
 fn the_schedulers_book_goes_on_over_emptied_folders() {
-    a_book_goes_on_over_emptied_folders("lr");
+    scheduler_file_over_emptied_folders("lr");
 }
 
 #[test]
-fn the_schedulers_book_goes_on_over_emptied_folders_of_several_tables() {
-    a_book_goes_on_over_emptied_folders("deepfm --hidden 4");
+fn the_schedulers_file_continued_over_emptied_folders_of_several_tables() {
+    scheduler_file_over_emptied_folders("deepfm --hidden 4");
 }

@@ -30,7 +30,7 @@ fn worker(data: &Path, hosts: &str, workers: usize, index: usize) -> Process {
     )))
 }
 
-/// What the servers say about the table that `gannet train` makes, and about its workers.
+/// The servers' status of the table that `gannet train` makes, and of its workers.
 fn status(addr: &str) -> TableStatus {
     let schema = Schema::scalar("default.lr", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
     let mut reader = Worker::connect(Tcp::new(), WorkerConfig::reader([addr])).unwrap();
@@ -43,8 +43,8 @@ fn remembered(addr: &str, index: u64) -> Option<PusherStatus> {
     status(addr).pushers.into_iter().find(|pusher| pusher.pusher == index + 1)
 }
 
-/// The next incarnation of a worker has the next number, whatever the time is. Once it was the time of the worker's
-/// start.
+/// The next incarnation of a worker gets the next number, whatever the time is. Once the number was the time of
+/// the worker's start.
 #[test]
 fn a_life_was_named_by_the_clock_which_may_go_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ fn no_incarnation_is_given_twice_when_the_server_is_killed_while_it_answers() {
         drop(served.take());
         served = Some(server(&addr, folder.path()));
     };
-    let (highest, given, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (highest, granted, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let ask = || {
         let mut numbers = Vec::new();
         while !stop.load(SeqCst) {
@@ -106,7 +106,7 @@ fn no_incarnation_is_given_twice_when_the_server_is_killed_while_it_answers() {
             let number = Worker::allocate_incarnation(Tcp::new(), &WorkerConfig::reader([&addr])).unwrap();
             assert!(number > before, "{number}, after {before} was answered");
             highest.fetch_max(number, SeqCst);
-            given.fetch_add(1, SeqCst);
+            granted.fetch_add(1, SeqCst);
             numbers.push(number);
         }
         numbers
@@ -114,7 +114,7 @@ fn no_incarnation_is_given_twice_when_the_server_is_killed_while_it_answers() {
     let numbers: Vec<u64> = std::thread::scope(|scope| {
         let asking: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
         for round in 1..=10 {
-            wait_until("numbers were given", || given.load(SeqCst) >= round * 15);
+            wait_until("numbers were handed out", || granted.load(SeqCst) >= round * 15);
             kill_and_start();
         }
         stop.store(true, SeqCst);
@@ -128,8 +128,8 @@ fn no_incarnation_is_given_twice_when_the_server_is_killed_while_it_answers() {
     assert!(next > highest.load(SeqCst), "{next}");
 }
 
-/// Once worker 1 of the previous run, which had started after its chief, was taken for that of the next run. The chief
-/// then scored and saved a model without that worker's share.
+/// Once worker 1 of the previous run, which had started after its chief, was mistaken for worker 1 of the next
+/// run. The chief then scored and saved a model without that worker's share.
 #[test]
 fn the_chief_did_not_wait_for_a_worker_when_another_run_had_just_ended() {
     let folder = tempfile::tempdir().unwrap();

@@ -73,20 +73,21 @@ fn servers_and_workers_learn_what_one_process_learns() {
     }
 }
 
-/// Sends data to a worker through a pipe, so that the middle of the job lasts as long as the test wants.
+/// Sends data to a worker through a pipe, so that the job continues for as long as the test wants.
 #[test]
 fn a_killed_server_comes_back_and_no_push_is_lost_or_doubled() {
     TRANSPORTS.iter().for_each(|(transport, _)| kill_servers_of_a_job_over(transport, [2; 4]));
 }
 
-/// Once workers ended with "it had 1". A restart may change the number of threads.
+/// Once workers ended with an error if a server came back with another number of threads. A restart may change
+/// that number.
 #[test]
 fn nor_when_it_comes_back_with_another_number_of_threads() {
     kill_servers_of_a_job_over("tcp", [1, 4, 3, 1]);
     kill_servers_of_a_job_over("auto", [4, 1, 2, 4]);
 }
 
-/// `threads`: those of the first servers, and of each server that comes back.
+/// `threads`: the numbers of threads of the first servers, and of each server that comes back.
 fn kill_servers_of_a_job_over(transport: &str, threads: [u32; 4]) {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 20_000, 3);
@@ -111,7 +112,7 @@ fn kill_servers_of_a_job_over(transport: &str, threads: [u32; 4]) {
     for (round, cut) in cuts.windows(2).enumerate() {
         pipe.write_all(&bytes[cut[0]..cut[1]]).unwrap();
         if round < 3 {
-            // While the worker trains on what it has, one of the servers dies and comes back.
+            // While the worker trains on the data that it has, one of the servers dies and comes back.
             std::thread::sleep(Duration::from_millis(30));
             let victim = served.remove(round % 2);
             let addr = victim.addr.clone();
@@ -139,8 +140,8 @@ fn kill_servers_of_a_job_over(transport: &str, threads: [u32; 4]) {
     }
 }
 
-/// Runs two workers of a deterministic job and returns the bytes of its model. The bits must not depend on what its
-/// servers do.
+/// Runs two workers of a deterministic job and returns the bytes of its model. The bits must not depend on the
+/// servers' restarts.
 fn same_bits(folder: &Path, data: &Path, test: &Path, name: &str, incarnations: &[u32]) -> Vec<Vec<u8>> {
     let images = folder.join(name);
     let (mut served, hosts) = servers_of(1, Some(&images), incarnations[0]);

@@ -7,9 +7,10 @@ use harness::{Process, Served, gannet, run};
 use rustix::process::Signal;
 use std::io::Write;
 
-/// Once only worker 0 had `--out`. It was killed, another worker became the chief, and nobody saved, with exit code 0.
+/// Once only worker 0 had `--out`. It was killed, another worker became the chief, and no worker saved, with
+/// exit code 0.
 #[test]
-fn a_model_was_saved_by_nobody_where_one_worker_had_out() {
+fn no_worker_saved_when_only_one_had_out() {
     let world = World::new(3_000);
     let server = world.server("127.0.0.1:0", "a", 1);
     let out = format!("--out {} --start-together", world.file("model").display());
@@ -23,7 +24,7 @@ fn a_model_was_saved_by_nobody_where_one_worker_had_out() {
     assert!(world.file("model").join("MANIFEST").is_file());
 }
 
-/// Once the registry was expected at the first address. Servers that came back with other addresses knew no run.
+/// Once workers expected the registry at the first address. Servers that came back with other addresses knew no run.
 #[test]
 fn servers_with_other_addresses_forgot_their_runs() {
     let world = World::new(2_000);
@@ -105,7 +106,7 @@ fn a_continued_run_took_other_scales_labels_and_columns() {
     ] {
         refused(&run(&line(&day1, &format!("{other} --continue"))), &[words, "is given now", "--fresh"]);
     }
-    // Once a folder whose images alone know the run was refused.
+    // Once a folder was refused if only its images recorded the run.
     let others = world.file("others");
     for (model, flags, other) in [
         ("fm", "--seed 1", "--seed 2"),
@@ -162,7 +163,7 @@ fn the_model_of_a_job_with_a_missing_worker_was_not_marked() {
     let scored = run(&format!("predict --model {} {} --json", out.display(), world.data.display()));
     assert_eq!(ok(&scored)["model_complete"], false, "{scored:?}");
     assert!(scored.err.contains("worker 1"), "{scored:?}");
-    // A worker that was left out does not read that nothing was left to do. Without worker 0 nothing is saved.
+    // A late worker must not read that there is nothing left to do. Without worker 0 no model is saved.
     let late = run(&world.line(&server.addr, 2, 1, "--tasks off --batch 64"));
     refused(&late, &["without the share of worker 1"]);
     let line = world.line(&server.addr, 2, 1, "--tasks off --batch 64 --allow-missing-workers --run other");
@@ -170,8 +171,8 @@ fn the_model_of_a_job_with_a_missing_worker_was_not_marked() {
     assert!(alone.code == Some(3) && alone.err.contains("Without worker 0 no model is saved"), "{alone:?}");
 }
 
-/// Once batches of workers that keep step were counted under the step's name, so that one worker's batches were never
-/// trained.
+/// Once the batches of workers that keep step were counted under the step's name, so one worker's batches were
+/// never trained.
 #[test]
 fn a_worker_that_was_killed_in_step_had_trained_nothing() {
     let world = World::new(4_000);
@@ -180,7 +181,7 @@ fn a_worker_that_was_killed_in_step_had_trained_nothing() {
     let more = "--tasks off --batch 16 --sync bsp --worker-timeout 5";
     let (chief, mut one) = piped_for(5, &server.addr, 2, 0, more);
     let (killed, mut two) = piped_for(5, &server.addr, 2, 1, more);
-    // At the same time: each waits for the other in every step.
+    // Both at the same time, because each waits for the other in every step.
     let half = &bytes[..bytes.len() / 2];
     std::thread::scope(|scope| {
         for pipe in [&mut one, &mut two] {
@@ -191,17 +192,17 @@ fn a_worker_that_was_killed_in_step_had_trained_nothing() {
         let all = runs(&server.addr)[0]["workers"].as_array().cloned().unwrap_or_default();
         all.iter().find(|worker| worker["worker"] == 1).and_then(|worker| worker["batches"].as_u64())
     };
-    until("worker 1 has told of its batches", || batches().is_some_and(|batches| batches > 20));
+    until("worker 1 has reported its batches", || batches().is_some_and(|batches| batches > 20));
     killed.signal(Signal::KILL);
     let _ = killed.wait();
-    // Worker 0 may have ended before it has read all.
+    // Worker 0 may have ended before it has read all of this.
     let _ = one.write_all(&bytes[bytes.len() / 2..]);
     drop((one, two));
     let done = chief.wait();
     assert_eq!(done.code, Some(3), "{done:?}");
-    let told = done.json();
-    assert_eq!(told["missing_workers"], serde_json::json!([1]), "{told}");
-    assert!(told["untrained_batches"].as_u64().is_some_and(|left| left > 0 && left < 105), "{told}");
+    let report = done.json();
+    assert_eq!(report["missing_workers"], serde_json::json!([1]), "{report}");
+    assert!(report["untrained_batches"].as_u64().is_some_and(|left| left > 0 && left < 105), "{report}");
 }
 
 /// Once the message was `the model is saved, and the scheduler does not know that ... see that no other worker has
@@ -227,30 +228,32 @@ fn workers_that_were_all_stopped_raised_a_false_alarm() {
         assert!(!alarms.iter().any(|alarm| done.err.contains(alarm)), "{done:?}");
     }
     assert!(out.join("MANIFEST").is_file());
-    // They left. Their last reports stand, and nobody has reported that the job is done.
-    let told = status();
+    // The workers left. Their last reports are shown, and no worker has reported that the job is done.
+    let shown = status();
     for words in [
         "worker 0   left  clock ",
         "worker 1   left  clock ",
         "was left by all its workers",
         "not finished, no worker is alive",
     ] {
-        assert!(told.out.contains(words), "{words}: {told:?}");
+        assert!(shown.out.contains(words), "{words}: {shown:?}");
     }
-    assert!(!told.out.contains("log loss 0.00000") && !told.out.contains("log loss -"), "{told:?}");
+    assert!(!shown.out.contains("log loss 0.00000") && !shown.out.contains("log loss -"), "{shown:?}");
 }
 
 /// Once the output was `ERROR this worker is no longer in the job error=X`, then `gannet: X`.
 #[test]
-fn a_scheduler_that_was_lost_was_told_of_twice() {
+fn a_lost_scheduler_caused_two_messages() {
     let world = World::new(20_000);
     let server = world.server("127.0.0.1:0", "a", 1);
     let scheduler = Served::start(gannet("scheduler --listen 127.0.0.1:0"));
     let more = format!("--tasks on --epochs 10000 --scheduler {}", scheduler.addr);
     let line = world.line(&server.addr, 1, 0, &more).replace("--peer-timeout 20", "--peer-timeout 2");
     let worker = start(&line);
-    let asked = format!("status --scheduler {} --json", scheduler.addr);
-    until("the worker learns", || run(&asked).json()["job"]["tasks_done"].as_u64().is_some_and(|n| n > 0));
+    let status_line = format!("status --scheduler {} --json", scheduler.addr);
+    until("the worker learns", || {
+        run(&status_line).json()["job"]["tasks_done"].as_u64().is_some_and(|n| n > 0)
+    });
     scheduler.kill();
     let done = worker.wait();
     assert_eq!(done.code, Some(3), "{done:?}");

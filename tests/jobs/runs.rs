@@ -64,7 +64,7 @@ fn an_unrelated_job_fenced_a_running_one() {
     assert_eq!((&first["examples"], &first["rows"]), (&other["examples"], &other["rows"]), "{first} {other}");
 }
 
-/// Two jobs with a scheduler at the same time. Once the second replaced the first, or was refused for ever.
+/// Two jobs with a scheduler at the same time. Once the second replaced the first, or was refused without end.
 #[test]
 fn two_runs_could_not_have_their_data_handed_out_by_one_scheduler() {
     let world = World::new(20_000);
@@ -128,19 +128,25 @@ fn a_worker_that_never_came_lost_its_share_with_exit_code_0() {
     for words in ["waits for worker 1 (w1:9)", "16 batches", "--allow-missing-workers", "saved"] {
         assert!(done.err.contains(words), "{words}: {done:?}");
     }
-    let told = done.json();
-    assert_eq!((&told["missing_workers"], &told["untrained_batches"]), (&serde_json::json!([1]), &16.into()));
+    let report = done.json();
+    assert_eq!(
+        (&report["missing_workers"], &report["untrained_batches"]),
+        (&serde_json::json!([1]), &16.into())
+    );
     assert!(out.join("MANIFEST").is_file());
-    // The run is not over: the missing worker may still come, and the same worker continues.
+    // The run has not ended: the missing worker may still come, and the same worker may continue.
     assert_eq!(runs(&server.addr)[0]["state"], "running");
     let done = run(&line(&format!("{more} --allow-missing-workers")));
-    let told = ok(&done);
-    assert_eq!((&told["missing_workers"], &told["untrained_batches"]), (&serde_json::json!([1]), &16.into()));
+    let report = ok(&done);
+    assert_eq!(
+        (&report["missing_workers"], &report["untrained_batches"]),
+        (&serde_json::json!([1]), &16.into())
+    );
     assert!(done.err.contains("16 batches"), "{done:?}");
     assert_eq!(runs(&server.addr)[0]["state"], "finished");
 }
 
-/// As above for a worker that was killed in the middle of its share. The missing worker may also be worker 0.
+/// As above, for a worker that was killed in the middle of its share. The missing worker may also be worker 0.
 #[test]
 fn a_killed_worker_lost_its_share_with_exit_code_0() {
     let world = World::new(1_000);
@@ -159,21 +165,21 @@ fn a_killed_worker_lost_its_share_with_exit_code_0() {
     // No worker replaces it within the peer timeout.
     let done = chief.wait();
     assert_eq!(done.code, Some(3), "{done:?}");
-    let told = done.json();
-    assert_eq!(told["missing_workers"], serde_json::json!([1]), "{told}");
-    assert!(told["untrained_batches"].as_u64().is_some_and(|n| n <= 8), "{told}");
+    let report = done.json();
+    assert_eq!(report["missing_workers"], serde_json::json!([1]), "{report}");
+    assert!(report["untrained_batches"].as_u64().is_some_and(|n| n <= 8), "{report}");
 }
 
 /// Once splits were handed out only with `--tasks on`, and a job without it lost the share of a worker that never came.
 #[test]
-fn data_was_not_handed_out_unless_it_was_asked_for() {
+fn splits_were_not_handed_out_by_default() {
     let world = World::new(3_000);
     let server = world.server("127.0.0.1:0", "a", 2);
     let done = run(&world.line(&server.addr, 2, 0, "--log info"));
-    let told = ok(&done);
-    assert_eq!(told["examples"], 3_000, "{done:?}");
+    let report = ok(&done);
+    assert_eq!(report["examples"], 3_000, "{done:?}");
     assert!(done.err.contains("hands out the data in splits (--tasks auto)"), "{done:?}");
-    // A second worker with the same index comes late to a finished run, and does not begin it again.
+    // A second worker with the same index comes late to a finished run. It must not begin the run again.
     let late = run(&world.line(&server.addr, 2, 1, ""));
     assert_eq!(ok(&late)["examples"], 0, "{late:?}");
     assert!(late.err.contains("is finished"), "{late:?}");

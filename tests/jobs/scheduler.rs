@@ -79,14 +79,14 @@ fn a_worker_is_killed_and_another_sleeps(sync: &str) {
     killed.signal(Signal::KILL);
     asleep.signal(Signal::STOP);
     let third = job.worker(&served.addr, 2, sync);
-    // The killed worker comes back and takes part at once.
+    // The killed worker comes back and trains at once.
     let again = job.worker(&served.addr, 0, sync);
     let (third, again) = (third.wait(), again.wait());
     assert_eq!((third.code, again.code), (Some(0), Some(0)), "{third:?} {again:?}");
     check_end(&served.addr);
     asleep.signal(Signal::CONT);
     let woken = asleep.wait();
-    // It may have had nothing left to push, or it learned that it had been given up.
+    // It may have had no push left to make, or it learned that the scheduler had given it up.
     assert!(woken.code == Some(3) && woken.err.contains("start it again"), "{woken:?}");
     check_end(&served.addr);
     drop(killed);
@@ -134,7 +134,7 @@ fn also_in_the_middle_of_synchronous_steps() {
     the_scheduler_is_killed("--sync bsp");
 }
 
-/// While the server slept it could receive no heartbeat. It gives nobody up for that.
+/// While the server slept, it received no heartbeats. It must give no worker up for that.
 #[test]
 fn a_server_that_slept_longer_than_its_workers_may_gives_none_of_them_up() {
     let job = Job::new();
@@ -152,7 +152,7 @@ fn a_server_that_slept_longer_than_its_workers_may_gives_none_of_them_up() {
     check_end(&served.addr);
 }
 
-/// Each table of a model of several tables has its part of every batch. A worker dies between two tables.
+/// Every table of a model of several tables gets its part of every batch. A worker dies between two tables.
 #[test]
 fn models_are_handed_their_data_too() {
     for model in ["--model fm --factors 4", "--model deepfm --factors 4 --hidden 8 --sync bsp"] {
@@ -178,7 +178,8 @@ fn models_are_handed_their_data_too() {
     );
 }
 
-/// Once two workers that named the servers in two orders made two schedulers, and each handed out all of the data.
+/// Once two workers that listed the servers in different orders made two schedulers, and each handed out all of
+/// the data.
 #[test]
 fn workers_that_name_the_servers_in_two_orders_have_one_scheduler() {
     let job = Job::new();
@@ -193,7 +194,7 @@ fn workers_that_name_the_servers_in_two_orders_have_one_scheduler() {
     orders.iter().for_each(|order| check_end(order));
 }
 
-/// Once a job that was begun with another scheduler was begun a second time.
+/// Once a job that had begun with another scheduler began a second time.
 #[test]
 fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     let job = Job::new();
@@ -201,7 +202,7 @@ fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     let addrs = servers.each_ref().map(|served| &*served.addr);
     let (hosts, usual, other) = (addrs.join(","), addrs.iter().min().unwrap(), addrs.iter().max().unwrap());
     let named = format!("--scheduler {other}");
-    // In the second round the run is begun anew.
+    // In the second round the run begins from the start.
     for (scheduler, flag, other_flag) in [(other, &*named, ""), (usual, "--fresh", &*named)] {
         let first = job.worker(&hosts, 0, flag);
         until_done(scheduler, 2);
@@ -216,8 +217,8 @@ fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     }
 }
 
-/// Once a job whose chief was killed before it had saved was trained a second time, by a scheduler that did not know
-/// the job.
+/// Once a job whose chief was killed before it had saved was trained a second time, by a scheduler that did not
+/// know the job.
 #[test]
 fn a_job_that_is_trained_and_not_saved_is_not_begun_with_another_scheduler() {
     let job = Job::new();
@@ -238,8 +239,8 @@ fn a_scheduler_of_its_own_keeps_no_shards() {
     let job = Job::new();
     let served = job.server("127.0.0.1:0");
     let mut command = gannet("scheduler --listen 127.0.0.1:0");
-    let book = job.store.with_extension("book");
-    command.arg("--data-dir").arg(&book);
+    let state_folder = job.store.with_extension("book");
+    command.arg("--data-dir").arg(&state_folder);
     let scheduler = Served::start(command);
     let more = format!("--shards 8 --scheduler {}", scheduler.addr);
     let workers = [job.worker(&served.addr, 0, &more), job.worker(&served.addr, 2, &more)];
@@ -249,7 +250,7 @@ fn a_scheduler_of_its_own_keeps_no_shards() {
     assert_eq!(status(&served.addr), serde_json::Value::Null);
     let other = run(&job.line(&served.addr, 0, "--continue"));
     assert!(other.code != Some(0) && other.err.contains("shards"), "{other:?}");
-    assert!(Path::new(&book).join("scheduler.default.book").is_file());
+    assert!(Path::new(&state_folder).join("scheduler.default.book").is_file());
     let wrong = run(&job.line(&scheduler.addr, 0, ""));
     assert!(wrong.code == Some(3) && wrong.err.contains("this is a scheduler"), "{wrong:?}");
     let said = scheduler.stop();
@@ -265,7 +266,7 @@ fn status_says_who_waits_for_whom() {
     };
     let waiting = Process::start(gannet(&line(0)));
     std::thread::sleep(Duration::from_millis(500));
-    // The second worker is not there yet.
+    // The second worker has not connected yet.
     assert_eq!(status(&served.addr)["tasks_done"], 0);
     let stopped = Process::start(gannet(&line(1)));
     until_done(&served.addr, 2);
@@ -285,7 +286,7 @@ fn status_says_who_waits_for_whom() {
     stopped.signal(Signal::CONT);
     let (first, second) = (waiting.wait(), stopped.wait());
     assert_eq!(first.code, Some(0), "{first:?}");
-    // It may have been given up by then.
+    // The scheduler may have given it up by then.
     assert!(matches!(second.code, Some(0 | 3)), "{second:?}");
     check_end(&served.addr);
     let alone = run(&line(1)
@@ -340,7 +341,7 @@ fn a_job_that_failed_could_not_go_on_when_its_data_was_back() {
     first.signal(Signal::CONT);
     let changed = first.wait();
     assert!(changed.code == Some(2) && changed.err.contains("has changed"), "{changed:?}");
-    // While the file is another one, the job is not the same.
+    // While the file has other data, the job is not the same.
     let other = run(&job.line(&served.addr, 1, ""));
     assert!(other.code == Some(2) && other.err.contains("DATA file 1"), "{other:?}");
     std::fs::write(&job.data, text).unwrap();
@@ -349,14 +350,14 @@ fn a_job_that_failed_could_not_go_on_when_its_data_was_back() {
     check_end(&served.addr);
 }
 
-/// A FIFO that a chief tests on. The chief waits there for lines, as long as the test wants.
+/// A FIFO with the chief's test data. The chief waits there for lines, as long as the test wants.
 fn fifo(job: &Job) -> PathBuf {
     let path = job.data.with_file_name("test.svm");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     path
 }
 
-/// The index of the chief that saves, after everything is trained. It must differ from `before`.
+/// Waits until a chief saves, after everything is trained. Returns its index, which must differ from `before`.
 fn until_saving(addr: &str, before: Option<usize>) -> usize {
     let start = Instant::now();
     loop {
@@ -387,7 +388,7 @@ fn nobody_saved_the_model_when_the_chief_was_killed_while_it_tested() {
     let chief = until_saving(&served.addr, None);
     let killed = workers[chief].take().unwrap();
     killed.signal(Signal::KILL);
-    // The other worker replaces it after it was fenced.
+    // The other worker becomes the chief after the first was fenced.
     assert_eq!(until_saving(&served.addr, Some(chief)), 1 - chief);
     let lines = std::fs::read(&job.data).unwrap();
     let end = lines.iter().position(|&byte| byte == b'\n').unwrap() + 1;
@@ -417,7 +418,7 @@ fn a_worker_that_waits_for_the_end_says_so_when_the_scheduler_dies() {
         other.code == Some(3) && other.err.contains("does not know whether another one has saved the model"),
         "{other:?}"
     );
-    // The chief knows that it is the chief, so it continues.
+    // The chief knows that it is the chief, so it continues without the scheduler.
     let lines = std::fs::read(&job.data).unwrap();
     let end = lines.iter().position(|&byte| byte == b'\n').unwrap() + 1;
     std::fs::write(&test, &lines[..end]).unwrap();

@@ -1,5 +1,5 @@
-//! Jobs whose workers keep step: what reports say of them, a worker that is killed in the middle, and models with the
-//! same bits.
+//! Jobs whose workers keep step: what their reports contain, a worker that is killed in the middle, and models
+//! with the same bits.
 
 use crate::harness;
 
@@ -89,7 +89,7 @@ fn a_killed_worker_is_named_and_the_others_go_on() {
         chief.stdin(Stdio::piped());
         let mut chief = Process::start(chief);
         let (mut data, all) = (chief.child.0.stdin.take().unwrap(), bytes.clone());
-        // It reads all of it only after worker 1 has been given up.
+        // It reads all of its data only after worker 1 has been given up.
         std::thread::spawn(move || data.write_all(&all));
         std::thread::sleep(std::time::Duration::from_secs(2));
         victim.signal(rustix::process::Signal::KILL);
@@ -112,7 +112,7 @@ fn a_deterministic_job_fails_when_a_worker_is_away() {
 }
 
 #[test]
-fn workers_that_keep_step_in_different_ways_are_told() {
+fn workers_with_different_sync_modes_are_refused() {
     let (_served, addrs) = serve(1, 1);
     let mut command = gannet(&line(Path::new("-"), &addrs, 2, 1, "--sync ssp:3"));
     command.stdin(Stdio::piped());
@@ -133,8 +133,8 @@ fn workers_that_keep_step_in_different_ways_are_told() {
     first.wait();
 }
 
-/// Servers are killed with SIGKILL in the middle of a deterministic job and started again on their folders: the model
-/// has the same bits.
+/// Servers are killed with SIGKILL in the middle of a deterministic job and restarted on their folders. The
+/// model must have the same bits.
 #[test]
 fn killed_servers_change_no_bit() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,8 +162,8 @@ fn killed_servers_change_no_bit() {
         .collect();
     let mut ends: Vec<_> = workers.iter_mut().map(|worker| worker.child.0.stdin.take().unwrap()).collect();
     let bytes = std::fs::read(&data).unwrap();
-    for (round, piece) in bytes.chunks(bytes.len() / 6 + 1).enumerate() {
-        ends.iter_mut().for_each(|end| end.write_all(piece).unwrap());
+    for (round, chunk) in bytes.chunks(bytes.len() / 6 + 1).enumerate() {
+        ends.iter_mut().for_each(|end| end.write_all(chunk).unwrap());
         // While the workers train on what they have.
         std::thread::sleep(std::time::Duration::from_millis(15 + 10 * round as u64));
         let index = round % 2;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Data, and servers that may be started again on their folders.
+/// Data, and servers that may be restarted on their folders.
 pub struct World {
     pub folder: tempfile::TempDir,
     pub data: PathBuf,

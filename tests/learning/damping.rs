@@ -39,7 +39,7 @@ fn a_damped_job_saves_what_it_tested() {
         assert!((got - want).abs() < 1e-6, "{flags}: {scored} {chief:?}");
         let model = gannet::storage::Checkpoint::open(&out).unwrap();
         assert_eq!((model.schema().floats(), model.schema().more.len()), (2, 0));
-        // A worker that does not count the pushes of rows finds another table.
+        // A worker whose rows do not count pushes has another schema, so the table does not fit.
         let other = run(&line(&data, &served.addr, 1, 0, "--continue"));
         assert!(other.code != Some(0) && other.err.contains("lr"), "{other:?}");
     }

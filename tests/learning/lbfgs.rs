@@ -24,29 +24,29 @@ fn server(addr: &str, folder: &Path) -> Served {
 }
 
 /// A process whose standard error is read as it comes.
-struct Heard {
+struct LoggedProcess {
     child: Owned,
     lines: Receiver<String>,
 }
 
-impl Heard {
-    fn start(mut command: Command) -> Heard {
+impl LoggedProcess {
+    fn start(mut command: Command) -> LoggedProcess {
         let mut child = Owned(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
         let (tell, lines) = channel();
         let from = BufReader::new(child.0.stderr.take().unwrap());
         std::thread::spawn(move || from.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
-        Heard { child, lines }
+        LoggedProcess { child, lines }
     }
 
     /// Waits until the process has reported an iteration, `number` or later.
-    fn hear(&self, number: u64) {
+    fn wait_for_iteration(&self, number: u64) {
         let mut last = String::new();
         loop {
             let line = self.lines.recv_timeout(limit());
             let line = line.unwrap_or_else(|e| panic!("iteration {number}: {e}, after {last}"));
             last.push_str(&format!("{line}\n"));
-            let told = line.strip_prefix("iteration ").and_then(|rest| rest.split(' ').next());
-            if told.is_some_and(|told| told.parse::<u64>().unwrap() >= number) {
+            let iteration = line.strip_prefix("iteration ").and_then(|rest| rest.split(' ').next());
+            if iteration.is_some_and(|iteration| iteration.parse::<u64>().unwrap() >= number) {
                 return;
             }
         }
@@ -69,20 +69,20 @@ fn a_job_survives_its_server_and_its_workers() {
             data.display()
         ))
     };
-    let (chief, mut other) = (Heard::start(worker(0, "")), Process::start(worker(1, "")));
-    chief.hear(3);
+    let (chief, mut other) = (LoggedProcess::start(worker(0, "")), Process::start(worker(1, "")));
+    chief.wait_for_iteration(3);
     other.signal(Signal::KILL);
     assert_eq!(other.wait().code, None);
     other = Process::start(worker(1, ""));
-    chief.hear(8);
+    chief.wait_for_iteration(8);
     for (place, images) in images.iter().enumerate() {
         let victim = served.remove(place);
         let addr = victim.addr.clone();
         victim.kill();
         served.insert(place, server(&addr, images));
-        chief.hear(20 + 20 * place as u64);
+        chief.wait_for_iteration(20 + 20 * place as u64);
     }
-    // The chief is killed too. Another worker takes the lead, from the weights and pairs that the servers hold.
+    // The chief is killed too. Another worker takes over, from the weights and pairs that the servers have.
     chief.child.signal(Signal::KILL);
     drop(chief);
     let out = folder.path().join("model");
@@ -95,7 +95,7 @@ fn a_job_survives_its_server_and_its_workers() {
     let (got, want) = (number(&trained, "objective"), number(&alone, "objective"));
     assert!((got - want).abs() < 1e-7 * want, "{trained} {alone}");
     assert_eq!((&trained["rows"], &trained["examples"]), (&alone["rows"], &alone["examples"]));
-    // From the model there is almost nothing left to do.
+    // After a warm start from the model there is almost nothing left to do.
     let line = format!("train {} {LINE} --json --warm-start {}", data.display(), out.display());
     let warm = run(&line).json();
     assert!(number(&warm, "iterations") < number(&alone, "iterations"), "{warm} {alone}");

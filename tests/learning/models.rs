@@ -133,7 +133,7 @@ fn click_models_beat_logistic_regression_on_the_flights() {
     let probabilities: Vec<f64> = run(&predict).out.lines().map(|line| line.parse().unwrap()).collect();
     assert!(probabilities.len() == 60_000 && probabilities.iter().all(|p| (0.0..=1.0).contains(p)));
 
-    // A layer of another save does not belong to this model.
+    // A layer of another saved model does not belong to this model.
     let other = folder.path().join("other");
     train(&format!("deepfm --hidden 16,8 --seed 2 --out {}", other.display()));
     let place = table_of(&out, "deepfm.1");
@@ -143,7 +143,7 @@ fn click_models_beat_logistic_regression_on_the_flights() {
     assert!(refused.code == Some(2) && refused.err.contains("deepfm.1"), "{refused:?}");
 }
 
-/// Tables of a model that are trained in step make the same model on any servers.
+/// The tables of a model whose workers keep step have the same bits on any servers.
 #[test]
 fn a_deep_model_is_the_same_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn a_worker_that_dies_is_not_waited_for_in_any_table() {
         pipe.write_all(&bytes[..bytes.len() / 2]).unwrap();
         let mut chief = worker(0);
         let (mut data, all) = (chief.child.0.stdin.take().unwrap(), bytes.clone());
-        // It reads all of it only after worker 1 has been given up.
+        // It reads all of its data only after worker 1 has been given up.
         std::thread::spawn(move || data.write_all(&all));
         std::thread::sleep(std::time::Duration::from_secs(2));
         victim.signal(rustix::process::Signal::KILL);

@@ -124,7 +124,7 @@ fn a_job_learns_what_one_process_learns() {
     }
 }
 
-/// Two workers push gradients to one server. The rate falls by each worker's own clock.
+/// Two workers push gradients to one server. The learning rate falls with each worker's own clock.
 #[test]
 fn two_workers_learn_together() {
     let folder = tempfile::tempdir().unwrap();

@@ -43,7 +43,7 @@ fn a_cache_saves_bytes_at_the_same_loss() {
         "--cache-bytes 8MB",
         "--cache-bytes 8MB --sync ssp:8 --sync-rows full",
         "--cache-bytes 2MB --cache-staleness 20ms",
-        // All rows change all the time, so unrequested rows cost more bytes than they save.
+        // All rows change all the time, so changes that the server sends unrequested cost more bytes than they save.
         "--cache-bytes 8MB --active-pull 5",
     ] {
         let (loss, less, rows) = job(&train, &test, flags);
@@ -56,7 +56,7 @@ fn a_cache_saves_bytes_at_the_same_loss() {
 }
 
 #[test]
-fn what_a_cache_cannot_be_had_with_is_refused_by_name() {
+fn flags_that_exclude_a_cache_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 100, 1);
     let alone = |flags: &str| run(&format!("train {} {flags}", data.display()));

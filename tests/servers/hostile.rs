@@ -50,7 +50,7 @@ fn server(flags: &str) -> (Served, std::path::PathBuf, tempfile::TempDir) {
     (Served::start(command), log, folder)
 }
 
-/// Waits until this is true. The server has its own limit for what is waited for.
+/// Waits until `is` is true. The server has its own limit for what is waited for.
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let from = Instant::now();
     while !is() {
@@ -69,7 +69,7 @@ fn after_an_attack_the_server_holds_what_it_held_before() {
     let before = held(served.id());
     let done = under_attack(&served.addr, 2, 4, seconds(), || good.step());
     until("connections end", || held(served.id()).descriptors <= before.descriptors);
-    // Quiet sessions give their buffers back.
+    // Idle sessions free their buffers.
     std::thread::sleep(Duration::from_secs(4));
     let after = held(served.id());
     println!("{done:?}, {} calls beside\nbefore {before:?}\nafter  {after:?}", good.calls);
@@ -83,7 +83,7 @@ fn after_an_attack_the_server_holds_what_it_held_before() {
     assert!(served.stop().contains("stopped after"));
     let log = std::fs::read_to_string(log).unwrap();
     assert!(!log.contains("panic"), "{log}");
-    // Warnings that peers can cause as often as they like are logged a few times only.
+    // Peers can cause these warnings as often as they like, so the server logs them only a few times.
     let lines = log.lines().filter(|line| line.contains("WARN")).count() as u64;
     assert!(lines <= 3 * 10 * (2 + (seconds().as_secs() + 30) / 10), "{lines} warnings");
 }
@@ -122,7 +122,7 @@ fn a_thousand_connections_cost_little_and_go_without_a_trace() {
     let ticks = held(served.id()).ticks - idle.ticks;
     println!("before {before:?}\nduring {during:?}; {ticks} ticks of 200 while idle");
     assert!(during.descriptors >= before.descriptors + 1000);
-    // Each is quiet: a session's own kilobytes, and no buffers.
+    // Each session is idle: it costs a few kilobytes, and no buffers.
     let each = during.kib.saturating_sub(before.kib) / 1000;
     assert!(each <= 16, "{each} KiB a connection");
     // They send again after the pause and get answers.
@@ -147,7 +147,7 @@ fn worker(addr: &str, pusher: u64) -> WorkerConfig {
     WorkerConfig { peer_timeout, stall_timeout, ..WorkerConfig::new([addr], pusher, 1) }
 }
 
-/// SIGSTOP: the system still answers for the process, as for a machine whose process hangs.
+/// SIGSTOP: the system still answers for the process, as on a machine whose process hangs.
 #[test]
 fn a_server_that_is_stopped_is_named_and_one_that_goes_on_is_found_again() {
     let (served, _, _folder) = server("");
@@ -189,8 +189,8 @@ fn a_session_that_says_nothing_ends_and_its_worker_finds_its_way_back() {
     let mut quiet = Worker::connect(Tcp::new(), worker(&served.addr, 1)).unwrap();
     let table = quiet.open_table(&Schema { name: "t".into(), ..schema(0) }).unwrap();
     quiet.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
-    let told = || std::fs::read_to_string(&log).unwrap().contains("has said nothing for 2 s");
-    until("a line in the log", told);
+    let is_logged = || std::fs::read_to_string(&log).unwrap().contains("has said nothing for 2 s");
+    until("a line in the log", is_logged);
     quiet.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
     let mut out = [0.0];
     quiet.pull(table, &[1], Read::Weights, &mut out).unwrap();
@@ -216,8 +216,8 @@ fn flags_of_sessions_that_cannot_be_are_named() {
 #[cfg(target_arch = "x86_64")]
 const WAITS: (i64, u32) = (281, 5);
 
-/// A server that dies when one of its threads waits for a time that is not a whole number of seconds. No thread does
-/// that before sessions wait for memory.
+/// A server that dies when one of its threads waits for a time that is not a whole number of seconds. Threads
+/// wait so only when sessions wait for memory.
 #[cfg(target_arch = "x86_64")]
 fn frail(addr: &str, folder: &std::path::Path) -> Served {
     use seccompiler::{SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCondition, SeccompRule};
@@ -232,11 +232,11 @@ fn frail(addr: &str, folder: &std::path::Path) -> Served {
     refusing(WAITS.0, rules, WAITS.1, || Served::start(command))
 }
 
-/// The system refuses a wait to a thread of a server. The process ends with 1, its supervisor starts it again, and
-/// nothing is lost.
+/// The system refuses a wait to a thread of a server. The process ends with exit code 1, its supervisor
+/// restarts it, and nothing is lost.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_server_of_which_a_thread_had_died_went_on_for_ever() {
+fn a_server_continued_after_one_of_its_threads_had_died() {
     let folder = tempfile::tempdir().unwrap();
     let mut served = frail("127.0.0.1:0", folder.path());
     let addr = served.addr.clone();

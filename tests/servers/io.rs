@@ -1,5 +1,5 @@
-//! `--io`: a job trains the same model over either driver. If the system refuses io_uring (here by a seccomp filter),
-//! one line of the log says so and why, and the job runs over epoll.
+//! `--io`: a job trains the same model over either driver. If the system refuses io_uring (here by a seccomp
+//! filter), one line of the log says so and gives the reason, and the job runs over epoll.
 
 use crate::harness;
 
@@ -63,7 +63,7 @@ fn a_job_learns_the_same_over_either_driver_and_without_io_uring() {
         }
         let (done, log) = without(IO_URING_SETUP, errno, || job(folder.path(), &data, "--io epoll"));
         agrees(&done);
-        assert_eq!((refusals(&log), refusals(&done.err)), (Vec::new(), Vec::new()), "nobody asked");
+        assert_eq!((refusals(&log), refusals(&done.err)), (Vec::new(), Vec::new()), "epoll was requested");
     }
 }
 

@@ -51,7 +51,7 @@ impl Running {
         Numbers::parse(&body)
     }
 
-    /// The page, as soon as it is ready.
+    /// The page, once `ready` is true for it.
     fn page_when(&self, ready: impl Fn(&Numbers) -> bool) -> Numbers {
         let start = Instant::now();
         loop {
@@ -215,8 +215,8 @@ fn documented() -> BTreeSet<String> {
     names.map(String::from).collect()
 }
 
-/// A server, a worker that trains repeatedly, and trainings in one process, of logistic regression and of another
-/// model: during and after.
+/// A server, a worker that trains repeatedly, and trainings in one process, of logistic regression and of
+/// another model. Their pages are read during the training and after it.
 #[test]
 fn a_running_job_tells_what_the_page_for_operators_lists() {
     let folder = tempfile::tempdir().unwrap();
@@ -271,11 +271,11 @@ fn a_running_job_tells_what_the_page_for_operators_lists() {
         assert_eq!(page.get(&format!("gannet_build_info{{role={role},version={version}}}")), 1.0);
     }
 
-    let told: BTreeSet<String> = [&at_server, &at_worker, &at_alone, &at_model]
+    let reported: BTreeSet<String> = [&at_server, &at_worker, &at_alone, &at_model]
         .iter()
         .flat_map(|page| page.families.keys().cloned())
         .collect();
-    assert_eq!(told, documented(), "docs/metrics.md lists other metrics than the processes tell");
+    assert_eq!(reported, documented(), "docs/metrics.md lists other metrics than the processes report");
     worker.stop();
     alone.stop();
     model.stop();

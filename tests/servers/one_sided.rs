@@ -20,7 +20,7 @@ fn connect(addr: &str) -> Reader {
 fn until_near(reader: &mut Reader) {
     let from = Instant::now();
     while reader.pull().unwrap() < KEYS {
-        assert!(from.elapsed() < LIMIT, "rows are still asked for");
+        assert!(from.elapsed() < LIMIT, "rows are still requested");
     }
 }
 
@@ -35,7 +35,7 @@ fn a_stopped_server_is_believed_for_a_lease_and_named_after_it() {
         let error = loop {
             let now = stopped.elapsed();
             match reader.pull() {
-                // Only what the worker heard before the stop extends the lease.
+                // Only replies that came before the stop extend the lease.
                 Ok(read) => assert!(read < KEYS || now <= LEASE, "{now:?} after the stop"),
                 Err(error) => break error,
             }

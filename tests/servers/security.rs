@@ -1,4 +1,4 @@
-//! Who may talk to a server, tested from outside: tokens, TLS, invalid files, addresses beyond loopback.
+//! Which peers may use a server, tested from outside: tokens, TLS, invalid files, addresses beyond loopback.
 
 use crate::harness;
 
@@ -29,7 +29,7 @@ fn worker(data: &Path, hosts: &str, flags: &str) -> Command {
     patient_worker(data, hosts, flags, 20)
 }
 
-/// As [`worker`], with another time limit. What is refused at once does not wait for the limit.
+/// As [`worker`], with another time limit. A refusal that comes at once does not wait for the limit.
 fn patient_worker(data: &Path, hosts: &str, flags: &str, peer_timeout: u32) -> Command {
     let mut command = gannet(&format!(
         "train {} --ps-hosts {hosts} --worker-hosts 127.0.0.1:9 --job-name worker --transport tcp --json --continue \
@@ -40,7 +40,7 @@ fn patient_worker(data: &Path, hosts: &str, flags: &str, peer_timeout: u32) -> C
     command
 }
 
-/// Checks for one line of error that says all of this, and that no secret is printed.
+/// Checks for one line of error with all of these texts, and that no secret is printed.
 fn fails(done: &Done, code: i32, says: &[&str]) {
     assert_eq!(done.code, Some(code), "{done:?}");
     let errors: Vec<_> = done.err.lines().filter(|line| line.starts_with("gannet:")).collect();
@@ -52,7 +52,7 @@ fn fails(done: &Done, code: i32, says: &[&str]) {
 }
 
 #[test]
-fn a_job_with_a_token_learns_and_others_are_told_why_not() {
+fn a_job_with_a_token_learns_and_others_get_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
     let right = secret_file(folder.path(), "right", &format!("{SECRET}\n"), 0o600);
@@ -151,7 +151,7 @@ fn rdma_beyond_loopback_ran_in_the_clear_without_a_word() {
     let believed = authority.believed();
     fails(&run(&format!("{train} {token} {believed}")), 2, &says);
     fails(&run(&format!("status --ps-hosts 192.0.2.1:7700 --transport verbs {token} {believed}")), 2, &says);
-    // On a network where everyone is trusted, it is allowed, and a message says what that means.
+    // On a network where all users are trusted it is allowed, and a message says what that means.
     let done = run(&format!("server --listen 192.0.2.1:7700 --transport verbs --insecure {all} --log warn"));
     assert_ne!(done.code, Some(2), "{done:?}");
     assert!(done.err.contains("what is sent can be read and changed on the way"), "{done:?}");
@@ -198,8 +198,8 @@ impl Authority {
 /// Forwards connections to `server`, and records the bytes. Returns its address and the recorded bytes.
 fn relay(server: &str) -> (String, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (addr, heard) = (listener.local_addr().unwrap().to_string(), Arc::<Mutex<Vec<u8>>>::default());
-    let (server, keep) = (server.to_owned(), heard.clone());
+    let (addr, recorded) = (listener.local_addr().unwrap().to_string(), Arc::<Mutex<Vec<u8>>>::default());
+    let (server, keep) = (server.to_owned(), recorded.clone());
     std::thread::spawn(move || {
         for near in listener.incoming() {
             let (near, far) = (near.unwrap(), TcpStream::connect(&server).unwrap());
@@ -221,7 +221,7 @@ fn relay(server: &str) -> (String, Arc<Mutex<Vec<u8>>>) {
             }
         }
     });
-    (addr, heard)
+    (addr, recorded)
 }
 
 #[test]
@@ -236,14 +236,14 @@ fn a_job_over_tls_learns_and_shows_nothing_on_the_way_or_in_its_logs() {
     let mut command = gannet(&format!("server --listen 127.0.0.1:0 --threads 2 {token} {shown}"));
     command.env("GANNET_LOG", "trace").stderr(std::fs::File::create(&log).unwrap());
     let server = Served::start(command);
-    let (addr, heard) = relay(&server.addr);
+    let (addr, recorded) = relay(&server.addr);
     let done = Process::start(worker(&data, &addr, &format!("{token} {}", authority.believed()))).wait();
     let report = done.json();
     assert_eq!((&report["examples"], &report["transport"]), (&2_000.into(), &"tcp+tls".into()), "{done:?}");
     let said = server.stop();
-    let heard = heard.lock().unwrap();
-    let has = |what: &[u8]| heard.windows(what.len()).any(|piece| piece == what);
-    assert!(heard.len() > 100_000 && heard[0] == 0x16);
+    let recorded = recorded.lock().unwrap();
+    let has = |what: &[u8]| recorded.windows(what.len()).any(|window| window == what);
+    assert!(recorded.len() > 100_000 && recorded[0] == 0x16);
     assert!(!has(b"GN\x02\0\x01\0") && !has(SECRET.as_bytes()), "a plain frame on the way");
     let key = std::fs::read_to_string(authority.path("server.key")).unwrap();
     let log = std::fs::read_to_string(log).unwrap() + &said + &done.err + &done.out;
@@ -272,7 +272,7 @@ fn what_keeps_tls_from_working_is_said_in_one_line() {
     let plain = served("");
     let believed = authority.believed();
     let fails_at = |server: &Served, flags: &str, says: &[&str]| {
-        // Where another attempt cannot help, there is none: with this time-out the test would exceed its own limit.
+        // If another attempt cannot help, there is none: with this time-out the test would exceed its own limit.
         let done = Process::start(patient_worker(&data, &server.addr, flags, 600)).wait();
         fails(&done, 3, &[says, &[server.addr.as_str()]].concat());
     };
@@ -319,7 +319,7 @@ fn tls_files_that_cannot_be_used_are_named_before_anything_else() {
 }
 
 #[test]
-fn a_handshake_that_is_not_finished_is_not_waited_for() {
+fn an_unfinished_handshake_delays_no_other_peer() {
     let authority = Authority::new("one");
     let server = served(&authority.shows("server", "127.0.0.1", 2999));
     let mut half = TcpStream::connect(&server.addr).unwrap();

@@ -22,7 +22,7 @@ fn worker(data: &Path, addr: &str, flags: &str) -> Command {
     ))
 }
 
-/// The log line about the choice, and the report's word for it.
+/// The log line about the choice, and the transport that the report names.
 fn chosen(done: &Done) -> (String, String) {
     let line = done.err.lines().rfind(|line| line.contains("chose the transport to a server"));
     let transport = done.json()["transport"].as_str().unwrap().to_owned();
@@ -36,9 +36,9 @@ fn a_worker_says_what_it_chose_and_why() {
     for (server, flags, transport, why) in [
         ("", "", "shm", "the server is on this host"),
         ("--transport shm", "", "shm", "the server is on this host"),
-        ("", "--transport shm", "shm", "it was asked for"),
+        ("", "--transport shm", "shm", "it was requested"),
         ("--io uring", "--io uring", "shm", "the server is on this host"),
-        ("", "--transport tcp", "tcp", "it was asked for"),
+        ("", "--transport tcp", "tcp", "it was requested"),
         ("--transport tcp", "", "tcp", "no server of this host offers shared memory at this address"),
     ] {
         let server = served(server);
@@ -74,7 +74,7 @@ fn a_transport_that_is_not_there_is_named_in_time() {
 
 /// A process of the user nobody, if this test runs as root. It must be able to read the binary and the data.
 #[test]
-fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
+fn another_users_worker_gets_tcp_and_the_reason_unless_both_have_a_token() {
     const NOBODY: u32 = 65_534;
     let folder = tempfile::tempdir().unwrap();
     let open = std::fs::Permissions::from_mode(0o755);
@@ -102,7 +102,7 @@ fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
     let (line, used) = chosen(&done);
     assert_eq!(used, "tcp", "{done:?}");
     assert!(["user 0", "user 65534", "--token-file"].iter().all(|word| line.contains(word)), "{line}");
-    // Where another attempt cannot help, there is none: with this time-out the test would exceed its own limit.
+    // If another attempt cannot help, there is none: with this time-out the test would exceed its own limit.
     let done = as_nobody(&server.addr, "--transport shm --peer-timeout 600");
     assert_eq!(done.code, Some(3), "{done:?}");
     let error = done.err.lines().find(|line| line.starts_with("gannet:")).unwrap();
@@ -117,8 +117,8 @@ fn another_users_worker_is_told_why_it_gets_tcp_unless_both_have_a_token() {
     assert!(done.err.contains("asks for a token"), "{done:?}");
 }
 
-/// A server is killed and comes back without shared memory, then with it. The job continues over what is available, and
-/// trains the same model as an undisturbed job.
+/// A server is killed and comes back without shared memory, then with it. The job continues over the available
+/// transport, and trains the same model as an undisturbed job.
 #[test]
 fn a_job_goes_on_over_what_is_there() {
     let folder = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ fn a_job_goes_on_over_what_is_there() {
 }
 
 #[test]
-fn bench_measures_the_transport_that_it_is_told() {
+fn bench_measures_the_chosen_transport() {
     for (transport, flags, read) in [
         ("shm", "", true),
         ("shm", "--one-sided always", true),

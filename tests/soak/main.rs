@@ -1,5 +1,6 @@
-//! Chaos: jobs whose workers are killed, restarted or put to sleep, and whose servers are killed, as seeds decide.
-//! Every process ends by itself. Every record is trained once a pass. The loss is that of an undisturbed job.
+//! Chaos: jobs whose workers are killed, restarted or put to sleep, and whose servers are killed, as seeds
+//! decide. Every process must end by itself. Every record must be trained once a pass. The loss must be that of
+//! an undisturbed job.
 //!
 //! Each mode has a few rounds; `GANNET_SOAK_ROUNDS=20` runs more (`make soak`), with seeds from `GANNET_SOAK_FROM` (1)
 //! on. A round that fails names its mode and seed. `GANNET_SOAK_MODE=ssp:8 GANNET_SOAK_SEED=7 cargo test --test soak --
@@ -35,7 +36,7 @@ struct Kind {
 }
 
 const DAMPED: &[Kind] = &[Kind { flags: "--damping on", counting: Some(Counting::Pushes) }];
-/// Here a step is one push of all workers, so another job counts.
+// Workers that keep step make one push together, so the rows of another job count.
 const TOGETHER: &[Kind] =
     &[Kind { flags: "", counting: None }, Kind { flags: SUMS, counting: Some(Counting::Records) }];
 
@@ -47,7 +48,7 @@ const MODES: [Mode; 3] = [
 
 /// The result of a mode's rounds.
 #[derive(Default)]
-struct Tally {
+struct ModeResults {
     rounds: u32,
     jobs: u32,
     /// Jobs whose processes all ended as they should, and how many of those had exact counts.
@@ -86,27 +87,27 @@ impl Soak {
     }
 
     /// Runs one job through a round. Returns the losses that its chiefs report.
-    fn job(&self, mode: &Mode, kind: &Kind, round: &Round, tally: &mut Tally) -> Vec<f64> {
-        tally.jobs += 1;
+    fn job(&self, mode: &Mode, kind: &Kind, round: &Round, results: &mut ModeResults) -> Vec<f64> {
+        results.jobs += 1;
         let data =
             if matches!(kind.counting, Some(Counting::Records)) { &self.positive } else { &self.train };
         let flags = format!("--sync {} {} --test {}", mode.name, kind.flags, self.test.display());
         let mut job = Job::start(round, data, &flags);
         job.suffer();
         let ended = job.end();
-        tally.dealt.iter_mut().zip(job.dealt).for_each(|(all, dealt)| *all += dealt);
+        results.dealt.iter_mut().zip(job.dealt).for_each(|(all, dealt)| *all += dealt);
         let mut losses = Vec::new();
         for worker in &ended {
             match worker.done.code {
                 Some(0) => losses.extend(worker.done.json()["test_logloss"].as_f64()),
-                // It slept, and had been given up when it woke.
+                // It slept, and the scheduler had given it up when it woke.
                 Some(3) if worker.slept && worker.done.err.contains("start it again") => {}
                 _ => panic!("{worker:?}"),
             }
         }
         assert!(!losses.is_empty(), "nobody has tested the model: {ended:?}");
         assert!(round.deeds.is_empty() || job.dealt[0] > 0, "all was over before a worker was killed");
-        tally.ended += 1;
+        results.ended += 1;
 
         let said = job.reported();
         assert_eq!(said["tasks_done"], said["tasks"], "{said}");
@@ -116,11 +117,11 @@ impl Soak {
             self.count(round, &job, counting);
         }
         job.stop();
-        tally.exact += 1;
+        results.exact += 1;
         losses
     }
 
-    /// Counts once more, by the rows, which know nothing of tasks.
+    /// Counts once more, from the rows, which are independent of the splits.
     fn count(&self, round: &Round, job: &Job<'_>, counting: Counting) {
         let data = match counting {
             Counting::Pushes => batches_by_key(&self.text, round),
@@ -135,36 +136,43 @@ impl Soak {
     }
 
     /// Runs one round. Returns the relative difference between its loss and that of an undisturbed job.
-    fn round(&self, mode: &Mode, round: &Round, alone: &mut HashMap<u32, f64>, tally: &mut Tally) -> f64 {
+    fn round(
+        &self,
+        mode: &Mode,
+        round: &Round,
+        alone: &mut HashMap<u32, f64>,
+        results: &mut ModeResults,
+    ) -> f64 {
         let left = || {
             let undisturbed = Round::undisturbed(round.workers);
-            self.job(mode, &mode.jobs[0], &undisturbed, &mut Tally::default())[0]
+            self.job(mode, &mode.jobs[0], &undisturbed, &mut ModeResults::default())[0]
         };
         let alone = *alone.entry(round.workers).or_insert_with(left);
         let mut furthest = 1.0f64;
         for (kind, learns) in mode.jobs.iter().zip([true, false]) {
-            let losses = self.job(mode, kind, round, tally);
+            let losses = self.job(mode, kind, round, results);
             for loss in losses.into_iter().filter(|_| learns) {
                 if (loss / alone - 1.0).abs() >= (furthest - 1.0).abs() {
                     furthest = loss / alone;
                 }
             }
         }
-        if (furthest - 1.0).abs() > (tally.worst - 1.0).abs() {
-            tally.worst = furthest;
+        if (furthest - 1.0).abs() > (results.worst - 1.0).abs() {
+            results.worst = furthest;
         }
         assert!((furthest - 1.0).abs() < LOSS, "the loss is {furthest} of {alone}");
         furthest
     }
 
-    fn mode(&self, mode: &Mode, seeds: Range<u64>) -> Tally {
-        let mut tally = Tally { worst: 1.0, ..Tally::default() };
+    fn mode(&self, mode: &Mode, seeds: Range<u64>) -> ModeResults {
+        let mut results = ModeResults { worst: 1.0, ..ModeResults::default() };
         // Losses of undisturbed jobs, by their number of workers.
         let mut alone = HashMap::new();
         for seed in seeds {
-            tally.rounds += 1;
+            results.rounds += 1;
             let (round, start) = (Round::draw(seed, mode.name), Instant::now());
-            let passed = catch_unwind(AssertUnwindSafe(|| self.round(mode, &round, &mut alone, &mut tally)));
+            let passed =
+                catch_unwind(AssertUnwindSafe(|| self.round(mode, &round, &mut alone, &mut results)));
             let (name, seconds) = (mode.name, start.elapsed().as_secs_f64());
             match passed {
                 Ok(ratio) => {
@@ -173,11 +181,11 @@ impl Soak {
                 Err(why) => {
                     let why = why.downcast_ref::<String>().map_or("see above", |why| why);
                     println!("{name} seed {seed} {round:?}\n  {seconds:.1} s, FAILED: {why}");
-                    tally.failed.push(format!("GANNET_SOAK_MODE={name} GANNET_SOAK_SEED={seed}: {why}"));
+                    results.failed.push(format!("GANNET_SOAK_MODE={name} GANNET_SOAK_SEED={seed}: {why}"));
                 }
             }
         }
-        tally
+        results
     }
 }
 
@@ -196,20 +204,21 @@ fn every_mode_trains_every_record_once_whoever_is_killed() {
         MODES.iter().filter(|mode| only.as_deref().is_none_or(|name| name == mode.name)).collect();
     assert!(!modes.is_empty(), "GANNET_SOAK_MODE={only:?}: {:?}", MODES.map(|mode| mode.name));
     let soak = &Soak::new();
-    // All at once: a round mostly waits until a worker is given up.
-    let tallies: Vec<Tally> = std::thread::scope(|scope| {
+    // All at once: a round mostly waits until the scheduler gives up a worker.
+    let all_results: Vec<ModeResults> = std::thread::scope(|scope| {
         let running: Vec<_> =
             modes.iter().map(|mode| scope.spawn(|| soak.mode(mode, seeds.clone()))).collect();
         running.into_iter().map(|mode| mode.join().unwrap()).collect()
     });
     println!("mode   rounds  jobs  ended  exact  worst loss  killed  started  asleep  servers killed");
-    for (Mode { name, .. }, tally) in modes.iter().zip(&tallies) {
-        let Tally { rounds, jobs, ended, exact, worst, dealt: [killed, started, asleep, servers], .. } =
-            tally;
+    for (Mode { name, .. }, results) in modes.iter().zip(&all_results) {
+        let ModeResults {
+            rounds, jobs, ended, exact, worst, dealt: [killed, started, asleep, servers], ..
+        } = results;
         println!(
             "{name:5}  {rounds:6}  {jobs:4}  {ended:5}  {exact:5}  {worst:10.4}  {killed:6}  {started:7}  {asleep:6}  {servers:14}"
         );
     }
-    let failed: Vec<&String> = tallies.iter().flat_map(|tally| &tally.failed).collect();
+    let failed: Vec<&String> = all_results.iter().flat_map(|results| &results.failed).collect();
     assert!(failed.is_empty(), "{failed:#?}");
 }

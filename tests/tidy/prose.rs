@@ -1,5 +1,5 @@
-//! What people read: comments and pages fit a line, functions fit a screen, names have one meaning, and pages name
-//! files that exist.
+//! Text that people read: comments and pages fit a line, functions fit a screen, names have one meaning, and
+//! pages name files that exist.
 
 use super::{files, short};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +78,7 @@ fn paragraphs(page: &str) -> Vec<String> {
     found
 }
 
-/// The words of the longest sentence. A list of names of tests is no sentence.
+/// The number of words of the longest sentence. A list of names of tests is not a sentence.
 fn longest_sentence(paragraph: &str) -> usize {
     let ends = |word: &str| word.trim_end_matches(['*', ')', '`', '"']).ends_with(['.', '?', '!', ':', ';']);
     let (mut longest, mut words) = (0, 0);
@@ -171,8 +171,8 @@ fn a_type_name_has_one_meaning() {
 fn named_paths(page: &str) -> BTreeSet<String> {
     let endings = [".rs", ".md", ".toml", ".sh", ".py"];
     let mut found = BTreeSet::new();
-    for piece in page.split(['`', '(', ')', ' ', '\n', ',', '"']) {
-        let path = piece.split('#').next().unwrap().trim_end_matches([':', '.', ';']);
+    for word in page.split(['`', '(', ')', ' ', '\n', ',', '"']) {
+        let path = word.split('#').next().unwrap().trim_end_matches([':', '.', ';']);
         let plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
         if plain && path.len() > 3 && endings.iter().any(|end| path.ends_with(end)) {
             found.insert(path.to_string());

@@ -1,5 +1,6 @@
-//! A fixed run of bytes that starts on a page. Frames are received into it and replies are written into it. It is a
-//! mapping of its own: untouched pages cost nothing, and released memory returns to the system at once.
+//! A fixed run of bytes that starts on a page. Frames are received into it and replies are written into it.
+//! Each buffer is a mapping of its own: untouched pages cost nothing, and released memory returns to the system
+//! at once.
 
 use memmap2::MmapMut;
 
@@ -11,7 +12,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer without memory yet. `bytes` must be a multiple of 8.
+    /// A buffer that has no memory yet. `bytes` must be a multiple of 8.
     pub(crate) fn new(bytes: usize) -> Buffer {
         assert_eq!(bytes % 8, 0);
         Buffer { memory: None, bytes }
@@ -19,7 +20,7 @@ impl Buffer {
 
     /// Makes sure that the memory exists.
     ///
-    /// # Panics
+    /// When the system has no memory. Any allocation would end the process then.
     /// When the system has no memory; any allocation would end the process then.
     #[inline]
     pub(crate) fn hold(&mut self) {
@@ -35,7 +36,7 @@ impl Buffer {
         self.memory = None;
     }
 
-    /// Bytes of memory that it has now.
+    /// Bytes of memory that the buffer has now.
     pub(crate) fn held(&self) -> usize {
         self.memory.as_ref().map_or(0, |memory| memory.len())
     }

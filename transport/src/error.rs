@@ -20,7 +20,7 @@ pub enum HeadError {
         /// The first two bytes, little-endian.
         got: u16,
     },
-    /// The first bytes are a TLS alert: a TLS server's answer to a client that does not speak TLS.
+    /// The first bytes are a TLS alert, which a TLS server sends to a client that does not speak TLS.
     #[error("the server speaks TLS: give the worker --tls-ca FILE")]
     TlsServer,
     /// The first bytes begin a TLS handshake.
@@ -54,7 +54,7 @@ pub enum HeadError {
         /// Payload bytes.
         len: u32,
     },
-    /// A payload longer than a frame may carry.
+    /// The payload is longer than a frame may carry.
     #[error("a payload of {len} bytes, above the limit of {FRAME_BYTES_MAX}")]
     TooLarge {
         /// Payload bytes, as the head says.
@@ -91,7 +91,7 @@ pub enum LinkError {
     Io {
         /// The other side's address.
         peer: Arc<str>,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// TLS, which protects the connection, failed.
@@ -102,7 +102,7 @@ pub enum LinkError {
         /// What was wrong.
         source: TlsError,
     },
-    /// Bytes that are no frame of this version.
+    /// The bytes are not a frame of this version.
     #[error("a bad frame from {peer}: {source}")]
     Frame {
         /// The other side's address.
@@ -113,7 +113,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The error of a stream, sorted by its cause.
+    /// The link error for an error of a stream.
     pub(crate) fn broken(peer: &Arc<str>, source: io::Error) -> LinkError {
         let peer = peer.clone();
         match TlsError::of(&source) {
@@ -130,23 +130,23 @@ pub enum NetError {
     /// The address does not resolve.
     #[error("{addr} is not an address (host:port): {source}")]
     Address {
-        /// As given.
+        /// The address that was requested.
         addr: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// No answer from the address.
     #[error("cannot connect to {addr}: {source}")]
     Connect {
-        /// As given.
+        /// The address that was requested.
         addr: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The connection to this address cannot use TLS as configured.
     #[error("cannot connect to {addr}: {source}")]
     Tls {
-        /// As given.
+        /// The address that was requested.
         addr: String,
         /// What was wrong.
         source: TlsError,
@@ -154,7 +154,7 @@ pub enum NetError {
     /// The server at this address cannot be reached over shared memory.
     #[error("cannot reach {addr} over shared memory: {source}")]
     Shm {
-        /// As given.
+        /// The address that was requested.
         addr: String,
         /// What was wrong.
         source: ShmError,
@@ -162,15 +162,15 @@ pub enum NetError {
     /// The address cannot be listened on.
     #[error("cannot listen on {addr}: {source}; choose another port, or stop the process that uses this one")]
     Listen {
-        /// As given.
+        /// The address that was requested.
         addr: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The chosen transport is not available.
     #[error("cannot connect to {addr}: {why}; try another --transport")]
     Transport {
-        /// As given.
+        /// The address that was requested.
         addr: String,
         /// Why not.
         why: String,
@@ -178,7 +178,7 @@ pub enum NetError {
     /// The chosen transport cannot be offered.
     #[error("cannot listen on {addr}: {why}")]
     Offer {
-        /// As given.
+        /// The address that was requested.
         addr: String,
         /// Why not.
         why: String,
@@ -191,12 +191,12 @@ pub enum NetError {
     System {
         /// What was tried.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// The remedy if there are no descriptors left.
+/// The remedy if the process or the system has no free descriptors.
 fn of_descriptors(error: &io::Error) -> &'static str {
     match rustix::io::Errno::from_io_error(error) {
         Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {

@@ -10,7 +10,8 @@ pub const VERSION: u8 = 2;
 /// Flag: `payload_crc` holds the payload's crc32c.
 pub const FLAG_PAYLOAD_CRC: u8 = 1;
 
-/// A frame's head. The roles agree on what `kind`, `aux`, `id` and `words` mean. The transport fills the other fields.
+/// A frame's head. Its senders and receivers agree on the meaning of `kind`, `aux`, `id` and `words`. The
+/// transport fills the other fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Head {
     /// [`FLAG_PAYLOAD_CRC`] or nothing.
@@ -54,7 +55,7 @@ impl Head {
         out[60..64].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Decodes and checks the head in these [`HEAD_BYTES`] bytes. Nobody looks at a payload before its head has passed.
+    /// Decodes and checks the head in these [`HEAD_BYTES`] bytes. A payload is read only after its head has passed.
     pub fn decode(bytes: &[u8]) -> Result<Head, HeadError> {
         assert_eq!(bytes.len(), HEAD_BYTES);
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -89,8 +90,8 @@ impl Head {
         })
     }
 
-    /// Whether these may be the first bytes of a frame. The error tells a peer that speaks TLS where we do not, or does
-    /// not where we do, from other strangers.
+    /// Whether these may be the first bytes of a frame. The error has its own variants for a peer that speaks
+    /// TLS when this side does not, and for the opposite case.
     pub(crate) fn check_magic(bytes: &[u8]) -> Result<(), HeadError> {
         match *bytes {
             [b'G', b'N', ..] | [b'G'] | [] => Ok(()),
@@ -102,12 +103,12 @@ impl Head {
         }
     }
 
-    /// Checks a payload, given in slices, against the head's checksum, if it has one.
-    pub(crate) fn check_payload(&self, pieces: &[&[u8]]) -> Result<(), HeadError> {
+    /// Checks a payload, passed as slices, against the head's checksum, if it has one.
+    pub(crate) fn check_payload(&self, slices: &[&[u8]]) -> Result<(), HeadError> {
         if self.flags & FLAG_PAYLOAD_CRC == 0 {
             return Ok(());
         }
-        let want = pieces.iter().fold(0, |crc, piece| crc32c::crc32c_append(crc, piece));
+        let want = slices.iter().fold(0, |crc, slice| crc32c::crc32c_append(crc, slice));
         let got = self.payload_crc;
         if got == want { Ok(()) } else { Err(HeadError::PayloadCrc { got, want, len: self.len }) }
     }

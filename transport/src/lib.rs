@@ -1,9 +1,9 @@
 //! Links that move frames between a worker and a server, and the code that makes links and waits for them.
 //!
-//! A frame is a 64-byte [`Head`] and a payload of at most [`limits::FRAME_BYTES_MAX`] bytes. A [`Link`] is one session
-//! with one peer. One thread drives it, and it never blocks. Its receive half hands out whole, checked frames in place,
-//! or writes payloads to the memory that their [`Owner`] names. Its transmit half sends its own buffer and payloads
-//! lent by owners, in the order in which they were queued.
+//! A frame is a 64-byte [`Head`] and a payload of at most [`limits::FRAME_BYTES_MAX`] bytes. A [`Link`] is one
+//! session with one peer. One thread drives it, and it never blocks. Its receive half returns whole, checked
+//! frames in place, or writes payloads into memory that their [`Owner`] provides. Its transmit half sends from
+//! its own buffer, and sends payloads that owners lend, in the order in which frames were queued.
 //!
 //! [`Net`] makes links. [`multi::Transports`] chooses the best transport for each peer (shared memory on one host,
 //! RDMA, or TCP). [`tcp::Tcp`] uses sockets only (io_uring or epoll). `sim::Sim` is a network in memory, with faults

@@ -1,8 +1,9 @@
 //! A session with one peer: a stream of bytes, a receive half and a transmit half. One thread drives it, and it never
 //! blocks.
 //!
-//! The poll reports edges. So a link remembers whether its stream may have bytes to read or space to write. It forgets
-//! this when the stream says otherwise, or moves fewer bytes than it was offered, which means the same.
+//! The poll reports edges, not states. So a link remembers whether its stream may have bytes to read or space
+//! to write. It clears this when the stream reports that there are none, or moves fewer bytes than it was
+//! offered, which means the same.
 
 use crate::error::LinkError;
 use crate::net::Event;
@@ -14,17 +15,18 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-/// What carries a link's bytes: in order or not at all. No call blocks.
+/// A byte stream that carries a link. It delivers bytes in order or fails. No call blocks.
 pub trait Stream {
-    /// Receives into these slices in order. `None`: there is nothing now. Fewer bytes than requested: there is no more
-    /// now. The end of the stream is an error (`UnexpectedEof`).
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>>;
-    /// Sends from these slices in order. `None`: there is no space now. Fewer bytes than offered: there is no more
-    /// space now. The stream may keep bytes it took until the poll's next wait or [`crate::Poll::submit`].
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>>;
+    /// Receives into these slices in order. `None`: there is nothing now. Fewer bytes than requested: there is
+    /// no more now. The end of the stream is an error (`UnexpectedEof`).
+    fn recv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>>;
+    /// Sends from these slices in order. `None`: there is no space now. Fewer bytes than offered: there is no
+    /// more space now. The stream may hold bytes that it took until the poll's next wait or
+    /// [`crate::Poll::submit`].
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>>;
     /// The other side's address.
     fn peer(&self) -> Arc<str>;
-    /// Whether the bytes leave this host's memory, or are to be treated so. Payloads then carry checksums.
+    /// Whether the bytes leave this host's memory, or must be treated as if they did. Payloads then carry checksums.
     fn is_remote(&self) -> bool;
     /// The name of the transport for logs and reports: "tcp", "tcp+tls", "shm", "sim".
     fn transport(&self) -> &'static str;
@@ -32,47 +34,47 @@ pub trait Stream {
     fn is_near(&self) -> bool {
         false
     }
-    /// Gives the peer an open file of this process. The file arrives before any byte that is sent afterwards. The peer
-    /// gets the file's rights (writing, for example).
+    /// Passes an open file of this process to the peer. The file arrives before any byte that is sent
+    /// afterwards. The peer gets the file's rights (writing, for example).
     ///
     /// # Errors
-    /// `Unsupported`: this stream moves bytes only. `WouldBlock`: the peer has not taken in the earlier ones; try
-    /// again.
+    /// `Unsupported`: this stream moves bytes only. `WouldBlock`: the peer has not yet received the earlier
+    /// files; try again.
     fn give(&mut self, _file: BorrowedFd<'_>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// The next file that the peer gave, in the order of giving, if one is here. At most
-    /// [`crate::limits::GIVEN_FILES_MAX`] files wait to be taken; more end the stream.
+    /// The next file that the peer passed, in order, if one has arrived. At most
+    /// [`crate::limits::GIVEN_FILES_MAX`] files may wait to be taken; more end the stream.
     fn take_given(&mut self) -> io::Result<Option<OwnedFd>> {
         Ok(None)
     }
-    /// Whether bytes of the stream's own (a handshake) wait for space. When there is space, `recv` must be called.
+    /// Whether bytes that the stream itself must send (a handshake) wait for space. When there is space, call `recv`.
     fn holds(&self) -> bool {
         false
     }
-    /// Whether a `recv` has made a delayed `send` possible. This is reported once.
+    /// Whether a `recv` has made a delayed `send` possible. Each such change is reported once.
     fn may_send_now(&mut self) -> bool {
         false
     }
-    /// A reader of the peer's registered memory, if the transport has one and the peer is ready.
+    /// A reader of the peer's registered memory, if the transport supports it and the peer is ready.
     fn reader(&mut self) -> Option<&mut dyn RemoteReader> {
         None
     }
-    /// Lets the peer read registered memory. Call it after the peer has proved its identity. `false`: the transport has
-    /// no such reads.
+    /// Lets the peer read registered memory. Call it after the peer has proved its identity. `false`: the
+    /// transport does not support such reads.
     ///
     /// # Errors
     /// When the device refuses.
     fn allow_reads(&mut self) -> io::Result<bool> {
         Ok(false)
     }
-    /// Returns memory that the stream does not need while it is quiet.
+    /// Frees memory that the stream does not need while it is idle.
     fn rest(&mut self) {}
     /// Bytes of memory that the stream has now.
     fn held_bytes(&self) -> usize {
         0
     }
-    /// Bytes of rings that are pinned for a device while the session exists. They have a budget of their own.
+    /// Bytes of rings that are pinned for a device while the session exists. They have a separate budget.
     fn pinned_bytes(&self) -> usize {
         0
     }
@@ -85,7 +87,7 @@ pub enum Filled {
     Bytes(usize),
     /// Nothing is there now: wait for an event.
     Empty,
-    /// The receive buffer holds frames that have not been consumed: handle them first.
+    /// The receive buffer holds frames that have not been consumed: consume them first.
     Held,
 }
 
@@ -96,7 +98,7 @@ pub struct Link<S> {
     transmit: Transmit,
     readable: bool,
     writable: bool,
-    /// The peer has ended the connection: a short read does not mean that there is nothing more to read.
+    /// The peer has ended the connection. A short read then does not mean that there is nothing more to read.
     ending: bool,
 }
 
@@ -123,7 +125,7 @@ impl<S: Stream> Link<S> {
         &mut self.stream
     }
 
-    /// Records what a poll saw.
+    /// Records an event of a poll.
     pub fn note(&mut self, event: &Event) {
         self.readable |= event.readable || event.closed || (event.writable && self.stream.holds());
         self.writable |= event.writable;
@@ -140,7 +142,7 @@ impl<S: Stream> Link<S> {
         self.ending
     }
 
-    /// Whether there is something to send and, as far as known, space for it.
+    /// Whether there is something to send and there may be space for it.
     pub fn can_send(&self) -> bool {
         self.writable && !self.transmit.is_empty()
     }
@@ -165,24 +167,24 @@ impl<S: Stream> Link<S> {
         &mut self.receive
     }
 
-    /// Returns the memory of empty buffers, for links that are quiet. They take it again when they need it.
+    /// Frees the memory of empty buffers, for links that are idle. The buffers allocate it again when they need it.
     pub fn rest(&mut self) {
         self.stream.rest();
         self.receive.rest();
         self.transmit.rest();
     }
 
-    /// Bytes of memory that the buffers have now: none for a new link, at most [`crate::limits::LINK_BYTES_MAX`].
+    /// Bytes of memory that the buffers have now: 0 for a new link, at most [`crate::limits::LINK_BYTES_MAX`].
     pub fn held_bytes(&self) -> usize {
         self.stream.held_bytes() + self.receive.held() + self.transmit.held()
     }
 
     /// Receives once. If the result is `Filled::Empty`, the link is no longer readable.
     pub fn fill<O: Owner>(&mut self, owner: &mut O) -> Result<Filled, LinkError> {
-        let (filled, asked) = self.receive.fill(&mut self.stream, owner)?;
+        let (filled, requested) = self.receive.fill(&mut self.stream, owner)?;
         self.writable |= self.stream.may_send_now();
         self.readable = match filled {
-            Filled::Bytes(bytes) => bytes == asked || self.ending,
+            Filled::Bytes(bytes) => bytes == requested || self.ending,
             Filled::Empty => false,
             Filled::Held => self.readable,
         };

@@ -1,4 +1,4 @@
-//! How links are made and waited for, and what time it is: what a role needs from a network.
+//! How links are made and waited for, and what time it is: the network that servers, workers and schedulers use.
 
 use crate::error::NetError;
 use crate::link::Stream;
@@ -6,10 +6,10 @@ use crate::remote::Registrar;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a wait saw of one stream or listener. Reported once for each change: see [`crate::Link::note`].
+/// What a wait found for one stream or listener. Each change is reported once: see [`crate::Link::note`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Event {
-    /// The token it was added with.
+    /// The token under which the stream or listener was added.
     pub token: u64,
     /// Bytes (or connections) have come.
     pub readable: bool,
@@ -19,7 +19,7 @@ pub struct Event {
     pub closed: bool,
 }
 
-/// A network. Roles are generic over it.
+/// A network. Servers, workers and schedulers are generic over it.
 pub trait Net: Clone + 'static {
     /// Its connections.
     type Stream: Stream + 'static;
@@ -32,12 +32,13 @@ pub trait Net: Clone + 'static {
 
     /// Connects, waiting at most `timeout`.
     fn connect(&self, addr: &str, timeout: Duration) -> Result<Self::Stream, NetError>;
-    /// Begins to connect without waiting for the peer. Sent bytes go out when the peer has answered. A failure is
-    /// reported like any end of a connection. `attempt` counts from 0; each one tries another address of the name.
-    /// (Resolving a name may block; a numeric address does not.)
+    /// Begins to connect without waiting for the peer. Sent bytes are transmitted when the peer has answered. A
+    /// failure is reported like any end of a connection. `attempt` counts from 0; each attempt tries another
+    /// address of the name. (Resolving a name may block; a numeric address does not.)
     fn begin_connect(&self, addr: &str, attempt: usize) -> Result<Self::Stream, NetError>;
-    /// Reports that the peer of this connection to `addr` has not proved that it is the server, and `why`. `true`: the
-    /// next connection takes another transport, over which only the server answers, or nobody can be told apart.
+    /// Reports that the peer of this connection to `addr` has not proved that it is the server, and `why`.
+    /// `true`: the next connection uses another transport, over which another process of the host cannot answer
+    /// for the server.
     fn doubt(&self, _addr: &str, _stream: &Self::Stream, _why: &str) -> bool {
         false
     }
@@ -49,7 +50,7 @@ pub trait Net: Clone + 'static {
     fn registrar(&self) -> Option<Arc<dyn Registrar>> {
         None
     }
-    /// Time since a fixed moment; it never goes back.
+    /// Time since a fixed moment. It never decreases.
     fn now(&self) -> Duration;
 }
 
@@ -73,18 +74,18 @@ pub trait Poll {
     type Waker;
     /// Watches a stream; `token` (not `u64::MAX`) names it in events. Dropping the stream ends the watch.
     fn add(&mut self, stream: &Self::Stream, token: u64) -> Result<(), NetError>;
-    /// Stops watching a stream that lives on.
+    /// Stops watching a stream that stays open.
     fn remove(&mut self, stream: &Self::Stream) -> Result<(), NetError>;
     /// Watches a listener.
     fn add_listener(&mut self, listener: &Self::Listener, token: u64) -> Result<(), NetError>;
     /// A handle that ends a wait from anywhere.
     fn waker(&self) -> Self::Waker;
-    /// Hands over now what streams hold back for the next wait. Call it if you do other work before you wait.
+    /// Sends now what streams hold back for the next wait. Call it before you do other work instead of waiting.
     fn submit(&mut self) -> Result<(), NetError> {
         Ok(())
     }
-    /// Waits for at most `timeout` (zero: only looks), then replaces `events` with what was seen. A wake-up ends the
-    /// wait early, perhaps with no events.
+    /// Waits for at most `timeout` (zero: does not wait), then replaces `events` with the new events. A wake-up
+    /// ends the wait early, perhaps with no events.
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError>;
 }
 

@@ -1,23 +1,24 @@
-//! Payloads that the link neither stores nor copies: slices that an owner lends for sending, and places to receive
-//! into.
+//! Payloads that the link neither stores nor copies: slices that an owner lends for sending, and memory that an
+//! owner provides for receiving.
 
 use crate::head::Head;
 use crate::limits::{PARTS_MAX, PAYLOAD_ALIGN};
 use std::io::IoSlice;
 
-/// Owns the payloads that a link moves without copying. The link calls all three methods from within its own calls.
+/// The owner of payloads that a link moves without copying. The link calls these methods from within its own calls.
 pub trait Owner {
-    /// Lends the payload of the frame posted as `token`: the same slices each time, until [`Owner::sent`]. Their
-    /// lengths add up to the posted length.
+    /// Lends the payload of the frame posted as `token`: the same slices each time, until [`Owner::sent`].
+    /// Their lengths add up to the posted length.
     fn parts<'a>(&'a self, token: u64, parts: &mut Parts<'a>);
-    /// The last byte of that frame has been given to the system. The owner may use the payload again.
+    /// The system has taken the last byte of that frame. The owner may use the payload again.
     fn sent(&mut self, token: u64);
-    /// Where the payload of this frame shall be written. The place may be up to 7 bytes shorter than `head.len`; the
-    /// rest is padding. It must be the same each time until the frame has been consumed. `None`: the receive buffer.
+    /// Where to write the payload of this frame. The place may be up to 7 bytes shorter than `head.len`; the
+    /// rest is padding. It must be the same each time until the frame has been consumed. `None`: the receive
+    /// buffer.
     fn place(&mut self, head: &Head) -> Option<&mut [u8]>;
 }
 
-/// Owns nothing: for links whose frames all go through the link's buffers.
+/// An owner without payloads: for links whose frames all go through the link's buffers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoOwner;
 
@@ -29,7 +30,7 @@ impl Owner for NoOwner {
     }
 }
 
-/// Up to [`PARTS_MAX`] slices of memory for one system call. A given number of bytes at the start is skipped.
+/// Up to [`PARTS_MAX`] slices of memory for one system call. Bytes at the start that were already sent are skipped.
 pub struct Parts<'a> {
     slices: [IoSlice<'a>; PARTS_MAX],
     len: usize,

@@ -4,9 +4,9 @@
 //! buffer:  | consumed | head, payload | head, payload | head, pa ... | free |
 //!                     ^ start: the front frame                       ^ end
 //! ```
-//! Frames are multiples of 8 bytes, the buffer starts on a cache line, and moves go to its front. So every payload is
-//! 8-aligned. A payload whose owner has a place for it bypasses the buffer, except for the bytes that came with its
-//! head.
+//! Frames are multiples of 8 bytes, the buffer starts on a cache line, and bytes are moved only to its front.
+//! So every payload is 8-aligned. If a payload's owner has a place for it, the payload bypasses the buffer,
+//! except for the bytes that came with its head.
 
 use crate::buffer::Buffer;
 use crate::error::{HeadError, LinkError};
@@ -56,7 +56,7 @@ impl Receive {
         &self.peer
     }
 
-    /// Whether only part of a frame has come. A peer that leaves it so for too long has stalled.
+    /// Whether only part of a frame has come. A peer that stays in this state for too long has stalled.
     pub fn is_partial(&self) -> bool {
         self.front.is_some() || self.start != self.end
     }
@@ -66,8 +66,8 @@ impl Receive {
         self.end - self.start
     }
 
-    /// The number of waiting frames, whole or begun, the front one included, as far as their heads say. It counts up to
-    /// `most`.
+    /// The number of waiting frames, complete or not, including the front one, as far as their heads are known.
+    /// It counts up to `most`.
     pub fn count_frames(&self, most: usize) -> usize {
         let (mut at, mut frames) = (self.start, 0);
         while frames < most && at < self.end {
@@ -79,7 +79,7 @@ impl Receive {
         frames
     }
 
-    /// Returns the buffer's memory if it is empty. The next bytes allocate it again.
+    /// Frees the buffer's memory if it is empty. The next bytes allocate it again.
     pub(crate) fn rest(&mut self) {
         if !self.is_partial() {
             (self.start, self.end) = (0, 0);
@@ -91,8 +91,8 @@ impl Receive {
         self.buffer.held()
     }
 
-    /// The frame at the front if it is whole, without consuming it. An error means that the peer sent something that is
-    /// no frame of this protocol: drop the link.
+    /// The frame at the front if it is whole, without consuming it. An error means that the peer sent something
+    /// that is not a frame of this protocol: drop the link.
     #[inline]
     pub fn peek<O: Owner>(&mut self, owner: &mut O) -> Result<Option<Frame<'_>>, LinkError> {
         match self.ready(owner) {
@@ -125,7 +125,7 @@ impl Receive {
     fn ready<O: Owner>(&mut self, owner: &mut O) -> Result<bool, HeadError> {
         if self.front.is_none() {
             if self.end - self.start < HEAD_BYTES {
-                // A peer that speaks another protocol may already have sent everything it will send.
+                // A peer that speaks another protocol may have sent all its bytes already.
                 if self.start != self.end {
                     Head::check_magic(&self.buffer.bytes()[self.start..self.end])?;
                 }
@@ -161,7 +161,8 @@ impl Receive {
         Ok(true)
     }
 
-    /// Asks the owner for a place. If there is one, takes the head and the payload's first bytes out of the buffer.
+    /// Requests a place from the owner. If there is one, takes the head and the payload's first bytes out of
+    /// the buffer.
     fn begin_place<O: Owner>(&mut self, head: &Head, owner: &mut O) -> Option<usize> {
         let len = head.len as usize;
         if len == 0 {
@@ -191,24 +192,24 @@ impl Receive {
         }
         let moved = match &mut self.front {
             Some(Front { head, placed: Some(done), checked: false }) if *done < head.len as usize => {
-                // Only the next head is received along with it: more of the next payload would have to be copied.
+                // At most the next head is received with it. More bytes of the next payload would have to be copied.
                 debug_assert_eq!(self.end, 0);
                 let place = place_of(owner, head);
                 let (len, rows) = (head.len as usize, place.len());
                 let padding = &mut self.padding[done.saturating_sub(rows)..len - rows];
-                let asked = len - *done + HEAD_BYTES;
+                let requested = len - *done + HEAD_BYTES;
                 let next = &mut self.buffer.bytes_mut()[..HEAD_BYTES];
-                let mut pieces = [
+                let mut slices = [
                     IoSliceMut::new(&mut place[(*done).min(rows)..]),
                     IoSliceMut::new(padding),
                     IoSliceMut::new(next),
                 ];
-                stream.recv(&mut pieces).map(|got| {
+                stream.recv(&mut slices).map(|got| {
                     let bytes = got.unwrap_or(0);
                     let payload = bytes.min(len - *done);
                     *done += payload;
                     self.end += bytes - payload;
-                    (got, asked)
+                    (got, requested)
                 })
             }
             front => {
@@ -224,16 +225,16 @@ impl Receive {
                 if free.is_empty() {
                     return Ok((Filled::Held, 0));
                 }
-                let asked = free.len();
+                let requested = free.len();
                 stream.recv(&mut [IoSliceMut::new(free)]).map(|got| {
                     self.end += got.unwrap_or(0);
-                    (got, asked)
+                    (got, requested)
                 })
             }
         };
         match moved {
-            Ok((Some(bytes), asked)) => Ok((Filled::Bytes(bytes), asked)),
-            Ok((None, asked)) => Ok((Filled::Empty, asked)),
+            Ok((Some(bytes), requested)) => Ok((Filled::Bytes(bytes), requested)),
+            Ok((None, requested)) => Ok((Filled::Empty, requested)),
             Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(LinkError::Closed { peer: self.peer.clone() })
             }

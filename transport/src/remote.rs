@@ -1,4 +1,4 @@
-//! One-sided access: one process reads registered memory of another, which does no work for it.
+//! One-sided access: one process reads registered memory of another process, which does no work for it.
 
 use crate::error::NetError;
 use std::any::Any;
@@ -21,32 +21,32 @@ pub struct ReadRequest {
 /// How a device answers READs of the memory that was registered with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCapability {
-    /// The device does it by itself. With a software device the host's processor does it, which costs more than a
-    /// request for the same data.
+    /// The device answers by itself. With a software device the host's processor answers, which costs more than
+    /// a request for the same data.
     pub by_device: bool,
-    /// Each aligned line of 64 bytes is read at one moment; lines come in any order. Otherwise only 8 aligned bytes are
-    /// read at one moment.
+    /// The device reads each aligned line of 64 bytes at one moment; lines come in any order. Otherwise only 8
+    /// aligned bytes are read at one moment.
     pub whole_lines: bool,
 }
 
-/// Reads the peer's registered memory without a request to it. The memory may change during a read, and its cache lines
-/// may be from different moments. The caller must check what it read.
+/// Reads the peer's registered memory without a request to the peer. The memory may change during a read, and
+/// its cache lines may be from different moments. The caller must check the bytes that it gets.
 pub trait RemoteReader {
-    /// Makes sure that reads have this many bytes to land in. The memory is registered and aligned to 64. It stays the
-    /// same until it must grow, and then its content is lost.
+    /// Makes sure that the memory where reads arrive has this many bytes. It is registered and aligned to 64.
+    /// It does not move until it must grow, and then its content is lost.
     ///
     /// # Errors
     /// When there is no memory, or it cannot be registered: the text says how much was requested and what the limit is.
     fn landing(&mut self, bytes: usize) -> io::Result<()>;
-    /// What has landed.
+    /// The bytes that have arrived.
     fn landed(&self) -> &[u8];
     /// Does all of these reads, in any order, and waits for them at most `timeout`.
     ///
     /// # Errors
-    /// When one fails (its region no longer exists), or time is up: the session has ended then.
+    /// When one fails (its region no longer exists), or time is up. The session has then ended.
     ///
     /// # Panics
-    /// When one goes beyond the end of the landing.
+    /// When one goes past the end of the landing memory.
     fn read(&mut self, wants: &[ReadRequest], timeout: Duration) -> io::Result<()>;
     /// Whether the device of this side does its part of a READ by itself. With a software device this host's processor
     /// does it.
@@ -55,8 +55,8 @@ pub trait RemoteReader {
 
 /// Makes memory of this process readable by connected peers that know its key.
 pub trait Registrar: Send + Sync {
-    /// Lets them read these bytes until the region is dropped. Nobody can write there. The range must be mapped, and
-    /// stays in memory.
+    /// Lets peers read these bytes until the region is dropped. No peer can write there. The range must be
+    /// mapped, and is pinned.
     ///
     /// # Errors
     /// When it cannot be registered: the error names the limit of locked memory and how to raise it.

@@ -1,7 +1,8 @@
 //! The transmit half of a link: frames in, bytes out, in the order in which they were queued.
 //!
-//! Replies are written into the out buffer. Of a posted frame the buffer holds only the head; its owner lends the
-//! payload when bytes can move. The queue says how runs of the buffer and lent payloads alternate.
+//! Replies are written into the out buffer. For a posted frame, the buffer holds only the head, and the frame's
+//! owner lends the payload when bytes can be sent. The queue records how runs of the buffer and lent payloads
+//! alternate.
 
 use crate::buffer::Buffer;
 use crate::error::LinkError;
@@ -12,7 +13,7 @@ use crate::owner::{Owner, Parts};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The out queue is full: read no more from this link, and try again when it has drained.
+/// The out queue is full: read no more from this link, and try again when the queue has drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the link's out queue is full")]
 pub struct Full;
@@ -63,7 +64,7 @@ impl Transmit {
         self.end - self.start + self.lent
     }
 
-    /// Returns the out buffer's memory if nothing is queued. The next frame allocates it again.
+    /// Frees the out buffer's memory if nothing is queued. The next frame allocates it again.
     pub(crate) fn rest(&mut self) {
         if self.is_empty() {
             (self.start, self.end, self.reserved) = (0, 0, None);
@@ -75,16 +76,16 @@ impl Transmit {
         self.buffer.held()
     }
 
-    /// Reserves space in the out buffer for a payload of `len` bytes, 8-aligned. Its content is arbitrary. `None`: the
-    /// queue is full. Nothing is sent before [`Transmit::commit`]; without a commit the next reservation replaces this
-    /// one.
+    /// Reserves space in the out buffer for a payload of `len` bytes, 8-aligned. Its content is arbitrary.
+    /// `None`: the queue is full. Nothing is sent before [`Transmit::commit`]. Without a commit, the next
+    /// reservation replaces this one.
     ///
     /// # Panics
     /// When `len` is more than a frame may carry.
     #[inline]
     pub fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         assert!(len <= FRAME_BYTES_MAX, "a payload of {len} bytes; the limit is {FRAME_BYTES_MAX}");
-        self.make_room(HEAD_BYTES + padded(len)).ok()?;
+        self.make_space(HEAD_BYTES + padded(len)).ok()?;
         self.reserved = Some(len);
         let from = self.end + HEAD_BYTES;
         Some(&mut self.buffer.bytes_mut()[from..from + len])
@@ -102,7 +103,7 @@ impl Transmit {
         let (bytes, payload) = self.buffer.bytes_mut()[at..at + HEAD_BYTES + whole].split_at_mut(HEAD_BYTES);
         payload[len..].fill(0);
         head.len = whole as u32;
-        (head.flags, head.payload_crc) = (0, 0); // the link's own, whatever the caller's head was made from
+        (head.flags, head.payload_crc) = (0, 0); // the link sets these itself
         if checksums && whole > 0 {
             head.flags = FLAG_PAYLOAD_CRC;
             head.payload_crc = crc32c::crc32c(payload);
@@ -135,7 +136,7 @@ impl Transmit {
     #[inline]
     pub fn post<O: Owner>(&mut self, mut head: Head, len: usize, token: u64, owner: &O) -> Result<(), Full> {
         assert!(len <= FRAME_BYTES_MAX, "a payload of {len} bytes; the limit is {FRAME_BYTES_MAX}");
-        self.make_room(HEAD_BYTES)?;
+        self.make_space(HEAD_BYTES)?;
         let whole = padded(len);
         head.len = whole as u32;
         (head.flags, head.payload_crc) = (0, 0);
@@ -157,9 +158,9 @@ impl Transmit {
         Ok(())
     }
 
-    /// Makes `bytes` of space at the end. Queued bytes move to the front only if they fit into the space that was sent.
-    /// So each byte moves about once, however slowly the peer reads.
-    fn make_room(&mut self, bytes: usize) -> Result<(), Full> {
+    /// Makes `bytes` of space at the end. Queued bytes are moved to the front only if they fit into the space
+    /// of sent bytes. So each byte moves about once, however slowly the peer reads.
+    fn make_space(&mut self, bytes: usize) -> Result<(), Full> {
         self.reserved = None;
         if self.items.len() + 2 > TRANSMIT_ITEMS_MAX
             || self.end - self.start + bytes + PAYLOAD_ALIGN > self.buffer.len()
@@ -171,7 +172,7 @@ impl Transmit {
             if self.end - self.start > self.start {
                 return Err(Full);
             }
-            // The end stays a multiple of 8: reservations are handed out aligned.
+            // The end stays a multiple of 8, because reservations must be aligned.
             let to = self.start % PAYLOAD_ALIGN;
             self.buffer.bytes_mut().copy_within(self.start..self.end, to);
             (self.start, self.end) = (to, to + self.end - self.start);

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Sends random payloads of two parts each and expects echoes. It receives half of the echoes into places of its own.
+/// Sends random payloads of two parts each and expects echoes. It receives half of the echoes into its own memory.
 struct Echoes {
     payloads: Vec<Vec<u8>>,
     places: Vec<Vec<u8>>,
@@ -48,7 +48,7 @@ fn random_payloads(prng: &mut Prng, frames: usize, bytes_max: usize) -> Vec<Vec<
     lengths.iter().map(|&len| (0..len).map(|_| prng.next_u64() as u8).collect()).collect()
 }
 
-/// One round of an echo server. Returns what ended the link.
+/// One round of an echo server. Returns the error that ended the link.
 fn echo<S: gannet_transport::Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
     if link.is_readable() {
         link.fill(&mut NoOwner)?;
@@ -192,12 +192,12 @@ fn frames_come_back_over_shared_memory() {
     }
 }
 
-/// An echo server as an actor. The errors of its links are kept.
+/// An echo server as an actor. Returns the errors of its links.
 fn sim_echo(sim: &Sim) -> (String, Rc<RefCell<VecDeque<LinkError>>>) {
     let mut listener = sim.listen("sim:0").unwrap();
     let addr = listener.addr().to_owned();
     let ends: Rc<RefCell<VecDeque<LinkError>>> = Rc::default();
-    let (kept, mut links, mut poll, mut events) =
+    let (errors, mut links, mut poll, mut events) =
         (ends.clone(), Vec::new(), sim.poll().unwrap(), Vec::<Event>::new());
     sim.add_actor(move || {
         while let Some(stream) = listener.accept().unwrap() {
@@ -215,25 +215,26 @@ fn sim_echo(sim: &Sim) -> (String, Rc<RefCell<VecDeque<LinkError>>>) {
                 }
                 Ok(())
             };
-            rounds().map_err(|error| kept.borrow_mut().push_back(error)).is_ok()
+            rounds().map_err(|error| errors.borrow_mut().push_back(error)).is_ok()
         });
     });
     (addr, ends)
 }
 
 #[test]
-fn frames_come_back_over_sim_in_any_pieces() {
+fn frames_are_echoed_over_sim_in_chunks_of_any_size() {
     for seed in 0..60 {
-        let piece = [0, 1, 7, 100, 70_000][seed as usize % 5];
+        let receive_bytes = [0, 1, 7, 100, 70_000][seed as usize % 5];
         let faults = Faults {
-            piece_bytes_max: piece,
+            piece_bytes_max: receive_bytes,
             window_bytes: 1 + (seed as usize * 977) % 90_000,
             ..Faults::none()
         };
         let sim = Sim::new(seed, faults);
         let (addr, _) = sim_echo(&sim);
         let mut link = Link::new(sim.connect(&addr, Duration::from_secs(1)).unwrap());
-        let bytes_max = if faults.window_bytes < 100 || (1..100).contains(&piece) { 300 } else { 20_000 };
+        let bytes_max =
+            if faults.window_bytes < 100 || (1..100).contains(&receive_bytes) { 300 } else { 20_000 };
         let payloads = random_payloads(&mut Prng::new(seed), 40, bytes_max);
         let (received, ended) = exchange(&sim, &mut link, payloads);
         assert!(ended.is_none() && received == 40, "seed {seed}: {received} {ended:?}");
@@ -422,7 +423,7 @@ fn a_cut_off_address_refuses_until_it_is_over() {
 }
 
 #[test]
-fn a_quiet_link_holds_no_memory_and_what_waits_is_kept() {
+fn an_idle_link_has_no_memory_and_loses_no_queued_bytes() {
     let sim = Sim::new(1, Faults::none());
     let mut listener = sim.listen("sim:0").unwrap();
     let mut near = Link::new(sim.connect(listener.addr(), Duration::from_secs(1)).unwrap());
@@ -451,7 +452,7 @@ fn a_quiet_link_holds_no_memory_and_what_waits_is_kept() {
     assert_eq!([1, 2, 3, 4].map(|most| far.receive().count_frames(most)), [1, 2, 3, 3]);
 }
 
-/// Workers do this so that an address that swallows connections does not delay their other links.
+/// Workers do this so that an address that drops connections does not delay their other links.
 #[test]
 fn a_connection_may_be_begun_without_waiting_for_it() {
     drivers().iter().for_each(begin_without_waiting);

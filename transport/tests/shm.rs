@@ -1,5 +1,5 @@
-//! Sessions over shared memory between processes: which transport is chosen, who sleeps and who wakes, and what is left
-//! when the other side is killed. Bytes are compared with what was sent.
+//! Sessions over shared memory between processes: which transport is chosen, which side sleeps and which side
+//! wakes it, and what remains when one side is killed. Received bytes are compared with the sent ones.
 
 use gannet_transport::limits::{RING_BYTES, RING_STEP_BYTES};
 use gannet_transport::multi::{MultiListener, MultiPoll, MultiStream, Transport, Transports};
@@ -54,7 +54,7 @@ fn pair(net: &Transports) -> (MultiStream, MultiStream) {
     (worker.join().unwrap(), server)
 }
 
-/// A stream with a poll of its own.
+/// A stream with its own poll.
 struct End {
     stream: MultiStream,
     poll: MultiPoll,
@@ -103,7 +103,7 @@ impl End {
         self.sent += count;
     }
 
-    /// Receives what is there, at most `most` bytes: `None` if there is nothing. It checks each byte.
+    /// Receives the bytes that are there, at most `most`: `None` if there are none. Checks each byte.
     fn recv(&mut self, most: usize) -> std::io::Result<Option<usize>> {
         let mut space = vec![0; most];
         let (front, back) = space.split_at_mut(most / 4);
@@ -148,8 +148,8 @@ fn sleepers_are_woken() {
     }
 }
 
-/// A writer that finds the ring full sleeps until there is space. A reader sleeps until there are bytes. Pieces have
-/// every size.
+/// A writer that finds the ring full sleeps until there is space. A reader sleeps until there are bytes. Writes
+/// have every size.
 #[test]
 fn bulk_goes_through_a_ring_that_is_smaller() {
     for (seed, net) in drivers().into_iter().enumerate() {
@@ -173,8 +173,8 @@ fn bulk_goes_through_a_ring_that_is_smaller() {
     }
 }
 
-/// As in a server: accepted at one poll and served at another, on another thread, with bytes that came before and
-/// between.
+/// As in a server: a session is accepted at one poll and served at another, on another thread, with bytes that
+/// came before and in between.
 #[test]
 fn a_session_moves_between_polls() {
     for net in drivers() {
@@ -187,7 +187,7 @@ fn a_session_moves_between_polls() {
             let mut first = Box::new(net.poll().unwrap());
             first.add(&stream, 1).unwrap();
             let mut events = Vec::new();
-            // Armed, in a sleep that ends at once or later.
+            // Armed, and in a sleep that ends at once or later.
             first.wait(Duration::from_millis(round as u64 % 3), &mut events).unwrap();
             worker.send(count);
             first.remove(&stream).unwrap();
@@ -222,13 +222,13 @@ fn a_nudge_that_a_stream_takes_in_is_no_lost_wake_up() {
             } {}
         };
         for _ in 0..50 {
-            // The wake-up for bytes that nobody has seen.
+            // The wake-up for bytes that no one has read.
             armed(&mut server);
             worker.send(1);
             assert!(server.stream.take_given().unwrap().is_none());
             assert!(server.wait().readable);
             server.recv_all(1);
-            // The wake-up for bytes that were read before it was read. The next bytes need another one.
+            // The wake-up for bytes that were read before the wake-up was. The next bytes need another one.
             armed(&mut server);
             worker.send(1);
             server.recv_all(1);
@@ -327,7 +327,7 @@ fn what_serves_is_chosen_and_what_does_not_is_said() {
     let error = transports(Tcp, Shm).unwrap_err();
     assert!(matches!(error, NetError::Connect { .. }), "a server may come yet: {error}");
     assert!(error.to_string().contains("offers shared memory"), "{error}");
-    // A server that offers shared memory only occupies its port and accepts nobody there.
+    // A server that offers only shared memory occupies its port and accepts no connection there.
     let server = net.clone().with_transport(Shm);
     let mut listener = server.listen("127.0.0.1:0").unwrap();
     let mut stranger = std::net::TcpStream::connect(listener.addr()).unwrap();
@@ -360,7 +360,7 @@ fn a_session_at_rest_gives_its_memory_back_and_goes_on() {
             let count = 1 + round * 40_000;
             server.send(count);
             assert!(server.stream.held_bytes() >= count.next_multiple_of(RING_STEP_BYTES) - RING_STEP_BYTES);
-            // Unread bytes are kept.
+            // Unread bytes stay in the ring.
             server.stream.rest();
             assert!(server.stream.held_bytes() > 0);
             worker.recv_all(count);
@@ -447,7 +447,7 @@ fn a_writer_killed_in_the_middle_of_a_write_leaves_whole_bytes_and_an_end() {
 }
 
 #[test]
-fn a_reader_that_was_killed_is_no_room_for_ever() {
+fn a_writer_does_not_wait_for_a_killed_reader() {
     for net in drivers() {
         let mut listener = net.listen("127.0.0.1:0").unwrap();
         for round in 0..6 {
@@ -470,7 +470,7 @@ fn a_reader_that_was_killed_is_no_room_for_ever() {
     }
 }
 
-/// The rings are the server's memory. They stay while the worker has them mapped.
+/// The rings are the server's memory. They remain while the worker has them mapped.
 #[test]
 fn a_server_that_was_killed_is_an_end_and_no_signal() {
     for net in drivers() {
@@ -483,7 +483,7 @@ fn a_server_that_was_killed_is_an_end_and_no_signal() {
             end.recv_all(1_000_000);
             child.kill();
             read_to_the_end(&mut end);
-            // Its own ring can still be written, although nobody reads it.
+            // Its own ring can still be written, although no one reads it.
             end.send(RING_BYTES / 2);
         }
     }

@@ -1,5 +1,5 @@
-//! TLS streams over real sockets. Frames of random sizes come back through small buffers. Both sides name the reason
-//! for each way in which a handshake can fail.
+//! TLS streams over real sockets. Frames of random sizes are echoed through small buffers. For each way in
+//! which a handshake can fail, both sides name the reason.
 
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::{Io, Tcp};
@@ -51,11 +51,11 @@ impl Authority {
     }
 }
 
-fn serving(files: &(PathBuf, PathBuf), client_ca: Option<&Path>) -> Tcp {
+fn tls_server(files: &(PathBuf, PathBuf), client_ca: Option<&Path>) -> Tcp {
     Tcp::new().with_tls_server(TlsServer::load(&files.0, &files.1, client_ca).unwrap())
 }
 
-fn asking(ca: &Path, name: Option<&str>, own: Option<&(PathBuf, PathBuf)>) -> Tcp {
+fn tls_client(ca: &Path, name: Option<&str>, own: Option<&(PathBuf, PathBuf)>) -> Tcp {
     let own = own.map(|(cert, key)| (cert.as_path(), key.as_path()));
     Tcp::new().with_tls_client(TlsClient::load(ca, name, own).unwrap())
 }
@@ -76,7 +76,7 @@ fn echo_once(net: &Tcp, listener: &mut impl Listener<Stream = <Tcp as Net>::Stre
             Ok(()) => {}
             Err(error) => return error,
         }
-        // Also if there is more to do: bytes held back at a ring are sent by a wait.
+        // Flush even if there is more to do: a wait sends the bytes that a ring holds back.
         let idle = !link.is_readable() && !link.can_send();
         let limit = if idle { Duration::from_millis(100) } else { Duration::ZERO };
         poll.wait(limit, &mut events).unwrap();
@@ -99,7 +99,7 @@ fn echo<S: Stream>(link: &mut Link<S>) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Sends frames and expects each back. Returns how many came, and what ended the link.
+/// Sends frames and expects their echoes. Returns how many came, and the error that ended the link.
 fn talk(net: &Tcp, addr: &str, blocking: bool, frames: usize) -> (usize, Result<(), LinkError>) {
     let stream = match blocking {
         true => net.connect(addr, Duration::from_secs(20)).unwrap(),
@@ -112,7 +112,7 @@ fn talk(net: &Tcp, addr: &str, blocking: bool, frames: usize) -> (usize, Result<
     let payloads: Vec<Vec<u8>> = (0..frames)
         .map(|i| (0..prng.below([9, 700, 260_000][i % 3]) / 8 * 8).map(|_| prng.next_u64() as u8).collect())
         .collect();
-    let (mut sent, mut back, begun) = (0, 0, Instant::now());
+    let (mut sent, mut back, start) = (0, 0, Instant::now());
     let mut round = || -> Result<bool, LinkError> {
         while sent < frames
             && link.transmit().send_copy(Head::new(1, 0, sent as u64, [0; 4]), &payloads[sent]).is_ok()
@@ -135,7 +135,7 @@ fn talk(net: &Tcp, addr: &str, blocking: bool, frames: usize) -> (usize, Result<
             poll.wait(Duration::from_millis(100), &mut events).unwrap();
             events.iter().for_each(|event| link.note(event));
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{back} of {frames} after a minute");
+        assert!(start.elapsed() < Duration::from_secs(60), "{back} of {frames} after a minute");
         Ok(back == frames)
     };
     let ended = loop {
@@ -148,7 +148,7 @@ fn talk(net: &Tcp, addr: &str, blocking: bool, frames: usize) -> (usize, Result<
     (back, ended)
 }
 
-/// Both sides of one connection: what the client saw, and what ended the server's link.
+/// Runs both sides of one connection. Returns what the client saw, and the error that ended the server's link.
 fn meet(
     server: Tcp,
     client: &Tcp,
@@ -163,21 +163,21 @@ fn meet(
 }
 
 #[test]
-fn frames_come_back_whether_the_handshake_is_waited_for_or_not() {
+fn frames_are_echoed_with_and_without_waiting_for_the_handshake() {
     let authority = Authority::new("one");
     let files = authority.sign("server", &["127.0.0.1"], 2999);
     // If the system refuses io_uring, this is epoll again.
     for (blocking, io) in [(true, Io::Epoll), (false, Io::Epoll), (true, Io::Uring), (false, Io::Uring)] {
-        let client = asking(&authority.ca, None, None).with_io(io);
-        let ((back, ended), server) = meet(serving(&files, None).with_io(io), &client, blocking, 300);
+        let client = tls_client(&authority.ca, None, None).with_io(io);
+        let ((back, ended), server) = meet(tls_server(&files, None).with_io(io), &client, blocking, 300);
         assert!(back == 300 && ended.is_ok(), "{ended:?} {server}");
         assert!(matches!(server, LinkError::Closed { .. }), "{server}");
     }
-    // With a given name, and with a certificate of the client's own.
+    // With a name from the flag, and with a certificate of the client.
     let named = authority.sign("named", &["ps.example.org"], 2999);
     let own = authority.sign("worker", &["worker"], 2999);
-    let client = asking(&authority.ca, Some("ps.example.org"), Some(&own));
-    let ((back, ended), server) = meet(serving(&named, Some(&authority.ca)), &client, false, 50);
+    let client = tls_client(&authority.ca, Some("ps.example.org"), Some(&own));
+    let ((back, ended), server) = meet(tls_server(&named, Some(&authority.ca)), &client, false, 50);
     assert!(back == 50 && ended.is_ok(), "{ended:?} {server}");
 }
 
@@ -205,7 +205,7 @@ fn what_is_wrong_with_a_certificate_is_said_with_the_remedy() {
     let good = authority.sign("good", &["127.0.0.1"], 2999);
     let expired = authority.sign("expired", &["127.0.0.1"], 2020);
     let named = authority.sign("named", &["ps.example.org"], 2999);
-    let client = asking(&authority.ca, None, None);
+    let client = tls_client(&authority.ca, None, None);
     let says = |server: &Tcp, client: &Tcp, of_client: &str, of_server: &str| {
         for io in [Io::Epoll, Io::Uring] {
             let (text, server) = refused(&server.clone().with_io(io), &client.clone().with_io(io));
@@ -213,15 +213,15 @@ fn what_is_wrong_with_a_certificate_is_said_with_the_remedy() {
             assert!(server.to_string().contains(of_server), "{io:?}: {server}");
         }
     };
-    says(&serving(&expired, None), &client, "days ago: renew the server's --tls-cert", "ended TLS");
-    says(&serving(&named, None), &client, "--tls-name", "ended TLS");
-    says(&serving(&named, None), &client, "ps.example.org", "ended TLS");
-    says(&serving(&good, None), &asking(&other.ca, None, None), "--tls-ca", "UnknownCA");
-    says(&serving(&good, None), &asking(&twin.ca, None, None), "but with another key", "DecryptError");
-    let wants = serving(&good, Some(&authority.ca));
+    says(&tls_server(&expired, None), &client, "days ago: renew the server's --tls-cert", "ended TLS");
+    says(&tls_server(&named, None), &client, "--tls-name", "ended TLS");
+    says(&tls_server(&named, None), &client, "ps.example.org", "ended TLS");
+    says(&tls_server(&good, None), &tls_client(&other.ca, None, None), "--tls-ca", "UnknownCA");
+    says(&tls_server(&good, None), &tls_client(&twin.ca, None, None), "but with another key", "DecryptError");
+    let wants = tls_server(&good, Some(&authority.ca));
     says(&wants, &client, "requires a certificate: give --tls-cert", "--tls-client-ca requires one");
     let stranger = other.sign("stranger", &["worker"], 2999);
-    let stranger = asking(&authority.ca, None, Some(&stranger));
+    let stranger = tls_client(&authority.ca, None, Some(&stranger));
     says(&wants, &stranger, "does not trust our --tls-cert", "no authority in --tls-client-ca");
 }
 
@@ -229,11 +229,11 @@ fn what_is_wrong_with_a_certificate_is_said_with_the_remedy() {
 fn plain_and_tls_tell_each_other_apart() {
     let authority = Authority::new("one");
     let files = authority.sign("server", &["127.0.0.1"], 2999);
-    let (text, server) = refused(&serving(&files, None), &Tcp::new());
+    let (text, server) = refused(&tls_server(&files, None), &Tcp::new());
     assert_eq!(text, HeadError::TlsServer.to_string());
     assert!(matches!(server, LinkError::Tls { source: TlsError::PlainClient, .. }), "{server}");
     // The plain server of this test sends nothing. A real one answers with a frame (see below).
-    let ((_, ended), server) = meet(Tcp::new(), &asking(&authority.ca, None, None), false, 1);
+    let ((_, ended), server) = meet(Tcp::new(), &tls_client(&authority.ca, None, None), false, 1);
     assert!(matches!(server, LinkError::Frame { source: HeadError::TlsClient, .. }), "{server}");
     assert!(ended.is_err());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -243,17 +243,17 @@ fn plain_and_tls_tell_each_other_apart() {
         socket.write_all(b"GN\x01\0 is no record").unwrap();
         let _ = socket.read_to_end(&mut Vec::new());
     });
-    let error = asking(&authority.ca, None, None).connect(&addr, Duration::from_secs(20)).unwrap_err();
+    let error = tls_client(&authority.ca, None, None).connect(&addr, Duration::from_secs(20)).unwrap_err();
     assert!(error.to_string().contains("does not speak TLS: start it with --tls-cert"), "{error}");
     plain.join().unwrap();
 }
 
 #[test]
-fn a_server_that_says_nothing_is_not_waited_for_longer_than_asked() {
+fn connecting_to_a_silent_server_ends_at_the_timeout() {
     let authority = Authority::new("one");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
-    let error = asking(&authority.ca, None, None).connect(&addr, Duration::from_millis(200)).unwrap_err();
+    let error = tls_client(&authority.ca, None, None).connect(&addr, Duration::from_millis(200)).unwrap_err();
     assert!(error.to_string().contains("no answer in the TLS handshake"), "{error}");
 }
 

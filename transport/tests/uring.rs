@@ -1,6 +1,6 @@
-//! Both drivers of tcp in the cases where they could differ: many connections, many small frames, bytes in pieces of
-//! any size, peers that do not read, and connections that end or move to another poll or thread with much in flight.
-//! What arrives is compared with what was sent, byte by byte.
+//! Both drivers of tcp in the cases where they could differ: many connections, many small frames, bytes in
+//! chunks of any size, peers that do not read, and connections that end or move to another poll or thread with
+//! much in flight. Received bytes are compared with the sent ones.
 
 use gannet_transport::limits::{HEAD_BYTES, URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES, URING_SEND_BYTES};
 use gannet_transport::sim::Prng;
@@ -102,7 +102,7 @@ fn sends_of_every_size_arrive_whole_and_in_order() {
 
 /// A frame whose first part comes alone, cut at every byte, with another frame after it.
 #[test]
-fn a_frame_may_come_in_two_pieces_cut_anywhere() {
+fn a_frame_may_arrive_in_two_parts_cut_anywhere() {
     for tcp in drivers() {
         let mut frames = [0; 2 * HEAD_BYTES + 24 + 8];
         Head { len: 24, id: 1, ..Head::default() }.encode(&mut frames[..HEAD_BYTES]);
@@ -183,8 +183,8 @@ fn many_connections_share_a_poll() {
     }
 }
 
-/// Connections are dropped with sends in flight in the kernel and bytes unread, again and again. Those that stay, and
-/// later ones, carry exactly what they were given.
+/// Connections are dropped again and again, with sends in flight in the kernel and unread bytes. Those that
+/// remain, and later ones, must carry exactly the sent bytes.
 #[test]
 fn a_dropped_link_takes_nothing_of_the_others_with_it() {
     for tcp in drivers() {
@@ -198,7 +198,7 @@ fn a_dropped_link_takes_nothing_of_the_others_with_it() {
             poll.add(&near, round).unwrap();
             far.write_all(&bytes(round, 0, prng.below(30_000) as usize)).unwrap();
             let mut sent = 0;
-            // Until nothing more can be sent: what is in flight waits for a peer that does not read.
+            // Until nothing more can be sent: the bytes in flight wait for a peer that does not read.
             let fills = round % 3 == 0;
             loop {
                 let step = 1 + prng.below(9_000) as usize;
@@ -219,7 +219,7 @@ fn a_dropped_link_takes_nothing_of_the_others_with_it() {
             let ended = far.read_to_end(&mut got);
             assert!(ended.is_ok() || ended.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
             assert!(got.len() <= sent && got == bytes(round, 0, got.len()), "round {round}");
-            // Buffers that were in flight are used again for others.
+            // Buffers that were in flight are reused for other sends.
             let count = 1 + prng.below(5_000) as usize;
             assert_eq!(send(&mut stays, &bytes(7, stayed, count)), count);
             poll.wait(Duration::ZERO, &mut events).unwrap();
@@ -260,7 +260,7 @@ fn a_stream_that_moves_to_another_poll_loses_nothing() {
                     }
                 }
                 assert_eq!(send(&mut near, &[turn as u8; 5]), 5);
-                // Every second one is detached; the others just lose their poll.
+                // Every second stream is detached; the others only lose their poll.
                 if turn % 2 == 0 {
                     poll.remove(&near).unwrap();
                 }
@@ -281,13 +281,13 @@ fn a_stream_that_moves_to_another_poll_loses_nothing() {
 
 /// A stream that found no space at one poll, and waits for an event, gets the event at the next poll.
 #[test]
-fn a_stream_that_moves_while_it_waits_for_room_hears_of_it() {
+fn a_stream_that_moves_while_it_waits_for_space_gets_the_event() {
     for tcp in drivers() {
         let (mut near, mut far) = pair(&tcp);
-        let (mut poll, mut events, piece) = (tcp.poll().unwrap(), Vec::new(), vec![7; 100_000]);
+        let (mut poll, mut events, chunk) = (tcp.poll().unwrap(), Vec::new(), vec![7; 100_000]);
         poll.add(&near, 1).unwrap();
         let mut sent = 0;
-        while let Some(now) = near.send(&[IoSlice::new(&piece)]).unwrap() {
+        while let Some(now) = near.send(&[IoSlice::new(&chunk)]).unwrap() {
             sent += now;
         }
         poll.remove(&near).unwrap();
@@ -297,11 +297,11 @@ fn a_stream_that_moves_while_it_waits_for_room_hears_of_it() {
         let started = Instant::now();
         loop {
             poll.wait(Duration::from_secs(10), &mut events).unwrap();
-            let told = events.iter().any(|event| event.token == 2 && event.writable);
-            if told && near.send(&[IoSlice::new(&piece)]).unwrap().is_some() {
+            let reported = events.iter().any(|event| event.token == 2 && event.writable);
+            if reported && near.send(&[IoSlice::new(&chunk)]).unwrap().is_some() {
                 break;
             }
-            assert!(started.elapsed() < Duration::from_secs(10), "nothing tells of room");
+            assert!(started.elapsed() < Duration::from_secs(10), "no event reports space");
         }
         reader.join().unwrap();
     }
@@ -398,18 +398,18 @@ fn thousands_of_small_frames_come_back_in_order() {
         let mut link = Link::new(tcp.connect(&addr, PATIENCE).unwrap());
         let (mut poll, mut events, mut prng) = (tcp.poll().unwrap(), Vec::new(), Prng::new(8));
         poll.add(link.stream(), 0).unwrap();
-        let (mut asked, mut got, started) = (0, 0, Instant::now());
+        let (mut requested, mut got, started) = (0, 0, Instant::now());
         while got < frames {
             assert!(started.elapsed() < PATIENCE, "{got} of {frames}");
-            for _ in 0..prng.below(3_000).min(frames - asked) {
-                let head = Head::new(1, 0, asked, [0; 4]);
-                if link.transmit().send_copy(head, &asked.to_le_bytes()).is_err() {
+            for _ in 0..prng.below(3_000).min(frames - requested) {
+                let head = Head::new(1, 0, requested, [0; 4]);
+                if link.transmit().send_copy(head, &requested.to_le_bytes()).is_err() {
                     break;
                 }
-                asked += 1;
+                requested += 1;
             }
             link.flush(&mut NoOwner).unwrap();
-            while got < asked.min(got + prng.below(2_000) + 1) {
+            while got < requested.min(got + prng.below(2_000) + 1) {
                 let Some(frame) = link.receive().peek(&mut NoOwner).unwrap() else {
                     if !link.is_readable() || matches!(link.fill(&mut NoOwner).unwrap(), Filled::Empty) {
                         break;
@@ -420,7 +420,7 @@ fn thousands_of_small_frames_come_back_in_order() {
                 link.receive().consume();
                 got += 1;
             }
-            poll.wait(Duration::from_millis(u64::from(asked == frames)), &mut events).unwrap();
+            poll.wait(Duration::from_millis(u64::from(requested == frames)), &mut events).unwrap();
             events.iter().for_each(|event: &Event| link.note(event));
         }
         drop(server.join().unwrap());
@@ -429,7 +429,7 @@ fn thousands_of_small_frames_come_back_in_order() {
 
 /// The end of a connection is reported after its last byte, whether it ended in order or broke.
 #[test]
-fn what_came_before_the_end_is_read_before_the_end_is_told() {
+fn bytes_before_the_end_are_read_before_the_end_is_reported() {
     for tcp in drivers() {
         for count in [0, 1, 5_000, 200_000] {
             let (near, mut far) = pair(&tcp);
@@ -463,7 +463,7 @@ fn what_came_before_the_end_is_read_before_the_end_is_told() {
     }
 }
 
-/// A listener gets events from the poll that it was given to last, and leaves nothing behind when it closes.
+/// A listener gets events from the poll to which it was added last, and leaves nothing behind when it closes.
 #[test]
 fn a_listener_may_go_to_another_poll_and_frees_its_port() {
     for tcp in drivers() {

@@ -34,15 +34,15 @@ fn free_addr(ip: IpAddr) -> SocketAddr {
     SocketAddr::new(ip, PORT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A connected pair: the connecting side, the accepting side, and the listener. A connection that gets no answer in the
-/// product's time is begun again: a guest may be slower than that.
+/// A connected pair: the connecting side, the accepting side, and the listener. A guest may be too slow for the
+/// product's time limit, so a connection without an answer is tried again.
 fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) {
     let addr = free_addr(ip);
     let mut listener = verbs.listen(addr).unwrap();
     let started = Instant::now();
     loop {
         match connect(verbs, addr, &mut listener) {
-            Ok((asking, accepted)) => return (asking, accepted, listener),
+            Ok((client, accepted)) => return (client, accepted, listener),
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 assert!(started.elapsed() < LIMIT, "{error}")
             }
@@ -57,17 +57,17 @@ fn connect(
     addr: SocketAddr,
     listener: &mut VerbsListener,
 ) -> io::Result<(VerbsStream, VerbsStream)> {
-    let mut asking = verbs.begin_connect(addr, "the other")?;
+    let mut client = verbs.begin_connect(addr, "the other")?;
     let mut accepted: Option<VerbsStream> = None;
     loop {
-        assert_eq!(asking.recv(&mut [])?, None);
+        assert_eq!(client.recv(&mut [])?, None);
         accepted = accepted.or_else(|| listener.accept().unwrap());
-        // The accepted end of an attempt that was given up before fails. The next one is ours.
+        // The accepted end of an attempt that was given up earlier fails. The next one is ours.
         if accepted.as_mut().is_some_and(|stream| stream.recv(&mut []).is_err()) {
             accepted = None;
         }
-        if asking.is_open() && accepted.as_ref().is_some_and(VerbsStream::is_open) {
-            return Ok((asking, accepted.unwrap()));
+        if client.is_open() && accepted.as_ref().is_some_and(VerbsStream::is_open) {
+            return Ok((client, accepted.unwrap()));
         }
         std::thread::yield_now();
     }
@@ -77,8 +77,8 @@ fn connect(
 fn bytes_come_as_they_were_sent_in_both_directions() {
     let Some((verbs, ip)) = here() else { return };
     for seed in 0..6 {
-        let (asking, answering, _listener) = pair(&verbs, ip);
-        let mut sides = [Counting::new(asking), Counting::new(answering)];
+        let (client, answering, _listener) = pair(&verbs, ip);
+        let mut sides = [Counting::new(client), Counting::new(answering)];
         let (mut prng, started) = (Prng::new(seed), Instant::now());
         let size = |prng: &mut Prng| match prng.below(4) {
             0 => 1 + prng.below(64) as usize,
@@ -103,11 +103,11 @@ fn bytes_come_as_they_were_sent_in_both_directions() {
             }
         }
         assert!(sides[0].sent > VERBS_RING_BYTES as u64 && sides[1].sent > VERBS_RING_BYTES as u64);
-        // Many small ones: the limit of messages is reached before that of bytes.
+        // Many small messages: the limit of messages is reached before that of bytes.
         for round in 0..600 {
-            // The credit of the last of the hundred before comes with the next messages.
+            // The last credit of the previous hundred comes with the next messages.
             while sides[0].send(&mut prng, 3) == 0 {
-                assert!(started.elapsed() < LIMIT, "round {round}: no room");
+                assert!(started.elapsed() < LIMIT, "round {round}: no space");
                 sides.iter_mut().for_each(|side| _ = side.recv(&mut prng, 1000));
             }
             if round % 100 == 99 {
@@ -133,38 +133,38 @@ fn sleep(watch: &Watch, stream: &VerbsStream) -> StreamState {
             return seen;
         }
         let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
-        let bell = stream.bell();
-        assert_eq!(rustix::event::poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&limit)), Ok(1));
+        let event_fd = stream.event_fd();
+        assert_eq!(rustix::event::poll(&mut [PollFd::new(&event_fd, PollFlags::IN)], Some(&limit)), Ok(1));
         watch.woken();
     }
 }
 
 #[test]
-fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
+fn bytes_space_and_the_end_each_wake_a_sleeper() {
     let Some((verbs, ip)) = here() else { return };
-    let (mut asking, mut answering, _listener) = pair(&verbs, ip);
-    let (watch, other) = (asking.watch(), answering.watch());
+    let (mut client, mut answering, _listener) = pair(&verbs, ip);
+    let (watch, other) = (client.watch(), answering.watch());
     // The event that reported the connection.
     let StreamState::Edges { writable: true, .. } = watch.look() else { panic!("it is open") };
     other.look();
-    let mut room = [0; 64 << 10];
+    let mut buffer = [0; 64 << 10];
     for _ in 0..20 {
         let sender = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
             assert_eq!(answering.send(&[IoSlice::new(b"wake up")]).unwrap(), Some(7));
             answering
         });
-        let StreamState::Edges { readable: true, closed: false, .. } = sleep(&watch, &asking) else {
+        let StreamState::Edges { readable: true, closed: false, .. } = sleep(&watch, &client) else {
             panic!()
         };
-        assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), Some(7));
-        assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), None);
+        assert_eq!(client.recv(&mut [IoSliceMut::new(&mut buffer)]).unwrap(), Some(7));
+        assert_eq!(client.recv(&mut [IoSliceMut::new(&mut buffer)]).unwrap(), None);
         answering = sender.join().unwrap();
     }
     // The ring is full, and the other side reads.
     let full = vec![1; 2 * VERBS_RING_BYTES];
     let mut sent = 0;
-    while let Some(bytes) = asking.send(&[IoSlice::new(&full)]).unwrap() {
+    while let Some(bytes) = client.send(&[IoSlice::new(&full)]).unwrap() {
         sent += bytes;
     }
     assert!(sent >= VERBS_RING_BYTES);
@@ -177,17 +177,17 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
         }
         answering
     });
-    while !matches!(sleep(&watch, &asking), StreamState::Edges { writable: true, .. }) {}
+    while !matches!(sleep(&watch, &client), StreamState::Edges { writable: true, .. }) {}
     answering = reader.join().unwrap();
     // The last bytes come before the end.
     assert_eq!(answering.send(&[IoSlice::new(b"farewell")]).unwrap(), Some(8));
     drop(answering);
-    while !matches!(sleep(&watch, &asking), StreamState::Edges { closed: true, .. }) {}
-    assert_eq!(asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap(), Some(8));
-    let end = asking.recv(&mut [IoSliceMut::new(&mut room)]).unwrap_err();
+    while !matches!(sleep(&watch, &client), StreamState::Edges { closed: true, .. }) {}
+    assert_eq!(client.recv(&mut [IoSliceMut::new(&mut buffer)]).unwrap(), Some(8));
+    let end = client.recv(&mut [IoSliceMut::new(&mut buffer)]).unwrap_err();
     assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
-    assert!(asking.send(&[IoSlice::new(b"?")]).is_err());
-    drop(asking);
+    assert!(client.send(&[IoSlice::new(b"?")]).is_err());
+    drop(client);
     assert_eq!(watch.look(), StreamState::Gone);
 }
 
@@ -197,10 +197,10 @@ fn registered_memory_is_read_once_the_other_side_allows_it() {
     let memory: Vec<u64> = (0..1 << 17).collect();
     let region = Registrar::register(&verbs, memory.as_ptr() as usize, memory.len() * 8).unwrap();
     assert_eq!(verbs.registrar().regions(), 1);
-    let (mut asking, mut answering, _listener) = pair(&verbs, ip);
+    let (mut client, mut answering, _listener) = pair(&verbs, ip);
     assert!(answering.allow_reads().unwrap());
     let mut prng = Prng::new(7);
-    let reader = asking.reader().unwrap();
+    let reader = client.reader().unwrap();
     for reads in [1usize, 2, 100, 3000] {
         reader.landing(reads * 64).unwrap();
         let lines: Vec<u64> = (0..reads).map(|_| prng.below(memory.len() as u64 / 8)).collect();
@@ -220,17 +220,17 @@ fn registered_memory_is_read_once_the_other_side_allows_it() {
         }
     }
     // The stream does not disturb the reads.
-    assert_eq!(asking.send(&[IoSlice::new(b"on we go")]).unwrap(), Some(8));
+    assert_eq!(client.send(&[IoSlice::new(b"on we go")]).unwrap(), Some(8));
     drop(region);
     assert_eq!(verbs.registrar().regions(), 0);
 }
 
-/// The error of a read, and what the stream says afterwards.
-fn failed_read(asking: &mut VerbsStream, want: ReadRequest) -> (String, String) {
-    let reader = asking.reader().unwrap();
+/// The error of a read, and the error that the stream reports afterwards.
+fn failed_read(client: &mut VerbsStream, want: ReadRequest) -> (String, String) {
+    let reader = client.reader().unwrap();
     reader.landing(64).unwrap();
     let error = reader.read(&[want], LIMIT).unwrap_err().to_string();
-    let after = asking.recv(&mut [IoSliceMut::new(&mut [0; 8])]).unwrap_err().to_string();
+    let after = client.recv(&mut [IoSliceMut::new(&mut [0; 8])]).unwrap_err().to_string();
     (error, after)
 }
 
@@ -277,7 +277,7 @@ fn a_wrong_key_or_no_leave_ends_one_session_and_names_the_status() {
 }
 
 #[test]
-fn nobody_there_is_told_and_remembered() {
+fn an_absent_server_is_an_error_and_is_remembered() {
     let Some((verbs, ip)) = here() else { return };
     let addr = free_addr(ip);
     let name = addr.to_string();
@@ -302,17 +302,17 @@ fn sessions_that_ended_leave_no_descriptor_and_no_memory() {
     let Some((verbs, ip)) = here() else { return };
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let cycle = |i: usize| {
-        let (mut asking, mut answering, listener) = pair(&verbs, ip);
-        assert_eq!(asking.send(&[IoSlice::new(&[9; 1000])]).unwrap(), Some(1000));
+        let (mut client, mut answering, listener) = pair(&verbs, ip);
+        assert_eq!(client.send(&[IoSlice::new(&[9; 1000])]).unwrap(), Some(1000));
         if i.is_multiple_of(2) {
-            drop(asking)
+            drop(client)
         } else {
             drop(answering.send(&[IoSlice::new(b"x")]))
         }
         drop(listener);
     };
     cycle(0);
-    // Sessions end on a thread of their own.
+    // Another thread ends sessions.
     let settled = |open: Option<usize>| {
         let started = Instant::now();
         while verbs.sessions() > 0 || open.is_some_and(|open| count() > open) {
@@ -447,15 +447,15 @@ fn frames_go_over_rdma_among_the_wires_with_either_poll() {
         assert_eq!(link.stream().transport(), "verbs");
         ask(&verbs, &mut link, 200, 3000).unwrap();
         ask(&verbs, &mut link, 40, FRAME_BYTES_MAX).unwrap();
-        // Beside it, over the other transports.
+        // At the same time, over the other transports.
         let tcp = Transports::new().with_io(io).with_transport(Transport::Tcp);
         let mut other = Link::new(tcp.begin_connect(&addr, 0).unwrap());
         ask(&tcp, &mut other, 10, 3000).unwrap();
         ask(&verbs, &mut link, 10, 304).unwrap();
         drop((link, other));
-        let mut begun = Link::new(verbs.begin_connect(&addr, 0).unwrap());
-        ask(&verbs, &mut begun, 10, 304).unwrap();
-        drop(begun);
+        let mut link = Link::new(verbs.begin_connect(&addr, 0).unwrap());
+        ask(&verbs, &mut link, 10, 304).unwrap();
+        drop(link);
         let mut over = echoes.join().unwrap();
         over.sort_unstable();
         assert_eq!(over, ["tcp", "verbs", "verbs"], "{io:?}");

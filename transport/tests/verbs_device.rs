@@ -49,7 +49,7 @@ fn soft_roce_has_the_limits_that_it_is_known_for() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_told_with_those_that_are() {
+fn the_error_about_an_absent_device_names_the_present_ones() {
     let Some(name) = device() else { return };
     let error = limits("nosuch7").unwrap_err();
     assert!(matches!(error, DeviceError::Unknown { .. }), "{error}");

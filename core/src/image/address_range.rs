@@ -1,5 +1,5 @@
-//! An address range that is reserved once, with chunks of a file mapped over it. The owner of an image maps it for
-//! writing, a reader maps it read-only. Both address an image by offsets from the same base.
+//! An address range that is reserved once, with chunks of a file mapped over it. An image's owner maps the
+//! image for writing; a reader maps it read-only. Both address the image by offsets from the same base.
 #![allow(unsafe_code)]
 
 use crate::image::layout::*;
@@ -45,8 +45,8 @@ impl AddressRange {
         &self.file
     }
 
-    /// Maps the extent that the directory word `word` names, behind the `mapped` bytes of its region. Adds its bytes to
-    /// `mapped`.
+    /// Maps the extent that the directory word `word` names, after the first `mapped` bytes of its region. Adds
+    /// its bytes to `mapped`.
     ///
     /// # Safety
     /// Nothing refers to the bytes of the region from `mapped` on.

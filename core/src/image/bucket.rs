@@ -4,8 +4,8 @@
 //! 0        20       24                 64
 //! | 10 x u16 tag | u32 link | 10 x u32 slot |
 //! ```
-//! An entry is empty when its tag is 0. An entry is written slot first, tag last. The link is the number of an overflow
-//! bucket (counted from 1), 0 for none.
+//! An entry with tag 0 is empty. The owner writes an entry's slot first and its tag last. The link is the
+//! number of an overflow bucket (counted from 1), or 0.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
@@ -96,8 +96,8 @@ impl Bucket {
     }
 }
 
-/// A bucket that its owner may be writing: its words are loaded one by one, as atomics. They may be of different
-/// moments, so only a row's key proves a hit.
+/// A bucket that its owner may be writing. Its words are loaded one by one, as atomics, so they may be from
+/// different moments, and only a row's key proves a hit.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedBucket<'a>(&'a [AtomicU64; 8]);
 

@@ -18,7 +18,7 @@ impl Budget {
     /// Takes all of `bytes`, or nothing.
     ///
     /// # Errors
-    /// [`GrowError::Memory`]: the limit would be passed.
+    /// [`GrowError::Memory`]: the bytes would exceed the limit.
     pub(crate) fn take(&self, bytes: u64) -> Result<(), GrowError> {
         let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
         match self.used.fetch_update(Relaxed, Relaxed, fits) {
@@ -27,7 +27,7 @@ impl Budget {
         }
     }
 
-    /// Counts existing bytes (headers, images that are opened again), even beyond the limit.
+    /// Counts existing bytes (headers, images that are opened again), even if they exceed the limit.
     pub(crate) fn charge(&self, bytes: u64) {
         self.used.fetch_add(bytes, Relaxed);
     }

@@ -1,8 +1,8 @@
 //! Which writes reach a medium, and in which order: the first page of an image, a whole file, a folder.
 //!
-//! A power loss keeps any mixture of old and new sectors since the last sync. An image from before a power loss is
-//! refused, and this promise rests on the order of these calls. docs/image.md has that order, and power_tests.rs tests
-//! it.
+//! A power loss leaves any mixture of old and new sectors since the last sync. An image that was open at a
+//! power loss must be refused, and the order of these calls guarantees that. docs/image.md has the order, and
+//! power_tests.rs tests it.
 
 use std::fs::File;
 use std::io;
@@ -39,8 +39,8 @@ pub(crate) fn folder(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Makes a folder and the missing ones above it, and writes their names to the medium. The name of the folder itself is
-/// written even if the folder exists, because the process that made it may have been killed before it did so.
+/// Makes a folder and the missing ones above it, and syncs their names to the medium. The folder's own name is
+/// synced even if the folder exists, because the process that made it may have been killed before its sync.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     let missing = path.ancestors().skip(1).take_while(|at| !at.as_os_str().is_empty() && !at.exists());
     let made: Vec<&Path> = std::iter::once(path).chain(missing).collect();

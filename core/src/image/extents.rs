@@ -5,9 +5,9 @@
 //!           the owner uses these      allocated,    named in
 //!           (the image's words)       populated     the directory
 //! ```
-//! Two threads may make the same bytes ready at once, because each step (allocate, populate) asks for a state, not for
-//! a change. Only one thread at a time takes extents. After the owner has closed the image nobody takes any, so a late
-//! grower cannot meet the next owner of the file. Only the owner publishes.
+//! Two threads may prepare the same bytes at once, because each step (allocate, populate) requests a state, not
+//! a change. Only one thread at a time takes extents. After the owner has closed the image, no thread takes
+//! extents, so a late grower cannot interfere with the next owner of the file. Only the owner publishes.
 #![allow(unsafe_code)]
 
 use crate::error::GrowError;
@@ -35,9 +35,9 @@ pub(crate) struct Extents {
     budget: Arc<Budget>,
     ready: [AtomicUsize; 3],
     wanted: [AtomicUsize; 3],
-    /// Chunks of each region that were reported as full.
-    named: [AtomicUsize; 3],
-    /// Whether a request waits that the grower has not yet seen.
+    /// Chunks of each region that [`Extents::newly_full`] has returned.
+    reported_full: [AtomicUsize; 3],
+    /// Whether a request for this image waits for the grower.
     pub(crate) queued: AtomicBool,
     /// Bytes charged to the budget. The lock also lets only one thread at a time take extents.
     charged: Mutex<BudgetCharge>,
@@ -51,8 +51,8 @@ struct BudgetCharge {
 }
 
 impl Extents {
-    /// Reserves the address range and maps the header of `file`, which must hold at least a header. `counted` returns
-    /// how many bytes of the header have file space when so many pusher entries are used.
+    /// Reserves the address range and maps the header of `file`, which must have at least a header. `counted`
+    /// returns how many bytes of the header have file space when a given number of pusher entries is used.
     pub(crate) fn map(
         file: File,
         counted: impl Fn(usize) -> usize,
@@ -68,7 +68,7 @@ impl Extents {
             budget,
             ready: zero(),
             wanted: zero(),
-            named: zero(),
+            reported_full: zero(),
             queued: AtomicBool::new(false),
             charged: Mutex::new(BudgetCharge { header: 0, regions: [0; 3], closed: false }),
         };
@@ -102,7 +102,7 @@ impl Extents {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= UNDO && at.is_multiple_of(8));
-        // SAFETY: inside the mapped header (UNDO is below every header's size), aligned; only ever used as an atomic.
+        // SAFETY: inside the mapped header (UNDO is below every header's size), aligned; always used as an atomic.
         unsafe { &*self.range.base().add(at).cast::<AtomicU64>() }
     }
 
@@ -125,7 +125,7 @@ impl Extents {
             charged.regions[region as usize] = published;
             self.ready[region as usize].store(published, Release);
             // Bytes that existed before keep their pages.
-            self.named[region as usize].store(published / CHUNK_BYTES, Relaxed);
+            self.reported_full[region as usize].store(published / CHUNK_BYTES, Relaxed);
         }
         Ok(())
     }
@@ -158,12 +158,12 @@ impl Extents {
         self.ready[region as usize].load(Acquire)
     }
 
-    /// Bytes of a region that someone wants to be ready.
+    /// Bytes of a region that should be ready.
     pub(crate) fn wanted(&self, region: Region) -> usize {
         self.wanted[region as usize].load(Relaxed)
     }
 
-    /// Asks for `bytes` of a region to be made ready.
+    /// Requests that `bytes` of a region become ready.
     pub(crate) fn want(&self, region: Region, bytes: usize) {
         self.wanted[region as usize].fetch_max(bytes, Relaxed);
     }
@@ -180,10 +180,11 @@ impl Extents {
         .collect()
     }
 
-    /// Makes `bytes` of `region` ready: file space, so that a full disk is an error and never a SIGBUS, and pages.
+    /// Makes `bytes` of `region` ready: allocates file space, so that a full disk is an error and never a
+    /// SIGBUS, and populates the pages.
     ///
     /// # Errors
-    /// No space, no memory, or a limit. Space that was already taken stays taken.
+    /// No space, no memory, or a limit. Space that was taken before the error stays taken.
     pub(crate) fn prepare(&self, region: Region, bytes: usize) -> Result<(), GrowError> {
         if bytes > region.bytes_max() {
             return Err(GrowError::Region { region: region.name(), max: region.bytes_max() });
@@ -204,8 +205,8 @@ impl Extents {
         }
     }
 
-    /// Charges bytes `have..end` of `region`, which lie in one chunk, and returns their offset in the file. Takes a new
-    /// extent when the last one is full.
+    /// Charges bytes `have..end` of `region`, which lie in one chunk, to the budget, and returns their offset
+    /// in the file. Takes a new extent when the last one is full.
     fn take(&self, region: Region, have: usize, end: usize) -> Result<usize, GrowError> {
         let mut charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
         if charged.closed {
@@ -250,14 +251,15 @@ impl Extents {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
     }
 
-    /// The chunks of a region that are ready as a whole and were not returned before.
+    /// The chunks of a region that are completely ready and that this function has not returned before.
     pub(crate) fn newly_full(&self, region: Region) -> std::ops::Range<usize> {
         let full = self.ready(region) / CHUNK_BYTES;
-        self.named[region as usize].fetch_max(full, Relaxed)..full
+        self.reported_full[region as usize].fetch_max(full, Relaxed)..full
     }
 
-    /// Asks for a huge page behind chunk `chunk` of a region, all of which is ready. Contents do not change. A thread
-    /// that touches the chunk meanwhile waits for the copy. Returns `false` if the chunk stays in small pages.
+    /// Requests a huge page for chunk `chunk` of a region. All of the chunk must be ready. Contents do not
+    /// change. A thread that accesses the chunk meanwhile waits for the copy. Returns `false` if the chunk
+    /// stays in small pages.
     pub(crate) fn collapse(&self, region: Region, chunk: usize) -> bool {
         self.medium == Medium::Memory && self.try_collapse(region, chunk).is_ok()
     }
@@ -279,7 +281,8 @@ impl Extents {
         Ok(File::open(path)?.into())
     }
 
-    /// Writes the first page to its medium and waits. Other pages are not synced: after a kill there are many.
+    /// Writes the first page to its medium and waits. Other pages are not synced: after a kill, many pages may
+    /// be dirty.
     pub(crate) fn sync_head(&self) -> io::Result<()> {
         durability::during(&Durable::Head, || {
             // SAFETY: the page is mapped for as long as `self` lives; writing it back changes no contents.

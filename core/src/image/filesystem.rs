@@ -1,11 +1,11 @@
-//! How a folder's filesystem overwrites a page of an image. An image is mapped. If overwriting takes new space, a full
-//! disk is a SIGBUS in the middle of a row instead of an error.
+//! How a folder's filesystem overwrites a page of an image. Images are mapped files. If overwriting a page
+//! takes new space, a full disk causes a SIGBUS in the middle of a row instead of an error.
 
 use rustix::fs::{IFlags, Mode, OFlags, ioctl_getflags, open, statfs};
 use std::io;
 use std::path::Path;
 
-/// The medium of an image's file. It decides only about huge pages.
+/// The medium of an image's file. It decides only whether chunks become huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     /// memfd or tmpfs: chunks are collapsed into huge pages.
@@ -19,7 +19,7 @@ pub(crate) enum Medium {
 pub enum Overwriting {
     /// The page is written in place.
     InPlace,
-    /// The page is written elsewhere. Overwriting takes new space, and may find none.
+    /// The page is written elsewhere. This takes new space, and there may be none.
     Allocates,
     /// It depends on the layer below, or on another machine.
     Unknown,

@@ -1,6 +1,6 @@
-//! The grower: a thread of the store that makes the next bytes of a region ready before its owner needs them, and turns
-//! full chunks into huge pages. If the grower is late, the owner uses small pages and small steps for a while and does
-//! not stall.
+//! The grower: a thread of the store that makes the next bytes of a region ready before the owner needs them,
+//! and turns full chunks into huge pages. If the grower is late, the owner takes small steps in small pages
+//! itself instead of waiting.
 //!
 //! A region publishes one step at a time, and keeps one further step ready. A step is 1/128 of the region. Regions
 //! below `GROWTH_AHEAD_BYTES_MIN` are grown by their owner, 4 KiB at a time, which costs less than waking a thread.
@@ -51,9 +51,9 @@ impl Grower {
         self.clock.map(|clock| clock())
     }
 
-    /// Asks the grower to look at these extents. At most one request of each image waits.
-    pub(crate) fn ask(&self, extents: &Arc<Extents>) {
-        // Either the grower has yet to look and will see this request, or it has looked already and this sends again.
+    /// Requests that the grower prepares these extents. At most one request of each image waits.
+    pub(crate) fn request(&self, extents: &Arc<Extents>) {
+        // If the flag is set, the grower has not yet handled the earlier request and will see this state too.
         if extents.queued.swap(true, AcqRel) {
             return;
         }
@@ -88,14 +88,15 @@ impl Drop for Grower {
     }
 }
 
-/// The thread's loop. Steps come first, because owners wait for them; huge pages when no step is waiting.
-fn run(asked: Receiver<Arc<Extents>>) {
+/// The thread's loop. It prepares steps first, because owners wait for them, and collapses chunks when no
+/// request waits.
+fn run(requests: Receiver<Arc<Extents>>) {
     // Full chunks that still have small pages. They do not keep a dropped image alive.
     let mut full: VecDeque<(Weak<Extents>, Region, usize)> = VecDeque::new();
     loop {
         let next = match full.is_empty() {
-            true => asked.recv().map_err(|_| TryRecvError::Disconnected),
-            false => asked.try_recv(),
+            true => requests.recv().map_err(|_| TryRecvError::Disconnected),
+            false => requests.try_recv(),
         };
         match next {
             Ok(extents) => serve(&extents, &mut full),
@@ -136,14 +137,15 @@ pub const STALL_BUCKETS: usize = 36;
 /// What growth has cost the thread that owns the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// A histogram of the owner's time on growth. Bucket `i` counts the times of at most `2^i` nanoseconds that are
-    /// above bucket `i - 1`; the last bucket has no bound. All zero where the store has no clock.
+    /// A histogram of the owner's time on growth. Bucket `i` counts the times of at most `2^i` nanoseconds that
+    /// are above the bound of bucket `i - 1`; the last bucket has no bound. All zero where the store has no
+    /// clock.
     pub stalls: [u64; STALL_BUCKETS],
     /// Sum of these times.
     pub total: Duration,
     /// The longest of these times.
     pub longest: Duration,
-    /// Steps that the owner made itself, because the grower was late or was not asked.
+    /// Steps that the owner made itself, because the grower was late or had no request.
     pub by_owner: u64,
     /// Steps that were ready when the owner needed them.
     pub by_grower: u64,

@@ -1,8 +1,8 @@
 //! The immutable head of an image: format, shard, schema, and table identity. docs/image.md has the bytes.
 //!
-//! A table has a random id. Every image stores it, with the number of the server that made the image, the number of
-//! servers, and a random birth of the image. So a folder says what it holds, and lost rows are told apart from initial
-//! rows.
+//! A table has a random id. Every image stores it, with the number of the server that made the image, the
+//! number of servers, and the image's birth, which is a random number. So a folder says which images belong
+//! there, and lost rows are not mistaken for initial rows.
 
 use crate::image::layout::*;
 use crate::image::owned_image::Image;
@@ -43,7 +43,7 @@ pub(crate) fn write_head(image: &mut Image, schema: &Schema, number: u32, origin
     head[HEAD_SCHEMA..HEAD_SCHEMA + schema.len()].copy_from_slice(&schema);
     let crc = crc32c::crc32c(&head[8..HEAD_BYTES - 4]);
     head[HEAD_BYTES - 4..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
-    // The magic comes last: a file without it was never an image.
+    // The magic is written last: a file without it was never a complete image.
     head[..8].copy_from_slice(&MAGIC.to_le_bytes());
 }
 
@@ -137,7 +137,7 @@ mod tests {
         let held = store.held("t").unwrap().unwrap();
         assert_eq!((held.identity, held.shards, held.confirmed), (origin(0, 7).identity, 4, false));
         assert_eq!(held.births.into_iter().collect::<Vec<_>>(), [(0, first[0]), (1, first[1])]);
-        // An interrupted creation continues. A new image gets a new birth, an existing one keeps its own.
+        // An interrupted creation continues. A new image gets a new birth; an existing image keeps its birth.
         std::fs::remove_file(image(1)).unwrap();
         let again = open(0..3, &origin(0, 8)).unwrap();
         assert!(again.births()[0] == first[0] && again.births()[1] != first[1]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn births_differ_by_shard_table_and_life() {
+    fn births_differ_by_shard_table_and_incarnation() {
         let of = |uid: u8, seed| Origin {
             identity: TableIdentity { uid: TableUid([uid; 16]), server: 0, servers: 1 },
             seed,

@@ -1,4 +1,4 @@
-//! What a data folder holds of a table, read from the heads of its images without opening them.
+//! The images of a table that a data folder holds, read from their heads without opening them.
 
 use crate::error::OpenError;
 use crate::image::head::{OtherHead, birth_of, check_bytes, identity_of};
@@ -11,14 +11,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What a store's folder holds of a table, as the heads of its images say.
+/// The images of a table in a store's folder, as their heads describe them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldTable {
     /// The table, and which of its servers made the images.
     pub identity: TableIdentity,
     /// Number of shards of the whole table.
     pub shards: u32,
-    /// Whether all servers of the table had made their images. Only then can there have been pushes.
+    /// Whether all servers of the table have made their images. Before that there cannot have been pushes.
     pub confirmed: bool,
     /// The shards that have an image here, with the birth of each.
     pub births: BTreeMap<u32, u64>,
@@ -30,10 +30,10 @@ pub(crate) fn image_name(number: u32) -> String {
 }
 
 impl HeldTable {
-    /// Checks that the images of these shards exist, if they ever did.
+    /// Checks that no image of these shards is lost.
     ///
     /// # Errors
-    /// An image is gone, and its rows with it.
+    /// An image that existed is gone, and its rows with it.
     pub fn must_have(
         &self,
         store: &Store,
@@ -52,11 +52,12 @@ impl HeldTable {
 }
 
 impl Store {
-    /// What the folder holds of a table, without opening it. `None` when it holds nothing, or when images live in
-    /// memory.
+    /// The images that the folder has of a table, without opening them. `None` when it has none, or when images
+    /// are in memory.
     ///
     /// # Errors
-    /// An image cannot be read, is not of this program, is torn, or belongs to another table than the others.
+    /// An image cannot be read, is not an image of this program, is torn, or belongs to another table than the
+    /// others.
     pub fn held(&self, table: &str) -> Result<Option<HeldTable>, OpenError> {
         let Some(folder) = self.folder().map(|folder| folder.join(table)) else { return Ok(None) };
         let io = |source| OpenError::Io { what: "reading", path: folder.clone(), source };

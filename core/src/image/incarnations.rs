@@ -1,5 +1,5 @@
-//! The highest incarnation of any pusher that the images of a folder remember, read from their headers without opening
-//! them.
+//! The highest incarnation of any pusher that the images of a folder remember, read from the images' headers
+//! without opening them.
 
 use crate::error::OpenError;
 use crate::image::layout::*;
@@ -57,7 +57,8 @@ fn highest_in(image: &File, limit: u64) -> io::Result<Option<u64>> {
     }
     let used = usize::try_from(word(&head, PUSHERS_USED)).map_or(PUSHERS_MAX, |used| used.min(PUSHERS_MAX));
     let entries = read_at(image, PUSHERS, used * PUSHER_BYTES)?;
-    // The second word of an entry. While an entry is written or undone it may read too high, which only skips numbers.
+    // The second word of an entry. While an entry is written or undone, the word may be too high, which only
+    // skips numbers.
     let incarnations = entries.chunks(PUSHER_BYTES).map(|entry| word(entry, 8));
     Ok(incarnations.filter(|incarnation| *incarnation < limit).max().or(Some(0)))
 }
@@ -100,7 +101,7 @@ mod tests {
         }
         assert_eq!(store.highest_incarnation(1 << 50).unwrap(), Some(41));
         assert_eq!(store.highest_incarnation(u64::MAX).unwrap(), Some(1 << 60));
-        // A file of something else is skipped, and so is one that ends early.
+        // A file that is no image is skipped, and so is an image that was cut short.
         fs::remove_dir_all(folder.path().join("c")).unwrap();
         fs::write(folder.path().join("a/shard-9999.image"), vec![0xFF; 20_000]).unwrap();
         fs::write(folder.path().join("a/shard-9998.image"), MAGIC.to_le_bytes()).unwrap();

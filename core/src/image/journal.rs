@@ -1,11 +1,11 @@
-//! The undo journal of a shard. Each step (a row applied, inserted or freed; the start of a part) happens wholly or not
-//! at all, whenever the process is killed. The page cache keeps stores in program order, so only the compiler must be
-//! kept from moving them.
+//! The undo journal of a shard. Each step (a row is applied, inserted or freed; a part begins) happens
+//! completely or not at all, whenever the process is killed. The page cache keeps stores in program order, so
+//! the code only stops the compiler from moving them.
 //!
-//! Two undo halves take turns. A step first writes a complete record into half `step & 1`, then stores `step << 1 | 1`
-//! into the commit word. This one store commits the step before it and arms this step. More records may be appended
-//! while the step is armed. Opening an image restores what an armed half holds, newest record first. An image that dies
-//! with its process (memfd) keeps no journal: `on` is false and every call returns at once.
+//! Two undo halves take turns. A step first writes a complete record into half `step & 1`, then stores `step <<
+//! 1 | 1` into the commit word. This one store commits the previous step and arms this step. More records may
+//! be appended while the step is armed. Opening an image restores the records of an armed half, newest first.
+//! An image that is lost with its process (memfd) has no journal: `on` is false and every call returns at once.
 
 use crate::image::layout::*;
 use crate::image::owned_image::Image;
@@ -13,7 +13,7 @@ use std::sync::atomic::{Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, 
 
 pub(crate) struct Journal {
     pub(crate) on: bool,
-    /// The number of steps that are done, which is also the number of the step under way.
+    /// The number of completed steps, which is also the number of the current step.
     step: u64,
     half_bytes: usize,
     /// Where the next record of this step goes, and where its half starts.
@@ -22,10 +22,10 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Undoes the step that was under way, if any.
+    /// Undoes the step that was in progress, if there is one.
     ///
     /// # Errors
-    /// The undo half is not one that this program wrote; nothing was changed.
+    /// This program cannot have written the undo half. The image is unchanged.
     pub(crate) fn recover(image: &mut Image, stride: usize, on: bool) -> Result<Journal, String> {
         let half_bytes = undo_half(stride);
         let commit = image.word(COMMIT).load(Relaxed);
@@ -56,7 +56,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The number of the step under way.
+    /// The number of the current step.
     pub(crate) fn step(&self) -> u64 {
         self.step
     }
@@ -68,7 +68,8 @@ impl Journal {
         self.at = self.half + UNDO_HEAD;
     }
 
-    /// Records `bytes` (a multiple of 8) at `from`. If the step is armed, the caller may change them right after this.
+    /// Records `bytes` (a multiple of 8) at `from`. If the step is armed, the caller may change these bytes
+    /// right after the call.
     pub(crate) fn log(&mut self, image: &mut Image, from: usize, bytes: usize) {
         if !self.on {
             return;
@@ -116,7 +117,7 @@ impl Journal {
         self.step += 1;
     }
 
-    /// Commits the steps that are done. No step is armed afterwards.
+    /// Commits the completed steps. No step is armed afterwards.
     pub(crate) fn settle(&mut self, image: &Image) {
         if self.on {
             compiler_fence(SeqCst);

@@ -1,4 +1,4 @@
-//! Where things stand in a shard's image: offsets from its base, all of them constants or functions of the stride.
+//! The layout of a shard's image: offsets from its base, all of them constants or functions of the stride.
 //! docs/image.md has the same layout as byte tables.
 //!
 //! ```text
@@ -25,11 +25,11 @@ pub(crate) const HEAD_SERVER: usize = 40;
 pub(crate) const HEAD_BIRTH: usize = 48;
 pub(crate) const HEAD_SCHEMA: usize = 64;
 
-/// The page of the words below. When an image is opened, this page is synced before anything else changes. The flag and
-/// the boot id stand in one sector of it: a power loss keeps both or neither.
+/// The page of the words below. When an image is opened, this page is synced before anything else changes. The
+/// clean flag and the boot id are in one sector of the page: a power loss keeps both or neither.
 pub(crate) const HEAD_PAGE_BYTES: usize = 4096;
 
-// Words outside the journal.
+// Words that the journal does not cover.
 /// [`OPEN`], [`CLOSED_IN_ORDER`] or [`UNSYNCED`].
 pub(crate) const CLEAN: usize = 0x300;
 pub(crate) const OPEN: u64 = 0;
@@ -38,10 +38,10 @@ pub(crate) const CLOSED_IN_ORDER: u64 = 1;
 pub(crate) const UNSYNCED: u64 = 2;
 pub(crate) const INCARNATION: usize = 0x308;
 pub(crate) const BOOT: usize = 0x310; // two words: the boot that opened it last
-/// 1 while the image's owner serves it. Readers that have mapped it stop using it when this is 0 or the incarnation is
-/// another.
+/// 1 while the image's owner serves it. A reader that has mapped the image stops using it when this is 0 or
+/// when the incarnation changes.
 pub(crate) const SERVING: usize = 0x320;
-/// The first of the shards that the same owner serves. All of them stop being served together.
+/// The first of the shards that the same owner serves. All of these shards stop being served together.
 pub(crate) const SERVED_WITH: usize = 0x328;
 /// The lowest clock of the workers that keep step over this table. All pushes of steps below it are in the rows.
 /// [`NO_CLOCK`] when no workers keep step.
@@ -50,9 +50,9 @@ pub(crate) const LOWEST: usize = 0x330;
 pub const NO_CLOCK: u64 = u64::MAX;
 /// 1 when all servers of the table have made their images, so the table may have had pushes.
 pub(crate) const CONFIRMED: usize = 0x340;
-/// `step << 1 | armed`: rows and other steps below `step` are done; armed: undo half `step & 1` is valid.
+/// `step << 1 | armed`: steps below `step` are completed; armed: undo half `step & 1` is valid.
 pub(crate) const COMMIT: usize = 0x400;
-/// The version counter. It is not journaled; it is never behind the rows.
+/// The version counter. The journal does not cover it, but it is never behind the rows.
 pub(crate) const VERSION: usize = 0x408;
 
 // Words that an undo record covers as one block.
@@ -76,7 +76,7 @@ pub(crate) const EXTENTS_USED: usize = 0x540;
 pub(crate) const EXTENTS: usize = 0x1000;
 pub(crate) const PUSHERS: usize = EXTENTS + EXTENTS_MAX * 8;
 pub(crate) const PUSHER_BYTES: usize = 64;
-/// File space for pushers is taken in steps of so many bytes.
+/// File space for pushers is taken in steps of this many bytes.
 pub(crate) const PUSHERS_STEP: usize = 4096;
 /// Bytes of the header that every image has from the start, with its first pushers.
 pub(crate) const TOUCHED: usize = PUSHERS + PUSHERS_STEP;
@@ -94,13 +94,13 @@ pub(crate) const fn header_bytes(stride: usize) -> usize {
     (UNDO + 2 * undo_half(stride)).next_multiple_of(4096)
 }
 
-/// Bytes of the header that have file space when so many pusher entries are used.
+/// Bytes of the header that have file space when `pushers` entries are used.
 pub(crate) fn held_bytes(stride: usize, journaled: bool, pushers: usize) -> usize {
     let pushers = (pushers * PUSHER_BYTES).next_multiple_of(PUSHERS_STEP).max(PUSHERS_STEP);
     PUSHERS + pushers + if journaled { header_bytes(stride) - UNDO } else { 0 }
 }
 
-/// Where the admission sketch stands: behind the undo halves, in the same chunk.
+/// The offset of the admission sketch: after the undo halves, in the same chunk.
 pub(crate) fn sketch_at(stride: usize) -> usize {
     header_bytes(stride)
 }

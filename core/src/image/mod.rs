@@ -1,4 +1,4 @@
-//! A shard's memory: a file that is mapped and grows, its layout, its undo journal, and the folder that holds it.
+//! A shard's memory: a mapped file that grows, its layout, its undo journal, and the folder where it is.
 
 pub(crate) mod address_range;
 pub(crate) mod bucket;

@@ -9,7 +9,7 @@ pub(crate) struct OpenShards(Mutex<HashSet<(String, u32)>>);
 
 /// A claim to an open shard. Dropping it releases the shard.
 pub(crate) struct OpenShard {
-    of: Arc<OpenShards>,
+    open_shards: Arc<OpenShards>,
     shard: (String, u32),
 }
 
@@ -23,12 +23,12 @@ impl OpenShards {
     pub(crate) fn claim(self: &Arc<OpenShards>, table: &str, number: u32) -> Option<OpenShard> {
         let shard = (table.to_owned(), number);
         let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(shard.clone());
-        free.then(|| OpenShard { of: self.clone(), shard })
+        free.then(|| OpenShard { open_shards: self.clone(), shard })
     }
 }
 
 impl Drop for OpenShard {
     fn drop(&mut self) {
-        self.of.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.shard);
+        self.open_shards.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.shard);
     }
 }

@@ -1,10 +1,11 @@
-//! The memory of a shard: a file (memfd, tmpfs or disk) mapped at an address range that is reserved once and filled in
-//! as the regions grow. Everything here is an offset from the base. Bounds are checked, so the rest of the crate is
-//! safe code.
+//! The memory of a shard: a file (memfd, tmpfs or disk) at an address range that is reserved once. Parts of the
+//! file are mapped there as the regions grow. All addresses are offsets from the base. Bounds are checked here,
+//! so the rest of the crate is safe code.
 //!
-//! A region grows by whole chunks of 2 MiB of file, and inside its last chunk by steps: allocate (a full disk is an
-//! error, never a SIGBUS), populate, publish. extents.rs has what the owner shares with the grower. The grower does the
-//! first two steps ahead of the need. When a chunk is full, it collapses the chunk into a huge page (memfd and tmpfs).
+//! A region grows by chunks of 2 MiB of file, and inside its last chunk by steps: allocate (a full disk is an
+//! error, never a SIGBUS), populate, publish. extents.rs has the state that the owner shares with the grower.
+//! The grower allocates and populates before the owner needs the bytes. When a chunk is full, the grower
+//! collapses it into a huge page (memfd and tmpfs).
 #![allow(unsafe_code)]
 
 use crate::error::GrowError;
@@ -34,11 +35,11 @@ pub(crate) struct Image {
     sketch: usize,
     growth: Growth,
     grower: Arc<Grower>,
-    /// Owns the memory at `base`. The grower shares it and makes bytes ready behind the published ones.
+    /// Owns the memory at `base`. The grower shares it, and prepares bytes after the published ones.
     extents: Arc<Extents>,
 }
 
-// SAFETY: the base points into a mapping that `extents` owns; nothing in it is tied to a thread.
+// SAFETY: the base points into a mapping that `extents` owns; nothing in it belongs to one thread.
 unsafe impl Send for Image {}
 
 impl Image {
@@ -52,7 +53,7 @@ impl Image {
         grower: &Arc<Grower>,
     ) -> io::Result<Image> {
         let header = header_bytes(stride) + sketch;
-        assert!(header <= CHUNK_BYTES, "the header, sketch and all, is one chunk");
+        assert!(header <= CHUNK_BYTES, "the header, with its sketch, must fit into one chunk");
         // Without a journal the undo halves are never touched.
         let counted = |pushers| held_bytes(stride, journaled, pushers) + sketch;
         let extents = Arc::new(Extents::map(file, counted, medium, grower.budget.clone())?);
@@ -91,7 +92,7 @@ impl Image {
         Image::map(file, stride, sketch, medium, journaled, grower)
     }
 
-    /// Allocates file space for entry `i` of the pushers, when it is the first entry of its step.
+    /// Allocates file space for entry `i` of the pushers, if it is the first entry of its allocation step.
     ///
     /// # Errors
     /// No space, or the memory limit.
@@ -127,18 +128,18 @@ impl Image {
     /// Grows `region` until it has at least `bytes`.
     ///
     /// # Errors
-    /// No space, no memory, or a limit. The image is unchanged, except for space that was already taken.
+    /// No space, no memory, or a limit. The image is unchanged, except for space that was taken before the error.
     #[inline]
     pub(crate) fn grow(&mut self, region: Region, bytes: usize) -> Result<(), GrowError> {
         let have = self.word(REGION_BYTES + 8 * region as usize).load(Relaxed) as usize;
         if have >= bytes { Ok(()) } else { self.publish(region, have, bytes) }
     }
 
-    /// Publishes the next step of a region that has `have` bytes, and asks the grower for the step after it. If the
-    /// grower is late or was not asked, this makes the step ready itself.
+    /// Publishes the next step of a region that has `have` bytes, and requests the step after it from the
+    /// grower. If the grower is late or had no request, this makes the step ready itself.
     #[cold]
     fn publish(&mut self, region: Region, have: usize, bytes: usize) -> Result<(), GrowError> {
-        let begun = self.grower.now();
+        let start = self.grower.now();
         let step = step(have);
         if self.extents.ready(region) < bytes {
             let page = bytes.next_multiple_of(GROWTH_STEP_BYTES_MIN);
@@ -155,10 +156,10 @@ impl Image {
         self.count();
         if next >= GROWTH_AHEAD_BYTES_MIN && ready - next < step {
             self.extents.want(region, (next + 2 * step).min(region.bytes_max()));
-            self.grower.ask(&self.extents);
+            self.grower.request(&self.extents);
         }
-        if let (Some(begun), Some(now)) = (begun, self.grower.now()) {
-            self.growth.record(now.saturating_sub(begun));
+        if let (Some(start), Some(now)) = (start, self.grower.now()) {
+            self.growth.record(now.saturating_sub(start));
         }
         Ok(())
     }
@@ -183,18 +184,18 @@ impl Image {
         self.word(REGION_BYTES + 8 * Region::Slab as usize).load(Relaxed) as usize
     }
 
-    /// Makes the rows ready up to `end`, in an existing extent: at once if little is missing, else later by the grower.
-    /// Returns whether they are ready.
+    /// Makes the rows ready up to `end`, in an existing extent: now if few bytes are missing, else later by the
+    /// grower. Returns whether they are ready.
     ///
     /// # Errors
-    /// No memory, or a limit. The rows stay as they are.
+    /// No memory, or a limit. The rows are unchanged.
     pub(crate) fn make_ready(&self, end: usize) -> Result<bool, GrowError> {
         let ready = self.extents.ready(Region::Slab);
         if end - ready.min(end) <= WHOLE_AT_ONCE_BYTES {
             return self.extents.prepare(Region::Slab, end).map(|()| true);
         }
         self.extents.want(Region::Slab, end);
-        self.grower.ask(&self.extents);
+        self.grower.request(&self.extents);
         Ok(false)
     }
 
@@ -208,7 +209,7 @@ impl Image {
         &self.growth
     }
 
-    /// Forbids growth from now on. The grower leaves the directory alone.
+    /// Forbids growth from now on. The grower takes no more extents.
     pub(crate) fn close(&self) {
         self.extents.close();
     }
@@ -223,7 +224,8 @@ impl Image {
         self.extents.sync()
     }
 
-    /// Bytes of memory or disk that the image takes: header (as the system counts it) and regions, published or ready.
+    /// Bytes of memory or disk that the image takes: the header (as the system counts it) and the regions,
+    /// published or only ready.
     pub(crate) fn bytes(&self) -> u64 {
         self.extents.bytes()
     }
@@ -248,7 +250,7 @@ impl Image {
     #[inline(always)]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= UNDO && at.is_multiple_of(8));
-        // SAFETY: inside the mapped header (UNDO is below every header's size), aligned; only ever used as an atomic.
+        // SAFETY: inside the mapped header (UNDO is below every header's size), aligned; always used as an atomic.
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }
     }
 
@@ -304,7 +306,8 @@ impl Image {
     #[inline(always)]
     pub(crate) fn row(&mut self, slot: u32) -> Row<'_> {
         assert!(slot < self.slots);
-        // SAFETY: the slot is allocated (checked): `stride` bytes, 8-byte aligned, ours alone while `self` is borrowed.
+        // SAFETY: the slot is allocated (checked): `stride` bytes, 8-byte aligned; nothing else uses it while
+        // `self` is borrowed.
         unsafe { Row::new(self.base.add(SLAB + slot as usize * self.stride), self.stride) }
     }
 
@@ -314,7 +317,7 @@ impl Image {
         if slot >= self.slots {
             return None;
         }
-        // SAFETY: the slot is allocated (checked); both words are only ever accessed as atomics.
+        // SAFETY: the slot is allocated (checked); both words are always accessed as atomics.
         let words = unsafe { &*self.base.add(SLAB + slot as usize * self.stride).cast::<[AtomicU64; 2]>() };
         Some((words[0].load(Relaxed), words[1].load(Relaxed)))
     }
@@ -406,7 +409,8 @@ mod tests {
     use crate::limits::CHUNK_BYTES;
     use rustix::fs::{MemfdFlags, memfd_create};
 
-    /// Growth beyond a limit must be an error: the caller would write behind the region otherwise. No space is taken.
+    /// Growth beyond a limit must be an error, because otherwise the caller would write past the region. No
+    /// space is taken.
     #[test]
     fn a_region_at_its_limit_is_refused_by_name() {
         let file = memfd_create("limit", MemfdFlags::CLOEXEC).unwrap().into();

@@ -1,4 +1,4 @@
-//! Tries out, on a chunk of its own, how the system treats the memory of images.
+//! Tests how the system treats the memory of images, on a chunk that belongs to no image.
 
 use crate::image::budget::Budget;
 use crate::image::extents::Extents;
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// Fills a chunk of an image in memory and asks for a huge page behind it, as the grower does for full chunks.
+/// Fills a chunk in memory as an image does, and requests a huge page for it, as the grower does for full chunks.
 ///
 /// # Errors
 /// The system's error: there is no memory for the chunk, or it stays in small pages. Images still work in small pages,

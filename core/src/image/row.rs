@@ -1,8 +1,8 @@
 //! A row in its slot: version word, key, floats.
 //!
-//! The version word is `counter << 2 | live << 1 | writing`. It is odd while the row is being written, and bit 1 is set
-//! while the row is live. In a free slot the key word links to the next free slot (slot + 1, 0 for none).
-//! row_version.rs has the order of stores that readers of the image rely on.
+//! The version word is `counter << 2 | live << 1 | writing`. It is odd while the row is being written, and bit
+//! 1 is set while the row is live. In a free slot the key word links to the next free slot (slot + 1; 0 at the
+//! end). row_version.rs has the order of stores on which readers of the image rely.
 #![allow(unsafe_code)]
 
 use crate::image::row_version;

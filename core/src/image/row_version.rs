@@ -1,5 +1,5 @@
-//! The version protocol of a row: how its owner writes it, and how others read it meanwhile. The words of a row are its
-//! version, its key, and its floats, two a word.
+//! The version protocol of a row: how its owner writes the row, and how other threads and processes read it at
+//! the same time. The words of a row are its version, its key, and its floats, two in a word.
 //!
 //! ```text
 //! owner                                   reader
@@ -8,9 +8,10 @@
 //!   key or floats                           fence(acquire)
 //!   version = even, new (release)           version = v? what was read is one state of the row
 //! ```
-//! A reader that saw a new float sees, behind its fence, that the version is odd or new. Versions of a slot only grow,
-//! also when the slot is freed and reused. So an equal version means that nothing was written in between. The functions
-//! are generic over the atomic word, and the tests below run these same functions under loom.
+//! A reader that loads a new float then sees, after its fence, that the version is odd or new. Versions of a
+//! slot only grow, also when the slot is freed and reused. So an equal version means that nothing was written
+//! between the two loads. The functions are generic over the atomic word, and the tests below run these same
+//! functions under loom.
 
 use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -50,21 +51,21 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Called before the owner writes the floats of a row that will have version `counter`.
+/// The owner calls this before it writes the floats of a row that will have version `counter`.
 #[inline(always)]
 pub(crate) fn begin<W: Word>(version: &W, counter: u64) {
     version.store(counter << 2 | LIVE | WRITING, Relaxed);
     W::fence(Release);
 }
 
-/// Called after the owner has written them.
+/// The owner calls this after it has written the floats.
 #[inline(always)]
 pub(crate) fn end<W: Word>(version: &W, counter: u64) {
     version.store(counter << 2 | LIVE, Release);
 }
 
-/// Frees a row's slot; its key word becomes a link to the next free slot. Each store is a release, so a reader that
-/// sees one store sees those before it.
+/// Frees a row's slot. The key word becomes a link to the next free slot. Each store is a release, so a reader
+/// that sees one store also sees the earlier ones.
 pub(crate) fn free<W: Word>(version: &W, key: &W, counter: u64, next: u64) {
     version.store(counter << 2 | WRITING, Release);
     crate::kill_point!();
@@ -73,9 +74,9 @@ pub(crate) fn free<W: Word>(version: &W, key: &W, counter: u64, next: u64) {
     version.store(counter << 2, Release);
 }
 
-/// Reads the row of `key` at `words`, which its owner may be writing. `copy` gets the words of the floats and may load
-/// any of them, once or several times. Returns `false` when there is no such row here, or when it was being written at
-/// each of `tries` tries. The result of `copy` is then worthless.
+/// Reads the row of `key` at `words`, which its owner may be writing. `copy` gets the words of the floats and
+/// may load any of them, once or several times. Returns `false` when the slot has no such row, or when the row
+/// was being written at each of `tries` tries. The result of `copy` is then meaningless.
 #[inline(always)]
 pub(crate) fn read<W: Word>(words: &[W], key: u64, tries: u32, mut copy: impl FnMut(&[W])) -> bool {
     let [version, own, floats @ ..] = words else { return false };
@@ -174,7 +175,7 @@ mod tests {
     fn a_reader_never_gets_another_keys_row() {
         race(1, reuse, |seen| assert!(seen == 1 || seen == 4, "{seen}"));
         race(2, reuse, |seen| assert_eq!(seen, 2));
-        // The link of a free slot is no key.
+        // The link in a free slot must not count as a key.
         race(0, reuse, |seen| panic!("{seen} of no key"));
     }
 }

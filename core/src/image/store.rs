@@ -1,5 +1,5 @@
-//! Where images live: in memory (memfd), where they die with the process, or as files in a data folder. Files survive
-//! the process, and on a disk also an orderly shutdown of the machine.
+//! The place of images: in memory (memfd), where they end with the process, or in files of a data folder. Files
+//! survive the process, and on a disk also an orderly shutdown of the machine.
 
 use crate::error::OpenError;
 use crate::image::durability;
@@ -34,7 +34,7 @@ pub struct Store(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) folder: Option<Folder>,
     pub(crate) boot: [u8; 16],
-    /// Holds the folder's lock for as long as an image of it is open.
+    /// Holds the folder's lock while an image of the folder is open.
     pub(crate) grower: Arc<Grower>,
     pub(crate) opened: Arc<OpenShards>,
 }
@@ -47,7 +47,8 @@ pub(crate) struct Folder {
 /// How a store's images may grow.
 #[derive(Clone, Copy, Debug)]
 pub struct GrowthConfig {
-    /// The most bytes that all images may take together: headers, indexes and rows. A push that needs more is refused.
+    /// The most bytes that all images may take together: headers, indexes and rows. A push that needs more
+    /// bytes is refused.
     pub memory_limit: u64,
     /// The clock that times growth ([`crate::Growth`]); `None` measures no times.
     pub clock: Option<Now>,
@@ -135,7 +136,7 @@ impl Store {
         self.0.folder.is_some()
     }
 
-    /// The data folder, if images live in one. Other files that must survive with them go there too.
+    /// The data folder, if images are in one. Other files that must survive with the images go there too.
     pub fn folder(&self) -> Option<&Path> {
         self.0.folder.as_ref().map(|folder| &*folder.path)
     }
@@ -149,13 +150,13 @@ impl Store {
         }
     }
 
-    /// Bytes that all images of the store take (headers, indexes and rows), plus the bytes that were set aside.
+    /// Bytes that all images of the store take (headers, indexes and rows), plus the bytes of [`Store::set_aside`].
     pub fn memory_used(&self) -> u64 {
         self.0.grower.budget.used()
     }
 
-    /// Takes bytes of the limit for another use than images, for as long as the store lives. Returns `false` when fewer
-    /// are left.
+    /// Reserves bytes of the limit for another use than images, until the store is dropped. Returns `false`
+    /// when fewer bytes are left.
     pub fn set_aside(&self, bytes: u64) -> bool {
         self.0.grower.budget.take(bytes).is_ok()
     }
@@ -184,8 +185,8 @@ impl Store {
         Ok(names)
     }
 
-    /// Removes a table's images. Returns `false` and removes nothing if any of its shards is open. Images in memory are
-    /// gone when they are closed.
+    /// Removes a table's images. Returns `false` and removes nothing if any of its shards is open. Images in
+    /// memory disappear when they are closed.
     ///
     /// # Errors
     /// The system does not allow their removal.
@@ -201,8 +202,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Writes the names of a table's images to the medium. Every opening does this, because the process that made the
-    /// images may have been killed before it did.
+    /// Writes the names of a table's images to the medium. Every opening does this, because the process that
+    /// made the images may have been killed before it synced their names.
     pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {
         let Some(folder) = &self.0.folder else { return Ok(()) };
         for path in [folder.path.join(&schema.name), folder.path.clone()] {

@@ -1,10 +1,10 @@
 //! The growth of the index: a group of k buckets becomes one of k + 1, as part of the step that inserts a row.
 //!
-//! The entries move into new chains that are built beside the old ones. The overflow buckets of the new chains come
-//! from the free list, or from behind those in use. The contents of such buckets have no meaning yet. So they have no
-//! undo record, and a kill leaves them as they are. The journal records only the words that make the buckets part of
-//! the index: the primary buckets of the group, and the links where a chain ends or begins. Their number is constant,
-//! however long the chains are.
+//! The entries move into new chains that are built beside the old ones. The overflow buckets of the new chains
+//! come from the free list, or from the buckets after those in use. Until the new chains are linked, the
+//! contents of these buckets have no meaning. So they have no undo record, and a kill leaves them as they are.
+//! The journal records only the words that make the buckets part of the index: the primary buckets of the
+//! group, and the links where a chain ends or begins. Their number is constant, however long the chains are.
 
 use crate::hash::hash;
 use crate::image::bucket::{ENTRIES, FULL, entries};
@@ -16,9 +16,9 @@ use crate::index::hash_index::{linked, overflow_at, spare};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Rows for every ten buckets (of ten entries) above which a group is expanded: 67% full.
+/// Rows for every ten buckets (of ten entries each) above which a group is expanded: 67% full.
 const ROWS_PER_TEN_BUCKETS: u64 = 67;
-/// Entries for which buffers are kept from one expansion to the next.
+/// The most entries for which buffers stay allocated from one expansion to the next.
 const MOVED_KEPT: usize = 1024;
 
 /// Buffers that expansions reuse.
@@ -26,8 +26,8 @@ const MOVED_KEPT: usize = 1024;
 pub(crate) struct ExpansionBuffers {
     /// Entries that move: (bucket of the group, tag, slot).
     entries: Vec<(u8, u16, u32)>,
-    /// Numbers of the overflow buckets that they need: the chain of the group's bucket 0, then that of bucket 1, and so
-    /// on.
+    /// Numbers of the overflow buckets that they need: those of the chain of the group's bucket 0, then those
+    /// of bucket 1, and so on.
     buckets: Vec<u32>,
 }
 
@@ -35,12 +35,12 @@ pub(crate) struct ExpansionBuffers {
 struct BucketGroup {
     /// The first and last overflow bucket of each old bucket; 0 where it has none.
     old: [(u32, u32); 3],
-    /// Where the overflow buckets of each new bucket stand in [`ExpansionBuffers::buckets`].
+    /// The overflow buckets of each new bucket, as a range of [`ExpansionBuffers::buckets`].
     new: [Range<usize>; 4],
 }
 
-/// Expands one group when the index is too full. This is part of an armed step whose hot words are logged. A group that
-/// cannot grow now (no space) stays as it is, which is slower but correct.
+/// Expands one group when the index is too full. This is part of an armed step; the journal has its hot words.
+/// A group that cannot grow now (no space) is not changed, which is slower but correct.
 pub(crate) fn expand_if_full(
     image: &mut Image,
     journal: &mut Journal,
@@ -136,8 +136,8 @@ fn take_free(image: &Image, most: usize, buckets: &mut Vec<u32>) -> u32 {
     next
 }
 
-/// Links the new chains. Buckets of the free list are already linked one to the next. So only the ends of chains, and
-/// the end of the list, are changed and logged. No chain has the buckets behind the first `used` yet.
+/// Links the new chains. Buckets of the free list are already linked to each other. So only the ends of chains,
+/// and the end of the list, are changed and logged. The buckets after the first `used` belong to no chain yet.
 fn link(image: &mut Image, journal: &mut Journal, group: &BucketGroup, buckets: &[u32], used: u32) {
     for chain in &group.new {
         for at in chain.clone() {
@@ -188,7 +188,8 @@ fn fill(
     }
 }
 
-/// Puts the old chains on the free list, before `rest`. Their entries stay, for readers that are still on them.
+/// Puts the old chains on the free list, before `rest`. Their entries are not cleared, because readers may
+/// still be following them.
 fn release(image: &mut Image, group: &BucketGroup, mut rest: u32) {
     for &(first, last) in group.old.iter().filter(|chain| chain.1 != 0) {
         image.overflow(last as usize - 1).set_link(rest);

@@ -1,9 +1,10 @@
 //! Where a hash belongs in the index, which grows one bucket at a time.
 //!
-//! This is linear hashing (Litwin 1980) with two partial expansions (Larson 1982). The buckets form groups. A round
-//! takes every group from 2 buckets to 3, then every group from 3 to 4. Then each group of 4 counts as two groups of 2.
-//! A bucket that waits for its turn is at most 1.5 times as full as one that had it (in plain linear hashing, 2 times).
-//! So buckets of ten entries can stay 67% full with few overflows.
+//! This is linear hashing (Litwin 1980) with two partial expansions (Larson 1982). The buckets form groups. A
+//! round takes every group from 2 buckets to 3, then every group from 3 to 4. Then each group of 4 counts as
+//! two groups of 2. A bucket of a group that has not grown in this round is at most 1.5 times as full as one of
+//! a group that has (in plain linear hashing, 2 times). So buckets of ten entries can stay 67% full with few
+//! overflows.
 //!
 //! ```text
 //! level L, G = 2^L groups; group g has buckets g, g+G, g+2G, g+3G (k of them)
@@ -30,8 +31,8 @@ impl Geometry {
         Geometry { split: word(SPLIT), level: word(LEVEL) as u32, stage: word(STAGE) as u32 }
     }
 
-    /// The geometry of words that may be damaged, or of different moments. A home is then some bucket, perhaps a wrong
-    /// one.
+    /// The geometry of words that may be damaged, or loaded at different moments. A home is then some bucket,
+    /// perhaps a wrong one.
     pub(crate) fn of(level: u64, stage: u64, split: u64) -> Geometry {
         Geometry { split, level: level.min(29) as u32, stage: (stage & 1) as u32 }
     }
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
     use crate::hash::hash;
 
-    /// When a group grows, entries move only to where `home` finds them, and buckets get even shares.
+    /// When a group grows, entries move only to where `home` finds them, and every bucket gets the same share.
     #[test]
     fn homes_are_even_at_every_size() {
         for (level, stage) in [(0, 0), (0, 1), (3, 0), (3, 1)] {

@@ -1,4 +1,4 @@
-//! The index of a shard: from hash to slot, grown one bucket at a time.
+//! The index of a shard: from hash to slot. It grows one bucket at a time.
 //!
 //! geometry.rs says which bucket a hash belongs to. expansion.rs adds buckets.
 
@@ -15,8 +15,9 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Checks what every search relies on, in one pass over the buckets. Links lead to overflow buckets in use, and no two
-/// links to the same one, so every chain ends. Slots belong to rows. The error says what is wrong.
+/// Checks in one pass over the buckets what every search relies on. Links lead to overflow buckets in use, and
+/// no two links to the same one, so every chain ends. Slots belong to rows. The error says which of these is
+/// violated.
 pub(crate) fn check_links(image: &Image, geometry: Geometry) -> Result<(), String> {
     let used = image.word(OVERFLOW_USED).load(Relaxed) as usize;
     let high = image.word(HIGH_WATER).load(Relaxed);
@@ -30,7 +31,7 @@ pub(crate) fn check_links(image: &Image, geometry: Geometry) -> Result<(), Strin
         }
         None => Err(format!("overflow bucket {link} is linked, but only {used} are in use")),
     };
-    // The contents of buckets on the free list mean nothing, except for their links.
+    // The contents of buckets on the free list have no meaning, except for their links.
     let mut free = vec![false; used];
     let mut next = image.word(OVERFLOW_FREE).load(Relaxed);
     follow(next)?;
@@ -60,8 +61,8 @@ pub(crate) fn linked(image: &Image, link: u32) -> Option<&Bucket> {
     (link != 0 && link as usize <= image.overflow_buckets()).then(|| image.overflow(link as usize - 1))
 }
 
-/// The first slot in the home bucket whose tag fits, or `NONE`. If there is none, prefetches the first overflow bucket
-/// for a later [`find`].
+/// The first slot in the home bucket whose tag fits, or `NONE`. If there is none, prefetches the first overflow
+/// bucket for a later [`find`].
 #[inline(always)]
 pub(crate) fn candidate(image: &Image, home: usize, hash: u64) -> u32 {
     let bucket = image.bucket(home);
@@ -102,7 +103,7 @@ pub(crate) fn find(image: &Image, home: usize, hash: u64, key: u64) -> u32 {
     }
 }
 
-/// Makes sure that an insertion at `home` will find space.
+/// Makes sure that an insertion at `home` finds space.
 ///
 /// # Errors
 /// The overflow region cannot grow. Nothing has changed.
@@ -120,7 +121,7 @@ pub(crate) fn prepare(image: &mut Image, home: usize) -> Result<(), GrowError> {
     spare(image, 1)
 }
 
-/// Makes sure that there are `n` overflow buckets beyond those in use.
+/// Makes sure that there are `n` overflow buckets after those in use.
 pub(crate) fn spare(image: &mut Image, n: usize) -> Result<(), GrowError> {
     let used = image.word(OVERFLOW_USED).load(Relaxed) as usize;
     image.grow(Region::Overflow, (used + n) * 64)
@@ -132,7 +133,7 @@ pub(crate) fn insert(image: &mut Image, journal: &mut Journal, home: usize, hash
     place(image, journal, home, tag(hash), slot);
 }
 
-/// Puts an entry into the first free place of a chain whose primary bucket is logged.
+/// Puts an entry into the first free place of a chain. The chain's primary bucket has been logged.
 fn place(image: &mut Image, journal: &mut Journal, home: usize, tag: u16, slot: u32) {
     let mut at = None; // None: the primary; Some(n): overflow bucket number n
     loop {
@@ -160,12 +161,12 @@ fn place(image: &mut Image, journal: &mut Journal, home: usize, tag: u16, slot: 
     at.map_or_else(|| image.bucket(home), |n| image.overflow(n as usize - 1)).set_link(number);
 }
 
-/// Where overflow bucket `number` stands.
+/// The offset of overflow bucket `number`.
 pub(crate) fn overflow_at(number: u32) -> usize {
     OVERFLOW + (number as usize - 1) * 64
 }
 
-/// An empty overflow bucket, from the free list or fresh.
+/// An empty overflow bucket, from the free list or never used before.
 fn take_overflow(image: &mut Image, journal: &mut Journal) -> u32 {
     let free = image.word(OVERFLOW_FREE).load(Relaxed) as u32;
     if free != 0 {

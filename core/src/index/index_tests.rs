@@ -48,8 +48,7 @@ fn size(table: &Shards) -> (u64, usize) {
     (shard.geometry.buckets(), shard.image.word(OVERFLOW_USED).load(Relaxed) as usize - free)
 }
 
-/// 300 such keys were once enough to stop growth: a group of more than 24 buckets was never expanded, nor any later
-/// one.
+/// Growth once stopped after 300 such keys: a group of more than 24 buckets was never expanded, nor any later group.
 #[test]
 fn chosen_keys_do_not_stop_the_index_from_growing() {
     let chosen = crafted(14, 600);
@@ -68,8 +67,8 @@ fn chosen_keys_do_not_stop_the_index_from_growing() {
     assert!(beside.1 < plain.1 + chosen.len() / 8, "{plain:?} {beside:?}");
 }
 
-/// Chosen and other keys are added, freed and reopened, and compared with a map. Chains are longer than the journal
-/// could hold.
+/// Adds, frees and reopens keys, some with chosen hashes, and compares with a map. Chains are longer than the
+/// journal could hold.
 #[test]
 fn chosen_keys_agree_with_a_map() {
     let (low, high) = (crafted(6, 700), crafted(13, 700));
@@ -106,7 +105,7 @@ fn chosen_keys_agree_with_a_map() {
     }
 }
 
-/// Runs `work` in a thread of its own. Panics when the thread panics, or when it does not end.
+/// Runs `work` in its own thread. Panics when the thread panics, or when it does not end.
 fn ends<T: Send + 'static>(what: String, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, ended) = channel();
     let thread = std::thread::spawn(move || {
@@ -134,7 +133,8 @@ fn index_words(table: &Shards) -> Vec<u64> {
     buckets.flat_map(|at| [at + 16, at + 24]).chain([hot; 20].concat()).collect()
 }
 
-/// After any damage to the index, opening ends: either with a refusal by name, or with an index whose searches end.
+/// After any damage to the index, opening ends: either with an error that names the file, or with an index
+/// whose searches end.
 #[test]
 fn searches_end_in_an_index_that_is_damaged() {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -155,7 +155,7 @@ fn searches_end_in_an_index_that_is_damaged() {
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         for n in 0..1 + seed % 4 {
             let random = mix(seed << 8 | n);
-            // Most of the values could be links, so that cycles occur.
+            // Most of the values are valid links, so that cycles occur.
             let value = match random >> 40 & 7 {
                 0 => mix(random) as u32,
                 1 => 0,

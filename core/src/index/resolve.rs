@@ -1,12 +1,12 @@
-//! From keys to likely slots, a block of keys at a time, so that cache misses overlap. While the rows of one block are
-//! used, the rows of the next block and the index lines of the block after that are being prefetched. Loops over a
-//! block are short and plain. The stages of a block are one block apart.
+//! From keys to likely slots, a block of keys at a time, so that cache misses overlap. While the rows of one
+//! block are read or written, the rows of the next block and the index lines of the block after that are being
+//! prefetched. Loops over a block are short and plain. Successive stages work on successive blocks.
 
 use crate::error::PullError;
 use crate::hash::{hash, shard_of};
 use crate::index::hash_index::NONE;
 
-/// What the stages need of a shard: the caller's own shard, or a mapped one of another process.
+/// What the stages need of a shard. It is the caller's own shard, or a mapped one of another process.
 pub(crate) trait ShardIndex {
     /// The home bucket of a hash. Prefetches its line.
     fn locate(&self, hash: u64) -> usize;

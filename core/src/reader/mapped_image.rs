@@ -1,9 +1,9 @@
-//! The image of a shard of another owner, mapped read-only from its file. What the owner publishes is mapped as it
-//! appears. All of it is only loaded as atomic words, because the owner writes meanwhile.
+//! The image of a shard that another process owns, mapped read-only from its file. The reader maps what the
+//! owner publishes. It loads everything as atomic words, because the owner writes at the same time.
 //!
-//! Only published bytes are touched. Their file space is allocated, and an image never shrinks (a memfd is sealed
-//! against it), so no access faults. Everything that the owner writes (regions, directory, slots, links) is checked
-//! before use. If an owner contradicts itself, its image is not used any more.
+//! Only published bytes are read. Their file space is allocated, and an image never shrinks (a memfd is sealed
+//! against it), so no access faults. The reader checks everything that the owner writes (regions, directory,
+//! slots, links) before it uses it. If these values contradict each other, the reader stops using the image.
 #![allow(unsafe_code)]
 
 use crate::image::address_range::{AddressRange, check_extent};
@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed};
 
-/// A mapped image. It cannot be written: the mapping is read-only. The fields that every key needs are one cache line.
+/// A mapped image. The mapping is read-only. The fields that every key needs are in one cache line.
 #[repr(align(64))]
 pub(crate) struct MappedImage {
     base: *const u8,
@@ -26,27 +26,27 @@ pub(crate) struct MappedImage {
     buckets: u32,
     overflow_buckets: u32,
     slots: u32,
-    /// The geometry when it was last read. It may be out of date and name an old home.
+    /// The geometry as it was last read. It may be out of date and give an old home.
     geometry: Geometry,
-    /// The incarnation that was mapped; [`NEVER`] once its owner has contradicted itself.
+    /// The incarnation that was mapped; [`NEVER`] after the owner's values contradicted each other.
     incarnation: u64,
-    /// The last pull that followed the image's growth.
+    /// The last pull that mapped the image's growth.
     followed: u32,
     rest: Box<ImageGrowth>,
 }
 
 const _: () = assert!(std::mem::size_of::<MappedImage>() == 64);
 
-/// No incarnation of a shard: they are counted from 1.
+/// No incarnation of a shard has this number: they are counted from 1.
 const NEVER: u64 = 0;
 
-/// What is needed when the image grows.
+/// The fields that are needed when the image grows.
 struct ImageGrowth {
     range: AddressRange,
-    /// How many bytes of pages are populated at a time, before they are needed. 0 on a disk, whose tables may be larger
-    /// than memory.
+    /// How many bytes of pages are populated at a time, before they are needed. 0 on a disk, where tables may
+    /// be larger than memory.
     populate: usize,
-    /// Whether it is a memfd of one process. Then no other incarnation of the shard can use it.
+    /// Whether the file is a memfd of one process. Then no other incarnation of the shard can use it.
     private: bool,
     published: [usize; 3],
     mapped: [usize; 3],
@@ -57,8 +57,8 @@ struct ImageGrowth {
 unsafe impl Send for MappedImage {}
 
 impl MappedImage {
-    /// Maps the header of `file`. The header is not trusted yet. Pages of a region are populated up to `populate` bytes
-    /// at a time.
+    /// Maps the header of `file`. The header is not yet checked. Up to `populate` bytes of a region's pages are
+    /// populated at a time.
     pub(crate) fn open(
         file: File,
         stride: usize,
@@ -100,13 +100,14 @@ impl MappedImage {
     #[inline(always)]
     fn word(&self, at: usize, order: Ordering) -> u64 {
         assert!(at + 8 <= PUSHERS && at.is_multiple_of(8));
-        // SAFETY: inside the header, which is mapped and allocated up to here (checked). The word is aligned and only
-        // loaded as an atomic.
+        // SAFETY: inside the header, which is mapped and allocated up to here (checked). The word is aligned
+        // and always loaded as an atomic.
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }.load(order)
     }
 
-    /// Whether the incarnation that was mapped still serves the image. If so, rows that were read before this call are
-    /// that owner's. The call must be ordered behind those reads (`row_version::read` ends with a fence).
+    /// Whether the incarnation that was mapped still serves the image. If so, rows that were read before this
+    /// call belong to that incarnation. The call must be ordered after those reads (`row_version::read` ends
+    /// with a fence).
     #[inline(always)]
     pub(crate) fn is_current(&self) -> bool {
         self.word(INCARNATION, Relaxed) == self.incarnation
@@ -114,14 +115,15 @@ impl MappedImage {
             && self.incarnation != NEVER
     }
 
-    /// The lowest clock of the workers: rows that are read after this call have all pushes of steps below it.
+    /// The lowest clock of the workers: rows that are read after this call include all pushes of steps below it.
     #[inline(always)]
     pub(crate) fn lowest(&self) -> u64 {
         self.word(LOWEST, Acquire)
     }
 
-    /// The group of shards that stop being served at the same moment as this one: the first of them. `None` if this
-    /// shard must be checked by itself, because its next owner may differ from theirs.
+    /// The group of shards that stop being served at the same moment as this shard, named by the first of them.
+    /// `None` if this shard must be checked separately, because the next owner of the other shards may not be
+    /// its next owner.
     pub(crate) fn group(&self) -> Option<u64> {
         self.rest.private.then(|| self.word(SERVED_WITH, Acquire))
     }
@@ -135,8 +137,8 @@ impl MappedImage {
         self.follow()
     }
 
-    /// Follows the growth of the image: maps what is new. The error says how the owner contradicts itself. Such an
-    /// owner is not followed again.
+    /// Maps what the image has grown by. The error says which values of the owner contradict each other. Later
+    /// calls then do nothing.
     #[cold]
     #[inline(never)]
     pub(crate) fn follow(&mut self) -> Result<(), String> {
@@ -154,7 +156,7 @@ impl MappedImage {
     fn map_published(&mut self) -> Result<(), String> {
         let words = [LEVEL, STAGE, SPLIT].map(|at| self.word(at, Relaxed));
         self.geometry = Geometry::of(words[0], words[1], words[2]);
-        // The directory has what a region's word says: the owner stores the word last.
+        // The owner stores a region's word last, so the directory already has the extents for it.
         let published = REGIONS.map(|region| self.word(REGION_BYTES + 8 * region as usize, Acquire) as usize);
         if published == self.rest.published {
             return Ok(());
@@ -196,7 +198,7 @@ impl MappedImage {
             let word = self.word(EXTENTS + 8 * i, Relaxed);
             check_extent(i, word, length, &self.rest.mapped)?;
             let ImageGrowth { range, mapped, .. } = &mut *self.rest;
-            // SAFETY: the extent is behind all that is mapped of its region, so nothing refers to it yet.
+            // SAFETY: the extent comes after all mapped bytes of its region, so nothing refers to its addresses yet.
             let mapping = unsafe { range.map_extent(word, mapped) };
             mapping.map_err(|e| format!("mapping extent {i}: {e}"))?;
             self.rest.extents = i + 1;
@@ -235,8 +237,8 @@ impl MappedImage {
             .then(|| SharedBucket::new(unsafe { &*self.base.add(OVERFLOW + i * 64).cast() }))
     }
 
-    /// The words of the row at `slot`, if it is known to be published. The caller passes the image's stride, because it
-    /// may know it at compile time.
+    /// The words of the row at `slot`, if the slot is known to be published. The caller passes the image's
+    /// stride, because it may know it at compile time.
     #[inline(always)]
     pub(crate) fn row(&self, slot: u32, stride: usize) -> Option<&[AtomicU64]> {
         assert!(stride == self.stride as usize);

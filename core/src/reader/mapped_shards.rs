@@ -1,9 +1,11 @@
-//! Shards of another process, read in place. Their images are mapped read-only. A reader walks the index and copies
-//! rows without asking the owner, which goes on writing meanwhile. The pipeline is that of pull.rs.
+//! Shards of another process, read in place. Their images are mapped read-only. A reader walks the index and
+//! copies rows without a request to the owner, which may write at the same time. The pipeline is that of
+//! pull.rs.
 //!
-//! Only a hit is trusted. A hit is a row with the right key, copied between two reads of its version (row_version.rs),
-//! in an image that its owner still serves after the copy. Everything else is a miss, and the caller asks the owner: a
-//! bucket that is being split, an index that has grown, a row that is being written.
+//! Only a hit is trusted. A hit is a row with the right key, copied between two reads of its version
+//! (row_version.rs), in an image that its owner still serves after the copy. Everything else is a miss: a
+//! bucket that is being split, an index that has grown, a row that is being written. The caller then requests
+//! the row from the owner.
 
 use crate::error::{OpenError, PullError};
 use crate::hash::{hash, shard_of, tag};
@@ -35,9 +37,10 @@ pub struct MappedShards {
     schema: Schema,
     first: u32,
     shards: Vec<MappedImage>,
-    /// The shards to check whether all are current: one of each group that stops being served at the same moment.
-    asked: Vec<u32>,
-    /// The stored floats of a row whose answer is computed from them.
+    /// The shards to check to find out whether all are current: one of each group that stops being served at
+    /// the same moment.
+    group_shards: Vec<u32>,
+    /// Buffer for the stored floats of a row, for answers that are computed from them.
     row: Vec<f32>,
     /// Counts the pulls. A pull looks at most once whether an image has grown, because the owner writes those words
     /// with every new row.
@@ -70,28 +73,29 @@ impl MappedShards {
         }
         let populate = POPULATE_BYTES_MAX / files.len();
         let shards = (first..).zip(files).map(|(number, (file, incarnation))| {
-            let given = |why: String| OpenError::Given { table: schema.name.clone(), shard: number, why };
+            let unusable =
+                |why: String| OpenError::SharedImage { table: schema.name.clone(), shard: number, why };
             let mut shard = MappedImage::open(file, schema.stride(), incarnation, populate)
-                .map_err(|error| given(error.to_string()))?;
+                .map_err(|error| unusable(error.to_string()))?;
             check_head(&shard.head(), schema, number).map_err(|other| match other {
-                OtherHead::Foreign(why) | OtherHead::Torn(why) => given(why),
-                OtherHead::Schema(how) => given(format!("it does not match the request: {how}")),
+                OtherHead::Foreign(why) | OtherHead::Torn(why) => unusable(why),
+                OtherHead::Schema(how) => unusable(format!("it does not match the request: {how}")),
             })?;
-            shard.follow().map_err(given)?;
+            shard.follow().map_err(unusable)?;
             Ok(shard)
         });
         let shards = shards.collect::<Result<Vec<_>, OpenError>>()?;
-        let mut asked = Vec::new();
+        let mut group_shards = Vec::new();
         let mut before = None;
         for (i, shard) in (0..).zip(&shards) {
             let group = shard.group();
             if group.is_none() || group != before {
-                asked.push(i);
+                group_shards.push(i);
             }
             before = group;
         }
         let (row, cpu) = (vec![0.0; schema.floats()], Cpu::detect());
-        Ok(MappedShards { schema: schema.clone(), first, shards, asked, row, pulls: 0, cpu })
+        Ok(MappedShards { schema: schema.clone(), first, shards, group_shards, row, pulls: 0, cpu })
     }
 
     /// Runs rules on this instruction set, or on a narrower one. The answers are the same on all of them.
@@ -110,23 +114,24 @@ impl MappedShards {
         self.first..self.first + self.shards.len() as u32
     }
 
-    /// Whether the incarnation that was mapped still serves every shard here. Once `false`, it stays `false`. It does
-    /// not tell whether the owner is alive: an owner that was stopped or killed has changed nothing.
+    /// Whether the incarnation that was mapped still serves every shard here. Once `false`, it stays `false`.
+    /// It says nothing about whether the owner runs: an owner that was stopped or killed has changed nothing.
     #[cfg(feature = "test-support")]
     pub fn is_current(&self) -> bool {
         self.shards.iter().all(MappedImage::is_current)
     }
 
-    /// The lowest clock of the workers, as the owner last wrote it. Rows that are pulled after this call have all
-    /// pushes of steps below it. [`NO_CLOCK`](crate::NO_CLOCK) when no workers keep step.
+    /// The lowest clock of the workers, as the owner last wrote it. Rows that are pulled after this call
+    /// include all pushes of steps below it. [`NO_CLOCK`](crate::NO_CLOCK) when no workers keep step.
     pub fn lowest(&self) -> u64 {
-        self.asked.iter().map(|&i| self.shards[i as usize].lowest()).min().unwrap_or(NO_CLOCK)
+        self.group_shards.iter().map(|&i| self.shards[i as usize].lowest()).min().unwrap_or(NO_CLOCK)
     }
 
-    /// Reads the rows of `keys` like [`Shards::pull_segments`](crate::Shards::pull_segments), with one difference: row
-    /// `i` was read only if `slots[i]` is a slot. Where it is [`NO_SLOT`](crate::NO_SLOT) the row was not found, and
-    /// its floats are unspecified. That says nothing about the table: ask the owner for the row. Shards that are not
-    /// served any more have no rows. `slots` is resized to the length of `keys`. Returns how many rows were not found.
+    /// Reads the rows of `keys` like [`Shards::pull_segments`](crate::Shards::pull_segments), with one
+    /// difference: row `i` was read only if `slots[i]` is a slot. If it is [`NO_SLOT`](crate::NO_SLOT), the row
+    /// was not found, and its floats are unspecified. The table may still have the row: request it from the
+    /// owner. In shards that are not served any more, no row is found. `slots` is resized to the length of
+    /// `keys`. Returns how many rows were not found.
     ///
     /// # Errors
     /// As [`Shards::pull_segments`](crate::Shards::pull_segments).
@@ -146,14 +151,15 @@ impl MappedShards {
         self.pulls = self.pulls.wrapping_add(1);
         let cpu = self.cpu;
         let misses = dispatch(MappedPull { view: self, keys, read, out, slots }, cpu, segments)?;
-        // Checked after the last row was read: a new incarnation ends the old one before it changes an image.
-        let current = self.asked.iter().all(|&i| self.shards[i as usize].is_current());
-        Ok(if current { misses } else { self.disbelieve(keys, slots) })
+        // Checked after the last row was read. A new incarnation of the owner marks the old one as ended before
+        // it changes an image.
+        let current = self.group_shards.iter().all(|&i| self.shards[i as usize].is_current());
+        Ok(if current { misses } else { self.discard_ended(keys, slots) })
     }
 
-    /// Makes misses of the rows of shards that are not served any more. Returns how many misses there are then.
+    /// Turns the rows of shards that are not served any more into misses. Returns the number of misses afterwards.
     #[cold]
-    fn disbelieve(&self, keys: &[u64], slots: &mut [u32]) -> usize {
+    fn discard_ended(&self, keys: &[u64], slots: &mut [u32]) -> usize {
         let current: Vec<bool> = self.shards.iter().map(MappedImage::is_current).collect();
         let mut misses = 0;
         for (&key, slot) in keys.iter().zip(slots) {
@@ -233,7 +239,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
         let answers = out[start * floats..end * floats].chunks_exact_mut(floats);
         let places = keys[start..end].iter().zip(&mut slots[start..end]);
         for (i, ((&key, place), answer)) in places.zip(answers).enumerate() {
-            let i = i % BLOCK; // in bounds, as the compiler can see
+            let i = i % BLOCK; // lets the compiler see that it is in bounds
             let shard = &mut shards[block.owners[i] as usize];
             let mut slot = block.slots[i];
             let copied = if derived { &mut *row } else { &mut *answer };
@@ -253,8 +259,8 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     Ok(misses)
 }
 
-/// Copies the first floats of the row of `key`. Returns `false` when the row is not at `slot`, or changed during each
-/// try.
+/// Copies the first floats of the row of `key`. Returns `false` when the row is not at `slot`, or changed
+/// during each try.
 #[inline(always)]
 fn copy(shard: &MappedImage, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> bool {
     shard.row(slot, stride).is_some_and(|row| {
@@ -262,12 +268,12 @@ fn copy(shard: &MappedImage, slot: u32, stride: usize, key: u64, to: &mut [f32])
     })
 }
 
-/// The slot of `key`, found by searching the whole chain, in the index as it was when this pull first missed a row of
-/// the shard, or later.
+/// The slot of `key`, found by searching the whole chain. The index is as it was when this pull first missed a
+/// row of the shard, or newer.
 #[inline(never)]
 fn find(shard: &mut MappedImage, pull: u32, hash: u64, key: u64, stride: usize) -> u32 {
     if let Err(why) = shard.follow_once(pull) {
-        tracing::warn!(why, "a mapped image contradicts itself: its rows are asked for from now on");
+        tracing::warn!(why, "a mapped image contradicts itself: its rows are now requested from the server");
     }
     let mut bucket = shard.bucket(shard.home(hash));
     for _ in 0..=CHAIN_MAX {

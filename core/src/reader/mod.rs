@@ -1,4 +1,4 @@
-//! Rows read without asking their owner: through mapped images, or over RDMA.
+//! Rows read without a request to their owner: through mapped images, or over RDMA.
 
 mod mapped_image;
 pub(crate) mod mapped_shards;

@@ -1,10 +1,11 @@
-//! What an RDMA device may read of the shards on behalf of another machine: each image's header, and its rows in
-//! stretches. A listed stretch never moves or changes its size, so one registration is enough. The number of stretches
-//! is constant once the table stops growing. The index is not listed: slots come with the answer to an earlier pull.
+//! The memory that an RDMA device may read on behalf of another machine: each image's header, and its rows in
+//! stretches. A listed stretch never moves or changes its size, so it is registered once. The number of
+//! stretches is constant once the table stops growing. The index is not listed: a reader knows a row's slot
+//! from the answer to an earlier pull.
 //!
-//! A stretch ends at the end of its extent. In the small extents of a new shard it ends at the next mark: 64, 96, 128,
-//! 192, 256 KiB and so on. Registered memory is pinned. With marks, a table of a few rows in 64 shards pins 4 MiB, not
-//! 128.
+//! A stretch ends at the end of its extent. In the small extents of a new shard it ends at the next mark: 64,
+//! 96, 128, 192, 256 KiB and so on. Registered memory is pinned. With these marks, a table of a few rows in 64
+//! shards pins 4 MiB instead of 128.
 
 use crate::error::GrowError;
 use crate::image::owned_image::Image;
@@ -13,7 +14,7 @@ use crate::reader::remote_row_reader::{HEADER_LINE_AT, HEADER_LINE_BYTES};
 use crate::table::shards::Shards;
 use std::ops::Range;
 
-/// A range of memory of this process. It stays allocated at its address while the shards live.
+/// A range of memory of this process. It stays allocated at its address until the shards are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRange {
     /// Its offset in the header or in the rows.
@@ -34,8 +35,8 @@ pub struct ReadableShard {
     /// The first bytes of the image's header. The line that [`is_served`](crate::is_served) reads is at
     /// [`HEADER_LINE_AT`](crate::HEADER_LINE_AT).
     pub header: MemoryRange,
-    /// Its rows, by ascending offset ([`RemoteRowReader::offset`](crate::RemoteRowReader::offset)). A row may stand
-    /// across two ranges.
+    /// Its rows, by ascending offset ([`RemoteRowReader::offset`](crate::RemoteRowReader::offset)). A row may
+    /// cross the boundary of two ranges.
     pub rows: Vec<MemoryRange>,
 }
 
@@ -44,17 +45,18 @@ const HEADER_BYTES: usize = 4096;
 const _: () = assert!(HEADER_LINE_AT + HEADER_LINE_BYTES <= HEADER_BYTES);
 
 impl Shards {
-    /// Lists what a device may read of the shards in `of`. Each shard's rows are made ready up to the end of their last
-    /// stretch. This takes up to half of their memory ahead of its use, and a quarter in shards from 16 MiB of rows on.
-    /// A stretch is left out if a limit forbids it, or if much is missing and the grower is still working on it. Its
-    /// rows must then be pulled. Call this again now and then while rows stand behind the listed ones.
+    /// Lists what a device may read of the shards in `of`. Each shard's rows are made ready up to the end of
+    /// their last stretch. This takes up to half of their memory ahead of its use, and a quarter in shards from
+    /// 16 MiB of rows on. A stretch is left out if a limit forbids it, or if many bytes are missing and the
+    /// grower is still preparing them. Its rows must then be pulled. Call this again now and then while there
+    /// are rows past the listed stretches.
     ///
     /// Registered memory must be released before the shards are dropped.
     pub fn readable(&mut self, of: Range<u32>) -> Vec<ReadableShard> {
         let mut all = Vec::with_capacity(of.len());
         for shard in self.shards.iter_mut().filter(|shard| of.contains(&shard.number)) {
             if let Err(error) = list(&shard.image, &mut shard.listed) {
-                tracing::debug!(shard = shard.number, %error, "the last rows are not readable from afar");
+                tracing::debug!(shard = shard.number, %error, "the last rows are not readable over RDMA");
             }
             let header = MemoryRange { offset: 0, addr: shard.image.header_addr(), bytes: HEADER_BYTES };
             let mut from = 0;
@@ -73,7 +75,7 @@ impl Shards {
     }
 }
 
-/// Lists the stretches behind the listed ones, as far as there are rows.
+/// Lists the stretches that follow the listed ones, up to the last row.
 fn list(image: &Image, listed: &mut Vec<usize>) -> Result<(), GrowError> {
     let rows = image.row_bytes();
     for (at, bytes) in image.row_extents() {
@@ -88,7 +90,7 @@ fn list(image: &Image, listed: &mut Vec<usize>) -> Result<(), GrowError> {
     Ok(())
 }
 
-/// The next mark for so many bytes of rows. There are two marks in each doubling.
+/// The first mark at or above `bytes` of rows. There are two marks in each doubling.
 fn mark(bytes: usize) -> usize {
     if bytes <= READABLE_BYTES_MIN {
         return READABLE_BYTES_MIN;

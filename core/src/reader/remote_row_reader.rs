@@ -1,16 +1,17 @@
-//! Rows read over a network, without their owner: which bytes of a row to read, in which order, and when they can be
-//! trusted. The caller does the reads.
+//! Rows read over a network without a request to their owner: which bytes of a row to read, in which order, and
+//! when the bytes can be trusted. The caller does the reads.
 //!
-//! One READ of a device fetches cache lines of 64 bytes, in any order. Each line is of one moment. So:
+//! One READ of a device fetches cache lines of 64 bytes, in any order. The bytes of each line are from one
+//! moment. So:
 //! - A row whose wanted bytes lie in one line ([`RemoteRowReader::is_one_line`]) takes one READ. Its own version word
 //!   is enough.
-//! - Any other row takes three READs, each completed before the next is posted: its version, its bytes, its version
-//!   again ([`RemoteRowReader::is_row`]). Versions of a slot only grow. So an equal, even version was there all the
-//!   while.
+//! - Any other row takes three READs, each completed before the next is posted: its version, its bytes, its
+//!   version again ([`RemoteRowReader::is_row`]). Versions of a slot only grow. So if both versions are equal
+//!   and even, the row did not change between them.
 //!
-//! Fewer READs are not enough: neither one READ of a longer row with a version at head and tail, nor a row and then its
-//! version. A software device copies a line word by word, so there every row takes three READs. The server says which
-//! kind of device it has. The tests enumerate every order.
+//! Fewer READs are not enough: neither one READ of a longer row with a version at head and tail, nor a row and
+//! then its version. A software device copies a line word by word, so with such a device every row takes three
+//! READs. The server reports which kind of device it has. The tests enumerate every order.
 
 use crate::error::PullError;
 use crate::image::layout::{INCARNATION, LOWEST, SERVING};
@@ -21,7 +22,7 @@ use crate::table::read_write::Read;
 use crate::table::segment_rules::{ReadWeights, SegmentPart, Segmented, SelectedSegments};
 use gannet_optim::{Rule, Update};
 
-/// Bytes of a cache line, which a device reads at one moment.
+/// Bytes of a cache line. A device reads them at one moment.
 const LINE_BYTES: usize = 64;
 
 /// Offset in an image of the line that says whether the image is served, and by which incarnation. One READ of
@@ -29,21 +30,21 @@ const LINE_BYTES: usize = 64;
 pub const HEADER_LINE_AT: usize = INCARNATION / LINE_BYTES * LINE_BYTES;
 /// Bytes of that line.
 pub const HEADER_LINE_BYTES: usize = LINE_BYTES;
-/// Bytes of a row's version word, which stands at the row's offset.
+/// Bytes of a row's version word, which is at the row's offset.
 pub const VERSION_BYTES: usize = 8;
 const ROW_HEAD_BYTES: usize = 16;
 
 const _: () =
     assert!(SERVING / LINE_BYTES == INCARNATION / LINE_BYTES && LOWEST / LINE_BYTES == SERVING / LINE_BYTES);
 
-/// Whether this header line says that this incarnation of the owner serves the image.
+/// Whether this header line says that the owner's incarnation `incarnation` serves the image.
 pub fn is_served(line: &[u8], incarnation: u64) -> bool {
     word(line, INCARNATION - HEADER_LINE_AT) == Some(incarnation)
         && word(line, SERVING - HEADER_LINE_AT) == Some(1)
 }
 
-/// The lowest clock of the workers in a header line, as [`MappedShards::lowest`](crate::MappedShards::lowest). Rows
-/// that are read after the line have all pushes of steps below it.
+/// The lowest clock of the workers in a header line, as [`MappedShards::lowest`](crate::MappedShards::lowest).
+/// Rows that are read after the line include all pushes of steps below it.
 pub fn lowest_of(line: &[u8]) -> u64 {
     word(line, LOWEST - HEADER_LINE_AT).unwrap_or(0)
 }
@@ -58,7 +59,7 @@ pub struct RemoteRowReader {
     row: Vec<f32>,
 }
 
-/// How to compute an answer from the stored floats, where the answer is not a copy of them.
+/// How to compute an answer from the stored floats, if the answer is not a copy of them.
 struct DerivedWeights {
     rule: Rule,
     parts: Vec<SegmentPart>,
@@ -99,14 +100,14 @@ impl RemoteRowReader {
         u64::from(slot) * self.stride as u64
     }
 
-    /// Whether the wanted bytes of a slot's row lie in one line. Then one READ of a device that reads whole lines has
-    /// them as they were at one moment.
+    /// Whether the wanted bytes of a slot's row lie in one line. Then one READ of a device that reads whole
+    /// lines returns them as they were at one moment.
     pub fn is_one_line(&self, slot: u32) -> bool {
         self.offset(slot) as usize % LINE_BYTES + self.bytes() <= LINE_BYTES
     }
 
-    /// Checks whether `row`, [`bytes`](Self::bytes) bytes of one moment, is the row of `key`. If so, writes its answer
-    /// into `out` ([`floats`](Self::floats) floats) and returns `true`.
+    /// Checks whether `row`, [`bytes`](Self::bytes) bytes from one moment, is the row of `key`. If so, writes
+    /// its answer into `out` ([`floats`](Self::floats) floats) and returns `true`.
     ///
     /// # Panics
     /// When `out` has another length.
@@ -143,7 +144,7 @@ impl DerivedWeights {
         if self.parts.is_empty() {
             return self.rule.visit(ReadWeights(row, out));
         }
-        SelectedSegments { of: Segmented(&self.parts), segments: self.segments, state: self.state }
+        SelectedSegments { rule: Segmented(&self.parts), segments: self.segments, state: self.state }
             .weights(row, out);
     }
 }
@@ -198,8 +199,9 @@ mod tests {
         u64::from(float.to_bits()) << 32 | u64::from(float.to_bits())
     }
 
-    /// All states of a slot of `words` words while its owner writes the row of KEY twice, frees it, uses the slot for
-    /// another key, frees that and inserts KEY again. It uses the functions that write rows.
+    /// All states of a slot of `words` words while its owner writes the row of KEY twice, frees it, uses the
+    /// slot for another key, frees that row and inserts KEY again. The states are made by the functions that
+    /// write rows.
     fn slot_history(words: usize) -> Vec<Vec<u64>> {
         let tape = Tape(Rc::new(RefCell::new(vec![vec![0; words]])));
         let cells: Vec<RemoteCell> = (0..words).map(|i| RemoteCell(tape.clone(), i)).collect();
@@ -241,7 +243,7 @@ mod tests {
     enum From {
         /// From the row's own bytes.
         Row,
-        /// From another part of the same READ, or from a READ that was posted with it: it may be of any moment.
+        /// From another part of the same READ, or from a READ that was posted with it: it may be from any moment.
         SameBatch,
         /// From a READ that was completed before the row's was posted, or posted after the row's was completed.
         OwnBatch,
@@ -252,8 +254,8 @@ mod tests {
         torn: usize,
     }
 
-    /// READs the row in parts of `words` words, each of a moment of its own, and versions before and after it. Tries
-    /// every order of all of these against every step of the owner.
+    /// READs the row in parts of `words` words, each at a moment of its own, and versions before and after it.
+    /// Tries all of these in every order against every step of the owner.
     fn try_all(states: &[Vec<u64>], words: usize, before: From, after: From) -> RemoteReadOutcome {
         let schema = schema(2 * (states[0].len() - 2));
         let mut reader = RemoteRowReader::new(&schema, Read::Weights, Segments::ALL).unwrap();
@@ -285,7 +287,7 @@ mod tests {
         outcome
     }
 
-    /// Whether this answer for KEY has all floats of one write of it.
+    /// Whether this answer for KEY has all floats of one write of the row.
     fn is_whole(out: &[f32]) -> bool {
         out.iter().all(|&x| x == out[0]) && [1, 2, 5].iter().any(|n| out[0] == (KEY * 100 + n) as f32)
     }

@@ -3,27 +3,27 @@
 use crate::limits::{ADMIT_PUSHES_MAX, SKETCH_BYTES_MAX};
 use crate::schema::schema_error::SchemaError;
 
-/// Default bytes of a shard's sketch: 16 MiB for a table of 64 shards. If the second push is admitted, this remembers
-/// the last 4 to 8 million pushes of keys without a row. If the n-th push is admitted, it remembers n - 1 times as
-/// many.
+/// Default bytes of a shard's sketch: 16 MiB for a table of 64 shards. If a key's second push is admitted, the
+/// sketch remembers the last 4 to 8 million pushes of keys without a row. If the n-th push is admitted, it
+/// remembers n - 1 times as many.
 pub const SKETCH_BYTES_DEFAULT: u32 = 256 << 10;
 
-/// Which push of a key without a row creates the row. Earlier pushes are acknowledged as not admitted, and pulls read
-/// the initial value until then.
+/// Which push of a key without a row creates the row. Servers acknowledge earlier pushes as not admitted, and
+/// pulls read the initial value until then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Admission {
     /// The first push.
     All,
-    /// The `pushes`-th push, of those that the shard's sketch still remembers. It is never later than that, and earlier
-    /// only when keys collide.
+    /// The `pushes`-th push, counting those that the shard's sketch still remembers. When keys collide in the
+    /// sketch, an earlier push may be admitted; a later one never is.
     Count {
         /// 2 to 256.
         pushes: u32,
         /// Bytes of a shard's sketch: a multiple of 64, at most 1 MiB.
         sketch_bytes: u32,
     },
-    /// Each push with this probability, above 0 and below 1. It is drawn from a hash of (table seed, key, pusher, seq).
-    /// So a resend gets the same decision, and so does a second run on the same data.
+    /// Each push with this probability, above 0 and below 1. The draw is a hash of (table seed, key, pusher,
+    /// seq). So a resend gets the same decision, and so does a second run on the same data.
     Probability(f32),
 }
 

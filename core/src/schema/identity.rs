@@ -1,10 +1,10 @@
-//! Which table an image belongs to. A table's id is drawn once at random, and every image has it. An image also has the
-//! number of the server that made it, the number of servers, and a birth that is drawn for each image.
+//! Which table an image belongs to. Each table gets one random id, and every image has it. An image also has
+//! the number of the server that made it, the number of servers, and its own random number, the birth.
 
 use crate::hash::mix;
 use std::fmt;
 
-/// The id of a table: random, drawn when the table is made. All shards on all servers have the same.
+/// The id of a table: random, drawn when the table is made. All shards on all servers have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableUid(pub [u8; 16]);
 
@@ -47,12 +47,12 @@ impl fmt::Display for TableIdentity {
 pub struct Origin {
     /// The table's identity. Existing images must have the same.
     pub identity: TableIdentity,
-    /// Seed of the births of new images: random, another one for each incarnation of a process.
+    /// Seed of the births of new images: random, different for each incarnation of a process.
     pub seed: u64,
 }
 
 impl Origin {
-    /// The birth of a shard's image that is made now. Never 0.
+    /// The birth of a shard's new image. Never 0.
     pub(crate) fn birth(&self, number: u32) -> u64 {
         let (low, high) = self.identity.uid.0.split_at(8);
         let word = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());

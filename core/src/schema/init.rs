@@ -1,9 +1,9 @@
-//! Initial values: what a missing key reads as. They are a function of (table seed, key) alone, so they depend neither
-//! on the order of arrival nor on the number of servers.
+//! Initial values: what a missing key reads as. They are a function of (table seed, key) only. So they depend
+//! neither on the order in which keys come nor on the number of servers.
 
 use crate::hash::mix;
 
-/// The weights of a row before its first push: a function of (table seed, key) alone.
+/// The weights of a row before its first push: a function of (table seed, key) only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// All zero.
@@ -48,7 +48,7 @@ fn unit(bits: u64) -> f32 {
     (bits >> 40) as f32 * (1.0 / (1 << 24) as f32)
 }
 
-/// Box and Muller (1958), one value of the pair, computed in f64 and rounded.
+/// One value of the pair of Box and Muller (1958), computed in f64 and rounded.
 fn normal(bits: u64) -> f32 {
     let u = ((bits >> 32) as f64 + 1.0) / 4_294_967_297.0; // (0, 1): the logarithm is finite
     let v = (bits as u32) as f64 / 4_294_967_296.0;

@@ -1,5 +1,5 @@
-//! A rule and its gradient transform as bytes: fixed width, little-endian (docs/image.md). Images, checkpoints and the
-//! wire have these bytes, so the number of a kind and the order of its parameters must never change.
+//! A rule and its gradient transform as bytes: fixed width, little-endian (docs/image.md). Images, checkpoints
+//! and the wire contain these bytes, so the number of a kind and the order of its parameters must never change.
 
 use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
@@ -80,7 +80,7 @@ fn rule_of(kind: u16, flags: u16, [a, b, c, d, e]: [f32; PARAMETERS]) -> Option<
         9 => Rule::GroupFtrl(GroupFtrl { alpha: a, beta: b, l1: c, l2: d, l21: e }),
         _ => return None,
     };
-    // A flag or parameter that the rule does not have was written by a newer program.
+    // Only a newer program writes a flag or parameter that the rule does not have here.
     let (_, known, parameters) = rule_parts(&rule);
     let unknown = [a, b, c, d, e].iter().zip(&parameters).any(|(x, y)| x.to_bits() != y.to_bits());
     (flags == known && !unknown).then_some(rule)
@@ -124,7 +124,7 @@ mod tests {
         out
     }
 
-    /// Golden: these bytes stand in images and checkpoints.
+    /// Golden: images and checkpoints contain these bytes.
     #[test]
     fn the_bytes_are_frozen() {
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -174,7 +174,7 @@ mod tests {
             let mut put = bytes(&rule, &shaping);
             prop_assert_eq!(take(&put), Some((rule, shaping)));
             prop_assert_eq!(take(&put[1..]), None);
-            // Whatever `take` accepts is what `put` writes: every value has one spelling (except -0).
+            // `put` writes exactly the bytes that `take` accepts: every value has one encoding (except -0).
             put[at] = byte;
             if let Some((rule, shaping)) = take(&put)
                 && shaping.clip_value != Some(-0.0) && put[44..52].chunks(4).all(|b| b != [0, 0, 0, 128])

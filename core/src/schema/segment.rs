@@ -25,8 +25,7 @@ impl Segments {
     /// All segments of a row.
     pub const ALL: Segments = Segments(u8::MAX);
 
-    /// The segments with these numbers, from 0 on. Their floats are answered in the order in which they stand in the
-    /// row.
+    /// The segments with these numbers, from 0 on. Their floats are answered in the order of the segments in the row.
     ///
     /// # Panics
     /// When a number is 8 or more. No row has more than 8 segments.

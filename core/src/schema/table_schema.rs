@@ -48,9 +48,9 @@ pub struct Schema {
 pub const SHARDS_DEFAULT: u32 = 64;
 
 impl Schema {
-    /// How this schema differs from `asked`, in words: each different field, with both values. Empty when the schemas
-    /// are equal.
-    pub fn differences(&self, asked: &Schema) -> String {
+    /// How this schema differs from `requested`, in words: each different field, with both values. Empty when
+    /// the schemas are equal.
+    pub fn differences(&self, requested: &Schema) -> String {
         let mut all = Vec::new();
         let mut differ = |field: &str, here: &dyn std::fmt::Debug, there: &dyn std::fmt::Debug| {
             if format!("{here:?}") != format!("{there:?}") {
@@ -58,18 +58,18 @@ impl Schema {
                 all.push(format!("{field} {here}, but {there} was requested"));
             }
         };
-        differ("its name is", &self.name, &asked.name);
-        differ("its dimension is", &self.dim, &asked.dim);
-        differ("its rule is", &self.rule, &asked.rule);
-        differ("its gradient transform is", &self.shaping, &asked.shaping);
-        differ("its initial weights are", &self.init, &asked.init);
-        differ("its seed is", &self.seed, &asked.seed);
-        differ("its number of shards is", &self.shards, &asked.shards);
-        differ("its admission is", &self.admission, &asked.admission);
-        let same = self.more.len() == asked.more.len();
+        differ("its name is", &self.name, &requested.name);
+        differ("its dimension is", &self.dim, &requested.dim);
+        differ("its rule is", &self.rule, &requested.rule);
+        differ("its gradient transform is", &self.shaping, &requested.shaping);
+        differ("its initial weights are", &self.init, &requested.init);
+        differ("its seed is", &self.seed, &requested.seed);
+        differ("its number of shards is", &self.shards, &requested.shards);
+        differ("its admission is", &self.admission, &requested.admission);
+        let same = self.more.len() == requested.more.len();
         let (ours, theirs): (&[Segment], &[Segment]) =
-            if same { (&self.more, &asked.more) } else { (&[], &[]) };
-        differ("its number of further segments is", &self.more.len(), &asked.more.len());
+            if same { (&self.more, &requested.more) } else { (&[], &[]) };
+        differ("its number of further segments is", &self.more.len(), &requested.more.len());
         for (n, (here, there)) in (1..).zip(ours.iter().zip(theirs)) {
             differ(&format!("the dimension of segment {n} is"), &here.dim, &there.dim);
             differ(&format!("the rule of segment {n} is"), &here.rule, &there.rule);
@@ -79,8 +79,8 @@ impl Schema {
         all.join("; ")
     }
 
-    /// Whether a model of this schema cannot be used as one of `other`, whatever it has learned: the table's name or
-    /// the shape of its rows is different.
+    /// Whether a model of this schema cannot be used as one of `other`, whatever it has learned: the table's
+    /// name or the shape of its rows differs.
     pub fn is_of_another_kind(&self, other: &Schema) -> bool {
         let dims = |schema: &Schema| schema.more.iter().map(|segment| segment.dim).collect::<Vec<_>>();
         (&self.name, self.dim, dims(self)) != (&other.name, other.dim, dims(other))
@@ -103,7 +103,7 @@ impl Schema {
         }
     }
 
-    /// The segments of a row, in the order in which they stand in it, in pulls and in pushes.
+    /// The segments of a row, in the order in which rows, pulls and pushes have them.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
         let Schema { dim, rule, shaping, init, .. } = *self;
         std::iter::once(Segment { dim, rule, shaping, init }).chain(self.more.iter().copied())
@@ -135,8 +135,8 @@ impl Schema {
         self.segments().map(|segment| segment.rule.floats(segment.dim as usize)).sum()
     }
 
-    /// Whether changes of state may be pushed ([`Write::Change`](crate::Write::Change)). They may if the state of every
-    /// rule consists of sums, and no transform stands between a gradient and its rule.
+    /// Whether changes of state may be pushed ([`Write::Change`](crate::Write::Change)). They may if the state
+    /// of every rule consists of sums, and no transform changes a gradient before its rule.
     pub fn replays(&self) -> bool {
         self.segments().all(|segment| segment.rule.replays() && segment.shaping.replays())
     }
@@ -218,7 +218,8 @@ impl Schema {
         out
     }
 
-    /// The schema that these bytes encode; `None` when they encode none, or one that fails [`check`](Self::check).
+    /// The schema that these bytes encode; `None` when they are not a schema, or when it fails
+    /// [`check`](Self::check).
     pub fn decode(bytes: &[u8]) -> Option<Schema> {
         let mut at = 0;
         let mut take = |n: usize| {

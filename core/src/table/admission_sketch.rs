@@ -6,9 +6,9 @@
 //! with conservative update (Estan, Varghese 2002). All counters of a key are in one line of 64 bytes, as in the
 //! blocked Bloom filters of Putze, Sanders, Singler (2007). So a count costs one cache miss and one undo record.
 //!
-//! A line is halved, with its tally, when it has counted as many pushes as its counters can tell apart. This is the
-//! reset of TinyLFU (Einziger, Friedman, Manes 2017). The sketch forgets rare keys of long ago and stays useful however
-//! long the stream is.
+//! Each line also counts its pushes. When that count reaches the number of pushes that the line's counters can
+//! tell apart, the counters and the count are halved. This is the reset of TinyLFU (Einziger, Friedman, Manes
+//! 2017). So the sketch forgets rare keys of long ago and stays useful in an endless stream.
 
 use crate::hash::mix;
 use crate::image::layout::sketch_at;
@@ -19,9 +19,9 @@ use crate::schema::table_schema::Schema;
 use crate::table::shard::Shard;
 
 impl Shard {
-    /// Whether this push of `key`, which has no row, creates it. A push that does not is a whole step of the journal,
-    /// so its count survives exactly when the step does. A push that does leaves the sketch as it is. So a push that is
-    /// refused afterwards (no space) gets the same decision when it is sent again.
+    /// Whether this push of `key`, which has no row, creates the row. A push that is not admitted is a whole
+    /// step of the journal, so its count survives exactly when the step does. An admitted push leaves the
+    /// sketch unchanged. If it is refused afterwards (no space), a resend gets the same decision.
     #[cold]
     #[inline(never)]
     pub(crate) fn admits(&mut self, schema: &Schema, name: &PushName, key: u64) -> bool {
@@ -57,15 +57,15 @@ impl Shard {
     }
 }
 
-/// 24 random bits of (table seed, key, pusher, seq) as a number in [0, 1). The row number is left out, because the cut
-/// of a batch depends on the number of servers.
+/// 24 random bits of (table seed, key, pusher, seq) as a number in [0, 1). The row number is left out, because
+/// it depends on how the batch was divided among the servers.
 fn drawn(seed: u64, key: u64, name: &PushName) -> f32 {
     let bits = mix(mix(mix(mix(seed ^ 0x61_646D_6974) ^ key) ^ name.pusher) ^ name.seq);
     (bits >> 40) as f32 * (1.0 / (1 << 24) as f32)
 }
 
-/// A line: a tally of pushes (u16), two bytes of 0, then four rows of 15 bytes. A counter has 4 bits where they
-/// suffice, else 8.
+/// A line: a count of its pushes (u16), two bytes of 0, then four rows of 15 bytes. A counter has 4 bits if
+/// they suffice, else 8.
 pub(crate) const LINE_BYTES: usize = 64;
 type SketchLine = [u64; 8];
 const ROWS: usize = 4;
@@ -80,9 +80,9 @@ const fn width(most: u32) -> usize {
     if most < 16 { 2 * ROW_BYTES } else { ROW_BYTES }
 }
 
-/// Pushes that a line counts before it is halved: enough to fill one row of counters to `most`, if they spread evenly.
-/// In an endless stream of keys that come once, fewer than 1 in 100 are then admitted as the second push of a key. None
-/// is admitted as the third or a later push. The tests below hold this.
+/// Pushes that a line counts before it is halved: enough to fill one row of counters to `most`, if the pushes
+/// are spread evenly. In an endless stream of keys that come once, fewer than 1 in 100 keys are then admitted
+/// at push 2, and none at push 3 or later. The tests below check this.
 const fn window(most: u32) -> u32 {
     width(most) as u32 * most
 }
@@ -111,7 +111,7 @@ impl CounterPlace {
         })
     }
 
-    /// Counts a push up to `most`. Returns `false` and changes nothing when the key has that many already.
+    /// Counts a push up to `most`. Returns `false` and changes nothing when the key's count is already `most`.
     fn count(&self, line: &mut SketchLine, most: u32) -> bool {
         let mut bytes: [u8; LINE_BYTES] = bytemuck::cast(line.map(u64::to_le));
         let places = self.counters(most);
@@ -126,19 +126,19 @@ impl CounterPlace {
                 bytes[at] = bytes[at] & !(mask << shift) | (seen + 1) << shift;
             }
         }
-        let tally = u16::from_le_bytes([bytes[0], bytes[1]]) + 1;
-        let tally = if u32::from(tally) < window(most) { tally } else { halve(&mut bytes, most, tally) };
-        bytes[..2].copy_from_slice(&tally.to_le_bytes());
+        let pushes = u16::from_le_bytes([bytes[0], bytes[1]]) + 1;
+        let pushes = if u32::from(pushes) < window(most) { pushes } else { halve(&mut bytes, most, pushes) };
+        bytes[..2].copy_from_slice(&pushes.to_le_bytes());
         *line = bytemuck::cast::<_, SketchLine>(bytes).map(u64::from_le);
         true
     }
 }
 
-/// Halves every counter. Returns half of the tally.
-fn halve(bytes: &mut [u8; LINE_BYTES], most: u32, tally: u16) -> u16 {
+/// Halves every counter. Returns half of `pushes`.
+fn halve(bytes: &mut [u8; LINE_BYTES], most: u32, pushes: u16) -> u16 {
     let keep = if width(most) == ROW_BYTES { 0x7F } else { 0x77 };
     bytes[HEAD_BYTES..].iter_mut().for_each(|b| *b = *b >> 1 & keep);
-    tally / 2
+    pushes / 2
 }
 
 #[cfg(test)]
@@ -147,37 +147,37 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn tally(line: &SketchLine) -> u64 {
+    fn counted(line: &SketchLine) -> u64 {
         line[0] & 0xFFFF
     }
 
     proptest! {
-        /// The model has exact counts, halved when the line is. The line never counts fewer, so no key is admitted
-        /// late.
+        /// The model has exact counts, which are halved with the line. The line's count is never lower, so no
+        /// key is admitted late.
         #[test]
         fn a_line_never_counts_too_few(keys in prop::collection::vec(0u64..60, 1..2000), most in prop_oneof![1u32..16, 16u32..256]) {
             let (mut line, mut exact) = (SketchLine::default(), HashMap::<u64, u32>::new());
             for key in keys {
-                let (count, before) = (exact.get(&key).copied().unwrap_or(0), tally(&line));
-                let counted = CounterPlace::of(key, 1).count(&mut line, most);
-                prop_assert!(!(counted && count >= most), "key {} was counted past {}", key, most);
-                if counted {
+                let (count, before) = (exact.get(&key).copied().unwrap_or(0), counted(&line));
+                let is_counted = CounterPlace::of(key, 1).count(&mut line, most);
+                prop_assert!(!(is_counted && count >= most), "key {} was counted past {}", key, most);
+                if is_counted {
                     exact.insert(key, count + 1);
-                    if tally(&line) <= before {
+                    if counted(&line) <= before {
                         exact.values_mut().for_each(|c| *c /= 2);
                     }
                 } else {
-                    // Admitted: the row is there from now on.
+                    // Admitted: the key has a row from now on.
                     exact.remove(&key);
                 }
-                prop_assert!(tally(&line) < u64::from(window(most)));
+                prop_assert!(counted(&line) < u64::from(window(most)));
                 prop_assert_eq!(line[0] >> 16 & 0xFFFF, 0);
             }
         }
     }
 
-    /// In a sketch with space to spare, counts are exact: each of 2,000 keys is admitted at its push `most + 1`, not
-    /// before.
+    /// In a sketch that is much larger than its keys need, counts are exact: each of 2,000 keys is admitted at
+    /// push `most + 1`.
     #[test]
     fn a_large_sketch_is_exact() {
         for most in [1, 4, 15, 16, 255] {
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// A full sketch stays useful: few of the keys seen once are admitted, and all of those that return soon.
+    /// A full sketch stays useful. It admits few of the keys that come once, and all keys that return soon.
     #[test]
     fn a_long_stream_does_not_wear_it_out() {
         for most in [1u32, 3, 20] {
@@ -201,12 +201,12 @@ mod tests {
                 once += u32::from(!place.count(&mut lines[place.line], most));
                 if i % 1000 == 0 {
                     let place = CounterPlace::of(1 << 40 | i, lines.len());
-                    // Halving in between may cost a push or two of the `most + 1`, at worst half of them.
+                    // A line that is halved meanwhile loses some of the `most + 1` pushes, at worst half of them.
                     let admitted = (0..=2 * most).any(|_| !place.count(&mut lines[place.line], most));
                     assert!(admitted, "most {most}, key {i}");
                 }
             }
-            // As `window` promises: fewer than 1 in 100 as a second push, none as a later one.
+            // As `window` promises: fewer than 1 in 100 keys at push 2, none at a later push.
             let allowed = if most == 1 { 200_000 / 100 } else { 1 };
             assert!(once < allowed, "most {most}: {once} of 200000 keys seen once");
         }

@@ -1,8 +1,9 @@
 //! Checkpoints: a folder with a manifest and row files. A reader finds either the old checkpoint or the new one, whole.
 //! Checksums find a changed byte before a row is used. docs/checkpoint.md has the bytes.
 //!
-//! The row files of one save carry its generation in their names. The manifest names them, with lengths and checksums,
-//! and replaces its predecessor by a rename. Only then are the files of older generations removed.
+//! The names of a save's row files contain the generation of the save. The manifest lists these files with
+//! their lengths and checksums, and replaces the older manifest by a rename. Only then are row files of older
+//! generations removed.
 
 use crate::hash::{hash, shard_of};
 use crate::schema::table_schema::Schema;
@@ -211,7 +212,7 @@ impl CheckpointWriter {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             if name.starts_with("rows-") && !name.starts_with(&ours) {
-                let _ = std::fs::remove_file(entry.path()); // a left-over costs space only
+                let _ = std::fs::remove_file(entry.path()); // a file that remains only takes space
             }
         }
         Ok(self.manifest.rows)
@@ -305,8 +306,9 @@ impl Checkpoint {
         self.manifest.notes.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Puts the same checkpoint into another folder, which is made. Files are hard links where the filesystem allows
-    /// it, else copies. Row files are never written again, so later changes of this folder do not change the other one.
+    /// Puts the same checkpoint into another folder, which is made. Files are hard links where the filesystem
+    /// allows it, else copies. Row files are never rewritten, so later saves into this folder do not change the
+    /// other one.
     ///
     /// # Errors
     /// The folder cannot be made, or a file cannot be linked or copied.
@@ -315,7 +317,7 @@ impl Checkpoint {
         let names = self.manifest.files.iter().map(|file| file.name.as_str()).chain([MANIFEST]);
         for name in names.filter(|name| !name.contains(['/', '\\'])) {
             let (from, to) = (self.folder.join(name), folder.join(name));
-            // A copied file is new, so it must be synced. The save has synced its own files.
+            // A copy is a new file, so it must be synced. The save has synced the original.
             let copy = || std::fs::copy(&from, &to).and_then(|_| File::open(&to)?.sync_all());
             let linked = std::fs::hard_link(&from, &to).or_else(|_| copy());
             linked.map_err(io_error("keeping", &to))?;

@@ -1,11 +1,12 @@
-//! Damped changes of state, for several workers. Each worker computes its change from rows that the others are
-//! changing. The plain sum of such changes goes too far as soon as more than two workers have learned from the same
-//! rows.
+//! Damped changes of state, for several workers. Each worker computes its change from rows that other workers
+//! change at the same time. When more than two workers have learned from the same rows, the plain sum of their
+//! changes goes too far.
 //!
-//! A row of a counting table has one more float behind its state: how many damped pushes it has had. A push says for
-//! each row which count it expects: the count of the row that the change was computed from, plus the pusher's own
-//! pushes since. If the row has had `c` more pushes, these are of other workers, and the change is multiplied by 1 / (1
-//! + c). Without other workers nothing is damped, bit for bit.
+//! In a counting table a row has one more float behind its state: the number of damped pushes applied to it. A
+//! push carries for each row the count that it expects: the count of the row from which the change was
+//! computed, plus the pusher's own pushes since. If the row's count is `c` higher, other workers have pushed
+//! `c` times, and the change is multiplied by 1 / (1 + c). Without other workers nothing is damped, bit for
+//! bit.
 
 use crate::schema::init::Init;
 use crate::schema::segment::Segment;
@@ -13,7 +14,8 @@ use crate::schema::table_schema::Schema;
 use crate::table::effect::Effect;
 use gannet_optim::{Add, GradientTransform, Isa, Rule, Update, add_change};
 
-/// Counts begin again at 0 here. Whole numbers below it are exact in a float, and so is a sum of two of them.
+/// A count of this many pushes wraps to 0. Whole numbers below it are exact in a float, and so is a sum of two
+/// of them.
 const COUNTS: f32 = (1 << 23) as f32;
 
 impl Schema {
@@ -33,11 +35,11 @@ impl Schema {
     }
 }
 
-/// Pushes of other workers that a row has had: its count less the expected count.
+/// Pushes of other workers that were applied to a row: its count less the expected count.
 #[inline(always)]
 fn others(count: f32, expected: f32) -> f32 {
     let ahead = (count - expected).rem_euclid(COUNTS);
-    // A count below the expected one means that own pushes were dropped.
+    // A count below the expected one means that some of the worker's own pushes were dropped.
     if ahead < COUNTS / 2.0 { ahead } else { 0.0 }
 }
 

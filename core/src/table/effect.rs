@@ -1,7 +1,7 @@
 //! What a pushed value does to a row: a gradient goes to the table's rule, a change of state is added.
 //!
-//! These are traits and `#[inline(always)]` functions, not closures: the loop over the rows is compiled for the
-//! instruction set that it runs on. Code that is not inlined into the loop would be compiled for another one.
+//! These are traits and `#[inline(always)]` functions, not closures. The compiler builds the loop over the rows
+//! for one instruction set, and code outside the loop would be built for another one.
 
 use gannet_optim::lbfgs::add_to_pass;
 use gannet_optim::{GradientTransform, Isa, Update, add_change, all_finite};
@@ -29,13 +29,13 @@ impl Effect for Gradients {
 
 /// Gradients that are clipped, or have L2 added, before the rule.
 pub(crate) struct TransformedGradients {
-    shaping: GradientTransform,
+    transform: GradientTransform,
     gradient: Vec<f32>,
 }
 
 impl TransformedGradients {
-    pub(crate) fn new(shaping: GradientTransform, dim: usize) -> TransformedGradients {
-        TransformedGradients { shaping, gradient: vec![0.0; dim] }
+    pub(crate) fn new(transform: GradientTransform, dim: usize) -> TransformedGradients {
+        TransformedGradients { transform, gradient: vec![0.0; dim] }
     }
 }
 
@@ -43,7 +43,7 @@ impl Effect for TransformedGradients {
     #[inline(always)]
     fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]) {
         // Schema::check allows this only for rules whose first plane is the weights.
-        self.shaping.gradient(&row[..value.len()], value, &mut self.gradient);
+        self.transform.gradient(&row[..value.len()], value, &mut self.gradient);
         rule.update_on(isa, row, &self.gradient);
     }
 }
@@ -94,7 +94,7 @@ impl Effect for Terms {
     }
 }
 
-/// Whether a row may become `next`: the push and the row are finite, and the rule can have made such a row.
+/// Whether a row may become `next`: the pushed value and the row are finite, and the rule can produce such a row.
 #[inline(always)]
 pub(crate) fn sound<U: Update>(rule: U, value: &[f32], next: &[f32]) -> bool {
     all_finite(value) && all_finite(next) && rule.is_sound(next)

@@ -1,5 +1,5 @@
-//! What the shards remember of pushers besides their pushes: who is known, closed or fenced, and which rows came under
-//! another pusher's name.
+//! What the shards remember of pushers besides the progress of their pushes: which pushers are known, closed or
+//! fenced, and which rows arrived as part of another pusher's push.
 
 use crate::error::PushError;
 use crate::push_name::{DATA_PUSHERS, PushName};
@@ -7,7 +7,7 @@ use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shards::Shards;
 
 impl Shards {
-    /// Checks that pushes of this incarnation of a pusher are accepted. All shards here agree on it.
+    /// Checks that pushes of this incarnation of a pusher are accepted. All shards here give the same answer.
     ///
     /// # Errors
     /// [`PushError::Fenced`]: a shard knows a newer incarnation, or the pusher was fenced.
@@ -19,8 +19,9 @@ impl Shards {
         Ok(())
     }
 
-    /// Marks a pusher of this incarnation as done: it will push no more. A worker that never pushed is remembered too,
-    /// by the first shard here. Data ([`DATA_PUSHERS`]) that never pushed is not. Newer incarnations stay as they are.
+    /// Marks a pusher of this incarnation as done: it will push no more. The first shard here also remembers a
+    /// worker that never pushed. No shard remembers a split of data ([`DATA_PUSHERS`]) that never pushed.
+    /// Entries of newer incarnations do not change.
     ///
     /// # Errors
     /// There is no space to remember a worker that never pushed.
@@ -38,7 +39,7 @@ impl Shards {
         self.remember(pusher, incarnation, 0, true)
     }
 
-    /// Fences a pusher: every shard here refuses its pushes from now on, of this incarnation and of lower ones.
+    /// Fences a pusher: from now on every shard here refuses pushes of this incarnation and of lower ones.
     ///
     /// # Errors
     /// There is no space to remember a pusher that never pushed, or this is the last incarnation, 2^64 - 1.
@@ -49,8 +50,8 @@ impl Shards {
         self.remember(pusher, next, 0, true)
     }
 
-    /// Whether a shard has the first `name.row` rows of its run of this push, or a later push of the pusher. A push of
-    /// a newer incarnation counts as later. `false` for a shard that is not here.
+    /// Whether a shard has the first `name.row` rows of its run of this push, or a later push of the pusher. A
+    /// push of a newer incarnation is later. `false` for a shard that is not here.
     pub fn has(&mut self, shard: u32, name: &PushName) -> bool {
         let Some(shard) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else { return false };
         let Some(i) = shard.pushers.find(name.pusher) else { return false };
@@ -58,16 +59,16 @@ impl Shards {
         (entry.incarnation, entry.seq, entry.done) >= (name.incarnation, name.seq, name.row)
     }
 
-    /// The sequence number of the last push that a shard knows of a pusher, of its newest incarnation. `None` for a
-    /// shard that is not here.
+    /// The sequence number of the last push that a shard remembers of a pusher's newest incarnation. `None` for
+    /// a shard that is not here.
     pub fn last_push(&mut self, shard: u32, pusher: u64) -> Option<u64> {
         let shard = self.shards.get_mut(shard.wrapping_sub(self.first) as usize)?;
         let i = shard.pushers.find(pusher)?;
         Some(PusherEntry::load(&shard.image, i).seq)
     }
 
-    /// Notes that a shard has the first `name.row` rows of its run of this push, because they came as part of another
-    /// push. A shard that is not here is left alone.
+    /// Records that a shard has the first `name.row` rows of its run of this push, because they arrived as part
+    /// of another push. Does nothing for a shard that is not here.
     ///
     /// # Errors
     /// There is no space to remember the pusher.

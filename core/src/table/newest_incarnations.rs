@@ -5,8 +5,8 @@ use crate::table::pushers::PusherEntry;
 use crate::table::shard::Shard;
 use std::collections::HashMap;
 
-/// The newest incarnation of each worker that any shard of a range remembers. Lower ones are fenced in all of these
-/// shards. Data pushers are left to each shard: their names fence no worker, and there are many of them.
+/// The newest incarnation of each worker that any shard of a range remembers. All of these shards refuse lower
+/// incarnations. Pushers of data are not included: their names fence no worker, and there are many of them.
 #[derive(Default)]
 pub(crate) struct Incarnations {
     newest: HashMap<u64, u64>,
@@ -15,7 +15,7 @@ pub(crate) struct Incarnations {
 }
 
 impl Incarnations {
-    /// Loads what the images of these shards remember.
+    /// Loads the incarnations from the images of these shards.
     pub(crate) fn load(shards: &[Shard]) -> Incarnations {
         let mut all = Incarnations::default();
         for shard in shards {
@@ -27,7 +27,7 @@ impl Incarnations {
         all
     }
 
-    /// Notes that a shard remembers this incarnation.
+    /// Records that a shard remembers this incarnation.
     pub(crate) fn raise(&mut self, pusher: u64, incarnation: u64) {
         if pusher >= DATA_PUSHERS || self.newest(pusher) >= incarnation {
             return;

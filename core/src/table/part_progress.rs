@@ -1,4 +1,4 @@
-//! Parts of pushes as a shard remembers them: which rows of a part are new, and how far a part came.
+//! Parts of pushes as a shard remembers them: which rows of a part are new, and how many of them were applied.
 
 use crate::error::PushError;
 use crate::image::layout::*;
@@ -10,27 +10,27 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// What to do with a part.
 pub(crate) enum PartStart {
-    /// Drop it: the shard has all its rows.
+    /// Drop the part: the shard has all its rows.
     Duplicate,
-    /// Apply it from some row on.
+    /// Apply the part from some row on.
     From(PartProgress),
 }
 
-/// A part under way: its pusher's entry, and which of its rows are applied already.
+/// A part that is being applied: its pusher's entry, and which of its rows were applied before.
 pub(crate) struct PartProgress {
     place: usize,
     entry: PusherEntry,
-    /// The place of its first row in the run.
+    /// The position of the part's first row in the run.
     row: u32,
     /// Rows of the part.
     rows: u32,
-    /// The first row of the part that is to be applied.
+    /// The first row of the part that must be applied.
     pub(crate) from: u32,
 }
 
 impl Shard {
-    /// Checks the name of a part of `rows` rows. When journaled, also remembers the part before its first row is
-    /// applied.
+    /// Checks the name of a part of `rows` rows. If the shard has a journal, also records the part before its
+    /// first row is applied.
     pub(crate) fn begin_part(&mut self, name: &PushName, rows: u32) -> Result<PartStart, PushError> {
         let (shard, seq, row) = (self.number, name.seq, name.row);
         let end = row.checked_add(rows).ok_or(PushError::Gap { shard, seq, row, done: 0 })?;
@@ -90,7 +90,8 @@ impl Shard {
         PusherEntry { pusher, incarnation, seq, version: self.version, ..PusherEntry::default() }
     }
 
-    /// Writes a pusher's entry as one step. With `current`, also marks it as the entry of the part under way.
+    /// Writes a pusher's entry as one step. With `current`, also marks it as the entry of the part that is
+    /// being applied.
     pub(crate) fn store_entry(&mut self, entry: &PusherEntry, i: usize, current: bool) {
         self.journal.begin();
         self.journal.log(&mut self.image, offset(i), PUSHER_BYTES);
@@ -106,7 +107,7 @@ impl Shard {
         self.journal.done();
     }
 
-    /// Commits the rows of a part and remembers how far it came: to its end, or to the row that was refused.
+    /// Commits the rows of a part and records how many were applied: all of them, or those before the refused row.
     pub(crate) fn end_part(&mut self, part: PartProgress, result: &Result<(), (u32, PushError)>) {
         self.journal.settle(&self.image);
         crate::kill_point!();
@@ -114,7 +115,7 @@ impl Shard {
         entry.version = self.version;
         entry.done = row + result.as_ref().err().map_or(rows, |(done, _)| *done);
         if self.journal.on {
-            // Single words suffice: while CURRENT is not 0, a recovery computes them again.
+            // Single words suffice: while CURRENT is not 0, a recovery computes these words again.
             self.image.word(offset(i) + 48).store(entry.version, Release);
             self.image.word(offset(i) + 24).store(entry.rows_word(), Release);
             crate::kill_point!();

@@ -1,6 +1,7 @@
-//! A power loss at any moment, on a model of a disk. The model keeps of each sector any version since the last sync. An
-//! image from before a power loss is refused by name. An image that was closed in order has exactly its rows. The names
-//! of new images exist once their folders were synced.
+//! A power loss at any moment, on a model of a disk. The model keeps every version of each sector since the
+//! last sync, and a power loss picks one of them. Opening must refuse an image that was open at a power loss,
+//! with an error that names it. An image that was closed in order has exactly its rows. The names of new images
+//! exist once their folders were synced.
 
 use crate::error::OpenError;
 use crate::image::durability::{Durable, observed};
@@ -56,7 +57,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Records the file as programs see it now: this may reach the medium from now on.
+    /// Records the file as programs see it now: from now on this content may reach the medium.
     fn look(&mut self, file: &Path) {
         let bytes = std::fs::read(file).unwrap();
         self.lengths.push(bytes.len() as u64);
@@ -68,7 +69,7 @@ impl Disk {
         }
     }
 
-    /// Records that the first `sectors` are on the medium as they were seen last.
+    /// Records that the first `sectors` are on the medium as the last `look` recorded them.
     fn sync(&mut self, sectors: usize) {
         for versions in self.sectors.iter_mut().take(sectors) {
             versions.drain(..versions.len() - 1);
@@ -107,7 +108,7 @@ impl Random {
 /// What a power loss may make of the image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Allowed {
-    /// It does not exist: nothing of it was acknowledged.
+    /// It does not exist: nothing in it was acknowledged.
     Absent,
     /// It is refused.
     Refused,
@@ -205,7 +206,7 @@ impl Machine {
         }
     }
 
-    /// Notes that the shards are open: acknowledged rows must not be lost silently from now on.
+    /// Notes that the shards are open: from now on, acknowledged rows must not be lost silently.
     fn is_open(&mut self) {
         if self.allowed == Allowed::Absent {
             let image = image_of(&self.folder);
@@ -229,7 +230,7 @@ fn history(seed: u64) -> (u32, u32) {
     let machine = Rc::new(RefCell::new(Machine::new(seed, own.path(), other.path())));
     let watching = machine.clone();
     observed::set(Some(Box::new(move |what, done| {
-        // Opening what a power loss left also syncs. Those syncs are not of this image.
+        // Opening the copy also syncs. Those syncs do not belong to this image.
         if let Ok(mut machine) = watching.try_borrow_mut() {
             machine.synced(what, done);
         }
@@ -254,7 +255,7 @@ fn history(seed: u64) -> (u32, u32) {
             assert_eq!(machine.borrow().allowed, Allowed::Exact);
             boot += random.below(2) as u8;
         }
-        drop(table); // without the former: as kill -9
+        drop(table); // without mark_clean this acts as kill -9
         table = open(own.path(), boot).unwrap();
         machine.borrow_mut().is_open();
     }
@@ -268,7 +269,7 @@ fn an_image_from_before_a_power_loss_is_refused_and_a_closed_one_is_exact() {
     assert!(all.0 > 30 && all.1 > 100, "{all:?}");
 }
 
-/// The first pages of a clean image, with rows of the next incarnation.
+/// The disk has the first page of a clean image, and rows that a later incarnation wrote.
 #[test]
 fn a_clean_flag_from_before_a_power_loss_is_not_believed() {
     let (own, other) = (folder(), folder());
@@ -279,7 +280,7 @@ fn a_clean_flag_from_before_a_power_loss_is_not_believed() {
     drop(table);
     let image = image_of(own.path());
     let closed = std::fs::read(&image).unwrap();
-    // The medium has at least what was synced while the image was opened again.
+    // The medium has at least the page that was synced while the image was opened again.
     let synced = Rc::new(RefCell::new(closed.clone()));
     let (seen, file) = (synced.clone(), image.clone());
     observed::set(Some(Box::new(move |what, done| {
@@ -301,7 +302,7 @@ fn a_clean_flag_from_before_a_power_loss_is_not_believed() {
     assert!(matches!(open(other.path(), 2).err(), Some(OpenError::OlderBoot { .. })));
 }
 
-/// A new image is whole on the medium, with its boot id, before it gets its name.
+/// A new image is whole on the medium, with its boot id, before its file gets its final name.
 #[test]
 fn a_new_image_without_a_boot_id_is_torn() {
     let own = folder();
@@ -318,8 +319,8 @@ fn a_new_image_without_a_boot_id_is_torn() {
     }
 }
 
-/// A process makes and names an image and is killed before it syncs the name. The next process to open it syncs the
-/// name.
+/// A process makes and names an image and is killed before it syncs the name. The next process that opens the
+/// image syncs the name.
 #[test]
 fn names_are_synced_at_every_opening() {
     let own = folder();

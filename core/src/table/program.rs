@@ -1,4 +1,5 @@
-//! Programs on the columns of a table of vectors (vectors.rs): steps that each make one column, and sums over columns.
+//! Programs on the columns of a table of vectors (vectors.rs). Each step of a program makes one column; then
+//! sums over columns are computed.
 
 use crate::limits::{PROGRAM_STEPS_MAX, PROGRAM_SUMS_MAX, PROGRAM_TERMS_MAX};
 use crate::table::vectors::Vectors;
@@ -37,7 +38,7 @@ pub enum ProgramStep {
         terms: Vec<Term>,
     },
     /// The pseudo-gradient of OWL-QN ([`pseudo_gradient`](gannet_optim::lbfgs::pseudo_gradient)). In the row of
-    /// [`Program::free`] it is the gradient itself.
+    /// [`Program::free`] the value is the gradient itself.
     Slope {
         /// The column made.
         to: u16,
@@ -48,7 +49,7 @@ pub enum ProgramStep {
         /// The factor of the L1 penalty.
         l1: f64,
     },
-    /// Sets a column that an earlier step made to 0 where it does not descend along the slope.
+    /// Changes a column that an earlier step made: values that do not descend along the slope become 0.
     Align {
         /// The column.
         to: u16,
@@ -72,8 +73,8 @@ pub enum ProgramStep {
         /// The number to add.
         plus: f64,
     },
-    /// Weights plus a step, with 0 where the sum leaves the orthant ([`project`](gannet_optim::lbfgs::project)). In the
-    /// row of [`Program::free`] it is the plain sum.
+    /// Weights plus a step, with 0 where the sum leaves the orthant
+    /// ([`project`](gannet_optim::lbfgs::project)). In the row of [`Program::free`] the value is the plain sum.
     Project {
         /// The column made.
         to: u16,
@@ -81,7 +82,7 @@ pub enum ProgramStep {
         weights: u16,
         /// The step.
         step: u16,
-        /// The slope, which chooses the orthant of a weight of 0.
+        /// The slope, which chooses the orthant where the weight is 0.
         slope: u16,
     },
 }
@@ -168,18 +169,18 @@ impl ColumnSum {
 /// Steps and sums, computed in one pass over a shard's rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// The pass of column 0. A row whose sum is of another pass reads as 0.
+    /// The pass of column 0. A row with the sum of another pass reads as 0.
     pub pass: u64,
     /// The key of the row without penalties, if there is one.
     pub free: Option<u64>,
     /// The columns to make.
     pub steps: Vec<ProgramStep>,
-    /// The sums to return, of the columns after all steps.
+    /// The sums to return, over the columns as they are after all steps.
     pub sums: Vec<ColumnSum>,
 }
 
 impl Program {
-    /// The columns that are read from the rows, and the columns that are made. No column is both.
+    /// The columns that are read from the rows, and the columns that steps make. No column is in both lists.
     pub(crate) fn columns(&self) -> (Vec<u16>, Vec<u16>) {
         let (mut loaded, mut written) = (Vec::new(), Vec::new());
         let read = |columns: Vec<u16>, loaded: &mut Vec<u16>, written: &[u16]| {

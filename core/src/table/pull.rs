@@ -1,6 +1,6 @@
-//! Pulls: the hot path that reads. A software pipeline runs over blocks of keys (resolve.rs). It prefetches index lines
-//! three blocks ahead and rows two blocks ahead. Measurements showed 2 to 2.5 times the speed of code without
-//! prefetching.
+//! Pulls: the hot path that reads. A software pipeline runs over blocks of keys (resolve.rs). It prefetches
+//! index lines three blocks ahead and rows two blocks ahead. In measurements this was 2 to 2.5 times as fast as
+//! code without prefetching.
 
 use crate::error::PullError;
 use crate::index::hash_index;
@@ -69,9 +69,10 @@ impl Shards {
     }
 }
 
-/// A pull whose rule, row width and instruction set are chosen next. The owner's pull and the pull through a mapping
-/// share this choice. Their loops over the rows stay apart. The owner answers from the stored row and knows the initial
-/// value of a missing row. A reader copies the row between two reads of its version and counts misses.
+/// A pull before its rule, row width and instruction set are chosen. The owner's pull and the pull through a
+/// mapping share this choice, but each has its own loop over the rows. The owner answers from the stored row
+/// and computes the initial value of a missing row. A reader copies the row between two reads of its version,
+/// and counts misses.
 pub(crate) trait PullLoop: Sized {
     /// What the pull returns besides its rows.
     type Out;
@@ -80,8 +81,8 @@ pub(crate) trait PullLoop: Sized {
 
     fn read(&self) -> Read;
 
-    /// Answers `floats` floats for each key: the stored floats of its row with `STATE`, else its weights. It must be
-    /// inlined, so that it is compiled for the instruction set of `isa`.
+    /// Answers `floats` floats for each key: the stored floats of its row with `STATE`, else its weights.
+    /// Implementations are inlined, so that they are compiled for the instruction set of `isa`.
     fn run<I: Isa, U: Update, W: Width, const STATE: bool>(
         self,
         width: W,
@@ -99,7 +100,7 @@ pub(crate) fn dispatch<P: PullLoop>(call: P, cpu: Cpu, segments: Segments) -> Re
         return run_segments(call, Segmented(&parts), segments);
     }
     match call.schema().rule {
-        // Computing weights is worth wide registers. Other reads only copy.
+        // Computing weights gains from wide registers. Other reads only copy.
         Rule::Ftrl(rule) if call.read() == Read::Weights => cpu.run(rule, Dispatch(call)),
         Rule::GroupFtrl(rule) if call.read() == Read::Weights => cpu.run(rule, Dispatch(call)),
         rule => rule.visit(Dispatch(call)),
@@ -111,7 +112,7 @@ fn run_segments<P: PullLoop>(call: P, rule: Segmented<'_>, segments: Segments) -
     let (width, read) = (rule.width(), call.read());
     if segments != Segments::ALL {
         let floats = call.schema().read_floats_of(read, segments)?;
-        let chosen = SelectedSegments { of: rule, segments, state: read == Read::State };
+        let chosen = SelectedSegments { rule, segments, state: read == Read::State };
         return call.run::<_, _, _, false>(width, floats, Scalar, chosen);
     }
     match read {
@@ -120,7 +121,7 @@ fn run_segments<P: PullLoop>(call: P, rule: Segmented<'_>, segments: Segments) -
     }
 }
 
-/// A pull of rows of one segment, whose rule is chosen next.
+/// A pull of rows of one segment, before its rule is chosen.
 struct Dispatch<P>(P);
 
 impl<P: PullLoop> Visitor for Dispatch<P> {
@@ -199,7 +200,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
         let answers = out[start * floats..end * floats].chunks_exact_mut(floats);
         let places = keys[start..end].iter().zip(&mut slots[from + start..from + end]);
         for (i, ((&key, place), answer)) in places.zip(answers).enumerate() {
-            let i = i % BLOCK; // in bounds, as the compiler can see
+            let i = i % BLOCK; // lets the compiler see that it is in bounds
             let shard = &mut shards[block.owners[i] as usize];
             let mut slot = block.slots[i];
             if !holds(shard, slot, key) {

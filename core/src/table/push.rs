@@ -1,5 +1,6 @@
-//! Pushes: the hot path that writes. A call is cut into runs of keys of one shard. Each run is a part of its own: the
-//! shard checks its name, then applies it row by row. Each row is one step of the journal.
+//! Pushes: the hot path that writes. A call divides its keys into runs, each of keys of one shard. A run is a
+//! part of the push: the shard checks the part's name, then applies it row by row. Each row is one step of the
+//! journal.
 
 use crate::error::{GrowError, PullError, PushError};
 use crate::hash::{hash, shard_of};
@@ -25,7 +26,7 @@ use crate::table::width::{Any, Fixed, Width};
 use gannet_optim::{Cpu, Isa, Scalar, Update, Work, all_finite};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// How many rows ahead of the applied one are prefetched.
+/// How many rows ahead of the current one are prefetched.
 const AHEAD: usize = 16;
 
 /// The outcome of a push, in rows.
@@ -33,10 +34,10 @@ const AHEAD: usize = 16;
 pub struct Applied {
     /// Rows applied now.
     pub applied: u32,
-    /// Rows of parts that the shards had already: dropped.
+    /// Rows dropped because the shard already had their part.
     pub duplicate: u32,
-    /// Rows dropped because a value or the resulting row is NaN or infinite. Also rows that a change of state would
-    /// turn into something that the rule cannot have, such as a negative sum of squares.
+    /// Rows dropped because a value or the resulting row is NaN or infinite, or because a change of state would
+    /// make a row that the rule cannot produce, such as one with a negative sum of squares.
     pub not_finite: u32,
     /// Rows not created because this push of their keys was not admitted ([`Admission`](crate::Admission)).
     pub not_admitted: u32,
@@ -53,13 +54,13 @@ struct PushRequest<'a> {
 }
 
 impl Shards {
-    /// Applies a push, or a part of one. `values` holds [`Schema::write_floats`] floats for each key. Keys are in shard
-    /// order: ascending by shard, in any order within a shard. A key that stands twice in one call is applied twice, in
-    /// order.
+    /// Applies a push, or a part of one. `values` holds [`Schema::write_floats`] floats for each key. Keys are
+    /// in shard order: ascending by shard, in any order within a shard. A key that occurs twice in one call is
+    /// applied twice, in order.
     ///
-    /// The run of the first key may begin in an earlier part: `name.row` rows of it stand before this call. The runs of
-    /// the other shards begin here. `slots` are a keyset's slots, which are corrected where they are wrong. Without
-    /// them, keys are looked up.
+    /// The run of the first key may begin in an earlier part: `name.row` rows of the run come before this call.
+    /// The runs of the other shards begin here. `slots` are a keyset's slots; wrong slots are corrected.
+    /// Without slots, the keys are looked up.
     ///
     /// # Errors
     /// See [`PushError`]. After any error, a caller that sends the same push again applies every row exactly once.
@@ -74,7 +75,7 @@ impl Shards {
         self.push_at(name, name.seq, write, keys, slots, values)
     }
 
-    /// [`push`](Self::push), with a learning-rate schedule that goes by `clock` and not by the name's seq.
+    /// [`push`](Self::push), with a learning-rate schedule that follows `clock` instead of the name's seq.
     ///
     /// # Errors
     /// As for `push`.
@@ -88,7 +89,7 @@ impl Shards {
         values: &[f32],
     ) -> Result<Applied, PushError> {
         if matches!(write, Write::Change | Write::Damped) && !self.schema.replays() {
-            return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.kept_from_replay()));
+            return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.rule_without_replay()));
         }
         if write == Write::Damped && !self.schema.counts() {
             return Err(PushError::NoCount(self.schema.name.clone()));
@@ -108,7 +109,7 @@ impl Shards {
         let result = self.runs(keys, &mut own, slots.as_deref(), by_keyset).and_then(|()| {
             let slots = slots.unwrap_or(&mut own);
             let mut applied = Applied::default();
-            // The rate belongs to the push's name, so a resend has the same rate.
+            // The learning rate depends on the push's name, so a resend has the same rate.
             let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(clock));
             let cpu = match write {
                 Write::Gradient => self.cpu.fit(self.schema.dim as usize),
@@ -124,7 +125,7 @@ impl Shards {
         result
     }
 
-    /// Cuts the keys into runs. Without a keyset, also finds the likely slot of each key and prefetches its row.
+    /// Divides the keys into runs. Without a keyset, also finds the likely slot of each key and prefetches its row.
     fn runs(
         &mut self,
         keys: &[u64],
@@ -178,7 +179,7 @@ impl Shards {
     }
 }
 
-/// Cuts the keys of a keyset, whose slots are known, into runs.
+/// Divides the keys of a keyset into runs. Their slots are known.
 fn cut_only(
     keys: &[u64],
     table: u32,
@@ -212,7 +213,7 @@ impl Work for PushRequest<'_> {
         let Schema { dim, shaping, .. } = self.shards.schema;
         let (dim, write) = (dim as usize, self.write);
         if I::LANES > 1 {
-            // Wide registers serve only gradients of long rows. Shards::push passes no other work here.
+            // Wide registers serve only gradients of long rows. Shards::push runs other work with scalar code.
             return match dim {
                 16 if !shaping.changes_gradients() => push(self, Fixed::<16>, dim, isa, rule, Gradients),
                 _ if !shaping.changes_gradients() => push(self, Any(dim), dim, isa, rule, Gradients),
@@ -229,7 +230,8 @@ impl Work for PushRequest<'_> {
             (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
             (Write::Row, _) => push(self, Any(dim), U::floats(dim), isa, rule, WholeRows),
             (Write::Delete, _) => push(self, Any(dim), 0, isa, rule, Deletion),
-            // Rows of vectors and rows that count have several segments, so run_segments applies their pushes.
+            // Rows of vectors and rows of a counting table have several segments, so run_segments applies their
+            // pushes.
             (Write::Sum | Write::Damped, _) => {
                 let (table, why) = (self.shards.schema.name.clone(), "its rows have one segment".into());
                 Err(PushError::Program { table, why })
@@ -329,7 +331,7 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
     Ok(())
 }
 
-/// The rows of one part in one shard. Rows before `start` are applied already.
+/// The rows of one part in one shard. Rows before `start` were applied before.
 struct ShardRun<'a> {
     schema: &'a Schema,
     name: &'a PushName,
@@ -339,9 +341,9 @@ struct ShardRun<'a> {
     start: usize,
 }
 
-/// Applies rows `start..` of a run. An error comes with the number of rows that are done.
+/// Applies rows `start..` of a run. An error comes with the number of rows that were applied.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // the innermost loop: a struct would be taken apart again at once
+#[allow(clippy::too_many_arguments)] // the innermost loop would unpack a struct at once
 fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     shard: &mut Shard,
     run: ShardRun<'_>,
@@ -355,7 +357,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
 ) -> Result<(), (u32, PushError)> {
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let ShardRun { schema, name, keys, slots, values, start } = run;
-    // The new row: on the stack or in registers where it is short.
+    // The new row: on the stack or in registers if it is short.
     let mut short = [0f32; 64];
     let CallBuffers { row: long, init, .. } = scratch;
     let next: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
@@ -403,7 +405,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     Ok(())
 }
 
-/// Prefetches what key `j` of a run needs: its row, and its bucket where its slot is not known. Does nothing past the
+/// Prefetches the row of key `j` of a run, and the key's bucket if its slot is not known. Does nothing past the
 /// end of the run.
 #[inline(always)]
 fn prefetch_at(shard: &Shard, keys: &[u64], slots: &[u32], j: usize, stride: usize) {
@@ -416,8 +418,8 @@ fn prefetch_at(shard: &Shard, keys: &[u64], slots: &[u32], j: usize, stride: usi
     }
 }
 
-/// Replaces the floats of the row in `slot`, as one step of the journal. A row that already has the shard's version
-/// gets the next version, so two states of a row never share one.
+/// Replaces the floats of the row in `slot`, as one step of the journal. If the row already has the shard's
+/// version, the counter is raised first, so two states of a row never have the same version.
 #[inline(always)]
 fn replace_row<const JOURNAL: bool>(shard: &mut Shard, slot: u32, floats: &[f32]) {
     if shard.image.row(slot).version() >> 2 == shard.version {

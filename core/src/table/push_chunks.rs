@@ -3,9 +3,9 @@
 use crate::hash::{hash, shard_of};
 use std::ops::Range;
 
-/// Cuts the keys of a push, which are in shard order, into parts of at most `most` keys. `shards` is the table's number
-/// of shards. Yields for each part the range of its keys, and how many rows of its first key's shard stand before it
-/// ([`PushName::row`](crate::PushName)).
+/// Divides the keys of a push, which are in shard order, into parts of at most `most` keys. `shards` is the
+/// table's number of shards. Yields for each part the range of its keys, and how many rows of its first key's
+/// shard come before it ([`PushName::row`](crate::PushName)).
 ///
 /// # Panics
 /// When `most` is 0.

@@ -1,5 +1,6 @@
-//! What a shard remembers of each pusher: its last push, and how many rows of that push are applied. The entries live
-//! in the image. This file has their layout, and the list in memory that finds the entry of a pusher.
+//! What a shard remembers of each pusher: its last push, and how many rows of that push were applied. The
+//! entries are part of the image. This file has their layout, and a map in memory from each pusher to its
+//! entry.
 
 use crate::image::layout::*;
 use crate::image::owned_image::Image;
@@ -17,12 +18,13 @@ pub(crate) struct PusherEntry {
     pub(crate) pusher: u64,
     pub(crate) incarnation: u64,
     pub(crate) seq: u64,
-    /// Rows of the push's run that are applied. While a part is applied: the rows before that part.
+    /// Rows of the push's run that were applied. While a part is being applied: the rows before that part.
     pub(crate) done: u32,
-    /// Rows of the run that the shard knows of. If this is more than `done`, a part was refused or cut off before its
-    /// end.
+    /// Rows of the run that the shard knows of. If this is more than `done`, a part was refused or interrupted
+    /// before its end.
     pub(crate) rows: u32,
-    /// The journal step of the run's row 0 (modulo 2^64), as if all its rows were applied one after another.
+    /// The journal step of the run's row 0 (modulo 2^64), computed as if all rows of the run were applied in
+    /// sequence.
     pub(crate) start: u64,
     pub(crate) flags: u32,
     /// The shard's version counter when the last part was applied.
@@ -70,7 +72,7 @@ impl PusherEntry {
         u64::from(self.rows) << 32 | u64::from(self.done)
     }
 
-    /// A part of the push stopped before its end. Its rest must come before any other push of this pusher.
+    /// A part of the push stopped before its end. The pusher must send the rest before any other push.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.done < self.rows
     }
@@ -110,7 +112,7 @@ impl Pushers {
         Some(place)
     }
 
-    /// An entry for a new pusher: one of data that is closed, or the next one. `None` when all are taken.
+    /// An entry for a new pusher: the entry of a closed split of data, or a new one. `None` when all are in use.
     pub(crate) fn vacant(&self, image: &Image) -> Option<usize> {
         let closed =
             |&i: &usize| self.ids[i] >= DATA_PUSHERS && PusherEntry::load(image, i).flags & CLOSED != 0;
@@ -118,7 +120,7 @@ impl Pushers {
         (0..used).find(closed).or((used < PUSHERS_MAX).then_some(used))
     }
 
-    /// Remembers whose entry a [`vacant`](Self::vacant) one is now.
+    /// Records which pusher uses a [`vacant`](Self::vacant) entry now.
     pub(crate) fn put(&mut self, i: usize, pusher: u64) {
         match self.ids.get_mut(i) {
             Some(id) => {

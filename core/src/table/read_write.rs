@@ -20,12 +20,13 @@ pub enum Write {
     Gradient,
     /// [`Schema::floats`] floats: a change of state, added to the row (replay). Only where [`Schema::replays`].
     Change,
-    /// 2 floats, an f64 as [`split`](gannet_optim::lbfgs::split) makes it. They are added to the row's sum of the pass
-    /// that the push's sequence number names. Only in tables of vectors ([`Vectors`](crate::Vectors)).
+    /// 2 floats, an f64 as [`split`](gannet_optim::lbfgs::split) makes it. They are added to the row's sum of
+    /// one pass, which the push's sequence number determines. Only in tables of vectors
+    /// ([`Vectors`](crate::Vectors)).
     Sum,
-    /// [`Schema::floats`] floats: a change of state, whose last float is the number of pushes that the pusher expects
-    /// the row to have had. Pushes of other workers since then damp the change (damping.rs). Only in tables of
-    /// [`Schema::counting`].
+    /// [`Schema::floats`] floats: a change of state. Its last float is the number of pushes that the pusher
+    /// expects were applied to the row. If other workers have pushed since, the change is damped (damping.rs).
+    /// Only in tables of [`Schema::counting`].
     Damped,
     /// [`Schema::floats`] floats: a whole row, as a checkpoint holds it. It replaces the stored row. A missing row is
     /// created whatever the table's admission says.
@@ -63,7 +64,7 @@ impl Schema {
         }
         let count = 1 + self.more.len();
         if segments.bits() == 0 || u32::from(segments.bits()) >> count != 0 {
-            return Err(PullError::Segments { asked: segments.bits(), segments: count });
+            return Err(PullError::Segments { requested: segments.bits(), segments: count });
         }
         let floats = |segment: Segment| match read {
             Read::Weights => segment.dim as usize,

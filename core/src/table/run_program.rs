@@ -13,20 +13,21 @@ use gannet_optim::all_finite;
 use gannet_optim::lbfgs::{Sum, align, dot, norm1, project, pseudo_gradient};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Rows of a block: few enough that their columns stay in a near cache.
+/// Rows of a block: few enough that their columns stay in the L1 cache.
 const BLOCK: usize = 64;
 
-/// A program's part has this instead of a number of rows, because rows may be added between a kill and the resend.
+/// The number of rows that a program's part claims. The real number may change between a kill and the resend.
 const ALL_ROWS: u32 = u32::MAX;
 
 /// The columns of one block of rows that a program works with.
 struct Blocks {
     vectors: Vectors,
-    /// The place of each column in `values`; `usize::MAX` for unused columns.
+    /// The position of each column in `values`; `usize::MAX` for unused columns.
     places: Vec<usize>,
     values: Vec<[f64; BLOCK]>,
-    /// The columns that are read from the rows, then those that are written.
+    /// The columns that are read from the rows.
     loaded: Vec<u16>,
+    /// The columns that the program makes.
     written: Vec<u16>,
     sums: Vec<Sum>,
 }
@@ -47,11 +48,12 @@ impl Blocks {
     }
 
     fn set(&mut self, column: u16, values: [f64; BLOCK]) {
-        let kept = values.map(|value| self.vectors.kept(column, value));
-        self.values[self.places[column as usize]] = kept;
+        let rounded = values.map(|value| self.vectors.rounded(column, value));
+        self.values[self.places[column as usize]] = rounded;
     }
 
-    /// Runs the program's steps on a block. `free` is the place of the row without penalties, if the block has it.
+    /// Runs the program's steps on a block. `free` is the position of the row without penalties, if the block
+    /// has that row.
     fn run(&mut self, program: &Program, free: Option<usize>) {
         for step in &program.steps {
             let mut to = [0.0; BLOCK];
@@ -133,8 +135,9 @@ impl Blocks {
 }
 
 impl Shards {
-    /// Runs a program on all rows of one shard, as the push `name`, whose row must be 0. A shard that has already
-    /// applied this name writes nothing. Returns the program's sums over the rows as they are then.
+    /// Runs a program on all rows of one shard. `name` is the name of this push; its row must be 0. A shard
+    /// that has already applied this name writes nothing. Returns the program's sums over the rows as they are
+    /// afterwards.
     ///
     /// # Errors
     /// The table is not one of vectors, the shard is not here, the program is not sound, or the name is refused (see
@@ -181,7 +184,7 @@ impl Shard {
         mut blocks: Blocks,
         floats: usize,
     ) -> Result<Vec<f64>, PushError> {
-        // A part that was cut short begins again. The rows that it has already written get the same values once more.
+        // A part that was interrupted begins again. The rows that it has already written get the same values again.
         let part = match self.begin_part(name, ALL_ROWS)? {
             PartStart::From(part) => Some(part),
             PartStart::Duplicate => None,
@@ -216,8 +219,8 @@ impl Shard {
         Ok(blocks.sums.iter().map(Sum::value).collect())
     }
 
-    /// Reads a row's columns into place `i` of the block. Unless `fresh`, also reads the columns that the program has
-    /// already written.
+    /// Reads a row's columns into position `i` of the block. Unless `fresh`, also reads the columns that the
+    /// program has already written.
     fn load(&mut self, blocks: &mut Blocks, i: usize, slot: u32, floats: usize, pass: u64, fresh: bool) {
         let row = self.image.row(slot);
         let row = row.floats(floats);
@@ -228,8 +231,8 @@ impl Shard {
         }
     }
 
-    /// Writes the columns that the program made, as one step of the journal. A row that would hold NaN or infinity
-    /// stays as it is, and the sums show the NaN or infinity.
+    /// Writes the columns that the program made, as one step of the journal. A row that would get NaN or
+    /// infinity is not changed, and the sums show the NaN or infinity.
     fn store(&mut self, blocks: &Blocks, i: usize, slot: u32, floats: usize) {
         let made = blocks.written.iter().map(|&column| (column, blocks.column(column)[i]));
         if blocks.written.is_empty() || made.clone().any(|(_, value)| !value.is_finite()) {

@@ -1,6 +1,7 @@
-//! Rows of several segments: runs of floats in one row, each with a dimension, rule and initial values of its own. An
-//! example is a wide weight with FTRL beside a factor vector with AdaGrad. To the hot paths they are one more rule,
-//! [`Segmented`], which runs each segment's rule on its share of the row. Tables of one segment never come here.
+//! Rows of several segments: runs of floats in one row, each with its own dimension, rule and initial values.
+//! An example is a wide weight with FTRL beside a factor vector with AdaGrad. For the hot paths they are one
+//! more rule, [`Segmented`], which runs each segment's rule on its share of the row. Tables of one segment do
+//! not use this code.
 
 use crate::schema::segment::{Segment, Segments};
 use crate::schema::table_schema::Schema;
@@ -9,31 +10,31 @@ use crate::table::width::Width;
 use gannet_optim::{GradientTransform, Isa, Rule, Update, Visitor};
 
 impl Schema {
-    /// The segments with the learning rate of a push's clock, or with their own rate without a clock. Empty for a row
-    /// of one segment, which has a hot path to itself.
+    /// The segments, with the learning rate of a push's clock, or with the rate of their rule if there is no
+    /// clock. Empty for a row of one segment, which has its own hot path.
     pub(crate) fn parts(&self, clock: Option<u64>) -> Vec<SegmentPart> {
         let part = |s: Segment| SegmentPart {
             dim: s.dim as usize,
             floats: s.rule.floats(s.dim as usize),
             rule: clock.map_or(s.rule, |clock| s.rule.at_rate(s.shaping.schedule.factor(clock))),
-            shaping: s.shaping,
+            transform: s.shaping,
         };
         if self.more.is_empty() { Vec::new() } else { self.segments().map(part).collect() }
     }
 
     /// The rule of the first segment whose state cannot be pushed as a change.
-    pub(crate) fn kept_from_replay(&self) -> &'static str {
-        let kept = self.segments().find(|s| !s.rule.replays() || !s.shaping.replays());
-        kept.map_or(self.rule.name(), |s| s.rule.name())
+    pub(crate) fn rule_without_replay(&self) -> &'static str {
+        let segment = self.segments().find(|s| !s.rule.replays() || !s.shaping.replays());
+        segment.map_or(self.rule.name(), |s| s.rule.name())
     }
 }
 
-/// A segment with what the rows of one call need of it.
+/// The fields of a segment that one call needs for its rows.
 pub(crate) struct SegmentPart {
     dim: usize,
     floats: usize,
     rule: Rule,
-    shaping: GradientTransform,
+    transform: GradientTransform,
 }
 
 /// The rules of a row's segments as one rule.
@@ -118,7 +119,7 @@ impl Update for Segmented<'_> {
 /// their stored floats.
 #[derive(Clone, Copy)]
 pub(crate) struct SelectedSegments<'a> {
-    pub(crate) of: Segmented<'a>,
+    pub(crate) rule: Segmented<'a>,
     pub(crate) segments: Segments,
     pub(crate) state: bool,
 }
@@ -128,16 +129,16 @@ impl Update for SelectedSegments<'_> {
     const DERIVES: bool = true;
 
     fn init(&self, weights: &[f32], row: &mut [f32]) {
-        self.of.init(weights, row);
+        self.rule.init(weights, row);
     }
 
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
-        self.of.update_on(isa, row, gradient);
+        self.rule.update_on(isa, row, gradient);
     }
 
     fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
         let (mut row, mut out) = (row, out);
-        for (number, part) in self.of.0.iter().enumerate() {
+        for (number, part) in self.rule.0.iter().enumerate() {
             let (own, behind) = row.split_at(part.floats);
             row = behind;
             if !self.segments.has(number) {
@@ -155,27 +156,27 @@ impl Update for SelectedSegments<'_> {
     }
 }
 
-/// Gradients of rows of several segments, each transformed as its segment says.
+/// Gradients of rows of several segments. Each segment's gradient transform is applied first.
 pub(crate) struct SegmentGradients<'a> {
     rule: Segmented<'a>,
-    shaped: Vec<f32>,
+    transformed: Vec<f32>,
 }
 
 impl<'a> SegmentGradients<'a> {
     pub(crate) fn new(rule: Segmented<'a>) -> SegmentGradients<'a> {
-        SegmentGradients { rule, shaped: vec![0.0; rule.width().dim] }
+        SegmentGradients { rule, transformed: vec![0.0; rule.width().dim] }
     }
 }
 
 impl Effect for SegmentGradients<'_> {
     fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
-        let SegmentGradients { rule, shaped } = self;
+        let SegmentGradients { rule, transformed } = self;
         rule.with(row, value, |part, row, gradient| {
-            if part.shaping.changes_gradients() {
-                let shaped = &mut shaped[..part.dim];
+            if part.transform.changes_gradients() {
+                let transformed = &mut transformed[..part.dim];
                 // Schema::check allows this only for rules whose first plane is the weights.
-                part.shaping.gradient(&row[..part.dim], gradient, shaped);
-                part.rule.visit(SegmentStep(row, shaped));
+                part.transform.gradient(&row[..part.dim], gradient, transformed);
+                part.rule.visit(SegmentStep(row, transformed));
             } else {
                 part.rule.visit(SegmentStep(row, gradient));
             }

@@ -33,13 +33,13 @@ pub(crate) struct Shard {
     pub(crate) version: u64,
     pub(crate) number: u32,
     pub(crate) moved: ExpansionBuffers,
-    /// Where the stretches of rows end that are listed as readable.
+    /// The ends of the stretches of rows that are listed as readable (readable_shard.rs).
     pub(crate) listed: Vec<usize>,
     /// Released after the image is unmapped, because fields are dropped in their order.
     _claim: OpenShard,
 }
 
-/// Where a shard's file is and how it is kept.
+/// Where a shard's file is, and what the code that opens it must know.
 pub(crate) struct ShardFile<'a> {
     pub(crate) path: &'a Path,
     pub(crate) medium: Medium,
@@ -74,13 +74,13 @@ impl Shard {
         write_head(&mut image, schema, number, place.origin);
         mark_open(&image, place);
         if place.durable {
-            // The image is whole, with its boot id, before it gets its name.
+            // The image is whole, with its boot id, before its file gets its final name.
             image.sync().map_err(io)?;
         }
         Shard::start(image, place, schema, number, claim)
     }
 
-    /// Opens an existing image, and undoes the step that was under way when its process died.
+    /// Opens an existing image, and undoes the step that was in progress when its process died.
     pub(crate) fn reopen(
         file: File,
         place: &ShardFile<'_>,
@@ -107,11 +107,12 @@ impl Shard {
         check_image(&image, place, schema, number)?;
         image.check_extents(length).map_err(torn)?;
         image.map_extents().map_err(io)?;
-        // A reader that has the former incarnation mapped must see its end before anything else of the image changes.
+        // A reader that has mapped the previous incarnation must see its end before anything else in the image
+        // changes.
         image.word(INCARNATION).fetch_add(1, Relaxed);
         fence(SeqCst);
         mark_open(&image, place);
-        // So must the next process that opens the image after a power loss. This page reaches the medium first.
+        // The next process to open the image after a power loss must see the open flag. So this page is synced first.
         image.sync_head().map_err(io)?;
         Shard::start(image, place, schema, number, claim)
     }
@@ -165,7 +166,7 @@ impl Shard {
         hash_index::find(&self.image, self.geometry.home(h), h, key)
     }
 
-    /// A row of a part that changes nothing is a step too.
+    /// Counts a row of a part that changes nothing as a step.
     #[cold]
     pub(crate) fn skip_step(&mut self) {
         self.journal.settle(&self.image);
@@ -239,8 +240,8 @@ impl Shard {
         None
     }
 
-    /// Marks the image as closed in order, once everything is on its medium. After this the image neither changes nor
-    /// grows.
+    /// Syncs the image to its medium, then marks it as closed in order. After this the image neither changes
+    /// nor grows.
     pub(crate) fn mark_clean(&mut self) -> std::io::Result<()> {
         self.image.close();
         self.journal.settle(&self.image);
@@ -256,7 +257,7 @@ impl Shard {
         self.image.sync()
     }
 
-    /// Records the first shard of this owner: shards with the same one stop being served together.
+    /// Records the first shard of this owner. Shards with the same first shard stop being served together.
     pub(crate) fn served_with(&self, first: u32) {
         self.image.word(SERVED_WITH).store(u64::from(first), Release);
     }
@@ -322,19 +323,19 @@ impl Drop for Shard {
     }
 }
 
-/// Records for the part that was under way how many of its push's rows are applied.
+/// Records how many rows were applied of the push that was in progress.
 fn settle_current(image: &Image, step: u64) {
     let current = image.word(CURRENT).load(Relaxed) as usize;
     if current != 0 && current <= crate::limits::PUSHERS_MAX {
         let mut entry = PusherEntry::load(image, current - 1);
         entry.done = step.wrapping_sub(entry.start).min(u64::from(entry.rows)) as u32;
-        // One word: after a kill here, the next opening either finds it written or writes it again.
+        // One word: a kill here leaves either the old or the new word, and the next opening computes it again.
         image.word(offset(current - 1) + 24).store(entry.rows_word(), Release);
     }
     image.word(CURRENT).store(0, Release);
 }
 
-/// Marks the image as open in this boot. The flag comes last: until it is written, the image still counts as closed.
+/// Marks the image as open in this boot. The flag is written last: until then the image still counts as closed.
 fn mark_open(image: &Image, place: &ShardFile<'_>) {
     let [a, b] = boot_words(place.boot);
     image.word(BOOT).store(a, Release);

@@ -16,7 +16,7 @@ impl Store {
     /// Opens or makes one shard. Its name reaches the medium only with [`sync_names`](Self::sync_names).
     pub(crate) fn shard(&self, schema: &Schema, number: u32, origin: &Origin) -> Result<Shard, OpenError> {
         let (boot, grower) = (self.0.boot, &self.0.grower);
-        // This also guards images in memory: a second image of the shard would have other rows than the first.
+        // Two images in memory of one shard would have different rows, so they are claimed too.
         let Some(claim) = self.0.opened.claim(&schema.name, number) else {
             return Err(OpenError::Open { table: schema.name.clone(), shard: number });
         };
@@ -40,8 +40,8 @@ impl Store {
         match open(&path, false) {
             Ok(file) => Shard::reopen(file, &place, schema, number, claim),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                // A new image gets its name once it is whole. A kill before that leaves only a .new file, which is made
-                // again.
+                // A new image gets its final name once it is whole. A kill before that leaves only a .new file,
+                // which the next opening overwrites.
                 std::fs::create_dir_all(&table).map_err(io("making", &table))?;
                 let new = path.with_extension("new");
                 let file = open(&new, true).map_err(io("making", &new))?;
@@ -54,7 +54,7 @@ impl Store {
     }
 }
 
-/// A memfd that never shrinks, so that a reader that maps it cannot be made to fault. No other user can open it again
+/// A memfd that never shrinks, so that reading a mapping of it cannot fault. No other user can open it again
 /// for writing (through /proc).
 fn memory_file(name: &str) -> io::Result<File> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;

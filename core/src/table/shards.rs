@@ -13,7 +13,7 @@ use gannet_optim::Cpu;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-/// Stands for the slot of a key that has no row.
+/// The value that stands for the slot of a key without a row.
 pub const NO_SLOT: u32 = crate::index::hash_index::NONE;
 
 /// A contiguous range of a table's shards, owned by one thread (`Send`, not `Sync`).
@@ -83,9 +83,10 @@ pub struct PusherStatus {
 }
 
 impl Shards {
-    /// Opens the shards `range` of a table, and makes those that do not exist. They get the identity that the images in
-    /// the folder have. New images in an empty folder, or in memory, get no table id: use this in one process that
-    /// shares its images with nobody. Servers use [`open_as`](Self::open_as), which tells tables apart.
+    /// Opens the shards `range` of a table, and makes those that do not exist. New images get the identity of
+    /// the images in the folder. In an empty folder, or in memory, new images get no table id: use this only in
+    /// a process that shares its images with no other. Servers use [`open_as`](Self::open_as), which tells
+    /// tables apart.
     ///
     /// # Errors
     /// The schema or range is not sound; a shard is already open; an image is foreign, torn, of another schema or of an
@@ -145,7 +146,7 @@ impl Shards {
         &self.schema
     }
 
-    /// The range of shards that these are.
+    /// The numbers of these shards.
     pub fn range(&self) -> Range<u32> {
         self.first..self.first + self.shards.len() as u32
     }
@@ -186,13 +187,13 @@ impl Shards {
         self.shards.iter().map(Shard::birth).collect()
     }
 
-    /// Records in the images that all servers of the table have made theirs. From now on, a missing image means lost
-    /// rows.
+    /// Records in the images that all servers of the table have made their images. From now on, a missing image
+    /// means lost rows.
     pub fn confirm(&self) {
         self.shards.iter().for_each(Shard::confirm);
     }
 
-    /// What is remembered of each pusher, over all shards here, in the order of their numbers.
+    /// What all shards here remember of each pusher, in the order of the pushers' numbers.
     pub fn pushers(&self) -> Vec<PusherStatus> {
         let mut all = std::collections::BTreeMap::<u64, PusherStatus>::new();
         for shard in &self.shards {
@@ -260,8 +261,8 @@ impl Shards {
         self.shards.iter().filter(|shard| of.contains(&shard.number)).map(image).collect()
     }
 
-    /// Tells readers of the images that all pushes of steps below `clock` are applied, of all workers that keep step.
-    /// [`NO_CLOCK`](crate::NO_CLOCK) says that no workers keep step.
+    /// Tells readers of the images the lowest clock of the workers that keep step: the pushes of all their
+    /// steps below `clock` are applied. [`NO_CLOCK`](crate::NO_CLOCK) says that no workers keep step.
     pub fn set_lowest(&self, clock: u64) {
         self.shards.iter().for_each(|shard| shard.set_lowest(clock));
     }
@@ -271,11 +272,11 @@ impl Shards {
         self.shards.iter().for_each(Shard::stop_serving);
     }
 
-    /// Syncs every image to its medium and marks it as closed in order. The images do not grow until they are opened
-    /// again.
+    /// Syncs every image to its medium and marks it as closed in order. The images do not grow until they are
+    /// opened again.
     ///
     /// # Errors
-    /// The system could not write. That image counts as not closed.
+    /// The system could not write an image. That image counts as not closed.
     pub fn mark_clean(&mut self) -> std::io::Result<()> {
         if self.durable {
             for shard in &mut self.shards {

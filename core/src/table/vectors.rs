@@ -6,9 +6,10 @@
 //! | pass 2 | sum 2 | column 1: 2 | columns 2, 3: 4 | columns 4 to wide: 2 each | narrow: 1 each |
 //!   segment 0        segment 1     segment 2         segment 3                   segment 4
 //! ```
-//! [`Write::Sum`](crate::Write::Sum) adds to column 0. A [`Program`] computes columns from columns, and dot products,
-//! for all rows of a shard in the order of their slots. It never writes a column that it reads, so a second run changes
-//! nothing. It has a name like a push, so a late resend, or one of an old incarnation, is not run.
+//! [`Write::Sum`](crate::Write::Sum) adds to column 0. A [`Program`] computes columns from columns, and dot
+//! products, for all rows of a shard in the order of their slots. It never writes a column that it reads, so
+//! running it twice has the same effect. A program has a name like a push, so a shard does not run a late
+//! resend or a program of an old incarnation.
 
 use crate::schema::init::Init;
 use crate::schema::segment::Segment;
@@ -18,7 +19,7 @@ use gannet_optim::{Add, GradientTransform, Rule};
 
 /// Floats of column 0.
 const SUM_FLOATS: usize = 4;
-/// Bits of a push's sequence number that number the pushes of a pass.
+/// Bits of a push's sequence number that hold the push's number within its pass.
 const WITHIN_BITS: u32 = 16;
 
 /// The number of columns of a table of vectors, besides column 0.
@@ -70,11 +71,11 @@ impl Vectors {
         1 + self.wide + self.narrow
     }
 
-    /// A column's value in a stored row. Column 0 is the sum of `pass`, and reads as 0 when the row's sum is of another
-    /// pass.
+    /// A column's value in a stored row. Column 0 is the sum of `pass`. It reads as 0 if the row has the sum of
+    /// another pass.
     ///
     /// # Panics
-    /// When the row is shorter than the column's place.
+    /// When the row is too short to have the column.
     pub fn value(self, row: &[f32], column: u16, pass: u64) -> f64 {
         let pair = |at: usize| join([row[at], row[at + 1]]);
         match column {
@@ -89,8 +90,8 @@ impl Vectors {
         SUM_FLOATS + 2 * self.wide as usize + (column - self.wide - 1) as usize
     }
 
-    /// A value as the column stores it, rounded to the column's format.
-    pub(crate) fn kept(self, column: u16, value: f64) -> f64 {
+    /// The value as the column stores it, rounded to the column's format.
+    pub(crate) fn rounded(self, column: u16, value: f64) -> f64 {
         if column <= self.wide { join(split(value)) } else { f64::from(value as f32) }
     }
 

@@ -1,4 +1,5 @@
-//! The width of a row: a constant for the common dimensions, so that loops over a row unroll, or a run-time number.
+//! The width of a row: a constant for the common dimensions, so that the compiler unrolls loops over a row,
+//! else a number known at run time.
 
 use gannet_optim::Update;
 

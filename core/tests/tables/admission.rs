@@ -75,8 +75,8 @@ fn cases(usual: u32) -> u32 {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
-    /// In a sketch with space to spare the counts are exact, whatever is freed, refused, sent again or reopened in
-    /// between.
+    /// In a sketch that is much larger than its keys need, the counts are exact, whatever is freed, refused,
+    /// resent or reopened meanwhile.
     #[test]
     fn a_large_sketch_agrees_with_a_map(actions in actions(), pushes in prop_oneof![Just(2u32), Just(3), Just(16), Just(17)], durable in any::<bool>()) {
         let folder = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ proptest! {
                     let applied = keys.iter().filter(|&&key| model.push(key, pushes)).count() as u32;
                     let not_admitted = keys.len() as u32 - applied;
                     prop_assert_eq!(done, Applied { applied, not_admitted, ..Applied::default() });
-                    // A resend is dropped whole, and counts nothing.
+                    // A resend is dropped completely, and counts nothing.
                     let again = table.push(&name(seq), write, &keys, None, &values).unwrap();
                     prop_assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });
                 }
@@ -126,8 +126,8 @@ proptest! {
         }
     }
 
-    /// One line for all keys: pushes may be admitted too early, but before the line is halved none is admitted too
-    /// late.
+    /// One line for all keys: pushes may be admitted too early, but until the line is halved none is admitted
+    /// too late.
     #[test]
     fn a_small_sketch_is_never_late(keys in prop::collection::vec(0..40u16, 1..60), pushes in 3u32..6) {
         let mut table = Shards::open(&Store::memory(), &schema(by_count(pushes, 64)), 0..2).unwrap();
@@ -161,7 +161,7 @@ fn memory_is_bounded() {
     assert!(not_admitted > 49_000, "{not_admitted}");
 }
 
-/// How many keys of its shard stand before the key at this place.
+/// The number of keys of the same shard before the key at this index.
 fn row_of(keys: &[u64], at: usize) -> u32 {
     let shard = |key: &u64| shard_of(hash(*key), 2);
     keys[..at].iter().rev().take_while(|key| shard(key) == shard(&keys[at])).count() as u32

@@ -107,7 +107,7 @@ fn places_of_data_that_is_done_are_used_again_and_no_others() {
         }
         shards.close_pusher(data, 3).unwrap();
     }
-    // What is remembered of others: their pushes are known, and the open split continues behind its last push.
+    // The shard remembers the others: their pushes are known, and the open split continues after its last push.
     assert_eq!(push(&mut shards, 2, 1, 9).unwrap().duplicate, 64);
     assert_eq!(push(&mut shards, 1, 7, 5).unwrap().duplicate, 64);
     assert_eq!(push(&mut shards, open, 3, 4).unwrap().duplicate, 64);
@@ -116,8 +116,8 @@ fn places_of_data_that_is_done_are_used_again_and_no_others() {
     let mut out = vec![0.0; 64];
     shards.pull(&(0..64).collect::<Vec<_>>(), Read::Weights, &mut out, None).unwrap();
     assert!(out.iter().all(|&row| row == sum), "{} and {sum}", out[0]);
-    // Without closing, the shard runs out of entries and names the limit. All these entries take file space from the
-    // first on.
+    // If pushers are not closed, the shard runs out of entries and names the limit. All these entries take file
+    // space from the start.
     let (split, before) = (|n: u64| DATA_PUSHERS | 1 << 50 | n, shards.stats().bytes);
     let (n, full) =
         (0..).find_map(|n| push(&mut shards, split(n), 3, 1).err().map(|full| (n, full))).unwrap();
@@ -151,13 +151,13 @@ fn noted_rows_are_as_if_pushed_under_their_own_name() {
             drop(shards);
             shards = Shards::open(&store, &schema(), 0..4).unwrap();
         }
-        let had = [(7, 1, 9), (7, 2, 0), (7, 2, here), (6, 9, 0)];
-        assert!(had.iter().all(|&(incarnation, seq, row)| shards.has(1, &name(incarnation, seq, row))));
+        let known = [(7, 1, 9), (7, 2, 0), (7, 2, here), (6, 9, 0)];
+        assert!(known.iter().all(|&(incarnation, seq, row)| shards.has(1, &name(incarnation, seq, row))));
         let new = [(7, 2, here + 1), (7, 3, 0), (8, 1, 0)];
         assert!(!new.iter().any(|&(incarnation, seq, row)| shards.has(1, &name(incarnation, seq, row))));
         assert!([0, 2, 3, 9].iter().all(|&shard| !shards.has(shard, &name(7, 1, 0))));
     }
-    // A push under this name is dropped where it was noted, and applied elsewhere.
+    // A push with this name is dropped in the shards that noted it, and applied in the others.
     let pushed = push(&mut shards, DATA_PUSHERS | 3, 7, 2).unwrap();
     assert_eq!((pushed.duplicate, pushed.applied), (here, 64 - here));
     assert_eq!(shards.unfinished(DATA_PUSHERS | 3), None);
@@ -232,7 +232,7 @@ fn push_0_is_taken_after_an_introduction() {
     assert_eq!(push(&mut shards, 9, 1, 0).unwrap().duplicate, 64);
 }
 
-/// Once, an entry of data whose last push had stopped half way was never reused, closed or not.
+/// Once, an entry of data was never reused if its last push had stopped half way, even after it was closed.
 #[test]
 fn a_closed_entry_of_data_that_stopped_half_way_is_used_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -250,8 +250,8 @@ fn a_closed_entry_of_data_that_stopped_half_way_is_used_again() {
     assert!(matches!(refused, PushError::Limit { .. }), "{refused}");
     assert_eq!(shards.unfinished(DATA_PUSHERS), Some(0));
     shards.close_pusher(DATA_PUSHERS, 1).unwrap();
-    // The key has a row, because the table is full. The next data takes the place of the closed one, and there is no
-    // other.
+    // The key has a row, because the table is full. A new split takes the entry of the closed one, and there is
+    // no other free entry.
     assert_eq!(shards.push(&data(64), Write::Gradient, &[1], None, &[1.0]).unwrap().applied, 1);
     let next = shards.push(&data(65), Write::Gradient, &[1], None, &[1.0]).unwrap_err();
     assert!(matches!(next, PushError::Limit { .. }), "{next}");
@@ -273,7 +273,7 @@ fn a_refusal_names_a_worker_or_data_and_no_numbers_of_ours() {
 /// Once a message said `its further segments are segment (dim 8, rule adagrad (lr 0.05, ...` where only the dimension
 /// differed.
 #[test]
-fn segments_that_differ_were_told_whole() {
+fn a_message_showed_whole_segments_that_differ_in_one_field() {
     let with = |dim| Schema {
         more: vec![Segment { dim, rule: Rule::Add(Add), shaping: GradientTransform::NONE, init: Init::Zero }],
         ..Schema::scalar("fm", Rule::Add(Add))

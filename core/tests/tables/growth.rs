@@ -47,7 +47,7 @@ fn clock() -> Duration {
     BEGUN.get_or_init(Instant::now).elapsed()
 }
 
-/// One shard grows until the grower has been in time often, while chunks turn into huge pages under its rows.
+/// One shard grows until the grower has often been in time, while chunks under its rows become huge pages.
 #[test]
 fn rows_stand_while_the_grower_works_beside_their_owner() {
     let store = Store::memory_with(GrowthConfig { clock: Some(clock), ..GrowthConfig::default() });
@@ -67,13 +67,9 @@ fn rows_stand_while_the_grower_works_beside_their_owner() {
     assert!(bytes as f64 / (rows as f64) < 40.0, "{bytes} bytes for {rows} rows");
     drop(table);
     // The grower may be working on an image at this moment.
-    let begun = Instant::now();
+    let start = Instant::now();
     while store.memory_used() > 0 {
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "{} bytes are never given back",
-            store.memory_used()
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "{} bytes are never freed", store.memory_used());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -179,14 +175,14 @@ fn settled(table: &mut Shards, batches: u64) -> Vec<ReadableShard> {
             *end = (u64::from(slot) * 24 + 24).max(*end);
         }
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         let listed = table.readable(table.range());
         let end = |shard: &ReadableShard| shard.rows.last().map_or(0, |row| row.offset + row.bytes as u64);
         if listed.iter().zip(ends).all(|(shard, rows)| end(shard) >= rows) {
             return listed;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "rows are never readable");
+        assert!(start.elapsed() < Duration::from_secs(20), "rows are never readable");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,6 +1,6 @@
-//! Mapped shards beside the shards that own them. At rest they read the same rows. They read nothing from an owner that
-//! has stopped, or that has another incarnation than expected, and nothing harmful from one that writes nonsense.
-//! mapped_shards_races.rs has owners that write meanwhile.
+//! Mapped shards, compared with the shards that own them. At rest both read the same rows. Readers get no row
+//! from an owner that has stopped, or that has another incarnation than expected, and no harm from an owner
+//! that writes nonsense. mapped_shards_races.rs has owners that write at the same time.
 
 use crate::viewing;
 
@@ -40,7 +40,7 @@ fn rules() -> impl Strategy<Value = Rule> {
     ])
 }
 
-/// Keys that have a row, that had one, and that never had one.
+/// Keys with a row, keys whose row was freed, and keys that never had one.
 fn probes(first: u64) -> Vec<u64> {
     (0..3100).chain(1 << 32..(1 << 32) + first).chain([u64::MAX, 0]).collect()
 }

@@ -1,6 +1,6 @@
-//! Mapped shards beside an owner that writes meanwhile, in another thread or another process, and that is killed. A
-//! reader never gets a torn row, another key's row, or a row of another incarnation. It never loses a row and never
-//! faults.
+//! Mapped shards while their owner writes, in another thread or another process, and while it is killed. A
+//! reader never gets a torn row, another key's row, or a row of another incarnation. No row is lost,
+//! and no access faults.
 
 use crate::viewing;
 
@@ -82,12 +82,12 @@ fn what_a_view_misses_its_owner_has() {
             for ((&key, &slot), row) in keys.iter().zip(&slots).zip(out.chunks(8)) {
                 assert!(slot == NO_SLOT || is_whole(key, row), "key {key} at {slot}: {row:?}");
             }
-            let asked: Vec<u64> =
+            let requested: Vec<u64> =
                 keys.iter().zip(&slots).filter(|(_, slot)| **slot == NO_SLOT).map(|(key, _)| *key).collect();
-            let (answers, found) = (&mut out[..asked.len() * 8], &mut slots);
+            let (answers, found) = (&mut out[..requested.len() * 8], &mut slots);
             found.clear();
-            table.lock().unwrap().pull(&asked, Read::Weights, answers, Some(found)).unwrap();
-            for ((&key, &slot), row) in asked.iter().zip(&slots).zip(out.chunks(8)) {
+            table.lock().unwrap().pull(&requested, Read::Weights, answers, Some(found)).unwrap();
+            for ((&key, &slot), row) in requested.iter().zip(&slots).zip(out.chunks(8)) {
                 assert!(slot != NO_SLOT && is_whole(key, row), "key {key} is lost: {row:?}");
             }
             seen[0] += keys.len() - missed;
@@ -140,7 +140,7 @@ impl Drop for Child {
     }
 }
 
-/// Starts a child that writes for ever, and maps its images.
+/// Starts a child that writes without end, and maps its images.
 fn spawn(place: &str) -> (Child, MappedShards) {
     use std::io::BufRead;
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());

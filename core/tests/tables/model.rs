@@ -190,7 +190,7 @@ proptest! {
         let mut store = if durable { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
         let mut table = open(&store, &schema);
         let mut model = Model { schema: schema.clone(), rows: HashMap::new() };
-        let mut kept: (Vec<u64>, Vec<u32>) = Default::default();
+        let mut keyset: (Vec<u64>, Vec<u32>) = Default::default();
         let all = cut((0..3000u64).map(|k| k * 7919).collect(), shards);
         for (seq, action) in (1u64..).zip(actions) {
             let name = PushName { pusher: 9, incarnation: 1, seq, row: 0 };
@@ -199,11 +199,11 @@ proptest! {
                     let write = if change && schema.replays() { Write::Change } else { Write::Gradient };
                     let mut keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
                     // A keyset of an earlier moment: its slots may be stale.
-                    let by_keyset = by_keyset && !kept.0.is_empty();
-                    if by_keyset { keys = kept.0.clone(); }
+                    let by_keyset = by_keyset && !keyset.0.is_empty();
+                    if by_keyset { keys = keyset.0.clone(); }
                     let w = schema.write_floats(write);
                     let values: Vec<f32> = (0..keys.len() * w).map(|i| ((i as u64 * 31 + seq) % 17) as f32 / 16.0).collect();
-                    let slots = by_keyset.then_some(&mut kept.1[..]);
+                    let slots = by_keyset.then_some(&mut keyset.1[..]);
                     let done = table.push(&name, write, &keys, slots, &values).unwrap();
                     prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
                     for (key, value) in keys.iter().zip(values.chunks(w)) { model.push(*key, write, value, seq); }
@@ -214,7 +214,7 @@ proptest! {
                     let mut slots = Vec::new();
                     table.pull(&keys, Read::Weights, &mut out, Some(&mut slots)).unwrap();
                     keys.dedup();
-                    if keys.len() == slots.len() { kept = (keys, slots); }
+                    if keys.len() == slots.len() { keyset = (keys, slots); }
                 }
                 Action::BadPush(key, nan) => {
                     let bad = if nan { f32::NAN } else { f32::INFINITY };

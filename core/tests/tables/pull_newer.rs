@@ -120,20 +120,20 @@ fn run(steps: &[Step], durable: bool) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn what_is_not_told_is_as_it_was(steps in steps(), durable in any::<bool>()) {
+    fn unanswered_rows_have_not_changed(steps in steps(), durable in any::<bool>()) {
         run(&steps, durable);
     }
 }
 
 #[test]
-fn what_has_not_changed_is_not_told() {
+fn unchanged_rows_are_not_answered() {
     let keys = in_order((0..KEYS).collect());
     let ask = || Step::Ask(0, keys.clone());
     // 40 keys without rows, then 40 with rows; one push and one free in between.
     let steps =
         [ask(), ask(), Step::Push(keys.clone()), ask(), ask(), Step::Push(vec![7]), Step::Free(9), ask()];
     assert_eq!(run(&steps, false), 40 + 40 + 38);
-    // The cache of another incarnation is not used, even if a memory image's counters are where they were.
+    // The cache of another incarnation is not used, even if the counters of an image in memory have the same values.
     let steps = [Step::Push(keys.clone()), ask(), Step::Again, Step::Push(keys.clone()), ask(), ask()];
     assert_eq!(run(&steps, false), 40);
 }

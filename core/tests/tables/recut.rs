@@ -1,6 +1,6 @@
-//! Pushes that are cut into other parts when they are sent again: after a restart with other threads, other limits of
-//! frames or other links. Each row is applied once, whatever the cut and whenever the shards were killed. A map is the
-//! oracle.
+//! Pushes that are divided into other parts when they are resent: after a restart with another number of
+//! threads, other limits of frames or other links. Each row must be applied once, whatever the parts are and
+//! whenever the shards were killed. A map is the oracle.
 
 use gannet_core::*;
 use gannet_optim::{Add, Rule};

@@ -234,7 +234,7 @@ proptest! {
 }
 
 #[test]
-fn a_fenced_life_and_a_foreign_table_are_refused() {
+fn a_fenced_incarnation_and_a_foreign_table_are_refused() {
     let store = Store::memory();
     let mut table = open(&store);
     let program = Program::default();
@@ -251,7 +251,7 @@ fn a_fenced_life_and_a_foreign_table_are_refused() {
 }
 
 #[test]
-fn what_is_not_finite_is_not_kept_and_shows_in_the_sums() {
+fn values_that_are_not_finite_are_not_stored_and_show_in_the_sums() {
     let store = Store::memory();
     let mut table = open(&store);
     let keys = cut(vec![1, 2]);

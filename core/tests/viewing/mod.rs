@@ -51,8 +51,8 @@ pub fn agree(shards: &mut Shards, view: &mut MappedShards, keys: &[u64]) {
     }
 }
 
-/// The value that is pushed to `key`: no two floats of a row and no two keys have the same, and every sum of them is
-/// exact.
+/// The value that is pushed to `key`. Floats differ between places of a row and between keys, and every sum of
+/// them is exact.
 pub fn value(key: u64, float: usize) -> f32 {
     (key % 61 + 1) as f32 * 64.0 + float as f32
 }

@@ -1,6 +1,6 @@
-//! Hostile peers beside a well-behaved one: threads that send scripts of right and wrong frames to a live server in
-//! every careless way, and a worker whose every answer is held against a model. What node's tests and the binary's
-//! share.
+//! Hostile peers beside an honest worker. Threads send scripts of valid and invalid frames to a live server and
+//! break every rule of the protocol. Every answer to the honest worker is compared with a model. node's tests
+//! and the tests of the binary share this code.
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 use gannet_core::{Read, Schema, Write};
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Keys of the worker that behaves.
+/// The number of keys of the honest worker.
 const KEYS: u64 = 20_000;
 
 fn key(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !KEY_BIT
 }
 
-/// How long an attack lasts: `HOSTILE_SECONDS`, or a few.
+/// How long an attack lasts: `HOSTILE_SECONDS`, or a few seconds.
 pub fn seconds() -> Duration {
     let seconds = std::env::var("HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(3))
@@ -36,7 +36,7 @@ pub struct Done {
     pub answers: AtomicU64,
 }
 
-/// The worker that behaves, its table and what must be in it.
+/// The honest worker, its table, and the expected rows.
 pub struct Good {
     pub worker: Worker<Tcp>,
     table: TableId,
@@ -46,7 +46,7 @@ pub struct Good {
 }
 
 impl Good {
-    /// Opens its table first, so that the scripts' table 0 is this one, then theirs.
+    /// Opens its table first, so that table 0 of the scripts is this table and later tables are theirs.
     pub fn new(addr: &str, pusher: u64) -> Good {
         let config =
             WorkerConfig { peer_timeout: Duration::from_secs(30), ..WorkerConfig::new([addr], pusher, 1) };
@@ -57,12 +57,12 @@ impl Good {
             worker.open_table(&schema(number)).unwrap();
         });
         let mut good = Good { worker, table, rows: HashMap::new(), prng: Prng::new(pusher), calls: 0 };
-        // Every shard knows its pusher before the scripts' take the places that there are.
+        // Every shard must remember this pusher before the scripts' pushers take all free entries.
         good.push(5000);
         good
     }
 
-    /// Keys without the scripts' bit.
+    /// Random keys without the bit that the scripts' keys have.
     fn keys(&mut self, count: usize) -> Vec<u64> {
         (0..count).map(|_| key(1 + self.prng.below(KEYS))).collect()
     }
@@ -77,7 +77,7 @@ impl Good {
         }
     }
 
-    /// One call, checked.
+    /// Makes one call and checks its result.
     pub fn step(&mut self) {
         let count = [1, 64, 64, 1000, 12_000][self.prng.below(5) as usize];
         if self.prng.below(3) == 0 {
@@ -97,8 +97,8 @@ impl Good {
         self.calls += 1;
     }
 
-    /// All rows of its own keys are right. Other rows are the scripts': a frame that is cut short takes the bytes of
-    /// the next one for its keys.
+    /// Checks all rows of its own keys. Other rows belong to the scripts: if a frame is cut short, the server
+    /// reads the bytes of the next frame as its keys.
     pub fn check_all(&mut self) {
         let own: HashSet<u64> = (1..=KEYS).map(key).collect();
         let mut seen = HashMap::new();
@@ -114,10 +114,10 @@ impl Good {
     }
 }
 
-/// One hostile peer: connection after connection until it is told to stop.
+/// One hostile peer: makes connection after connection until `stop` is set.
 fn attack(addr: &str, threads: u32, seed: u64, stop: &AtomicBool, done: &Done) {
     let mut prng = Prng::new(seed);
-    // Connections that are left as they are: half greetings, half frames, answers untaken.
+    // Connections that stay open unfinished: half greetings, half frames, unread answers.
     let mut left: VecDeque<TcpStream> = VecDeque::new();
     while !stop.load(Relaxed) {
         let choices: Vec<u8> = (0..20 + prng.below(1500)).map(|_| prng.next_u64() as u8).collect();
@@ -147,12 +147,12 @@ fn attack(addr: &str, threads: u32, seed: u64, stop: &AtomicBool, done: &Done) {
     }
 }
 
-/// Sends in pieces of any size; takes answers, or does not.
+/// Sends in chunks of any size. Sometimes reads answers.
 fn send(stream: &mut TcpStream, bytes: &[u8], prng: &mut Prng, stop: &AtomicBool, done: &Done) {
     let (takes, mut rest, started) = (prng.below(4) > 0, bytes, Instant::now());
     while !rest.is_empty() && !stop.load(Relaxed) && started.elapsed() < Duration::from_millis(200) {
-        let piece = [1, 7, 64, 1000, 60_000, usize::MAX][prng.below(6) as usize].min(rest.len());
-        match stream.write(&rest[..piece]) {
+        let chunk = [1, 7, 64, 1000, 60_000, usize::MAX][prng.below(6) as usize].min(rest.len());
+        match stream.write(&rest[..chunk]) {
             Ok(sent) => {
                 rest = &rest[sent..];
                 done.bytes.fetch_add(sent as u64, Relaxed);
@@ -175,7 +175,7 @@ fn take(stream: &mut TcpStream, done: &Done) {
     }
 }
 
-/// `peers` hostile peers at once for so long, while `each` runs again and again.
+/// Runs `peers` hostile peers at once for a time, and calls `each` again and again meanwhile.
 pub fn under_attack(
     addr: &str,
     threads: u32,

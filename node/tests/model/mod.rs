@@ -1,5 +1,5 @@
-//! A table of sums as a map, and random batches for it: what the servers are compared with. Values are small whole
-//! numbers, so that every sum is exact whatever its order.
+//! A table of sums as a map, and random batches for it. Tests compare the servers with it. Values are small
+//! whole numbers, so that every sum is exact in any order.
 
 use gannet_core::{Admission, Init, Schema, Store};
 use gannet_node::{LocalServer, ServerConfig, SessionLimits};
@@ -58,13 +58,13 @@ impl Model {
     }
 }
 
-/// Keys below `space`, perhaps twice.
+/// Random keys below `space`; a key may occur twice.
 #[allow(dead_code, reason = "each test file uses what it needs")]
 pub fn random_keys(prng: &mut Prng, count: usize, space: u64) -> Vec<u64> {
     (0..count).map(|_| prng.below(space) * 0x1_0000_0001).collect()
 }
 
-/// Keys below `space`, each once.
+/// Random keys below `space`, each once.
 #[allow(dead_code, reason = "each test file uses what it needs")]
 pub fn unique_keys(prng: &mut Prng, count: usize, space: u64) -> Vec<u64> {
     let mut keys = random_keys(prng, count, space);
@@ -85,7 +85,7 @@ pub fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, Stri
     start_within(sim, addr, store, threads, SessionLimits::default())
 }
 
-/// One of nine ways to limit the sessions of a server.
+/// One of nine settings of a server's session limits.
 #[allow(dead_code)]
 pub fn limits(draw: u64) -> SessionLimits {
     SessionLimits {

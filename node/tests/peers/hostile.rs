@@ -1,6 +1,6 @@
-//! Random right and wrong frames from several peers against a live server in this process, beside a worker that
-//! behaves. `HOSTILE_SECONDS` makes it long, `HOSTILE_SEED` another. The binary's test (tests/servers/hostile.rs) looks
-//! from outside.
+//! Several peers send random valid and invalid frames to a live server in this process, beside an honest
+//! worker. `HOSTILE_SECONDS` sets the time, `HOSTILE_SEED` the seed. tests/servers/hostile.rs runs the same
+//! attack on the binary.
 
 use crate::attack;
 
@@ -22,6 +22,6 @@ fn a_server_under_attack_serves_the_others_as_if_it_were_not() {
     let served = server.served();
     assert!(served.frames > 1000 && served.sessions_ended > 5, "{served:?}");
     drop(good);
-    // A thread that panicked would be told of here.
+    // If a thread had panicked, this would return its error.
     server.stop().unwrap();
 }

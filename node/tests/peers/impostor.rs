@@ -1,5 +1,5 @@
-//! Somebody else of this host listens where a worker looks for shared memory. A worker with a token goes to the
-//! server over tcp all the same; without the token's proof nothing over shared memory is believed.
+//! Another process of this host listens where a worker looks for shared memory. A worker with a token must
+//! still reach its server over tcp. It must trust nothing over shared memory without the proof of the token.
 
 use crate::model;
 
@@ -33,7 +33,8 @@ fn control(addr: &str) -> (OwnedFd, SocketAddrUnix) {
     (made.unwrap(), SocketAddrUnix::new_abstract_name(format!("gannet/{addr}").as_bytes()).unwrap())
 }
 
-/// Takes the name of an address; what comes in is dealt with on a thread of its own. The count is of those who came.
+/// Takes the name of an address. Each connection is handled by `deal` on its own thread. Returns a counter of
+/// the connections.
 fn take_name(addr: &str, deal: impl Fn(OwnedFd) + Send + Sync + 'static) -> Arc<AtomicUsize> {
     let (socket, name) = control(addr);
     rustix::net::bind(&socket, &name).unwrap();
@@ -50,14 +51,14 @@ fn take_name(addr: &str, deal: impl Fn(OwnedFd) + Send + Sync + 'static) -> Arc<
     came
 }
 
-/// Passes packets on, with the files in them.
+/// Forwards packets, with the files in them.
 fn pass_on(from: &OwnedFd, to: &OwnedFd) {
     let mut bytes = [0; 4096];
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut pieces = [IoSliceMut::new(&mut bytes)];
-        let Ok(got) = recvmsg(from, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC) else { return };
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        let Ok(got) = recvmsg(from, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) else { return };
         if got.bytes == 0 {
             return;
         }
@@ -81,7 +82,7 @@ fn pass_on(from: &OwnedFd, to: &OwnedFd) {
     }
 }
 
-/// Whoever comes talks with the server at `addr`, which has another token.
+/// Connects each visitor with the server at `addr`, which has another token.
 fn relay(addr: &str) -> impl Fn(OwnedFd) + Send + Sync + 'static {
     let addr = addr.to_owned();
     move |guest| {
@@ -96,13 +97,13 @@ fn relay(addr: &str) -> impl Fn(OwnedFd) + Send + Sync + 'static {
     }
 }
 
-/// A server over tcp only, so that the name of its address is free for anyone.
+/// A server over tcp only, so that any process can take the shared-memory name of its address.
 fn server(secret: &[u8], transport: Transport) -> Server {
     let config = ServerConfig { threads: 2, token: Some(token(secret)), ..ServerConfig::new("127.0.0.1:0") };
     Server::start(Transports::over(Tcp::new()).with_transport(transport).with_token(true), config).unwrap()
 }
 
-/// A job over this server: it must come through whoever has its name.
+/// Runs a job over this server. It must succeed, whichever process has the server's name.
 fn job(server: &Server, came: &AtomicUsize) -> Duration {
     let start = Instant::now();
     let config = WorkerConfig {
@@ -120,7 +121,7 @@ fn job(server: &Server, came: &AtomicUsize) -> Duration {
     let mut out = vec![0.0; keys.len()];
     worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
     assert!(out == model.pull(&keys));
-    // The second link and all later ones do not ask again for a while.
+    // After the first link, the worker does not try the name again for a while.
     assert_eq!(came.load(Relaxed), 1);
     start.elapsed()
 }
@@ -134,14 +135,14 @@ fn an_impostor_with_another_token_ended_a_worker_over_shared_memory() {
 }
 
 #[test]
-fn an_impostor_that_hangs_up_kept_a_worker_from_its_server() {
+fn an_impostor_that_closes_stopped_a_worker_from_reaching_its_server() {
     let server = server(SECRET, Transport::Tcp);
     let came = take_name(server.addr(), drop);
     job(&server, &came);
 }
 
 #[test]
-fn a_silent_impostor_kept_a_worker_from_its_server() {
+fn a_silent_impostor_stopped_a_worker_from_reaching_its_server() {
     let server = server(SECRET, Transport::Tcp);
     let came = take_name(server.addr(), |guest| {
         std::thread::sleep(Duration::from_secs(60));
@@ -150,9 +151,9 @@ fn a_silent_impostor_kept_a_worker_from_its_server() {
     job(&server, &came);
 }
 
-/// The name is free for anyone of this host, whatever machine the address is.
+/// Any process of this host can take the name of another machine's address.
 #[test]
-fn the_name_of_another_machines_address_was_asked_for_on_this_one() {
+fn the_name_of_another_machines_address_was_tried_on_this_machine() {
     let far = "192.0.2.1:7700";
     let came = take_name(far, drop);
     let stream = Transports::new().with_token(true).begin_connect(far, 0);

@@ -1,4 +1,4 @@
-//! Peers that attack, impersonate, hold a wrong token, or die.
+//! Peers that attack, impersonate, have a wrong token, or die.
 
 mod hostile;
 mod impostor;

@@ -1,5 +1,5 @@
-//! A server of which one thread dies: it ends as a whole, says why, leaves its images as a kill does, and its
-//! workers go on with the next life.
+//! One thread of a server dies. The whole server must end and report why, and its images must be as after a
+//! kill. Its workers must continue with the server's next incarnation.
 
 use crate::model;
 
@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Nothing that a test waits for takes longer.
+/// The longest time that a test waits for anything.
 const LIMIT: Duration = Duration::from_secs(30);
 const NOBODY: usize = usize::MAX;
 const SHARDS: u32 = 8;
 
-/// Loopback on which one poll panics when it is told to: polls are numbered as they are made, so that of thread N
-/// is N and the acceptor's comes last.
+/// Loopback on which one chosen poll panics. Polls are numbered in the order in which they are made: thread N
+/// has poll N, and the acceptor has the last one.
 #[derive(Clone)]
 struct Breaking {
     tcp: Tcp,
@@ -97,7 +97,7 @@ impl Poll for BreakingPoll {
     }
 }
 
-/// Waits until this is so.
+/// Waits until `so` is true.
 fn comes(what: &str, so: impl Fn() -> bool) {
     let start = Instant::now();
     while !so() {
@@ -111,7 +111,7 @@ fn config(addr: &str, folder: &Path) -> ServerConfig {
     ServerConfig { threads: 2, store, ..ServerConfig::new(addr) }
 }
 
-/// How many of a table's images were not closed in order: after the machine was started again they cannot be opened.
+/// How many of a table's images were not closed in order, and so cannot be opened after a restart of the machine.
 fn torn(folder: &Path, model: &Model) -> usize {
     let store = Store::open_dir_as(folder, [7; 16], gannet_core::GrowthConfig::default()).unwrap();
     let opens = |shard: u32| Shards::open(&store, &model.schema, shard..shard + 1).is_ok();
@@ -129,8 +129,8 @@ fn push(worker: &mut Worker<Tcp>, model: &mut Model, prng: &mut Prng, rounds: us
     }
 }
 
-/// Whether a kill and this death leave the same is compared by what a machine that was started again makes of the
-/// images.
+/// This death must leave the same images as a kill. The test checks that by opening a copy of the images as
+/// after a restart of the machine.
 fn a_death_of(victim: usize, name: &str) {
     let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let net = Breaking::new();
@@ -142,23 +142,23 @@ fn a_death_of(victim: usize, name: &str) {
     let mut prng = Prng::new(victim as u64);
     push(&mut worker, &mut model, &mut prng, 5);
     worker.drain().unwrap();
-    // One that only listens, with no thread of its own.
+    // A connection that only listens and has no thread.
     let mut guest = std::net::TcpStream::connect(&addr).unwrap();
     guest.set_read_timeout(Some(LIMIT)).unwrap();
     assert!(server.is_running() && server.wait_for_death(Duration::ZERO).is_none());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, reported) = std::sync::mpsc::channel();
     server.on_death(move |why| drop(tell.send(why.to_owned())));
     push(&mut worker, &mut model, &mut prng, 5);
     net.victim.store(victim, Relaxed);
     let died = server.wait_for_death(LIMIT).expect("the server's end");
-    assert_eq!(told.recv_timeout(LIMIT).as_ref(), Ok(&died));
+    assert_eq!(reported.recv_timeout(LIMIT).as_ref(), Ok(&died));
     assert!(!server.is_running());
     assert_eq!(guest.read(&mut [0; 64]).unwrap_or(0), 0, "a connection was left open");
     comes("the end of its port", || std::net::TcpStream::connect(&addr).is_err());
     let why = server.stop().unwrap_err().to_string();
     assert!(why.contains(name) && why.contains("broken by the test"), "{why}");
 
-    // The images, while nobody has them open: as they are now, each as a kill leaves it.
+    // Copies the images while no process has them open: each is as a kill leaves it.
     for entry in std::fs::read_dir(folder.path().join("t")).unwrap() {
         let path = entry.unwrap().path();
         std::fs::create_dir_all(copy.path().join("t")).unwrap();
@@ -174,7 +174,7 @@ fn a_death_of(victim: usize, name: &str) {
     let mut out = vec![0.0; keys.len()];
     worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
     assert!(out == model.pull(&keys), "sums differ");
-    // A link to each thread, not to the dead one alone.
+    // The links to all threads were lost, not only the link to the dead thread.
     assert!(worker.counters().links_lost >= 2, "{:?}", worker.counters());
     server.stop().unwrap();
     assert_eq!(torn(folder.path(), &model), 0, "closed in order");

@@ -1,4 +1,4 @@
-//! Tokens from outside: who is let in, what travels, and what a recorded greeting is worth (nothing).
+//! Tokens, seen from outside: which peers are accepted, what is sent, and that a recorded greeting is useless.
 
 use gannet_core::{Read, Schema, Write};
 use gannet_node::{Refusal, Server, ServerConfig, Token, Worker, WorkerConfig, WorkerError};
@@ -30,13 +30,13 @@ fn works(worker: &mut Worker<Tcp>) {
 }
 
 #[test]
-fn who_has_the_token_is_let_in_and_others_are_told_at_once_why_not() {
+fn peers_with_the_token_are_accepted_and_others_get_the_reason_at_once() {
     let open = server(None);
     works(&mut connect(open.addr(), None).unwrap());
     let closed = server(Some(SECRET));
     works(&mut connect(closed.addr(), Some(SECRET)).unwrap());
     let refused = |server: &Server, secret: Option<&[u8]>, says: &str| {
-        let begun = Instant::now();
+        let start = Instant::now();
         let Err(error) = connect(server.addr(), secret) else { panic!("let in") };
         assert!(matches!(error, WorkerError::Refused { refusal: Refusal::Token, .. }), "{error}");
         let text = error.to_string();
@@ -44,8 +44,8 @@ fn who_has_the_token_is_let_in_and_others_are_told_at_once_why_not() {
             text.contains(server.addr()) && text.contains(says) && text.contains("--token-file"),
             "{text}"
         );
-        // Not tried again until the peer timeout of 60 s.
-        assert!(begun.elapsed() < Duration::from_secs(30));
+        // The worker does not retry until the peer timeout of 60 s.
+        assert!(start.elapsed() < Duration::from_secs(30));
     };
     refused(&closed, None, "asks for a token");
     refused(&closed, Some(b"another secret of another job"), "is not this server's");
@@ -54,14 +54,14 @@ fn who_has_the_token_is_let_in_and_others_are_told_at_once_why_not() {
     assert_eq!(closed.served().sessions_begun, 2);
 }
 
-/// What went each way through a relay, as one connection after another.
+/// The bytes that went through a relay in each direction, over all connections.
 #[derive(Default)]
 struct Heard {
     from_worker: Vec<u8>,
     from_server: Vec<u8>,
 }
 
-/// Passes the bytes of one connection on, and keeps them.
+/// Forwards the bytes of connections, and records them.
 fn relay(server: &str) -> (String, Arc<Mutex<Heard>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (addr, heard) = (listener.local_addr().unwrap().to_string(), Arc::<Mutex<Heard>>::default());
@@ -102,7 +102,7 @@ fn the_token_does_not_travel_and_a_recorded_greeting_is_refused() {
     let heard = heard.lock().unwrap();
     for bytes in [&heard.from_worker, &heard.from_server] {
         assert!(bytes.len() > 304);
-        assert!(!bytes.windows(SECRET.len()).any(|piece| piece == SECRET));
+        assert!(!bytes.windows(SECRET.len()).any(|window| window == SECRET));
     }
 
     let mut again = TcpStream::connect(server.addr()).unwrap();
@@ -115,7 +115,7 @@ fn the_token_does_not_travel_and_a_recorded_greeting_is_refused() {
     assert_eq!((kinds, codes), (vec![18, 15], vec![0, Refusal::Token as u16]));
     assert_eq!(server.served().token_refusals, 1);
 
-    // The other way round: one who only says again what a server once said.
+    // The opposite direction: a fake server that repeats what a real server once sent.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (fake, said) = (listener.local_addr().unwrap().to_string(), heard.from_server.clone());
     std::thread::spawn(move || {

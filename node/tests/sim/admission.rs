@@ -1,5 +1,5 @@
-//! Admission by count over links that break and a server that dies: each push is counted once, so exactly the right
-//! rows are there, with exactly the right sums.
+//! Admission by count over links that break and a server that dies. Each push must be counted once, so that
+//! exactly the right rows exist, with exactly the right sums.
 
 use crate::model;
 
@@ -47,7 +47,7 @@ fn each_push_is_counted_once_whatever_breaks() {
             worker.begin_push(table, cut, Write::Gradient, values, None, round + 1).unwrap();
             sim.run(Duration::from_micros(prng.below(200)));
             if round % 6 == 5 {
-                // The images stay as they are, as after a kill; connections break.
+                // As after a kill: the images stay as they are, and connections break.
                 sim.remove_actor(actor);
                 sim.reset_all(&addr);
                 actor = start(&sim, &addr, &store, 2).0;

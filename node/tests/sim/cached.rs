@@ -1,5 +1,6 @@
-//! Pulls through a worker's cache, in a whole cluster from one seed: what a row that is had may miss of others' pushes
-//! is bounded, own pushes are all in it, whatever links break and servers are started again.
+//! Pulls through a worker's cache, in a whole simulated cluster from one seed. Cached rows may miss only a
+//! bounded number of other workers' pushes, and must include all of the worker's own, whichever links break and
+//! servers restart.
 
 use crate::model;
 
@@ -19,7 +20,7 @@ fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
     Worker::connect(sim.clone(), WorkerConfig::new(servers.to_vec(), pusher, 1)).unwrap()
 }
 
-/// Some thousand keys of which few are asked for most of the time, each once.
+/// Keys out of some thousand. A few of them are requested most of the time. No key occurs twice.
 fn skewed(prng: &mut Prng, count: usize, keys: u64) -> Vec<u64> {
     let mut all: Vec<u64> = (0..count)
         .map(|_| {
@@ -32,7 +33,8 @@ fn skewed(prng: &mut Prng, count: usize, keys: u64) -> Vec<u64> {
     all
 }
 
-/// What the other worker has pushed to each key: the sums so far, and when each was acknowledged (in pulls begun).
+/// The other worker's pushes to each key: the sums so far, and when each was acknowledged (as a number of begun
+/// pulls).
 #[derive(Default)]
 struct Others(HashMap<u64, Vec<(f32, usize)>>);
 
@@ -45,7 +47,7 @@ impl Others {
         }
     }
 
-    /// This worker pushes to some keys.
+    /// Lets this worker push to some keys.
     fn push_by(&mut self, (worker, table): (&mut Worker<Sim>, TableId), prng: &mut Prng, pulls: usize) {
         let keys = skewed(prng, 200, 3_000);
         let values: Vec<f32> = keys.iter().flat_map(|_| [0.0, 1.0 + prng.below(9) as f32]).collect();
@@ -53,16 +55,16 @@ impl Others {
         self.push(&keys, &values, pulls);
     }
 
-    /// Whether a row that has this sum misses none of the pushes that were acknowledged before pull `since` was begun.
+    /// Whether a row with this sum includes all pushes that were acknowledged before pull `since` began.
     fn allows(&self, key: u64, sum: f32, since: usize) -> bool {
         let sums = self.0.get(&key).map_or(&[][..], Vec::as_slice);
         let least = sums.iter().rev().find(|(_, at)| *at < since).map_or(0.0, |sum| sum.0);
-        sum == least || sums.iter().any(|&(had, at)| had == sum && at >= since)
+        sum == least || sums.iter().any(|&(previous, at)| previous == sum && at >= since)
     }
 }
 
-/// A worker with a cache and one without: the first pulls and pushes (pipelined), the second pushes to the same keys.
-/// Rows are two sums: that of the first worker's pushes and that of the second's.
+/// Runs a worker with a cache and one without. The first pulls and pushes (pipelined); the second pushes to the
+/// same keys. A row has two sums: of the first worker's pushes and of the second's.
 fn bounded(
     sim: &Sim,
     seed: u64,
@@ -91,7 +93,7 @@ fn bounded(
     let (mut own, mut others) = (Model::new(schema), Others::default());
     let mut under_way = std::collections::VecDeque::new();
     for pulls in 0..60 {
-        // Also keys that only the cache is full of.
+        // More keys in some rounds, so that the cache overflows.
         let keys = skewed(&mut prng, 200, if bytes > 2 << 20 { 3_000 } else { 100_000 });
         let cut = Arc::new(first.cut(tables[0], &keys));
         let id = first.begin_pull(tables[0], cut.clone(), Read::State, Vec::new(), true).unwrap();
@@ -109,7 +111,7 @@ fn bounded(
         for SeenPushes { rows, seq: saw } in &pulled.saw {
             for i in rows.start as usize..rows.end as usize {
                 let (key, row) = (cut.keys()[i], &pulled.values[2 * i..2 * i + 2]);
-                // A pull that went again says that it has seen later pushes.
+                // A pull that was resent reports that it has seen later pushes.
                 assert!(*saw > seq || row[0] == sums[2 * i], "seed {seed} pull {pulls} key {key}: {row:?}");
                 let since = pulled_at.saturating_sub(staleness as usize);
                 assert!(others.allows(key, row[1], since), "seed {seed} pull {pulls} key {key}: {row:?}");
@@ -149,7 +151,7 @@ fn a_row_that_is_had_was_so_within_its_staleness() {
     within_staleness(None);
 }
 
-/// The same while servers send what has changed.
+/// As above, while servers send changes.
 #[test]
 fn so_was_one_that_its_server_keeps_fresh() {
     let [.., refreshed] = within_staleness(Some(Duration::from_millis(2)));
@@ -165,15 +167,15 @@ fn within_staleness(active: Option<Duration>) -> [u64; 4] {
         let counts = bounded(&sim, seed, staleness, bytes, seed % 3 == 1, active);
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    let [had, same, lost, _] = sums;
+    let [cached, same, lost, _] = sums;
     assert!(
-        had > 10_000 && lost > 20,
-        "{had} rows had, {same} the same, {lost} links lost: the test shows nothing"
+        cached > 10_000 && lost > 20,
+        "{cached} rows cached, {same} unchanged, {lost} links lost: the test shows nothing"
     );
     sums
 }
 
-/// Rows that are followed are not asked for again, however long they are had, and changes of them come by themselves.
+/// Rows that a worker follows are not requested again, however long it caches them. The server sends their changes.
 #[test]
 fn what_is_followed_comes_unasked() {
     let sim = Sim::new(8, Faults::none());
@@ -190,7 +192,7 @@ fn what_is_followed_comes_unasked() {
     let mut out = vec![0.0; keys.len() * 2];
     for round in 0..60u64 {
         let before = reader.counters();
-        // Some rows come into being, the others never do.
+        // Keys of some of these rows are new; keys of others never get a row.
         let changed: Vec<u64> = keys.iter().copied().filter(|key| key % 40 == round % 20).collect();
         let values = random_values(&mut prng, changed.len() * 2);
         model.push(&changed, &values);
@@ -208,18 +210,18 @@ fn what_is_followed_comes_unasked() {
             );
         }
     }
-    // A link that is lost, and a reader that says nothing for long: rows are asked for, and then followed again.
+    // After a lost link and a long time without a request, rows are requested once and then followed again.
     sim.reset_all(&servers[0]);
     sim.run(Duration::from_secs(5));
     for _ in 0..20 {
         sim.run(Duration::from_millis(50));
         reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
     }
-    let asked = reader.counters().cache_asked;
+    let requested = reader.counters().cache_asked;
     sim.run(Duration::from_millis(50));
     reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
-    assert!(out == model.pull(&keys) && reader.counters().cache_asked == asked);
-    // Whoever follows alone may push, and nobody shares its cache.
+    assert!(out == model.pull(&keys) && reader.counters().cache_asked == requested);
+    // A worker that follows without another may push, and its cache cannot be shared.
     let config = CacheConfig { bytes: 4 << 20, ..config };
     let rows = Arc::new(RowCache::new(&model.schema, Read::Weights, config).unwrap());
     reader.cache_rows(table, rows.clone()).unwrap();
@@ -252,14 +254,14 @@ fn only_what_has_changed_comes_again() {
         reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
         assert!(out == model.pull(&keys), "round {round}");
         let after = reader.counters();
-        // The second pull of a key is the first whose row is kept.
+        // The cache stores a row at the second pull of its key.
         let want = if round < 2 { 0 } else { keys.len() - changed.len() };
         assert_eq!(after.cache_same - before.cache_same, want as u64, "round {round}");
         let bytes = after.bytes_received - before.bytes_received;
         assert!(round < 2 || bytes < 100 * 12 + 600, "round {round}: {bytes} bytes");
     }
     assert_eq!(reader.counters().cache_hits, 0);
-    // Within its staleness it is not asked for at all.
+    // Within the staleness, the row is not requested at all.
     let time = Staleness::Time(Duration::from_secs(1));
     let config = CacheConfig { bytes: 1 << 20, staleness: time, incremental: false, active: None };
     reader.cache_rows(table, Arc::new(RowCache::new(&model.schema, Read::Weights, config).unwrap())).unwrap();
@@ -280,12 +282,12 @@ fn only_what_has_changed_comes_again() {
     }
 }
 
-/// The bound of ssp holds for rows that are had: a worker that is ahead has none that misses a push it must have.
+/// The bound of ssp holds for cached rows: a worker that is ahead uses no cached row without a push that it must see.
 #[test]
 fn the_bound_of_ssp_holds_for_rows_that_are_had() {
-    let mut had = 0;
+    let mut cached = 0;
     for seed in 0..8 {
-        // Nobody moves what the second has sent while the first waits for it.
+        // Frames of the second worker are processed only while the first one waits for it.
         let sim = Sim::new(seed, Faults { reset_per_million: 0, ..faults(seed) });
         let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);
         let servers = vec![addr];
@@ -313,7 +315,7 @@ fn the_bound_of_ssp_holds_for_rows_that_are_had() {
         let mut prng = Prng::new(seed);
         let mut steps_of_second = 0;
         for clock in 0..40u64 {
-            // The second worker adds one to each key in each step, and is as far behind as it may be, or not.
+            // The second worker adds one to each key in each step. It is as far behind as the bound allows, or less.
             while steps_of_second + u64::from(bound) < clock
                 || prng.below(3) == 0 && steps_of_second < clock + 2
             {
@@ -334,12 +336,13 @@ fn the_bound_of_ssp_holds_for_rows_that_are_had() {
             );
             first.tick(table).unwrap();
         }
-        had += first.counters().cache_hits;
+        cached += first.counters().cache_hits;
     }
-    assert!(had > 2_000, "{had} rows had: the test shows nothing");
+    assert!(cached > 2_000, "{cached} rows cached: the test shows nothing");
 }
 
-/// A gradient's outcome only the rule knows: with them a pull through the cache reads what one past it does.
+/// Only the rule knows the effect of a gradient. So a pull through the cache must read the same as a pull that
+/// bypasses it.
 #[test]
 fn gradients_make_rows_uncertain() {
     let sim = Sim::new(9, Faults::none());

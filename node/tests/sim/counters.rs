@@ -1,4 +1,4 @@
-//! What servers and workers count, against what a simulated job did: links break in the middle, so that parts go again.
+//! The counters of servers and workers, compared with what a simulated job did. Links break, so parts are resent.
 
 use crate::model;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// All that is told, by name and labels.
+/// All reported numbers, by name and labels.
 #[derive(Default)]
 struct Numbers {
     counters: BTreeMap<String, f64>,
@@ -60,7 +60,7 @@ impl Numbers {
         self.counter(&format!("gannet_table_pushed_rows_total{{table=clicks,outcome={outcome}}}"))
     }
 
-    /// The counts of servers and workers are those of a job that did `done` and left so many rows.
+    /// Checks the counters of servers and workers after a job that did `done` and left this many rows.
     fn agree_with(&self, seed: u64, done: &Done, rows: u64) {
         let now = self;
         let server = |outcome| now.pushed(outcome);
@@ -88,7 +88,7 @@ impl Numbers {
         assert_eq!(now.gauges["gannet_worker_links{}"], 8.0 + back as f64 - lost as f64);
     }
 
-    /// No counter and no bucket is smaller than it was.
+    /// Checks that no counter and no bucket is smaller than before.
     fn grew_from(&self, before: &Numbers) {
         for (name, was) in &before.counters {
             assert!(self.counters[name] >= *was, "{name} was {was}, is {}", self.counters[name]);
@@ -101,16 +101,16 @@ impl Numbers {
     }
 }
 
-fn start_server(sim: &Sim, tallies: &mut Vec<Arc<ServerCounters>>) -> String {
+fn start_server(sim: &Sim, counters: &mut Vec<Arc<ServerCounters>>) -> String {
     let config = ServerConfig { threads: 2, store: Store::memory(), ..ServerConfig::new("sim:0") };
     let mut server = LocalServer::new(sim.clone(), config).unwrap();
-    tallies.push(server.tally());
+    counters.push(server.tally());
     let addr = server.addr().to_owned();
     sim.add_actor(move || server.run().unwrap());
     addr
 }
 
-/// What a job did: rows pushed and pulled, parts of its pushes, and how many pulls and pushes these were.
+/// What a job did: rows pushed and pulled, parts of its pushes, and the numbers of pulls and pushes.
 struct Done {
     pushed: u64,
     parts: u64,
@@ -125,15 +125,15 @@ fn counts_agree_with_what_was_done_also_when_parts_go_again() {
         let faults = Faults { reset_per_million: 20_000, window_bytes: 20_000, ..Faults::none() };
         let sim = Sim::new(seed, faults);
         let mut prng = Prng::new(seed);
-        let mut tallies = Vec::new();
-        let servers: Vec<String> = (0..2).map(|_| start_server(&sim, &mut tallies)).collect();
+        let mut counters = Vec::new();
+        let servers: Vec<String> = (0..2).map(|_| start_server(&sim, &mut counters)).collect();
         let mut workers: Vec<_> = (0..2)
             .map(|n| Worker::connect(sim.clone(), WorkerConfig::new(servers.clone(), n, 1)).unwrap())
             .collect();
         let mut model = Model::new(schema("clicks", 1, 16));
         let tables: Vec<_> = workers.iter_mut().map(|w| w.open_table(&model.schema).unwrap()).collect();
         let (mut pushed, mut parts, mut pulled, mut calls) = (0, 0, 0, 0);
-        let mut before = Numbers::of(&tallies, &workers);
+        let mut before = Numbers::of(&counters, &workers);
         for _ in 0..20 {
             for (worker, &table) in workers.iter_mut().zip(&tables) {
                 let count = 1 + prng.below(400) as usize;
@@ -150,14 +150,14 @@ fn counts_agree_with_what_was_done_also_when_parts_go_again() {
                 let seq = worker.next_seq(table);
                 worker.begin_push(table, cut, Write::Gradient, values, Some(pull), seq).unwrap();
             }
-            let now = Numbers::of(&tallies, &workers);
+            let now = Numbers::of(&counters, &workers);
             now.grew_from(&before);
             before = now;
         }
         workers.iter_mut().for_each(|worker| worker.drain().unwrap());
-        // Sizes are told at a tick.
+        // Servers report sizes at each tick.
         sim.run(Duration::from_secs(2));
-        let now = Numbers::of(&tallies, &workers);
+        let now = Numbers::of(&counters, &workers);
         now.grew_from(&before);
 
         now.agree_with(seed, &Done { pushed, parts, pulled, calls }, model.rows() as u64);
@@ -171,20 +171,20 @@ fn refusals_and_sessions_are_counted_by_reason() {
     let sim = Sim::new(1, Faults::none());
     let config = ServerConfig { threads: 1, ..ServerConfig::new("sim:0") };
     let mut server = LocalServer::new(sim.clone(), config).unwrap();
-    let (addr, tally) = (server.addr().to_owned(), server.tally());
+    let (addr, counters) = (server.addr().to_owned(), server.tally());
     sim.add_actor(move || server.run().unwrap());
     let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
     worker.open_table(&schema("t", 1, 4)).unwrap();
     let other = worker.open_table(&schema("t", 2, 4)).unwrap_err();
     assert!(other.to_string().contains("refused"), "{other}");
-    let numbers = Numbers::of(std::slice::from_ref(&tally), &[]);
+    let numbers = Numbers::of(std::slice::from_ref(&counters), &[]);
     assert_eq!(numbers.counter("gannet_server_refused_total{reason=mismatch}"), 1);
     assert_eq!(numbers.counter("gannet_server_refused_total{reason=limit}"), 0);
     assert_eq!(numbers.counter("gannet_server_accepted_connections_total{}"), 1);
     assert_eq!(numbers.gauges["gannet_server_sessions{transport=other}"], 1.0);
     drop(worker);
     sim.run(Duration::from_secs(1));
-    let numbers = Numbers::of(&[tally], &[]);
+    let numbers = Numbers::of(&[counters], &[]);
     assert_eq!(numbers.gauges["gannet_server_sessions{transport=other}"], 0.0);
     assert_eq!(numbers.counter("gannet_server_sessions_ended_total{}"), 1);
 }

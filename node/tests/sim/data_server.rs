@@ -1,6 +1,6 @@
-//! In-graph feeding in the simulated world: a client has the data, workers have none. Workers are killed and fall
-//! asleep, the client is killed and started again on its folder, links break in the middle of answers. Every line of
-//! every pass is learned once, as it stands in the file.
+//! A job whose data comes from the client, in the simulation: the client has the data, workers have none.
+//! Workers are killed and fall asleep, the client is killed and restarted on its folder, and links break in the
+//! middle of answers. Every line must be learned exactly once a pass, as it is in the file.
 
 use gannet_core::Store;
 use gannet_node::{
@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 struct Memory(Vec<Vec<u8>>);
 
 impl Memory {
-    /// Where the first line begins at `at` or behind it.
+    /// Where the first line begins at or after `at`.
     fn line_from(&self, file: u32, at: u64) -> u64 {
         let bytes = &self.0[file as usize];
         let begins = |&i: &usize| i == 0 || i == bytes.len() || bytes[i - 1] == b'\n';
@@ -40,7 +40,7 @@ impl DataSource for Memory {
     }
 }
 
-/// Lines of any length, some longer than a task; the last without an end.
+/// Lines of any length, some longer than a split; the last line has no line end.
 fn files(prng: &mut Prng) -> Vec<Vec<u8>> {
     let line = |prng: &mut Prng, file: usize, i: usize| {
         let long = if prng.below(40) == 0 { 40_000 } else { 400 };
@@ -49,7 +49,7 @@ fn files(prng: &mut Prng) -> Vec<Vec<u8>> {
     };
     let mut files: Vec<Vec<u8>> =
         (0..3).map(|file| (0..200).flat_map(|i| line(prng, file, i)).collect()).collect();
-    // One task of more bytes than are fed at once.
+    // One split with more bytes than one answer carries.
     files.push((0..20_000).flat_map(|i| format!("3 {i} packed\n").into_bytes()).collect());
     files[1].pop();
     files
@@ -73,9 +73,9 @@ fn plan(files: &[Vec<u8>]) -> JobPlan {
     }
 }
 
-/// A worker, and the task that it is at with what has come of it.
+/// A worker, its current split, and the bytes of the split that it has received.
 struct Learner {
-    seat: JobClient<Sim>,
+    job: JobClient<Sim>,
     link: DataLink<Sim>,
     at: Option<(u64, Split, Vec<u8>)>,
     asleep_until: Duration,
@@ -87,17 +87,18 @@ impl Learner {
         let mut link = DataLink::connect(sim.clone(), config())?;
         let offer = link.offer()?;
         assert_eq!(offer.reading, "as it is");
-        let seat = JobClient::join(sim.clone(), config(), rank, offer.plan)?;
-        Ok(Learner { seat, link, at: None, asleep_until: Duration::ZERO })
+        let job = JobClient::join(sim.clone(), config(), rank, offer.plan)?;
+        Ok(Learner { job, link, at: None, asleep_until: Duration::ZERO })
     }
 
-    /// Takes a task, fetches some of it, or ends it; what was learned of it goes to `learned`. True: all is over.
+    /// Takes a split, fetches some of it, or ends it. Adds the learned lines to `learned`. Returns true when
+    /// all is trained.
     fn step(&mut self, learned: &mut HashMap<Vec<u8>, u32>) -> Result<bool, WorkerError> {
-        for dead in self.seat.beat(Progress::default(), Activity::default())?.fence {
-            self.seat.fenced(dead)?;
+        for dead in self.job.beat(Progress::default(), Activity::default())?.fence {
+            self.job.fenced(dead)?;
         }
         let Some((index, task, bytes)) = &mut self.at else {
-            return Ok(match self.seat.take(&[])? {
+            return Ok(match self.job.take(&[])? {
                 SplitGrant::Over => true,
                 SplitGrant::Wait => false,
                 SplitGrant::Task { index, task, .. } => {
@@ -111,7 +112,7 @@ impl Learner {
         if (bytes.len() as u64) < text.whole {
             return Ok(false);
         }
-        self.seat.done(*index, 1)?;
+        self.job.done(*index, 1)?;
         for line in bytes.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
             *learned.entry(line.to_vec()).or_default() += 1;
         }
@@ -184,11 +185,11 @@ fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
 struct Seen {
     killed: u32,
     restarts: u32,
-    /// Workers that were given up while they slept.
+    /// Workers that the scheduler gave up while they slept.
     lost: u32,
 }
 
-/// A job of three workers until all is trained: how often each line was learned.
+/// Runs a job of three workers until all is trained. Returns how often each line was learned.
 fn run(seed: u64, prng: &mut Prng, client: &mut Client, seen: &mut Seen) -> HashMap<Vec<u8>, u32> {
     let (sim, mut learned) = (client.sim.clone(), HashMap::new());
     let mut learners: Vec<Option<Learner>> = (0..WORKERS).map(|_| None).collect();
@@ -214,7 +215,7 @@ fn run(seed: u64, prng: &mut Prng, client: &mut Client, seen: &mut Seen) -> Hash
             }
             match learner.step(&mut learned) {
                 Ok(ended) => over |= ended,
-                // It slept for too long, or another process took its place meanwhile.
+                // It slept for too long, or another process has taken its place.
                 Err(WorkerError::Refused { .. }) => {
                     seen.lost += 1;
                     *place = None;

@@ -1,4 +1,4 @@
-//! Tables that are dropped while their servers come back with other threads.
+//! Tables that are dropped while their servers restart with another number of threads.
 
 use crate::model;
 
@@ -11,7 +11,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A server of two threads that is killed when `at` has come, and is there again a moment later with other threads.
+/// A server of two threads that is killed at the time `at`, and restarts a moment later with another number of
+/// threads.
 fn killed_at(sim: &Sim, store: &Store, at: Rc<Cell<Duration>>, threads: usize) -> String {
     let config =
         |threads, addr: &str| ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
@@ -35,8 +36,8 @@ fn killed_at(sim: &Sim, store: &Store, at: Rc<Cell<Duration>>, threads: usize) -
     addr
 }
 
-/// The links to threads that are new were asked with nothing: the server refused a message of 0 bytes, and the run
-/// ended.
+/// Once, the request over the links to new threads was empty: the server refused a message of 0 bytes, and the
+/// run ended.
 #[test]
 fn a_table_was_not_dropped_at_a_server_that_came_back_with_other_threads() {
     let mut under_way = 0;
@@ -54,7 +55,7 @@ fn a_table_was_not_dropped_at_a_server_that_came_back_with_other_threads() {
         let table = worker.open_table(&schema).unwrap();
         worker.push(table, &[1, 2, 3], Write::Gradient, &[1.0; 6]).unwrap();
         drop(worker);
-        // As a worker does that comes to a run which begins anew: it has no table open.
+        // A worker that begins a run again does the same: it has no table open.
         let mut dropper = connect(4);
         at.set(sim.now() + Duration::from_micros(prng.below(60)));
         let before = sim.resets();

@@ -1,4 +1,4 @@
-//! A worker's seat kept up over real links: signs of life while a fence takes long, and who may save at the end.
+//! Heartbeats of a worker over real links: they continue while a fence takes long. And which worker saves at the end.
 
 use gannet_node::{
     FenceFn, Heartbeat, JobClient, JobPlan, JobStatus, PlanFile, Server, ServerConfig, SplitGrant,
@@ -8,7 +8,7 @@ use gannet_transport::tcp::Tcp;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// Nothing that these tests wait for takes longer.
+/// The longest time that a test waits for anything.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn plan() -> JobPlan {
@@ -29,7 +29,7 @@ fn served() -> Server {
     Server::start(Tcp::new(), ServerConfig { threads: 1, ..ServerConfig::new("127.0.0.1:0") }).unwrap()
 }
 
-fn seat(addr: &str, rank: u32) -> JobClient<Tcp> {
+fn client(addr: &str, rank: u32) -> JobClient<Tcp> {
     let config = WorkerConfig::new([addr.to_owned()], u64::from(rank) + 1, 7);
     JobClient::join(Tcp::new(), config, rank, plan()).unwrap()
 }
@@ -38,7 +38,7 @@ fn status(addr: &str) -> JobStatus {
     JobStatus::of(Tcp::new(), WorkerConfig::new([addr.to_owned()], 99, 1)).unwrap().unwrap()
 }
 
-/// Waits until the job is so.
+/// Waits until `is` holds for the job's status.
 fn until(addr: &str, what: &str, is: impl Fn(&JobStatus) -> bool) {
     let start = Instant::now();
     loop {
@@ -55,38 +55,38 @@ fn until(addr: &str, what: &str, is: impl Fn(&JobStatus) -> bool) {
 fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
     let served = served();
     let addr = served.addr().to_owned();
-    let mut dead = seat(&addr, 1);
+    let mut dead = client(&addr, 1);
     let SplitGrant::Task { index: lost, .. } = dead.take(&[]).unwrap() else { panic!("no task") };
-    let ((begun, begins), (ready, waits)) = (channel(), channel());
-    // A server that does not answer.
-    let hands: FenceFn = Box::new(move |incarnation| {
-        begun.send(incarnation).unwrap();
+    let ((fence_begins, begins), (ready, waits)) = (channel(), channel());
+    // A fence that waits, as at a server that does not answer.
+    let fence: FenceFn = Box::new(move |incarnation| {
+        fence_begins.send(incarnation).unwrap();
         waits.recv_timeout(LIMIT * 2).unwrap();
         Ok(())
     });
-    let attendance = Heartbeat::begin(seat(&addr, 0), hands, Default::default()).unwrap();
+    let heartbeat = Heartbeat::begin(client(&addr, 0), fence, Default::default()).unwrap();
     let incarnation = begins.recv_timeout(LIMIT).unwrap();
     assert_eq!(incarnation, WorkerIncarnation { rank: 1, incarnation: 7 });
     for examples in 1..=10 {
-        attendance.tell(|told| told.examples = examples);
+        heartbeat.tell(|progress| progress.examples = examples);
         until(&addr, "no sign of life", |job| job.members[0].told.examples == examples);
     }
-    assert_eq!((attendance.lost(), begins.try_recv().ok()), (None, None));
+    assert_eq!((heartbeat.lost(), begins.try_recv().ok()), (None, None));
     ready.send(()).unwrap();
     until(&addr, "not fenced", |job| job.unfenced.is_empty() && job.tasks_returned == 1);
-    let Some(SplitGrant::Task { index, .. }) = attendance.take(&|| false).unwrap() else { panic!("no task") };
+    let Some(SplitGrant::Task { index, .. }) = heartbeat.take(&|| false).unwrap() else { panic!("no task") };
     assert_eq!(index, lost);
-    attendance.leave().unwrap();
+    heartbeat.leave().unwrap();
     served.stop().unwrap();
 }
 
-/// All is trained: one is told to save, the other waits for it, and knows at its end that there is a model.
+/// All splits are trained. One worker must save; the other waits for it, and learns at the end that there is a model.
 #[test]
 fn two_workers_ended_without_waiting_for_the_one_that_saves() {
     let served = served();
     let addr = served.addr().to_owned();
-    let hands = || -> FenceFn { Box::new(|_| Ok(())) };
-    let attend = |rank| Heartbeat::begin(seat(&addr, rank), hands(), Default::default()).unwrap();
+    let fence = || -> FenceFn { Box::new(|_| Ok(())) };
+    let attend = |rank| Heartbeat::begin(client(&addr, rank), fence(), Default::default()).unwrap();
     let (first, second) = (attend(0), attend(1));
     while let Some(SplitGrant::Task { index, .. }) = first.take(&|| false).unwrap() {
         first.done(index, 10).unwrap();
@@ -119,45 +119,45 @@ fn a_scheduler_that_died_after_the_last_task_left_nobody_to_save_and_no_error() 
         peer_timeout: Duration::from_millis(500),
         ..WorkerConfig::new([served.addr().to_owned()], 1, 7)
     };
-    let seat = JobClient::join(Tcp::new(), config, 0, plan()).unwrap();
-    let hands: FenceFn = Box::new(|_| Ok(()));
-    let attendance = Heartbeat::begin(seat, hands, Default::default()).unwrap();
-    while let Some(SplitGrant::Task { index, .. }) = attendance.take(&|| false).unwrap() {
-        attendance.done(index, 10).unwrap();
+    let client = JobClient::join(Tcp::new(), config, 0, plan()).unwrap();
+    let fence: FenceFn = Box::new(|_| Ok(()));
+    let heartbeat = Heartbeat::begin(client, fence, Default::default()).unwrap();
+    while let Some(SplitGrant::Task { index, .. }) = heartbeat.take(&|| false).unwrap() {
+        heartbeat.done(index, 10).unwrap();
     }
     served.stop().unwrap();
-    let why = attendance.sum_up(&|| false).unwrap_err();
+    let why = heartbeat.sum_up(&|| false).unwrap_err();
     assert!(why.contains("127.0.0.1"), "{why}");
 }
 
-/// Under load a worker asked for a task while another of its threads said that one was done: what the scheduler had
-/// taken off it counted as held, and the request was refused: "3 tasks are held; 2 are possible".
+/// Once, a worker requested a task while another of its threads reported that a task was done. The scheduler
+/// counted a task that it had already taken back, and refused the request: "3 tasks are held; 2 are possible".
 #[test]
 fn tasks_are_taken_while_others_are_done() {
     let served = served();
     let file = PlanFile { bytes: 8_000, ..plan().files.remove(0) };
     let plan = JobPlan { workers: 1, files: vec![file], ..plan() };
     let config = WorkerConfig::new([served.addr().to_owned()], 1, 7);
-    let seat = JobClient::join(Tcp::new(), config, 0, plan.clone()).unwrap();
-    let attendance = Heartbeat::begin(seat, Box::new(|_| Ok(())), Default::default()).unwrap();
-    let (given, trained) = channel();
+    let client = JobClient::join(Tcp::new(), config, 0, plan.clone()).unwrap();
+    let heartbeat = Heartbeat::begin(client, Box::new(|_| Ok(())), Default::default()).unwrap();
+    let (taken_tasks, trained) = channel();
     std::thread::scope(|scope| {
-        let attendance = &attendance;
+        let heartbeat = &heartbeat;
         scope.spawn(move || {
             for index in trained {
-                attendance.acked(index, 1);
-                attendance.beat_now().unwrap();
-                attendance.done(index, 4).unwrap();
+                heartbeat.acked(index, 1);
+                heartbeat.beat_now().unwrap();
+                heartbeat.done(index, 4).unwrap();
             }
         });
         let mut taken = 0;
-        while let Some(SplitGrant::Task { index, .. }) = attendance.take(&|| false).unwrap() {
+        while let Some(SplitGrant::Task { index, .. }) = heartbeat.take(&|| false).unwrap() {
             taken += 1;
-            given.send(index).unwrap();
+            taken_tasks.send(index).unwrap();
         }
-        drop(given);
+        drop(taken_tasks);
         assert_eq!(taken, plan.tasks());
     });
-    attendance.leave().unwrap();
+    heartbeat.leave().unwrap();
     served.stop().unwrap();
 }

@@ -1,5 +1,6 @@
-//! A server's folder says which table it holds and which of how many servers made it: whoever opens it otherwise is
-//! refused by name, or served right. Each test was written against code on which it failed.
+//! A server's folder records which table it has, and which of how many servers made it. A job that opens it
+//! with other hosts is either refused by name or served correctly. Each test was written against code on which
+//! it failed.
 
 use crate::model;
 
@@ -15,7 +16,7 @@ use std::sync::Barrier;
 
 const KEYS: std::ops::Range<u64> = 0..2000;
 
-/// Servers with a folder each, or in memory, that are stopped and started again.
+/// Servers that are stopped and restarted, each with its own folder or in memory.
 struct Cluster {
     sim: Sim,
     folders: Vec<Option<tempfile::TempDir>>,
@@ -46,7 +47,7 @@ impl Cluster {
         self.servers[server] = (Some(actor), addr);
     }
 
-    /// As after a kill.
+    /// Kills a server.
     fn kill(&mut self, server: usize) {
         if let Some(actor) = self.servers[server].0.take() {
             self.sim.remove_actor(actor);
@@ -75,7 +76,7 @@ impl Cluster {
         Worker::connect(self.sim.clone(), WorkerConfig::new(hosts, 1, incarnation)).unwrap()
     }
 
-    /// Why the table cannot be opened.
+    /// Returns why the table cannot be opened.
     fn refused(&self, hosts: &[usize], schema: &Schema) -> String {
         match self.worker(hosts, 9).open_table(schema) {
             Ok(_) => panic!("the table was opened"),
@@ -90,7 +91,7 @@ fn add(worker: &mut Worker<Sim>, table: TableId) -> Result<(), WorkerError> {
     worker.push(table, &keys, Write::Gradient, &values).map(|_| ())
 }
 
-/// Rows that do not hold `times` what [`add`] adds.
+/// Counts the rows that differ from `times` calls of [`add`].
 fn wrong(worker: &mut Worker<Sim>, table: TableId, times: f32) -> usize {
     let keys: Vec<u64> = KEYS.collect();
     let mut out = vec![0.0; keys.len()];
@@ -98,7 +99,7 @@ fn wrong(worker: &mut Worker<Sim>, table: TableId, times: f32) -> usize {
     keys.iter().zip(&out).filter(|&(&key, &value)| value != key as f32 * times).count()
 }
 
-/// Opens, pushes once.
+/// Opens the table and pushes once.
 fn fill(cluster: &Cluster, hosts: &[usize], schema: &Schema) {
     let mut worker = cluster.worker(hosts, 1);
     let table = worker.open_table(schema).unwrap();
@@ -118,7 +119,7 @@ fn hosts_in_another_order_read_every_row_as_initial() {
             assert_eq!(
                 wrong(&mut worker, table, (incarnation - 1) as f32),
                 0,
-                "hosts {order:?}, life {incarnation}"
+                "hosts {order:?}, incarnation {incarnation}"
             );
             add(&mut worker, table).unwrap();
         }
@@ -143,8 +144,8 @@ fn another_number_of_servers_on_the_same_folders_reads_rows_as_initial() {
     cluster.restart_all(2);
     for hosts in [&[0][..], &[1], &[0, 1, 2], &[2, 1, 0]] {
         let error = cluster.refused(hosts, &t);
-        let (made, given) = ("made by 2 servers".to_owned(), format!("{} are given", hosts.len()));
-        assert!(error.contains(&made) && error.contains(&given), "{hosts:?}: {error}");
+        let (made, hosts_in_words) = ("made by 2 servers".to_owned(), format!("{} are given", hosts.len()));
+        assert!(error.contains(&made) && error.contains(&hosts_in_words), "{hosts:?}: {error}");
     }
     let mut worker = cluster.worker(&[1, 0], 2);
     let table = worker.open_table(&t).unwrap();
@@ -152,7 +153,7 @@ fn another_number_of_servers_on_the_same_folders_reads_rows_as_initial() {
 }
 
 #[test]
-fn a_servers_emptied_folder_is_not_noticed_by_the_next_life() {
+fn the_next_incarnation_did_not_notice_an_emptied_folder() {
     let t = schema("t", 1, 16);
     let mut cluster = Cluster::new(1, &[true; 2]);
     fill(&cluster, &[0, 1], &t);
@@ -178,7 +179,7 @@ fn a_second_life_of_a_memory_server_is_not_noticed_by_a_restarted_worker() {
     assert!(says(cluster.addr(1)) && says("shards 8 to 15") && says("gone"), "{error}");
 }
 
-/// Whoever has only pulled was not told either: what it read was of a life that is over.
+/// A worker that has only pulled gets an error too: the rows that it read belonged to an incarnation that has ended.
 #[test]
 fn a_worker_that_has_pushed_nothing_goes_on_with_a_memory_servers_second_life() {
     let t = schema("t", 1, 16);
@@ -217,7 +218,7 @@ fn folders_of_two_runs_side_by_side_are_taken_for_one_table() {
     let error = cluster.refused(&[0, 3], &t);
     let says = |text: &str| error.contains(text);
     assert!(says(cluster.addr(0)) && says(cluster.addr(3)) && says("two tables"), "{error}");
-    // One server's image among another's.
+    // One server's image in another server's folder.
     (0..4).for_each(|server| cluster.kill(server));
     let image = "t/shard-0002.image";
     std::fs::copy(cluster.path(2).join(image), cluster.path(0).join(image)).unwrap();
@@ -245,7 +246,7 @@ fn folders_of_two_tables_that_are_swapped_are_refused_by_name() {
     }
 }
 
-/// More servers than shards: those without a shard hold nothing, and are not missed.
+/// More servers than shards: servers without a shard have no image, and none is missed.
 #[test]
 fn servers_without_a_shard_are_not_missed() {
     let t = schema("t", 1, 2);
@@ -259,7 +260,8 @@ fn servers_without_a_shard_are_not_missed() {
     }
 }
 
-/// Workers that open a fresh table at the same time make one of it, also where they name the servers in other orders.
+/// Workers that open a new table at the same time must make a single table, even if they list the servers in
+/// different orders.
 #[test]
 fn workers_that_open_a_fresh_table_at_once_make_two_of_it() {
     for round in 0..12 {
@@ -293,7 +295,7 @@ fn workers_that_open_a_fresh_table_at_once_make_two_of_it() {
     }
 }
 
-/// Members of a job whose scheduler has a folder of its own.
+/// Members of a job whose scheduler has its own folder.
 fn join(cluster: &Cluster, scheduler: &str, rank: u32, incarnation: u64) -> JobClient<Sim> {
     let file = PlanFile { name: "part".into(), bytes: 1000, print: 1, whole: false };
     let (files, settings) = (vec![file], Vec::new());
@@ -311,46 +313,46 @@ fn join(cluster: &Cluster, scheduler: &str, rank: u32, incarnation: u64) -> JobC
 }
 
 #[test]
-fn the_schedulers_book_goes_on_over_tables_that_were_made_anew() {
+fn the_schedulers_file_continued_with_tables_that_were_made_again() {
     let (wide, deep) = (schema("wide", 1, 8), schema("deep", 1, 8));
     let mut cluster = Cluster::new(1, &[true, true, true]);
-    let mut seat = join(&cluster, cluster.addr(2), 0, 1);
+    let mut client = join(&cluster, cluster.addr(2), 0, 1);
     let mut worker = cluster.worker(&[0, 1], 1);
     for t in [&wide, &deep] {
         let table = worker.open_table(t).unwrap();
-        // What is said twice is noted once.
-        (0..2).for_each(|_| seat.note_table(worker.table_record(table)).unwrap());
+        // Recording a table twice has the same effect as once.
+        (0..2).for_each(|_| client.note_table(worker.table_record(table)).unwrap());
     }
-    assert!(matches!(seat.take(&[]).unwrap(), SplitGrant::Task { .. }));
-    drop((seat, worker));
-    // Of one of two tables a server loses its rows, and nobody is left who knew them.
+    assert!(matches!(client.take(&[]).unwrap(), SplitGrant::Task { .. }));
+    drop((client, worker));
+    // A server loses the rows of one of two tables, and no worker that used them is connected.
     for server in 0..3 {
         cluster.kill(server);
     }
     (0..2).for_each(|server| std::fs::remove_dir_all(cluster.path(server).join("deep")).unwrap());
     (0..3).for_each(|server| cluster.start(server, 1));
     let mut other = join(&cluster, cluster.addr(2), 1, 1);
-    let mut seat = join(&cluster, cluster.addr(2), 0, 2);
+    let mut client = join(&cluster, cluster.addr(2), 0, 2);
     let mut worker = cluster.worker(&[1, 0], 2);
     let table = worker.open_table(&wide).unwrap();
-    seat.note_table(worker.table_record(table)).unwrap();
+    client.note_table(worker.table_record(table)).unwrap();
     let table = worker.open_table(&deep).unwrap();
-    let error = seat.note_table(worker.table_record(table)).unwrap_err().to_string();
+    let error = client.note_table(worker.table_record(table)).unwrap_err().to_string();
     let gone = |at: usize, shards: &str| format!("{shards} of table \"deep\" that {} held", cluster.addr(at));
     assert!(
         error.contains(&gone(0, "shards 0 to 3")) && error.contains(&gone(1, "shards 4 to 7")),
         "{error}"
     );
-    // All hear of it, also from the scheduler's next life.
-    let failed = |seat: &mut JobClient<Sim>| {
-        seat.beat(Progress::default(), Activity::default()).unwrap().failed.unwrap()
+    // All members learn of it, also from the scheduler's next incarnation.
+    let failed = |client: &mut JobClient<Sim>| {
+        client.beat(Progress::default(), Activity::default()).unwrap().failed.unwrap()
     };
     assert!(error.contains(&failed(&mut other)));
     cluster.kill(2);
     cluster.start(2, 1);
     assert!(error.contains(&failed(&mut other)));
-    // Another job begins on what is there: it has nothing to lose.
-    seat.leave().unwrap();
+    // Another job begins on these tables: it has nothing to lose.
+    client.leave().unwrap();
     other.leave().unwrap();
     let mut next = join(&cluster, cluster.addr(2), 0, 3);
     next.note_table(worker.table_record(table)).unwrap();

@@ -1,5 +1,5 @@
-//! Lives of workers are ordered by the numbers that servers hand out: what is refused, by name, and what a server in
-//! memory forgets.
+//! Servers hand out increasing numbers for the incarnations of workers. These tests check what is refused, by
+//! name, and what happens when a server in memory loses its counter.
 
 use crate::model;
 
@@ -17,7 +17,7 @@ fn allocate(sim: &Sim, servers: &[&str]) -> Result<u64, WorkerError> {
     Worker::allocate_incarnation(sim.clone(), &WorkerConfig::reader(servers.iter().copied()))
 }
 
-/// Pushes 1 to a key in this life.
+/// Pushes 1 to a key in this incarnation.
 fn push(sim: &Sim, addr: &str, pusher: u64, incarnation: u64) -> Result<f32, WorkerError> {
     let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], pusher, incarnation))?;
     let table = worker.open_table(&schema("t", 1, 4))?;
@@ -35,8 +35,9 @@ fn refusal<T>(result: Result<T, WorkerError>) -> (Refusal, String) {
     }
 }
 
-/// Once the clock numbered a worker's incarnations. A worker that was started again after the clock had gone back was
-/// refused, because a newer incarnation of it was known. The server now hands out the number, above all earlier ones.
+/// Once, a worker's incarnation came from its clock. A worker that restarted after its clock had gone back was
+/// refused, because a newer incarnation of it was known. Now the server hands out a number above all earlier
+/// ones.
 #[test]
 fn a_worker_was_locked_out_when_its_clock_had_gone_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +90,7 @@ fn a_session_without_an_incarnation_reads_and_may_not_push() {
     assert_eq!(out, [1.0], "what was refused changed a row");
 }
 
-/// A server in memory has forgotten what it handed out when it is started again; the others have not.
+/// When a server in memory restarts, its counter is lost. The other servers still have theirs.
 #[test]
 fn a_server_that_has_forgotten_its_counter_hands_out_no_lower_number() {
     let sim = Sim::new(3, Faults::none());
@@ -103,7 +104,7 @@ fn a_server_that_has_forgotten_its_counter_hands_out_no_lower_number() {
     sim.reset_all(&a);
     start(&sim, &a, &Store::memory(), 1);
     assert_eq!(allocate(&sim, &[&a, &b]).unwrap(), 6);
-    // So does one that was not the first before.
+    // The same if another server is listed first.
     assert_eq!(allocate(&sim, &[&b, &a]).unwrap(), 7);
 }
 
@@ -122,7 +123,7 @@ fn plan(file: &str) -> JobPlan {
     }
 }
 
-fn seat(
+fn join(
     sim: &Sim,
     addr: &str,
     rank: u32,
@@ -133,8 +134,8 @@ fn seat(
     JobClient::join(sim.clone(), config, rank, plan(file))
 }
 
-/// A job was named by the time of the scheduler's host. It is named by the life that begins it, and the next by a
-/// larger number, whatever the scheduler's clock has become meanwhile.
+/// Once, a job was named by the time of its scheduler's host. Now it is named by the incarnation that begins
+/// it, and the next job gets a larger number, even if the scheduler's clock goes back.
 #[test]
 fn a_job_was_named_by_the_clock_of_its_scheduler() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,28 +154,28 @@ fn a_job_was_named_by_the_clock_of_its_scheduler() {
         (sim.add_actor(move || server.run().unwrap()), addr)
     };
     let (actor, addr) = scheduler(&sim.ahead(Duration::from_secs(7_200)), "sim:0");
-    let (refused, text) = refusal(seat(&sim, &addr, 0, 0, "a"));
+    let (refused, text) = refusal(join(&sim, &addr, 0, 0, "a"));
     assert!(refused == Refusal::Name && text.contains("no incarnation"), "{text}");
     let (refused, text) = refusal(allocate(&sim, &[&addr]));
     assert!(refused == Refusal::Mismatch && text.contains("this is a scheduler"), "{text}");
 
-    let life = allocate(&sim, &[&tables, &addr]).unwrap();
-    let mut worker = seat(&sim, &addr, 0, life, "a").unwrap();
-    assert_eq!((life, worker.joined().started), (1, 1));
+    let first = allocate(&sim, &[&tables, &addr]).unwrap();
+    let mut worker = join(&sim, &addr, 0, first, "a").unwrap();
+    assert_eq!((first, worker.joined().started), (1, 1));
     let later = allocate(&sim, &[&tables, &addr]).unwrap();
-    let mut other = seat(&sim, &addr, 1, later, "a").unwrap();
+    let mut other = join(&sim, &addr, 1, later, "a").unwrap();
     assert_eq!((later, other.joined().started), (2, 1));
     worker.leave().unwrap();
     other.leave().unwrap();
     drop((worker, other));
-    // The scheduler's clock goes back two hours, and the servers' memory is gone with its counter.
+    // The scheduler's clock goes back two hours, and the server's counter is lost with its memory.
     sim.remove_actor(actor);
     sim.reset_all(&addr);
     let (_, addr) = scheduler(&sim, &addr);
     let (_, emptied) = start(&sim, "sim:0", &Store::memory(), 1);
-    let (refused, text) = refusal(seat(&sim, &addr, 0, 1, "b"));
+    let (refused, text) = refusal(join(&sim, &addr, 0, 1, "b"));
     assert!(refused == Refusal::Fenced && text.contains("start the worker again"), "{text}");
     let next = allocate(&sim, &[&emptied, &addr]).unwrap();
-    assert_eq!((next, seat(&sim, &addr, 0, next, "b").unwrap().joined().started), (3, 3));
+    assert_eq!((next, join(&sim, &addr, 0, next, "b").unwrap().joined().started), (3, 3));
     assert!(sim.now() < Duration::from_secs(7_200));
 }

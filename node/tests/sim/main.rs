@@ -1,4 +1,4 @@
-//! Servers and workers in the simulation and in one process: exactly once, step, identity, memory.
+//! Servers and workers in the simulation and in one process: exactly-once pushes, steps, identity, memory.
 
 mod admission;
 mod cached;

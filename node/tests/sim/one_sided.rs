@@ -1,5 +1,6 @@
-//! Rows read where they are, in the images of a server on the same host, in the simulation: what is read is what the
-//! server would have answered, nobody is asked for it, and a server that is not heard of is not believed for long.
+//! Rows read in the images of a server on the same host, in the simulation. A worker must read what the server
+//! would have answered, without a request to it. If the server stops responding, the worker must soon stop
+//! trusting its images.
 
 use crate::model;
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server that can be stopped as SIGSTOP stops one: nothing of it closes.
+/// A server that can be paused as by SIGSTOP: it closes no connection.
 fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String, Rc<Cell<bool>>) {
     let config = ServerConfig { threads, store: store.clone(), ..ServerConfig::new(addr) };
     let mut server = LocalServer::new(sim.clone(), config).unwrap();
@@ -30,7 +31,7 @@ fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String, 
 }
 
 fn connect(sim: &Sim, addr: &str, pusher: u64) -> Worker<Sim> {
-    // Short rows too are read where they are, whatever becomes of them.
+    // Short rows are read in the image too, even if they are pushed back.
     let config = WorkerConfig {
         peer_timeout: PEER_TIMEOUT,
         near_kept_bytes_min: 0,
@@ -39,7 +40,7 @@ fn connect(sim: &Sim, addr: &str, pusher: u64) -> Worker<Sim> {
     Worker::connect(sim.clone(), config).unwrap()
 }
 
-/// Images are asked for on the side: until they are there, rows are asked for.
+/// Waits for the images. They are requested in the background; until they arrive, rows are requested.
 fn until_near(worker: &mut Worker<Sim>, sim: &Sim) {
     for _ in 0..100 {
         sim.run(Duration::from_millis(1));
@@ -48,7 +49,7 @@ fn until_near(worker: &mut Worker<Sim>, sim: &Sim) {
 }
 
 #[test]
-fn what_is_read_is_what_the_server_would_answer_and_nobody_is_asked() {
+fn rows_read_in_place_equal_the_servers_answers_without_requests() {
     for threads in [1, 3] {
         let sim = Sim::new(threads as u64, Faults::none()).near();
         let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), threads);
@@ -73,7 +74,7 @@ fn what_is_read_is_what_the_server_would_answer_and_nobody_is_asked() {
             assert_eq!(after.bytes_received, before.bytes_received, "{threads} threads, round {round}");
             read += after.near_rows - before.near_rows;
             wanted += keys.len() as u64;
-            // Keys that have no row are asked for, those beside them are not.
+            // Keys without a row are requested; the keys beside them are not.
             let keys: Vec<u64> = keys.iter().flat_map(|&key| [key, key + (1 << 40)]).collect();
             let mut out = vec![f32::NAN; keys.len() * 3];
             reader.pull(same, &keys, Read::Weights, &mut out).unwrap();
@@ -84,7 +85,7 @@ fn what_is_read_is_what_the_server_would_answer_and_nobody_is_asked() {
 }
 
 #[test]
-fn short_rows_that_will_be_pushed_back_are_asked_for() {
+fn short_rows_that_will_be_pushed_back_are_requested() {
     let sim = Sim::new(5, Faults::none()).near();
     let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), 1);
     let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
@@ -110,8 +111,8 @@ fn short_rows_that_will_be_pushed_back_are_asked_for() {
 
 #[test]
 fn a_push_to_slots_that_are_wrong_finds_its_rows() {
-    // The slots that a pull found belong to a server that is gone when the push comes: another one has other rows
-    // there.
+    // The server from which a pull got the slots is gone when the push comes. The next server has other rows in
+    // these slots.
     let sim = Sim::new(3, Faults::none()).near();
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open_dir(folder.path()).unwrap();
@@ -164,7 +165,7 @@ fn stopped(sim: Sim) {
         worker.counters().near_rows > 0
     });
     assert!(warm, "no row was read");
-    // A worker that only reads keeps its lease: it asks for signs of life on the side.
+    // A worker that only reads renews its lease in the background.
     for _ in 0..100 {
         sim.run(Duration::from_millis(100));
         let before = worker.counters();

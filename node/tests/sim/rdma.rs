@@ -1,5 +1,6 @@
-//! Rows READ in a server's registered memory, in the simulation, where READs come in words or lines in any order while
-//! rows are written: a row that is believed is whole, and what is registered stays bounded and goes with its tables.
+//! Rows READ from a server's registered memory, in the simulation. READs return words or lines in any order
+//! while rows are written. Every row that is accepted must be whole. The number of registered regions must stay
+//! bounded, and end with the tables.
 
 use crate::model;
 
@@ -31,8 +32,8 @@ fn registered(sim: &Sim) -> u64 {
     sim.registrar().map_or(0, |registrar| registrar.regions())
 }
 
-/// One worker adds 1 to all floats of its rows, over and over, without waiting; another READs them meanwhile. A row
-/// whose floats are not all the same was torn; one that goes back was not there.
+/// One worker adds 1 to all floats of its rows again and again without waiting, while another READs them. A row
+/// with different floats was torn. A row with a smaller value than before never existed.
 #[test]
 fn rows_that_are_read_while_they_are_written_are_whole() {
     for dim in [1, 2, 9, 40] {
@@ -65,8 +66,8 @@ fn rows_that_are_read_while_they_are_written_are_whole() {
     }
 }
 
-/// Registrations follow the table while it grows, stay what they are when it has stopped, whoever pulls, pushes, comes
-/// and goes, and end with the server.
+/// The number of registrations grows with the table and stays constant when the table stops growing, whichever
+/// workers pull, push, connect and leave. All registrations end with the server.
 #[test]
 fn registrations_are_constant_once_the_table_stops_growing() {
     for (sim, how) in worlds(4) {
@@ -89,15 +90,15 @@ fn registrations_are_constant_once_the_table_stops_growing() {
             (0..3).for_each(|_| pull(&mut worker, &sim, &model, batch));
             counts.push(registered(&sim));
         }
-        // Until the last stretch has been asked for.
+        // Waits until the last stretch has been requested.
         let before = (0..100).find_map(|_| {
             let read = worker.counters().near_rows;
             pull(&mut worker, &sim, &model, 59);
             (worker.counters().near_rows - read >= 690).then(|| registered(&sim))
         });
-        let constant = before.expect("rows are still asked for");
+        let constant = before.expect("rows are still requested");
         assert!(counts.is_sorted() && counts[0] >= 8, "{how}: {counts:?}");
-        // A header a shard, and 42,000 rows of 28 bytes in stretches.
+        // One header for each shard, and 42,000 rows of 28 bytes in stretches.
         assert!(constant > 8 + 8 && constant <= 8 * 5, "{how}: {constant}");
         for round in 0..30u64 {
             match round % 3 {
@@ -106,7 +107,7 @@ fn registrations_are_constant_once_the_table_stops_growing() {
                 _ => {}
             }
             let same = worker.open_table(&model.schema).unwrap();
-            // Rows that are there, each once.
+            // Keys of existing rows, each once.
             let keys: Vec<u64> = (0..500).map(|i| (round * 997 + i * 83) % 42_000).collect();
             let cut = Arc::new(worker.cut(same, &keys));
             let values = random_values(&mut prng, keys.len() * 3);
@@ -125,7 +126,7 @@ fn registrations_are_constant_once_the_table_stops_growing() {
     }
 }
 
-/// A batch's rows, as the model has them; time goes on, so that what was asked for on the side is there.
+/// Pulls a batch and compares it with the model. Time passes, so that background requests are answered.
 fn pull(worker: &mut Worker<Sim>, sim: &Sim, model: &Model, batch: u64) {
     let table = worker.open_table(&model.schema).unwrap();
     let keys: Vec<u64> = (batch * 700..(batch + 1) * 700).collect();
@@ -137,7 +138,7 @@ fn pull(worker: &mut Worker<Sim>, sim: &Sim, model: &Model, batch: u64) {
 }
 
 #[test]
-fn a_worker_that_is_told_never_to_reads_nothing() {
+fn a_worker_with_one_sided_never_reads_no_memory() {
     for (world, reads) in [(OneSided::Never, false), (OneSided::Auto, true), (OneSided::Always, true)] {
         let near = Sim::new(8, Faults::none()).near();
         for sim in [near, Sim::new(9, Faults::none()).far()] {

@@ -1,6 +1,6 @@
-//! Data tasks in the simulated world, asynchronous and in synchronous steps: workers are killed, fall asleep and wake
-//! up, servers and the scheduler among them are killed and started again on their folders, links break. Every record of
-//! every pass is in the sums exactly once.
+//! Splits of data in the simulation, asynchronous and in synchronous steps. Workers are killed, fall asleep and
+//! wake up. Servers, including the one with the scheduler, are killed and restarted on their folders. Links
+//! break. Every record of every pass must be in the sums exactly once.
 
 use crate::model;
 
@@ -41,15 +41,15 @@ fn keys_of(task: u32, batch: u64) -> Vec<u64> {
     model::unique_keys(&mut prng, count, KEYS)
 }
 
-/// What a worker is at. Between any two of these it can be killed.
+/// The state of a worker. It can be killed between any two of these states.
 #[derive(Clone)]
 enum At {
     Idle,
-    /// The next batch of a task.
+    /// Must train the next batch of a task.
     Batch(Task, u64),
-    /// The rows of that batch are pulled.
+    /// Has begun to pull the rows of that batch.
     Pulling(Task, u64, PullId, Arc<ShardedKeys>),
-    /// The task is done, and the servers still know of it.
+    /// The task is done, and must still be closed at the servers.
     Closing(Task),
 }
 
@@ -60,48 +60,48 @@ struct Task {
     epoch: u32,
 }
 
-/// A worker, which never waits: its seat, its links, and what it is at.
+/// A worker that never blocks: its scheduler client, its links, and its state.
 struct Trainer {
     sim: Sim,
     config: WorkerConfig,
-    seat: JobClient<Sim>,
+    client: JobClient<Sim>,
     worker: Worker<Sim>,
     table: TableId,
     started: u64,
-    /// How it keeps step, when it does.
+    /// How the worker keeps step, in synchronous modes.
     member: Option<SyncConfig>,
     joined: bool,
     at: At,
-    /// Pushes that were not acknowledged when they were looked at last. (Shards apply the steps each by itself.)
+    /// Pushes that were not yet acknowledged at the last check. (Each shard applies steps by itself.)
     open: Vec<PushId>,
     asleep_until: Duration,
-    /// Turns of its loop: that it gets on, as its signs of life say.
+    /// Turns of its loop. Its heartbeat reports them as progress.
     turns: u64,
-    /// Steps that it makes before its next sign of life, when it has just woken: the thread that gives those is
-    /// another.
-    dazed: u64,
+    /// Steps that it still makes without a heartbeat, after it has woken. In a real worker another thread sends
+    /// heartbeats.
+    steps_without_beat: u64,
 }
 
 impl Trainer {
-    fn start(world: &World, schema: &Schema, rank: u32, life: u64) -> Result<Trainer, WorkerError> {
+    fn start(world: &World, schema: &Schema, rank: u32, number: u64) -> Result<Trainer, WorkerError> {
         let (sim, mut servers, pusher) = (world.sim.clone(), world.addrs(), u64::from(rank) + 1);
         let scheduler = servers[0].clone();
-        // Each life names them in its order.
-        servers.rotate_left(life as usize % 2 % world.servers.len());
-        let config = WorkerConfig::new(servers, pusher, life);
-        let of_seat = WorkerConfig { servers: vec![scheduler], ..config.clone() };
-        let seat = JobClient::join(sim.clone(), of_seat, rank, plan(2))?;
+        // Successive incarnations list the servers in different orders.
+        servers.rotate_left(number as usize % 2 % world.servers.len());
+        let config = WorkerConfig::new(servers, pusher, number);
+        let client_config = WorkerConfig { servers: vec![scheduler], ..config.clone() };
+        let client = JobClient::join(sim.clone(), client_config, rank, plan(2))?;
         let mut worker = Worker::connect(sim.clone(), config.clone())?;
         let table = worker.open_table(schema)?;
-        let started = seat.joined().started;
+        let started = client.joined().started;
         let (workers, worker_timeout) = (WORKERS, TIMEOUT);
         let member = world.mode.map(|mode| SyncConfig { rank, workers, mode, worker_timeout, strict: false });
         let (at, open, asleep_until) = (At::Idle, Vec::new(), Duration::ZERO);
-        let (joined, dazed) = (false, 0);
+        let (joined, steps_without_beat) = (false, 0);
         Ok(Trainer {
             sim,
             config,
-            seat,
+            client,
             worker,
             table,
             started,
@@ -111,19 +111,19 @@ impl Trainer {
             open,
             asleep_until,
             turns: 0,
-            dazed,
+            steps_without_beat,
         })
     }
 
-    /// Says that it lives, and fences whom it is told to: over links of its own, since those of the training may be
-    /// waiting.
+    /// Sends a heartbeat, and fences the workers that the reply names. The fence has its own links, because
+    /// those of the training may be waiting.
     fn beat(&mut self) -> Result<(), WorkerError> {
         let work = Activity { progress: self.turns, ..Activity::default() };
-        for dead in self.seat.beat(Progress::default(), work)?.fence {
-            let mut hands = Worker::connect(self.sim.clone(), self.config.clone())?;
-            let table = hands.open_table(self.worker.schema(self.table))?;
-            hands.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
-            self.seat.fenced(dead)?;
+        for dead in self.client.beat(Progress::default(), work)?.fence {
+            let mut fencer = Worker::connect(self.sim.clone(), self.config.clone())?;
+            let table = fencer.open_table(self.worker.schema(self.table))?;
+            fencer.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
+            self.client.fenced(dead)?;
         }
         Ok(())
     }
@@ -132,8 +132,8 @@ impl Trainer {
         (1 << 63 | u64::from(task.epoch) << 32 | u64::from(task.number), self.started)
     }
 
-    /// Whether all that it has pushed is applied. What came too late for its step is not, and is not to be taken for
-    /// learned.
+    /// Whether all its pushes are applied. A push that came too late for its step is not applied, and must not
+    /// count as learned.
     fn is_applied(&mut self) -> Result<bool, WorkerError> {
         self.open.retain(|push| !self.worker.is_acked(*push));
         match self.worker.take_late(self.table).is_empty() {
@@ -142,22 +142,22 @@ impl Trainer {
         }
     }
 
-    /// Nobody is to wait for it.
+    /// Leaves the steps, so that no other worker waits for this one.
     fn rest(&mut self) -> Result<(), WorkerError> {
         if std::mem::take(&mut self.joined) { self.worker.leave(self.table) } else { Ok(()) }
     }
 
-    /// One thing: takes a task, pulls or pushes a batch, or ends a task. True: all is over.
+    /// Makes one step: takes a task, pulls or pushes a batch, or ends a task. Returns true when all is trained.
     fn step(&mut self, prng: &mut Prng) -> Result<bool, WorkerError> {
         self.turns += 1;
-        match self.dazed.checked_sub(1) {
-            Some(left) => self.dazed = left,
+        match self.steps_without_beat.checked_sub(1) {
+            Some(left) => self.steps_without_beat = left,
             None => self.beat()?,
         }
         self.worker.poll()?;
         let applied = self.is_applied()?;
         self.at = match self.at.clone() {
-            At::Idle => match if applied { self.seat.take(&[])? } else { return Ok(false) } {
+            At::Idle => match if applied { self.client.take(&[])? } else { return Ok(false) } {
                 SplitGrant::Over => return self.rest().map(|()| true),
                 SplitGrant::Wait => self.rest().map(|()| At::Idle)?,
                 SplitGrant::Task { index, task, from, .. } => {
@@ -169,7 +169,7 @@ impl Trainer {
                 }
             },
             At::Batch(task, BATCHES) if applied => {
-                self.seat.done(task.index, BATCHES)?;
+                self.client.done(task.index, BATCHES)?;
                 At::Closing(task)
             }
             waits @ At::Batch(_, BATCHES) => waits,
@@ -224,7 +224,7 @@ struct World {
     servers: Vec<(u64, String)>,
     seed: u64,
     restarts: u64,
-    /// When a server came back last.
+    /// When a server last restarted.
     restarted_at: Option<Duration>,
     _folders: Vec<tempfile::TempDir>,
 }
@@ -254,7 +254,7 @@ impl World {
         self.sim.reset_all(&addr);
         self.restarts += 1;
         self.restarted_at = Some(self.sim.now());
-        // Its clock goes forward or back with each life, and it has other threads and limits.
+        // With each restart its clock goes forward or back, and it has other threads and limits.
         let draw = Prng::new(self.restarts ^ self.seed << 32).below(7_200);
         let sim = self.sim.ahead(Duration::from_secs(draw));
         let (store, threads) = (&self.stores[which], 1 + draw as usize % 4);
@@ -262,7 +262,7 @@ impl World {
     }
 }
 
-/// What the sums must be.
+/// The expected sums.
 fn expected(plan: &JobPlan) -> HashMap<u64, f32> {
     let mut sums = HashMap::new();
     for index in 0..plan.tasks() {
@@ -285,15 +285,16 @@ struct Seen {
     duplicate: u64,
 }
 
-/// Kills a worker, sends it to sleep, restarts a server, or does nothing. The incarnation that sleeps, if one does.
+/// Kills a worker, sends it to sleep, restarts a server, or does nothing. Returns the incarnation that sleeps,
+/// if one does.
 fn strike(world: &mut World, victim: &mut Option<Trainer>, prng: &mut Prng, seen: &mut Seen) -> Option<u64> {
     match prng.below(60) {
         0 | 1 => seen.killed += u32::from(victim.take().is_some()),
         2..=4 => {
             let trainer = victim.as_mut()?;
             trainer.asleep_until = world.sim.now() + Duration::from_secs(prng.below(15));
-            trainer.dazed = prng.below(6);
-            return Some(trainer.seat.incarnation().incarnation);
+            trainer.steps_without_beat = prng.below(6);
+            return Some(trainer.client.incarnation().incarnation);
         }
         5 => {
             let which = prng.below(world.servers.len() as u64) as usize;
@@ -305,12 +306,12 @@ fn strike(world: &mut World, victim: &mut Option<Trainer>, prng: &mut Prng, seen
     None
 }
 
-/// Every worker that still sleeps wakes up, and goes on with what it was at.
+/// Wakes every worker that still sleeps. Each continues where it was.
 fn wake_up(world: &World, workers: &mut [Option<Trainer>], prng: &mut Prng) {
     let seed = world.seed;
     let now = world.sim.now();
     for trainer in workers.iter_mut().flatten().filter(|trainer| trainer.asleep_until > now) {
-        trainer.dazed = 20;
+        trainer.steps_without_beat = 20;
         let gone = (0..20).find_map(|_| {
             world.sim.run(Duration::from_millis(100));
             trainer.step(prng).err()
@@ -319,7 +320,7 @@ fn wake_up(world: &World, workers: &mut [Option<Trainer>], prng: &mut Prng) {
     }
 }
 
-/// All splits are done, and every record is in the sums once.
+/// Checks that all splits are done, and that every record is in the sums once.
 fn check_sums(world: &World, schema: &Schema, plan: &JobPlan) {
     let seed = world.seed;
     let status = WorkerConfig::new(&world.addrs()[..1], 99, 1);
@@ -328,7 +329,7 @@ fn check_sums(world: &World, schema: &Schema, plan: &JobPlan) {
     let sums = expected(plan);
     let keys: Vec<u64> = (0..KEYS).map(|n| n * 0x1_0000_0001).collect();
     let mut out = vec![0.0; keys.len()];
-    // By somebody who is not of the job: any of its workers may have been given up.
+    // The reader does not belong to the job, because any of the job's workers may have been given up.
     let mut reader = Worker::connect(world.sim.clone(), WorkerConfig::new(world.addrs(), 99, 2)).unwrap();
     let table = reader.open_table(schema).unwrap();
     reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
@@ -337,21 +338,21 @@ fn check_sums(world: &World, schema: &Schema, plan: &JobPlan) {
     }
 }
 
-/// A job of three workers and what befalls them, until all is trained.
+/// Runs a job of three workers, with faults, until all is trained.
 fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
     let (mut world, mut prng) = (World::new(seed, mode), Prng::new(seed));
     let (schema, plan) = (schema("t", 1, 8), plan(2));
     let mut workers: Vec<Option<Trainer>> = (0..WORKERS).map(|_| None).collect();
-    let (mut life, mut over, mut asleep_once) = (1, false, Vec::new());
+    let (mut number, mut over, mut asleep_once) = (1, false, Vec::new());
     for round in 0.. {
         assert!(round < 40_000, "seed {seed}: the job does not end");
         for (rank, place) in workers.iter_mut().enumerate() {
             let now = world.sim.now();
             let Some(trainer) = place else {
-                // There is always one to go on.
+                // At least one worker always continues.
                 if rank == round % WORKERS as usize || prng.below(40) == 0 {
-                    life += 1;
-                    match Trainer::start(&world, &schema, rank as u32, life) {
+                    number += 1;
+                    match Trainer::start(&world, &schema, rank as u32, number) {
                         Ok(trainer) => *place = Some(trainer),
                         Err(error) => assert!(
                             error.to_string().contains("two workers have the same"),
@@ -366,13 +367,13 @@ fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
             }
             match trainer.step(&mut prng) {
                 Ok(ended) => over |= ended,
-                // It slept for too long, or another process took its place meanwhile.
+                // It slept for too long, or another process has taken its place.
                 Err(WorkerError::Refused { text, .. }) => {
-                    let life = trainer.seat.incarnation().incarnation;
-                    // Or its links to a server that had come back broke until it was given up there.
+                    let number = trainer.client.incarnation().incarnation;
+                    // Or its links to a restarted server broke again and again, until it was given up there.
                     let recent = |at: Duration| now.saturating_sub(at) < 3 * TIMEOUT;
                     let unlucky = world.restarted_at.is_some_and(recent);
-                    assert!(asleep_once.contains(&(rank, life)) || unlucky, "seed {seed}: {text}");
+                    assert!(asleep_once.contains(&(rank, number)) || unlucky, "seed {seed}: {text}");
                     seen.woken += 1;
                     *place = None;
                 }
@@ -389,7 +390,7 @@ fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
         world.sim.run(Duration::from_millis(prng.below(300)));
         let victim = prng.below(u64::from(WORKERS)) as usize;
         asleep_once
-            .extend(strike(&mut world, &mut workers[victim], &mut prng, seen).map(|life| (victim, life)));
+            .extend(strike(&mut world, &mut workers[victim], &mut prng, seen).map(|number| (victim, number)));
     }
     wake_up(&world, &mut workers, &mut prng);
     check_sums(&world, &schema, &plan);
@@ -440,9 +441,9 @@ impl Stepper {
         Stepper { worker, table, member, open: None }
     }
 
-    /// Pushes batch `seq` of a piece as its part of the next step.
-    fn push(&mut self, piece: u64, seq: u64, keys: &[u64]) {
-        let name = DataName { pusher: 1 << 63 | piece, incarnation: 1, seq, clock: seq };
+    /// Pushes batch `seq` of a split as its part of the next step.
+    fn push(&mut self, split: u64, seq: u64, keys: &[u64]) {
+        let name = DataName { pusher: 1 << 63 | split, incarnation: 1, seq, clock: seq };
         let (cut, own) = (Arc::new(self.worker.cut(self.table, keys)), self.worker.next_seq(self.table));
         let ones = vec![1.0; keys.len()];
         let push =
@@ -451,7 +452,7 @@ impl Stepper {
         self.worker.tick(self.table).unwrap();
     }
 
-    /// Whether its push is acknowledged, and whether some of it was late.
+    /// Whether its push is acknowledged, and whether some of its rows were late.
     fn is_acked(&mut self) -> Option<bool> {
         self.worker.poll().unwrap();
         let acked = self.open.is_none_or(|push| self.worker.is_acked(push));
@@ -459,7 +460,7 @@ impl Stepper {
     }
 }
 
-/// Each of them until its push is acknowledged; whose was late.
+/// Runs all of them until their pushes are acknowledged. Returns whose pushes were late.
 fn until_acked<const N: usize>(world: &World, mut all: [&mut Stepper; N]) -> [bool; N] {
     let mut late = [None; N];
     for _ in 0..2_000 {
@@ -474,9 +475,9 @@ fn until_acked<const N: usize>(world: &World, mut all: [&mut Stepper; N]) -> [bo
     panic!("a push is not acknowledged")
 }
 
-/// How it comes about that a worker's batch is too late for its step, and that the data's name makes it whole in a
-/// later one: a worker left and came back, the server was killed, and who comes to it first knows only that the other
-/// had left.
+/// How a worker's batch becomes too late for its step, and how its name lets a later step apply it completely.
+/// A worker leaves and comes back. The server is killed. The worker that reaches the new incarnation first
+/// knows only that the other had left.
 #[test]
 fn a_worker_that_had_come_back_was_taken_for_one_that_had_left() {
     let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
@@ -486,7 +487,7 @@ fn a_worker_that_had_come_back_was_taken_for_one_that_had_left() {
     first.push(1, 1, &keys);
     second.push(2, 1, &keys);
     assert_eq!(until_acked(&world, [&mut first, &mut second]), [false; 2]);
-    // It has nothing to learn for a while; the first hears that.
+    // It has nothing to learn for a while, and the first worker learns that.
     second.worker.leave(second.table).unwrap();
     first.push(1, 2, &keys);
     assert_eq!(until_acked(&world, [&mut first]), [false]);
@@ -497,7 +498,7 @@ fn a_worker_that_had_come_back_was_taken_for_one_that_had_left() {
     assert_eq!(until_acked(&world, [&mut first]), [false], "it waits for nobody");
     let late = until_acked(&world, [&mut second]);
     assert_eq!(late, [true], "the test shows nothing");
-    // It goes on: the batch is in a later step, and in no other though it comes twice.
+    // It continues. The batch is applied in a later step, and in no other, although it is sent twice.
     for seq in [4, 5] {
         second.push(2, 2, &keys);
         first.push(1, seq, &keys);

@@ -1,4 +1,5 @@
-//! Rows of two segments over links that break: what the servers hold is bit for bit what shards called directly hold.
+//! Rows of two segments over links that break: the servers must have the same bits as shards that are called
+//! directly.
 
 use crate::model;
 
@@ -58,7 +59,7 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
     assert!(lost > 10, "{lost} links lost: the test shows nothing");
 }
 
-/// The servers hold what `local` holds, in each segment and in all.
+/// Compares the servers with `local`, in each segment and in all.
 fn compare(seed: u64, prng: &mut Prng, (worker, table): (&mut Worker<Sim>, TableId), local: &mut Shards) {
     let (weights, state) = (local.schema().weights(), local.schema().floats());
     let keys = unique_keys(prng, 1_000, 1_000);
@@ -90,7 +91,7 @@ fn compare(seed: u64, prng: &mut Prng, (worker, table): (&mut Worker<Sim>, Table
 }
 
 #[test]
-fn segments_that_are_not_asked_for_do_not_travel() {
+fn segments_that_are_not_requested_are_not_sent() {
     let add = Rule::Add(gannet_optim::Add);
     let deep = Segment { dim: 31, rule: add, shaping: GradientTransform::NONE, init: Init::Zero };
     let schema = Schema { shards: 4, more: vec![deep], ..Schema::scalar("wide", add) };
@@ -109,6 +110,6 @@ fn segments_that_are_not_asked_for_do_not_travel() {
     };
     assert_eq!(received(Segments::ALL, 32), (true, 4_000 * 32 * 4));
     let (zero, bytes) = received(Segments::only(&[0]), 1);
-    // A chunk's rows are padded to 8 bytes.
+    // The rows of a chunk are padded to 8 bytes.
     assert!(zero && (4_000 * 4..4_000 * 4 + 100).contains(&bytes), "{bytes} bytes");
 }

@@ -1,5 +1,5 @@
-//! A whole cluster in one thread from one seed: links break at any byte, connects are refused, directions stall,
-//! servers are dropped and started again on their folders. The sums must come out exact.
+//! A whole cluster in one thread from one seed. Links break at any byte, connects are refused, directions
+//! stall, and servers are dropped and restarted on their folders. The sums must be exact.
 
 use crate::model;
 
@@ -24,15 +24,15 @@ pub(crate) fn faults(seed: u64) -> Faults {
     }
 }
 
-/// Memory can be read, in words or in lines.
+/// A simulation whose memory can be READ, in words or in lines.
 pub(crate) fn far(seed: u64, faults: Faults) -> Sim {
     let sim = Sim::new(seed, faults);
     if seed.is_multiple_of(2) { sim.far() } else { sim.far_lines() }
 }
 
-/// A server of the simulation.
+/// A worker of the simulation.
 pub(crate) fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
-    // Short rows too are read where they are, whatever becomes of them.
+    // Short rows are read in the image too, even if they are pushed back.
     let config = WorkerConfig { near_kept_bytes_min: 0, ..WorkerConfig::new(servers.to_vec(), pusher, 1) };
     Worker::connect(sim.clone(), config).unwrap()
 }
@@ -42,21 +42,21 @@ fn sums_are_exact_whatever_breaks() {
     sums(Sim::new);
 }
 
-/// The same where workers read rows in the servers' images and push to the slots that they found.
+/// As above, with workers that read rows in the servers' images and push to the slots that they found.
 #[test]
 fn sums_are_exact_also_on_one_host() {
     let near = sums(|seed, faults| Sim::new(seed, faults).near());
-    assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and asked for: the test shows nothing");
+    assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and requested: the test shows nothing");
 }
 
-/// The same where workers READ rows in the servers' registered memory.
+/// As above, with workers that READ rows in the servers' registered memory.
 #[test]
 fn sums_are_exact_also_over_rdma() {
     let far = sums(far);
-    assert!(far.0 > 10_000 && far.1 > 10_000, "{far:?}: rows read and asked for: the test shows nothing");
+    assert!(far.0 > 10_000 && far.1 > 10_000, "{far:?}: rows read and requested: the test shows nothing");
 }
 
-/// Rows that were read where they are, and of those pulls asked for.
+/// Returns how many rows were read without a request, and how many of the same pulls were requested.
 fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
     let (mut lost, mut duplicate, mut near) = (0, 0, (0, 0));
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
@@ -105,7 +105,8 @@ fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
     near
 }
 
-/// One worker, pulls and pushes under way together: a pull must answer exactly what it says that it saw.
+/// One worker with pulls and pushes in flight together. A pull must answer exactly the pushes that it reports
+/// to have seen.
 #[test]
 fn pulls_name_what_they_saw_also_after_a_lost_link() {
     pulls_name_what_they_saw(Sim::new);
@@ -114,13 +115,13 @@ fn pulls_name_what_they_saw_also_after_a_lost_link() {
 #[test]
 fn so_do_pulls_on_one_host() {
     let near = pulls_name_what_they_saw(|seed, faults| Sim::new(seed, faults).near());
-    assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and asked for: the test shows nothing");
+    assert!(near.0 > 10_000 && near.1 > 10_000, "{near:?}: rows read and requested: the test shows nothing");
 }
 
 #[test]
 fn so_do_pulls_over_rdma() {
     let far = pulls_name_what_they_saw(far);
-    assert!(far.0 > 3_000 && far.1 > 10_000, "{far:?}: rows read and asked for: the test shows nothing");
+    assert!(far.0 > 3_000 && far.1 > 10_000, "{far:?}: rows read and requested: the test shows nothing");
 }
 
 fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
@@ -197,7 +198,7 @@ fn nor_does_one_whose_rows_are_read_over_rdma() {
     assert!(killed_and_started_again(far, false) > 1_000);
 }
 
-/// A restart with another number of threads ended every live worker.
+/// Once, a restart with another number of threads ended every connected worker.
 #[test]
 fn nor_does_one_that_comes_back_with_another_number_of_threads() {
     killed_and_started_again(Sim::new, true);
@@ -213,7 +214,7 @@ fn nor_does_one_with_other_threads_whose_rows_are_read_over_rdma() {
     assert!(killed_and_started_again(far, true) > 1_000);
 }
 
-/// Rows that were read where they are.
+/// Returns the number of rows that were read without a request.
 fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: bool) -> u64 {
     let mut near = 0;
     for seed in 0..6 {
@@ -239,11 +240,11 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: b
             }
             sim.run(Duration::from_micros(prng.below(200)));
             if round % 6 == 5 {
-                // The images stay as they are, as after a kill; connections break.
+                // As after a kill: the images stay as they are, and connections break.
                 sim.remove_actor(actor);
                 sim.reset_all(&addr);
                 let threads = if other_threads { 1 + prng.below(4) as usize } else { 2 };
-                // Its clock goes forward or back with each life.
+                // With each restart its clock goes forward or back.
                 let ahead = Duration::from_secs(prng.below(7_200));
                 let limits = limits(prng.below(81));
                 actor = start_within(&sim.ahead(ahead), &addr, &store, threads, limits).0;
@@ -259,8 +260,8 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: b
     near
 }
 
-/// Each life of the worker names the servers in an order that is drawn anew, and finds them with as many threads as are
-/// drawn anew; within a life they are killed and come back on their folders.
+/// Each incarnation of the worker lists the servers in a random order, and finds them with a random number of
+/// threads. While it runs, servers are killed and restarted on their folders.
 #[test]
 fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
     let mut lost = 0;
@@ -307,14 +308,15 @@ fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
             let keys = random_keys(&mut prng, 2_000, 1_000);
             let mut out = vec![0.0; keys.len() * 2];
             worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
-            assert!(out == model.pull(&keys), "seed {seed}, life {incarnation}, hosts {hosts:?}");
+            assert!(out == model.pull(&keys), "seed {seed}, incarnation {incarnation}, hosts {hosts:?}");
             lost += worker.counters().links_lost;
         }
     }
     assert!(lost > 50, "{lost} links lost: the test shows nothing");
 }
 
-/// A rule whose order and rate matter: what was sent again was applied in its turn, at the rate of its own name.
+/// A rule for which order and rate matter: a resent gradient must be applied in its turn, at the rate of its
+/// own name.
 #[test]
 fn gradients_sent_again_have_the_rate_of_their_name() {
     let schedule = Schedule { warmup: 5, decay: Decay::Exponential { rate: 0.7, steps: 6 } };
@@ -359,7 +361,7 @@ fn gradients_sent_again_have_the_rate_of_their_name() {
     assert!(resends > 20, "{resends} resends: the test shows nothing");
 }
 
-/// One gradient to one row, by the rule's own code.
+/// Applies one gradient to one row with the rule's own code.
 struct Step<'a>(&'a mut [f32], f32);
 
 impl Visitor for Step<'_> {

@@ -1,5 +1,5 @@
-//! Synchronous steps under a memory limit: what servers keep for them is part of it, over all threads and tables,
-//! and steps that fit are applied exactly, whatever waits for room.
+//! Synchronous steps under a memory limit. The pushes that servers hold for steps count towards the limit, over
+//! all threads and tables. Steps that fit are applied exactly, whichever pushes wait for space.
 
 use crate::model;
 
@@ -21,7 +21,7 @@ const KEPT_MAX: u64 = LIMIT / 4;
 const ROW_BYTES: u64 = 8 + 4 * DIM as u64;
 const WORKERS: u32 = 2;
 
-/// The gauges of what is kept.
+/// The gauges of the bytes held for steps.
 #[derive(Default, Debug, PartialEq)]
 struct Kept {
     now: f64,
@@ -51,7 +51,7 @@ fn limited() -> Store {
     Store::memory_with(GrowthConfig { memory_limit: LIMIT, clock: None })
 }
 
-/// A worker that has joined over a table.
+/// A worker that has joined the steps of a table.
 fn joined(server: &Server, schema: &Schema, rank: u32) -> (Worker<Tcp>, TableId) {
     let config = WorkerConfig::new([server.addr()], u64::from(rank) + 1, 1);
     let mut worker = Worker::connect(Tcp::new(), config).unwrap();
@@ -65,7 +65,7 @@ fn member(rank: u32) -> SyncConfig {
     SyncConfig { rank, workers: WORKERS, mode, worker_timeout: Duration::from_secs(5), strict: false }
 }
 
-/// Each worker on a thread of its own: steps of so many rows in each table. What each ended with.
+/// Runs each worker on its own thread, for `steps` steps with `rows` rows in each table. Returns how each ended.
 fn train(server: &Server, tables: &[Schema], steps: usize, rows: u64) -> Vec<Result<(), WorkerError>> {
     let worker = |rank: u32| {
         let config = WorkerConfig {
@@ -97,7 +97,7 @@ fn train(server: &Server, tables: &[Schema], steps: usize, rows: u64) -> Vec<Res
 #[test]
 fn kept_pushes_took_more_than_the_memory_limit_of_their_server() {
     let server = server(&limited());
-    // Of both workers more than the budget on each of two threads.
+    // Each of two threads needs more than the budget for the pushes of both workers.
     let rows = KEPT_MAX / ROW_BYTES * 3 / 2;
     let ended = train(&server, &[schema("t", DIM, 8)], 1, rows);
     let refused = |ended: &&Result<(), WorkerError>| match ended {
@@ -114,7 +114,7 @@ fn steps_that_fit_are_applied_exactly_though_others_wait_for_room() {
     let store = limited();
     let server = server(&store);
     let tables = [schema("a", DIM, 8), schema("b", DIM, 8)];
-    // All threads and tables together need more than half of the budget, and each step less.
+    // All threads and tables together need more than half of the budget, and each step needs less.
     let (steps, rows) = (6, KEPT_MAX / ROW_BYTES / 5);
     let ended = train(&server, &tables, steps, rows);
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
@@ -128,38 +128,38 @@ fn steps_that_fit_are_applied_exactly_though_others_wait_for_room() {
         assert!(out.iter().all(|&value| value == sum), "{} instead of {sum}", out[0]);
     }
     assert!(store.memory_used() >= KEPT_MAX && store.memory_used() <= LIMIT);
-    let told = || {
+    let gauges = || {
         let mut kept = Kept::default();
         server.tally().tell(&mut kept);
         kept
     };
-    // Threads tell of it once a second.
+    // Threads report this once a second.
     let start = std::time::Instant::now();
-    while told() != (Kept { now: 0.0, most: KEPT_MAX as f64 }) {
-        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", told());
+    while gauges() != (Kept { now: 0.0, most: KEPT_MAX as f64 }) {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", gauges());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// What workers had pushed that were all dead stayed, and the steps of another job had no room.
+/// Once, pushes stayed in memory after all of their workers had died, and steps of another job found no space.
 #[test]
 fn pushes_of_workers_that_are_all_gone_are_forgotten() {
     let server = server(&limited());
     let schema = schema("t", DIM, 8);
-    let kept = || {
+    let held_bytes = || {
         let mut kept = Kept::default();
         server.tally().tell(&mut kept);
         kept.now
     };
     let until = |what: &str, is: &dyn Fn(f64) -> bool| {
         let start = std::time::Instant::now();
-        while !is(kept()) {
-            assert!(start.elapsed() < Duration::from_secs(20), "{what}: {}", kept());
+        while !is(held_bytes()) {
+            assert!(start.elapsed() < Duration::from_secs(20), "{what}: {}", held_bytes());
             std::thread::sleep(Duration::from_millis(20));
         }
     };
     let mut workers: Vec<_> = (0..WORKERS).map(|rank| joined(&server, &schema, rank)).collect();
-    // The other makes no step.
+    // The other worker makes no step.
     let (worker, table) = &mut workers[0];
     let keys: Vec<u64> = (0..KEPT_MAX / ROW_BYTES / 4).collect();
     let (cut, seq) = (Arc::new(worker.cut(*table, &keys)), worker.next_seq(*table));
@@ -167,8 +167,8 @@ fn pushes_of_workers_that_are_all_gone_are_forgotten() {
     worker.begin_push(*table, cut, Write::Gradient, values, None, seq).unwrap();
     worker.tick(*table).unwrap();
     let start = std::time::Instant::now();
-    while kept() < (keys.len() as u64 * ROW_BYTES) as f64 {
-        assert!(start.elapsed() < Duration::from_secs(20), "not all is kept: {}", kept());
+    while held_bytes() < (keys.len() as u64 * ROW_BYTES) as f64 {
+        assert!(start.elapsed() < Duration::from_secs(20), "not all is kept: {}", held_bytes());
         workers[0].0.poll().unwrap();
     }
     drop(workers.pop());

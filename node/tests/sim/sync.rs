@@ -1,6 +1,6 @@
-//! Workers that keep step (SSP, BSP) in a simulated cluster: links break, servers are killed and started again, workers
-//! are of different speed. No pull exceeds the bound, each sees exactly what it may, synchronous rows are the oracle's
-//! bit for bit, and every run ends.
+//! Workers that keep step (SSP, BSP) in a simulated cluster. Links break, servers are killed and restarted, and
+//! workers have different speeds. No pull may exceed the bound, each must see exactly what it may, synchronous
+//! rows must equal the oracle's bit for bit, and every run must end.
 
 use crate::model;
 use crate::stepping;
@@ -92,7 +92,7 @@ fn nor_where_rows_are_read_over_rdma() {
     assert!(bounded(|seed, faults| Sim::new(seed, faults).far(), Kills::Alike).near > 1_000);
 }
 
-/// A restart with another number of threads ended every worker.
+/// Once, a restart with another number of threads ended every worker.
 #[test]
 fn nor_where_servers_come_back_with_other_threads() {
     assert!(bounded(Sim::new, Kills::OtherThreads).lost > 30);
@@ -104,7 +104,7 @@ fn nor_where_they_do_and_rows_are_read_in_images() {
     assert!(bounded(world, Kills::OtherThreads).near > 1_000);
 }
 
-/// The rows of a synchronous table: after step c they are the oracle's of steps 0 to c.
+/// The rows of a synchronous table. After step c the servers must have the oracle's rows of steps 0 to c.
 struct Oracle {
     rows: BTreeMap<u64, Vec<f32>>,
     applied: u64,
@@ -210,7 +210,8 @@ fn also_where_rows_are_read_over_rdma() {
     assert!(near > 250, "{near} rows read over RDMA: the test shows little");
 }
 
-/// A thread that came to own shards of two stood where the further one was: the other's step was lost.
+/// Once, a thread that got the shards of two former threads used the clock of the one that was ahead, and lost
+/// the step of the other.
 #[test]
 fn also_where_servers_come_back_with_other_threads() {
     assert!(together(Sim::new, Kills::OtherThreads).lost > 20);
@@ -229,7 +230,7 @@ fn also_where_they_do_and_rows_are_read_over_rdma() {
     assert!(near > 250, "{near} rows read over RDMA: the test shows little");
 }
 
-/// With fewer to aggregate than there are, each row is applied or said to have come too late, never both or neither.
+/// If fewer batches are aggregated than there are workers, each row is either applied or reported as late.
 #[test]
 fn what_comes_too_late_is_dropped_and_counted() {
     let mut late = 0;

@@ -1,5 +1,5 @@
-//! Servers are started again with another number of threads while a worker pulls and pushes: a pull answers exactly
-//! what it says that it saw.
+//! Servers restart with another number of threads while a worker pulls and pushes. A pull must answer exactly
+//! the pushes that it reports to have seen.
 
 use crate::model;
 use crate::simulated::{connect, far, faults};
@@ -11,7 +11,7 @@ use model::{Model, random_values, schema, start, unique_keys};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Servers are started again with another number of threads, some of them twice in a row.
+/// Servers restart with another number of threads, some of them twice in succession.
 #[test]
 fn pulls_name_what_they_saw_also_where_threads_change() {
     threads_change_under_pulls_and_pushes(Sim::new);
@@ -29,7 +29,8 @@ fn so_do_pulls_where_threads_change_over_rdma() {
     assert!(near > 1_000, "{near} rows read where they are: the test shows nothing");
 }
 
-/// Frames of 256 KiB would never arrive through faults that are frequent enough for small ones.
+/// Fewer faults, because frames of 256 KiB would never arrive through faults that are frequent enough for small
+/// frames.
 fn faults_for_large_frames(seed: u64) -> Faults {
     match seed % 2 {
         0 => Faults { reset_per_million: 10_000, ..faults(seed) },
@@ -37,7 +38,7 @@ fn faults_for_large_frames(seed: u64) -> Faults {
     }
 }
 
-/// A server that is started again with another number of threads.
+/// A server that restarts with another number of threads.
 struct Host {
     actor: u64,
     addr: String,
@@ -67,7 +68,7 @@ fn model_of(schema: &Schema, pushes: &[(Vec<u64>, Vec<f32>)]) -> Model {
     model
 }
 
-/// The pulled rows are those after the pushes that the pull says that it saw.
+/// Compares the pulled rows with the model after the pushes that the pull reports to have seen.
 fn assert_agrees(pulled: &Pulled, cut: &ShardedKeys, schema: &Schema, pushes: &[(Vec<u64>, Vec<f32>)]) {
     let floats = schema.floats();
     for SeenPushes { rows, seq } in &pulled.saw {
@@ -78,14 +79,14 @@ fn assert_agrees(pulled: &Pulled, cut: &ShardedKeys, schema: &Schema, pushes: &[
     }
 }
 
-/// How many rows were read without a request.
+/// Returns how many rows were read without a request.
 fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> u64 {
     let (mut duplicate, mut near, mut restarts) = (0, 0, 0);
     for seed in 300..312 {
         let faults = faults_for_large_frames(seed);
         let sim = world(seed, faults);
         let mut prng = Prng::new(seed);
-        // Cuts of more chunks than links, and of fewer keys than shards.
+        // Keys in more chunks than there are links, and fewer keys than shards.
         let (dim, space) = ([1, 300][seed as usize % 2], [500, 40][seed as usize / 2 % 2]);
         let schema = schema("t", dim, 8);
         let mut servers: Vec<_> = (0..1 + seed / 4 % 2).map(|_| Host::start(&sim, &mut prng)).collect();
@@ -98,7 +99,7 @@ fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> 
         for round in 0..40u64 {
             let count = 1 + prng.below(space / 2) as usize;
             let keys = unique_keys(&mut prng, count, space);
-            // A cut of before the change may be used after it.
+            // Sharded keys from before the change may be used after it.
             let cut = held.take().unwrap_or_else(|| Arc::new(worker.cut(table, &keys)));
             let pull = worker.begin_pull(table, cut.clone(), Read::State, Vec::new(), true).unwrap();
             under_way.push_back((pull, cut, pushes.len()));

@@ -1,5 +1,5 @@
-//! Workers of a simulated cluster that wait for one that has died or gives no sign: it is named, and after a while they
-//! go on without it. And calls that would wait for themselves.
+//! Workers of a simulated cluster that wait for one that has died or sends nothing. Errors and logs name it,
+//! and after a while the others continue without it. Also calls that would wait for themselves.
 
 use crate::model;
 use crate::stepping;
@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use stepping::*;
 
-/// With a time limit that a test can wait for.
+/// With a time limit that suits a test.
 fn soon(member: SyncConfig) -> SyncConfig {
     SyncConfig { worker_timeout: Duration::from_secs(40), ..member }
 }
 
-/// One of three workers stops for ever in the middle: the others name it, and go on without it.
+/// One of three workers stops in the middle and does not return. The others name it, and continue without it.
 fn one_stops(mode: SyncMode, silent: bool) {
     for seed in 0..4 {
         let sim = Sim::new(seed, faults(seed));
@@ -29,7 +29,7 @@ fn one_stops(mode: SyncMode, silent: bool) {
             .map(|rank| Stepper::new(&sim, &addrs, &table, soon(member(rank, 3, mode)), 10, 0))
             .collect();
         if seed == 0 {
-            // Pulls of several frames a link, all of which wait before the fence.
+            // Pulls of several frames a link. All of them wait before the fence.
             steppers.iter_mut().for_each(|stepper| stepper.keys_max = 40_000);
         }
         let (mut prng, space) = (Prng::new(seed), if seed == 0 { 100_000 } else { 20 });
@@ -68,7 +68,7 @@ fn one_stops(mode: SyncMode, silent: bool) {
         }
         assert!(named, "seed {seed}: the worker that stopped was not named");
         if silent && matches!(mode, SyncMode::Bsp(_)) {
-            // It wakes: it has been fenced.
+            // It continues, and learns that it was fenced.
             let Stepper { worker, table, .. } = &mut steppers[stops];
             let woken = (0..200).find_map(|_| {
                 sim.run(Duration::from_millis(10));
@@ -103,14 +103,15 @@ fn so_is_one_that_is_silent_under_bsp() {
     one_stops(SyncMode::Bsp(StepReduce { aggregate: 3, merge: Merge::Mean }), true);
 }
 
-/// What is asked for behind a push that waits stands between it and the fence that it waits for.
+/// Requests behind a waiting push are ahead of the fence for which that push waits. The server must read the
+/// fence all the same.
 #[test]
 fn a_fence_is_heard_behind_requests_that_wait() {
     let sim = Sim::new(1, Faults::none());
     let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);
     let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
     let table = worker.open_table(&schema("t", 1, 4)).unwrap();
-    // The other one never comes.
+    // The other worker never joins.
     let bsp = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
     worker.join(table, soon(member(0, 2, bsp))).unwrap();
     let cut = Arc::new(worker.cut(table, &[1, 2]));
@@ -123,14 +124,14 @@ fn a_fence_is_heard_behind_requests_that_wait() {
     assert_eq!(rows, 2);
 }
 
-/// Requests that waited for a dead worker took all credit, so the fence that they waited for was never sent.
+/// Once, requests that waited for a dead worker used all credit, so the fence for which they waited was never sent.
 #[test]
 fn a_fence_goes_out_though_what_waits_for_it_takes_all_credit() {
     let sim = Sim::new(1, Faults::none());
     let limits = SessionLimits { credit_frames: 8, ..SessionLimits::default() };
     let (_, addr) = start_within(&sim, "sim:0", &Store::memory(), 1, limits);
     let bsp = SyncMode::Bsp(StepReduce { aggregate: 3, merge: Merge::Sum });
-    // The others never come.
+    // The other workers never join.
     let of_three = soon(member(0, 3, bsp));
     let mut stepper = Stepper::new(&sim, &[addr], &schema("t", 1, 4), of_three, 0, 0);
     let (worker, table) = (&mut stepper.worker, stepper.table);
@@ -152,7 +153,7 @@ fn a_fence_goes_out_though_what_waits_for_it_takes_all_credit() {
     assert_eq!(worker.finish_pull(last).unwrap().values, [4.0; 3]);
 }
 
-/// One worker alone waited for itself: its push took the only request that it might have under way.
+/// Once, a single worker waited for itself, because its push used the only request that it could have in flight.
 #[test]
 fn a_credit_that_no_synchronous_step_can_do_with_is_refused_by_name() {
     let sim = Sim::new(1, Faults::none());
@@ -165,16 +166,16 @@ fn a_credit_that_no_synchronous_step_can_do_with_is_refused_by_name() {
     assert!(refused.contains("--credit-requests 4 or more") && refused.contains("sim:"), "{refused}");
 }
 
-/// The fence stayed unheard behind a pull for whose keys there was no memory: all waited for ever for one that was
-/// dead.
+/// Once, a server did not read a fence that came after a pull, because it had no memory for the pull's keys.
+/// All workers waited without end for a dead one.
 #[test]
-fn a_fence_is_heard_where_there_is_no_memory_for_the_pulls_before_it() {
+fn a_fence_is_read_when_there_is_no_memory_for_the_pulls_before_it() {
     for (keys_max, ends) in [(30, true), (3_000_000, false)] {
         let sim = Sim::new(1, Faults::none());
         let limits = SessionLimits { keyset_bytes: 0, ..SessionLimits::default() };
         let (_, addr) = start_within(&sim, "sim:0", &Store::memory(), 1, limits);
         let bsp = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
-        // The other one never comes.
+        // The other worker never joins.
         let mut stepper = Stepper::new(&sim, &[addr], &schema("t", 1, 4), soon(member(0, 2, bsp)), 3, 0);
         stepper.keys_max = keys_max;
         let (mut prng, mut turns) = (Prng::new(3), 0);
@@ -234,8 +235,8 @@ fn calls_that_would_wait_for_ever_are_errors() {
     assert_eq!(worker.clock(synchronous), None);
 }
 
-/// Who joins over several tables begins at one clock in all of them, and steps of several tables are made by all or by
-/// nobody.
+/// A worker that joins over several tables begins at one clock in all of them. A step over several tables is
+/// made either by all workers or by none.
 #[test]
 fn tables_of_one_step_begin_at_one_clock() {
     let sim = Sim::new(1, Faults::none());
@@ -254,7 +255,7 @@ fn tables_of_one_step_begin_at_one_clock() {
         let clocks: Vec<u64> = (0..ticks).map(|_| first.tick(table).unwrap()).collect();
         assert_eq!(clocks.last(), Some(&ticks));
     }
-    // A request behind the ticks: they have been read.
+    // The reply to a later request shows that the server has read the ticks.
     first.status(tables[0]).unwrap();
     let mut second = connect(2);
     let tables = ["a", "b", "c"].map(|name| second.open_table(&schema(name, 1, 4)).unwrap());

@@ -1,5 +1,5 @@
-//! Workers of different speed that take steps in a simulated cluster, without ever waiting; servers that are killed and
-//! started again.
+//! Workers of different speeds that take steps in a simulated cluster without blocking, and servers that are
+//! killed and restarted.
 #![allow(dead_code, unused_imports, reason = "each test file uses what it needs")]
 
 use crate::model::unique_keys;
@@ -35,7 +35,7 @@ pub fn seeds(few: u64) -> u64 {
     std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(few)
 }
 
-/// What each worker pushed in each of its steps: rows of one float a worker.
+/// What each worker pushed in each of its steps: rows with one float for each worker.
 #[derive(Default)]
 pub struct Pushed(pub BTreeMap<(u32, u64), KeyedRows>);
 
@@ -43,22 +43,22 @@ pub struct Pushed(pub BTreeMap<(u32, u64), KeyedRows>);
 pub type KeyedRows = Vec<(u64, Vec<f32>)>;
 
 impl Pushed {
-    /// How often a worker has pushed to a key in steps below one.
+    /// How often a worker has pushed to a key in its steps below `below`.
     pub fn count(&self, key: u64, rank: u32, below: u64) -> f32 {
         let steps = self.0.range((rank, 0)..(rank, below));
         steps.flat_map(|(_, rows)| rows).filter(|(own, _)| *own == key).count() as f32
     }
 }
 
-/// A worker that takes a step at a time, without ever waiting.
+/// A worker that takes one step at a time and never blocks.
 pub struct Stepper {
     pub worker: Worker<Sim>,
     pub table: TableId,
     pub member: SyncConfig,
-    /// Steps to make, and made; pulls begun.
+    /// Steps to make, steps made, and pulls that have begun.
     pub steps: u64,
     pub made: u64,
-    pub begun: u64,
+    pub pulls_begun: u64,
     pub base: u64,
     pub pulls: VecDeque<(PullId, Arc<ShardedKeys>, u64)>,
     pub ahead: u64,
@@ -82,14 +82,14 @@ impl Stepper {
         let mut worker = Worker::connect(sim.clone(), config).unwrap();
         let table = worker.open_table(schema).unwrap();
         let base = worker.join(table, member).unwrap();
-        let (made, begun, pulls, done) = (0, 0, VecDeque::new(), false);
+        let (made, pulls_begun, pulls, done) = (0, 0, VecDeque::new(), false);
         Stepper {
             worker,
             table,
             member,
             steps,
             made,
-            begun,
+            pulls_begun,
             base,
             pulls,
             ahead,
@@ -99,20 +99,20 @@ impl Stepper {
         }
     }
 
-    /// Begins pulls, and hands out the rows of the oldest when they have come.
+    /// Begins pulls, and returns the rows of the oldest pull when they have arrived.
     pub fn turn(
         &mut self,
         prng: &mut Prng,
         space: u64,
     ) -> Result<Option<(Arc<ShardedKeys>, u64, Pull)>, WorkerError> {
         self.worker.poll()?;
-        while self.begun < self.steps && self.pulls.len() as u64 <= self.ahead {
+        while self.pulls_begun < self.steps && self.pulls.len() as u64 <= self.ahead {
             let count = 1 + prng.below(self.keys_max) as usize;
             let cut = Arc::new(self.worker.cut(self.table, &unique_keys(prng, count, space)));
-            let (read, ahead) = ((Read::Weights, Segments::ALL), self.begun - self.made);
+            let (read, ahead) = ((Read::Weights, Segments::ALL), self.pulls_begun - self.made);
             let id = self.worker.begin_pull_ahead(self.table, cut.clone(), read, Vec::new(), true, ahead)?;
-            self.pulls.push_back((id, cut, self.base + self.begun));
-            self.begun += 1;
+            self.pulls.push_back((id, cut, self.base + self.pulls_begun));
+            self.pulls_begun += 1;
         }
         let Some(&(id, ..)) = self.pulls.front().filter(|(id, ..)| self.worker.is_pulled(*id)) else {
             return Ok(None);
@@ -122,7 +122,7 @@ impl Stepper {
         Ok(Some((cut, clock, Pull { id, values: pulled.values, lowest: pulled.lowest })))
     }
 
-    /// Pushes a step and ends it; the last one leaves.
+    /// Pushes a step and ends it. After the last step the worker leaves.
     pub fn push(&mut self, cut: &Arc<ShardedKeys>, id: PullId, values: Vec<f32>) -> Result<(), WorkerError> {
         let seq = self.worker.next_seq(self.table);
         let push = self.worker.begin_push(self.table, cut.clone(), Write::Gradient, values, Some(id), seq)?;
@@ -134,16 +134,17 @@ impl Stepper {
 }
 
 impl Stepper {
-    /// Where it is, for messages.
+    /// The worker's state, for messages.
     pub fn place(&self) -> (u64, u64, bool, bool, Option<gannet_node::WaitingFor>) {
-        (self.made, self.begun, self.done, self.is_acked(), self.worker.waiting_for())
+        (self.made, self.pulls_begun, self.done, self.is_acked(), self.worker.waiting_for())
     }
 
     pub fn is_acked(&self) -> bool {
         self.last.is_none_or(|last| self.worker.is_acked(last))
     }
 
-    /// Leaving waits for the last step, for which the others must go on: so not before it is applied.
+    /// Leaving waits for the last step, for which the others must continue. So the worker leaves only after it
+    /// was applied.
     pub fn leave_if_acked(&mut self) {
         if self.is_acked() {
             self.worker.leave(self.table).unwrap();
@@ -158,12 +159,12 @@ pub struct Pull {
 }
 
 pub fn member(rank: u32, workers: u32, mode: SyncMode) -> SyncConfig {
-    // Longer than a READ may take, during which the others of this one thread stand still: who is given up is not
-    // waited for.
+    // Longer than a READ may take. The other workers of this thread do not run during a READ, and must not be
+    // given up.
     SyncConfig { rank, workers, mode, worker_timeout: Duration::from_secs(40), strict: false }
 }
 
-/// Drops and starts servers again now and then; as after a kill, the images stay.
+/// Drops and restarts servers now and then. As after a kill, the images stay as they are.
 pub struct Servers {
     pub running: Vec<(u64, String, Store, usize)>,
     kills: u64,
@@ -187,21 +188,21 @@ impl Servers {
         self.running.iter().map(|(_, addr, ..)| addr.clone()).collect()
     }
 
-    /// It comes back with as many threads, or with so many.
+    /// Kills a server and restarts it with the same number of threads, or with `now` threads.
     pub fn kill_one(&mut self, sim: &Sim, which: usize, now: Option<usize>) {
         let at = which % self.running.len();
         let (actor, addr, store, threads) = &mut self.running[at];
         *threads = now.unwrap_or(*threads);
         sim.remove_actor(*actor);
         sim.reset_all(addr);
-        // Its clock goes forward or back with each life.
+        // With each restart its clock goes forward or back.
         self.kills += 1;
         let ahead = Duration::from_secs(self.kills * 2_971 % 7_200);
         *actor = start(&sim.ahead(ahead), addr, store, *threads).0;
     }
 }
 
-/// Each leaves when its last step has been acknowledged, for which the others must go on.
+/// Lets each worker leave when its last step has been acknowledged. The others must continue for that.
 pub fn leave_all(seed: u64, steppers: &mut [Stepper], sim: &Sim) {
     let mut turns = 0;
     while steppers.iter().any(|stepper| !stepper.is_acked()) {
@@ -241,13 +242,13 @@ pub fn sum_up(steppers: &[Stepper]) -> Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kills {
     None,
-    /// With as many threads as before.
+    /// With the same number of threads as before.
     Alike,
     /// With 1 to 4 threads.
     OtherThreads,
 }
 
-/// Workers of different speed take steps; `check` looks at each pull and answers what to push.
+/// Runs workers of different speeds. `check` checks each pull and returns what to push.
 pub fn run(
     seed: u64,
     sim: &Sim,
@@ -273,7 +274,8 @@ pub fn run(
             continue;
         }
         sim.run(Duration::from_micros(prng.below(100)));
-        // Not for ever: one that left just before is waited for until the time limit, which begins anew with each kill.
+        // Not without end: a worker that has just left is waited for until the time limit, which begins again
+        // with each kill.
         if kills != Kills::None && turns < 30_000 && prng.below(600) == 0 {
             let threads = (kills == Kills::OtherThreads).then(|| 1 + prng.below(4) as usize);
             servers.kill_one(sim, turns as usize, threads);

@@ -14,8 +14,8 @@ fn keys_of<'a>(lines: impl Iterator<Item = &'a &'a str>) -> BTreeSet<u64> {
     ids.chain([INTERCEPT_KEY]).collect()
 }
 
-/// For each key, the number of batches of all passes that contain it. A split consists of the lines that begin in it,
-/// and its batches are cut from its first line.
+/// For each key, the number of batches of all passes that contain it. A split consists of the lines that begin
+/// in it; its lines are divided into batches from the first line on.
 pub fn batches_by_key(text: &str, round: &Round) -> HashMap<u64, u64> {
     let file = PlanFile { name: String::new(), bytes: text.len() as u64, print: 0, whole: false };
     let plan = JobPlan {
@@ -29,14 +29,14 @@ pub fn batches_by_key(text: &str, round: &Round) -> HashMap<u64, u64> {
     };
     let mut batches = HashMap::new();
     let (mut lines, mut at) = (text.split_inclusive('\n').peekable(), 0);
-    for piece in 0..plan.tasks_of_a_pass() {
-        let end = plan.task(piece).end;
-        let mut piece = Vec::new();
+    for split in 0..plan.tasks_of_a_pass() {
+        let end = plan.task(split).end;
+        let mut lines_of_split = Vec::new();
         while let Some(line) = lines.next_if(|_| at < end) {
             at += line.len() as u64;
-            piece.push(line);
+            lines_of_split.push(line);
         }
-        for batch in piece.chunks(BATCH as usize) {
+        for batch in lines_of_split.chunks(BATCH as usize) {
             let keys = keys_of(batch.iter());
             keys.into_iter().for_each(|key| *batches.entry(key).or_default() += u64::from(PASSES));
         }
@@ -54,7 +54,7 @@ pub fn records_by_key(text: &str) -> HashMap<u64, u64> {
     records
 }
 
-/// What a table's rows count.
+/// What the rows of a table count.
 #[derive(Clone, Copy)]
 pub enum Counting {
     /// Pushes: rows of damped FTRL count them, after their state.

@@ -115,7 +115,7 @@ impl<'a> Job<'a> {
 
     /// The scheduler's status.
     pub fn status(&self) -> Option<JobStatus> {
-        // Workers choose it in the same way.
+        // Workers choose the scheduler in the same way.
         let scheduler = self.addrs.iter().min().unwrap().clone();
         let config = WorkerConfig { run: Some(default_run()), ..WorkerConfig::new([scheduler], 1 << 40, 1) };
         JobStatus::of(Tcp::new(), config).unwrap()
@@ -158,13 +158,13 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The worker of this index that was started last, if it still runs.
+    /// The worker of this index that started last, if it still runs.
     fn running(&mut self, index: u32) -> Option<usize> {
         let at = self.workers.iter().rposition(|worker| worker.index == index)?;
         self.workers[at].process.child.0.try_wait().unwrap().is_none().then_some(at)
     }
 
-    /// Does to the job what the round demands.
+    /// Causes the faults of the round.
     pub fn suffer(&mut self) {
         let round = self.round;
         for deed in &round.deeds {
@@ -172,7 +172,7 @@ impl<'a> Job<'a> {
             self.pass(deed.delay);
             match deed.what {
                 What::Kill { index, then, after } => {
-                    // Late in a round the job may be over.
+                    // Late in a round the job may have ended.
                     let Some(at) = self.running(index) else { continue };
                     self.workers[at].process.child.0.kill().unwrap();
                     let killed = self.workers.remove(at).process.wait();

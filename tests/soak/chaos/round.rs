@@ -5,14 +5,14 @@ use std::time::Duration;
 /// One round.
 #[derive(Debug)]
 pub struct Round {
-    /// Workers that begin. With `spare` one more is declared, which replaces a killed worker.
+    /// Workers at the start. With `spare` there is one more index, whose worker replaces a killed one.
     pub workers: u32,
     pub spare: bool,
     pub servers: usize,
-    /// Whether the servers keep their shards in folders.
+    /// Whether the servers have their shards in folders.
     pub durable: bool,
     pub transport: &'static str,
-    /// The seed of the order in which each worker names the servers.
+    /// The seed of the order in which each worker lists the servers.
     pub hosts: u64,
     /// The faults in order.
     pub deeds: Vec<Deed>,

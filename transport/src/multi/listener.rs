@@ -11,20 +11,21 @@ use std::net::SocketAddr;
 /// Listens for connections over each transport that the server offers.
 #[derive(Debug)]
 pub struct MultiListener {
-    /// With another transport only, this listener just occupies the address and accepts nobody.
+    /// Without TCP this listener only occupies the address and refuses every connection.
     tcp: TcpListener,
     tcp_is_open: bool,
     shm: Option<ShmListener>,
     verbs: Option<RdmaListener>,
-    /// Which transport is asked first next time, so that none starves the others.
+    /// Which transport is checked first next time, so that each gets its turn.
     first: usize,
 }
 
 impl MultiListener {
-    pub(super) fn new(wires: &Transports, addr: &str) -> Result<MultiListener, NetError> {
-        let (tcp, transport, anyone) = (&wires.tcp, wires.transport, wires.token && !wires.certificates);
+    pub(super) fn new(transports: &Transports, addr: &str) -> Result<MultiListener, NetError> {
+        let (tcp, transport, anyone) =
+            (&transports.tcp, transports.transport, transports.token && !transports.certificates);
         let wants_shm = matches!(transport, Transport::Auto | Transport::Shm);
-        // This comes before the port answers, so that a worker that waits for the port finds both.
+        // Shared memory listens before the port answers, so that a worker that waits for the port finds both.
         let early = if wants_shm { listen_early(addr, anyone) } else { None };
         let tcp = tcp.listen(addr)?;
         let bound: Option<SocketAddr> = tcp.addr().parse().ok();
@@ -52,7 +53,7 @@ impl MultiListener {
                 None
             }
         };
-        let verbs = match wires.offer_verbs(bound) {
+        let verbs = match transports.offer_verbs(bound) {
             Ok(verbs) => verbs,
             Err(why) => return Err(NetError::Offer { addr: tcp.addr().to_owned(), why }),
         };

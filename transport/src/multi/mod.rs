@@ -1,5 +1,6 @@
-//! Several transports as one network: shared memory for peers on this host, RDMA for peers that a device reaches, TCP
-//! for all others. The transport is chosen for each connection; a line of the log says which, and why.
+//! Several transports as one network: shared memory for peers on this host, RDMA for peers that a device
+//! reaches, TCP for all others. The transport is chosen for each connection. A log line names it and gives the
+//! reason.
 
 mod listener;
 mod poll;
@@ -13,7 +14,7 @@ pub use stream::MultiStream;
 use stream::StreamKind;
 
 use crate::error::NetError;
-use crate::limits::{AGAIN_TIME, DOUBTS_MAX, VERBS_MEMORY_BYTES};
+use crate::limits::{FAILED_PROOFS_MAX, RETRY_AFTER, VERBS_MEMORY_BYTES};
 use crate::link::Stream;
 use crate::net::{Net, Poll};
 use crate::remote::Registrar;
@@ -30,8 +31,8 @@ use std::time::{Duration, Instant};
 /// What carries the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// A worker takes shared memory if the server is on this host and accepts it; else RDMA, if a device reaches the
-    /// server and the server answers; else TCP. A server offers all of them.
+    /// A worker uses shared memory if the server is on this host and accepts it; else RDMA, if a device reaches
+    /// the server and the server answers; else TCP. A server offers all of them.
     #[default]
     Auto,
     /// TCP only.
@@ -54,19 +55,19 @@ pub struct Transports {
     /// Memory for the rings of RDMA sessions, in bytes.
     rdma_bytes: usize,
     choices: Arc<Mutex<HashMap<String, AddressState>>>,
-    /// The device, opened at the first use, or why there is none.
+    /// The device, opened at the first use, or the reason why there is none.
     verbs: Arc<OnceLock<Result<Verbs, String>>>,
 }
 
-/// What is known about a server's address.
+/// The state of a server's address.
 #[derive(Debug, Default)]
 struct AddressState {
     /// The transport that was chosen last.
     last: &'static str,
-    /// Shared memory failed there: when to try it again, and why it failed.
+    /// Shared memory failed there: when to try it again, and the reason.
     avoid: Option<(Instant, String)>,
     /// How often the peer that offered shared memory failed to prove that it is the server.
-    doubts: u32,
+    failed_proofs: u32,
 }
 
 impl Transports {
@@ -95,8 +96,8 @@ impl Transports {
         Transports { rdma_bytes: bytes, ..self }
     }
 
-    /// Says that every session begins with proofs of a token, so that processes of other users may use shared memory
-    /// too.
+    /// Declares that every session begins with proofs of a token. Processes of other users may then use shared
+    /// memory too.
     pub fn with_token(self, token: bool) -> Transports {
         Transports { token, ..self }
     }
@@ -111,8 +112,8 @@ impl Transports {
         Transports { tcp: self.tcp.with_io(io), ..self }
     }
 
-    /// Makes listeners speak TLS over TCP. Over shared memory the kernel says which user connects. If the server
-    /// requires certificates, a token does not open shared memory to other users.
+    /// Makes listeners speak TLS over TCP. Over shared memory the kernel reports which user connects. If the
+    /// server requires certificates, a token does not open shared memory to other users.
     pub fn with_tls_server(self, tls: TlsServer) -> Transports {
         let certificates = self.certificates | tls.asks_for_certificates();
         Transports { tcp: self.tcp.with_tls_server(tls), certificates, tls: true, ..self }
@@ -136,8 +137,8 @@ impl Transports {
     /// Begins a session over shared memory, if the server is on this host.
     fn begin_shm(&self, addr: &str) -> Result<ShmStream, NetError> {
         let candidates: Vec<SocketAddr> = resolve(addr)?;
-        let begun = shm::begin(addr, &candidates, self.token);
-        begun.map_err(|source| match source.mends() {
+        let stream = shm::begin(addr, &candidates, self.token);
+        stream.map_err(|source| match source.mends() {
             true => NetError::Connect { addr: addr.to_owned(), source: source.io() },
             false => NetError::Shm { addr: addr.to_owned(), source },
         })
@@ -148,7 +149,7 @@ impl Transports {
         MultiStream::shm(stream, self.choices.clone())
     }
 
-    /// Why shared memory is not tried now, if it is avoided.
+    /// Why shared memory must not be tried now, if that is so.
     fn avoided(&self, addr: &str) -> Option<String> {
         let choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
         let (until, why) = choices.get(addr)?.avoid.as_ref()?;
@@ -164,11 +165,11 @@ impl Transports {
         }
     }
 
-    /// Begins a session over the configured transport, or says why it must be TCP.
+    /// Begins a session over the configured transport, or returns why TCP must be used.
     fn begin(&self, addr: &str, attempt: usize) -> Result<Result<MultiStream, String>, NetError> {
         match self.transport {
-            Transport::Tcp => Ok(Err("it was asked for".to_owned())),
-            Transport::Shm => Ok(Ok(self.wrap_shm(self.begin_shm(addr)?, addr, "it was asked for"))),
+            Transport::Tcp => Ok(Err("it was requested".to_owned())),
+            Transport::Shm => Ok(Ok(self.wrap_shm(self.begin_shm(addr)?, addr, "it was requested"))),
             Transport::Verbs => self.begin_verbs_only(addr, attempt),
             Transport::Auto => Ok(self.begin_auto(addr).or_else(|shm_error| {
                 self.begin_verbs(addr, attempt).map_err(|rdma_error| match BUILT {
@@ -192,19 +193,20 @@ impl Transports {
     }
 }
 
-/// A session over shared memory with this server failed before it was established: try another transport next.
+/// Records that a session over shared memory with this server failed before it was established. Another
+/// transport is tried next.
 fn avoid(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) {
     let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
-    choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + AGAIN_TIME, why));
+    choices.entry(addr.to_owned()).or_default().avoid = Some((Instant::now() + RETRY_AFTER, why));
 }
 
-/// The peer that offered shared memory has not proved that it is the server. Another transport is tried next, for
-/// longer each time.
+/// Records that the peer that offered shared memory has not proved that it is the server. Other transports are
+/// tried for a time that doubles with each failure.
 fn doubt(choices: &Mutex<HashMap<String, AddressState>>, addr: &str, why: String) -> Duration {
     let mut choices = choices.lock().unwrap_or_else(PoisonError::into_inner);
     let choice = choices.entry(addr.to_owned()).or_default();
-    let time = AGAIN_TIME * (1 << choice.doubts);
-    choice.doubts = (choice.doubts + 1).min(DOUBTS_MAX);
+    let time = RETRY_AFTER * (1 << choice.failed_proofs);
+    choice.failed_proofs = (choice.failed_proofs + 1).min(FAILED_PROOFS_MAX);
     choice.avoid = Some((Instant::now() + time, why));
     time
 }
@@ -234,7 +236,7 @@ impl Net for Transports {
                 Err(why) => break why,
                 Ok(stream) => match self.open(stream, addr, give_up) {
                     Ok(stream) => return Ok(stream),
-                    // A transport that failed is not tried again; the next one is.
+                    // The loop does not try a transport that has failed again, but the next one.
                     Err(error) if self.transport != Transport::Auto || Instant::now() >= give_up => {
                         return Err(error);
                     }
@@ -259,13 +261,13 @@ impl Net for Transports {
     }
 
     fn doubt(&self, addr: &str, stream: &MultiStream, why: &str) -> bool {
-        // With shared memory only there is no other transport.
-        let (StreamKind::Shm(stream, _), Transport::Auto) = (stream.wire(), self.transport) else {
+        // If only shared memory is configured, there is no other transport.
+        let (StreamKind::Shm(stream, _), Transport::Auto) = (stream.kind(), self.transport) else {
             return false;
         };
         let (user, process) = stream.other().unwrap_or_default();
-        let kept = format!("process {process} of user {user} did not prove that it is the server: {why}");
-        let seconds = doubt(&self.choices, addr, kept).as_secs();
+        let text = format!("process {process} of user {user} did not prove that it is the server: {why}");
+        let seconds = doubt(&self.choices, addr, text).as_secs();
         tracing::warn!(
             server = addr,
             process,
@@ -302,7 +304,7 @@ impl Transports {
         let (mut poll, mut events) = (self.poll()?, Vec::new());
         poll.add(&stream, 0)?;
         while !stream.is_open() {
-            // Nothing is received before the rings arrive, but errors are.
+            // No byte can be received before the rings arrive, but errors are reported.
             stream.recv(&mut []).map_err(failed)?;
             let left = give_up.saturating_duration_since(Instant::now());
             if stream.is_open() {

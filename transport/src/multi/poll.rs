@@ -1,23 +1,23 @@
 //! Waits for sockets, shared-memory sessions and RDMA sessions at once.
 //!
-//! Every wait looks at the memory of awake sessions. Before the thread sleeps it arms them: from then on the peer sends
-//! a wake-up over the control socket, which the sockets' poll watches. Then it looks once more. An armed session costs
-//! nothing until its wake-up comes.
+//! Every wait checks the memory of awake sessions. Before the thread sleeps, it arms them: from then on the
+//! peer sends a wake-up over the control socket, which the sockets' poll watches. Then it checks their memory
+//! once more. An armed session costs nothing until its wake-up comes.
 
 use super::listener::MultiListener;
 use super::rdma::RdmaWatches;
 use super::stream::{MultiStream, StreamKind};
 use crate::error::NetError;
-use crate::limits::LOOK_TIME;
+use crate::limits::MEMORY_POLL_TIME;
 use crate::net::{Event, Poll, Waker};
 use crate::shm::{ShmSession, WokenSessions, lock};
 use crate::tcp::{TcpPoll, TcpWaker, WatchedDescriptor};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Tokens from here on belong to the poll itself; each session adds its number.
+/// Tokens from this value on belong to the poll itself; each session adds its number.
 const POLL_TOKENS: u64 = 0xFFFF_FFFE << 32;
-/// Numbers from here on belong to sessions over RDMA.
+/// Numbers from this value on belong to sessions over RDMA.
 const RDMA: u32 = 1 << 31;
 
 /// Waits for the connections of one thread, over every transport.
@@ -25,10 +25,10 @@ pub struct MultiPoll {
     sockets: TcpPoll,
     /// Sessions by the number in their tokens.
     sessions: Vec<Option<MultiWatch>>,
-    /// Sessions whose memory every wait looks at.
+    /// Sessions whose memory every wait checks.
     awake: Vec<u32>,
     rdma: RdmaWatches,
-    /// Sessions that must be looked at again: their streams took in a wake-up themselves, or found no space.
+    /// Sessions that must be checked again, because their streams read a wake-up themselves or found no space.
     woken: Arc<WokenSessions>,
     /// The events of the sockets' poll.
     seen: Vec<Event>,
@@ -75,7 +75,7 @@ impl MultiPoll {
         Ok(())
     }
 
-    /// Adds the sessions that their own streams have woken to the awake ones.
+    /// Marks the sessions that their own streams have woken as awake.
     fn take_woken(&mut self) {
         for number in std::mem::take(&mut *lock(&self.woken)) {
             if !self.awake.contains(&number) {
@@ -96,8 +96,8 @@ impl MultiPoll {
         if gone { self.forget(|watch| watch.session.is_gone()) } else { Ok(()) }
     }
 
-    /// Arms the sessions, so that their peers send wake-ups, and reports events that came before. `true`: there were
-    /// none, and no session is awake.
+    /// Arms the sessions, so that their peers send wake-ups, and reports events that came before. `true`: there
+    /// were no events, and no session is awake.
     fn arm(&mut self, events: &mut Vec<Event>) -> bool {
         let MultiPoll { sessions, awake, .. } = self;
         for watch in awake.iter().filter_map(|&number| sessions[number as usize].as_ref()) {
@@ -118,10 +118,10 @@ impl MultiPoll {
         events.is_empty()
     }
 
-    /// Asks the system for events, and waits at most this long.
-    fn ask(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
+    /// Collects events from the system, and waits at most this long.
+    fn poll_system(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         let mut seen = std::mem::take(&mut self.seen);
-        let asked = self.sockets.wait(timeout, &mut seen);
+        let result = self.sockets.wait(timeout, &mut seen);
         self.polled_at = Instant::now();
         for event in seen.drain(..) {
             match (event.token >> 32 == POLL_TOKENS >> 32, event.token as u32) {
@@ -133,7 +133,7 @@ impl MultiPoll {
             }
         }
         self.seen = seen;
-        asked
+        result
     }
 
     /// Handles an event of a session's control socket.
@@ -160,7 +160,7 @@ impl Poll for MultiPoll {
 
     fn add(&mut self, stream: &MultiStream, token: u64) -> Result<(), NetError> {
         assert_ne!(token >> 32, POLL_TOKENS >> 32, "these tokens are the poll's own");
-        match stream.wire() {
+        match stream.kind() {
             StreamKind::Tcp(stream) => self.sockets.add(stream, token),
             StreamKind::Shm(stream, _) => self.add_session(stream.session(), token),
             StreamKind::Verbs(stream) => {
@@ -170,7 +170,7 @@ impl Poll for MultiPoll {
     }
 
     fn remove(&mut self, stream: &MultiStream) -> Result<(), NetError> {
-        match stream.wire() {
+        match stream.kind() {
             StreamKind::Tcp(stream) => self.sockets.remove(stream),
             StreamKind::Shm(stream, _) => {
                 let session = stream.session().clone();
@@ -187,7 +187,7 @@ impl Poll for MultiPoll {
             shm.keep(self.sockets.watch(shm.holds(), token)?);
         }
         if let Some(verbs) = verbs {
-            verbs.keep(self.sockets.watch(verbs.bell(), token)?);
+            verbs.keep(self.sockets.watch(verbs.event_fd(), token)?);
         }
         Ok(())
     }
@@ -209,19 +209,19 @@ impl Poll for MultiPoll {
         self.look(events)?;
         self.rdma.look(&self.sockets, events)?;
         if !events.is_empty() || timeout.is_zero() {
-            if self.polled_at.elapsed() < LOOK_TIME {
+            if self.polled_at.elapsed() < MEMORY_POLL_TIME {
                 return Ok(());
             }
-            return self.ask(Duration::ZERO, events);
+            return self.poll_system(Duration::ZERO, events);
         }
         let quiet = self.arm(events) & self.rdma.arm(&self.sockets, events)?;
-        self.ask(if quiet { timeout } else { Duration::ZERO }, events)
+        self.poll_system(if quiet { timeout } else { Duration::ZERO }, events)
     }
 }
 
 impl Drop for MultiPoll {
     fn drop(&mut self) {
-        // Sessions that live on must not end with the ring that watched them.
+        // Sessions that stay open must not end with the ring that watched them.
         for watch in self.sessions.drain(..).flatten() {
             watch.session.end_watch();
             if let Err(error) = self.sockets.unwatch(watch.watched) {

@@ -1,5 +1,5 @@
-//! A poll's sessions over RDMA. Every wait looks at their memory. They are armed before a sleep, so that the device
-//! then wakes the thread.
+//! A poll's sessions over RDMA. Every wait checks their memory. They are armed before a sleep, so that the
+//! device then wakes the thread.
 
 use crate::error::NetError;
 use crate::net::Event;
@@ -50,7 +50,7 @@ impl RdmaWatches {
     ) -> Result<(), NetError> {
         self.remove(sockets, stream)?;
         let free = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
-        let watched = sockets.watch(stream.bell(), token_of(free as u32))?;
+        let watched = sockets.watch(stream.event_fd(), token_of(free as u32))?;
         let watch = RdmaWatch { watch: stream.watch(), token, watched };
         if free == self.0.len() {
             self.0.push(None);
@@ -85,8 +85,8 @@ impl RdmaWatches {
         if gone > 0 { self.forget(sockets, Watch::is_gone) } else { Ok(()) }
     }
 
-    /// Arms the sessions, so that the device wakes the thread, and reports events that came before. `true`: there were
-    /// none.
+    /// Arms the sessions, so that the device wakes the thread, and reports events that came before. `true`:
+    /// there were no events.
     pub(super) fn arm(&mut self, sockets: &TcpPoll, events: &mut Vec<Event>) -> Result<bool, NetError> {
         let before = events.len();
         self.0.iter().flatten().for_each(|session| session.watch.arm());
@@ -121,8 +121,8 @@ impl RdmaListener {
         RdmaListener { listener, watched: RefCell::default() }
     }
 
-    pub(super) fn bell(&self) -> Arc<OwnedFd> {
-        self.listener.bell()
+    pub(super) fn event_fd(&self) -> Arc<OwnedFd> {
+        self.listener.event_fd()
     }
 
     /// Moves the listener to this poll, and away from any other.

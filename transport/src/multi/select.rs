@@ -10,10 +10,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 const UNENCRYPTED: &str =
-    "RDMA is not encrypted, and TLS was asked for (--transport verbs takes it all the same)";
+    "RDMA is not encrypted, and TLS is configured (--transport verbs uses RDMA all the same)";
 
 impl Transports {
-    /// The device, opened at the first use, or why there is none.
+    /// The device, opened at the first use, or the reason why there is none.
     fn verbs(&self) -> Result<&Verbs, &str> {
         let verbs =
             self.verbs.get_or_init(|| Verbs::open_with(self.rdma_bytes).map_err(|error| error.to_string()));
@@ -24,13 +24,13 @@ impl Transports {
     pub(super) fn verbs_registrar(&self) -> Option<Arc<dyn Registrar>> {
         match self.transport {
             Transport::Auto | Transport::Verbs => self.verbs().ok().map(Verbs::registrar),
-            // The device is not opened needlessly.
+            // These transports do not need the device, so it is not opened.
             Transport::Tcp | Transport::Shm => None,
         }
     }
 
     /// Listens over RDMA at the address of TCP, if the server offers RDMA. A server that offers every transport
-    /// continues without it.
+    /// continues without RDMA if that fails.
     pub(super) fn offer_verbs(&self, bound: Option<SocketAddr>) -> Result<Option<VerbsListener>, String> {
         let must = self.transport == Transport::Verbs;
         if !must && self.transport != Transport::Auto {
@@ -59,7 +59,7 @@ impl Transports {
             return Err(format!("{} is a loopback address, which RDMA devices do not have", bound.ip()));
         }
         if self.certificates {
-            return Err("workers are asked for certificates, which only TLS over tcp can show".to_owned());
+            return Err("workers must present certificates, which only TLS over tcp can carry".to_owned());
         }
         if self.tls && !must {
             return Err(UNENCRYPTED.to_owned());
@@ -77,16 +77,16 @@ impl Transports {
     ) -> Result<Result<MultiStream, String>, NetError> {
         let failed = |why: String| NetError::Transport { addr: addr.to_owned(), why };
         let verbs = self.verbs().map_err(|why| failed(why.to_owned()))?;
-        // A job that has begun continues over TCP.
+        // A job that had a session with this server continues over TCP.
         if let Some(why) = verbs.avoided(addr).filter(|_| verbs.has_reached(addr)) {
             return Ok(Err(why));
         }
-        let begun = Transports::begin_at(verbs, addr, attempt)?;
-        self.chosen(addr, "verbs", "it was asked for");
-        Ok(Ok(begun))
+        let stream = Transports::begin_at(verbs, addr, attempt)?;
+        self.chosen(addr, "verbs", "it was requested");
+        Ok(Ok(stream))
     }
 
-    /// Begins a session over RDMA if one seems possible; else says why not.
+    /// Begins a session over RDMA if that seems possible; else returns why not.
     pub(super) fn begin_verbs(&self, addr: &str, attempt: usize) -> Result<MultiStream, String> {
         let verbs = self.verbs()?;
         if self.tls {
@@ -95,9 +95,9 @@ impl Transports {
         if let Some(why) = verbs.avoided(addr) {
             return Err(why);
         }
-        let begun = Transports::begin_at(verbs, addr, attempt).map_err(|error| error.to_string())?;
+        let stream = Transports::begin_at(verbs, addr, attempt).map_err(|error| error.to_string())?;
         self.chosen(addr, "verbs", "an RDMA device is here");
-        Ok(begun)
+        Ok(stream)
     }
 
     fn begin_at(verbs: &Verbs, addr: &str, attempt: usize) -> Result<MultiStream, NetError> {

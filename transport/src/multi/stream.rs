@@ -55,7 +55,7 @@ impl MultiStream {
         MultiStream(StreamKind::Verbs(stream))
     }
 
-    pub(super) fn wire(&self) -> &StreamKind {
+    pub(super) fn kind(&self) -> &StreamKind {
         &self.0
     }
 
@@ -67,8 +67,8 @@ impl MultiStream {
         }
     }
 
-    /// Records a session that was refused, or whose rings cannot be used, so that another transport is tried next time.
-    /// A session that only ended is not recorded: its server was stopped, and may come back.
+    /// Records that a session was refused, or that its rings cannot be used, so that another transport is tried
+    /// next time. A session that only ended is not recorded: its server was stopped, and may come back.
     fn note_failure(&mut self, error: &io::Error) {
         if let StreamKind::Shm(stream, choices) = &mut self.0
             && (stream.failure().is_some() && !stream.is_open())
@@ -81,13 +81,13 @@ impl MultiStream {
 
 impl Stream for MultiStream {
     #[inline]
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        of!(&mut self.0, stream => stream.recv(pieces)).inspect_err(|error| self.note_failure(error))
+    fn recv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        of!(&mut self.0, stream => stream.recv(slices)).inspect_err(|error| self.note_failure(error))
     }
 
     #[inline]
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        of!(&mut self.0, stream => stream.send(pieces)).inspect_err(|error| self.note_failure(error))
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        of!(&mut self.0, stream => stream.send(slices)).inspect_err(|error| self.note_failure(error))
     }
 
     fn peer(&self) -> Arc<str> {

@@ -1,8 +1,9 @@
 //! How sessions over shared memory begin: the name, who may connect, the first packet. This is cold code.
 //!
-//! For each address that a server listens on, it also listens on an abstract unix socket `gannet/IP:PORT`. The name
-//! lives in the network namespace, as the address does, and ends with the process, so no file remains. A worker that
-//! finds the name is on the server's host. The kernel tells each side who the other one is.
+//! A server listens on an abstract unix socket `gannet/IP:PORT` for each address on which it listens. The name
+//! belongs to the network namespace, as the address does, and disappears with the process, so no file remains.
+//! A worker that finds the name is on the server's host. The kernel tells each side which user and process the
+//! other one is.
 
 use super::error::ShmError;
 use super::memory::SharedMemory;
@@ -23,7 +24,7 @@ use std::time::Instant;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 fn name(addr: SocketAddr) -> Result<SocketAddrUnix, Errno> {
-    // The name leaves out the scope of a link-local address.
+    // The name does not contain the scope of a link-local address.
     let addr = SocketAddr::new(addr.ip(), addr.port());
     SocketAddrUnix::new_abstract_name(format!("gannet/{addr}").as_bytes())
 }
@@ -33,8 +34,8 @@ fn socket() -> Result<OwnedFd, ShmError> {
         .map_err(|error| ShmError::System("make a control socket", error))
 }
 
-/// Whether a process of user `theirs` may talk to one of user `ours`. It may if the users are the same, or if one is
-/// root, which may do anything anyway. With `anyone` every user may, because a token proves more.
+/// Whether a process of user `theirs` may talk to a process of user `ours`. It may if the users are the same,
+/// or if `theirs` is root. With `anyone` every user may, because a token proves more.
 fn may(theirs: u32, ours: u32, anyone: bool) -> bool {
     anyone || theirs == ours || theirs == 0
 }
@@ -43,8 +44,8 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The user and the process of the peer, as the kernel knows them. For a listener: the user and the process that
-/// listen.
+/// The user and the process of the peer, as the kernel reports them. For a connecting side: the user and the
+/// process that listen.
 pub(super) fn other_end<Fd: AsFd>(socket: Fd) -> Result<(u32, i32), ShmError> {
     let other = sockopt::socket_peercred(socket);
     let other =
@@ -52,8 +53,8 @@ pub(super) fn other_end<Fd: AsFd>(socket: Fd) -> Result<(u32, i32), ShmError> {
     Ok((other.uid.as_raw(), other.pid.as_raw_nonzero().get()))
 }
 
-/// The names under which a server of this host may listen for this address. Servers that listen on all addresses are
-/// included.
+/// The names under which a server of this host may listen for this address, including those of servers that
+/// listen on all addresses.
 fn names(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     std::iter::once(addr).chain(all.map(|ip| SocketAddr::new(ip, addr.port())))
@@ -62,7 +63,7 @@ fn names(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
 /// Whether the address is one of this host's own.
 fn is_own(ip: IpAddr) -> bool {
     let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    // Nothing is sent: a connected UDP socket knows which address it would send from.
+    // Nothing is sent. A connected UDP socket shows which address it would send from.
     let from = || {
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect((ip, 9))?;
@@ -71,9 +72,9 @@ fn is_own(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback() || from().is_ok_and(|from| from.ip() == ip)
 }
 
-/// Begins a session with the server at the first of these addresses where one listens. With `anyone` the server's user
-/// does not matter, because the greeting proves more. The server's rings come later. Only this host's own addresses are
-/// tried: anyone here can take the name of another machine's address.
+/// Begins a session with the server at the first of these addresses where one listens. With `anyone` the
+/// server's user does not matter, because the greeting proves more. The server's rings come later. Only
+/// addresses of this host are tried, because any process here can take the name of another machine's address.
 pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Result<ShmStream, ShmError> {
     let own: Vec<SocketAddr> = candidates.iter().copied().filter(|addr| is_own(addr.ip())).collect();
     if own.is_empty() {
@@ -89,7 +90,7 @@ pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Resu
             Err(error) => return Err(ShmError::System("connect to a control socket", error)),
         }
         let ((theirs, _), ours) = (other_end(&socket)?, own_user());
-        // The server would refuse it too, but here the answer comes at once.
+        // The server would refuse it too, but this check gives the reason at once.
         if !may(theirs, ours, anyone) || !may(ours, theirs, anyone) {
             return Err(ShmError::User { who: "server", theirs, ours });
         }
@@ -135,13 +136,13 @@ impl ShmListener {
     /// Moves the listener to this poll, and away from any other.
     pub(crate) fn keep(&self, watched: WatchedDescriptor) {
         if let Some(before) = self.watched.replace(Some(watched)) {
-            // Nothing was received there, and a ring's own poll reports its errors.
+            // Nothing was received there, and the poll of an io_uring ring reports its own errors.
             let _ = before.leave();
         }
     }
 
-    /// The next session, or `None` if none waits. A process that may not connect gets the reason, and its connection is
-    /// dropped.
+    /// The next session, or `None` if none waits. If a process may not connect, it gets the reason, and its
+    /// connection is dropped.
     pub(crate) fn accept(&mut self) -> Result<Option<ShmStream>, NetError> {
         loop {
             match rustix::net::accept_with(&*self.socket, FLAGS) {
@@ -277,7 +278,7 @@ mod tests {
         let _all = ShmListener::new(everywhere.local_addr().unwrap(), false).unwrap();
         let here = |ip: [u8; 4]| begin("here", &[SocketAddr::new(ip.into(), port(&everywhere))], false);
         assert!(here([127, 0, 0, 1]).is_ok() && here([127, 0, 0, 9]).is_ok());
-        // Addresses reserved for documentation are not this host's, whoever takes their names here.
+        // Addresses reserved for documentation do not belong to this host, whichever process uses their names here.
         let far = SocketAddr::new([192, 0, 2, 1].into(), port(&everywhere));
         let _impostor = ShmListener::new(far, false).unwrap();
         assert!(matches!(here([192, 0, 2, 1]), Err(ShmError::Elsewhere)));
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_hands_over_is_looked_at_before_it_is_mapped() {
+    fn rings_from_a_server_are_checked_before_they_are_mapped() {
         use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
         let sealed = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         let whole = 4096 + 2 * RING_BYTES as u64;
@@ -311,7 +312,7 @@ mod tests {
             assert!(!worker.is_open() && worker.failure().is_some());
             assert!(listener.accept().unwrap().is_none());
         }
-        // A file of a disk, which its owner can shrink at any time.
+        // A file on a disk, which its owner can shrink at any time.
         let (listener, addr, _port) = listen(false);
         let mut worker = begin("here", &[addr], false).unwrap();
         let file = tempfile::tempfile().unwrap();
@@ -345,7 +346,7 @@ mod tests {
             assert_eq!(text, format!("{number:02}").as_bytes());
         }
         assert!(worker.take_given().unwrap().is_none());
-        // The server would have to keep a worker's file.
+        // A server would have to hold a worker's file.
         assert_eq!(worker.give(file("no").as_fd()).unwrap_err().kind(), std::io::ErrorKind::Unsupported);
         packet::send_file(worker.session(), file("no").as_fd()).unwrap();
         let error = server.take_given().unwrap_err();

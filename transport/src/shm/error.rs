@@ -13,13 +13,14 @@ pub enum ShmError {
         "no server of this host offers shared memory at this address: it is elsewhere, does not run, or has --transport tcp"
     )]
     Absent,
-    /// The address belongs to another machine: a process that offers shared memory under it here is not the server.
+    /// The address belongs to another machine. A process that offers shared memory under it on this host is not
+    /// the server.
     #[error("the address belongs to another machine")]
     Elsewhere,
     /// Too many connections wait there.
     #[error("the server has too many connections waiting")]
     Busy,
-    /// The other process belongs to another user, and no token proves who it is.
+    /// The other process belongs to another user, and no token proves its identity.
     #[error(
         "the {who} runs as user {theirs} and this process as user {ours}: run both as the same user, or give both \
          --token-file"
@@ -60,7 +61,7 @@ pub enum ShmError {
 }
 
 impl ShmError {
-    /// Whether trying again later may help.
+    /// Whether a later attempt may succeed.
     pub(crate) fn mends(&self) -> bool {
         !matches!(self, ShmError::User { .. } | ShmError::Version { .. })
     }

@@ -1,7 +1,7 @@
-//! A hostile peer that rewrites the rings (positions and bytes) while they are read and written. Its session ends, or
-//! bytes come that are no frame. There is never a panic, and a frame never changes after it was checked. The tests
-//! drive it from seeds; a fuzz target drives it from any bytes. It is not part of the interface.
-
+//! A hostile peer that rewrites the rings (positions and bytes) while they are read and written. Its session
+//! must end, or its bytes must be rejected as frames. No side may panic, and a frame must not change after it
+//! was checked. The tests choose the peer's steps from seeds; a fuzz target chooses them from any bytes. This
+//! is not part of the interface.
 use super::memory::{Direction, SharedMemory};
 use super::ring::{Ring, RingWriter};
 use super::session::{ShmSession, ShmSide};
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const RING: usize = *RING_BYTES_LIMITS.start();
 
-/// The peer: the same memory mapped again, and the socket.
+/// The peer: a second mapping of the same memory, and the socket.
 struct Peer {
     memory: SharedMemory,
     socket: OwnedFd,
@@ -68,10 +68,10 @@ impl Peer {
         }
     }
 
-    /// Does something that no honest peer does.
+    /// Does one step that no honest peer does.
     fn scribble(&mut self, scribble: &Scribble) {
         let &Scribble { kind, random, small, place } = scribble;
-        // Our end may have gone, or the socket may be full.
+        // Our end may be closed, or the socket may be full.
         let packet = |bytes: &[u8]| {
             let _ = rustix::net::send(&self.socket, bytes, SendFlags::DONTWAIT);
         };
@@ -115,7 +115,7 @@ fn echo(link: &mut Link<ShmStream>, steps: usize, frames: &mut usize) -> Result<
             receive.consume();
         }
         link.flush(&mut NoOwner)?;
-        // A poll looks at the words too.
+        // A poll reads the words too.
         link.stream().session().arm();
         link.stream().session().look(0);
         link.stream().session().disarm();
@@ -123,7 +123,7 @@ fn echo(link: &mut Link<ShmStream>, steps: usize, frames: &mut usize) -> Result<
     Ok(())
 }
 
-/// Why a session may end here.
+/// The known reason why a session ended, if it is one.
 fn kind_of(error: &LinkError) -> Option<&'static str> {
     let text = error.to_string();
     let kinds = [
@@ -139,8 +139,8 @@ fn kind_of(error: &LinkError) -> Option<&'static str> {
     kinds.into_iter().find(|kind| text.contains(kind))
 }
 
-/// Lets the peer write and rewrite bytes. `bytes` are read in steps of eleven (kind, random, where); our end echoes
-/// after each.
+/// Lets the peer write and rewrite bytes. `bytes` are read in steps of eleven (kind, random, where). Our end
+/// echoes after each step.
 ///
 /// # Panics
 /// When it finds a bug: a frame that was not checked, more memory than a link may have, or an end without a known
@@ -148,7 +148,7 @@ fn kind_of(error: &LinkError) -> Option<&'static str> {
 pub fn rewritten(bytes: &[u8]) {
     let Some((&first, mut rest)) = bytes.split_first() else { return };
     let side = if first & 1 == 0 { ShmSide::Server } else { ShmSide::Worker };
-    // A system without descriptors or memory is no finding.
+    // A system without free descriptors or memory is not a bug.
     let Ok((mut link, mut peer)) = pair(side) else { return };
     let mut frames = 0;
     while let Some((&[kind, a, b, c, d, e, f, g, h, low, high], more)) = rest.split_first_chunk::<11>() {
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_peer_that_rewrites_its_rings_loses_its_session_and_nothing_else() {
         let (mut ends, mut frames, mut lived) = (BTreeMap::<_, usize>::new(), 0, 0);
-        // Ten times the seeds of a simulation; `make soak` asks for more.
+        // Ten times the seeds of a simulation; `make soak` runs more.
         let seeds =
             std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse::<u64>().ok()).unwrap_or(40) * 10;
         for seed in 0..seeds {

@@ -1,7 +1,7 @@
 //! The memory of a session's two rings: one memfd that both sides map. Seals keep either side from shrinking it.
 //!
-//! The peer may store anything there at any time. So the only view of it is a slice of atomic words, for which every
-//! bit pattern is a value and every interleaving is defined.
+//! The peer may store anything there at any time. So this process sees the memory only as a slice of atomic
+//! words, for which every bit pattern is a value and every interleaving is defined.
 #![allow(unsafe_code)]
 
 use super::ring::Ring;
@@ -23,7 +23,7 @@ const WORDS: usize = 4;
 
 const SEALS: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
-/// A direction of a session.
+/// The direction of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     ToServer,
@@ -90,8 +90,8 @@ impl SharedMemory {
         }
     }
 
-    /// All words. Another mapping or process may write there too. Through atomics every bit pattern is a value and no
-    /// access is a race. This slice is the only view of the memory.
+    /// All words. Another mapping or process may write there too. Through atomics, every bit pattern is a value
+    /// and no access is a race. This slice is the only access to the memory.
     #[inline]
     fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is page-aligned, of this many bytes, readable and writable, and lives as long as `self`.
@@ -99,21 +99,22 @@ impl SharedMemory {
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), total_bytes(self.ring_bytes) / 8) }
     }
 
-    /// Allocates the pages of step `step` ([`RING_STEP_BYTES`] each) of a ring before its first write. If the system
-    /// has no memory, this returns an error instead of a signal later.
+    /// Allocates the pages of step `step` ([`RING_STEP_BYTES`] each) of a ring before its first write. If the
+    /// system has no memory, this returns an error now instead of a signal later.
     pub(super) fn take_step(&self, direction: Direction, step: usize) -> io::Result<()> {
         let from = self.offset(direction) + step * RING_STEP_BYTES;
         match self.map.advise_range(Advice::PopulateWrite, from, RING_STEP_BYTES) {
-            // Linux before 5.14: pages come when they are touched.
+            // Linux before 5.14: pages are allocated when they are touched.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             taken => taken,
         }
     }
 
-    /// Returns the pages of a ring to the system. The writer calls it when nothing in the ring is left to read.
+    /// Returns the pages of a ring to the system. The writer calls it when the reader has read everything in
+    /// the ring.
     pub(super) fn give_back(&self, direction: Direction) -> io::Result<()> {
         let from = self.offset(direction);
-        // SAFETY: afterwards the words there are 0, which is a value like any other, for both sides.
+        // SAFETY: afterwards the words there are 0, which is a valid value for both sides.
         unsafe { self.map.unchecked_advise_range(UncheckedAdvice::Remove, from, self.ring_bytes) }
     }
 
@@ -125,8 +126,8 @@ impl SharedMemory {
     }
 }
 
-/// Copies 64 bytes; one side of the copy is atomics. The compiler sees assembly that reads these bytes and writes
-/// those, and assumes nothing else. So these are relaxed loads or stores of the atomics.
+/// Copies 64 bytes; one side of the copy is atomics. The compiler sees assembly that reads and writes these
+/// bytes, and assumes nothing else. So for the compiler these are relaxed loads or stores of the atomics.
 ///
 /// # Safety
 /// 64 bytes may be read at `from`, and written at `to` (through atomics, or by this thread alone).

@@ -1,12 +1,11 @@
 //! Shared memory: sessions between processes of one host, over two rings of bytes in a memfd and a control socket.
 //!
 //! A link over it carries the same bytes as over TCP. The differences:
-//! - While both sides are awake, no byte needs a system call.
+//! - While both sides are awake, they move bytes without system calls.
 //! - When the other process dies, the control socket ends at once.
-//! - Open files can be handed over.
+//! - A side can pass open files to the other.
 //!
-//! Transports ([`crate::multi`]) finds out whether a server is on this host. Its poll waits for these sessions and for
-//! sockets.
+//! [`crate::multi`] finds out whether a server is on this host. Its poll waits for these sessions and for sockets.
 //!
 //! ```text
 //! stream   send, recv: copies                       poll     look at the rings; arm, look again, sleep

@@ -1,4 +1,5 @@
-//! Compares the ring with a queue. Explores the interleavings of a small ring with at most two preemptions (loom).
+//! Compares the ring with a queue, and explores the interleavings of a small ring with at most two preemptions
+//! (loom).
 
 use super::ring::{Ring, RingError, RingReader, RingWriter, Word};
 use proptest::prelude::*;
@@ -47,8 +48,7 @@ fn steps() -> impl Strategy<Value = Vec<RingStep>> {
 }
 
 proptest! {
-    /// The reader gets what the writer wrote, and only what was published, for every sequence of steps and every
-    /// alignment.
+    /// For every sequence of steps and every alignment, the reader gets exactly the bytes that the writer published.
     #[test]
     fn a_ring_is_a_queue(words in prop::sample::select(vec![1usize, 2, 8, 64]), steps in steps()) {
         let words = plain(words);
@@ -60,7 +60,7 @@ proptest! {
             match step {
                 RingStep::Put(count) => {
                     let room = writer.room(&ring, count).unwrap();
-                    // All free bytes, except those that share a word with a byte that was not released.
+                    // All free bytes, except those in a word that also has a byte that was not released.
                     let free = bytes - unpublished.len() - published.len() - unreleased;
                     prop_assert!(room <= free && (room >= count || room + 7 >= free), "{} of {}", room, free);
                     let put: Vec<u8> = (next..).take(count.min(room)).map(|at| (at * 31 % 251) as u8).collect();
@@ -89,8 +89,8 @@ proptest! {
         }
     }
 
-    /// Whatever positions the other side claims, they are refused or lead to some of the ring's bytes, never to more
-    /// than the ring has.
+    /// Whatever positions the other side claims, they are refused or lead to some of the ring's bytes, never to
+    /// more bytes than the ring has.
     #[test]
     fn a_claim_is_checked_before_it_is_used(claims in prop::collection::vec((any::<bool>(), any::<u64>(), 0..200u64), 1..60)) {
         let words = plain(8);
@@ -122,7 +122,7 @@ proptest! {
     }
 }
 
-/// A word that loom watches. Without `FENCED` the fence is left out, and the model must find the error.
+/// A word that loom observes. Without `FENCED` the fence is omitted, and the model must find the error.
 struct LoomWord<const FENCED: bool>(loom::sync::atomic::AtomicU64);
 
 impl<const FENCED: bool> Word for LoomWord<FENCED> {
@@ -145,11 +145,11 @@ impl<const FENCED: bool> Word for LoomWord<FENCED> {
     }
 }
 
-/// Half a lap more than the ring holds, so that each side must wait for the other. Pieces share words.
-const PIECES: [usize; 4] = [12, 12, 16, 8];
+/// Half a lap more than the ring holds, so that each side must wait for the other. Successive writes share words.
+const WRITES: [usize; 4] = [12, 12, 16, 8];
 const RING_WORDS: usize = 4;
 
-/// A writer and a reader. Each sleeps when it has nothing to do, until it is woken.
+/// A writer and a reader. Each sleeps when it has nothing to do, until the other wakes it.
 fn transfer<const FENCED: bool>() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
@@ -162,8 +162,8 @@ fn transfer<const FENCED: bool>() {
         let thread = loom::thread::spawn(move || {
             let Both(words, to_reader, to_writer) = &*writing;
             let (ring, mut writer) = (words.ring(), RingWriter::default());
-            for piece in PIECES {
-                let mut left = piece;
+            for write_bytes in WRITES {
+                let mut left = write_bytes;
                 while left > 0 {
                     let count = writer.room(&ring, left).unwrap().min(left);
                     let bytes: Vec<u8> = (writer.tail()..).take(count).map(|at| at as u8).collect();
@@ -185,7 +185,7 @@ fn transfer<const FENCED: bool>() {
         });
         let Both(words, to_reader, to_writer) = &*both;
         let (ring, mut reader) = (words.ring(), RingReader::default());
-        let (mut got, total) = (0, PIECES.iter().sum::<usize>());
+        let (mut got, total) = (0, WRITES.iter().sum::<usize>());
         while got < total {
             let available = reader.look(&ring).unwrap();
             if available == 0 {
@@ -228,7 +228,7 @@ fn the_model_finds_the_wake_up_that_is_lost_without_the_fence() {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let done =
         command.args(["--exact", "shm::models::transfers_without_the_fence", "--ignored"]).output().unwrap();
-    let said = [done.stdout, done.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(!done.status.success() && said.contains("deadlock"), "{said}");
+    let output = [done.stdout, done.stderr].concat();
+    let output = String::from_utf8_lossy(&output);
+    assert!(!done.status.success() && output.contains("deadlock"), "{output}");
 }

@@ -1,5 +1,5 @@
-//! The packets of the control socket. They are few and small, and each carries at most one open file. The bytes of a
-//! session never go here.
+//! The packets of the control socket. They are few and small, and each carries at most one open file. The bytes
+//! of a session never pass through this socket.
 
 use super::error::ShmError;
 use crate::limits::PACKET_BYTES_MAX;
@@ -62,12 +62,12 @@ pub(super) fn send_wake_up<Fd: AsFd>(socket: Fd) -> Result<(), Errno> {
     send(socket, &[WAKE_UP], None)
 }
 
-/// Hands over a file.
+/// Sends an open file.
 pub(super) fn send_file<Fd: AsFd>(socket: Fd, file: BorrowedFd<'_>) -> Result<(), Errno> {
     send(socket, &[FILE], Some(file))
 }
 
-/// The flags belong to this call, so the peer cannot change them, as it could those of a shared eventfd.
+/// Sends with flags of this call only: the peer could change the flags of a shared descriptor, such as an eventfd.
 fn send<Fd: AsFd>(socket: Fd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -80,7 +80,7 @@ fn send<Fd: AsFd>(socket: Fd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Res
     retry_on_intr(|| rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, flags)).map(|_| ())
 }
 
-/// The next packet, if one is here. Without `takes_files` no file ever becomes a descriptor of this process.
+/// The next packet, if one has arrived. Without `takes_files`, no file becomes a descriptor of this process.
 pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<PacketOutcome, ShmError> {
     let mut bytes = [0; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -94,7 +94,7 @@ pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<PacketOutc
         Ok(got) if got.bytes == 0 => return Ok(PacketOutcome::Ended),
         Ok(got) => got,
         Err(Errno::AGAIN) => return Ok(PacketOutcome::Nothing),
-        // The peer ended without having read all that we sent.
+        // The peer ended without having read all bytes that we sent.
         Err(Errno::CONNRESET | Errno::PIPE) => return Ok(PacketOutcome::Ended),
         Err(error) => return Err(ShmError::System("read the control socket", error)),
     };
@@ -105,7 +105,7 @@ pub(super) fn recv<Fd: AsFd>(socket: Fd, takes_files: bool) -> Result<PacketOutc
         }
     }
     if files.len() > 1 || got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
-        // If the system did not hand over a file, the reason may be a lack of descriptors, but nothing says so.
+        // If the system did not deliver a file, the reason may be a lack of descriptors, but no error says so.
         return Err(ShmError::Packet(if takes_files {
             "it is too long, has several files, or no descriptor was free for its file (raise `ulimit -n`)"
         } else {

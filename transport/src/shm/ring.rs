@@ -2,15 +2,17 @@
 //!
 //! ```text
 //! positions only grow:   head (read so far)  <=  tail (written so far)  <=  head + ring
-//! byte p stands at p % ring; the writer never stores into a word (8 bytes) that holds a byte not yet read
+//! byte p is at p % ring; the writer never stores into a word (8 bytes) that holds a byte not yet read
 //! ```
-//! Each side keeps its own position privately and publishes it to the other. The position in shared memory is only the
-//! other side's claim: a side reads it once, checks it, and uses the copy. All memory is atomic words, so a copy is
-//! some bytes and never undefined, whatever the other side stores meanwhile. A frame is checked in the copy.
+//! Each side has its own position privately and publishes it to the other. The position in shared memory is
+//! only the other side's claim: a side reads it once, checks it, and uses the copy. All memory is atomic words,
+//! so a copy has some defined bytes, whatever the other side stores at the same time. Frames are checked in the
+//! copy.
 //!
-//! A side that finds nothing to do sets a flag, fences, and looks again before it sleeps. A side that has published
-//! fences and then looks at the flag. At least one of the two sees the other, so no wake-up is lost. While both are
-//! awake, neither makes a system call. The tests explore the interleavings with at most two preemptions (loom).
+//! A side that finds nothing to do sets a flag, executes a fence, and checks again before it sleeps. A side
+//! that has published executes a fence and then reads the flag. At least one of the two sees the other's store,
+//! so no wake-up is lost. While both are awake, neither makes a system call. The tests explore the
+//! interleavings with at most two preemptions (loom).
 
 use super::memory;
 use crate::limits::{RING_PUBLISH_BYTES, RING_ROOM_PARTS};
@@ -22,10 +24,10 @@ pub(super) trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// A full fence: it orders the stores and loads before it with those after it, also stores before loads.
+    /// A full fence: it orders all earlier loads and stores before all later ones, also stores before loads.
     fn fence();
 
-    /// Stores these bytes, relaxed and in any order: as many words as both slices have. Returns how many words.
+    /// Stores these bytes, relaxed and in any order: as many words as both slices have. Returns the number of words.
     fn store_all(words: &[Self], bytes: &[[u8; 8]]) -> usize
     where
         Self: Sized,
@@ -101,12 +103,12 @@ impl<W: Word> Ring<'_, W> {
         self.byte_count() / RING_ROOM_PARTS
     }
 
-    /// The reader is about to sleep. [`Word::fence`] and another look must follow.
+    /// The reader is about to sleep. A [`Word::fence`] and another check must follow.
     pub(super) fn arm_reader(&self) {
         self.reader_sleeps.store(1, Relaxed);
     }
 
-    /// The reader did not sleep after all.
+    /// The reader is awake again, or did not sleep.
     pub(super) fn disarm_reader(&self) {
         self.reader_sleeps.store(0, Relaxed);
     }
@@ -131,7 +133,7 @@ pub enum RingError {
          (the ring has {ring} bytes): the other side is broken or hostile"
     )]
     Tail {
-        /// As published.
+        /// The published position.
         tail: u64,
         /// The position before it.
         seen: u64,
@@ -145,7 +147,7 @@ pub enum RingError {
         "the ring's read position {head} is impossible after {seen}, with {written} written: the other side is broken or hostile"
     )]
     Head {
-        /// As published.
+        /// The published position.
         head: u64,
         /// The position before it.
         seen: u64,
@@ -161,7 +163,7 @@ pub(super) struct RingWriter {
     published: u64,
     /// The reader's position as last seen and checked.
     head: u64,
-    /// The bytes already written of the word at `tail`.
+    /// The bytes of the word at `tail` that are already written.
     word: [u8; 8],
 }
 
@@ -171,8 +173,8 @@ impl RingWriter {
         self.tail
     }
 
-    /// The number of bytes that can be written now. It reads the reader's position again only if fewer than `wanted`
-    /// are known to be free.
+    /// The number of bytes that can be written now. Reads the reader's position again only if fewer than
+    /// `wanted` bytes are known to be free.
     #[inline]
     pub(super) fn room<W: Word>(&mut self, ring: &Ring<'_, W>, wanted: usize) -> Result<usize, RingError> {
         let known = self.known_room(ring);
@@ -189,7 +191,7 @@ impl RingWriter {
     }
 
     fn known_room<W: Word>(&self, ring: &Ring<'_, W>) -> usize {
-        // A word with an unread byte must not be touched.
+        // The writer must not store into a word with an unread byte.
         ring.byte_count() - (self.tail - (self.head & !7)) as usize
     }
 
@@ -223,12 +225,12 @@ impl RingWriter {
         }
     }
 
-    /// Whether so much is unpublished that the reader may as well begin.
+    /// Whether enough is unpublished that the reader should begin.
     pub(super) fn is_worth_publishing(&self) -> bool {
         self.tail - self.published >= RING_PUBLISH_BYTES as u64
     }
 
-    /// Publishes what was put. `true`: the reader sleeps and must be woken now.
+    /// Publishes the written bytes. `true`: the reader sleeps and must be woken now.
     #[inline]
     #[must_use]
     pub(super) fn publish<W: Word>(&mut self, ring: &Ring<'_, W>) -> bool {
@@ -257,7 +259,7 @@ impl RingReader {
         self.tail
     }
 
-    /// The number of bytes that can be taken, after a look at the writer's position.
+    /// The number of bytes that can be read, after loading the writer's position.
     #[inline]
     pub(super) fn look<W: Word>(&mut self, ring: &Ring<'_, W>) -> Result<usize, RingError> {
         let tail = ring.tail.load(Acquire);
@@ -294,8 +296,8 @@ impl RingReader {
         }
     }
 
-    /// Releases what was taken to the writer. `true`: the writer waits for space, there is enough, and it must be woken
-    /// now.
+    /// Releases the bytes that were read to the writer. `true`: the writer waits for space, enough is free, and
+    /// it must be woken now.
     #[inline]
     #[must_use]
     pub(super) fn release<W: Word>(&mut self, ring: &Ring<'_, W>) -> bool {

@@ -1,11 +1,11 @@
-//! The state of a session that its stream and its poll share: the control socket, the rings, and which events were
-//! already reported. Only one thread uses it at a time, so its own words are relaxed.
+//! The state of a session that its stream and its poll share: the control socket, the rings, and which events
+//! were already reported. Only one thread uses it at a time, so its atomics are relaxed.
 
 use super::error::ShmError;
 use super::memory::{Direction, SharedMemory};
 use super::packet::{self, Packet, PacketOutcome};
 use super::ring::{Ring, Word};
-use crate::limits::{GIVEN_FILES_MAX, PACKETS_PER_LOOK};
+use crate::limits::{GIVEN_FILES_MAX, PACKETS_PER_READ};
 use crate::net::Event;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ impl ShmSide {
     }
 }
 
-/// Sessions of a poll, by the poll's numbers, that were woken by something other than a wake-up packet.
+/// Numbers of a poll's sessions that became awake without a wake-up packet.
 pub(crate) type WokenSessions = Mutex<Vec<u32>>;
 
 #[derive(Debug)]
@@ -48,19 +48,19 @@ pub(crate) struct ShmSession {
     side: ShmSide,
     /// A worker's rings come with the server's first packet.
     memory: OnceLock<SharedMemory>,
-    /// The write position of the incoming ring that the link knows of.
+    /// The write position of the incoming ring that was last reported to the link.
     known_tail: AtomicU64,
     /// The write position of the outgoing ring.
     sent_tail: AtomicU64,
-    /// The link was told that the ring is full.
+    /// The link knows that the ring is full, and waits for space.
     wants_room: AtomicBool,
-    /// The other side has gone. Bytes in the ring can still be read.
+    /// The other side has ended. Bytes in the ring can still be read.
     closed: AtomicBool,
     /// The end was reported to the link.
     closed_reported: AtomicBool,
     /// The stream has been dropped.
     gone: AtomicBool,
-    /// Whether the poll looks at it with every wait. Otherwise the poll waits for a wake-up packet.
+    /// Whether every wait of the poll checks the session. Otherwise the poll waits for a wake-up packet.
     awake: AtomicBool,
     watcher: Mutex<Option<(Arc<WokenSessions>, u32)>>,
     failure: OnceLock<ShmError>,
@@ -69,14 +69,14 @@ pub(crate) struct ShmSession {
 
 impl ShmSession {
     pub(super) fn new(socket: OwnedFd, side: ShmSide, memory: Option<SharedMemory>) -> ShmSession {
-        let kept = OnceLock::new();
+        let cell = OnceLock::new();
         if let Some(memory) = memory {
-            let _ = kept.set(memory);
+            let _ = cell.set(memory);
         }
         ShmSession {
             socket,
             side,
-            memory: kept,
+            memory: cell,
             known_tail: AtomicU64::new(0),
             sent_tail: AtomicU64::new(0),
             wants_room: AtomicBool::new(false),
@@ -122,7 +122,7 @@ impl ShmSession {
         self.known_tail.store(tail, Relaxed);
     }
 
-    /// Records that the link has written the bytes before this position. `full`: it had more.
+    /// Records that the link has written the bytes before this position. `full`: it has more to write.
     pub(super) fn sent_tail(&self, tail: u64, full: bool) {
         self.sent_tail.store(tail, Relaxed);
         self.wants_room.store(full, Relaxed);
@@ -131,7 +131,7 @@ impl ShmSession {
         }
     }
 
-    /// Makes the poll look at the session again, because its state has changed.
+    /// Makes the poll check the session again, because its state has changed.
     fn mark_woken(&self) {
         if !self.wake()
             && let Some((woken, number)) = &*lock(&self.watcher)
@@ -143,16 +143,16 @@ impl ShmSession {
     /// Wakes the other side.
     pub(super) fn wake_peer(&self) {
         match packet::send_wake_up(&self.socket) {
-            // Full: the other side has not yet read earlier wake-ups, so it will wake.
+            // The socket is full: the other side has not yet read earlier wake-ups, so it will wake.
             Ok(()) | Err(Errno::AGAIN) => {}
-            // The other side has gone. A receive reports that in order, after the bytes that it had written.
+            // The other side has ended. A receive reports that in order, after the bytes that it wrote before.
             Err(_) => {}
         }
     }
 
     pub(super) fn give(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         if self.side == ShmSide::Worker {
-            // A server would have to keep a worker's files, so it takes none.
+            // A server would have to hold a worker's files, so it refuses them.
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(packet::send_file(&self.socket, file)?)
@@ -162,18 +162,18 @@ impl ShmSession {
         lock(&self.files).pop_front()
     }
 
-    /// As [`ShmSession::drain`], for the stream. It makes the poll look, because the poll does not see a wake-up that
-    /// was read here.
+    /// As [`ShmSession::drain`], for the stream. It makes the poll check the session, because the poll does not
+    /// see a wake-up that was read here.
     pub(super) fn drain_unasked(&self) {
         if self.drain() {
             self.mark_woken();
         }
     }
 
-    /// Reads what has come over the control socket. `true` if anything had come.
+    /// Reads the packets that have arrived on the control socket. `true` if there were any.
     pub(crate) fn drain(&self) -> bool {
         // An honest peer never sends more.
-        for packets in 0..PACKETS_PER_LOOK {
+        for packets in 0..PACKETS_PER_READ {
             if self.is_closed() || self.failure.get().is_some() {
                 return packets > 0;
             }
@@ -243,7 +243,7 @@ impl ShmSession {
             || outgoing.byte_count() - unread as usize >= outgoing.room_bytes()
     }
 
-    /// The thread is about to sleep: from now on the other side sends a wake-up. A fence and a look must follow.
+    /// The thread is about to sleep: from now on the other side sends a wake-up. A fence and a check must follow.
     pub(crate) fn arm(&self) {
         self.awake.store(false, Relaxed);
         if let Some(memory) = self.memory.get() {
@@ -254,12 +254,12 @@ impl ShmSession {
         }
     }
 
-    /// The poll looks at it again with every wait. `true`: it did so already.
+    /// Makes every wait of the poll check the session again. `true`: the session was awake already.
     pub(crate) fn wake(&self) -> bool {
         self.awake.swap(true, Relaxed)
     }
 
-    /// The thread is awake, so wake-ups would be useless.
+    /// The thread is awake, so wake-ups are not needed.
     pub(crate) fn disarm(&self) {
         if let Some(memory) = self.memory.get() {
             memory.ring(self.side.incoming()).disarm_reader();
@@ -272,7 +272,7 @@ impl ShmSession {
         <AtomicU64 as Word>::fence();
     }
 
-    /// A poll begins to watch the session under this number. It shall report what is already there.
+    /// A poll begins to watch the session under this number. Its first check reports the present state.
     pub(crate) fn begin_watch(&self, woken: &Arc<WokenSessions>, number: u32) {
         *lock(&self.watcher) = Some((woken.clone(), number));
         self.awake.store(true, Relaxed);
@@ -286,7 +286,7 @@ impl ShmSession {
         *lock(&self.watcher) = None;
     }
 
-    /// The stream is dropped. The other side learns this at once, even if the poll still holds the session.
+    /// The stream is dropped. The other side learns this at once, even if the poll still refers to the session.
     pub(super) fn leave(&self) {
         self.gone.store(true, Relaxed);
         let _ = shutdown(&self.socket, Shutdown::Both);

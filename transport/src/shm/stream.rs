@@ -32,30 +32,30 @@ impl ShmStream {
         &self.session
     }
 
-    /// Why there is no session, if the server has refused it or what it sent cannot be used.
+    /// Why there is no session, if the server has refused it or has sent unusable rings.
     pub fn failure(&self) -> Option<&ShmError> {
         self.session.failure()
     }
 
-    /// The user and the process of the peer, as the kernel knows them.
+    /// The user and the process of the peer, as the kernel reports them.
     pub fn other(&self) -> Option<(u32, i32)> {
         other_end(&*self.session).ok()
     }
 
-    /// Whether the rings have arrived. Nothing can be sent before.
+    /// Whether the rings have arrived. No byte can be sent before.
     pub fn is_open(&self) -> bool {
         self.session.memory().is_some()
     }
 }
 
 impl Stream for ShmStream {
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+    fn recv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         let ShmStream { session, reader, .. } = self;
         let mut available = look(session, reader)?;
         if available == 0 {
             session.drain_unasked();
             session.check()?;
-            // What was written before the end is here now.
+            // Everything that the peer wrote before it ended is in the ring now.
             available = look(session, reader)?;
             if available == 0 {
                 return if session.is_closed() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
@@ -64,7 +64,7 @@ impl Stream for ShmStream {
         let Some(memory) = session.memory() else { return Ok(None) };
         let ring = memory.ring(session.side().incoming());
         let (mut got, mut wake) = (0, false);
-        for chunk in pieces.iter_mut().flat_map(|piece| piece.chunks_mut(RING_STEP_BYTES)) {
+        for chunk in slices.iter_mut().flat_map(|slice| slice.chunks_mut(RING_STEP_BYTES)) {
             let count = chunk.len().min(available - got);
             if count == 0 {
                 continue;
@@ -84,7 +84,7 @@ impl Stream for ShmStream {
         Ok(Some(got))
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         self.session.check()?;
         let ShmStream { session, writer, pages, .. } = self;
         let Some(memory) = session.memory() else {
@@ -94,8 +94,8 @@ impl Stream for ShmStream {
         let direction = session.side().outgoing();
         let ring = memory.ring(direction);
         let (mut sent, mut full) = (0, false);
-        for piece in pieces {
-            let mut rest = &piece[..];
+        for slice in slices {
+            let mut rest = &slice[..];
             while !rest.is_empty() {
                 let wanted = rest.len().min(RING_STEP_BYTES);
                 let room = writer.room(&ring, wanted).map_err(|error| session.fail(error.into()))?;
@@ -138,7 +138,7 @@ impl Stream for ShmStream {
         "shm"
     }
 
-    /// Only servers give files; a worker takes them.
+    /// Only servers pass files, and only workers take them.
     fn is_near(&self) -> bool {
         true
     }

@@ -1,8 +1,8 @@
-//! A network in memory, with faults and a clock of its own, all from one seed: a whole cluster in one thread.
+//! A network in memory, with faults and its own clock, all from one seed: a whole cluster in one thread.
 //!
-//! Servers are actors: functions that do the work that is ready and return. A test drives the simulation through a
-//! worker. When the worker waits, the actors run and virtual time advances to the next event. So the worker's blocking
-//! calls are the same code as over TCP.
+//! Servers are actors: functions that do the work that is ready and return. A test drives the simulation
+//! through a worker. When the worker waits, the actors run and virtual time advances to the next event. So the
+//! worker's blocking calls run the same code as over TCP.
 
 mod rdma;
 mod world;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use world::{ConnectionSide, SimWorld};
 
-/// The longest step of virtual time, so that actors see their own time limits pass.
+/// The longest step of virtual time, so that actors notice when their time limits pass.
 const STEP_MAX: Duration = Duration::from_millis(10);
 
 /// The virtual time that a wait of zero takes.
@@ -33,14 +33,14 @@ type Actor = Box<dyn FnMut()>;
 
 type Actors = RefCell<Vec<(u64, Actor)>>;
 
-/// A simulated network; clones are the same network. It is not `Send`: one thread uses it. Actors live as long as the
-/// handle that [`Sim::new`] returned, and may hold clones of it.
+/// A simulated network; clones are the same network. It is not `Send`: one thread uses it. Actors exist as long
+/// as the handle that [`Sim::new`] returned, and may own clones of it.
 pub struct Sim {
     world: Rc<RefCell<SimWorld>>,
     actors: Weak<Actors>,
     actors_owner: Option<Rc<Actors>>,
     next_actor: Rc<Cell<u64>>,
-    /// An actor is running: a wait inside it must not step the world.
+    /// Whether an actor is running. A wait inside an actor must not step the world.
     stepping: Rc<Cell<bool>>,
     /// How far the clock of this handle is ahead of the world's clock.
     ahead: Duration,
@@ -83,21 +83,21 @@ impl Sim {
         }
     }
 
-    /// The same network for a host whose clock is this far ahead of the others; [`Net::now`] returns that clock. A
-    /// later incarnation may have a handle that is less far ahead, so its clock has gone back.
+    /// The same network for a host whose clock is this far ahead of the others; [`Net::now`] returns that
+    /// clock. If a later incarnation has a handle that is less far ahead, it sees a clock that has gone back.
     pub fn ahead(&self, ahead: Duration) -> Sim {
         let mut host = self.clone();
         host.ahead = ahead;
         host
     }
 
-    /// Puts all of it on one host: files can be given over its connections.
+    /// Puts all processes on one host: files can be passed over connections.
     pub fn near(self) -> Sim {
         self.world.borrow_mut().near = true;
         self
     }
 
-    /// Gives its connections RDMA. Registered memory is read in words, in any order, while the world goes on.
+    /// Gives its connections RDMA. Registered memory is read in words, in any order, while the simulation continues.
     pub fn far(self) -> Sim {
         self.readable(false)
     }
@@ -122,7 +122,8 @@ impl Sim {
         id
     }
 
-    /// Drops an actor and all that it holds, as if its process had been killed. Do not call it from within an actor.
+    /// Drops an actor and everything that it owns, as if its process had been killed. Do not call it from
+    /// within an actor.
     pub fn remove_actor(&self, id: u64) {
         let Some(actors) = self.actors.upgrade() else { return };
         let mut actors = actors.borrow_mut();
@@ -153,7 +154,7 @@ impl Sim {
         self.world.borrow().resets
     }
 
-    /// Lets the world run for this long.
+    /// Runs the simulation for this long.
     pub fn run(&self, duration: Duration) {
         let deadline = self.world_now() + duration;
         while self.world_now() < deadline {
@@ -258,22 +259,22 @@ impl Drop for SimStream {
 }
 
 impl Stream for SimStream {
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        self.scratch.resize(pieces.iter().map(|piece| piece.len()).sum(), 0);
+    fn recv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        self.scratch.resize(slices.iter().map(|slice| slice.len()).sum(), 0);
         let Some(got) = self.world.borrow_mut().recv(self.side, &mut self.scratch)? else { return Ok(None) };
         let mut rest = &self.scratch[..got];
-        for piece in pieces {
-            let (here, after) = rest.split_at(rest.len().min(piece.len()));
-            piece[..here.len()].copy_from_slice(here);
+        for slice in slices {
+            let (here, after) = rest.split_at(rest.len().min(slice.len()));
+            slice[..here.len()].copy_from_slice(here);
             rest = after;
         }
         Ok(Some(got))
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         self.scratch.clear();
-        for piece in pieces {
-            self.scratch.extend_from_slice(piece);
+        for slice in slices {
+            self.scratch.extend_from_slice(slice);
         }
         self.world.borrow_mut().send(self.side, &self.scratch)
     }
@@ -401,7 +402,7 @@ impl Poll for SimPoll {
                 return Ok(());
             }
             if self.sim.world_now() >= deadline {
-                // Looking takes time too, so a caller that spins sees its time limit pass.
+                // Each check takes time too, so a caller that spins reaches its time limit.
                 self.sim.step(deadline + LOOK);
                 self.look(events);
                 return Ok(());

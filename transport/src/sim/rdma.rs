@@ -1,6 +1,7 @@
-//! READs in the simulation. All of it is one process, so its memory is read through /proc/self/mem, in lines or words,
-//! in an order drawn from the seed. The world goes on between two pieces of one READ, so rows can be written meanwhile.
-//! A READ fails for memory that is not registered, or if this side may not read.
+//! READs in the simulation. It is a single process, so registered memory is read through /proc/self/mem, in
+//! lines or words, in an order drawn from the seed. The simulation may continue between two parts of one READ,
+//! so rows can be written meanwhile. A READ fails if its memory is not registered, or if this side may not
+//! read.
 
 use super::Sim;
 use super::world::{ConnectionSide, SimWorld};
@@ -21,7 +22,7 @@ use std::time::Duration;
 const LINE: u64 = 64;
 const WORD: u64 = 8;
 
-/// One time in this many, the world goes on between two pieces, for at most [`STEP_MAX`].
+/// Between two parts, the simulation continues with a probability of one in this many, for at most [`STEP_MAX`].
 const STEP_ONE_IN: u64 = 16;
 const STEP_MAX: Duration = Duration::from_micros(20);
 
@@ -75,7 +76,7 @@ impl Registrar for SimRegistrar {
 /// The reads of one side.
 pub(super) struct SimReader {
     world: Rc<RefCell<SimWorld>>,
-    /// The world that goes on while something is read.
+    /// The simulation, which continues while something is read.
     sim: Option<Sim>,
     side: ConnectionSide,
     registered: Arc<RegisteredMemory>,
@@ -95,8 +96,8 @@ impl SimReader {
         SimReader { world: world.clone(), sim, side, registered, memory: None, landing: Vec::new(), prng }
     }
 
-    /// Reads a piece, if it may be read at this moment.
-    fn piece(&mut self, from: u64, rkey: u32, range: Range<usize>) -> io::Result<()> {
+    /// Reads a part, if it may be read at this moment.
+    fn read_part(&mut self, from: u64, rkey: u32, range: Range<usize>) -> io::Result<()> {
         let (addr, bytes) = (from, range.len() as u32);
         self.world.borrow_mut().may_read(self.side)?;
         self.check(&ReadRequest { addr, rkey, bytes, at: 0 })?;
@@ -107,21 +108,21 @@ impl SimReader {
         memory.read_exact_at(&mut landing[range], from)
     }
 
-    /// The pieces of these READs, each with its key, in the order of their addresses.
-    fn pieces(&self, wants: &[ReadRequest]) -> Vec<(u64, u32, Range<usize>)> {
+    /// The parts of these READs, each with its key, in the order of their addresses.
+    fn parts(&self, wants: &[ReadRequest]) -> Vec<(u64, u32, Range<usize>)> {
         let size = if self.registered.whole_lines { LINE } else { WORD };
-        let mut pieces = Vec::new();
+        let mut parts = Vec::new();
         for want in wants {
             let end = want.addr + u64::from(want.bytes);
             let mut from = want.addr;
             while from < end {
                 let to = ((from / size + 1) * size).min(end);
                 let at = u64::from(want.at) + (from - want.addr);
-                pieces.push((from, want.rkey, at as usize..(at + to - from) as usize));
+                parts.push((from, want.rkey, at as usize..(at + to - from) as usize));
                 from = to;
             }
         }
-        pieces
+        parts
     }
 
     fn check(&self, want: &ReadRequest) -> io::Result<()> {
@@ -150,11 +151,11 @@ impl RemoteReader for SimReader {
     }
 
     fn read(&mut self, wants: &[ReadRequest], _: Duration) -> io::Result<()> {
-        let mut pieces = self.pieces(wants);
-        while !pieces.is_empty() {
-            let next = self.prng.below(pieces.len() as u64) as usize;
-            let (from, rkey, range) = pieces.swap_remove(next);
-            if let Err(error) = self.piece(from, rkey, range) {
+        let mut parts = self.parts(wants);
+        while !parts.is_empty() {
+            let next = self.prng.below(parts.len() as u64) as usize;
+            let (from, rkey, range) = parts.swap_remove(next);
+            if let Err(error) = self.read_part(from, rkey, range) {
                 self.world.borrow_mut().reset(self.side.connection);
                 return Err(error);
             }

@@ -1,7 +1,7 @@
 //! The simulated world: connections as two directions of bytes in flight, a clock, and faults.
 //!
-//! A link over TCP delivers bytes in order or dies. So the faults are these:
-//! - Bytes come late and in pieces of any size.
+//! A link over TCP delivers bytes in order or fails. So the faults are these:
+//! - Bytes arrive late and in chunks of any size.
 //! - A connection is reset at any byte, and everything in flight is lost on both sides.
 //! - A direction stalls.
 //! - A connect is refused.
@@ -30,7 +30,7 @@ pub struct Faults {
     pub delay_max: Duration,
     /// The most bytes in flight in one direction.
     pub window_bytes: usize,
-    /// The most bytes that one receive gives, 0 for no limit.
+    /// The most bytes that one receive returns; 0 for no limit.
     pub piece_bytes_max: usize,
 }
 
@@ -52,8 +52,8 @@ impl Faults {
 /// Bytes in flight from one side to the other.
 #[derive(Default)]
 struct Direction {
-    /// In order; each piece is readable from its time on.
-    pieces: VecDeque<(Duration, Vec<u8>)>,
+    /// In order; each chunk is readable from its time on.
+    chunks: VecDeque<(Duration, Vec<u8>)>,
     in_flight: usize,
     /// Bytes ever sent.
     sent: u64,
@@ -63,8 +63,8 @@ struct Direction {
     /// The sender found no space, and space has not yet been reported to it.
     writer_waits: bool,
     closed: bool,
-    close_told: bool,
-    /// Files that were given and not yet taken.
+    close_reported: bool,
+    /// Files that were passed and not yet taken.
     files: VecDeque<OwnedFd>,
     /// Whether the sender lets the receiver read its memory.
     reads: bool,
@@ -72,17 +72,17 @@ struct Direction {
 
 impl Direction {
     fn due(&self, now: Duration) -> u64 {
-        let due = self.pieces.iter().take_while(|(at, _)| *at <= now).map(|(_, bytes)| bytes.len() as u64);
+        let due = self.chunks.iter().take_while(|(at, _)| *at <= now).map(|(_, bytes)| bytes.len() as u64);
         self.taken + due.sum::<u64>()
     }
 }
 
 struct Connection {
     /// `[0]`: from the side that connected.
-    ways: [Direction; 2],
+    directions: [Direction; 2],
     reset: bool,
     addr: String,
-    /// Which sides still hold their stream.
+    /// Which sides still have their stream.
     open: [bool; 2],
 }
 
@@ -106,7 +106,7 @@ pub(super) struct SimWorld {
     pub(super) now: Duration,
     pub(super) prng: Prng,
     pub(super) faults: Faults,
-    /// Whether all sides are on one host, so that files can be given.
+    /// Whether all sides are on one host, so that files can be passed.
     pub(super) near: bool,
     /// What can be read over RDMA, if there is RDMA.
     pub(super) registered: Option<Arc<RegisteredMemory>>,
@@ -118,13 +118,13 @@ pub(super) struct SimWorld {
     cut_off: BTreeMap<String, Duration>,
     /// Connections broken so far, by chance or by a call.
     pub(super) resets: u64,
-    /// Sends and receives so far, their number at the last step, and the steps without any.
+    /// Sends and receives so far, their number at the last step, and the number of steps without any.
     moves: u64,
     moves_seen: u64,
     idle_steps: u32,
 }
 
-/// After this many steps without a send or a receive, bytes that nobody reads no longer hold time back.
+/// After this many steps without a send or a receive, bytes that no one reads no longer stop the clock.
 const IDLE_STEPS_MAX: u32 = 8;
 
 impl SimWorld {
@@ -174,9 +174,9 @@ impl SimWorld {
         }
         let id = self.next_connection;
         self.next_connection += 1;
-        let ways = [Direction::default(), Direction::default()];
+        let directions = [Direction::default(), Direction::default()];
         self.connections
-            .insert(id, Connection { ways, reset: false, addr: addr.to_owned(), open: [true; 2] });
+            .insert(id, Connection { directions, reset: false, addr: addr.to_owned(), open: [true; 2] });
         self.listeners
             .get_mut(addr)
             .expect("looked up above")
@@ -205,9 +205,9 @@ impl SimWorld {
         if !connection.reset {
             connection.reset = true;
             self.resets += 1;
-            for way in &mut connection.ways {
-                way.pieces.clear();
-                way.close_told = false;
+            for direction in &mut connection.directions {
+                direction.chunks.clear();
+                direction.close_reported = false;
             }
         }
     }
@@ -228,7 +228,7 @@ impl SimWorld {
     pub(super) fn close(&mut self, side: ConnectionSide) {
         let Some(connection) = self.connections.get_mut(&side.connection) else { return };
         connection.open[side.side] = false;
-        connection.ways[side.side].closed = true;
+        connection.directions[side.side].closed = true;
         if connection.open == [false; 2] {
             self.connections.remove(&side.connection);
         }
@@ -239,23 +239,24 @@ impl SimWorld {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let connection = self.connections.get_mut(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
-        connection.ways[side.side].files.push_back(file);
+        connection.directions[side.side].files.push_back(file);
         Ok(())
     }
 
     pub(super) fn take_given(&mut self, side: ConnectionSide) -> Option<OwnedFd> {
-        self.connections.get_mut(&side.connection)?.ways[1 - side.side].files.pop_front()
+        self.connections.get_mut(&side.connection)?.directions[1 - side.side].files.pop_front()
     }
 
     pub(super) fn allow_reads(&mut self, side: ConnectionSide) -> bool {
         let connection = self.connections.get_mut(&side.connection);
         let connection = connection.filter(|_| self.registered.is_some());
-        connection.map(|connection| connection.ways[side.side].reads = true).is_some()
+        connection.map(|connection| connection.directions[side.side].reads = true).is_some()
     }
 
     pub(super) fn may_read(&mut self, side: ConnectionSide) -> io::Result<()> {
         let connection = self.connections.get(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
-        if connection.reset || !connection.open[1 - side.side] || !connection.ways[1 - side.side].reads {
+        if connection.reset || !connection.open[1 - side.side] || !connection.directions[1 - side.side].reads
+        {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         Ok(())
@@ -274,25 +275,25 @@ impl SimWorld {
         if connection.reset || !connection.open[1 - side.side] {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let way = &mut connection.ways[side.side];
-        let room = faults.window_bytes.saturating_sub(way.in_flight);
-        let whole = bytes.len().min(room);
+        let direction = &mut connection.directions[side.side];
+        let space = faults.window_bytes.saturating_sub(direction.in_flight);
+        let whole = bytes.len().min(space);
         if whole == 0 {
-            way.writer_waits = true;
+            direction.writer_waits = true;
             return Ok(None);
         }
-        // Now and then it takes less than fits, so that every byte is a boundary at some time.
+        // Sometimes it takes less than fits, so that every byte is a boundary at some time.
         let sent = if self.prng.chance(100_000) { 1 + self.prng.below(whole as u64) as usize } else { whole };
         let mut delay = Duration::from_nanos(self.prng.below(faults.delay_max.as_nanos() as u64 + 1));
         if self.prng.chance(faults.stall_per_million) {
             delay += Duration::from_nanos(self.prng.below(faults.stall_max.as_nanos() as u64 + 1));
         }
-        let after = way.pieces.back().map_or(Duration::ZERO, |(at, _)| *at);
-        way.pieces.push_back((after.max(now + delay), bytes[..sent].to_vec()));
-        way.in_flight += sent;
+        let after = direction.chunks.back().map_or(Duration::ZERO, |(at, _)| *at);
+        direction.chunks.push_back((after.max(now + delay), bytes[..sent].to_vec()));
+        direction.in_flight += sent;
         self.moves += 1;
-        way.sent += sent as u64;
-        way.writer_waits = sent < bytes.len();
+        direction.sent += sent as u64;
+        direction.writer_waits = sent < bytes.len();
         Ok(Some(sent))
     }
 
@@ -302,10 +303,10 @@ impl SimWorld {
         if connection.reset {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let way = &mut connection.ways[1 - side.side];
-        let due = (way.due(now) - way.taken) as usize;
+        let direction = &mut connection.directions[1 - side.side];
+        let due = (direction.due(now) - direction.taken) as usize;
         if due == 0 {
-            let ended = way.closed && way.pieces.is_empty();
+            let ended = direction.closed && direction.chunks.is_empty();
             return if ended { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
         }
         let mut want = due.min(out.len());
@@ -314,43 +315,43 @@ impl SimWorld {
         }
         let mut got = 0;
         while got < want {
-            let Some((at, mut piece)) = way.pieces.pop_front() else { break };
-            let here = piece.len().min(want - got);
-            out[got..got + here].copy_from_slice(&piece[..here]);
+            let Some((at, mut chunk)) = direction.chunks.pop_front() else { break };
+            let here = chunk.len().min(want - got);
+            out[got..got + here].copy_from_slice(&chunk[..here]);
             got += here;
-            if here < piece.len() {
-                piece.drain(..here);
-                way.pieces.push_front((at, piece));
+            if here < chunk.len() {
+                chunk.drain(..here);
+                direction.chunks.push_front((at, chunk));
             }
         }
-        way.taken += got as u64;
-        way.in_flight -= got;
+        direction.taken += got as u64;
+        direction.in_flight -= got;
         self.moves += 1;
         // A short read means "nothing more", so the rest is reported again.
-        way.reported = way.taken;
+        direction.reported = direction.taken;
         Ok(Some(got))
     }
 
-    /// What has changed on this side since the last call.
+    /// The changes on this side since the last call.
     pub(super) fn edge(&mut self, side: ConnectionSide) -> Edge {
         let now = self.now;
         let window = self.faults.window_bytes;
         let Some(connection) = self.connections.get_mut(&side.connection) else { return Edge::default() };
         let reset = connection.reset;
         let mut edge = Edge::default();
-        let incoming = &mut connection.ways[1 - side.side];
+        let incoming = &mut connection.directions[1 - side.side];
         let due = incoming.due(now);
         if due > incoming.reported {
             incoming.reported = due;
             edge.readable = true;
         }
-        let ended = reset || incoming.closed && incoming.pieces.is_empty();
-        if ended && !incoming.close_told {
-            incoming.close_told = true;
+        let ended = reset || incoming.closed && incoming.chunks.is_empty();
+        if ended && !incoming.close_reported {
+            incoming.close_reported = true;
             edge.closed = true;
             edge.readable = true;
         }
-        let outgoing = &mut connection.ways[side.side];
+        let outgoing = &mut connection.directions[side.side];
         if outgoing.writer_waits && (outgoing.in_flight < window || reset) {
             outgoing.writer_waits = false;
             edge.writable = true;
@@ -358,19 +359,19 @@ impl SimWorld {
         edge
     }
 
-    /// When the next bytes become due. That is almost at once while a poll has not reported bytes that have
-    /// arrived, unless nobody looks at that poll for now.
+    /// When the next bytes become due. That is almost now if a poll has not yet reported bytes that have
+    /// arrived, unless no one waits at that poll at present.
     pub(super) fn next_due(&mut self) -> Option<Duration> {
         self.idle_steps = if self.moves == self.moves_seen { self.idle_steps + 1 } else { 0 };
         self.moves_seen = self.moves;
         let mut next: Option<Duration> = None;
         for connection in self.connections.values() {
-            for (side, way) in connection.ways.iter().enumerate() {
+            for (side, direction) in connection.directions.iter().enumerate() {
                 let reports_soon = self.idle_steps < IDLE_STEPS_MAX && connection.open[1 - side];
-                let unreported = reports_soon && way.due(self.now) > way.reported;
+                let unreported = reports_soon && direction.due(self.now) > direction.reported;
                 let at = match unreported {
                     true => Some(self.now + Duration::from_micros(1)),
-                    false => way.pieces.iter().map(|(at, _)| *at).find(|at| *at > self.now),
+                    false => direction.chunks.iter().map(|(at, _)| *at).find(|at| *at > self.now),
                 };
                 next = [next, at].into_iter().flatten().min();
             }

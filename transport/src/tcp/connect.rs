@@ -65,9 +65,10 @@ fn shake_hands(stream: &mut TcpStream, give_up: Instant) -> io::Result<()> {
         if left.is_zero() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in the TLS handshake"));
         }
-        let room = if stream.holds() { PollFlags::OUT } else { PollFlags::empty() };
+        let writable = if stream.holds() { PollFlags::OUT } else { PollFlags::empty() };
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match rustix::event::poll(&mut [PollFd::new(&*stream.socket, PollFlags::IN | room)], Some(&left)) {
+        match rustix::event::poll(&mut [PollFd::new(&*stream.socket, PollFlags::IN | writable)], Some(&left))
+        {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -79,7 +80,7 @@ fn not_in_tls(addr: &str, source: TlsError) -> NetError {
     NetError::Tls { addr: addr.to_owned(), source }
 }
 
-/// Whether bytes to this address leave this machine without a checksum of their own (TLS).
+/// Whether bytes to this address leave this machine without checksums of TLS.
 fn is_open(addr: &SocketAddr, tls: bool) -> bool {
     !tls && !addr.ip().is_loopback()
 }
@@ -98,14 +99,14 @@ pub(super) fn begin(
     };
     let family = if candidate.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let begun = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
         .and_then(|socket| match rustix::net::connect(&socket, candidate) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(net::TcpStream::from(socket)),
             Err(error) => Err(error),
         })
         .map_err(|error| failed(error.into()))?;
     let remote = checksums || is_open(candidate, tls.is_some());
-    let mut stream = prepare(begun, addr.into(), remote).map_err(failed)?;
+    let mut stream = prepare(socket, addr.into(), remote).map_err(failed)?;
     if let Some(tls) = tls {
         stream.begin_tls(TlsSession::client(tls, addr).map_err(|source| not_in_tls(addr, source))?);
     }
@@ -125,7 +126,7 @@ fn prepare(socket: net::TcpStream, peer: Arc<str>, remote: bool) -> io::Result<T
     Ok(TcpStream::new(socket, peer, remote))
 }
 
-/// Sets keepalive, so that even a server that only listens notices that a peer's machine has gone.
+/// Sets keepalive, so that even a server that only receives detects that a peer's machine is lost.
 fn watch_over(socket: &net::TcpStream) -> io::Result<()> {
     let (idle, every, count) = KEEPALIVE_SECONDS;
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle.into()))?;
@@ -159,14 +160,14 @@ impl TcpListener {
     /// Moves the listener to this ring, and away from any other.
     pub(super) fn set_registration(&self, registration: Registration) {
         if let Some(before) = self.registration.replace(Some(registration)) {
-            // Nothing was received there, and a ring's own poll reports its errors.
+            // Nothing was received there, and the poll of an io_uring ring reports its own errors.
             let _ = before.leave();
         }
     }
 }
 
 impl TcpListener {
-    /// Begins TLS, if this listener speaks it.
+    /// Begins TLS, if this listener uses it.
     fn protect(&self, mut stream: TcpStream) -> io::Result<TcpStream> {
         if let Some(tls) = &self.tls {
             stream.begin_tls(TlsSession::server(tls).map_err(io::Error::other)?);
@@ -187,7 +188,7 @@ impl Listener for TcpListener {
                         .and_then(|stream| self.protect(stream))
                     {
                         Ok(stream) => return Ok(Some(stream)),
-                        // This one has ended again; take the next one.
+                        // This connection has ended again; take the next one.
                         Err(error) => {
                             tracing::debug!(%peer, %error, "a connection ended during its handshake")
                         }

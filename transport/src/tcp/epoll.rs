@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// The token of the eventfd through which other threads wake the poll.
+/// The token of the eventfd with which other threads wake the poll.
 pub(super) const WAKE: u64 = u64::MAX;
 
-/// Waits for sockets of one thread.
+/// Waits for the sockets of one thread.
 pub(super) struct Epoll(OwnedFd);
 
 impl Epoll {
@@ -55,7 +55,7 @@ impl Epoll {
         for ready in ready {
             let (token, flags) = (ready.data.u64(), ready.flags);
             if token == WAKE {
-                // Edge-triggered: it need not be drained, and its 64-bit count cannot overflow in practice.
+                // Edge-triggered: the eventfd need not be drained, and its 64-bit count cannot overflow in practice.
                 continue;
             }
             events.push(Event {

@@ -26,10 +26,10 @@ const AUTO: Io = Io::Epoll;
 /// What moves the bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Io {
-    /// The one that was measured to be faster for training: epoll.
+    /// The driver that was measured to be faster for training: epoll.
     #[default]
     Auto,
-    /// io_uring. If the system refuses it, epoll, and a line of the log says why.
+    /// io_uring. If the system refuses it, epoll is used, and a line of the log gives the reason.
     Uring,
     /// Plain nonblocking sockets and epoll.
     Epoll,
@@ -66,7 +66,7 @@ impl Tcp {
         Tcp { tls_client: Some(tls), ..self }
     }
 
-    /// Sets what moves the bytes. Asks the system once whether it allows that; a refusal is one line of the log.
+    /// Sets what moves the bytes. Checks once whether the system allows it; a refusal is one line of the log.
     pub fn with_io(self, io: Io) -> Tcp {
         let wants_uring = if io == Io::Auto { AUTO == Io::Uring } else { io == Io::Uring };
         let refused = wants_uring.then(uring::probe).and_then(Result::err);

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Waits for sockets of one thread.
+/// Waits for the sockets of one thread.
 pub struct TcpPoll {
     kind: WatchKind,
     wake: Arc<OwnedFd>,
@@ -24,7 +24,7 @@ enum WatchKind {
 }
 
 impl TcpPoll {
-    /// With a ring if `uring`. If the system has none, with epoll, and a line of the log says so.
+    /// With a ring if `uring`. If the system refuses a ring, uses epoll, and a line of the log says so.
     pub(super) fn new(uring: bool) -> Result<TcpPoll, NetError> {
         let failed =
             |error: rustix::io::Errno| NetError::System { what: "make a poll", source: error.into() };
@@ -45,7 +45,8 @@ impl TcpPoll {
     }
 }
 
-/// A watched descriptor that is no TCP socket. The watch ends when this is dropped or given to [`TcpPoll::unwatch`].
+/// A watched descriptor that is not a TCP socket. The watch ends when this is dropped or passed to
+/// [`TcpPoll::unwatch`].
 #[derive(Debug)]
 pub(crate) enum WatchedDescriptor {
     /// Watched until its descriptor is closed.
@@ -54,7 +55,7 @@ pub(crate) enum WatchedDescriptor {
 }
 
 impl WatchedDescriptor {
-    /// Everything has been read: report the next event.
+    /// Requests the next event. Call it when everything has been read.
     pub(crate) fn want_more(&self) {
         if let WatchedDescriptor::Ring(registration) = self {
             registration.want_more();
@@ -71,26 +72,28 @@ impl WatchedDescriptor {
 }
 
 impl TcpPoll {
-    /// Reports `readable` under this token when the descriptor has something to read. After that
-    /// [`WatchedDescriptor::want_more`] asks for the next report.
+    /// Reports `readable` under this token when the descriptor has something to read. After a report,
+    /// [`WatchedDescriptor::want_more`] requests the next one.
     pub(crate) fn watch(
         &self,
-        of: Arc<dyn OpenDescriptor>,
+        descriptor: Arc<dyn OpenDescriptor>,
         token: u64,
     ) -> Result<WatchedDescriptor, NetError> {
         match &self.kind {
             WatchKind::Epoll(epoll) => {
-                epoll.add_listener(&*of, token)?;
-                Ok(WatchedDescriptor::Epoll(of))
+                epoll.add_listener(&*descriptor, token)?;
+                Ok(WatchedDescriptor::Epoll(descriptor))
             }
-            WatchKind::Uring(ring) => Ok(WatchedDescriptor::Ring(ring.register(of, token, Vec::new(), true))),
+            WatchKind::Uring(ring) => {
+                Ok(WatchedDescriptor::Ring(ring.register(descriptor, token, Vec::new(), true)))
+            }
         }
     }
 
     /// Stops watching a descriptor that stays open.
     pub(crate) fn unwatch(&self, watched: WatchedDescriptor) -> Result<(), NetError> {
-        if let (WatchKind::Epoll(epoll), WatchedDescriptor::Epoll(of)) = (&self.kind, &watched) {
-            epoll.remove(&**of)?;
+        if let (WatchKind::Epoll(epoll), WatchedDescriptor::Epoll(descriptor)) = (&self.kind, &watched) {
+            epoll.remove(&**descriptor)?;
         }
         watched.leave().map_err(failed("stop watching a descriptor"))
     }
@@ -107,7 +110,7 @@ impl Poll for TcpPoll {
 
     fn add(&mut self, stream: &TcpStream, token: u64) -> Result<(), NetError> {
         assert_ne!(token, WAKE, "this token is the poll's own");
-        // These bytes come from another poll's ring, if the stream was attached to one.
+        // If the stream was attached to another poll's ring, these bytes come from there.
         let early = stream.leave().map_err(failed("watch a socket"))?;
         match &self.kind {
             WatchKind::Epoll(epoll) => {
@@ -168,7 +171,7 @@ pub struct TcpWaker(Arc<OwnedFd>);
 
 impl Waker for TcpWaker {
     fn wake(&self) {
-        // This fails only if the count is full, and then a wake-up is pending anyway.
+        // This fails only if the counter is at its maximum, and then a wake-up is pending anyway.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }

@@ -1,5 +1,5 @@
-//! A TCP connection. Alone, it makes one nonblocking system call for each receive or send. Attached to a ring, it uses
-//! the ring.
+//! A TCP connection. If it is not attached to a ring, each receive or send is one nonblocking system call. If
+//! it is attached, it uses the ring.
 
 use crate::limits::PARTS_MAX;
 use crate::link::Stream;
@@ -25,7 +25,7 @@ pub struct TcpStream {
 
 #[derive(Debug)]
 enum StreamDriver {
-    /// Not at a ring, after the bytes that came while it was at one.
+    /// Not attached to a ring. The bytes that arrived while it was attached are read first.
     Plain(io::Cursor<Vec<u8>>),
     Ring(Registration),
 }
@@ -36,7 +36,7 @@ impl TcpStream {
         TcpStream { socket: Arc::new(socket), peer, remote, way, tls: None }
     }
 
-    /// Leaves its ring, if it is at one. Returns the bytes that were received and not read.
+    /// Detaches from the ring, if it is attached to one. Returns the bytes that were received and not read.
     pub(super) fn leave(&self) -> io::Result<Vec<u8>> {
         match self.way.replace(StreamDriver::Plain(io::Cursor::default())) {
             StreamDriver::Ring(registration) => registration.leave(),
@@ -52,12 +52,12 @@ impl TcpStream {
         self.way.replace(StreamDriver::Ring(registration));
     }
 
-    /// From now on received and sent bytes go through this TLS session.
+    /// Makes received and sent bytes go through this TLS session from now on.
     pub(super) fn begin_tls(&mut self, session: TlsSession) {
         self.tls = Some(Box::new(session));
     }
 
-    /// Continues a handshake. `true`: there is none, or it is over.
+    /// Continues a handshake. `true`: there is none, or it is complete.
     pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
         let TcpStream { socket, way, tls, .. } = self;
         tls.as_mut().map_or(Ok(true), |tls| tls.shake_hands(&mut Raw { socket, way: way.get_mut() }))
@@ -65,21 +65,21 @@ impl TcpStream {
 }
 
 impl Stream for TcpStream {
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+    fn recv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         let TcpStream { socket, way, tls, .. } = self;
         let mut raw = Raw { socket, way: way.get_mut() };
         match tls {
-            Some(tls) => tls.recv(&mut raw, pieces),
-            None => raw.recv(pieces),
+            Some(tls) => tls.recv(&mut raw, slices),
+            None => raw.recv(slices),
         }
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         let TcpStream { socket, way, tls, .. } = self;
         let mut raw = Raw { socket, way: way.get_mut() };
         match tls {
-            Some(tls) => tls.send(&mut raw, pieces),
-            None => raw.send(pieces),
+            Some(tls) => tls.send(&mut raw, slices),
+            None => raw.send(slices),
         }
     }
 
@@ -114,40 +114,40 @@ impl Stream for TcpStream {
     }
 }
 
-/// The bytes as they are on the wire.
+/// The bytes as they are on the wire, before TLS.
 struct Raw<'a> {
     socket: &'a net::TcpStream,
     way: &'a mut StreamDriver,
 }
 
 impl Raw<'_> {
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+    fn recv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         match self.way {
-            StreamDriver::Ring(registration) => registration.recv(pieces),
+            StreamDriver::Ring(registration) => registration.recv(slices),
             StreamDriver::Plain(early) if (early.position() as usize) < early.get_ref().len() => {
-                let asked: usize = pieces.iter().map(|piece| piece.len()).sum();
-                let got = early.read_vectored(pieces)?;
-                if got == asked {
+                let requested: usize = slices.iter().map(|slice| slice.len()).sum();
+                let got = early.read_vectored(slices)?;
+                if got == requested {
                     return Ok(Some(got));
                 }
-                let mut rest = pieces;
+                let mut rest = slices;
                 IoSliceMut::advance_slices(&mut rest, got);
                 // If this fails, the next call reports it again.
                 Ok(Some(got + recv_now(self.socket, rest).unwrap_or(None).unwrap_or(0)))
             }
-            StreamDriver::Plain(_) => recv_now(self.socket, pieces),
+            StreamDriver::Plain(_) => recv_now(self.socket, slices),
         }
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         match self.way {
-            StreamDriver::Ring(registration) => registration.send(pieces),
-            StreamDriver::Plain(_) => send_now(self.socket, pieces),
+            StreamDriver::Ring(registration) => registration.send(slices),
+            StreamDriver::Plain(_) => send_now(self.socket, slices),
         }
     }
 }
 
-/// TLS reads its records from here. No bytes mean the end.
+/// TLS reads its records from here. `Ok(0)` means the end.
 impl Read for Raw<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self.recv(&mut [IoSliceMut::new(bytes)]) {
@@ -158,16 +158,16 @@ impl Read for Raw<'_> {
     }
 }
 
-/// TLS writes its records to here.
+/// TLS writes its records here.
 impl Write for Raw<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
 
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        // As many as one of our system calls takes.
-        let pieces = &pieces[..pieces.len().min(PARTS_MAX)];
-        self.send(pieces)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        // As many as one system call takes.
+        let slices = &slices[..slices.len().min(PARTS_MAX)];
+        self.send(slices)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -176,15 +176,15 @@ impl Write for Raw<'_> {
 }
 
 /// Receives once. The end of the stream is an error; `None`: there is nothing now.
-pub(crate) fn recv_now<Fd: AsFd>(socket: Fd, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-    let got = match pieces {
-        [piece] => {
-            let once = || rustix::net::recv(&socket, &mut **piece, RecvFlags::DONTWAIT);
+pub(crate) fn recv_now<Fd: AsFd>(socket: Fd, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+    let got = match slices {
+        [slice] => {
+            let once = || rustix::net::recv(&socket, &mut **slice, RecvFlags::DONTWAIT);
             retry_on_intr(once).map(|(bytes, _)| bytes)
         }
         _ => {
             let mut none = RecvAncillaryBuffer::default();
-            let once = || rustix::net::recvmsg(&socket, pieces, &mut none, RecvFlags::DONTWAIT);
+            let once = || rustix::net::recvmsg(&socket, slices, &mut none, RecvFlags::DONTWAIT);
             retry_on_intr(once).map(|got| got.bytes)
         }
     };
@@ -196,13 +196,13 @@ pub(crate) fn recv_now<Fd: AsFd>(socket: Fd, pieces: &mut [IoSliceMut<'_>]) -> i
 }
 
 /// Sends once. `None`: there is no space now.
-pub(crate) fn send_now<Fd: AsFd>(socket: Fd, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+pub(crate) fn send_now<Fd: AsFd>(socket: Fd, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let sent = match pieces {
-        [piece] => retry_on_intr(|| rustix::net::send(&socket, piece, flags)),
+    let sent = match slices {
+        [slice] => retry_on_intr(|| rustix::net::send(&socket, slice, flags)),
         _ => {
             let mut none = SendAncillaryBuffer::default();
-            retry_on_intr(|| rustix::net::sendmsg(&socket, pieces, &mut none, flags))
+            retry_on_intr(|| rustix::net::sendmsg(&socket, slices, &mut none, flags))
         }
     };
     sent.map(Some).or_else(unless_blocked)

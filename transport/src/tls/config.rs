@@ -61,7 +61,7 @@ impl TlsServer {
         };
         let mut config =
             builder.with_single_cert(chain, secret).map_err(|error| unusable(&error, cert, key))?;
-        // A worker connects rarely, so session tickets would only cost memory and bytes.
+        // A worker connects rarely, so session tickets would use memory and bytes without benefit.
         (config.session_storage, config.send_tls13_tickets) = (Arc::new(NoServerSessionStorage {}), 0);
         Ok(TlsServer(Arc::new(config), client_ca.is_some()))
     }
@@ -142,7 +142,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
 
 fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsFileError> {
     let failed = |source| TlsFileError::Read { flag, path: path.to_owned(), source };
-    // Checked before it is opened: opening a pipe would wait for a writer.
+    // Checked before the file is opened, because opening a pipe would wait for a writer.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(TlsFileError::Unusable {
             flag,
@@ -153,7 +153,7 @@ fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsFileError> {
     std::fs::read(path).map_err(failed)
 }
 
-/// Says where a file stops being PEM. The error does not repeat the content: it may be a key.
+/// Says where a file stops being PEM. The error does not repeat the content, which may be a key.
 fn not_pem(flag: &'static str, path: &Path, error: &pem::Error) -> TlsFileError {
     let why = match error {
         pem::Error::MissingSectionEnd { .. } => "it is truncated: a line -----END ...----- is missing",

@@ -1,4 +1,4 @@
-//! What can be wrong with certificates, keys and the peers that present them.
+//! Faults of certificates and keys, and of the peers that present them.
 
 use rustls::{AlertDescription, CertificateError, Error};
 use std::io;
@@ -15,7 +15,7 @@ pub enum TlsFileError {
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// It holds no certificate or no key.
@@ -51,16 +51,16 @@ pub enum TlsFileError {
     /// Neither a host name nor an IP address.
     #[error("--tls-name {name:?}: give a host name or an IP address that is in the server's certificate")]
     Name {
-        /// As given.
+        /// The name that the flag gave.
         name: String,
     },
 }
 
-/// Why a connection could not be protected. Ends that connection.
+/// Why a connection could not be protected. The error ends that connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The server answers, but not in TLS.
+    /// The server answers, but does not speak TLS.
     #[error(
         "the server does not speak TLS: start it with --tls-cert FILE and --tls-key FILE, or leave out --tls-ca here"
     )]
@@ -98,7 +98,7 @@ impl TlsError {
         error.get_ref()?.downcast_ref::<TlsError>().cloned()
     }
 
-    /// An error of rustls as a message with a remedy. `of_server`: this side is the client.
+    /// Turns an error of rustls into a message with a remedy. `of_server`: this side is the client.
     pub(super) fn new(error: &Error, of_server: bool) -> TlsError {
         match error {
             Error::InvalidCertificate(error) if of_server => {

@@ -11,22 +11,22 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 /// The first byte of a record that begins a handshake, and of one that is an alert.
 const HANDSHAKE: u8 = 0x16;
 const ALERT: u8 = 0x15;
-/// The answer to a peer that does not speak TLS: a fatal alert, unexpected message.
+/// The answer to a peer that does not speak TLS: the fatal alert "unexpected message".
 const NOT_TLS: [u8; 7] = [ALERT, 3, 3, 0, 2, 2, 10];
 
-/// The TLS half of a stream. Each call gets the socket, or what stands for it.
+/// The TLS half of a stream. Each call gets the socket, or a stand-in for it.
 pub(crate) struct TlsSession {
     connection: Connection,
-    /// Bytes received and not yet processed: `received[start..end]`. Empty until bytes come.
+    /// Bytes received and not yet processed: `received[start..end]`. No memory is allocated until bytes arrive.
     received: Vec<u8>,
     start: usize,
     end: usize,
-    /// A first byte has come, and it was TLS.
-    begun: bool,
-    /// Bytes whose records wait for space in the socket. They count as sent only when the records are gone. So the
-    /// sender keeps offering them, and tries again when there is space.
+    /// Whether the first byte has come and was TLS.
+    is_tls: bool,
+    /// Bytes whose records wait for space in the socket. They count as sent only after the socket has taken the
+    /// records. So the sender keeps offering these bytes, and tries again when there is space.
     accepted: usize,
-    /// A send was delayed until the handshake is over.
+    /// A send was delayed until the handshake is complete.
     delayed: bool,
 }
 
@@ -64,14 +64,14 @@ impl TlsSession {
 
     fn new(connection: Connection) -> TlsSession {
         let (received, start, end) = (Vec::new(), 0, 0);
-        TlsSession { connection, received, start, end, begun: false, accepted: 0, delayed: false }
+        TlsSession { connection, received, start, end, is_tls: false, accepted: 0, delayed: false }
     }
 
     fn is_client(&self) -> bool {
         matches!(self.connection, Connection::Client(_))
     }
 
-    /// Continues the handshake. `true`: it is over and all its bytes have been sent.
+    /// Continues the handshake. `true`: it is complete and all its bytes have been sent.
     pub(crate) fn shake_hands(&mut self, socket: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.connection.is_handshaking() {
             match self.advance(socket)? {
@@ -83,12 +83,12 @@ impl TlsSession {
         self.flush(socket)
     }
 
-    /// Whether records of TLS itself wait for space in the socket.
+    /// Whether records that TLS itself made wait for space in the socket.
     pub(crate) fn holds(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Whether a send that was delayed until the handshake is over may be tried now. This is reported once.
+    /// Whether a send that was delayed until the end of the handshake may be tried now. This is reported once.
     pub(crate) fn may_send_now(&mut self) -> bool {
         !self.connection.is_handshaking() && std::mem::take(&mut self.delayed)
     }
@@ -97,13 +97,13 @@ impl TlsSession {
     pub(crate) fn recv(
         &mut self,
         socket: &mut (impl Read + Write),
-        pieces: &mut [IoSliceMut<'_>],
+        slices: &mut [IoSliceMut<'_>],
     ) -> io::Result<Option<usize>> {
         let mut filled = 0;
-        for piece in pieces {
-            let mut rest = &mut piece[..];
+        for slice in slices {
+            let mut rest = &mut slice[..];
             while !rest.is_empty() {
-                // Plaintext first: more records are read only if there is none.
+                // Plaintext first: more records are read only if there is no plaintext.
                 match self.connection.reader().read(rest) {
                     Ok(0) => return end(filled),
                     Ok(bytes) => {
@@ -128,7 +128,7 @@ impl TlsSession {
     pub(crate) fn send(
         &mut self,
         socket: &mut (impl Read + Write),
-        pieces: &[IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> io::Result<Option<usize>> {
         let flushed = self.flush(socket)?;
         if self.connection.is_handshaking() {
@@ -140,7 +140,7 @@ impl TlsSession {
         }
         let mut sent = std::mem::take(&mut self.accepted);
         loop {
-            let taken = self.encrypt(pieces, sent)?;
+            let taken = self.encrypt(slices, sent)?;
             if taken == 0 {
                 return Ok(Some(sent));
             }
@@ -152,15 +152,15 @@ impl TlsSession {
         }
     }
 
-    /// Encrypts what follows the first `skip` bytes, up to a limit. Returns how many bytes the records contain.
-    fn encrypt(&mut self, pieces: &[IoSlice<'_>], mut skip: usize) -> io::Result<usize> {
+    /// Encrypts the bytes after the first `skip` bytes, up to a limit. Returns how many bytes the records contain.
+    fn encrypt(&mut self, slices: &[IoSlice<'_>], mut skip: usize) -> io::Result<usize> {
         let mut rest = [IoSlice::new(&[]); PARTS_MAX];
         let mut count = 0;
-        for piece in pieces.iter().take(PARTS_MAX) {
-            let gone = skip.min(piece.len());
+        for slice in slices.iter().take(PARTS_MAX) {
+            let gone = skip.min(slice.len());
             skip -= gone;
-            if gone < piece.len() {
-                rest[count] = IoSlice::new(&piece[gone..]);
+            if gone < slice.len() {
+                rest[count] = IoSlice::new(&slice[gone..]);
                 count += 1;
             }
         }
@@ -183,7 +183,7 @@ impl TlsSession {
         Ok(true)
     }
 
-    /// What the peer said before it ended the connection, if that is a reason.
+    /// The peer's last alert, if it explains why the connection ended.
     fn last_alert(&mut self, socket: &mut impl Read) -> Option<io::Error> {
         let mut bytes = [0; 1024];
         while let Ok(got @ 1..) = socket.read(&mut bytes) {
@@ -195,7 +195,7 @@ impl TlsSession {
         None
     }
 
-    /// Reads records from the socket and decrypts the whole ones. Sends what the protocol itself must send.
+    /// Reads records from the socket and decrypts complete ones. Sends records that the protocol requires.
     fn advance(&mut self, socket: &mut (impl Read + Write)) -> io::Result<TlsRead> {
         self.flush(socket)?;
         if self.start == self.end {
@@ -211,33 +211,33 @@ impl TlsSession {
         }
         let taken = self.connection.read_tls(&mut &self.received[self.start..self.end])?;
         if taken == 0 {
-            return Ok(TlsRead::End); // the peer has said that it ends
+            return Ok(TlsRead::End); // the peer has announced the end
         }
         self.start += taken;
         let opened = self.connection.process_new_packets();
-        // Also after a failure, so that the peer learns why.
+        // Even after a failure, so that the peer learns the reason.
         let flushed = self.flush(socket);
         opened.map_err(|error| fault(&error, self.is_client()))?;
         flushed?;
         Ok(TlsRead::Some)
     }
 
-    /// Answers a peer that does not speak TLS in a way that our own client understands.
+    /// Answers a peer that does not speak TLS with an alert that our own client understands.
     fn check_first(&mut self, socket: &mut impl Write) -> io::Result<()> {
         let first = self.received[0];
-        if self.begun || first == HANDSHAKE || (self.is_client() && first == ALERT) {
-            self.begun = true;
+        if self.is_tls || first == HANDSHAKE || (self.is_client() && first == ALERT) {
+            self.is_tls = true;
             return Ok(());
         }
         if self.is_client() {
             return Err(io::Error::other(TlsError::PlainServer));
         }
-        // Best effort: the peer is refused anyway.
+        // If the write fails, nothing is lost: the peer is refused anyway.
         let _ = socket.write(&NOT_TLS);
         Err(io::Error::other(TlsError::PlainClient))
     }
 
-    /// Returns the memory for received records if there are none.
+    /// Frees the memory for received records if it is empty.
     pub(crate) fn rest(&mut self) {
         if self.start == self.end {
             (self.received, self.start, self.end) = (Vec::new(), 0, 0);
@@ -250,7 +250,7 @@ impl TlsSession {
     }
 }
 
-/// The stream has ended. Bytes that came before are handed out first.
+/// The stream has ended. Bytes that came before are returned first.
 fn end(filled: usize) -> io::Result<Option<usize>> {
     if filled > 0 { Ok(Some(filled)) } else { Err(ErrorKind::UnexpectedEof.into()) }
 }

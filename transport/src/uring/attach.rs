@@ -1,5 +1,5 @@
-//! How sockets are attached to a ring and detached from it, so that the kernel keeps nothing of theirs. This is cold
-//! code.
+//! How sockets are attached to a ring and detached from it, so that the kernel does not use their memory
+//! afterwards. This is cold code.
 
 use super::driver::Driver;
 use super::refusal::Refusal;
@@ -34,10 +34,10 @@ impl Driver {
         })
     }
 
-    /// Attaches a socket. `early` are bytes that were received from it before.
+    /// Attaches a socket. `early` are bytes that were received from the socket before.
     pub(super) fn register(
         &mut self,
-        of: Arc<dyn OpenDescriptor>,
+        socket: Arc<dyn OpenDescriptor>,
         token: u64,
         early: Vec<u8>,
         is_listener: bool,
@@ -47,7 +47,7 @@ impl Driver {
             self.generations.push(0);
             self.sockets.len() as u32 - 1
         });
-        let mut traffic = Traffic::new(of, token, is_listener);
+        let mut traffic = Traffic::new(socket, token, is_listener);
         let is_early = !early.is_empty();
         if is_early {
             traffic.keep_early(early);
@@ -55,16 +55,16 @@ impl Driver {
         self.sockets[at as usize] = Some(traffic);
         self.touch(at);
         if !is_listener {
-            // A link that found no space elsewhere tries again here, and the ring will report space.
+            // A link that found no space under another driver tries again here, and then the ring reports space.
             self.note(at, |event| (event.readable, event.writable) = (is_early, true));
         }
         at
     }
 
-    /// Detaches a socket that lives on. Returns the bytes that came and were not read.
+    /// Detaches a socket that stays open. Returns the bytes that arrived and were not read.
     ///
     /// # Errors
-    /// Bytes given to it cannot all be sent now. The socket can only be dropped then.
+    /// Bytes that the ring accepted for sending cannot all be sent now. The socket can then only be dropped.
     pub(super) fn leave(&mut self, at: u32) -> io::Result<Vec<u8>> {
         self.move_to_this_thread()?;
         let give_up = Instant::now() + LEAVE_TIME;
@@ -73,10 +73,10 @@ impl Driver {
             self.settle_held(at)?;
             let Driver { ring, sockets, .. } = self;
             let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
-            let mut asked = true;
+            let mut is_cancelled = true;
             if let ReceiveMode::Received(op) = traffic.reading {
-                asked &= ring.cancel(op);
-                traffic.reading = if asked { ReceiveMode::Stopping(op) } else { traffic.reading };
+                is_cancelled &= ring.cancel(op);
+                traffic.reading = if is_cancelled { ReceiveMode::Stopping(op) } else { traffic.reading };
             }
             // A send that was submitted and is not complete waits for space.
             let waits = matches!(traffic.reading, ReceiveMode::Received(_) | ReceiveMode::Stopping(_));
@@ -89,7 +89,7 @@ impl Driver {
                     "queued bytes could not be sent in time",
                 ));
             }
-            if asked {
+            if is_cancelled {
                 self.ring.wait(LOOK)?;
             } else {
                 self.ring.submit()?;
@@ -102,7 +102,7 @@ impl Driver {
         Ok(early)
     }
 
-    /// Sends the bytes that were held back, if no operation comes before them.
+    /// Sends the bytes that were held back, if no operation must come before them.
     fn settle_held(&mut self, at: u32) -> io::Result<()> {
         let Driver { ring, sockets, .. } = self;
         let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
@@ -116,15 +116,16 @@ impl Driver {
         }
     }
 
-    /// Prepares a socket to be dropped: held-back bytes are sent if possible, the peer sees the end at once, and
-    /// operations in flight are cancelled. The ring keeps its descriptor and buffers until they have ended.
+    /// Prepares a socket to be dropped. Held-back bytes are sent if possible, the peer sees the end at once,
+    /// and operations in flight are cancelled. The ring keeps its descriptor and buffers until these operations
+    /// have ended.
     pub(super) fn deregister(&mut self, at: u32) {
         if self.ring.is_on_own_thread() {
             self.reap();
             // Bytes that cannot be sent now are lost, like those in the out queue of a dropped link.
             let _ = self.settle_held(at);
         }
-        let _ = shutdown(&*self.traffic(at).of, Shutdown::Both);
+        let _ = shutdown(&*self.traffic(at).socket, Shutdown::Both);
         let Driver { ring, sockets, .. } = self;
         if let Some(traffic) = &mut sockets[at as usize] {
             traffic.discard(ring);
@@ -140,16 +141,17 @@ impl Driver {
             ReceiveMode::Received(op) | ReceiveMode::Stopping(op) | ReceiveMode::Watched(op) => Some(op),
         };
         let sending = traffic.sending.map(|(op, _)| op);
-        for op in [reading, sending, traffic.room].into_iter().flatten() {
-            // If the queue is full, the end of the connection ends the operations.
+        for op in [reading, sending, traffic.space_watch].into_iter().flatten() {
+            // If the submission queue is full, the end of the connection ends the operations.
             self.ring.cancel(op);
         }
         self.generations[at as usize] = self.generations[at as usize].wrapping_add(1);
         self.free.push(at);
     }
 
-    /// The kernel lets only the thread that made a ring use it. On another thread this makes a new ring and begins all
-    /// operations again. A send in flight breaks its connection, because its result can no longer be known.
+    /// The kernel lets only the thread that made a ring use it. On another thread, this function makes a new
+    /// ring and begins all operations again. A send in flight breaks its connection, because its result can no
+    /// longer be known.
     pub(super) fn move_to_this_thread(&mut self) -> io::Result<()> {
         if self.ring.is_on_own_thread() || self.closed {
             return Ok(());
@@ -161,7 +163,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes the bytes of every socket out of the ring. Completions of operations in flight will not be seen.
+    /// Takes the bytes of every socket out of the ring. Completions of operations in flight will not be processed.
     fn detach_all(&mut self) {
         self.reap();
         for at in 0..self.sockets.len() as u32 {
@@ -171,7 +173,7 @@ impl Driver {
             traffic.keep_early(early);
             traffic.reading = ReceiveMode::Plainly;
             traffic.wants_more = true;
-            traffic.wants_room |= traffic.room.take().is_some();
+            traffic.wants_space |= traffic.space_watch.take().is_some();
             let is_broken = traffic.sending.take().is_some();
             if self.settle_held(at).is_err() || is_broken {
                 self.traffic(at).broken = Some(StreamEnd::Broken(Errno::CONNABORTED));
@@ -182,12 +184,12 @@ impl Driver {
         }
     }
 
-    /// The poll is dropped: from now on its sockets are served by plain system calls.
+    /// Called when the poll is dropped: from now on its sockets use plain system calls.
     pub(super) fn close(&mut self) {
         if self.ring.is_on_own_thread() && self.ring.cancel_all().is_ok() {
             let give_up = Instant::now() + LEAVE_TIME;
             self.reap();
-            while self.ring.under_way() > 0 && Instant::now() < give_up {
+            while self.ring.in_flight() > 0 && Instant::now() < give_up {
                 if self.ring.wait(LOOK).is_err() {
                     break;
                 }

@@ -1,8 +1,9 @@
-//! Memory that the kernel reads and writes while an operation is in flight. Buffers have one size and never move. At
-//! any time a buffer belongs either to us or to the kernel. A ring provides buffers for receives.
+//! Memory that the kernel reads and writes while an operation is in flight. Buffers have one size and never
+//! move. At any time a buffer belongs either to this process's code or to the kernel. A ring provides buffers
+//! for receives.
 //!
-//! Two rules make this sound: a slice is made only of a buffer that is ours, and memory is never freed while one of its
-//! buffers may still be the kernel's.
+//! Two rules make this sound. A slice is made only of a buffer that belongs to us. Memory is never freed while
+//! one of its buffers may still belong to the kernel.
 #![allow(unsafe_code)]
 
 use io_uring::types::BufRingEntry;
@@ -35,7 +36,7 @@ impl Pages {
 // SAFETY: plain memory, reached only through its owner.
 unsafe impl Send for Pages {}
 
-/// Buffers of one size. It records who has each; a buffer that the kernel has cannot be accessed.
+/// Buffers of one size. The type records which of them the kernel has; those cannot be accessed.
 pub(super) struct Buffers {
     pages: Pages,
     bytes: usize,
@@ -44,24 +45,24 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// `count` buffers of `bytes` each, all ours.
+    /// `count` buffers of `bytes` each. All belong to us.
     pub(super) fn new(count: u16, bytes: usize) -> Buffers {
         let lent = vec![false; usize::from(count)];
         Buffers { pages: Pages::new(usize::from(count) * bytes), bytes, lent, lent_count: 0 }
     }
 
-    /// A buffer of ours.
+    /// The content of a buffer that belongs to us.
     ///
     /// # Panics
     /// When the kernel has it.
     pub(super) fn bytes(&self, buffer: u16) -> &[u8] {
         let at = self.own(buffer);
-        // SAFETY: in bounds (`own` indexes `lent`), initialised (zeroed at first), and ours: nobody writes it while
-        // `self` is borrowed.
+        // SAFETY: in bounds (`own` indexes `lent`), initialised (zeroed at first), and not lent: nobody writes
+        // it while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(at.as_ptr(), self.bytes) }
     }
 
-    /// A buffer of ours, to write.
+    /// The content of a buffer that belongs to us, to write.
     ///
     /// # Panics
     /// When the kernel has it.
@@ -91,7 +92,7 @@ impl Buffers {
         self.lent_count -= 1;
     }
 
-    /// The kernel has no buffer any more.
+    /// Records that the kernel has no buffer any more.
     fn take_all_back(&mut self) {
         self.lent.fill(false);
         self.lent_count = 0;
@@ -108,7 +109,7 @@ impl Drop for Buffers {
     }
 }
 
-/// Buffers that the kernel receives into. It takes one when bytes come. A ring lists those that it may take.
+/// Buffers that the kernel receives into. When bytes arrive, it takes a buffer from a ring of those that it may take.
 pub(super) struct Provided {
     ring: Pages,
     buffers: Buffers,
@@ -135,7 +136,7 @@ impl Provided {
         (0..=self.mask).for_each(|buffer| self.provide(buffer));
     }
 
-    /// Provides a buffer of ours.
+    /// Provides a buffer that belongs to us.
     pub(super) fn provide(&mut self, buffer: u16) {
         let (at, bytes) = (self.buffers.lend(buffer), self.buffers.bytes);
         let base = self.ring.base.cast::<BufRingEntry>();
@@ -151,7 +152,7 @@ impl Provided {
         tail.store(self.tail, Ordering::Release);
     }
 
-    /// The kernel has put bytes into a buffer and has finished with it.
+    /// Records that the kernel has put bytes into a buffer and has finished with it.
     pub(super) fn take(&mut self, buffer: u16) {
         self.buffers.take_back(buffer);
     }
@@ -161,7 +162,7 @@ impl Provided {
         self.buffers.bytes(buffer)
     }
 
-    /// The ring has been unregistered and no receive is in flight, so the memory is ours.
+    /// Call it after the ring was unregistered, when no receive is in flight: the memory then belongs to us.
     pub(super) fn retire(&mut self) {
         self.buffers.take_all_back();
         self.registered = false;

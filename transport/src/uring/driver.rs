@@ -1,10 +1,11 @@
-//! The sockets of one ring. It records what links ask for, and hands it to the kernel in the same system call as the
-//! wait. Completions become bytes to read, space to send, and events.
-//!
+//! The sockets of one ring. The driver records what links request, and passes it to the kernel in the same
+//! system call as the wait. Completions become bytes to read, space to send, and events.
 //! A socket receives in one of two ways. Small amounts: a multishot receive puts them into provided buffers without a
-//! system call for each socket, and they are copied out. Large amounts: a poll reports them, and plain receives bring
-//! them directly to their place. Small sends are copied into a buffer and go with the next system call. Large sends go
-//! at once, from where they are. Memory that the kernel may touch never belongs to a link.
+//! A socket receives in one of two ways. For small amounts, a multishot receive puts bytes into provided
+//! buffers without a system call for each socket, and the link copies them out. For large amounts, a poll
+//! reports bytes, and plain receives copy them directly to their destination. Small sends are copied into a
+//! buffer and sent with the next system call. Large sends are made at once, without a copy. Memory that the
+//! kernel may access never belongs to a link.
 
 use super::ring::{Completion, CompletionTarget, OpId, OpenDescriptor, ReceivedBytes, Ring, SendBuffer};
 use super::traffic::{ReceiveMode, StreamEnd, Traffic};
@@ -18,25 +19,25 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The completion target of the poll that other threads wake.
+/// The completion target of the poll with which other threads wake this one.
 const WAKE: CompletionTarget = CompletionTarget { socket: u32::MAX, generation: 0 };
 
 pub(super) struct Driver {
     pub(super) ring: Ring,
     pub(super) sockets: Vec<Option<Traffic>>,
-    /// How often each index has been used. Completions for an earlier user are ignored.
+    /// How often each index has been used. Completions for an earlier user of an index are ignored.
     pub(super) generations: Vec<u32>,
     pub(super) free: Vec<u32>,
-    /// Sockets that have something for the kernel.
+    /// Sockets that have requests for the kernel.
     pub(super) dirty: Vec<u32>,
-    /// Sockets that have something to report.
+    /// Sockets that have events to report.
     pub(super) noted: VecDeque<u32>,
     /// Sends held back since the last system call.
     pub(super) sends_held: usize,
     pub(super) wake: Arc<dyn OpenDescriptor>,
     pub(super) wake_watched: bool,
     pub(super) woken: bool,
-    /// The poll has been dropped: sockets are served by plain system calls.
+    /// Whether the poll has been dropped. Sockets then use plain system calls.
     pub(super) closed: bool,
 }
 
@@ -45,14 +46,14 @@ impl Driver {
         self.sockets[at as usize].as_mut().expect("a socket leaves its ring once")
     }
 
-    /// Marks a socket that has something for the kernel.
+    /// Marks a socket that has requests for the kernel.
     pub(super) fn touch(&mut self, at: u32) {
         if !std::mem::replace(&mut self.traffic(at).is_dirty, true) {
             self.dirty.push(at);
         }
     }
 
-    /// Marks a socket that has something to report.
+    /// Marks a socket that has events to report.
     pub(super) fn note(&mut self, at: u32, what: impl FnOnce(&mut Event)) {
         let traffic = self.traffic(at);
         what(&mut traffic.event);
@@ -62,13 +63,13 @@ impl Driver {
     }
 
     /// As [`crate::Stream::recv`].
-    pub(super) fn recv(&mut self, at: u32, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        let asked: usize = pieces.iter().map(|piece| piece.len()).sum();
+    pub(super) fn recv(&mut self, at: u32, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        let requested: usize = slices.iter().map(|slice| slice.len()).sum();
         let Driver { ring, sockets, .. } = self;
         let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
-        let read = traffic.read(ring, pieces);
+        let read = traffic.read(ring, slices);
         let some = |bytes: usize| (bytes > 0).then_some(bytes);
-        if read == asked {
+        if read == requested {
             return Ok(Some(read));
         }
         if let Some(end) = traffic.ended {
@@ -81,13 +82,13 @@ impl Driver {
         if let ReceiveMode::Received(_) | ReceiveMode::Stopping(_) = traffic.reading {
             return Ok(some(read));
         }
-        let mut rest = pieces;
+        let mut rest = slices;
         IoSliceMut::advance_slices(&mut rest, read);
-        match recv_now(&*traffic.of, rest) {
+        match recv_now(&*traffic.socket, rest) {
             Ok(got) => {
                 let got = got.unwrap_or(0);
                 traffic.moved += got;
-                if read + got < asked {
+                if read + got < requested {
                     self.want_more(at);
                 }
                 Ok(some(read + got))
@@ -101,7 +102,7 @@ impl Driver {
         }
     }
 
-    /// A plain receive (or accept) found nothing more: the next event shall be reported.
+    /// A plain receive (or accept) found nothing more: requests the next event.
     pub(super) fn want_more(&mut self, at: u32) {
         let traffic = self.traffic(at);
         if traffic.reading == ReceiveMode::Plainly && !traffic.wants_more {
@@ -112,7 +113,7 @@ impl Driver {
     }
 
     /// As [`crate::Stream::send`]. Small sends go out with the next wait or [`Driver::submit`].
-    pub(super) fn send(&mut self, at: u32, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    pub(super) fn send(&mut self, at: u32, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         if self.traffic(at).sending.is_some() {
             self.reap();
         }
@@ -125,17 +126,17 @@ impl Driver {
             traffic.is_full = true;
             return Ok(None);
         }
-        let offered: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let offered: usize = slices.iter().map(|slice| slice.len()).sum();
         let held = traffic.filling.as_ref().map_or(0, |(_, range)| range.end);
         if held + offered > URING_SEND_BYTES || *closed {
-            return self.send_plainly(at, pieces, offered);
+            return self.send_plainly(at, slices, offered);
         }
         let filling = traffic.filling.take().or_else(|| Some((ring.send_buffer()?, 0..0)));
-        let Some((buffer, mut range)) = filling else { return self.send_plainly(at, pieces, offered) };
+        let Some((buffer, mut range)) = filling else { return self.send_plainly(at, slices, offered) };
         let mut space = &mut ring.outgoing_mut(&buffer)[range.end..];
-        for piece in pieces {
-            let (front, back) = space.split_at_mut(piece.len());
-            front.copy_from_slice(piece);
+        for slice in slices {
+            let (front, back) = space.split_at_mut(slice.len());
+            front.copy_from_slice(slice);
             space = back;
         }
         self.sends_held += usize::from(range.is_empty());
@@ -149,7 +150,7 @@ impl Driver {
     }
 
     /// Sends at once: first the bytes that were held back, then these slices.
-    fn send_plainly(&mut self, at: u32, pieces: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
+    fn send_plainly(&mut self, at: u32, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Option<usize>> {
         let Driver { ring, sockets, .. } = self;
         let traffic = sockets[at as usize].as_mut().expect("a socket leaves its ring once");
         let mut all = [IoSlice::new(&[]); PARTS_MAX + 1];
@@ -159,26 +160,26 @@ impl Driver {
             all[0] = IoSlice::new(&ring.outgoing(buffer)[range.clone()]);
         }
         let first = usize::from(held == 0);
-        let count = pieces.len().min(PARTS_MAX);
-        all[1..=count].copy_from_slice(&pieces[..count]);
-        let sent = send_now(&*traffic.of, &all[first..=count])?.unwrap_or(0);
+        let count = slices.len().min(PARTS_MAX);
+        all[1..=count].copy_from_slice(&slices[..count]);
+        let sent = send_now(&*traffic.socket, &all[first..=count])?.unwrap_or(0);
         if let Some((buffer, mut range)) = traffic.filling.take() {
             range.start += sent.min(held);
             if range.start == range.end {
                 ring.free(buffer);
             } else {
-                // It is sent when there is space, and its completion reports space.
+                // The rest is sent when there is space, and its completion reports space.
                 traffic.filling = Some((buffer, range));
             }
         }
         let sent = sent.saturating_sub(held);
         traffic.is_full |= sent < offered;
-        traffic.promise_room();
+        traffic.promise_space();
         self.touch(at);
         Ok((sent > 0).then_some(sent))
     }
 
-    /// Writes what links have asked for into the submission queue.
+    /// Writes the requests of links into the submission queue.
     pub(super) fn settle(&mut self) {
         // A single send is cheaper as a system call of its own.
         let is_lone = std::mem::take(&mut self.sends_held) == 1;
@@ -189,7 +190,7 @@ impl Driver {
             if is_lone {
                 traffic.send_held(&mut self.ring);
             }
-            // What finds the queue full is tried again before the next system call.
+            // A request that finds the queue full is tried again before the next system call.
             if !(traffic.settle_send(&mut self.ring, name) && traffic.settle_watches(&mut self.ring, name)) {
                 self.touch(at);
             }
@@ -234,7 +235,7 @@ impl Driver {
 
     fn take_received(&mut self, at: u32, got: Result<Option<ReceivedBytes>, Errno>, last: bool) {
         let Driver { ring, sockets, .. } = self;
-        let traffic = sockets[at as usize].as_mut().expect("it is seated");
+        let traffic = sockets[at as usize].as_mut().expect("the socket is registered");
         match got {
             Ok(Some(received)) => {
                 if traffic.keep(received)
@@ -246,7 +247,7 @@ impl Driver {
                 }
             }
             Ok(None) => traffic.ended = Some(StreamEnd::Closed),
-            // No buffer was free: for a while the link receives plainly.
+            // No buffer was free: for a while the link uses plain receives.
             Err(Errno::NOBUFS) => traffic.is_bulk = true,
             Err(Errno::CANCELED) => {}
             Err(error) => traffic.ended = Some(StreamEnd::Broken(error)),
@@ -263,8 +264,8 @@ impl Driver {
 
     fn take_sent(&mut self, at: u32, buffer: SendBuffer, sent: Result<usize, Errno>) {
         let Driver { ring, sockets, .. } = self;
-        let traffic = sockets[at as usize].as_mut().expect("it is seated");
-        let (_, mut range) = traffic.sending.take().expect("a send was under way");
+        let traffic = sockets[at as usize].as_mut().expect("the socket is registered");
+        let (_, mut range) = traffic.sending.take().expect("a send was in flight");
         let was_full = std::mem::take(&mut traffic.is_full);
         match sent {
             Ok(_) | Err(Errno::CANCELED) => {
@@ -291,8 +292,8 @@ impl Driver {
 
     fn take_seen(&mut self, at: u32, op: OpId, seen: Result<u32, Errno>) {
         let traffic = self.traffic(at);
-        if traffic.room == Some(op) {
-            (traffic.room, traffic.is_full) = (None, false);
+        if traffic.space_watch == Some(op) {
+            (traffic.space_watch, traffic.is_full) = (None, false);
             self.note(at, |event| event.writable = true);
         } else if traffic.reading == ReceiveMode::Watched(op) {
             traffic.reading = ReceiveMode::Plainly;
@@ -346,7 +347,7 @@ impl Driver {
         for _ in 0..EVENTS_MAX {
             let Some(at) = self.noted.pop_front() else { break };
             let Some(traffic) = &mut self.sockets[at as usize] else { continue };
-            // An index that was freed and used again may be in the queue twice.
+            // An index that was freed and reused may be in the queue twice.
             if std::mem::take(&mut traffic.is_noted) {
                 let nothing = Event { token: traffic.event.token, ..Event::default() };
                 events.push(std::mem::replace(&mut traffic.event, nothing));

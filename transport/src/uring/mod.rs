@@ -31,15 +31,15 @@ impl UringPoll {
         Ok(UringPoll(Arc::new(Mutex::new(Driver::new(wake)?))))
     }
 
-    /// Attaches a socket. `early` are bytes that were received from it before.
+    /// Attaches a socket. `early` are bytes that were received from the socket before.
     pub(crate) fn register(
         &self,
-        of: Arc<dyn OpenDescriptor>,
+        socket: Arc<dyn OpenDescriptor>,
         token: u64,
         early: Vec<u8>,
         is_listener: bool,
     ) -> Registration {
-        let at = lock(&self.0).register(of, token, early, is_listener);
+        let at = lock(&self.0).register(socket, token, early, is_listener);
         Registration { driver: self.0.clone(), at: Some(at) }
     }
 
@@ -65,20 +65,20 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn recv(&self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        lock(&self.driver).recv(self.at(), pieces)
+    pub(crate) fn recv(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        lock(&self.driver).recv(self.at(), slices)
     }
 
-    pub(crate) fn send(&self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        lock(&self.driver).send(self.at(), pieces)
+    pub(crate) fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        lock(&self.driver).send(self.at(), slices)
     }
 
-    /// An accept found nothing more: report the next connection.
+    /// Requests the next event. Call it when an accept found nothing more.
     pub(crate) fn want_more(&self) {
         lock(&self.driver).want_more(self.at());
     }
 
-    /// Detaches from the ring. Returns the bytes that came and were not read.
+    /// Detaches from the ring. Returns the bytes that arrived and were not read.
     pub(crate) fn leave(mut self) -> io::Result<Vec<u8>> {
         let left = lock(&self.driver).leave(self.at());
         if left.is_ok() {
@@ -106,8 +106,8 @@ impl Drop for Registration {
     }
 }
 
-/// Only one thread uses the driver, so nobody waits for it. An exception is a drop on another thread, which waits for
-/// the current wait to end.
+/// Only one thread uses the driver, so the lock is free. The exception is a drop on another thread, which waits
+/// until the current wait ends.
 fn lock(driver: &Mutex<Driver>) -> MutexGuard<'_, Driver> {
     driver.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Why the system refuses io_uring, and the probe that finds out.
+//! Why the system refuses io_uring, and the probe that finds the reason.
 
 use super::ring::{Completion, CompletionTarget, OpenDescriptor, Ring};
 use crate::limits::{URING_COMPLETIONS, URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES};

@@ -1,6 +1,6 @@
-//! One submission and completion queue, and its operations in flight. Each operation holds its descriptor and its
-//! buffer until its last completion has been seen. So nothing that a caller does can take them away from the kernel,
-//! not even dropping a stream.
+//! One submission and completion queue, and its operations in flight. Each operation owns its descriptor and
+//! its buffer until its last completion has been processed. So no action of a caller, such as dropping a
+//! stream, can free them while the kernel uses them.
 #![allow(unsafe_code)]
 
 use super::buffers::{Buffers, Provided};
@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 
 /// The group of provided buffers.
 const GROUP: u16 = 0;
-/// The id of operations whose completion nobody waits for: cancellations.
+/// The id of operations whose completions are ignored: cancellations.
 const NOBODY: u64 = u64::MAX;
-/// How long a ring that ends waits for its operations.
+/// How long a ring that is dropped waits for its operations.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Something with a descriptor that an operation keeps open.
@@ -42,11 +42,11 @@ pub(super) struct CompletionTarget {
     pub(super) generation: u32,
 }
 
-/// A buffer to send from. The holder of the value has the buffer; an operation holds it while it is in flight.
+/// A buffer to send from. The owner of this value has the buffer. An operation owns it while it is in flight.
 #[derive(Debug)]
 pub(super) struct SendBuffer(u16);
 
-/// Bytes that came. The buffer goes back with [`Ring::give_back`].
+/// Bytes that have arrived. The buffer goes back with [`Ring::give_back`].
 #[derive(Debug)]
 pub(super) struct ReceivedBytes {
     buffer: u16,
@@ -92,7 +92,7 @@ pub(super) struct Ring {
     ops: Vec<Option<Op>>,
     ops_free: Vec<u32>,
     generation: u32,
-    under_way: usize,
+    in_flight: usize,
     owner: ThreadId,
 }
 
@@ -129,7 +129,7 @@ impl Ring {
             ops: Vec::new(),
             ops_free: Vec::new(),
             generation: 0,
-            under_way: 0,
+            in_flight: 0,
             owner: std::thread::current().id(),
         })
     }
@@ -139,7 +139,7 @@ impl Ring {
         std::thread::current().id() == self.owner
     }
 
-    /// A buffer to send from, unless all are in use.
+    /// A buffer to send from; `None` if all are in use.
     pub(super) fn send_buffer(&mut self) -> Option<SendBuffer> {
         self.outgoing_free.pop().map(SendBuffer)
     }
@@ -159,7 +159,7 @@ impl Ring {
         self.outgoing_free.push(buffer.0);
     }
 
-    /// The bytes that came.
+    /// The content of these received bytes.
     pub(super) fn received(&self, received: &ReceivedBytes) -> &[u8] {
         &self.provided.bytes(received.buffer)[..received.len]
     }
@@ -205,32 +205,32 @@ impl Ring {
     /// Polls for these flags, once or until it is cancelled. `None`: the queue is full.
     pub(super) fn watch(
         &mut self,
-        of: &Arc<dyn OpenDescriptor>,
+        socket: &Arc<dyn OpenDescriptor>,
         name: CompletionTarget,
         flags: u32,
         multi: bool,
     ) -> Option<OpId> {
-        let entry = opcode::PollAdd::new(Fd(of.as_fd().as_raw_fd()), flags).multi(multi).build();
-        self.push(entry, Op { what: OpKind::Watch, name, _held: of.clone() }).ok()
+        let entry = opcode::PollAdd::new(Fd(socket.as_fd().as_raw_fd()), flags).multi(multi).build();
+        self.push(entry, Op { what: OpKind::Watch, name, _held: socket.clone() }).ok()
     }
 
     /// Cancels an operation; its last completion says when it has ended. `false`: the queue is full.
     pub(super) fn cancel(&mut self, op: OpId) -> bool {
         let entry = opcode::AsyncCancel::new(op.0).build().user_data(NOBODY);
         // SAFETY: a cancellation names an operation by number and uses no memory.
-        self.has_room() && unsafe { self.queue.submission().push(&entry) }.is_ok()
+        self.has_space() && unsafe { self.queue.submission().push(&entry) }.is_ok()
     }
 
-    fn has_room(&mut self) -> bool {
+    fn has_space(&mut self) -> bool {
         if self.queue.submission().is_full() {
-            // What cannot be submitted now stays in the queue, and the caller keeps its request.
+            // Requests that cannot be submitted now stay in the queue, and the caller keeps its request.
             let _ = self.submit();
         }
         !self.queue.submission().is_full()
     }
 
     fn push(&mut self, entry: squeue::Entry, op: Op) -> Result<OpId, Op> {
-        if !self.has_room() {
+        if !self.has_space() {
             return Err(op);
         }
         let index = self.ops_free.pop().unwrap_or_else(|| {
@@ -240,15 +240,16 @@ impl Ring {
         self.generation = self.generation.wrapping_add(1) & (u32::MAX >> 1); // never NOBODY
         let id = u64::from(self.generation) << 32 | u64::from(index);
         self.ops[index as usize] = Some(op);
-        self.under_way += 1;
-        // SAFETY: the descriptor is open, and the buffer, if any, is lent, until the operation's last completion has
-        // been seen: `ops` holds both, and a ring that could not see it never frees the memory.
+        self.in_flight += 1;
+        // SAFETY: the descriptor is open, and the buffer, if any, is lent, until the operation's last
+        // completion has been processed: `ops` owns both, and a ring that cannot process it never frees the
+        // memory.
         let pushed = unsafe { self.queue.submission().push(&entry.user_data(id)) };
-        pushed.expect("there was room");
+        pushed.expect("there was space");
         Ok(OpId(id))
     }
 
-    /// Whether nothing waits to be submitted, no completion has come, and the kernel has no work for this thread.
+    /// Whether nothing waits to be submitted, no completion has arrived, and the kernel has no work for this thread.
     pub(super) fn is_quiet(&mut self) -> bool {
         let queue = self.queue.submission();
         queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
@@ -269,7 +270,7 @@ impl Ring {
         match self.queue.submitter().submit_with_args(want, &args) {
             Ok(_) => Ok(()),
             Err(error) => match Errno::from_io_error(&error) {
-                // The time is over, a signal came, or completions must be handled first.
+                // The time is over, a signal came, or completions must be processed first.
                 Some(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
                 _ => Err(error),
             },
@@ -294,7 +295,7 @@ impl Ring {
             error @ ..0 => Err(Errno::from_raw_os_error(-error)),
             value => Ok(value as usize),
         };
-        let op = self.ops[index].as_ref().expect("a completion of an operation under way");
+        let op = self.ops[index].as_ref().expect("a completion belongs to an operation in flight");
         let name = op.name;
         if let OpKind::Receive = op.what {
             let buffer = cqueue::buffer_select(flags);
@@ -330,13 +331,13 @@ impl Ring {
     fn end(&mut self, index: usize) -> OpKind {
         let op = self.ops[index].take().expect("an operation ends once");
         self.ops_free.push(index as u32);
-        self.under_way -= 1;
+        self.in_flight -= 1;
         op.what
     }
 
-    /// The number of operations whose last completion has not been seen.
-    pub(super) fn under_way(&self) -> usize {
-        self.under_way
+    /// The number of operations whose last completion has not been processed.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     /// Cancels all operations in flight. Their completions follow.
@@ -351,7 +352,7 @@ impl Ring {
 
     /// Takes the memory back from the kernel, if nothing is in flight. Nothing can be received after that.
     pub(super) fn retire(&mut self) {
-        if self.under_way == 0 && self.queue.submitter().unregister_buf_ring(GROUP).is_ok() {
+        if self.in_flight == 0 && self.queue.submitter().unregister_buf_ring(GROUP).is_ok() {
             self.provided.retire();
         }
     }
@@ -360,10 +361,10 @@ impl Ring {
     fn drain(&mut self) -> io::Result<()> {
         self.cancel_all()?;
         let give_up = Instant::now() + DRAIN_TIME;
-        while self.under_way > 0 && Instant::now() < give_up {
+        while self.in_flight > 0 && Instant::now() < give_up {
             if let Some(Completion::Received { got: Ok(Some(received)), .. }) = self.next() {
                 self.give_back(received);
-            } else if self.queue.completion().is_empty() && self.under_way > 0 {
+            } else if self.queue.completion().is_empty() && self.in_flight > 0 {
                 self.wait(Duration::from_millis(50))?;
             }
         }
@@ -376,6 +377,7 @@ impl Drop for Ring {
         if self.is_on_own_thread() && self.drain().is_ok() {
             self.retire();
         }
-        // Completions of another thread's ring can no longer be seen. Memory that was not retired there is never freed.
+        // Completions of another thread's ring can no longer be processed. Memory that was not retired there is
+        // never freed.
     }
 }

@@ -1,4 +1,4 @@
-//! The traffic of one socket: bytes that came and were not yet read, bytes to send, and operations in flight.
+//! The traffic of one socket: bytes that arrived and were not yet read, bytes to send, and operations in flight.
 
 use super::ring::{CompletionTarget, OpId, OpenDescriptor, ReceivedBytes, Ring, SendBuffer};
 use crate::limits::{URING_SMALL_BYTES, URING_SMALL_TURNS, URING_UNREAD_BYTES};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) enum ReceiveMode {
     /// By plain receives; nothing reports new bytes.
     Plainly,
-    /// The kernel puts them into provided buffers as they come.
+    /// The kernel puts bytes into provided buffers as they arrive.
     Received(OpId),
     /// The multishot receive was cancelled. Until it has ended, only the bytes that it delivered may be read.
     Stopping(OpId),
@@ -24,11 +24,11 @@ pub(super) enum ReceiveMode {
     Watched(OpId),
 }
 
-/// Bytes that came.
+/// Bytes that arrived.
 enum Chunk {
-    /// In a provided buffer. The first so many bytes have been read.
+    /// In a provided buffer. The number is how many of them have been read.
     Provided(ReceivedBytes, usize),
-    /// Saved from a ring that has ended.
+    /// Taken out of a ring's buffers, or received before the socket was attached.
     Saved(Vec<u8>, usize),
 }
 
@@ -53,28 +53,28 @@ impl StreamEnd {
 }
 
 pub(super) struct Traffic {
-    pub(super) of: Arc<dyn OpenDescriptor>,
+    pub(super) socket: Arc<dyn OpenDescriptor>,
     pub(super) reading: ReceiveMode,
-    /// A read found nothing: report the next bytes.
+    /// Whether a read found nothing, so that the next bytes must be reported.
     pub(super) wants_more: bool,
     chunks: VecDeque<Chunk>,
     chunk_bytes: usize,
     pub(super) ended: Option<StreamEnd>,
-    /// Much comes at once: receive it directly to its place, without a copy.
+    /// Whether many bytes arrive at once. They are then received directly to their destination, without a copy.
     pub(super) is_bulk: bool,
     /// Bytes received plainly since the last read that found nothing.
     pub(super) moved: usize,
     small_turns: u32,
     is_listener: bool,
-    /// Bytes taken from the link and not yet given to the kernel.
+    /// Bytes taken from the link and not yet passed to the kernel.
     pub(super) filling: Option<(SendBuffer, Range<usize>)>,
-    /// What the kernel is sending: the operation, and the range of its buffer.
+    /// The send in flight: the operation, and the range of its buffer.
     pub(super) sending: Option<(OpId, Range<usize>)>,
-    /// The link found no space: report when there is some.
+    /// Whether the link found no space, so that new space must be reported.
     pub(super) is_full: bool,
     /// A poll that reports space.
-    pub(super) room: Option<OpId>,
-    pub(super) wants_room: bool,
+    pub(super) space_watch: Option<OpId>,
+    pub(super) wants_space: bool,
     pub(super) broken: Option<StreamEnd>,
     /// The event for the next wait.
     pub(super) event: Event,
@@ -83,9 +83,9 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    pub(super) fn new(of: Arc<dyn OpenDescriptor>, token: u64, is_listener: bool) -> Traffic {
+    pub(super) fn new(socket: Arc<dyn OpenDescriptor>, token: u64, is_listener: bool) -> Traffic {
         Traffic {
-            of,
+            socket,
             reading: ReceiveMode::Plainly,
             wants_more: true,
             chunks: VecDeque::new(),
@@ -98,8 +98,8 @@ impl Traffic {
             filling: None,
             sending: None,
             is_full: false,
-            room: None,
-            wants_room: false,
+            space_watch: None,
+            wants_space: false,
             broken: None,
             event: Event { token, ..Event::default() },
             is_noted: false,
@@ -107,33 +107,33 @@ impl Traffic {
         }
     }
 
-    /// Keeps bytes that came into a provided buffer. `true`: so many bytes are unread that the kernel should stop.
-    /// Either the link does not read, or so much comes that a copy costs more than a system call.
+    /// Stores bytes that arrived in a provided buffer. `true`: so many bytes are unread that the kernel should
+    /// stop. Either the link does not read, or so many bytes arrive that copying costs more than a system call.
     pub(super) fn keep(&mut self, received: ReceivedBytes) -> bool {
         self.chunk_bytes += received.len();
         self.chunks.push_back(Chunk::Provided(received, 0));
         self.chunk_bytes >= URING_UNREAD_BYTES
     }
 
-    /// Keeps bytes that came before the socket was attached.
+    /// Stores bytes that arrived before the socket was attached.
     pub(super) fn keep_early(&mut self, bytes: Vec<u8>) {
         self.chunk_bytes += bytes.len();
         self.chunks.push_back(Chunk::Saved(bytes, 0));
     }
 
     /// Copies unread bytes into the slices. Returns how many.
-    pub(super) fn read(&mut self, ring: &mut Ring, pieces: &mut [IoSliceMut<'_>]) -> usize {
+    pub(super) fn read(&mut self, ring: &mut Ring, slices: &mut [IoSliceMut<'_>]) -> usize {
         let mut got = 0;
-        for piece in pieces {
+        for slice in slices {
             let mut filled = 0;
-            while filled < piece.len() {
+            while filled < slice.len() {
                 let Some(chunk) = self.chunks.front_mut() else { return got };
                 let (bytes, done) = match chunk {
                     Chunk::Provided(received, done) => (ring.received(received), done),
                     Chunk::Saved(bytes, done) => (&bytes[..], done),
                 };
-                let count = (bytes.len() - *done).min(piece.len() - filled);
-                piece[filled..filled + count].copy_from_slice(&bytes[*done..*done + count]);
+                let count = (bytes.len() - *done).min(slice.len() - filled);
+                slice[filled..filled + count].copy_from_slice(&bytes[*done..*done + count]);
                 *done += count;
                 filled += count;
                 got += count;
@@ -167,7 +167,7 @@ impl Traffic {
         }
     }
 
-    /// A plain receive found nothing more: chooses how to receive the next bytes.
+    /// Chooses how to receive the next bytes, after a plain receive found nothing more.
     pub(super) fn choose(&mut self) {
         let moved = std::mem::take(&mut self.moved);
         if self.is_listener {
@@ -183,7 +183,7 @@ impl Traffic {
         }
     }
 
-    /// Sends what was held back now, as far as possible, if no operation comes before it.
+    /// Sends the held-back bytes now, as far as possible, if no operation must come before them.
     pub(super) fn send_held(&mut self, ring: &mut Ring) {
         if self.sending.is_some() {
             return;
@@ -191,51 +191,52 @@ impl Traffic {
         let Some((buffer, mut range)) = self.filling.take() else { return };
         let held = IoSlice::new(&ring.outgoing(&buffer)[range.clone()]);
         // The operation that sends the rest reports the error again.
-        range.start += send_now(&*self.of, &[held]).ok().flatten().unwrap_or(0);
+        range.start += send_now(&*self.socket, &[held]).ok().flatten().unwrap_or(0);
         if range.start == range.end {
             ring.free(buffer);
-            self.promise_room();
+            self.promise_space();
         } else {
             self.filling = Some((buffer, range));
         }
     }
 
-    /// Makes sure that a link that found no space learns when there is some: from the end of an operation in flight or
-    /// held back, or else from a poll. (The link may have sent since: TLS does while it receives.)
-    pub(super) fn promise_room(&mut self) {
-        self.wants_room |= self.is_full && self.sending.is_none() && self.filling.is_none();
+    /// Makes sure that a link that found no space learns when there is space: from the end of an operation that
+    /// is in flight or held back, or else from a poll. (The link may have sent since: TLS does so while it
+    /// receives.)
+    pub(super) fn promise_space(&mut self) {
+        self.wants_space |= self.is_full && self.sending.is_none() && self.filling.is_none();
     }
 
-    /// Hands over what was held back. `false`: the queue is full.
+    /// Submits the held-back bytes. `false`: the queue is full.
     pub(super) fn settle_send(&mut self, ring: &mut Ring, name: CompletionTarget) -> bool {
         if self.sending.is_some() {
             return true;
         }
         let Some((buffer, range)) = self.filling.take() else { return true };
-        match ring.send(&self.of, name, buffer, range.clone()) {
+        match ring.send(&self.socket, name, buffer, range.clone()) {
             Ok(op) => self.sending = Some((op, range)),
             Err(buffer) => self.filling = Some((buffer, range)),
         }
         self.sending.is_some()
     }
 
-    /// Asks for reports of new bytes and of space, if they are wanted. `false`: the queue is full.
+    /// Requests reports of new bytes and of space, if they are wanted. `false`: the queue is full.
     pub(super) fn settle_watches(&mut self, ring: &mut Ring, name: CompletionTarget) -> bool {
         if self.wants_more && self.reading == ReceiveMode::Plainly {
-            let asked = if self.is_bulk {
+            let mode = if self.is_bulk {
                 let flags = PollFlags::IN | PollFlags::RDHUP;
-                ring.watch(&self.of, name, flags.bits().into(), false).map(ReceiveMode::Watched)
+                ring.watch(&self.socket, name, flags.bits().into(), false).map(ReceiveMode::Watched)
             } else {
-                ring.receive(&self.of, name).map(ReceiveMode::Received)
+                ring.receive(&self.socket, name).map(ReceiveMode::Received)
             };
-            self.wants_more = asked.is_none();
-            self.reading = asked.unwrap_or(ReceiveMode::Plainly);
+            self.wants_more = mode.is_none();
+            self.reading = mode.unwrap_or(ReceiveMode::Plainly);
         }
-        if std::mem::take(&mut self.wants_room) && self.room.is_none() {
-            self.room = ring.watch(&self.of, name, PollFlags::OUT.bits().into(), false);
-            self.wants_room = self.room.is_none();
+        if std::mem::take(&mut self.wants_space) && self.space_watch.is_none() {
+            self.space_watch = ring.watch(&self.socket, name, PollFlags::OUT.bits().into(), false);
+            self.wants_space = self.space_watch.is_none();
         }
-        let found_full = (self.wants_more && self.reading == ReceiveMode::Plainly) || self.wants_room;
+        let found_full = (self.wants_more && self.reading == ReceiveMode::Plainly) || self.wants_space;
         !found_full
     }
 }

@@ -1,5 +1,5 @@
-//! The device of this process, which all sessions share: memory for messages, the domain of readable memory, the thread
-//! that closes sessions, and the addresses that RDMA did not reach.
+//! The device of this process, which all sessions share: memory for messages, the protection domain of readable
+//! memory, the thread that closes sessions, and the addresses that RDMA did not reach.
 
 use super::cm::QueuePair;
 use super::connect::VerbsListener;
@@ -12,7 +12,7 @@ use super::stream::{SharedStream, VerbsStream};
 use super::teardown::TeardownThread;
 use super::vendors;
 use crate::error::NetError;
-use crate::limits::{AGAIN_TIME, VERBS_MEMORY_BYTES, VERBS_RING_BYTES, VERBS_TURN};
+use crate::limits::{RETRY_AFTER, VERBS_MEMORY_BYTES, VERBS_RETRY_AFTER, VERBS_RING_BYTES};
 use crate::remote::{ReadCapability, Region, Registrar};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -28,8 +28,8 @@ pub struct Verbs(Arc<Inner>);
 
 struct Inner {
     context: Context,
-    /// All sessions that may read can read what is registered here. (Writable memory is elsewhere: each session has a
-    /// domain of its own.)
+    /// The protection domain of readable memory: every session that may read can read what is registered here.
+    /// (Memory that peers may write is elsewhere: each session has its own domain for it.)
     shared: Arc<Domain>,
     answering: ReadCapability,
     /// The depth of its queues.
@@ -42,12 +42,12 @@ struct Inner {
     registered: Arc<AtomicU64>,
 }
 
-/// What happened to a session.
+/// How a session failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionFault {
-    /// It was open.
+    /// It was open, and broke.
     Broke,
-    /// Nobody answered.
+    /// The peer did not answer.
     Silent,
     /// It could not be made.
     Refused,
@@ -57,8 +57,8 @@ pub(super) enum SessionFault {
 struct Failure {
     at: Instant,
     why: String,
-    /// For how long it is not tried. (One session that breaks, or one request without an answer, is tried again at
-    /// once: rdma_cm itself waits for seconds before it asks again.)
+    /// For how long the address is not tried. (After a session that breaks, or one request without an answer,
+    /// the next attempt is made at once: rdma_cm itself waits for seconds before it resends a request.)
     pause: Duration,
 }
 
@@ -125,15 +125,16 @@ impl Verbs {
         VerbsListener::new(self, addr)
     }
 
-    /// Begins to connect. Sent bytes go out when the peer has answered. `name` is the peer's name in messages.
+    /// Begins to connect. Sent bytes are transmitted when the peer has answered. `name` is the peer's name in
+    /// messages.
     ///
     /// # Errors
     /// When the attempt cannot begin.
     pub fn begin_connect(&self, addr: SocketAddr, name: &str) -> io::Result<VerbsStream> {
-        let begun = VerbsSession::begin(self, addr, name.into());
-        let begun =
-            begun.inspect_err(|error| self.failed(&name.into(), SessionFault::Refused, &error.to_string()));
-        begun.map(VerbsStream::new)
+        let session = VerbsSession::begin(self, addr, name.into());
+        let session =
+            session.inspect_err(|error| self.failed(&name.into(), SessionFault::Refused, &error.to_string()));
+        session.map(VerbsStream::new)
     }
 
     /// The registrar that makes memory readable by connected peers.
@@ -160,12 +161,13 @@ impl Verbs {
     /// Records that a session with this peer could not be made, or broke.
     pub(super) fn failed(&self, name: &Arc<str>, failed: SessionFault, why: &str) {
         let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.retain(|_, failure| failure.at.elapsed() <= AGAIN_TIME);
+        failures.retain(|_, failure| failure.at.elapsed() <= RETRY_AFTER);
         let pause = match failed {
             SessionFault::Broke | SessionFault::Silent if !failures.contains_key(name) => Duration::ZERO,
-            // The peer may only be down and come back with RDMA: try other transports, and then RDMA again.
-            SessionFault::Refused | SessionFault::Silent if self.has_reached(name) => VERBS_TURN,
-            _ => AGAIN_TIME,
+            // The peer may only be down and come back with RDMA: try other transports for a time, and then RDMA
+            // again.
+            SessionFault::Refused | SessionFault::Silent if self.has_reached(name) => VERBS_RETRY_AFTER,
+            _ => RETRY_AFTER,
         };
         failures.insert(name.clone(), Failure { at: Instant::now(), why: why.to_owned(), pause });
     }
@@ -179,7 +181,7 @@ impl Verbs {
         if context == self.0.context { Ok(self.0.queues) } else { queues_of(context) }
     }
 
-    pub(super) fn take_piece(&self) -> Option<RegionBlock> {
+    pub(super) fn take_block(&self) -> Option<RegionBlock> {
         self.0.memory.take()
     }
 
@@ -188,7 +190,7 @@ impl Verbs {
         (self.0.memory.bytes() - self.0.memory.free_bytes()) / (2 * VERBS_RING_BYTES)
     }
 
-    pub(super) fn no_room(&self) -> io::Error {
+    pub(super) fn no_memory(&self) -> io::Error {
         let text = format!(
             "all {} bytes of memory for RDMA sessions (--rdma-memory), of which each takes {}, are in use",
             self.0.memory.bytes(),
@@ -198,19 +200,19 @@ impl Verbs {
     }
 
     /// Checks that there is memory for another session.
-    pub(super) fn check_room(&self) -> io::Result<()> {
+    pub(super) fn check_memory(&self) -> io::Result<()> {
         if self.0.memory.free_bytes() >= 2 * VERBS_RING_BYTES {
             return Ok(());
         }
-        Err(self.no_room())
+        Err(self.no_memory())
     }
 
-    /// A queue pair for READs, if this is the device whose memory others read.
+    /// A queue pair for READs, if this is the device with which readable memory is registered.
     pub(super) fn reading_pair(&self, context: Context) -> io::Result<Option<QueuePair>> {
         if context != self.0.context || self.reads() == 0 {
             return Ok(None);
         }
-        // A failure ends everything in flight, and each of those is reported then.
+        // A failure ends all operations in flight, and each of them is then reported.
         let completions = Completions::new(context, self.0.queues.reads + 1)?;
         let depths = Depths { sends: self.0.queues.reads, receives: 1, inline: 0 };
         QueuePair::new(&self.0.shared, &completions, depths).map(Some)
@@ -241,7 +243,7 @@ impl Verbs {
     }
 }
 
-/// The queue depths of a device. It logs a device that has less than requested.
+/// The queue depths of a device. Logs a device that has less than requested.
 fn queues_of(context: Context) -> io::Result<Queues> {
     let (device, wanted) = (context.name(), Queues::WANTED);
     let queues = Queues::of(&device, &context.limits()?).map_err(io::Error::other)?;

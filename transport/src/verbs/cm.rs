@@ -1,6 +1,6 @@
-//! Owners for connections of rdma_cm: an id with its own event channel, and the channel's events. The queue pairs do
-//! not belong to the id. This code makes them and moves them through their states, those for READs like those for
-//! messages.
+//! Owners for connections of rdma_cm: an id with its own event channel, and the channel's events. The queue
+//! pairs do not belong to the id. This code makes them and changes their states, both for messages and for
+//! READs.
 #![allow(unsafe_code)]
 
 use super::ffi;
@@ -19,7 +19,8 @@ const OPTION_ACK_TIMEOUT: c_int = 3;
 const ACK_TIMEOUT: u8 = 17;
 /// The number of resends: a dead link is noticed within seconds of the next message.
 const RETRIES: u8 = 7;
-/// 7 means for ever: a receiver without a posted receive is always tried again. (Credits keep that from happening.)
+/// 7 means without limit: a send to a receiver without a posted receive is always tried again. (Credits prevent
+/// that case.)
 const RETRIES_WITHOUT_RECEIVE: u8 = 7;
 
 /// One end of a connection, or a listening id.
@@ -35,7 +36,7 @@ struct Channel(*mut ffi::rdma_event_channel);
 
 impl Channel {
     fn new() -> io::Result<Channel> {
-        // SAFETY: no arguments; the descriptor is the channel's, open as long as it lives.
+        // SAFETY: no arguments; the descriptor is the channel's, open as long as it exists.
         unsafe {
             let channel = ffi::rdma_create_event_channel();
             if channel.is_null() {
@@ -50,7 +51,7 @@ impl Channel {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: open as long as the channel lives.
+        // SAFETY: open as long as the channel exists.
         unsafe { BorrowedFd::borrow_raw((*self.0).fd) }
     }
 }
@@ -74,7 +75,7 @@ pub(super) enum CmEvent {
     Established,
     Rejected {
         status: i32,
-        said: Vec<u8>,
+        private_data: Vec<u8>,
     },
     Disconnected,
     Failed {
@@ -87,7 +88,7 @@ impl Id {
     pub(super) fn new() -> io::Result<Id> {
         let channel = Channel::new()?;
         let mut id = null_mut();
-        // SAFETY: the channel lives as long as the id.
+        // SAFETY: the channel exists as long as the id.
         checked(unsafe {
             ffi::rdma_create_id(channel.0, &mut id, null_mut(), ffi::rdma_port_space::RDMA_PS_TCP)
         })?;
@@ -99,23 +100,23 @@ impl Id {
         self.channel.fd()
     }
 
-    /// The device that it is bound to, if it is.
+    /// The device that the id is bound to, if it is.
     pub(super) fn context(&self) -> io::Result<Context> {
-        // SAFETY: the id lives; a context is never closed.
+        // SAFETY: the id exists; a context is never closed.
         let context = unsafe { (*self.id).verbs };
         if context.is_null() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(Context::of(context)) }
     }
 
     /// Whether its port can move packets; also `true` if that is not known.
     pub(super) fn port_is_active(&self) -> bool {
-        // SAFETY: the id lives.
+        // SAFETY: the id exists.
         let port = unsafe { (*self.id).port_num };
         self.context().map_or(true, |context| port == 0 || context.is_active(port))
     }
 
     pub(super) fn listen(&self, addr: SocketAddr, backlog: usize) -> io::Result<()> {
         let mut addr = Address::of(addr);
-        // SAFETY: the id lives; the address does as long as the calls.
+        // SAFETY: the id exists; the address does as long as the calls.
         unsafe {
             checked(ffi::rdma_bind_addr(self.id, addr.raw()))?;
             checked(ffi::rdma_listen(self.id, backlog as c_int))
@@ -129,26 +130,26 @@ impl Id {
     }
 
     pub(super) fn resolve_route(&self, limit_ms: i32) -> io::Result<()> {
-        // SAFETY: the id lives.
+        // SAFETY: the id exists.
         checked(unsafe { ffi::rdma_resolve_route(self.id, limit_ms) })
     }
 
-    /// Sends the connection request with `said` as private data.
-    pub(super) fn connect(&self, pair: &QueuePair, said: &[u8]) -> io::Result<()> {
+    /// Sends the connection request with this private data.
+    pub(super) fn connect(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
         self.set_ack_timeout();
-        let mut parameters = parameters(pair, said);
-        // SAFETY: the id lives; the parameters do as long as the call.
+        let mut parameters = parameters(pair, private_data);
+        // SAFETY: the id exists; the parameters do as long as the call.
         checked(unsafe { ffi::rdma_connect(self.id, &mut parameters) })
     }
 
     /// Confirms the connection to the peer, which has answered.
     pub(super) fn establish(&self) -> io::Result<()> {
-        // SAFETY: the id lives.
+        // SAFETY: the id exists.
         checked(unsafe { ffi::rdma_establish(self.id) })
     }
 
-    pub(super) fn accept(&self, pair: &QueuePair, said: &[u8]) -> io::Result<()> {
-        let mut parameters = parameters(pair, said);
+    pub(super) fn accept(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
+        let mut parameters = parameters(pair, private_data);
         // SAFETY: as for connect.
         checked(unsafe { ffi::rdma_accept(self.id, &mut parameters) })
     }
@@ -156,14 +157,14 @@ impl Id {
     /// Rejects a request. The reason has at most 148 bytes.
     pub(super) fn reject(&self, why: &str) {
         let why = &why.as_bytes()[..why.len().min(148)];
-        // SAFETY: the id lives; the bytes do as long as the call. If the rejection is lost, the peer sees the end of
+        // SAFETY: the id exists; the bytes do as long as the call. If the rejection is lost, the peer sees the end of
         // the id.
         unsafe { ffi::rdma_reject(self.id, why.as_ptr().cast::<c_void>(), why.len() as u8) };
     }
 
-    /// Ends the connection; the peer is told.
+    /// Ends the connection. The peer gets an event.
     pub(super) fn disconnect(&self) {
-        // SAFETY: the id lives. An error says that there is no connection.
+        // SAFETY: the id exists. An error says that there is no connection.
         unsafe { ffi::rdma_disconnect(self.id) };
     }
 
@@ -183,7 +184,7 @@ impl Id {
 
     /// The peer's address.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
-        // SAFETY: the id lives; its address is a sockaddr of the family that it names.
+        // SAFETY: the id exists; its address is a sockaddr of the family that it names.
         unsafe { from_storage(&(*self.id).route.addr.dst_addr_union.dst_storage) }
     }
 
@@ -191,15 +192,15 @@ impl Id {
     pub(super) fn next(&self) -> io::Result<Option<CmEvent>> {
         use ffi::rdma_cm_event_type as kind;
         let mut event = null_mut();
-        // SAFETY: the channel lives and does not block.
+        // SAFETY: the channel exists and does not block.
         if unsafe { ffi::rdma_get_cm_event(self.channel.0, &mut event) } != 0 {
             let error = io::Error::last_os_error();
             let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             return if nothing { Ok(None) } else { Err(error) };
         }
-        // SAFETY: the event lives until it is acknowledged; with these kinds the union holds connection parameters,
+        // SAFETY: the event is valid until it is acknowledged; with these kinds the union holds connection parameters,
         // whose data is as long as they say.
-        let (kind, status, said, request) = unsafe {
+        let (kind, status, private_data, request) = unsafe {
             let event = &*event;
             let carries = matches!(
                 event.event,
@@ -208,24 +209,24 @@ impl Id {
                     | kind::RDMA_CM_EVENT_ESTABLISHED
                     | kind::RDMA_CM_EVENT_REJECTED
             );
-            let said = if carries && !event.param.conn.private_data.is_null() {
+            let private_data = if carries && !event.param.conn.private_data.is_null() {
                 let conn = event.param.conn;
                 let data = conn.private_data.cast::<u8>();
                 std::slice::from_raw_parts(data, conn.private_data_len.into()).to_vec()
             } else {
                 Vec::new()
             };
-            (event.event, event.status, said, event.id)
+            (event.event, event.status, private_data, event.id)
         };
         // SAFETY: it came from this channel, and nothing of it is used from here on.
         unsafe { ffi::rdma_ack_cm_event(event) };
         Ok(Some(match kind {
             kind::RDMA_CM_EVENT_ADDR_RESOLVED => CmEvent::AddressResolved,
             kind::RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
-            kind::RDMA_CM_EVENT_CONNECT_REQUEST => CmEvent::Request(Id::requested(request)?, said),
-            kind::RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::Answered(said),
+            kind::RDMA_CM_EVENT_CONNECT_REQUEST => CmEvent::Request(Id::requested(request)?, private_data),
+            kind::RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::Answered(private_data),
             kind::RDMA_CM_EVENT_ESTABLISHED => CmEvent::Established,
-            kind::RDMA_CM_EVENT_REJECTED => CmEvent::Rejected { status, said },
+            kind::RDMA_CM_EVENT_REJECTED => CmEvent::Rejected { status, private_data },
             kind::RDMA_CM_EVENT_DISCONNECTED | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEvent::Disconnected,
             kind => {
                 // SAFETY: a C string that is never freed, for any number.
@@ -257,7 +258,7 @@ impl Id {
     /// The attributes that move a queue pair to `state` in this connection.
     fn attributes(&self, state: u32) -> io::Result<(ffi::ibv_qp_attr, c_int)> {
         let mut mask = 0;
-        // SAFETY: a C struct of numbers, which the call fills in; the id lives.
+        // SAFETY: a C struct of numbers, which the call fills in; the id exists.
         unsafe {
             let mut attributes: ffi::ibv_qp_attr = std::mem::zeroed();
             attributes.qp_state = state;
@@ -269,16 +270,16 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: its events were acknowledged, it has no queue pair, and its channel lives still.
+        // SAFETY: its events were acknowledged, it has no queue pair, and its channel still exists.
         unsafe { ffi::rdma_destroy_id(self.id) };
     }
 }
 
-fn parameters(pair: &QueuePair, said: &[u8]) -> ffi::rdma_conn_param {
+fn parameters(pair: &QueuePair, private_data: &[u8]) -> ffi::rdma_conn_param {
     // SAFETY: a C struct of numbers and pointers, of which null is one.
     let mut parameters: ffi::rdma_conn_param = unsafe { std::mem::zeroed() };
-    parameters.private_data = said.as_ptr().cast();
-    parameters.private_data_len = said.len() as u8;
+    parameters.private_data = private_data.as_ptr().cast();
+    parameters.private_data_len = private_data.len() as u8;
     (parameters.responder_resources, parameters.initiator_depth) = (1, 1);
     parameters.retry_count = RETRIES;
     parameters.rnr_retry_count = RETRIES_WITHOUT_RECEIVE;
@@ -327,25 +328,25 @@ impl QueuePair {
     }
 
     pub(super) fn number(&self) -> u32 {
-        // SAFETY: the pair lives.
+        // SAFETY: the pair exists.
         unsafe { (*self.pair).qp_num }
     }
 
-    /// Makes it ready for receives to be posted.
+    /// Makes it ready to receive and to send. The connection names the peer's pair.
     pub(super) fn initialise(&self, id: &Id) -> io::Result<()> {
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |_| ())
     }
 
     /// Makes it ready to receive and to send, to the pair that the connection names.
     pub(super) fn make_ready(&self, id: &Id) -> io::Result<()> {
-        // The access rights are known now.
+        // The access rights are known only now.
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |_| ())?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTR, |_| ())?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTS, |_| ())
     }
 
-    /// As [`QueuePair::make_ready`], for READs: to the peer's pair of this number, over the connection's path. At most
-    /// `reads` are in flight. The peer may do nothing yet.
+    /// As [`QueuePair::make_ready`], for READs: to the peer's pair of this number, over the connection's path.
+    /// At most `reads` are in flight. The peer may not read or write over this pair yet.
     pub(super) fn make_ready_to(&self, id: &Id, number: u32, reads: u8) -> io::Result<()> {
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |with| with.qp_access_flags = 0)?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTR, |with| {
@@ -359,13 +360,13 @@ impl QueuePair {
     fn go(&self, id: &Id, state: u32, change: impl FnOnce(&mut ffi::ibv_qp_attr)) -> io::Result<()> {
         let (mut with, mask) = id.attributes(state)?;
         change(&mut with);
-        // SAFETY: the pair lives; the mask says which attributes are set.
+        // SAFETY: the pair exists; the mask says which attributes are set.
         checked(unsafe { ffi::ibv_modify_qp(self.pair, &mut with, mask) })
     }
 
-    /// Lets the peer READ what is registered for it in this pair's domain.
+    /// Lets the peer READ memory that is registered for it in this pair's domain.
     pub(super) fn allow_reads(&self) -> io::Result<()> {
-        // SAFETY: a C struct of numbers, of which those that the mask names are set; the pair lives.
+        // SAFETY: a C struct of numbers, of which those that the mask names are set; the pair exists.
         unsafe {
             let mut with: ffi::ibv_qp_attr = std::mem::zeroed();
             with.qp_state = ffi::ibv_qp_state::IBV_QPS_RTS;

@@ -1,5 +1,5 @@
-//! How sessions begin: the steps of rdma_cm on both sides, and the private data that the two sides exchange. Each step
-//! is taken when its event comes, and nothing here waits. This is cold code.
+//! How sessions begin: the steps of rdma_cm on both sides, and the private data that the two sides exchange.
+//! Each step is made when its event comes, and no code here waits. This is cold code.
 
 use super::adapter::Verbs;
 use super::cm::{CmEvent, Id, QueuePair};
@@ -22,14 +22,14 @@ use std::time::Instant;
 
 /// "GNV" and the version of the protocol over verbs.
 const MAGIC: u32 = u32::from_le_bytes(*b"GNV\x01");
-/// The status of a rejection if nobody listens.
+/// The status of a rejection if no process listens.
 const NOBODY: i32 = 8;
 /// Bytes of a [`Hello`].
 const HELLO_BYTES: usize = 32;
 
-/// What each side says of itself while it connects, little-endian: magic, the ring's key u32, its address u64, its size
-/// u32, the number of the queue pair for READs u32 (0: none), READs in flight u8, a zero, messages that it accepts u16,
-/// zeros.
+/// The private data that each side sends while it connects, little-endian: magic, the ring's key u32, its
+/// address u64, its size u32, the number of the queue pair for READs u32 (0: none), READs in flight u8, a zero,
+/// messages that it accepts u16, zeros.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Hello {
     pub(super) ring: RemoteRing,
@@ -84,16 +84,16 @@ impl Hello {
 pub(super) enum Phase {
     /// The route to the peer is being resolved.
     Resolving,
-    /// The request was sent to the peer.
-    Asked,
+    /// The connection request was sent to the peer.
+    Requested,
     /// This side has accepted; the peer has not confirmed it.
     Accepted,
     /// Bytes may be sent.
     Open,
 }
 
-/// The objects that bytes flow through, made when the device is known. The queue pair is dropped before the memory that
-/// it uses.
+/// The objects through which a session moves bytes, made when the device is known. The queue pair is dropped
+/// before the memory that it uses.
 pub(super) struct Flow {
     pub(super) pair: QueuePair,
     pub(super) staging_key: MemoryRegistration,
@@ -107,15 +107,15 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Each session has a protection domain of its own. The key of its ring is sent before the peer has proved
-    /// anything, and must open nothing of any other session.
+    /// Each session has its own protection domain. The key of its ring is sent before the peer has proved its
+    /// identity, and must not give access to memory of any other session.
     fn new(verbs: &Verbs, context: Context) -> io::Result<Flow> {
         let queues = verbs.queues(context)?;
-        let pieces = verbs.take_piece().zip(verbs.take_piece());
-        let (ring, staging) = pieces.ok_or_else(|| verbs.no_room())?;
+        let blocks = verbs.take_block().zip(verbs.take_block());
+        let (ring, staging) = blocks.ok_or_else(|| verbs.no_memory())?;
         let domain = Domain::new(context)?;
-        let register = |piece: &RegionBlock, access| {
-            let (addr, bytes) = (piece.addr(), piece.len());
+        let register = |block: &RegionBlock, access| {
+            let (addr, bytes) = (block.addr(), block.len());
             MemoryRegistration::new(&domain, addr, bytes, access)
                 .map_err(|source| io::Error::other(context.not_registered(bytes, source)))
         };
@@ -124,7 +124,7 @@ impl Flow {
         let completions = Completions::new(context, queues.completions())?;
         let mut depths = Depths { sends: queues.sends, receives: queues.receives(), inline: queues.inline };
         let pair = QueuePair::new(&domain, &completions, depths).or_else(|_| {
-            // Some devices copy nothing into the request itself, and say so by refusing.
+            // Some devices cannot copy bytes into the request itself, and report that by refusing.
             depths.inline = 0;
             QueuePair::new(&domain, &completions, depths)
         })?;
@@ -132,7 +132,7 @@ impl Flow {
         Ok(Flow { pair, staging_key, staging, ring_key, ring, queues, into, to: RemoteRing::default() })
     }
 
-    /// Makes it ready to be written into, because the peer gets the key next.
+    /// Makes the ring ready to be written, because the peer gets its key next.
     fn prepare(&self, id: &Id) -> io::Result<()> {
         self.pair.initialise(id)?;
         self.pair.post_receives(self.queues.receives())
@@ -167,14 +167,14 @@ impl VerbsSession {
         VerbsSession::new(verbs.clone(), id, Phase::Resolving, name)
     }
 
-    /// Takes the steps that the events of rdma_cm call for.
+    /// Makes the steps that the events of rdma_cm require.
     pub(super) fn step(&mut self) -> io::Result<()> {
         while let Some(event) = self.id.next()? {
             match event {
                 CmEvent::AddressResolved => self.id.resolve_route(VERBS_CONNECT_TIME.as_millis() as i32)?,
-                CmEvent::RouteResolved => self.ask()?,
-                CmEvent::Answered(said) => {
-                    let hello = Hello::decode(&said).map_err(io::Error::other)?;
+                CmEvent::RouteResolved => self.send_request()?,
+                CmEvent::Answered(private_data) => {
+                    let hello = Hello::decode(&private_data).map_err(io::Error::other)?;
                     let flow = self.flow.as_mut().ok_or(io::ErrorKind::NotConnected)?;
                     flow.pair.make_ready(&self.id)?;
                     flow.set_peer(&hello);
@@ -190,7 +190,7 @@ impl VerbsSession {
                 }
                 CmEvent::Established => self.open(),
                 CmEvent::Request(id, _) => id.reject("this side does not listen"),
-                CmEvent::Rejected { status, said } => return Err(rejected(status, &said)),
+                CmEvent::Rejected { status, private_data } => return Err(rejected(status, &private_data)),
                 CmEvent::Disconnected => {
                     self.reap();
                     self.close();
@@ -208,15 +208,15 @@ impl VerbsSession {
         Ok(())
     }
 
-    /// Sends the connection request: the route, and with it the device, is known.
-    fn ask(&mut self) -> io::Result<()> {
+    /// Sends the connection request. The route, and with it the device, is known now.
+    fn send_request(&mut self) -> io::Result<()> {
         let context = self.id.context()?;
         let flow = Flow::new(&self.verbs, context)?;
         flow.prepare(&self.id)?;
         self.reading = self.verbs.reading_pair(context)?;
         let hello = flow.hello(&self.verbs, self.reading.as_ref()).encode();
         self.id.connect(&flow.pair, &hello)?;
-        self.phase = Phase::Asked;
+        self.phase = Phase::Requested;
         self.install(flow)
     }
 
@@ -241,12 +241,12 @@ impl VerbsSession {
     }
 }
 
-fn rejected(status: i32, said: &[u8]) -> io::Error {
-    let said = said.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = match String::from_utf8_lossy(said) {
+fn rejected(status: i32, private_data: &[u8]) -> io::Error {
+    let reason = private_data.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = match String::from_utf8_lossy(reason) {
         _ if status == NOBODY => "no server listens for RDMA there".to_owned(),
-        said if said.is_empty() => format!("the other side refuses RDMA (reason {status})"),
-        said => format!("the other side refuses RDMA: {said}"),
+        reason if reason.is_empty() => format!("the other side refuses RDMA (reason {status})"),
+        reason => format!("the other side refuses RDMA: {reason}"),
     };
     io::Error::new(io::ErrorKind::ConnectionRefused, text)
 }
@@ -265,7 +265,7 @@ fn in_words(event: &str) -> String {
 /// Accepts connections over verbs.
 pub struct VerbsListener {
     id: Id,
-    bell: Arc<OwnedFd>,
+    event_fd: Arc<OwnedFd>,
     verbs: Verbs,
     warned_at: Option<Instant>,
 }
@@ -280,19 +280,19 @@ impl VerbsListener {
     pub(super) fn new(verbs: &Verbs, addr: SocketAddr) -> io::Result<VerbsListener> {
         let id = Id::new()?;
         id.listen(addr, BACKLOG)?;
-        let bell = Arc::new(rustix::io::fcntl_dupfd_cloexec(id.fd(), 0)?);
-        Ok(VerbsListener { id, bell, verbs: verbs.clone(), warned_at: None })
+        let event_fd = Arc::new(rustix::io::fcntl_dupfd_cloexec(id.fd(), 0)?);
+        Ok(VerbsListener { id, event_fd, verbs: verbs.clone(), warned_at: None })
     }
 
     /// Readable when a peer wants to connect.
-    pub fn bell(&self) -> Arc<OwnedFd> {
-        self.bell.clone()
+    pub fn event_fd(&self) -> Arc<OwnedFd> {
+        self.event_fd.clone()
     }
 
     /// The next connection, or `None` if none waits.
     ///
     /// # Errors
-    /// When the system does not say who waits.
+    /// When the system does not report which peer waits.
     pub fn accept(&mut self) -> Result<Option<VerbsStream>, NetError> {
         loop {
             let event = self.id.next();
@@ -300,7 +300,7 @@ impl VerbsListener {
                 event.map_err(|source| NetError::System { what: "accept a connection over RDMA", source })?;
             match event {
                 None => return Ok(None),
-                Some(CmEvent::Request(id, said)) => match self.admit(id, &said) {
+                Some(CmEvent::Request(id, private_data)) => match self.admit(id, &private_data) {
                     Ok(session) => return Ok(Some(VerbsStream::new(session))),
                     Err(error) if self.warned_at.is_none_or(|at| at.elapsed() >= WARNING_EVERY) => {
                         self.warned_at = Some(Instant::now());
@@ -313,15 +313,15 @@ impl VerbsListener {
         }
     }
 
-    fn admit(&self, id: Id, said: &[u8]) -> io::Result<VerbsSession> {
-        let hello = match Hello::decode(said) {
+    fn admit(&self, id: Id, private_data: &[u8]) -> io::Result<VerbsSession> {
+        let hello = match Hello::decode(private_data) {
             Ok(hello) => hello,
             Err(error) => {
                 id.reject(&error);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         };
-        if let Err(error) = self.verbs.check_room() {
+        if let Err(error) = self.verbs.check_memory() {
             id.reject(&error.to_string());
             return Err(error);
         }

@@ -1,5 +1,5 @@
-//! Work requests: messages, receives and READs, handed to the device in chains with one doorbell each. This is hot
-//! code.
+//! Work requests: messages, receives and READs, posted to the device in chains with one doorbell each. This is
+//! hot code.
 #![allow(unsafe_code)]
 
 use super::cm::QueuePair;
@@ -44,9 +44,9 @@ impl QueuePair {
     ) -> io::Result<()> {
         for chunk in messages.chunks(CHAIN) {
             let mut chain: [(ffi::ibv_send_wr, ffi::ibv_sge); CHAIN] = std::array::from_fn(|_| empty());
-            for (message, (request, piece)) in chunk.iter().zip(&mut chain) {
-                piece.addr = (staging.addr + message.at) as u64;
-                (piece.length, piece.lkey) = (message.bytes as u32, staging.key);
+            for (message, (request, element)) in chunk.iter().zip(&mut chain) {
+                element.addr = (staging.addr + message.at) as u64;
+                (element.length, element.lkey) = (message.bytes as u32, staging.key);
                 request.wr_id = message.id;
                 request.num_sge = i32::from(message.bytes > 0);
                 request.opcode = ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -71,9 +71,9 @@ impl QueuePair {
         let last = wants.len().saturating_sub(1);
         for (number, chunk) in wants.chunks(CHAIN).enumerate() {
             let mut chain: [(ffi::ibv_send_wr, ffi::ibv_sge); CHAIN] = std::array::from_fn(|_| empty());
-            for (i, (want, (request, piece))) in chunk.iter().zip(&mut chain).enumerate() {
-                piece.addr = landing.addr as u64 + u64::from(want.at);
-                (piece.length, piece.lkey) = (want.bytes, landing.key);
+            for (i, (want, (request, element))) in chunk.iter().zip(&mut chain).enumerate() {
+                element.addr = landing.addr as u64 + u64::from(want.at);
+                (element.length, element.lkey) = (want.bytes, landing.key);
                 request.wr_id = id;
                 request.num_sge = 1;
                 request.opcode = ffi::ibv_wr_opcode::IBV_WR_RDMA_READ;
@@ -89,17 +89,17 @@ impl QueuePair {
 
     fn post_chain(&self, chain: &mut [(ffi::ibv_send_wr, ffi::ibv_sge)]) -> io::Result<()> {
         let mut next = null_mut();
-        for (request, piece) in chain.iter_mut().rev() {
-            (request.sg_list, request.next) = (piece, next);
+        for (request, element) in chain.iter_mut().rev() {
+            (request.sg_list, request.next) = (element, next);
             next = request;
         }
         let mut bad = null_mut();
-        // SAFETY: the pair lives; the chain does as long as the call, which copies what it needs of it. The memory that
-        // it names is registered under its key, or the device refuses it.
+        // SAFETY: the pair exists; the chain does as long as the call, which copies what it needs of it. The memory
+        // that it names is registered under its key, or the device refuses it.
         checked(unsafe { ffi::ibv_post_send(self.raw(), next, &mut bad) })
     }
 
-    /// Posts this many receives, for messages whose bytes go elsewhere.
+    /// Posts this many receives, for messages whose bytes are written to the ring.
     pub(super) fn post_receives(&self, mut count: usize) -> io::Result<()> {
         while count > 0 {
             // SAFETY: C structs of numbers and pointers, of which null is one.
@@ -111,7 +111,7 @@ impl QueuePair {
                 next = request;
             }
             let mut bad = null_mut();
-            // SAFETY: the pair lives; the chain does as long as the call, which copies it. No memory is named.
+            // SAFETY: the pair exists; the chain does as long as the call, which copies it. No memory is named.
             checked(unsafe { ffi::ibv_post_recv(self.raw(), next, &mut bad) })?;
             count -= posted;
         }

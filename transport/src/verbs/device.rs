@@ -1,4 +1,5 @@
-//! Opens a device and finds out what it can do: its attributes, and what must be tried (inline bytes, registrations).
+//! Opens a device and finds out what it can do: its attributes, and limits that must be tried (inline bytes,
+//! registrations).
 #![allow(unsafe_code)]
 
 use super::ffi::*;
@@ -16,7 +17,7 @@ pub(crate) struct OpenDevice {
     context: NonNull<ibv_context>,
 }
 
-/// The devices that the library knows.
+/// The devices that the library lists.
 struct DeviceList {
     first: NonNull<*mut ibv_device>,
     len: usize,
@@ -25,7 +26,7 @@ struct DeviceList {
 /// A protection domain.
 struct Domain<'a> {
     domain: NonNull<ibv_pd>,
-    of: &'a OpenDevice,
+    device: &'a OpenDevice,
 }
 
 impl DeviceList {
@@ -50,7 +51,7 @@ impl DeviceList {
     }
 
     fn devices(&self) -> &[*mut ibv_device] {
-        // SAFETY: the library's array has `len` entries and lives until it is freed, in `drop`.
+        // SAFETY: the library's array has `len` entries and exists until `drop` frees it.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
@@ -107,8 +108,8 @@ impl OpenDevice {
         let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
             | ibv_access_flags::IBV_ACCESS_REMOTE_READ
             | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
-        // SAFETY: `memory` is mapped for `bytes` and outlives the registration, which ends below; nobody learns its
-        // key, so no device touches it.
+        // SAFETY: `memory` is mapped for `bytes` and outlives the registration, which ends below. Its key is
+        // not used, so no device accesses it.
         let region =
             unsafe { ibv_reg_mr(domain.domain.as_ptr(), memory.as_mut_ptr().cast(), bytes, access.0 as _) };
         if region.is_null() {
@@ -144,7 +145,7 @@ impl OpenDevice {
         let domain = NonNull::new(domain);
         let domain =
             domain.ok_or_else(|| self.error("make a protection domain", io::Error::last_os_error()))?;
-        Ok(Domain { domain, of: self })
+        Ok(Domain { domain, device: self })
     }
 
     fn error(&self, what: &'static str, source: io::Error) -> DeviceError {
@@ -186,7 +187,7 @@ impl Drop for Domain<'_> {
         // SAFETY: made once, released once, and what was made in it is gone.
         let code = unsafe { ibv_dealloc_pd(self.domain.as_ptr()) };
         if code != 0 {
-            tracing::warn!(device = self.of.name, code, "cannot release a protection domain");
+            tracing::warn!(device = self.device.name, code, "cannot release a protection domain");
         }
     }
 }

@@ -48,7 +48,7 @@ pub enum DeviceError {
     Open {
         /// The device's name.
         device: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// Memory could not be registered.
@@ -60,7 +60,7 @@ pub enum DeviceError {
         bytes: usize,
         /// How much the process may lock; `None` is no limit.
         allowed: Option<u64>,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// Its queues are too small.
@@ -83,7 +83,7 @@ pub enum DeviceError {
         device: String,
         /// What was tried.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -1,4 +1,5 @@
-//! Peers that know our format and break it, over real verbs. Each loses its own session and nothing else.
+//! Peers that know our format and violate it, over real verbs. Each loses its own session, and no other session
+//! is affected.
 
 use super::cm::QueuePair;
 use super::connect::Flow;
@@ -43,7 +44,7 @@ fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) 
     }
 }
 
-/// Posts messages beyond our limits.
+/// Posts messages that exceed our limits.
 pub(super) fn post(stream: &VerbsStream, to: impl FnOnce(&Flow) -> RemoteRing, messages: &[Message]) {
     let session = stream.shared().lock();
     let flow = session.flow.as_ref().unwrap();
@@ -55,10 +56,10 @@ pub(super) fn message(bytes: usize, credit: Credit) -> Message {
 }
 
 pub(super) fn end_of(stream: &mut VerbsStream) -> io::Error {
-    let (started, mut room) = (Instant::now(), vec![0; VERBS_MESSAGE_BYTES]);
+    let (started, mut buffer) = (Instant::now(), vec![0; VERBS_MESSAGE_BYTES]);
     loop {
         assert!(started.elapsed() < LIMIT, "the session goes on");
-        match stream.recv(&mut [IoSliceMut::new(&mut room)]) {
+        match stream.recv(&mut [IoSliceMut::new(&mut buffer)]) {
             Ok(Some(_)) => {}
             Ok(None) => std::thread::yield_now(),
             Err(error) => return error,
@@ -68,11 +69,11 @@ pub(super) fn end_of(stream: &mut VerbsStream) -> io::Error {
 
 fn still_works(from: &mut VerbsStream, to: &mut VerbsStream) {
     assert_eq!(from.send(&[IoSlice::new(b"still here")]).unwrap(), Some(10));
-    let (started, mut room) = (Instant::now(), [0; 64]);
-    while to.recv(&mut [IoSliceMut::new(&mut room)]).unwrap() != Some(10) {
+    let (started, mut buffer) = (Instant::now(), [0; 64]);
+    while to.recv(&mut [IoSliceMut::new(&mut buffer)]).unwrap() != Some(10) {
         assert!(started.elapsed() < LIMIT);
     }
-    assert_eq!(&room[..10], b"still here");
+    assert_eq!(&buffer[..10], b"still here");
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn garbage_ends_one_session_with_what_it_was() {
     ];
     for (messages, want) in cases {
         let (bad, mut server, _listener) = pair(&verbs, ip);
-        // Nothing is reaped until all of it has arrived.
+        // No completion is reaped until all messages have arrived.
         post(&bad, |flow| flow.to, messages);
         std::thread::sleep(Duration::from_millis(300));
         let end = end_of(&mut server);

@@ -1,5 +1,5 @@
-//! A peer on another machine that knows our format and breaks it (scripts/test_rdma.sh, two guests). Wrong keys and
-//! invalid immediates end its session, and the sessions beside it continue.
+//! A peer on another machine that knows our format and violates it (scripts/test_rdma.sh, two guests). Wrong
+//! keys and invalid immediates end its session, and the sessions beside it continue.
 
 use super::Verbs;
 use super::connect::Flow;
@@ -20,43 +20,44 @@ const PORT: u16 = 18_900;
 struct FolderWords(PathBuf);
 
 impl FolderWords {
-    fn tell(&self, name: &str, text: &str) {
+    fn send(&self, name: &str, text: &str) {
         let new = self.0.join(format!("hostile.{name}.new"));
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.0.join(format!("hostile.{name}"))).unwrap();
     }
 
-    fn heard(&self, name: &str) -> Option<String> {
+    fn message(&self, name: &str) -> Option<String> {
         std::fs::read_to_string(self.0.join(format!("hostile.{name}"))).ok()
     }
 
-    fn hear(&self, name: &str) -> String {
+    fn wait_for(&self, name: &str) -> String {
         let started = Instant::now();
         loop {
-            if let Some(text) = self.heard(name) {
+            if let Some(text) = self.message(name) {
                 return text;
             }
-            assert!(started.elapsed() < 3 * LIMIT, "the other machine has not said {name}");
+            assert!(started.elapsed() < 3 * LIMIT, "the other machine has not sent {name}");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
 }
 
-/// Echoes what comes, on every session, until the other machine has finished. Returns how the ended sessions ended.
+/// Echoes received bytes on every session until the other machine has finished. Returns the errors of the
+/// sessions that ended.
 fn serve(verbs: &Verbs, ip: IpAddr, words: &FolderWords) -> String {
     let memory = vec![7u8; 4096];
     let region = Registrar::register(verbs, memory.as_ptr() as usize, memory.len()).unwrap();
     let mut listener = verbs.listen(SocketAddr::new(ip, PORT)).unwrap();
-    words.tell("region", &format!("{} {}", region.addr, region.rkey));
+    words.send("region", &format!("{} {}", region.addr, region.rkey));
     let (mut sessions, mut ends, started) = (Vec::<VerbsStream>::new(), Vec::new(), Instant::now());
-    let mut room = vec![0; 64 << 10];
-    while words.heard("over").is_none() {
+    let mut buffer = vec![0; 64 << 10];
+    while words.message("over").is_none() {
         assert!(started.elapsed() < 3 * LIMIT, "the other machine does not end");
         if let Some(mut stream) = listener.accept().unwrap() {
             assert!(stream.allow_reads().unwrap());
             sessions.push(stream);
         }
-        sessions.retain_mut(|stream| match echo(stream, &mut room) {
+        sessions.retain_mut(|stream| match echo(stream, &mut buffer) {
             Ok(()) => true,
             Err(error) => {
                 ends.push(error.to_string());
@@ -67,9 +68,9 @@ fn serve(verbs: &Verbs, ip: IpAddr, words: &FolderWords) -> String {
     ends.join("\n")
 }
 
-fn echo(stream: &mut VerbsStream, room: &mut [u8]) -> io::Result<()> {
-    if let Some(bytes) = stream.recv(&mut [IoSliceMut::new(room)])? {
-        assert_eq!(stream.send(&[IoSlice::new(&room[..bytes])])?, Some(bytes));
+fn echo(stream: &mut VerbsStream, buffer: &mut [u8]) -> io::Result<()> {
+    if let Some(bytes) = stream.recv(&mut [IoSliceMut::new(buffer)])? {
+        assert_eq!(stream.send(&[IoSlice::new(&buffer[..bytes])])?, Some(bytes));
     }
     Ok(())
 }
@@ -85,14 +86,14 @@ fn connect(verbs: &Verbs, ip: IpAddr) -> VerbsStream {
     stream
 }
 
-/// Checks that it echoes what it is sent, and that what it registered can be read.
+/// Checks that the peer echoes what it receives, and that the memory that it registered can be read.
 fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
     assert_eq!(stream.send(&[IoSlice::new(b"still here")]).unwrap(), Some(10));
-    let (started, mut room) = (Instant::now(), [0; 64]);
-    while stream.recv(&mut [IoSliceMut::new(&mut room)]).unwrap() != Some(10) {
+    let (started, mut buffer) = (Instant::now(), [0; 64]);
+    while stream.recv(&mut [IoSliceMut::new(&mut buffer)]).unwrap() != Some(10) {
         assert!(started.elapsed() < LIMIT);
     }
-    assert_eq!(&room[..10], b"still here");
+    assert_eq!(&buffer[..10], b"still here");
     let reader = stream.reader().unwrap();
     reader.landing(64).unwrap();
     reader.read(&[want], LIMIT).unwrap();
@@ -100,13 +101,13 @@ fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
 }
 
 fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
-    let region = words.hear("region");
+    let region = words.wait_for("region");
     let (addr, rkey) = region.split_once(' ').unwrap();
     let want = ReadRequest { addr: addr.parse().unwrap(), rkey: rkey.parse().unwrap(), bytes: 64, at: 0 };
     let mut good = connect(verbs, server);
     still_works(&mut good, want);
 
-    // A READ with a key that nobody gave out.
+    // A READ with a key that no process has registered.
     let mut bad = connect(verbs, server);
     let reader = bad.reader().unwrap();
     reader.landing(64).unwrap();
@@ -131,7 +132,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
         still_works(&mut good, want);
     }
 
-    // An immediate that acknowledges what was never sent.
+    // An immediate that acknowledges bytes that were never sent.
     let mut bad = connect(verbs, server);
     post(&bad, |flow| flow.to, &[message(8, Credit { bytes: 0xf_ffff, messages: 0xfff })]);
     end_of(&mut bad);
@@ -141,18 +142,18 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
 
 #[test]
 fn wrong_keys_and_garbage_from_another_machine_end_one_session_each() {
-    let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (Some(folder), Some(rank)) = (said("GANNET_PAIR_DIR"), said("NODE_RANK")) else { return };
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (Some(folder), Some(rank)) = (variable("GANNET_PAIR_DIR"), variable("NODE_RANK")) else { return };
     let (words, verbs) = (FolderWords(folder.into()), Verbs::open().expect("two machines have devices"));
-    let ip = |name| said(name).unwrap().parse::<IpAddr>().unwrap();
+    let ip = |name| variable(name).unwrap().parse::<IpAddr>().unwrap();
     if rank == "0" {
         let ends = serve(&verbs, ip("NODE_IP"), &words);
-        words.tell("ends", &ends);
+        words.send("ends", &ends);
         return;
     }
     attack(&verbs, ip("PEER_IP"), &words);
-    words.tell("over", "");
-    let ends = words.hear("ends");
+    words.send("over", "");
+    let ends = words.wait_for("ends");
     assert!(ends.lines().count() >= 4, "{ends}");
     assert!(ends.contains("credit for 1048575 bytes and 4095 messages"), "{ends}");
 }

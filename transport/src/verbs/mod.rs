@@ -1,6 +1,6 @@
-//! RDMA through libibverbs and librdmacm. The cargo feature `rdma` links them. The feature `rdma-dlopen` loads them
-//! when the process starts, and works without RDMA if they are absent. Every build can list the devices that the kernel
-//! has.
+//! RDMA through libibverbs and librdmacm. The cargo feature `rdma` links them. The feature `rdma-dlopen` loads
+//! them when the process starts, and works without RDMA if they are absent. Every build can list the kernel's
+//! devices.
 
 #[cfg(feature = "verbs")]
 mod adapter;
@@ -65,7 +65,7 @@ pub(crate) use rdma_sys as ffi;
 #[cfg(all(feature = "verbs", not(any(feature = "rdma", feature = "rdma-dlopen"))))]
 compile_error!("the feature `verbs` is chosen through `rdma` or `rdma-dlopen`");
 
-/// Why such a device is not used.
+/// Why iWARP devices are not used.
 pub const IWARP: &str = "an iWARP device, which is not supported: RoCE and InfiniBand are";
 
 /// The result of looking at a stream.
@@ -73,7 +73,7 @@ pub const IWARP: &str = "an iWARP device, which is not supported: RoCE and Infin
 pub enum StreamState {
     /// The stream has been dropped.
     Gone,
-    /// These edges. Each is reported once.
+    /// These edges. Each edge is reported once.
     Edges {
         /// Bytes have come.
         readable: bool,
@@ -93,7 +93,7 @@ pub const BUILT: Option<&str> = if cfg!(feature = "rdma-dlopen") {
     None
 };
 
-/// What a device can do, as its driver reports it. The code assumes no minimum beyond these.
+/// What a device can do, as its driver reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -115,7 +115,8 @@ pub struct Limits {
     pub reads_answered: u32,
     /// READs that a queue pair requests at a time.
     pub reads_asked: u32,
-    /// Bytes that can be copied into a work request itself, as found by making a queue pair (it tries at most 512).
+    /// Bytes that can be copied into a work request itself. The number is found by making queue pairs, with at
+    /// most 512 bytes.
     pub inline_bytes: u32,
     /// The ports, in order.
     pub ports: Vec<PortLimits>,
@@ -133,7 +134,7 @@ pub struct PortLimits {
     pub message_bytes: u32,
 }
 
-/// Opens a device and asks for its limits.
+/// Opens a device and reads its limits.
 ///
 /// # Errors
 /// A build without RDMA, no library, no driver, a device that cannot be opened.

@@ -1,5 +1,5 @@
-//! Owners of verbs objects. Each object is destroyed when dropped, after the objects that depend on it (they hold a
-//! share of it).
+//! Owners of verbs objects. Each object is destroyed when dropped, after the objects that depend on it (they
+//! share ownership of it).
 #![allow(unsafe_code)]
 
 use super::Limits;
@@ -28,7 +28,7 @@ impl Context {
         Context(context)
     }
 
-    /// All devices that librdmacm has.
+    /// All devices that librdmacm lists.
     pub(super) fn all() -> io::Result<Vec<Context>> {
         let mut count = 0;
         // SAFETY: the list has `count` entries and a null behind them; freeing it leaves the contexts open.
@@ -60,14 +60,14 @@ impl Context {
         unsafe { limits_of(self.0) }
     }
 
-    /// Whether packets can go through this port. A port that does not say counts as active.
+    /// Whether packets can go through this port. A port whose state cannot be read counts as active.
     pub(super) fn is_active(self, port: u8) -> bool {
         // SAFETY: a C struct of numbers, zeroed since one of the bindings calls the library's older entry, which leaves
         // out later fields; the context is open.
         unsafe {
-            let mut said: ffi::ibv_port_attr = std::mem::zeroed();
-            let asked = ffi::ibv_query_port(self.0, port, (&raw mut said).cast());
-            asked != 0 || said.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
+            let mut attributes: ffi::ibv_port_attr = std::mem::zeroed();
+            let result = ffi::ibv_query_port(self.0, port, (&raw mut attributes).cast());
+            result != 0 || attributes.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
         }
     }
 }
@@ -86,7 +86,7 @@ fn made<T>(object: *mut T) -> io::Result<*mut T> {
     if object.is_null() { Err(io::Error::last_os_error()) } else { Ok(object) }
 }
 
-/// A protection domain: the keys of its regions are useless for queue pairs of another domain.
+/// A protection domain: queue pairs of another domain cannot use the keys of its regions.
 pub(super) struct Domain(*mut ffi::ibv_pd);
 
 // SAFETY: verbs may be called from any thread.
@@ -108,12 +108,12 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: what depends on it held a share, so nothing depends on it now.
+        // SAFETY: objects that depend on the domain share its ownership, so none exists now.
         unsafe { ffi::ibv_dealloc_pd(self.0) };
     }
 }
 
-/// Who may do what with registered memory.
+/// Which side may access registered memory, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// This side's device reads it, to send.
@@ -138,8 +138,8 @@ unsafe impl Send for MemoryRegistration {}
 unsafe impl Sync for MemoryRegistration {}
 
 impl MemoryRegistration {
-    /// Registers `bytes` bytes at `addr`. The kernel refuses memory that is not mapped, and pins the rest. So the
-    /// device never touches other memory, even if the mapping ends.
+    /// Registers `bytes` bytes at `addr`. The kernel refuses memory that is not mapped, and pins the other
+    /// pages. So the device never accesses other memory, even if the mapping ends.
     ///
     /// Memory that a device may write ([`Access::LocalWrite`], [`Access::RemoteWrite`]) must be accessed through raw
     /// pointers only: the blocks of [`super::memory`].
@@ -151,18 +151,18 @@ impl MemoryRegistration {
             Access::RemoteWrite => (flags::IBV_ACCESS_LOCAL_WRITE | flags::IBV_ACCESS_REMOTE_WRITE).0,
             Access::RemoteRead => flags::IBV_ACCESS_REMOTE_READ.0,
         };
-        // SAFETY: the domain lives; only the kernel looks at the range.
+        // SAFETY: the domain exists; only the kernel looks at the range.
         let region = made(unsafe { ffi::ibv_reg_mr(domain.0, addr as *mut c_void, bytes, access as i32) })?;
         Ok(MemoryRegistration { region, _domain: domain.clone() })
     }
 
     pub(super) fn lkey(&self) -> u32 {
-        // SAFETY: the region lives.
+        // SAFETY: the region is registered while `self` exists.
         unsafe { (*self.region).lkey }
     }
 
     pub(super) fn rkey(&self) -> u32 {
-        // SAFETY: the region lives.
+        // SAFETY: the region is registered while `self` exists.
         unsafe { (*self.region).rkey }
     }
 }
@@ -194,7 +194,7 @@ pub(super) struct WorkCompletion {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WorkKind {
-    /// A WRITE or a READ of ours.
+    /// A WRITE or a READ of this side.
     Sent,
     /// A WRITE_WITH_IMM of the peer.
     Received { bytes: u32, word: u32 },
@@ -245,7 +245,7 @@ impl Completions {
         unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
     }
 
-    /// Gives the completions to `each`, in order. `true` if there were any. A failed one is an error.
+    /// Passes the completions to `each`, in order. `true` if there were any. A failed one is an error.
     pub(super) fn reap(
         &self,
         mut each: impl FnMut(WorkCompletion) -> Result<(), FailedWork>,
@@ -254,7 +254,7 @@ impl Completions {
         loop {
             // SAFETY: a C struct of numbers; the call fills in as many as it says.
             let mut batch: [ffi::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
-            // SAFETY: the queue lives, and the array has that many places.
+            // SAFETY: the queue exists, and the array has that many places.
             let count = unsafe { ffi::ibv_poll_cq(self.queue, BATCH as i32, batch.as_mut_ptr()) };
             let count = usize::try_from(count).map_err(|_| FailedWork::Queue)?;
             for done in &batch[..count] {
@@ -267,16 +267,17 @@ impl Completions {
         }
     }
 
-    /// Makes the next completion turn the descriptor readable. Reap once more after this: earlier completions do not.
+    /// Makes the next completion turn the descriptor readable. Reap once more after this, because earlier
+    /// completions do not.
     pub(super) fn arm(&self) -> io::Result<()> {
-        // SAFETY: the queue lives.
+        // SAFETY: the queue exists.
         checked(unsafe { ffi::ibv_req_notify_cq(self.queue, 0) })
     }
 
     /// Consumes the event that made the descriptor readable.
     pub(super) fn quiet(&self) {
         let (mut queue, mut context) = (null_mut(), null_mut());
-        // SAFETY: the channel lives and does not block; each event is of this queue, and is acknowledged at once.
+        // SAFETY: the channel exists and does not block; each event is of this queue, and is acknowledged at once.
         unsafe {
             while ffi::ibv_get_cq_event(self.channel, &mut queue, &mut context) == 0 {
                 ffi::ibv_ack_cq_events(queue, 1);
@@ -308,7 +309,7 @@ fn read(done: &ffi::ibv_wc) -> Result<WorkCompletion, FailedWork> {
 impl Drop for Completions {
     fn drop(&mut self) {
         self.quiet();
-        // SAFETY: queue pairs on it held a share, so there are none; all events were acknowledged.
+        // SAFETY: queue pairs on it share its ownership, so there are none; all events were acknowledged.
         unsafe {
             ffi::ibv_destroy_cq(self.queue);
             ffi::ibv_destroy_comp_channel(self.channel);

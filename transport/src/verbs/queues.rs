@@ -1,5 +1,6 @@
-//! The depths of a session's queues: as wanted, or as the device's limits allow. This is arithmetic only, on what the
-//! device reports. A device below the minimum is refused with an error that says so.
+//! The depths of a session's queues: as wanted, or as the device's limits allow. This file only computes
+//! numbers from the limits that the device reports. A device below the minimum is refused with an error that
+//! says so.
 
 use super::{DeviceError, Limits};
 use crate::limits::{
@@ -10,16 +11,16 @@ use crate::limits::{
 /// The depths of a session's queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Queues {
-    /// Messages with bytes that the peer may send before they are acknowledged. The peer learns the number while it
-    /// connects.
+    /// Messages with bytes that the peer may send before they are acknowledged. The peer gets the number while
+    /// it connects.
     pub(super) messages: usize,
-    /// Sends reserved for returning credit, and receives for the peer's such messages.
+    /// Sends reserved for returning credit, and receives for such messages of the peer.
     pub(super) credits: usize,
     /// Work requests of the send queue.
     pub(super) sends: usize,
     /// At least one in this many messages reports its completion.
     pub(super) signal_every: usize,
-    /// The inline bytes that are requested. (The granted number is read when the pair is made.)
+    /// The requested inline bytes. (The granted number is read when the pair is made.)
     pub(super) inline: usize,
     /// READs that the queue pair for READs holds.
     pub(super) reads: usize,
@@ -27,7 +28,7 @@ pub(super) struct Queues {
     pub(super) reads_at_once: u8,
 }
 
-/// From what is wanted down to the minimum.
+/// From the wanted depths down to the minimum.
 const DEPTHS: [Queues; 4] = [
     depth(VERBS_MESSAGES_MAX, VERBS_CREDIT_SENDS, VERBS_SENDS_MAX, VERBS_SIGNAL_EVERY),
     depth(64, 32, 128, 8),
@@ -56,7 +57,7 @@ impl Queues {
         self.sends + self.receives()
     }
 
-    /// The deepest queues that a device supports. Less than wanted is slower but otherwise the same.
+    /// The deepest queues that a device supports. Fewer than wanted are slower but otherwise equivalent.
     ///
     /// # Errors
     /// A device below the minimum: what it has, and what is needed.
@@ -75,7 +76,7 @@ impl Queues {
         };
         let at_once = limits.reads_answered.min(limits.reads_asked).min(found.reads_at_once.into());
         Ok(Queues {
-            // One completion more than READs, for a failure.
+            // The completion queue needs one entry more than there are READs, for a failure.
             reads: found.reads.min(requests).min(completions - 1),
             reads_at_once: at_once as u8,
             ..found
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_with_less_gets_less_and_one_with_too_little_is_told_what_is_needed() {
+    fn queues_fit_the_device_and_a_device_below_the_minimum_is_refused() {
         let of = |limits: &Limits| Queues::of("made0", limits);
         let depths = |limits: &Limits| of(limits).map(|queues| (queues.sends, queues.messages, queues.reads));
         assert_eq!(of(&device(16384, 32768)).unwrap(), Queues::WANTED);
@@ -130,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_beyond_the_limits_is_ever_asked_for(requests in 0u32..2000, completions in 0u32..4000, at_once in 0u32..300) {
+        fn queues_never_exceed_the_limits_of_the_device(requests in 0u32..2000, completions in 0u32..4000, at_once in 0u32..300) {
             let limits = Limits { reads_asked: at_once, ..device(requests, completions) };
             match Queues::of("made0", &limits) {
                 Ok(queues) => {

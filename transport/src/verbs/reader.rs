@@ -14,12 +14,13 @@ use std::io;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// The smallest landing.
+/// The smallest memory for READs to land in.
 const LANDING_MIN: usize = 64 << 10;
 
 /// The READs of one session.
 pub(super) struct VerbsReader {
-    /// Dropped before the memory: while it exists the device may write there. `None` after a failure.
+    /// The queue pair for READs. It is dropped before the memory, because the device may write there while the
+    /// pair exists. `None` after a failure.
     pair: Option<QueuePair>,
     key: Option<MemoryRegistration>,
     landing: Option<MmapMut>,
@@ -43,27 +44,27 @@ impl VerbsReader {
         };
         let memory = Local { addr: landing.as_ptr() as usize, key: key.lkey() };
         let give_up = Instant::now() + timeout;
-        // Two doorbells in flight: the device works on one while this side makes the next.
+        // Two batches in flight: the device works on one while this side makes the next.
         let batch = (self.verbs.read_depth() / 2).max(1);
         let mut rest = wants.chunks(batch);
-        let mut under_way: VecDeque<u64> = VecDeque::new();
+        let mut in_flight: VecDeque<u64> = VecDeque::new();
         let mut quiet_since = Instant::now();
         loop {
-            while under_way.len() < 2
+            while in_flight.len() < 2
                 && let Some(batch) = rest.next()
             {
                 pair.post_reads(batch, memory, self.next)?;
-                under_way.push_back(self.next);
+                in_flight.push_back(self.next);
                 self.next += 1;
             }
-            if under_way.is_empty() {
+            if in_flight.is_empty() {
                 return Ok(());
             }
-            if reap(pair, &mut under_way)? {
+            if reap(pair, &mut in_flight)? {
                 quiet_since = Instant::now();
             } else if quiet_since.elapsed() >= VERBS_READ_SPIN {
                 pair.completions().arm()?;
-                if !reap(pair, &mut under_way)? {
+                if !reap(pair, &mut in_flight)? {
                     sleep(pair, give_up)?;
                 }
             } else {
@@ -74,10 +75,10 @@ impl VerbsReader {
 }
 
 /// Removes the completed batches from the front.
-fn reap(pair: &QueuePair, under_way: &mut VecDeque<u64>) -> io::Result<bool> {
+fn reap(pair: &QueuePair, in_flight: &mut VecDeque<u64>) -> io::Result<bool> {
     let reaped = pair.completions().reap(|done| match done.what {
-        WorkKind::Sent if under_way.front() == Some(&done.id) => {
-            under_way.pop_front();
+        WorkKind::Sent if in_flight.front() == Some(&done.id) => {
+            in_flight.pop_front();
             Ok(())
         }
         WorkKind::Sent => Err(super::window::ProtocolViolation::Completion(done.id).into()),
@@ -88,7 +89,7 @@ fn reap(pair: &QueuePair, under_way: &mut VecDeque<u64>) -> io::Result<bool> {
     })
 }
 
-/// Sleeps until something has completed. It is an error if time is up first.
+/// Sleeps until something has completed. If time is up first, that is an error.
 fn sleep(pair: &QueuePair, give_up: Instant) -> io::Result<()> {
     let left = give_up.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -133,7 +134,7 @@ impl RemoteReader for VerbsReader {
         }
         let done = self.read_all(wants, timeout);
         if let Err(error) = &done {
-            // Nothing may land any more: dropping the queue pair ends the READs in flight.
+            // No READ may land any more: dropping the queue pair ends the READs in flight.
             self.pair = None;
             if let Some(session) = self.session.upgrade() {
                 session.lock().fail(error);

@@ -1,4 +1,5 @@
-//! The state of a session over verbs that its stream and its poll share: what has come, what may be sent, how it ended.
+//! The state of a session over verbs that its stream and its poll share: what has arrived, what may be sent,
+//! how it ended.
 
 use super::adapter::{SessionFault, Verbs};
 use super::cm::{Id, QueuePair};
@@ -27,15 +28,15 @@ struct VerbsSessionEnd {
 }
 
 pub(super) struct VerbsSession {
-    /// Dropped before the id that connects it.
+    /// Queue pair and memory. Dropped before the id that connects them.
     pub(super) flow: Option<Flow>,
     /// The queue pair for READs, by this side (until a reader takes it) or by the peer.
     pub(super) reading: Option<QueuePair>,
     pub(super) id: Id,
-    /// Readable when rdma_cm has an event, or the completions have one and are armed.
-    pub(super) bell: Arc<OwnedFd>,
+    /// A descriptor that is readable when rdma_cm has an event, or when the completions have one and are armed.
+    pub(super) event_fd: Arc<OwnedFd>,
     pub(super) phase: Phase,
-    /// When connecting has taken too long.
+    /// When connecting must have succeeded.
     pub(super) give_up: Instant,
     pub(super) verbs: Verbs,
     /// The address that was connected to, or the peer's.
@@ -43,7 +44,7 @@ pub(super) struct VerbsSession {
     /// Whether this side connects.
     connects: bool,
     edges: PollEdges,
-    /// A send found no space: report when there is some.
+    /// A send found no space, so new space must be reported.
     refused: bool,
     ended: Option<VerbsSessionEnd>,
     /// rdma_cm may have an event.
@@ -58,13 +59,13 @@ pub(super) struct VerbsSession {
 
 impl VerbsSession {
     pub(super) fn new(verbs: Verbs, id: Id, phase: Phase, name: Arc<str>) -> io::Result<VerbsSession> {
-        let bell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&bell, id.fd(), EventData::new_u64(0), EventFlags::IN)?;
+        let event_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&event_fd, id.fd(), EventData::new_u64(0), EventFlags::IN)?;
         Ok(VerbsSession {
             flow: None,
             reading: None,
             id,
-            bell: Arc::new(bell),
+            event_fd: Arc::new(event_fd),
             phase,
             give_up: Instant::now() + VERBS_CONNECT_TIME,
             verbs,
@@ -80,17 +81,17 @@ impl VerbsSession {
         })
     }
 
-    /// The device is known: completions make the descriptor readable too.
+    /// Sets the queue pair, now that the device is known. Its completions make the descriptor readable too.
     pub(super) fn install(&mut self, flow: Flow) -> io::Result<()> {
-        epoll::add(&self.bell, flow.pair.completions().fd(), EventData::new_u64(1), EventFlags::IN)?;
+        epoll::add(&self.event_fd, flow.pair.completions().fd(), EventData::new_u64(1), EventFlags::IN)?;
         self.flow = Some(flow);
         Ok(())
     }
 
-    /// The peer has agreed.
+    /// The peer has accepted: bytes may be sent.
     pub(super) fn open(&mut self) {
         if self.phase != Phase::Open {
-            if self.phase == Phase::Asked {
+            if self.phase == Phase::Requested {
                 self.verbs.reached(&self.name);
             }
             self.phase = Phase::Open;
@@ -121,7 +122,7 @@ impl VerbsSession {
         }
     }
 
-    /// A part of the session failed, which ends the session.
+    /// Ends the session because a part of it failed.
     pub(super) fn fail(&mut self, error: &io::Error) {
         self.end(error.kind(), error.to_string());
     }
@@ -131,7 +132,8 @@ impl VerbsSession {
         self.ended.as_ref().map(|end| io::Error::new(end.kind, end.text.clone()))
     }
 
-    /// Continues to connect, and notices the peer's end. `watched`: a poll says when rdma_cm has an event.
+    /// Continues to connect, and notices that the peer has ended the session. `watched`: a poll reports events
+    /// of rdma_cm.
     pub(super) fn advance(&mut self, watched: bool) {
         let due = self.cm_ready || !watched || self.phase != Phase::Open;
         if due && self.ended.is_none() {
@@ -142,7 +144,7 @@ impl VerbsSession {
         }
     }
 
-    /// Handles completions and arrived messages.
+    /// Processes completions and arrived messages.
     pub(super) fn reap(&mut self) {
         if self.ended.is_some() {
             return;
@@ -162,7 +164,7 @@ impl VerbsSession {
         let posted = if receives > 0 { pair.post_receives(receives) } else { Ok(()) };
         let (ended, room) = (into.has_ended(), staging.window.room());
         if receives > 0 {
-            // A peer that sends has seen our answer.
+            // A peer that sends has received our answer.
             self.open();
         }
         self.edges.readable |= came;
@@ -177,7 +179,7 @@ impl VerbsSession {
         }
     }
 
-    /// Returns credit to the peer, if it is much and no message carries it.
+    /// Returns credit to the peer, if there is much of it and no message carries it.
     fn return_credit(&mut self) {
         if self.phase != Phase::Open {
             return;
@@ -198,9 +200,9 @@ impl VerbsSession {
         }
     }
 
-    pub(super) fn recv(&mut self, pieces: &mut [IoSliceMut<'_>], watched: bool) -> io::Result<Option<usize>> {
+    pub(super) fn recv(&mut self, slices: &mut [IoSliceMut<'_>], watched: bool) -> io::Result<Option<usize>> {
         self.reap();
-        let got = self.flow.as_mut().map_or(0, |flow| read(flow, pieces));
+        let got = self.flow.as_mut().map_or(0, |flow| read(flow, slices));
         if got > 0 {
             self.edges.readable &= self.flow.as_ref().is_some_and(|flow| !flow.into.is_empty());
             if self.ended.is_none() {
@@ -212,17 +214,17 @@ impl VerbsSession {
         self.end_of().map_or(Ok(None), Err)
     }
 
-    pub(super) fn send(&mut self, pieces: &[IoSlice<'_>], watched: bool) -> io::Result<Option<usize>> {
+    pub(super) fn send(&mut self, slices: &[IoSlice<'_>], watched: bool) -> io::Result<Option<usize>> {
         self.reap();
         self.advance(watched);
         if let Some(error) = self.end_of() {
             return Err(error);
         }
-        let offered: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let offered: usize = slices.iter().map(|slice| slice.len()).sum();
         let mut messages = Vec::new();
         let mut sent = 0;
         if let Some(flow) = self.flow.as_mut().filter(|_| self.phase == Phase::Open) {
-            sent = stage(flow, pieces, offered, &mut messages);
+            sent = stage(flow, slices, offered, &mut messages);
             self.post(&messages);
         }
         self.refused = sent < offered;
@@ -232,7 +234,7 @@ impl VerbsSession {
         Ok((sent > 0).then_some(sent))
     }
 
-    /// Checks for events to report.
+    /// Processes events, and returns the edges to report.
     pub(super) fn look(&mut self) -> PollEdges {
         if self.cm_ready || self.phase != Phase::Open {
             self.advance(true);
@@ -241,7 +243,7 @@ impl VerbsSession {
         std::mem::take(&mut self.edges)
     }
 
-    /// Arms the descriptor for the next arrival. Look once more after this.
+    /// Arms the descriptor for the next arrival. Check once more after this.
     pub(super) fn arm(&mut self) {
         if self.ended.is_some() || self.armed {
             return;
@@ -253,7 +255,7 @@ impl VerbsSession {
         }
     }
 
-    /// The descriptor was readable.
+    /// Called when the descriptor was readable.
     pub(super) fn woken(&mut self) {
         (self.cm_ready, self.armed) = (true, false);
         if let Some(flow) = &self.flow {
@@ -261,7 +263,7 @@ impl VerbsSession {
         }
     }
 
-    /// The stream was dropped: posts the last message.
+    /// Called when the stream is dropped: posts the last message.
     pub(super) fn begin_end(&mut self) {
         self.gone = true;
         self.reap();
@@ -272,7 +274,7 @@ impl VerbsSession {
         {
             self.end_posted = true;
             self.post(&[message]);
-            // Usually the bytes are sent almost at once. Then it does not matter when this process ends.
+            // Usually the bytes are sent almost at once. The process may then end without losing them.
             let until = Instant::now() + VERBS_SETTLE;
             while !self.is_settled() && self.ended.is_none() && Instant::now() < until {
                 self.reap();
@@ -290,7 +292,7 @@ impl VerbsSession {
         self.flow.is_some() && !self.id.port_is_active()
     }
 
-    /// Whether nothing that was sent is in flight any more, or nothing can be done for it.
+    /// Whether no sent byte is in flight any more, or can be completed any more.
     pub(super) fn is_over(&mut self) -> bool {
         self.reap();
         self.cm_ready = true;
@@ -312,18 +314,18 @@ fn kind_of(failed: &FailedWork) -> io::ErrorKind {
     }
 }
 
-/// Copies out what has arrived.
-fn read(flow: &mut Flow, pieces: &mut [IoSliceMut<'_>]) -> usize {
+/// Copies out the bytes that have arrived.
+fn read(flow: &mut Flow, slices: &mut [IoSliceMut<'_>]) -> usize {
     let mut got = 0;
-    for piece in pieces {
+    for slice in slices {
         let mut done = 0;
-        while done < piece.len() {
+        while done < slice.len() {
             let (at, run) = flow.into.unread();
-            let bytes = run.min(piece.len() - done);
+            let bytes = run.min(slice.len() - done);
             if bytes == 0 {
                 return got;
             }
-            flow.ring.copy_out(at, &mut piece[done..done + bytes]);
+            flow.ring.copy_out(at, &mut slice[done..done + bytes]);
             flow.into.consume(bytes);
             (done, got) = (done + bytes, got + bytes);
         }
@@ -332,14 +334,14 @@ fn read(flow: &mut Flow, pieces: &mut [IoSliceMut<'_>]) -> usize {
 }
 
 /// Copies as much as fits into the staging memory, as messages.
-fn stage(flow: &mut Flow, pieces: &[IoSlice<'_>], offered: usize, messages: &mut Vec<Message>) -> usize {
+fn stage(flow: &mut Flow, slices: &[IoSlice<'_>], offered: usize, messages: &mut Vec<Message>) -> usize {
     let (mut sent, mut number, mut done) = (0, 0, 0);
     while sent < offered {
         let Some(mut space) = flow.staging.space() else { break };
-        while space.room() > 0 && number < pieces.len() {
-            let taken = space.fill(&pieces[number][done..]);
+        while space.room() > 0 && number < slices.len() {
+            let taken = space.fill(&slices[number][done..]);
             (sent, done) = (sent + taken, done + taken);
-            if done == pieces[number].len() {
+            if done == slices[number].len() {
                 (number, done) = (number + 1, 0);
             }
         }

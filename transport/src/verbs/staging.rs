@@ -1,5 +1,5 @@
-//! The memory that sends go from. A space is filled and then posted. Posted memory belongs to the device until its
-//! completion.
+//! The memory from which sends are made. A space is filled and then posted. Posted memory belongs to the device
+//! until its completion.
 
 use super::memory::{RegionBlock, Regions};
 use super::queues::Queues;
@@ -9,8 +9,8 @@ use std::io;
 
 /// A ring of bytes to be sent.
 ///
-/// A [`MessageSpace`] of it belongs to the caller until it is posted. Posting consumes it, so nobody can touch posted
-/// bytes.
+/// A [`MessageSpace`] of it belongs to the caller until it is posted. Posting consumes the value, so the caller
+/// cannot access posted bytes.
 /// ```
 /// use gannet_transport::verbs::{Credit, Staging};
 /// let mut staging = Staging::new()?;
@@ -26,30 +26,30 @@ use std::io;
 /// let mut space = staging.space().expect("it is empty");
 /// let filled = space.fill(b"a frame");
 /// space.post(Credit::default());
-/// space.fill(b"another"); // the device may be reading it: it is the caller's no longer
+/// space.fill(b"another"); // does not compile: the device may be reading the space
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Staging {
-    piece: RegionBlock,
+    block: RegionBlock,
     pub(super) window: Outgoing,
 }
 
 impl Staging {
-    /// A staging ring in memory of its own.
+    /// A staging ring with its own memory.
     ///
     /// # Errors
     /// When there is no memory.
     pub fn new() -> io::Result<Staging> {
-        let piece = Regions::new(VERBS_RING_BYTES, VERBS_RING_BYTES)?.take();
-        Ok(Staging::within(piece.ok_or(io::ErrorKind::OutOfMemory)?, Queues::WANTED))
+        let block = Regions::new(VERBS_RING_BYTES, VERBS_RING_BYTES)?.take();
+        Ok(Staging::within(block.ok_or(io::ErrorKind::OutOfMemory)?, Queues::WANTED))
     }
 
-    pub(super) fn within(piece: RegionBlock, queues: Queues) -> Staging {
-        Staging { piece, window: Outgoing::new(queues) }
+    pub(super) fn within(block: RegionBlock, queues: Queues) -> Staging {
+        Staging { block, window: Outgoing::new(queues) }
     }
 
     pub(super) fn addr(&self) -> usize {
-        self.piece.addr()
+        self.block.addr()
     }
 
     /// Space for the bytes of one message; `None`: all of it is in flight, or the peer has no space.
@@ -72,7 +72,7 @@ impl MessageSpace<'_> {
     /// Appends bytes, as many as fit. Returns how many.
     pub fn fill(&mut self, from: &[u8]) -> usize {
         let taken = from.len().min(self.most - self.bytes);
-        self.staging.piece.copy_in(self.at + self.bytes, &from[..taken]);
+        self.staging.block.copy_in(self.at + self.bytes, &from[..taken]);
         self.bytes += taken;
         taken
     }
@@ -82,7 +82,8 @@ impl MessageSpace<'_> {
         self.most - self.bytes
     }
 
-    /// Queues the bytes (there must be some) with the credit for the peer. They cannot be touched any more.
+    /// Makes a message of the bytes (there must be some) with the credit for the peer. The caller cannot access
+    /// the bytes any more.
     pub fn post(self, credit: Credit) -> Message {
         self.staging.window.post(self.bytes, credit)
     }

@@ -1,4 +1,4 @@
-//! A connection over verbs, and the part of it that a poll keeps.
+//! A connection over verbs, and the part of it that a poll owns.
 
 use super::StreamState;
 use super::connect::Phase;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// The state that the stream and its poll share.
 pub(super) struct SharedStream {
     session: Mutex<VerbsSession>,
-    /// Whether a poll says when rdma_cm has an event.
+    /// Whether a poll reports events of rdma_cm.
     watched: AtomicBool,
 }
 
@@ -26,7 +26,7 @@ impl SharedStream {
     }
 }
 
-/// A stream of bytes over a pair of rings. The peer's device writes each.
+/// A stream of bytes over a pair of rings. The peer's device writes into our ring, and ours into the peer's.
 pub struct VerbsStream {
     shared: Arc<SharedStream>,
     peer: Arc<str>,
@@ -40,21 +40,21 @@ impl VerbsStream {
         VerbsStream { shared: Arc::new(shared), peer, reader: None }
     }
 
-    /// Whether the peer has answered, so that bytes may be sent. (Receiving or sending continues the connecting.)
+    /// Whether the peer has answered, so that bytes may be sent. (Receiving or sending continues to connect.)
     pub fn is_open(&self) -> bool {
         let session = self.shared.lock();
         session.phase == Phase::Open && session.end_of().is_none()
     }
 
-    /// The part that a poll keeps to watch it.
+    /// The part that a poll owns to watch the stream.
     pub fn watch(&self) -> Watch {
         self.shared.watched.store(true, Ordering::Relaxed);
         Watch(Arc::downgrade(&self.shared))
     }
 
-    /// The descriptor to sleep for.
-    pub fn bell(&self) -> Arc<OwnedFd> {
-        self.shared.lock().bell.clone()
+    /// The descriptor to wait for.
+    pub fn event_fd(&self) -> Arc<OwnedFd> {
+        self.shared.lock().event_fd.clone()
     }
 
     /// Ends the watch of a poll.
@@ -74,14 +74,14 @@ impl VerbsStream {
 }
 
 impl Stream for VerbsStream {
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+    fn recv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         let watched = self.watched();
-        self.shared.lock().recv(pieces, watched)
+        self.shared.lock().recv(slices, watched)
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         let watched = self.watched();
-        self.shared.lock().send(pieces, watched)
+        self.shared.lock().send(slices, watched)
     }
 
     fn peer(&self) -> Arc<str> {
@@ -141,11 +141,11 @@ impl fmt::Debug for VerbsStream {
     }
 }
 
-/// The part of a stream that a poll keeps. It does not keep the stream alive.
+/// The part of a stream that a poll owns. It does not keep the stream alive.
 pub struct Watch(Weak<SharedStream>);
 
 impl Watch {
-    /// Looks for changes. It makes no system call once it is connected, unless it was [`Watch::woken`].
+    /// Looks for changes. It makes no system call on a connected session, except after [`Watch::woken`].
     pub fn look(&self) -> StreamState {
         let Some(shared) = self.0.upgrade() else { return StreamState::Gone };
         let mut session = shared.lock();
@@ -156,7 +156,7 @@ impl Watch {
         StreamState::Edges { readable: edges.readable, writable: edges.writable, closed: edges.closed }
     }
 
-    /// Makes the next completion turn the stream's descriptor readable. Look once more before sleeping.
+    /// Makes the next completion turn the stream's descriptor readable. Check once more before sleeping.
     pub fn arm(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.lock().arm();
@@ -173,7 +173,7 @@ impl Watch {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&stream.shared))
     }
 
-    /// The descriptor was readable.
+    /// Call it when the descriptor was readable.
     pub fn woken(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.lock().woken();

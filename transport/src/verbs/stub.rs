@@ -1,4 +1,4 @@
-//! Stand-ins for RDMA in a build without it: none of these types has a value.
+//! Types that replace RDMA in a build without it. None of these types has a value.
 
 use super::DeviceError;
 use crate::error::NetError;
@@ -24,7 +24,7 @@ pub struct VerbsStream(Never);
 #[derive(Debug)]
 pub struct VerbsListener(Never);
 
-/// What a poll keeps of a stream.
+/// The part of a stream that a poll owns.
 #[derive(Debug)]
 pub struct Watch(Never);
 
@@ -71,7 +71,7 @@ impl Verbs {
 }
 
 impl VerbsListener {
-    pub(crate) fn bell(&self) -> Arc<OwnedFd> {
+    pub(crate) fn event_fd(&self) -> Arc<OwnedFd> {
         match self.0 {}
     }
 
@@ -93,7 +93,7 @@ impl VerbsStream {
         match self.0 {}
     }
 
-    pub(crate) fn bell(&self) -> Arc<OwnedFd> {
+    pub(crate) fn event_fd(&self) -> Arc<OwnedFd> {
         match self.0 {}
     }
 }

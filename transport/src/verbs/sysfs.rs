@@ -18,7 +18,7 @@ pub struct Device {
     pub firmware: Option<String>,
     /// Its ports, in order.
     pub ports: Vec<Port>,
-    /// The kernel's name for the kind: "CA" (InfiniBand, RoCE) or "RNIC" (iWARP).
+    /// The kernel's name for the kind of device: "CA" (InfiniBand, RoCE) or "RNIC" (iWARP).
     pub kind: String,
 }
 
@@ -56,17 +56,17 @@ pub struct Gid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GidKind {
-    /// InfiniBand, or RoCE v1 on Ethernet: not routed.
+    /// InfiniBand, or RoCE v1 on Ethernet, which cannot be routed.
     V1,
     /// RoCE v2: in UDP packets.
     RoceV2,
-    /// The kernel does not say.
+    /// The kernel does not report the format.
     Unknown,
 }
 
 impl Device {
-    /// Whether it uses iWARP. Sessions need WRITEs with immediates and a second queue pair beside a connection's; iWARP
-    /// has neither.
+    /// Whether the device uses iWARP. Sessions need WRITEs with immediates, and a second queue pair on a
+    /// connection; iWARP has neither.
     pub fn is_iwarp(&self) -> bool {
         self.kind == "RNIC"
     }
@@ -98,7 +98,7 @@ impl Gid {
     }
 }
 
-/// The RDMA devices of the kernel, by name. No device is no error.
+/// The kernel's RDMA devices, by name. A machine without devices is not an error.
 pub fn devices() -> Vec<Device> {
     devices_in(Path::new("/sys/class/infiniband"))
 }
@@ -134,7 +134,7 @@ fn port(folder: &Path, number: u8) -> Port {
 /// Entry `index` of the table: `None` past its end, `Some(None)` if it is not set.
 fn gid(folder: &Path, index: u32) -> Option<Option<Gid>> {
     let of = |table: &str| folder.join(table).join(index.to_string());
-    // Reading an unset entry may be an error, but that is not the end of the table.
+    // Reading an unset entry may be an error, and it is not the end of the table.
     of("gids").try_exists().ok().filter(|exists| *exists)?;
     let gid = word(&of("gids")).and_then(|text| text.parse::<Ipv6Addr>().ok());
     let kind = match word(&of("gid_attrs/types")).as_deref() {

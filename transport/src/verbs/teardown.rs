@@ -1,25 +1,26 @@
-//! Closes sessions whose stream was dropped. A thread lets their last bytes go out, within a time limit, and then
-//! destroys them, which waits for the device.
+//! Closes sessions whose stream was dropped. A thread lets the device send their last bytes, within a time
+//! limit, and then destroys the sessions, which waits for the device.
 //!
-//! To close a connection the kernel tells the peer through a queue pair that all connections of the device share. On
-//! kernel 6.1 (not on 6.12) soft-RoCE never receives on that queue pair again after a send on it failed, and every
-//! later connection gets no answer (docs/transports.md). So no connection is closed while its port is down.
+//! To close a connection, the kernel tells the peer through a queue pair that all connections of the device
+//! share. On kernel 6.1 (not on 6.12), after a send on that queue pair has failed, soft-RoCE never receives on
+//! it again, and no later connection gets an answer (docs/transports.md). So no connection is closed while its
+//! port is down.
 
 use super::stream::SharedStream;
-use crate::limits::{VERBS_ENDING_MAX, VERBS_LINGER, VERBS_PORT_LOOK, VERBS_PORT_TIME};
+use crate::limits::{VERBS_CLOSING_MAX, VERBS_LINGER, VERBS_PORT_CHECK_EVERY, VERBS_PORT_TIME};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How often closing sessions are looked at.
+/// The interval at which closing sessions are checked.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A session that is being closed.
 struct Teardown {
     session: Arc<SharedStream>,
-    /// When its last bytes must have been sent.
+    /// When the last bytes must have been sent.
     until: Instant,
-    /// It only waits for its port, which is checked again at this time.
+    /// If it only waits for its port: when to check the port again.
     port_at: Option<Instant>,
     give_up: Instant,
 }
@@ -30,34 +31,35 @@ impl Teardown {
         Teardown { session, until: now + VERBS_LINGER, port_at: None, give_up: now + VERBS_PORT_TIME }
     }
 
-    /// Whether it must not be closed yet.
-    fn lasts(&mut self, now: Instant) -> bool {
+    /// Whether it must not be destroyed yet.
+    fn must_wait(&mut self, now: Instant) -> bool {
         match self.port_at {
             Some(at) if now < at => return true,
             None if now < self.until && !self.session.lock().is_over() => return true,
             _ => {}
         }
-        self.port_at = Some(now + VERBS_PORT_LOOK);
+        self.port_at = Some(now + VERBS_PORT_CHECK_EVERY);
         now < self.give_up && self.session.lock().is_cut_off()
     }
 }
 
-/// The closing thread, started when it first has work. It ends with this value, after finishing its work.
+/// The thread that closes sessions, started when it first has work. When this value is dropped, the thread
+/// finishes its work and ends.
 #[derive(Default)]
 pub(super) struct TeardownThread(OnceLock<Option<SyncSender<Arc<SharedStream>>>>);
 
 impl TeardownThread {
-    /// Takes a session over. If there is no thread, or it has too many sessions, the session ends at once.
+    /// Passes a session to the thread. If there is no thread, or it has too many sessions, the session ends at once.
     pub(super) fn end(&self, session: Arc<SharedStream>) {
         let inbox = self.0.get_or_init(|| {
-            let (inbox, sessions) = sync_channel::<Arc<SharedStream>>(VERBS_ENDING_MAX);
+            let (inbox, sessions) = sync_channel::<Arc<SharedStream>>(VERBS_CLOSING_MAX);
             let named = std::thread::Builder::new().name("gannet-rdma-end".to_owned());
             let spawned = named.spawn(move || {
                 let mut ending: Vec<Teardown> = Vec::new();
                 loop {
                     let wait = match ending.iter().all(|ending| ending.port_at.is_some()) {
                         true if ending.is_empty() => Duration::from_secs(3600),
-                        true => VERBS_PORT_LOOK / 5,
+                        true => VERBS_PORT_CHECK_EVERY / 5,
                         false => LOOK,
                     };
                     match sessions.recv_timeout(wait) {
@@ -67,13 +69,13 @@ impl TeardownThread {
                         Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK),
                     }
                     let now = Instant::now();
-                    ending.retain_mut(|ending| ending.lasts(now));
+                    ending.retain_mut(|ending| ending.must_wait(now));
                 }
             });
             spawned.is_ok().then_some(inbox)
         });
         if let Some(inbox) = inbox {
-            // If the queue is full, the session comes back and is dropped.
+            // If the queue is full, `try_send` returns the session and it is dropped.
             let _ = inbox.try_send(session);
         }
     }

@@ -1,12 +1,12 @@
-//! Which devices answer READs by themselves. Software devices (rxe, siw), and devices that leave the work to the host's
-//! processor (hfi1, qib, pvrdma), have the same verbs. Only the vendor tells them apart. A vendor that is not listed
-//! counts as software, which is slower but always correct.
+//! Which devices answer READs by themselves. Software devices (rxe, siw), and devices that use the host's
+//! processor for this (hfi1, qib, pvrdma), have the same verbs. Only the vendor tells them apart. A vendor that
+//! is not listed counts as software, which is slower but always correct.
 
 use crate::remote::ReadCapability;
 
-/// Vendors whose devices read the host's memory themselves. The numbers are those of `ibv_device_attr.vendor_id`: an
-/// OUI (NVIDIA's, formerly Mellanox's) or a PCI vendor number.
-const MAKERS: [(u32, &str); 8] = [
+/// Vendors whose devices read the host's memory themselves. The numbers are those of
+/// `ibv_device_attr.vendor_id`: an OUI (NVIDIA's, formerly Mellanox's) or a PCI vendor number.
+const VENDORS: [(u32, &str); 8] = [
     (0x02_c9, "NVIDIA (mlx4, mlx5)"),
     (0x10_77, "Marvell (qedr)"),
     (0x14_14, "Microsoft (mana)"),
@@ -19,11 +19,11 @@ const MAKERS: [(u32, &str); 8] = [
 
 /// How a device of this vendor answers READs of this host's memory.
 ///
-/// Lines are whole if the device is listed, and if the host's PCI Express reads memory line by line, coherently with
-/// the caches: x86-64. (A PCI Express completion ends at multiples of 64 bytes only, so the bytes of one line come in
-/// one completion. FaRM and others rely on the same.)
-pub(super) fn answering(maker: u32) -> ReadCapability {
-    let by_device = MAKERS.iter().any(|(known, _)| *known == maker);
+/// Whole lines are read if the device is listed, and if the host's PCI Express reads memory line by line,
+/// coherently with the caches: x86-64. (A PCI Express completion ends only at multiples of 64 bytes, so the
+/// bytes of one line come in one completion. FaRM and others rely on this too.)
+pub(super) fn answering(vendor: u32) -> ReadCapability {
+    let by_device = VENDORS.iter().any(|(known, _)| *known == vendor);
     ReadCapability { by_device, whole_lines: by_device && cfg!(target_arch = "x86_64") }
 }
 
@@ -34,8 +34,8 @@ mod tests {
     #[test]
     fn software_and_strangers_promise_nothing() {
         // rxe before and since Linux 5.1, siw, hfi1 and qib, pvrdma.
-        for maker in [0, 0xff_ffff, 0x62_6d74, 0x11_75, 0x15_ad] {
-            assert_eq!(answering(maker), ReadCapability::default(), "{maker:#x}");
+        for vendor in [0, 0xff_ffff, 0x62_6d74, 0x11_75, 0x15_ad] {
+            assert_eq!(answering(vendor), ReadCapability::default(), "{vendor:#x}");
         }
         assert!(answering(0x02_c9).by_device);
     }

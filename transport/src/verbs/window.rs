@@ -1,16 +1,16 @@
-//! What may be written into the peer's ring, and which credit the peer gets for ours: counts, without memory or a
-//! device.
+//! How many bytes may be written into the peer's ring, and which credit the peer gets for our ring. These are
+//! counts, without memory or a device.
 //!
-//! Positions are byte counts that only grow; a byte stands at its position modulo the ring's size. A message is one
-//! WRITE_WITH_IMM. Its bytes follow those before it. Its immediate returns credit for what its sender has read and
-//! reaped.
+//! Positions are byte counts that only grow; a byte is at its position modulo the ring's size. A message is one
+//! WRITE_WITH_IMM. Its bytes follow those of the message before it. Its immediate returns credit for the bytes
+//! that its sender has read and the messages that it has reaped.
 
 use super::queues::Queues;
 use crate::limits::{VERBS_MESSAGES_MAX, VERBS_RING_BYTES};
 use std::collections::VecDeque;
 
 const RING: u64 = VERBS_RING_BYTES as u64;
-/// Bits of an immediate that count bytes; the others count messages.
+/// Bits of an immediate that count bytes; the other bits count messages.
 const BYTE_BITS: u32 = 20;
 
 const _: () = {
@@ -34,13 +34,13 @@ impl Credit {
         Credit { bytes: word & ((1 << BYTE_BITS) - 1), messages: word >> BYTE_BITS }
     }
 
-    /// Whether it is empty. A message with neither bytes nor credit is the end.
+    /// Whether it is empty. A message with neither bytes nor credit marks the end of the stream.
     fn is_none(self) -> bool {
         self == Credit::default()
     }
 }
 
-/// The peer did something that no honest peer does.
+/// An action of the peer that no honest peer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolViolation {
     #[error("credit for {bytes} bytes and {messages} messages, more than were sent")]
@@ -60,11 +60,11 @@ pub(super) enum ProtocolViolation {
 pub struct Message {
     /// Identifies it in its completion.
     pub(super) id: u64,
-    /// The place of its bytes in both rings. They do not wrap around the end.
+    /// The position of its bytes in both rings. They do not cross the ring's end.
     pub(super) at: usize,
     pub(super) bytes: usize,
     pub(super) credit: Credit,
-    /// Its completion is reported, and covers all messages before it.
+    /// Whether its completion is reported. That completion covers all messages before it too.
     pub(super) signalled: bool,
 }
 
@@ -74,11 +74,11 @@ pub(super) struct Outgoing {
     /// The depths of this side's queues, and how many messages the peer's queues hold.
     queues: Queues,
     messages_max: usize,
-    /// Bytes posted, bytes whose memory is ours again, and bytes that the peer has read.
+    /// Bytes posted, bytes whose staging memory is free again, and bytes that the peer has read.
     posted: u64,
     freed: u64,
     read_by_peer: u64,
-    /// Messages with bytes posted, and those that the peer has reaped.
+    /// Messages with bytes that were posted, and those that the peer has reaped.
     messages: u64,
     reaped: u64,
     /// Work requests posted, and those known to be complete.
@@ -86,7 +86,7 @@ pub(super) struct Outgoing {
     done: u64,
     /// Work requests and bytes posted since the last signalled one.
     unsignalled: (usize, u64),
-    /// The signalled ones in flight: the id, and the bytes posted up to and with it.
+    /// The signalled ones in flight: the id, and the bytes posted up to and including it.
     signals: VecDeque<(u64, u64)>,
 }
 
@@ -108,7 +108,7 @@ impl Outgoing {
         }
     }
 
-    /// The peer has said how many messages it accepts.
+    /// Sets how many messages the peer accepts.
     pub(super) fn limit_messages(&mut self, messages: usize) {
         self.messages_max = messages;
     }
@@ -120,7 +120,7 @@ impl Outgoing {
         if full { 0 } else { (RING - (self.posted - self.freed.min(self.read_by_peer))) as usize }
     }
 
-    /// The place of the next bytes, and the most that fit there: up to the ring's end.
+    /// The position of the next bytes, and how many fit there: at most up to the ring's end.
     pub(super) fn space(&self) -> (usize, usize) {
         let at = (self.posted % RING) as usize;
         (at, self.room().min(VERBS_RING_BYTES - at))
@@ -140,13 +140,13 @@ impl Outgoing {
         self.sends - self.done < self.queues.sends as u64
     }
 
-    /// A message without bytes. The queue must have space for it.
+    /// Makes a message without bytes. The queue must have space for it.
     pub(super) fn post_credit(&mut self, credit: Credit) -> Message {
         assert!(self.has_place());
         self.send(0, 0, credit)
     }
 
-    /// The end, whose completion covers everything posted; `None`: the queue is full.
+    /// Makes the end message, whose completion covers everything posted; `None`: the queue is full.
     pub(super) fn post_end(&mut self) -> Option<Message> {
         if !self.has_place() {
             return None;
@@ -167,7 +167,7 @@ impl Outgoing {
         Message { id, at, bytes, credit, signalled }
     }
 
-    /// A signalled message is complete, and so are all before it.
+    /// Records that a signalled message is complete, and with it all messages before it.
     pub(super) fn completed(&mut self, id: u64) -> Result<(), ProtocolViolation> {
         match self.signals.pop_front() {
             Some((first, posted)) if first == id => (self.done, self.freed) = (id + 1, posted),
@@ -176,7 +176,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The peer returns credit.
+    /// Records credit that the peer returned.
     pub(super) fn credited(&mut self, credit: Credit) -> Result<(), ProtocolViolation> {
         let (read_by_peer, reaped) =
             (self.read_by_peer + u64::from(credit.bytes), self.reaped + u64::from(credit.messages));
@@ -199,7 +199,7 @@ pub(super) struct Incoming {
     messages_max: usize,
     arrived: u64,
     read: u64,
-    /// How much of `read` and `messages` the peer knows of.
+    /// How much of `read` and `messages` was reported to the peer.
     reported: u64,
     messages: u64,
     messages_reported: u64,
@@ -220,7 +220,7 @@ impl Incoming {
         }
     }
 
-    /// A message has come.
+    /// Records a message that has arrived.
     pub(super) fn arrive(&mut self, bytes: u32, credit: Credit) -> Result<(), ProtocolViolation> {
         if self.ended {
             return Err(ProtocolViolation::AfterEnd);
@@ -241,7 +241,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// The place of the next unread bytes, and how many there are in a row.
+    /// The position of the next unread bytes, and how many there are without a gap.
     pub(super) fn unread(&self) -> (usize, usize) {
         let at = (self.read % RING) as usize;
         (at, ((self.arrived - self.read) as usize).min(VERBS_RING_BYTES - at))
@@ -261,7 +261,7 @@ impl Incoming {
         self.read += bytes as u64;
     }
 
-    /// Whether the unreported credit deserves a message of its own.
+    /// Whether enough credit is unreported that it should be sent in its own message.
     pub(super) fn has_much_credit(&self) -> bool {
         self.read - self.reported >= RING / 4
             || self.messages - self.messages_reported >= self.messages_max as u64 / 4
@@ -280,7 +280,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One direction's data and both sides' counts. The wire keeps order, delays, and loses nothing.
+    /// One direction's data and both sides' counts. The simulated wire preserves order, delays messages, and
+    /// loses none.
     struct WindowSide {
         queues: Queues,
         out: Outgoing,
@@ -381,7 +382,7 @@ mod tests {
     fn deliver(sides: &mut [WindowSide; 2], side: usize, most: usize) {
         for _ in 0..most {
             let Some((message, copy)) = sides[side].wire.pop_front() else { break };
-            // The device reads the memory late: it must still hold what was posted.
+            // The device reads the memory late: it must still have the posted bytes.
             let late = &sides[1 - side].staging[message.at..message.at + message.bytes];
             assert!(late == copy, "a posted buffer was touched");
             sides[side].ring[message.at..message.at + message.bytes].copy_from_slice(&copy);
@@ -442,7 +443,7 @@ mod tests {
                     WindowStep::Read(side, bytes) => read(&mut sides, usize::from(side), bytes),
                 }
             }
-            // Whatever happened, after everything is delivered and read there is space again on both sides.
+            // Whatever happened: after everything is delivered and read, both sides have space again.
             for _ in 0..8 {
                 for side in 0..2 {
                     deliver(&mut sides, side, usize::MAX);

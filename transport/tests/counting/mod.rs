@@ -1,4 +1,4 @@
-//! A stream that sends bytes which its position decides, and checks what comes.
+//! A stream that sends bytes which depend on their position, and checks the bytes that it receives.
 
 use gannet_transport::Prng;
 use gannet_transport::Stream;
@@ -29,8 +29,8 @@ impl Counting {
             *place = byte(self.sent + i as u64);
         }
         let cut = prng.below(bytes as u64 + 1) as usize;
-        let pieces = [IoSlice::new(&self.scratch[..cut]), IoSlice::new(&self.scratch[cut..bytes])];
-        let sent = self.stream.send(&pieces).unwrap().unwrap_or(0);
+        let slices = [IoSlice::new(&self.scratch[..cut]), IoSlice::new(&self.scratch[cut..bytes])];
+        let sent = self.stream.send(&slices).unwrap().unwrap_or(0);
         self.sent += sent as u64;
         sent
     }
@@ -39,8 +39,8 @@ impl Counting {
         let bytes = bytes.min(self.scratch.len());
         let cut = prng.below(bytes as u64 + 1) as usize;
         let (first, second) = self.scratch[..bytes].split_at_mut(cut);
-        let mut pieces = [IoSliceMut::new(first), IoSliceMut::new(second)];
-        let got = self.stream.recv(&mut pieces).unwrap().unwrap_or(0);
+        let mut slices = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        let got = self.stream.recv(&mut slices).unwrap().unwrap_or(0);
         for (i, place) in self.scratch[..got].iter().enumerate() {
             assert_eq!(*place, byte(self.got + i as u64), "byte {}", self.got + i as u64);
         }
