@@ -229,9 +229,9 @@ proptest! {
                 },
                 Action::Delete(keys, by_keyset) => {
                     let mut keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
-                    let by_keyset = by_keyset && !kept.0.is_empty();
-                    if by_keyset { keys = kept.0.clone(); }
-                    let slots = by_keyset.then_some(&mut kept.1[..]);
+                    let by_keyset = by_keyset && !keyset.0.is_empty();
+                    if by_keyset { keys = keyset.0.clone(); }
+                    let slots = by_keyset.then_some(&mut keyset.1[..]);
                     let done = table.push(&name, Write::Delete, &keys, slots, &[]).unwrap();
                     prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
                     for &key in &keys { model.push(key, Write::Delete, &[], seq); }

@@ -62,8 +62,8 @@ impl<N: Net> Worker<N> {
             let joined = control::open::<JoinedV1>(&answer.payload).map_err(|error| {
                 WorkerError::Protocol { peer: peer.name.clone(), what: error.to_string() }
             })?;
-            peer.clocks.resize(peer.clocks.len().max(table.0 + 1), (0, 0));
-            peer.clocks[table.0] = (joined.clock, 0);
+            peer.steps.clocks.resize(peer.steps.clocks.len().max(table.0 + 1), (0, 0));
+            peer.steps.clocks[table.0] = (joined.clock, 0);
             clock = clock.max(joined.clock);
         }
         let (late, fenced) = (Vec::new(), Vec::new());
@@ -143,7 +143,8 @@ impl<N: Net> Worker<N> {
 
     /// The worker that this one waits for, as the servers last reported.
     pub fn waiting_for(&self) -> Option<WaitingFor> {
-        let lowest = self.peers.iter().filter_map(|peer| peer.waits.as_ref()).min_by_key(|waits| waits.clock);
+        let lowest =
+            self.peers.iter().filter_map(|peer| peer.steps.waits.as_ref()).min_by_key(|waits| waits.clock);
         lowest.map(|waits| WaitingFor {
             rank: waits.rank,
             clock: waits.clock,
@@ -186,7 +187,7 @@ impl<N: Net> Worker<N> {
             return Ok(());
         }
         for number in 0..self.peers.len() {
-            if std::mem::take(&mut self.peers[number].step).0 > 0 {
+            if std::mem::take(&mut self.peers[number].steps.pushed).0 > 0 {
                 self.request_read_path(number)?;
             }
         }
@@ -241,11 +242,12 @@ impl<N: Net> Worker<N> {
         let mut most: (usize, u64) = (0, 0);
         for chunk in laid.chunks() {
             let peer = &mut self.peers[chunk.peer as usize];
-            peer.step.0 += 1;
-            peer.step.1 += u64::from(chunk.len) * (8 + 4 * floats as u64);
-            let over = peer.step.0 > peer.credit.frames / 2 || peer.step.1 > peer.credit.bytes / 2;
-            if over && peer.link.is_some() && peer.step.0 > 1 {
-                most = most.max(peer.step);
+            peer.steps.pushed.0 += 1;
+            peer.steps.pushed.1 += u64::from(chunk.len) * (8 + 4 * floats as u64);
+            let over = peer.steps.pushed.0 > peer.requests.credit.frames / 2
+                || peer.steps.pushed.1 > peer.requests.credit.bytes / 2;
+            if over && peer.link.is_some() && peer.steps.pushed.0 > 1 {
+                most = most.max(peer.steps.pushed);
             }
         }
         if most == (0, 0) { Ok(()) } else { Err(too_large(most.0, most.1)) }
@@ -262,11 +264,13 @@ impl<N: Net> Worker<N> {
         let is_bsp =
             |table: usize| tables[table].group.as_ref().is_some_and(|group| group.sync.mode.is_bsp());
         let mut step: (usize, u64) = (0, 0);
-        for request in &peer.queue {
+        for request in &peer.requests.queue {
             match flights.at(request.index).map(|flight| &flight.work) {
                 Some(RequestWork::Push(push)) if is_bsp(push.laid.table()) => {
                     step = (step.0 + 1, step.1 + u64::from(request.bytes));
-                    if step.0 > 1 && (step.0 >= peer.credit.frames || step.1 > peer.credit.bytes) {
+                    if step.0 > 1
+                        && (step.0 >= peer.requests.credit.frames || step.1 > peer.requests.credit.bytes)
+                    {
                         return Err(too_large(step.0, step.1));
                     }
                 }
@@ -274,7 +278,7 @@ impl<N: Net> Worker<N> {
                 _ => {}
             }
         }
-        peer.step = if in_step { step } else { (0, 0) };
+        peer.steps.pushed = if in_step { step } else { (0, 0) };
         Ok(())
     }
 
@@ -288,14 +292,14 @@ impl<N: Net> Worker<N> {
         let peer = &mut self.peers[number];
         // Half of the credit is for a step, which its clock ends.
         let least = 2 * fences + 2;
-        if fences > 0 && peer.link.is_some() && peer.credit.frames < least {
-            let (name, frames) = (&peer.name, peer.credit.frames);
+        if fences > 0 && peer.link.is_some() && peer.requests.credit.frames < least {
+            let (name, frames) = (&peer.name, peer.requests.credit.frames);
             return Err(WorkerError::Call(format!(
                 "a job in synchronous steps (--sync bsp) needs two requests in flight for each worker and table, and two \
                  more: {least} here; {name} allows {frames}: start it with --credit-requests {least} or more"
             )));
         }
-        peer.fences = fences;
+        peer.requests.fences = fences;
         Ok(())
     }
 
@@ -361,7 +365,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn log_wait(&mut self, number: usize) {
         let now = self.net.now();
         let peer = &self.peers[number];
-        let Some(waits) = &peer.waits else { return };
+        let Some(waits) = &peer.steps.waits else { return };
         let WaitsV1 { rank, clock, silent_ms, .. } = *waits;
         let logged = self.wait_logged_at.filter(|logged| (logged.0, logged.1) == (rank, clock));
         if logged.is_none_or(|(_, _, at)| now.saturating_sub(at) >= WAITS_LOGGED) {
@@ -375,9 +379,9 @@ impl<N: Net> Worker<N> {
     /// lowest rank that is present has them fenced everywhere, and the others wait for that.
     pub(super) fn check_silent_workers(&mut self) -> Result<(), WorkerError> {
         for number in 0..self.peers.len() {
-            let Some(waits) = self.peers[number].waits.clone() else { continue };
+            let Some(waits) = self.peers[number].steps.waits.clone() else { continue };
             let WaitsV1 { rank, clock, silent_ms, pusher, incarnation, decider, .. } = waits;
-            let here = self.peers[number].tables.iter().position(|&table| table == waits.table);
+            let here = self.peers[number].session.tables.iter().position(|&table| table == waits.table);
             let Some(table) = here else { continue };
             let Some(group) = &mut self.tables[table].group else { continue };
             let (sync, silent) = (group.sync, Duration::from_millis(silent_ms));
@@ -388,7 +392,7 @@ impl<N: Net> Worker<N> {
                 return Err(WorkerError::WorkerLost { rank, clock, silent });
             }
             let decides = sync.mode.is_bsp() && decider == sync.rank;
-            let fence = (rank, incarnation, number, self.peers[number].epoch);
+            let fence = (rank, incarnation, number, self.peers[number].session.epoch);
             if !decides || group.fenced.contains(&fence) {
                 continue;
             }

@@ -222,7 +222,8 @@ impl<N: Net> Worker<N> {
         if is_partial(&held) {
             held = self.identify(schema, &fronts)?;
         }
-        let incarnations: Vec<u64> = fronts.iter().map(|&front| self.peers[front].incarnation).collect();
+        let incarnations: Vec<u64> =
+            fronts.iter().map(|&front| self.peers[front].session.incarnation).collect();
         if let Some(why) = self.link_change(&before) {
             return Ok(OpenAttempt::Again(why));
         }
@@ -276,7 +277,7 @@ impl<N: Net> Worker<N> {
         if self.layout != before.layout {
             return Some("a server came back with another number of threads".into());
         }
-        let same = |peer: &Peer<_>, epoch: u64| peer.link.is_some() && peer.epoch == epoch;
+        let same = |peer: &Peer<_>, epoch: u64| peer.link.is_some() && peer.session.epoch == epoch;
         let mut links = self.links_now().map(|link| &self.peers[link]).zip(&before.epochs);
         let other = links.find(|&(peer, &epoch)| !same(peer, epoch));
         other.map(|(peer, _)| format!("the link to {} was made again meanwhile", peer.name))
@@ -284,7 +285,7 @@ impl<N: Net> Worker<N> {
 
     /// The present links, for comparison with later ones.
     fn links_as_they_are(&self) -> Links {
-        let epochs = self.links_now().map(|link| self.peers[link].epoch).collect();
+        let epochs = self.links_now().map(|link| self.peers[link].session.epoch).collect();
         Links { layout: self.layout, epochs }
     }
 

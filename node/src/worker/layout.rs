@@ -81,20 +81,20 @@ impl<N: Net> Worker<N> {
                 peer.opening = None;
             }
             peer.lose(why.clone(), &mut self.flights, &self.counters, now);
-            waiting.extend(peer.queue.drain(..).map(|request| (number, request)));
+            waiting.extend(peer.requests.queue.drain(..).map(|request| (number, request)));
         }
         while places.len() < threads as usize {
             places.push(self.peers.len());
             self.peers.push(Peer::new(&addr, server, places.len() as u32 - 1, threads, now));
         }
-        let epoch = places.iter().map(|&number| self.peers[number].epoch).max();
+        let epoch = places.iter().map(|&number| self.peers[number].session.epoch).max();
         for &number in &places {
             let peer = &mut self.peers[number];
-            (peer.threads, peer.clocks) = (threads, clocks.clone());
+            (peer.threads, peer.steps.clocks) = (threads, clocks.clone());
             // No new link of the server has the epoch of an old one.
-            peer.epoch = epoch.unwrap_or(0);
+            peer.session.epoch = epoch.unwrap_or(0);
             peer.near.own_pushes = OwnPushFilter::new();
-            (peer.good_at, peer.attempt_at, peer.wait_logged) = (now, now, false);
+            (peer.health.good_at, peer.health.attempt_at, peer.health.wait_logged) = (now, now, false);
             if !peer.is_wanted() {
                 peer.opening = None;
             }
@@ -152,7 +152,7 @@ impl<N: Net> Worker<N> {
                 let table = &tables[pull.laid.table()];
                 for (peer, request) in waiting {
                     let part = std::mem::take(&mut pull.parts[request.chunk as usize]);
-                    peers[*peer].give_keyset(part.keep);
+                    peers[*peer].keysets.release(part.keep);
                 }
                 let new = pull.laid.cut_anew(&numbers, &table.schema, &table.owners);
                 let saw = table.last_seq;
@@ -201,7 +201,7 @@ impl<N: Net> Worker<N> {
     /// For each table, the clock that all of these links have acknowledged, and the workers that had left as any of
     /// them reported: when a worker has left, everything of it has been acknowledged everywhere.
     fn clocks_of_all(&self, links: &[usize]) -> Vec<(u64, u64)> {
-        let of = |link: &usize, table| self.peers[*link].clocks.get(table).copied().unwrap_or((0, 0));
+        let of = |link: &usize, table| self.peers[*link].steps.clocks.get(table).copied().unwrap_or((0, 0));
         let both = |a: (u64, u64), b: (u64, u64)| (a.0.min(b.0), a.1 | b.1);
         (0..self.tables.len())
             .map(|table| links.iter().map(|link| of(link, table)).reduce(both).unwrap_or((0, 0)))

@@ -22,12 +22,15 @@ mod one_sided;
 mod opening;
 mod own_push_filter;
 mod peer;
+mod peer_state;
 mod pipeline;
 mod pump;
 mod rdma_reads;
 mod read_paths;
 mod reconnect;
 mod relayout;
+mod replies;
+mod request_queue;
 mod row_handles;
 mod run_client;
 mod saved_rows;
@@ -57,8 +60,9 @@ use gannet_core::Schema;
 use gannet_transport::{Event, Net, Prng};
 use identity::OpenedAs;
 use in_flight::InFlight;
-use peer::{Peer, ReplyResult};
+use peer::Peer;
 use pipeline::KeptKeysets;
+use replies::ReplyResult;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -303,7 +307,7 @@ impl<N: Net> Worker<N> {
     /// The transport of the links: "tcp", "shm"; several if they differ, in the order in which the links were made.
     pub fn transport(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
-        for name in self.peers.iter().map(|peer| peer.transport).filter(|name| !name.is_empty()) {
+        for name in self.peers.iter().map(|peer| peer.session.transport).filter(|name| !name.is_empty()) {
             if !names.contains(&name) {
                 names.push(name);
             }

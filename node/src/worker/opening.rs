@@ -2,8 +2,9 @@
 //! again. Nothing here waits: each step is taken when its answer has come, while the other links go on.
 
 use super::Worker;
-use super::peer::{Credit, Peer};
+use super::peer::Peer;
 use super::reconnect::refused;
+use super::request_queue::Credit;
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{
     self, ChallengeV1, HelloV1, JoinedV1, KnockV1, ProofV1, TableOpenedV2, WelcomeV1,
@@ -98,8 +99,8 @@ impl<N: Net> Worker<N> {
     pub(super) fn begin_opening(&mut self, number: usize) -> Result<(), WorkerError> {
         let begun = self.net.now();
         let peer = &mut self.peers[number];
-        let attempt = peer.attempts;
-        peer.attempts += 1;
+        let attempt = peer.health.attempts;
+        peer.health.attempts += 1;
         let link = Link::new(self.net.begin_connect(&peer.addr, attempt)?);
         self.poll.add(link.stream(), number as u64)?;
         let mut opening =
@@ -331,7 +332,7 @@ impl<N: Net> Worker<N> {
         let Some((table, sync)) = (from..opening.tables.len()).find_map(|table| sync_of(&table)) else {
             return Ok(true);
         };
-        let (clock, left) = self.peers[number].clocks.get(table).copied().unwrap_or((0, 0));
+        let (clock, left) = self.peers[number].steps.clocks.get(table).copied().unwrap_or((0, 0));
         let join = JoinFrame { table: opening.tables[table] };
         let request = control::seal(&sync.request(clock, left));
         opening.ask(OpeningStep::Join(table), join, &request)?;
@@ -344,20 +345,20 @@ impl<N: Net> Worker<N> {
             return Err(WorkerError::Call("a link without a welcome".into()));
         };
         let peer = &mut self.peers[number];
-        (peer.session, peer.threads, peer.tables) = (welcome.session, welcome.threads, tables);
-        peer.incarnation = welcome.incarnation;
-        (peer.credit, peer.attempts) = (credit, 0);
-        peer.epoch += 1;
+        (peer.session.number, peer.threads, peer.session.tables) = (welcome.session, welcome.threads, tables);
+        peer.session.incarnation = welcome.incarnation;
+        (peer.requests.credit, peer.health.attempts) = (credit, 0);
+        peer.session.epoch += 1;
         self.counters.links.add(1);
-        if peer.epoch > 1 {
+        if peer.session.epoch > 1 {
             self.counters.reconnects.add(1);
-            let resends = peer.queue.len();
+            let resends = peer.requests.queue.len();
             tracing::warn!(peer = %peer.name, resends, "the peer is back; the worker resends its unacknowledged requests");
         }
-        peer.transport = link.stream().transport();
+        peer.session.transport = link.stream().transport();
         peer.link = Some(link);
-        peer.linked_at = self.net.now();
-        peer.reorder(&self.flights);
+        peer.health.linked_at = self.net.now();
+        peer.requests.reorder(&self.flights);
         self.see_all_pushes(number);
         self.recount_step(number)?;
         self.peers[number].post(&mut self.flights, &self.counters)?;

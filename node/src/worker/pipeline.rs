@@ -210,7 +210,7 @@ impl<N: Net> Worker<N> {
             // Rows that were read one-sided have their slots. Rows that the cache requests get a keyset.
             let keep =
                 keep && near.as_ref().is_none_or(|near| near.misses.is_some() && !near.keys.is_empty());
-            let keep = if keep { self.peers[chunk.peer as usize].take_keyset() } else { 0 };
+            let keep = if keep { self.peers[chunk.peer as usize].keysets.take() } else { 0 };
             let lowest = near.as_ref().and_then(|near| near.lowest);
             parts.push(PullPart { saw, keep, kept: 0, near, lowest });
         }
@@ -318,7 +318,7 @@ impl<N: Net> Worker<N> {
             )));
         }
         if matches!(write, Write::Row | Write::Delete)
-            && known.group.as_ref().is_some_and(|group| group.member.mode.is_bsp())
+            && known.group.as_ref().is_some_and(|group| group.sync.mode.is_bsp())
         {
             return Err(WorkerError::Call(format!(
                 "rows of table {:?} replaced or deleted in a synchronous step (--sync bsp): do it before the worker joins \
@@ -416,7 +416,7 @@ impl<N: Net> Worker<N> {
     }
 
     pub(super) fn in_flight(&self) -> bool {
-        self.peers.iter().any(|peer| !peer.queue.is_empty())
+        self.peers.iter().any(|peer| !peer.requests.queue.is_empty())
     }
 
     /// Queues the parts of a request and sends what can be sent.
@@ -475,8 +475,8 @@ impl<N: Net> Worker<N> {
         let same = keysets.laid.is_as(laid);
         let name = |(chunk, part): (&crate::Chunk, &PullPart)| {
             let peer = &self.peers[chunk.peer as usize];
-            let valid = same && part.kept == peer.epoch && peer.link.is_some();
-            if valid { pair(peer.session, part.keep) } else { 0 }
+            let valid = same && part.kept == peer.session.epoch && peer.link.is_some();
+            if valid { pair(peer.session.number, part.keep) } else { 0 }
         };
         let names: Vec<u64> = match same {
             true => laid.chunks().iter().zip(&keysets.parts).map(name).collect(),
@@ -502,7 +502,7 @@ impl<N: Net> Worker<N> {
 
     fn forget(&mut self, keysets: &KeptKeysets) {
         for (chunk, part) in keysets.laid.chunks().iter().zip(&keysets.parts) {
-            self.peers[chunk.peer as usize].give_keyset(part.keep);
+            self.peers[chunk.peer as usize].keysets.release(part.keep);
         }
     }
 }

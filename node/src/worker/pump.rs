@@ -2,8 +2,9 @@
 
 use super::Worker;
 use super::in_flight::{ControlInFlight, Request, RequestWork};
-use super::peer::{Peer, ReplyResult};
+use super::peer::Peer;
 use super::pipeline::SPARE_MAX;
+use super::replies::ReplyResult;
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
@@ -124,15 +125,15 @@ impl<N: Net> Worker<N> {
         let logged = self.config.secondary
             || its
                 .iter()
-                .filter_map(|peer| peer.loss_logged)
+                .filter_map(|peer| peer.health.loss_logged)
                 .max()
                 .is_some_and(|at| now < at + LOSSES_TOGETHER);
-        let (peer, waiting, links) = (&lost.name, lost.queue.len(), its.len());
+        let (peer, waiting, links) = (&lost.name, lost.requests.queue.len(), its.len());
         if logged {
             return tracing::debug!(%peer, waiting, why, "a link was lost; it will be made again");
         }
         tracing::warn!(%peer, waiting, why, links, "a link was lost; the worker makes it again, and the other lost links to this server");
-        self.peers[number].loss_logged = Some(now);
+        self.peers[number].health.loss_logged = Some(now);
     }
 
     fn take_in(&mut self, number: usize, answer: ReplyResult) {
@@ -246,7 +247,7 @@ impl<N: Net> Worker<N> {
         }
         self.next_check = now + CHECK_EVERY;
         self.excuse_own_sleep(now);
-        let waits = self.peers.iter().find_map(|peer| peer.waits.as_ref());
+        let waits = self.peers.iter().find_map(|peer| peer.steps.waits.as_ref());
         self.counters.waits_clock.set(waits.map_or(0, |waits| waits.clock));
         self.counters.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
         self.check_silent_workers()?;
@@ -256,9 +257,9 @@ impl<N: Net> Worker<N> {
             if !peer.is_wanted() {
                 continue;
             }
-            let silent = now.saturating_sub(peer.good_at.max(peer.linked_at));
-            if peer.queue.is_empty() && peer.link.is_some() {
-                if silent >= peer.credit.ping_after.min(heartbeat_every) {
+            let silent = now.saturating_sub(peer.health.good_at.max(peer.health.linked_at));
+            if peer.requests.queue.is_empty() && peer.link.is_some() {
+                if silent >= peer.requests.credit.ping_after.min(heartbeat_every) {
                     self.ping(number, now)?;
                 }
                 continue;
@@ -277,7 +278,7 @@ impl<N: Net> Worker<N> {
             // An unanswered ping loses the link, but no call waits for it.
             let unawaited =
                 |request: &Request| self.flights.kind(request.index).is_some_and(frames::is_of_link);
-            if !self.peers[number].queue.iter().all(unawaited) {
+            if !self.peers[number].requests.queue.iter().all(unawaited) {
                 self.check_wait(number, self.net.now())?;
             }
         }
@@ -290,8 +291,8 @@ impl<N: Net> Worker<N> {
         let slept = now.saturating_sub(std::mem::replace(&mut self.checked_at, now));
         if slept > OWN_SLEEP {
             for peer in &mut self.peers {
-                peer.good_at = now.min(peer.good_at + slept);
-                peer.linked_at = now.min(peer.linked_at + slept);
+                peer.health.good_at = now.min(peer.health.good_at + slept);
+                peer.health.linked_at = now.min(peer.health.linked_at + slept);
             }
         }
     }

@@ -92,11 +92,11 @@ impl<N: Net> Worker<N> {
             peer.near.refused = true;
         }
         // In the middle of a synchronous step the worker may send nothing else.
-        let in_step = peer.step.0 > 0;
+        let in_step = peer.steps.pushed.0 > 0;
         if !(near || rdma) || peer.near.refused || peer.near.query.is_some() || in_step {
             return Ok(());
         }
-        let next = (0..self.tables.len().min(peer.tables.len()))
+        let next = (0..self.tables.len().min(peer.session.tables.len()))
             .filter(|&table| peer.near.tables.get(table).is_none_or(Option::is_none))
             .map(|table| (table, self.tables[table].opened.range(peer)))
             .find(|(_, shards)| !shards.is_empty());

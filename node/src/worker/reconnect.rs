@@ -26,14 +26,15 @@ impl<N: Net> Worker<N> {
         let mut furthest = None;
         while let Some(number) = self.not_linked(server) {
             if furthest < Some(number) {
-                (furthest, self.peers[number].good_at) = (Some(number), self.net.now());
+                (furthest, self.peers[number].health.good_at) = (Some(number), self.net.now());
             }
             self.try_connect(number)?;
             let now = self.net.now();
             self.check_wait(number, now)?;
-            let Peer { link, opening, attempt_at, .. } = &self.peers[number];
+            let Peer { link, opening, health, .. } = &self.peers[number];
             if link.is_none() {
-                let pause = if opening.is_some() { CHECK_EVERY } else { attempt_at.saturating_sub(now) };
+                let pause =
+                    if opening.is_some() { CHECK_EVERY } else { health.attempt_at.saturating_sub(now) };
                 self.wait(pause)?;
             }
         }
@@ -53,7 +54,7 @@ impl<N: Net> Worker<N> {
     /// succeed.
     pub(super) fn try_connect(&mut self, number: usize) -> Result<(), WorkerError> {
         let peer = &self.peers[number];
-        if peer.link.is_some() || peer.opening.is_none() && self.net.now() < peer.attempt_at {
+        if peer.link.is_some() || peer.opening.is_none() && self.net.now() < peer.health.attempt_at {
             return Ok(());
         }
         let begun = if peer.opening.is_none() { self.begin_opening(number) } else { Ok(()) };
@@ -78,7 +79,7 @@ impl<N: Net> Worker<N> {
                 first.lose(text, &mut self.flights, &self.counters, now);
             }
         }
-        self.peers[number].trouble = error.to_string();
+        self.peers[number].health.trouble = error.to_string();
         self.back_off(number, now);
         Ok(())
     }
@@ -87,15 +88,16 @@ impl<N: Net> Worker<N> {
     /// server together do not return together.
     pub(super) fn back_off(&mut self, number: usize, now: Duration) {
         let peer = &mut self.peers[number];
-        let half = peer.backoff / 2;
-        peer.attempt_at = now + half + Duration::from_nanos(self.prng.below(half.as_nanos() as u64 + 1));
-        peer.backoff = (peer.backoff * 2).min(BACKOFF.1);
+        let half = peer.health.backoff / 2;
+        peer.health.attempt_at =
+            now + half + Duration::from_nanos(self.prng.below(half.as_nanos() as u64 + 1));
+        peer.health.backoff = (peer.health.backoff * 2).min(BACKOFF.1);
     }
 
     /// Waiting pulls on this link are sent after all pushes so far, so their answers include those pushes. The worker
     /// drops rows that it read without a request, and requests them.
     pub(super) fn see_all_pushes(&mut self, number: usize) {
-        for Request { index, chunk, bytes, .. } in &mut self.peers[number].queue {
+        for Request { index, chunk, bytes, .. } in &mut self.peers[number].requests.queue {
             if let Some(RequestWork::Pull(pull)) = self.flights.at(*index).map(|flight| &mut flight.work) {
                 let (part, len) = (&mut pull.parts[*chunk as usize], pull.laid.chunks()[*chunk as usize].len);
                 part.saw = self.tables[pull.laid.table()].last_seq;
@@ -109,23 +111,23 @@ impl<N: Net> Worker<N> {
     pub(super) fn check_wait(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let patience = self.patience();
         let peer = &self.peers[number];
-        let waited = now.saturating_sub(peer.good_at);
+        let waited = now.saturating_sub(peer.health.good_at);
         let silent = "it is connected but does not answer";
-        let why = if peer.trouble.is_empty() { silent } else { &peer.trouble };
+        let why = if peer.health.trouble.is_empty() { silent } else { &peer.health.trouble };
         if waited > patience {
             return Err(WorkerError::PeerLost { peer: peer.name.clone(), waited, why: why.to_owned() });
         }
-        if waited > WAIT_LOGGED && !peer.wait_logged && peer.waits.is_none() {
+        if waited > WAIT_LOGGED && !peer.health.wait_logged && peer.steps.waits.is_none() {
             let (seconds, server) = (waited.as_secs_f64(), peer.server);
-            let (peer, requests) = (&peer.name, peer.queue.len());
+            let (peer, requests) = (&peer.name, peer.requests.queue.len());
             // Threads of one server are away together: the log names one of them.
             let logged = self.config.secondary
-                || self.peers.iter().any(|peer| peer.server == server && peer.wait_logged);
+                || self.peers.iter().any(|peer| peer.server == server && peer.health.wait_logged);
             match logged {
                 true => tracing::debug!(%peer, seconds, requests, why, "waiting for a peer"),
                 false => tracing::warn!(%peer, seconds, requests, why, "waiting for a peer"),
             }
-            self.peers[number].wait_logged = true;
+            self.peers[number].health.wait_logged = true;
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ impl<N: Net> Worker<N> {
             let peer = &mut self.peers[number];
             let shards = opened.range(peer);
             owners[shards.start as usize..shards.end as usize].fill(number as u32);
-            peer.tables.push(answer.table);
+            peer.session.tables.push(answer.table);
         }
         let one_owner = owners.iter().all(|owner| *owner == owners[0]);
         self.tables.push(WorkerTable {
@@ -167,7 +167,8 @@ impl<N: Net> Worker<N> {
         ask: &ControlRequest<'_>,
     ) -> Result<Vec<ControlReply>, WorkerError> {
         loop {
-            let epochs = |worker: &Self| worker.links_now().map(|link| worker.peers[link].epoch).collect();
+            let epochs =
+                |worker: &Self| worker.links_now().map(|link| worker.peers[link].session.epoch).collect();
             let (layout, before): (u64, Vec<u64>) = (self.layout, epochs(self));
             let answers = self.ask(ask, Recipients::All)?;
             let linked = self.links_now().all(|link| self.peers[link].link.is_some());

@@ -180,8 +180,13 @@ impl<N: Net> Worker<N> {
         let peer = &mut self.peers[chunk.peer as usize];
         let followed = peer.followed_of(table.0);
         let (generation, swept) = (followed.generation(&rows), followed.swept);
-        let reader =
-            CacheReader { incarnation: peer.incarnation, epoch: peer.epoch, generation, swept, ..*pull };
+        let reader = CacheReader {
+            incarnation: peer.session.incarnation,
+            epoch: peer.session.epoch,
+            generation,
+            swept,
+            ..*pull
+        };
         let mut near = LocalHits::default();
         let (mut versions, mut fills) = (Vec::new(), vec![0; bit_words(keys.len())]);
         let (mut hits, mut lowest) = (0, u64::MAX);
@@ -196,7 +201,7 @@ impl<N: Net> Worker<N> {
                 }
             }
         }
-        let cached = CachedRows::new(peer.incarnation, &versions);
+        let cached = CachedRows::new(peer.session.incarnation, &versions);
         near.lowest = (hits > 0 && pull.in_step).then_some(lowest);
         self.counters.cache_hits.add(hits);
         self.counters.cache_asked.add(near.keys.len() as u64);

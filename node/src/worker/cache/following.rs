@@ -191,7 +191,7 @@ impl<N: Net> Worker<N> {
         };
         let lowest = clock_word(lowest);
         let peer = &mut self.peers[number];
-        let Some(table) = peer.tables.iter().position(|&table| table == of) else { return false };
+        let Some(table) = peer.session.tables.iter().position(|&table| table == of) else { return false };
         let Some(caching) = self.tables.get(table).and_then(|table| table.cache.as_ref()) else {
             return true;
         };

@@ -1,0 +1,102 @@
+//! The parts of a peer's state: its session, its clocks, the health of its link, and the numbers of its keysets.
+
+use crate::frames::control::WaitsV1;
+use crate::limits::{BACKOFF, KEYSETS_MAX};
+use std::time::Duration;
+
+/// The session that the server opened for the current link, or for the last one.
+#[derive(Default)]
+pub(super) struct PeerSession {
+    pub(super) number: u32,
+    /// The incarnation of the server.
+    pub(super) incarnation: u64,
+    /// Counts this peer's links from 1.
+    pub(super) epoch: u64,
+    /// The transport of the link; empty before the first one.
+    pub(super) transport: &'static str,
+    /// The server's number of each of the worker's tables.
+    pub(super) tables: Vec<u32>,
+}
+
+/// Where the worker and this peer are in synchronous steps.
+#[derive(Default)]
+pub(super) struct PeerSteps {
+    /// By table: the worker's clock that this peer has acknowledged, and how many workers had left by then.
+    pub(super) clocks: Vec<(u64, u64)>,
+    /// Requests and bytes pushed to this peer since then.
+    pub(super) pushed: (usize, u64),
+    /// The workers for which the peer's next reply waits, as its last report said.
+    pub(super) waits: Option<WaitsV1>,
+}
+
+/// When the link last worked, and when the worker tries again.
+pub(super) struct PeerHealth {
+    /// When the last reply came, or the first of the requests that wait was made.
+    pub(super) good_at: Duration,
+    pub(super) linked_at: Duration,
+    /// When the worker next tries to connect.
+    pub(super) attempt_at: Duration,
+    pub(super) backoff: Duration,
+    /// Attempts to connect since there was a link.
+    pub(super) attempts: usize,
+    /// The last failure; empty once a reply has come.
+    pub(super) trouble: String,
+    pub(super) wait_logged: bool,
+    /// When the log last reported a lost link.
+    pub(super) loss_logged: Option<Duration>,
+}
+
+impl PeerHealth {
+    pub(super) fn new(now: Duration) -> PeerHealth {
+        PeerHealth {
+            good_at: now,
+            linked_at: now,
+            attempt_at: now,
+            backoff: BACKOFF.0,
+            attempts: 0,
+            trouble: String::from("no connection yet"),
+            wait_logged: false,
+            loss_logged: None,
+        }
+    }
+
+    /// The peer is at work: it replied, or it reported whom a request waits for.
+    pub(super) fn note_report(&mut self, now: Duration) {
+        (self.good_at, self.wait_logged) = (now, false);
+    }
+
+    /// A reply has come.
+    pub(super) fn note_reply(&mut self, now: Duration) {
+        self.note_report(now);
+        self.trouble.clear();
+        self.backoff = BACKOFF.0;
+    }
+}
+
+/// The numbers under which a server keeps the keysets of one link.
+#[derive(Default)]
+pub(super) struct KeysetNumbers {
+    free: Vec<u32>,
+    last: u32,
+}
+
+impl KeysetNumbers {
+    /// A free number, from 1; 0 when all are in use.
+    pub(super) fn take(&mut self) -> u32 {
+        if let Some(number) = self.free.pop() {
+            return number;
+        }
+        if self.last as usize == KEYSETS_MAX {
+            return 0;
+        }
+        self.last += 1;
+        self.last
+    }
+
+    /// Returns a number; 0 is none.
+    pub(super) fn release(&mut self, number: u32) {
+        if number != 0 {
+            self.free.push(number);
+        }
+    }
+}

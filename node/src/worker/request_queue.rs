@@ -1,0 +1,128 @@
+//! The requests of one peer: the posted ones, which wait for their replies, and those that wait for credit.
+//!
+//! ```text
+//! queue:  | posted, in the order of the replies | not yet posted |
+//! ```
+
+use super::in_flight::{InFlight, InFlightOwner, Request};
+use crate::counters::WorkerCounters;
+use crate::frames::{self, FenceFrame, FrameKind};
+use gannet_transport::{Link, Stream};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What the server lets this worker have under way on a link.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Credit {
+    pub(super) frames: usize,
+    /// Bytes of requests and of their replies.
+    pub(super) bytes: u64,
+    /// The worker pings over a link that has been silent for this long.
+    pub(super) ping_after: Duration,
+}
+
+/// The queue of one peer's requests. A request leaves it when its reply has come.
+#[derive(Default)]
+pub(super) struct RequestQueue {
+    pub(super) queue: VecDeque<Request>,
+    /// Requests at the front of the queue that have been handed to the link.
+    pub(super) posted: usize,
+    /// Bytes of the posted requests, replies included.
+    posted_bytes: u64,
+    /// Ids of the posted requests whose payload the link has not sent completely.
+    pub(super) unsent: VecDeque<u64>,
+    pub(super) credit: Credit,
+    /// Requests of the credit that only fences may use: the requests that use the rest may wait for them.
+    pub(super) fences: usize,
+    /// The credit is used up, and a request waits for it.
+    short: bool,
+}
+
+impl RequestQueue {
+    /// Puts a request before all that are not posted: they may wait for its reply.
+    pub(super) fn insert_unposted(&mut self, request: Request) {
+        self.queue.insert(self.posted, request);
+    }
+
+    /// Lends the memory of the requests to their link.
+    pub(super) fn owner<'a>(&'a mut self, flights: &'a mut InFlight) -> InFlightOwner<'a> {
+        InFlightOwner { flights, queue: &self.queue, unsent: &mut self.unsent }
+    }
+
+    /// Posts as many requests as the credit allows, and sends them. `true`: the link accepted bytes. `tables` are the
+    /// server's numbers of the worker's tables.
+    pub(super) fn post<S: Stream>(
+        &mut self,
+        link: &mut Link<S>,
+        tables: &[u32],
+        flights: &mut InFlight,
+        counters: &WorkerCounters,
+    ) -> Result<bool, gannet_transport::LinkError> {
+        let mut moved = false;
+        loop {
+            while self.posted < self.queue.len() {
+                let request = self.queue[self.posted];
+                let sum = self.posted_bytes + u64::from(request.bytes);
+                let fences = flights.kind(request.index) == Some(FenceFrame::KIND);
+                let (reserved, bytes_max) =
+                    if fences { (0, u64::MAX) } else { (self.fences, self.credit.bytes) };
+                let frames = self.credit.frames.saturating_sub(reserved);
+                if self.posted > 0 && (self.posted >= frames || sum > bytes_max) {
+                    counters.credit_waits.add(u64::from(!std::mem::replace(&mut self.short, true)));
+                    break;
+                }
+                let (head, bytes) =
+                    flights.head(request, |table| tables.get(table).copied().unwrap_or(u32::MAX));
+                if link.transmit().post(head, bytes, request.id(), &self.owner(flights)).is_err() {
+                    break;
+                }
+                if bytes > 0 {
+                    self.unsent.push_back(request.id());
+                }
+                (self.posted, self.posted_bytes, self.short) = (self.posted + 1, sum, false);
+                counters.frames_sent.add(1);
+                counters.bytes_sent.add(bytes as u64);
+            }
+            if !link.can_send() {
+                return Ok(moved);
+            }
+            moved = true;
+            // A link that has sent everything may have room for more requests.
+            if !link.flush(&mut self.owner(flights))? || self.posted == self.queue.len() {
+                return Ok(moved);
+            }
+        }
+    }
+
+    /// Removes the first request: its reply has come.
+    pub(super) fn finish_first(&mut self) {
+        if let Some(request) = self.queue.pop_front() {
+            self.posted_bytes -= u64::from(request.bytes);
+        }
+        self.posted -= 1;
+    }
+
+    /// The link is lost. No request is posted any longer. Requests that concern only that link end here.
+    pub(super) fn lose_link(&mut self, flights: &mut InFlight) {
+        (self.posted, self.posted_bytes, self.short) = (0, 0, false);
+        self.unsent.clear();
+        self.queue.retain(|request| {
+            let of_this_link = flights.kind(request.index).is_some_and(frames::is_of_link);
+            if of_this_link {
+                flights.take(request.index);
+            }
+            !of_this_link
+        });
+    }
+
+    /// Sorts the queue into the order in which a new link must send it: fences, then pushes and the clocks that end
+    /// their steps, then the other requests.
+    pub(super) fn reorder(&mut self, flights: &InFlight) {
+        let place = |request: &Request| match flights.kind(request.index) {
+            Some(FenceFrame::KIND) => 0,
+            Some(kind) if frames::is_ordered(kind) => 1,
+            _ => 2,
+        };
+        self.queue.make_contiguous().sort_by_key(place);
+    }
+}
