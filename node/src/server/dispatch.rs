@@ -1,5 +1,5 @@
-//! What each kind of frame asks of a session, and how it is answered: at once, or behind the answers that wait for
-//! other workers.
+//! Dispatch: hands each frame to the handler of its kind, and queues the answer. An answer goes out at once, or behind
+//! the answers that wait for other workers.
 
 use super::bulk::{self, BulkReply, Pusher, RequestFailure, RequestOutcome};
 use super::keysets::Keysets;
@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What handling a frame takes beside its stream.
+/// The state that handles a frame, except the session's stream.
 pub(super) struct RequestHandler<'a, 'b> {
     pub(super) context: &'a mut RequestContext<'b>,
     pub(super) keysets: &'a mut Keysets,
@@ -34,7 +34,7 @@ pub(super) struct RequestHandler<'a, 'b> {
 }
 
 impl RequestHandler<'_, '_> {
-    /// Does what a frame asks, and answers it, or says when it will be.
+    /// Handles a frame: answers it at once, or queues its answer.
     pub(super) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> RequestOutcome {
         let RequestHandler {
             context: RequestContext { tables, scratch, scheduler, .. },
@@ -58,7 +58,7 @@ impl RequestHandler<'_, '_> {
                 PingFrame::decode(&frame.head)?;
                 Ok(BulkReply::Now(PongFrame {}.encode(id)))
             }
-            // Answers go in the order of their requests, and some wait for a step.
+            // Answers go out in the order of their requests, and an earlier answer waits for a step.
             _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
             PullFrame::KIND => {
                 let by = (&**pusher, now);
@@ -100,7 +100,7 @@ impl RequestHandler<'_, '_> {
         self.reply(id, answered?)
     }
 
-    /// Sends a reply at once, or puts it behind those that wait for a step.
+    /// Sends a reply at once, or queues it behind the replies that wait for a step.
     fn reply(&mut self, id: u64, reply: BulkReply) -> RequestOutcome {
         match reply {
             BulkReply::Now(head) if self.pending.is_empty() => return Ok(self.transmit.send(head)?),
@@ -112,7 +112,8 @@ impl RequestHandler<'_, '_> {
         Ok(())
     }
 
-    /// Puts a request aside that waits for other workers, so that what comes behind it can be heard.
+    /// Copies a request that waits for other workers out of the receive buffer, so that the frames behind it can be
+    /// read.
     pub(super) fn put_aside(&mut self, frame: &Frame<'_>, stop: RequestFailure) -> RequestOutcome {
         let RequestFailure::Parked(table) = stop else { return Err(stop) };
         match PendingReply::request(frame, table, self.keysets.share(), self.pending) {
@@ -126,7 +127,7 @@ impl RequestHandler<'_, '_> {
         }
     }
 
-    /// Answers with a refusal, in its turn.
+    /// Answers with a refusal. It queues behind the replies that wait.
     pub(super) fn refuse(
         &mut self,
         peer: &Arc<str>,
@@ -139,7 +140,8 @@ impl RequestHandler<'_, '_> {
         if context.tables.is_news(&text, now)
             && let Some(kept_back) = context.log_limiter.allow(now)
         {
-            // Flags that do not fit a run are typed by a user, who is told.
+            // A user typed flags that do not fit the run. The worker shows the refusal to this user: it is no problem
+            // of the server.
             let typed = refusal == Refusal::Mismatch && head.kind == RunFrame::KIND;
             let (kind, refusal) = (head.kind, refusal.name());
             match typed {
@@ -158,7 +160,7 @@ impl RequestHandler<'_, '_> {
     }
 }
 
-/// Answers the request of this kind and id with the reason why it is refused.
+/// Answers the request of this kind and id with the reason for its refusal.
 pub(super) fn answer_refused(
     (kind, id): (u16, u64),
     refusal: Refusal,
@@ -171,10 +173,10 @@ pub(super) fn answer_refused(
     Ok(transmit.send_copy(refused.encode(id), &control::seal(&RefusedV1 { text }))?)
 }
 
-/// Tells a peer why its connection ends. This is small: it goes out in a few tries, or not at all.
+/// Tells a peer why its connection ends. The frame is small: a few tries send it, or it is dropped.
 pub(super) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
     if answer_refused((HelloFrame::KIND, id), refusal, why, link.transmit()).is_ok() {
-        // Done, or gone already: both are the end of it.
+        // Whether the frame went out or the link is broken, the connection ends.
         let _ = (0..4).find(|_| link.flush(&mut NoOwner).unwrap_or(true));
     }
 }

@@ -1,6 +1,6 @@
-//! The workers that keep step over a table, on one thread: who joins, ticks and leaves, which pulls wait, and (BSP) the
-//! pushes that are kept until their step is applied. What is decided stands in clocks.rs and step_sums.rs; here it
-//! meets the shards.
+//! The workers that keep step over a table, on one thread: joins, ticks and leaves, pulls that wait, and (BSP) the
+//! pushes that are stored until their step is applied. clocks.rs and step_sums.rs decide without touching a shard. This
+//! file applies their decisions to the shards.
 
 use super::bulk::{BulkReply, Pusher, RequestFailure, RequestOutcome, refuse};
 use super::clocks::{Clocks, JoinError, Joiner};
@@ -21,29 +21,29 @@ use gannet_transport::{Frame, Transmit};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who has pushed what a synchronous step comes to: no worker is called this.
+/// The pusher in the names of synchronous steps. No worker has this number.
 pub(super) const AGGREGATE: u64 = u64::MAX - 1;
 
-/// Whether pushes may be called so by the data that they are of.
+/// Whether this is a pusher of data: pushes can be named by the data that they come from.
 pub(super) fn is_data(pusher: u64) -> bool {
     (DATA_PUSHERS..AGGREGATE).contains(&pusher)
 }
 
 pub(super) struct Group {
     pub(super) clocks: Clocks,
-    /// With BSP.
+    /// The pushes of the steps that are not applied (BSP only).
     pub(super) sums: Option<StepSums>,
-    /// The lowest clock that the images were told.
+    /// The lowest clock that the images have.
     told: u64,
 }
 
 impl Group {
-    /// The clock below which all steps of all who count are in the rows.
+    /// The clock of the rows: all steps below it are in the rows, of all workers that count.
     pub(super) fn lowest(&self) -> u64 {
         self.sums.as_ref().map_or_else(|| self.clocks.lowest(), StepSums::at)
     }
 
-    /// Whether a pull at this clock is to be answered.
+    /// Whether a pull at this clock can be answered now.
     pub(super) fn may_pull(&self, clock: u64) -> bool {
         match &self.sums {
             Some(sums) => sums.at() >= clock,
@@ -53,14 +53,14 @@ impl Group {
 }
 
 impl ServerTable {
-    /// `share`: of what the server may keep for synchronous steps.
+    /// A new group. `share` makes its share of the step budget.
     fn new_group(&self, member: &SyncConfig, share: impl Fn() -> StepBudgetShare, now: Duration) -> Group {
         let sums = member.mode.is_bsp().then(|| StepSums::after(&self.found).with_share(share()));
         let begin = sums.as_ref().map_or(0, StepSums::at);
         Group { clocks: Clocks::new(member, begin, now), sums, told: NO_CLOCK }
     }
 
-    /// A worker joins; its clock here.
+    /// Adds a worker to the group. Returns its clock here.
     fn join(
         &mut self,
         comer: Joiner,
@@ -99,7 +99,7 @@ impl ServerTable {
         };
         let checked = group.clocks.check(&member);
         if group.clocks.is_over() && (clock.is_none() || checked.is_err()) {
-            // Nobody is there: what is left of the workers before is no part of what begins.
+            // No worker of the old group is left. Nothing of it belongs to the new group.
             let begin = group.lowest();
             match (&mut group.sums, member.mode.is_bsp()) {
                 (Some(sums), true) => sums.restart(),
@@ -122,7 +122,7 @@ impl ServerTable {
         joined.map_err(unwelcome)
     }
 
-    /// What would be wrong with these rows when their step is applied.
+    /// Refuses rows that could not be applied with their step.
     fn check_push(&self, write: Write, keys: &[u64]) -> RequestOutcome {
         let ServerTable { shards: Some(shards), schema, .. } = self else {
             return refuse(Refusal::WrongShard, "this thread owns no shard of the table");
@@ -154,8 +154,8 @@ impl ServerTable {
         Ok(())
     }
 
-    /// Applies the steps that are complete and tells the images the lowest clock; `true` when something that is waited
-    /// for has come.
+    /// Applies the steps that are complete, and writes the lowest clock to the images. Returns `true` if something has
+    /// happened that requests may wait for.
     pub(super) fn advance(&mut self) -> bool {
         let ServerTable { group: Some(group), shards, steps, found, schema, tally, .. } = self else {
             return false;
@@ -226,7 +226,7 @@ impl ServerTables {
         }
     }
 
-    /// Looks at a table's group after something of it has changed.
+    /// Advances a table's group after a change.
     pub(super) fn settle(&mut self, number: usize) {
         self.moved |= self.all[number].advance();
     }
@@ -264,7 +264,7 @@ impl ServerTables {
         answer(frame, JoinedFrame {}, &control::seal(&JoinedV1 { clock }), transmit)
     }
 
-    /// The rank that a session speaks for, in the group of a table.
+    /// The group of a table, and the rank for which this session speaks there.
     fn member(
         &mut self,
         number: u32,
@@ -285,7 +285,7 @@ impl ServerTables {
         }
     }
 
-    /// A worker has made a step.
+    /// A worker has finished a step.
     pub(super) fn tick(
         &mut self,
         frame: &Frame<'_>,
@@ -309,7 +309,7 @@ impl ServerTables {
         Ok(BulkReply::Now(TickedFrame { table: number, clock, left }.encode(frame.head.id)))
     }
 
-    /// A worker is done.
+    /// A worker is done and leaves its group.
     pub(super) fn leave(
         &mut self,
         frame: &Frame<'_>,
@@ -324,10 +324,11 @@ impl ServerTables {
         Ok(BulkReply::Now(LeftFrame { table: number }.encode(frame.head.id)))
     }
 
-    /// The others go on without a worker: nothing that it still sends is taken, over this session or another.
+    /// Fences a worker. The others go on without it, and the server refuses all its later pushes, over any session.
     pub(super) fn fence(&mut self, frame: &Frame<'_>, now: Duration) -> Result<BulkReply, RequestFailure> {
         let FenceFrame { table: number, index: rank, pusher, incarnation } = FenceFrame::decode(&frame.head)?;
-        // Steps and data have names too, and a worker is never as many starts old: fencing those would end the table.
+        // Steps and data have pusher numbers too, and no worker has such a high incarnation. A fence on one of those
+        // would end the table's steps for good.
         if pusher >= DATA_PUSHERS || incarnation >= INCARNATION_NAMED_MAX {
             let who = gannet_core::pusher_in_words(pusher);
             let text = format!("{who} of number {incarnation}: no start of a worker, which a fence names");
@@ -339,7 +340,7 @@ impl ServerTables {
             let fenced = shards.fence_pusher(pusher, incarnation);
             fenced.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
-        // Every thread of the server is told; the first one says so.
+        // Every thread of the server gets the fence. Only thread 0 logs it.
         if gone
             && self.thread() == 0
             && let Some(kept_back) = self.log_limiter.allow(now)
@@ -353,13 +354,13 @@ impl ServerTables {
         Ok(BulkReply::Now(FencedFrame { table: number, index: rank }.encode(frame.head.id)))
     }
 
-    /// The clock of the worker furthest behind, of those that keep step over a table.
+    /// The clock of the slowest worker, of those that keep step over a table.
     pub(super) fn lowest(&self, table: u32) -> Option<u64> {
         let lowest = self.all.get(table as usize)?.group.as_ref()?.lowest();
         (lowest != NO_CLOCK).then_some(lowest)
     }
 
-    /// Whether a pull at this clock is answered now.
+    /// The lowest clock of the group, if a pull at this clock can be answered now.
     pub(super) fn admit_pull(
         &mut self,
         number: u32,
@@ -376,7 +377,8 @@ impl ServerTables {
         if group.may_pull(clock) { Ok(group.lowest()) } else { Err(RequestFailure::Parked(number)) }
     }
 
-    /// Keeps a push for its step, when its table's workers train synchronously and the session is one of them.
+    /// Stores a push until its step is applied. Used when the table's workers train synchronously and the session's
+    /// worker is one of them.
     pub(super) fn keep(
         &mut self,
         number: u32,
@@ -428,8 +430,8 @@ impl ServerTables {
         }
     }
 
-    /// A push comes for a step that is applied. Threads that were others may each have made that step with other
-    /// workers, so the shards themselves are asked whether they have the push.
+    /// Notes a push for a step that is already applied. Earlier threads of this server may each have made that step
+    /// with other workers, so only the shards know whether they have the push.
     fn note_missed(&mut self, number: u32, rank: u32, step: u64, coming: &IncomingPush<'_>) {
         let Some(ServerTable { shards: Some(shards), group: Some(Group { sums: Some(sums), .. }), .. }) =
             self.all.get_mut(number as usize)
@@ -450,13 +452,13 @@ impl ServerTables {
         group.is_some_and(|group| group.sums.is_some())
     }
 
-    /// Whether the pushes of this session to this table are kept.
+    /// Whether pushes of this session to this table wait for their step.
     pub(super) fn keeps(&self, number: u32, pusher: &Pusher) -> bool {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         group.is_some_and(|group| group.sums.is_some()) && pusher.rank(number).is_some()
     }
 
-    /// What became of a push that was kept.
+    /// The outcome of a push that was stored.
     pub(super) fn outcome(&self, number: u32, step: u64, pusher: &Pusher) -> KeepOutcome {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         match (group.and_then(|group| group.sums.as_ref()), pusher.rank(number)) {
@@ -465,7 +467,7 @@ impl ServerTables {
         }
     }
 
-    /// Whether the step that a session is in, over a table, is after this one.
+    /// Whether the session's worker has passed this step over a table.
     pub(super) fn is_past(&self, number: u32, step: u64, pusher: &Pusher) -> bool {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         let clock =
@@ -473,7 +475,7 @@ impl ServerTables {
         group.and_then(clock).is_some_and(|clock| clock > step)
     }
 
-    /// Rows of a late push are counted apart.
+    /// Counts the rows of a late push.
     pub(super) fn count_late(&self, number: u32, rows: u32) {
         if let Some(table) = self.all.get(number as usize) {
             table.tally.late_rows.add(u64::from(rows));

@@ -1,4 +1,4 @@
-//! The server: an acceptor and one thread a core, each owning its shards.
+//! The server: one acceptor thread, and shard threads that each own some of the shards.
 
 mod acceptor;
 mod bulk;
@@ -64,31 +64,31 @@ use tables::ServerTables;
 use thread::{ShardThread, ThreadSettings};
 use thread_health::ThreadHealth;
 
-/// How a server is to run.
+/// A server's configuration.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Where to listen, `host:port`; port 0 chooses one.
+    /// Where to listen, `host:port`. Port 0 lets the system choose one.
     pub listen: String,
     /// Shard-owning threads, 1 to [`THREADS_MAX`].
     pub threads: usize,
-    /// Where images live.
+    /// Where the tables' images are stored.
     pub store: Store,
     /// Bytes of keysets that a session may keep on a thread.
     pub keyset_bytes_max: usize,
-    /// How long a thread looks for more after small frames before it sleeps.
+    /// How long a thread polls for more after small frames before it sleeps.
     pub spin: Duration,
-    /// What sessions may do and take.
+    /// Limits of sessions.
     pub limits: SessionLimits,
-    /// What a worker must prove that it has before anything else of it is heard.
+    /// A worker must prove that it has this token before the server reads any other frame of it.
     pub token: Option<Token>,
-    /// It keeps a job's book and no tables.
+    /// The server is only a scheduler: it keeps the state of jobs and has no tables.
     pub scheduler_only: bool,
-    /// It has the data of a job, whose scheduler it is, and feeds the workers.
+    /// The data that this server, as the scheduler of a job, sends to the workers.
     pub feeding: Option<DataServerConfig>,
 }
 
 impl ServerConfig {
-    /// In memory, with one thread a core.
+    /// Tables in memory, one thread for each core.
     pub fn new(listen: impl Into<String>) -> ServerConfig {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         ServerConfig {
@@ -113,7 +113,7 @@ impl ServerConfig {
     }
 }
 
-/// What a server has done so far.
+/// Counts of what a server has done since it started.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ServerStats {
     /// Requests handled.
@@ -139,8 +139,8 @@ impl ServerStats {
     }
 }
 
-/// A running server. [`Server::stop`] ends it in order; dropping it does the same and hides errors. When one of
-/// its threads dies it ends as a whole: its sessions close, and its images stay as a kill leaves them.
+/// A running server. [`Server::stop`] ends it in order. Dropping it does the same, but only logs errors. If one of its
+/// threads dies, the whole server ends: it closes its sessions, and leaves its images as a kill would leave them.
 pub struct Server {
     addr: String,
     health: Arc<ThreadHealth>,
@@ -149,7 +149,7 @@ pub struct Server {
     tally: Arc<ServerCounters>,
 }
 
-/// The settings of thread 0; the others differ in their number.
+/// The settings of thread 0. Those of other threads differ only in the thread number.
 fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
     let (keyset_bytes_max, spin, limits) = (config.keyset_bytes_max, config.spin, config.limits.clone());
     let (buffers, keysets) =
@@ -172,8 +172,8 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
     }
 }
 
-/// A number that no other life of a server has: what workers keep of rows is compared by it, so chance makes it, not a
-/// clock that may have been put back.
+/// Draws the number of this incarnation of the server. Workers use it to tell whether rows in their caches can still be
+/// compared, so no other incarnation may have it. The number is random, because a clock could be set back.
 fn new_incarnation() -> Result<u64, ServerError> {
     let drawn = token::draw().ok_or_else(|| std::io::Error::other("the system gives no random numbers"));
     let drawn = drawn.map_err(|source| ServerError::Life { source })?;
@@ -196,7 +196,7 @@ impl Server {
         let listener = net.listen(&config.listen)?;
         let (addr, health) = (listener.addr().to_owned(), ThreadHealth::new());
         let (tally, threads, acceptor) = (ServerCounters::new(config.threads), Vec::new(), None);
-        // Dropped when it does not start, it ends the threads that have begun.
+        // If the start fails, dropping this value ends the threads that have started.
         let mut server = Server { addr, health, acceptor, threads, tally };
         let doors = server.start_threads(&net, &config)?;
         server.start_acceptor(net, listener, doors, &config)?;
@@ -205,7 +205,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts the threads that own shards; the ways to them.
+    /// Starts the threads that own shards. Returns their inboxes.
     fn start_threads<N>(&mut self, net: &N, config: &ServerConfig) -> Result<Vec<ThreadInbox<N>>, ServerError>
     where
         N: Net + Send,
@@ -224,7 +224,7 @@ impl Server {
             let (net, health, tally) = (net.clone(), self.health.clone(), self.tally.clone());
             let name = format!("gannet-shard-{thread}");
             let builder = std::thread::Builder::new().name(name.clone());
-            // A poll belongs to its thread: it is made there, and only its waker comes back.
+            // A poll belongs to its thread. The thread creates it and sends back only its waker.
             let (tell, told) = sync_channel(1);
             let run = move || match ShardThread::new(net, outlet, tables, settings, tally) {
                 Ok(thread) => {
@@ -287,41 +287,42 @@ impl Server {
         Ok(())
     }
 
-    /// The address that it listens on, with the port that was chosen.
+    /// The address that the server listens on, with the port that was chosen.
     pub fn addr(&self) -> &str {
         &self.addr
     }
 
-    /// What it has done so far.
+    /// Counts of what the server has done so far.
     pub fn served(&self) -> ServerStats {
         ServerStats::read(&self.tally)
     }
 
-    /// Whether it serves: none of its threads has died.
+    /// Whether the server runs: none of its threads has died.
     pub fn is_running(&self) -> bool {
         !self.health.is_dead()
     }
 
-    /// Waits until one of its threads has died, at most for `limit`: which, and why.
+    /// Waits, at most for `limit`, until a thread of the server has died. Returns which thread, and why.
     pub fn wait_for_death(&self, limit: Duration) -> Option<String> {
         self.health.wait_for_death(limit)
     }
 
-    /// Calls `tell` once, with which thread it was and why, when one of its threads has died; at once when
-    /// one has. It is called on that thread and must not wait.
+    /// Calls `tell` once when a thread of the server has died, with the thread's name and the reason. If a thread has
+    /// died before, calls it at once. Otherwise the dying thread makes the call, so `tell` must not wait.
     pub fn on_death(&self, tell: impl FnOnce(&str) + Send + 'static) {
         self.health.on_death(Box::new(tell));
     }
 
-    /// Its counts, for whoever tells of them while it runs.
+    /// The server's counters, for the metrics of a running server.
     pub fn tally(&self) -> Arc<ServerCounters> {
         self.tally.clone()
     }
 
-    /// Stops in order: requests received whole are answered, images are closed. Returns the rows of all tables.
+    /// Stops in order: answers the requests that were received whole, and closes the images. Returns the number of rows
+    /// of all tables.
     ///
     /// # Errors
-    /// An image could not be closed in order, or a thread had ended before.
+    /// An image could not be closed in order, or a thread had died before.
     pub fn stop(mut self) -> Result<u64, ServerError> {
         self.end()
     }
@@ -340,7 +341,7 @@ impl Server {
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
         }
-        // What died first says why; others may have ended because of it.
+        // The thread that died first names the cause. Others may have ended because of it.
         match self.health.why() {
             Some(why) => Err(ServerError::Died(why)),
             None => ended,
@@ -363,8 +364,8 @@ impl Drop for Server {
     }
 }
 
-/// Serves until the server ends. Images are closed in order only when nothing has died: a thread that panicked
-/// may have left a step of a table half applied.
+/// Serves until the server ends. Closes the images in order only if no thread has died: a thread that panicked may have
+/// applied half of a step.
 fn run_thread<N: Net>(mut thread: ShardThread<N>, health: &ThreadHealth) -> Result<u64, ServerError> {
     while !health.is_ending() {
         thread.run_once(TICK)?;
@@ -375,7 +376,7 @@ fn run_thread<N: Net>(mut thread: ShardThread<N>, health: &ThreadHealth) -> Resu
     thread.stop(|| health.is_dead())
 }
 
-/// A server without threads of its own: whoever holds it lets it run. What a simulation uses.
+/// A server without threads of its own: its owner calls [`run`](Self::run). Simulations use it.
 pub struct LocalServer<N: Net> {
     addr: String,
     acceptor: Acceptor<N>,
@@ -417,7 +418,7 @@ impl<N: Net> LocalServer<N> {
         &self.addr
     }
 
-    /// What it has done so far.
+    /// Counts of what the server has done so far.
     pub fn served(&self) -> ServerStats {
         ServerStats::read(&self.tally)
     }
@@ -427,7 +428,7 @@ impl<N: Net> LocalServer<N> {
         self.tally.clone()
     }
 
-    /// Does everything that there is to do, without sleeping.
+    /// Does all work that is ready, without sleeping.
     ///
     /// # Errors
     /// The poll failed.

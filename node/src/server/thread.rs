@@ -1,4 +1,4 @@
-//! A server thread: one poll, its links, its shards. `run_once` is the event loop.
+//! A server thread: it polls its links and owns its shards. `run_once` is one round of the event loop.
 
 use super::bulk::{Pusher, RequestBuffers};
 use super::dispatch::turn_away;
@@ -30,10 +30,10 @@ pub(super) struct ShardThread<N: Net> {
     events: Vec<Event>,
     inbox: Receiver<GreetedConnection<N::Stream>>,
     sessions: Vec<Option<Session<N::Stream>>>,
-    /// Sessions with something to do, each once (`queued`).
+    /// Sessions that have work, each at most once: `queued` marks them.
     ready: VecDeque<usize>,
     queued: Vec<bool>,
-    /// Sessions that wait for memory, in the order in which they came to it, each once (`waiting`).
+    /// Sessions that wait for memory, in the order of their arrival, each at most once: `waiting` marks them.
     waiting_for_memory: VecDeque<usize>,
     waiting: Vec<bool>,
     tables: ServerTables,
@@ -46,19 +46,19 @@ pub(super) struct ShardThread<N: Net> {
     incarnations: Option<Incarnations>,
     settings: ThreadSettings,
     next_session: u32,
-    /// Until when a look costs less than a sleep.
+    /// Until this time the thread polls without sleeping.
     spin_until: Duration,
     next_tick: Duration,
-    /// When a session is to be sent what has changed of the rows that it has subscribed.
+    /// When the next sweep of a subscription is due.
     next_sweep: Duration,
-    /// When pushes that wait for room look again: another thread may have given some back.
+    /// When pushes that wait for memory try again: another thread may have freed some.
     next_room: Duration,
-    /// When time limits were last looked at.
+    /// When the time limits were last checked.
     ticked_at: Duration,
     tally: Arc<ServerCounters>,
 }
 
-/// What a thread is told of its server.
+/// A thread's settings.
 #[derive(Clone)]
 pub(super) struct ThreadSettings {
     pub(super) thread: u32,
@@ -67,14 +67,15 @@ pub(super) struct ThreadSettings {
     pub(super) keyset_bytes_max: usize,
     pub(super) spin: Duration,
     pub(super) limits: SessionLimits,
-    /// For the buffers and the keysets of all sessions of the server.
+    /// The memory of all sessions' buffers, for the whole server.
     pub(super) buffers: Arc<SessionMemory>,
+    /// The memory of all sessions' keysets, for the whole server.
     pub(super) keysets: Arc<SessionMemory>,
-    /// For the pushes that its threads keep for synchronous steps.
+    /// The memory for pushes that wait for their synchronous step, for the whole server.
     pub(super) kept: Arc<StepBudget>,
-    /// The data of a job that the scheduler is to feed.
+    /// The data that the scheduler sends to the workers.
     pub(super) feeding: Option<DataServerConfig>,
-    /// The highest incarnation that any session has named.
+    /// The highest incarnation that a session has named.
     pub(super) named: HighestIncarnation,
 }
 
@@ -134,8 +135,8 @@ impl<N: Net> ShardThread<N> {
         self.poll.waker()
     }
 
-    /// One round: what has come, who is new, each ready link's turn, time limits. Sleeps at most `sleep` when there is
-    /// nothing to do. `true`: there is more to do at once.
+    /// One round: reads events, takes over new sessions, gives each ready session its turn, and checks time limits.
+    /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let busy = idle_from.is_none_or(|now| now < self.spin_until);
@@ -179,7 +180,7 @@ impl<N: Net> ShardThread<N> {
         Ok(!self.ready.is_empty())
     }
 
-    /// This thread's block of the server's counts.
+    /// This thread's counters.
     fn own_tally(&self) -> &ThreadCounters {
         &self.tally.threads[self.settings.thread as usize]
     }
@@ -216,7 +217,7 @@ impl<N: Net> ShardThread<N> {
                 if turn.more {
                     self.enqueue(token);
                 }
-                // Whatever its peer sends meanwhile, it waits once.
+                // A session waits once, whatever its peer sends meanwhile.
                 if turn.waiting_for_memory && !std::mem::replace(&mut self.waiting[token], true) {
                     self.own_tally().memory_waits.add(1);
                     self.waiting_for_memory.push_back(token);
@@ -230,7 +231,7 @@ impl<N: Net> ShardThread<N> {
         self.look_at_groups();
     }
 
-    /// Sends sessions what has changed of the rows that they have subscribed.
+    /// Sends the sessions that are due the changes of the rows that they have subscribed to.
     fn sweep(&mut self, now: Duration) {
         self.next_sweep = Duration::MAX;
         for token in 0..self.sessions.len() {
@@ -253,7 +254,7 @@ impl<N: Net> ShardThread<N> {
                     now: &read_time,
                 };
                 session.sweep(context, now);
-                // It is sent in its turn.
+                // The session's next turn sends the frames.
                 if !std::mem::replace(&mut self.queued[token], true) {
                     self.ready.push_back(token);
                 }
@@ -262,7 +263,8 @@ impl<N: Net> ShardThread<N> {
         }
     }
 
-    /// Something of the workers that keep step has changed: who waited looks again, and who is fenced ends.
+    /// After a change of the workers that keep step: ends the sessions of fenced workers, and lets waiting sessions try
+    /// again.
     fn look_at_groups(&mut self) {
         while std::mem::take(&mut self.tables.moved) || !self.tables.fenced.is_empty() {
             let fenced = std::mem::take(&mut self.tables.fenced);
@@ -302,13 +304,13 @@ impl<N: Net> ShardThread<N> {
         }
     }
 
-    /// Makes room for sessions that wait for memory, and lets in those for whom there is some.
+    /// Frees the memory of idle sessions, and wakes sessions that wait for memory.
     fn feed(&mut self, now: Duration) {
         let buffers = self.settings.buffers.clone();
         if !buffers.has(LINK_BYTES_MAX) {
             self.sessions.iter_mut().flatten().for_each(|session| session.rest(now, true));
         }
-        // Each looks for itself when its turn comes; those that find nothing stand here again.
+        // Each session checks again in its own turn. One that still finds no memory queues here again.
         let mut context = 0;
         while buffers.has(context + LINK_BYTES_MAX)
             && let Some(token) = self.waiting_for_memory.pop_front()
@@ -319,7 +321,7 @@ impl<N: Net> ShardThread<N> {
         }
     }
 
-    /// Takes over what the acceptor sent.
+    /// Takes over the sessions that the acceptor has greeted.
     fn admit(&mut self) -> Result<(), ServerError> {
         for _ in 0..INBOX_MAX {
             let Ok(mut greeted) = self.inbox.try_recv() else { break };
@@ -331,8 +333,8 @@ impl<N: Net> ShardThread<N> {
                 self.refuse(greeted, format!("this server thread has {limit} sessions, {more}"));
                 continue;
             }
-            // What came behind the hello stands in a buffer that nobody has counted. Workers of ours wait for the
-            // welcome.
+            // Bytes behind the hello are in a buffer that is not counted yet. Gannet's workers wait for the welcome
+            // before they send more.
             if greeted.link.receive().is_partial() && !self.settings.buffers.has(LINK_BYTES_MAX) {
                 let why =
                     "there is no memory for what came before the welcome (--session-memory): wait for it";
@@ -381,7 +383,7 @@ impl<N: Net> ShardThread<N> {
         turn_away(&mut greeted.link, greeted.hello_id, Refusal::Limit, why);
     }
 
-    /// Ends sessions that are overdue, lets others rest, and counts what is held.
+    /// Once in [`TICK`]: ends sessions that are overdue, frees the memory of idle ones, and updates the gauges.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
         let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
@@ -413,7 +415,7 @@ impl<N: Net> ShardThread<N> {
         self.publish();
     }
 
-    /// What is held now, in the counts.
+    /// Updates the gauges.
     fn publish(&mut self) {
         self.tables.publish();
         let (mut queued, mut full, mut keysets, mut received, mut buffers) = (0, 0, 0, 0, 0);
@@ -442,7 +444,7 @@ impl<N: Net> ShardThread<N> {
         tally
             .kept_bytes
             .set(groups.filter_map(|group| group.sums.as_ref()).map(|sums| sums.bytes() as u64).sum());
-        // Of the whole server: one thread says it.
+        // The limit is that of the whole server, so only thread 0 reports it.
         tally.kept_limit_bytes.set(if self.settings.thread == 0 {
             self.settings.kept.max() as u64
         } else {
@@ -450,8 +452,8 @@ impl<N: Net> ShardThread<N> {
         });
     }
 
-    /// Answers what has been received whole, lets peers take their answers for a while, and closes the
-    /// images, unless the server has died meanwhile.
+    /// Answers the requests that were received whole, gives peers some time to take their answers, and closes the
+    /// images. Leaves the images as they are if the server has died meanwhile.
     pub(super) fn stop(mut self, dead: impl Fn() -> bool) -> Result<u64, ServerError> {
         let give_up = self.net.now() + STOP_TIME;
         (0..self.sessions.len()).for_each(|token| self.enqueue(token));
