@@ -1,4 +1,4 @@
-//! Takes connections, hears who they are within a time limit, and hands each to the thread that it asks for.
+//! Accepts connections, greets them within a time limit, and passes each to the thread that it asks for.
 
 use super::greeting::{Greeter, GreetingError, Stage};
 use super::session::GreetedConnection;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const LISTENER: u64 = u64::MAX - 1;
 
-/// The way to a thread: its bounded inbox, and what wakes it.
+/// How to reach a thread: its bounded inbox, and its waker.
 pub(super) struct ThreadInbox<N: Net> {
     pub(super) inbox: SyncSender<GreetedConnection<N::Stream>>,
     pub(super) waker: N::Waker,
@@ -33,7 +33,7 @@ pub(super) struct Acceptor<N: Net> {
     doors: Vec<ThreadInbox<N>>,
     greeter: Greeter,
     guests: Vec<PendingConnection<N::Stream>>,
-    /// Greeted, but the thread's inbox was full.
+    /// Connections that are greeted, and found the inbox of their thread full.
     waiting: Vec<GreetedConnection<N::Stream>>,
     next_token: u64,
     tally: Arc<ServerCounters>,
@@ -68,7 +68,7 @@ impl<N: Net> Acceptor<N> {
         self.poll.waker()
     }
 
-    /// One round; sleeps at most `sleep` when nothing comes.
+    /// One round. Sleeps at most `sleep` if nothing comes.
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<(), ServerError> {
         let sleep =
             if self.waiting.is_empty() { sleep.min(TICK) } else { sleep.min(Duration::from_millis(1)) };
@@ -90,7 +90,7 @@ impl<N: Net> Acceptor<N> {
     }
 
     fn accept(&mut self) {
-        // Bounded: whoever is accepted is heard before it can be dropped.
+        // Bounded: the acceptor hears each connection once before newer ones can displace it.
         for _ in 0..GREETING_MAX {
             if self.waiting.len() >= GREETING_MAX {
                 break;
@@ -165,7 +165,7 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// Connections that have said nothing make way for new ones, the oldest first.
+    /// Drops the oldest connection that has not greeted yet, if there are too many.
     fn make_room(&mut self) {
         if self.guests.len() >= GREETING_MAX {
             self.tally.acceptor.dropped.add(1);

@@ -10,7 +10,7 @@ use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
 use bytemuck::cast_slice_mut;
 use gannet_transport::{Frame, Full, Transmit};
 
-/// Answers a pull with those rows that are newer than what the worker holds.
+/// Answers a pull with the rows that are newer than the worker's cached ones.
 pub(super) fn pull(
     frame: &Frame<'_>,
     request: &PullFrame,

@@ -1,4 +1,4 @@
-//! What a connection must say before it is handed to a thread: with a token a knock and a proof, then the hello.
+//! What a connection must send before a thread takes it over: with a token a knock and a proof, then the hello.
 
 use super::dispatch::turn_away;
 use crate::counters::ServerCounters;
@@ -12,10 +12,10 @@ use gannet_transport::{Frame, Head, HeadError, Link, LinkError, NoOwner, Stream}
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How far a connection has come.
+/// How far the greeting of a connection has come.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stage {
-    /// It has said nothing.
+    /// It has sent nothing.
     New,
     /// It has knocked, and was challenged.
     Challenged(Nonces),
@@ -23,11 +23,11 @@ pub(super) enum Stage {
     Proven,
 }
 
-/// Why a connection is not let in.
+/// Why a connection is refused.
 #[derive(Debug)]
 pub(super) struct GreetingError {
     pub(super) refusal: Refusal,
-    /// The frame that is refused, or 0.
+    /// The id of the refused frame, or 0.
     pub(super) id: u64,
     pub(super) why: String,
 }
@@ -35,7 +35,7 @@ pub(super) struct GreetingError {
 /// The hello, and the id of its frame.
 pub(super) type Hello = (HelloV1, u64);
 
-/// Hears connections out.
+/// Conducts the greeting of connections.
 pub(super) struct Greeter {
     token: Option<Token>,
     tally: Arc<ServerCounters>,
@@ -48,7 +48,7 @@ impl Greeter {
         Greeter { token, tally, log_limiter: LogLimiter::default() }
     }
 
-    /// Hears what has come and answers it; the hello, when it has come whole from one who may say it.
+    /// Reads what has come, and answers it. Returns the hello once it has come whole, from a peer that may send it.
     pub(super) fn hear<S: Stream>(
         &self,
         link: &mut Link<S>,
@@ -134,7 +134,7 @@ impl Greeter {
         }
     }
 
-    /// Tells a connection why it ends, counts it and logs it with its peer, not too often.
+    /// Tells a connection why it ends, counts the refusal, and logs it with its peer, within the log's limit.
     pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, unfit: GreetingError, now: Duration) {
         let GreetingError { refusal, id, why } = unfit;
         self.tally.acceptor.dropped.add(1);
@@ -144,7 +144,7 @@ impl Greeter {
         turn_away(link, id, refusal, why);
     }
 
-    /// Logs about a connection, unless much has been logged just now; `others`: how many were not logged.
+    /// Logs about a connection, within the log's limit. `others`: how many messages the limit has suppressed.
     pub(super) fn complain(&mut self, now: Duration, log: impl FnOnce(Suppressed)) {
         if let Some(others) = self.log_limiter.allow(now) {
             log(others);

@@ -1,6 +1,6 @@
-//! Tells a worker where it may READ a table's rows over RDMA, and registers them for that: each shard's header and each
-//! stretch of its rows once, for remote READ only, until the table closes. Only where the device reads by itself,
-//! unless the worker wants it all the same.
+//! Tells a worker where it may READ a table's rows over RDMA, and registers them for that. Each shard's header and each
+//! extent of its rows is registered once, for remote READ only, until the table closes. This happens only if the device
+//! does the READs itself, or if the worker wants them all the same.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables::{ServerTable, ServerTables};
@@ -12,21 +12,21 @@ use crate::partition::in_words;
 use gannet_core::{MemoryRange, ReadableShard};
 use gannet_transport::{Frame, NetError, Region, Registrar, Stream, Transmit};
 
-/// What a thread has registered of one table. It goes before the shards that it is of.
+/// The memory that a thread has registered of one table. Dropped before the shards.
 #[derive(Default)]
 pub(super) struct Regions {
     all: Vec<(MemoryRange, Region)>,
-    /// It was said that rows cannot be registered; workers ask again and again.
+    /// A failed registration was logged. Workers ask again and again.
     warned: bool,
 }
 
 impl Regions {
-    /// Registrations.
+    /// The number of registrations.
     pub(super) fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// The region of a stretch, registered if it was not.
+    /// The region of a memory range. Registers the range if it is new.
     fn of(&mut self, stretch: &MemoryRange, registrar: &dyn Registrar) -> Result<(u64, u32), NetError> {
         let known =
             self.all.iter().find(|(known, _)| (known.addr, known.bytes) == (stretch.addr, stretch.bytes));
@@ -47,7 +47,7 @@ impl Regions {
                 Ok((addr, rkey)) => {
                     rows.push(ExtentV1 { offset: stretch.offset, bytes: stretch.bytes as u64, addr, rkey });
                 }
-                // Its rows are asked for.
+                // Workers request these rows instead.
                 Err(error) => {
                     if !std::mem::replace(&mut self.warned, true) {
                         let (shard, bytes) = (readable.shard, stretch.bytes);
@@ -61,7 +61,7 @@ impl Regions {
     }
 }
 
-/// Tells of `count` shards from `first` on, to a session that has greeted.
+/// Answers where `count` shards from `first` on can be read. The session has greeted.
 pub(super) fn tell<S: Stream>(
     frame: &Frame<'_>,
     tables: &mut ServerTables,

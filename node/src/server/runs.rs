@@ -1,4 +1,4 @@
-//! What is asked of the registry of runs, which is in thread 0 of a server that has tables.
+//! Requests to the registry of runs, which thread 0 of a server with tables has.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables;
@@ -31,7 +31,7 @@ pub(super) fn answer(
         Ok(ask) => ask,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
-    // Room for the answer first: what is decided is told.
+    // Space for the answer comes first: a decision must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
     let told = runs.answer(ask, session, now, open);
     let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;

@@ -1,4 +1,4 @@
-//! What is asked of the scheduler, of its data too.
+//! Requests to the scheduler, and for the data that it serves.
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::tables;
@@ -37,14 +37,14 @@ pub(super) fn answer(
         Ok(ask) => ask,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
-    // Room for the answer first: what is given out is told.
+    // Space for the answer comes first: what the scheduler hands out must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
     let told = scheduler.answer(ask, session, now);
     let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
     tables::answer(frame, BookedFrame {}, &control::seal(&told), transmit)
 }
 
-/// Notes what the rows of a job's table are.
+/// Notes which rows a job's table has.
 pub(super) fn note_table(
     frame: &Frame<'_>,
     scheduler: Option<&mut Schedulers>,
@@ -65,7 +65,7 @@ pub(super) fn note_table(
     Ok(())
 }
 
-/// Answers a request for bytes of the data, which go from the file into the out queue.
+/// Answers a request for bytes of the data. They go from the file straight into the out queue.
 pub(super) fn feed(
     frame: &Frame<'_>,
     scheduler: Option<&mut Schedulers>,
@@ -91,7 +91,7 @@ pub(super) fn feed(
             format!("{bytes} bytes of the data at once; {FEED_BYTES_MAX} are possible"),
         );
     }
-    // A session asks for itself only: who it is was said in its hello. Its worker is its pusher less 1.
+    // A session asks only for its own worker, whom its hello named. The worker's rank is its pusher number less 1.
     let rank = pusher.pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
     let Some(rank) = rank else { return refuse(Refusal::Unknown, "this session is no worker's") };
     let incarnation = WorkerIncarnation { rank, incarnation: pusher.incarnation };

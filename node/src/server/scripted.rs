@@ -1,4 +1,4 @@
-//! A session over a stream whose bytes are given: what fuzzing drives. No socket, no thread, no clock.
+//! A session over a scripted stream, which fuzzing drives. No socket, no thread, no clock.
 
 use super::bulk::RequestBuffers;
 use super::greeting::{Greeter, Stage};
@@ -25,7 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Gives its bytes in pieces and takes answers in pieces; now and then neither.
+/// Delivers its bytes in chunks, and takes answers in chunks. Now and then it does neither.
 struct Scripted {
     bytes: Vec<u8>,
     at: usize,
@@ -80,14 +80,14 @@ impl Stream for Scripted {
     }
 }
 
-/// Plays these bytes, as what follows a hello, to a session of a fresh server, `piece` bytes at most at a time. A row
-/// that no script may touch is there before and after, and the answers are frames.
+/// Plays these bytes, as what follows a hello, to a session of a new server, in chunks of at most `chunk` bytes. Checks
+/// that a row that no script may touch stays as it is, and that the answers are frames.
 ///
 /// # Panics
-/// When the server does, or a promise is broken.
+/// If the server panics, or a promise is broken.
 pub fn play(bytes: Vec<u8>, piece: usize) {
     let tally = ServerCounters::new(1);
-    // As scripts name them.
+    // Scripts name this incarnation and this id.
     let (store, incarnation, uid) = (Store::memory(), 1, TableUid([1; 16]));
     let identities = Arc::new(Identities::new(store.clone(), incarnation));
     let mut tables = ServerTables::new(store, identities, 0, tally.clone());
@@ -146,11 +146,12 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     assert_eq!(now, values, "a row that nobody pushed to has changed");
 }
 
-/// Plays these bytes to a server's greeter, with a token that nobody has or without. A hello is heard exactly when it
-/// is the first frame, names a worker and there is no token; the answers are frames.
+/// Plays these bytes to a server's greeter, with a token that nobody has, or without a token. The greeter must accept a
+/// hello exactly if it is the first frame, names a worker, and no token is asked for. Checks that the answers are
+/// frames.
 ///
 /// # Panics
-/// When the greeter does, or a promise is broken.
+/// If the greeter panics, or a promise is broken.
 pub fn greet(bytes: Vec<u8>, piece: usize, token: bool) {
     let due = first_hello(&bytes).filter(|(hello, _)| !token && hello.pusher < DATA_PUSHERS);
     let token = token.then(|| Token::new(&[0x5A; 32]).expect("long enough"));
@@ -186,7 +187,7 @@ fn first_hello(bytes: &[u8]) -> Option<(HelloV1, u64)> {
     Some((control::open(payload).ok()?, head.id))
 }
 
-/// Every answer is a frame of a kind that answers.
+/// Checks that every answer is a frame of a kind that answers.
 fn read_answers(mut bytes: &[u8]) {
     while let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES) {
         let head = Head::decode(head).expect("the server sends frames");

@@ -9,6 +9,7 @@
 //! All tables of a thread use the passage together. A worker pushes to the tables in turn over one link, so its push to
 //! one table waits behind its push to another. If the due steps of one thread need more than half of the budget
 //! together, they may find no memory, and are refused.
+//!
 //! Under a `--memory-limit` the budget depends on that limit alone. So a server that restarts with another number of
 //! threads has memory for everything that it had before. If rows take most of the limit, the budget is half of what
 //! they leave.

@@ -1,9 +1,8 @@
-//! Rows that a session has subscribed: every so often it is sent those that have changed, unasked.
+//! Rows to which a session has subscribed: once a period, the server sends those that have changed.
 //!
-//! A sweep goes through a subscription in chunks, each with the stamp of the last one: what is newer goes out in a
-//! frame, and the last frame of a sweep says that it is over, so that rows of which nothing was said are known to be as
-//! they were. Nothing of it is queued behind what the peer has not taken yet: it then waits for the next sweep, which
-//! tells of all changes since.
+//! A sweep goes through a subscription in chunks, and remembers each chunk's snapshot version. Newer rows go out in a
+//! frame. The last frame of a sweep says that the sweep is over, so the worker knows that all other rows are unchanged.
+//! While the peer has not taken its earlier frames, the server skips sweeps. The next sweep sends all changes since.
 
 use super::bulk::{RequestBuffers, RequestOutcome, refuse, shards};
 use super::memory::SessionShare;
@@ -17,29 +16,29 @@ use gannet_core::{CachedVersion, NewerRow, Read, Segments, hash, shard_of};
 use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
 
-/// Bytes of memory a row: its key and its bit.
+/// Memory of a subscribed row, in bytes: its key and its bit.
 const BYTES_A_ROW: usize = 9;
 
-/// Rows of one table.
+/// The subscribed rows of one table.
 struct Subscription {
     table: u32,
     read: Read,
     every: Duration,
-    /// The worker's number for it: a later one is of other rows.
+    /// The worker's number for these rows. A later one is of other rows.
     set: u32,
     keys: Vec<u64>,
-    /// Those that are known to have no row.
+    /// A bit a key: the worker knows that the key has no row.
     none: Vec<u64>,
-    /// Of each chunk that a sweep has been through.
+    /// The snapshot version of each chunk that a sweep has visited.
     stamps: Vec<u64>,
-    /// Keys that a sweep has been through: the others are told of in any case.
+    /// How many keys a sweep has visited. The rows of the others are sent in any case.
     known: usize,
-    /// The chunk at which a sweep under way goes on, and the lowest clock when it began.
+    /// The next chunk of a sweep under way, and the lowest clock when the sweep began.
     at: Option<(usize, Option<u64>)>,
     due: Duration,
 }
 
-/// Those of a session.
+/// The subscriptions of a session.
 pub(super) struct Subscriptions {
     all: Vec<Subscription>,
     share: SessionShare,
@@ -50,12 +49,12 @@ impl Subscriptions {
         Subscriptions { all: Vec::new(), share }
     }
 
-    /// When there is something to do next.
+    /// When the next sweep is due.
     pub(super) fn due(&self) -> Duration {
         self.all.iter().map(|of| of.due).min().unwrap_or(Duration::MAX)
     }
 
-    /// Adds rows, or begins anew with these.
+    /// Adds rows to a subscription, or replaces its rows with these.
     pub(super) fn add(
         &mut self,
         frame: &Frame<'_>,
@@ -124,17 +123,17 @@ impl Subscriptions {
         Ok(transmit.send(answer.encode(frame.head.id))?)
     }
 
-    /// No sweep is under way.
+    /// Whether no sweep is under way.
     pub(super) fn is_between(&self) -> bool {
         self.all.iter().all(|of| of.at.is_none())
     }
 
-    /// Leaves this time out.
+    /// Skips the sweeps that are due.
     pub(super) fn skip(&mut self, now: Duration) {
         self.all.iter_mut().filter(|of| of.due <= now).for_each(|of| of.due = now + of.every);
     }
 
-    /// Sends what has changed of what is due.
+    /// Sends the changes of the subscriptions that are due.
     pub(super) fn sweep(
         &mut self,
         tables: &mut ServerTables,
@@ -150,7 +149,7 @@ impl Subscriptions {
             }
             while let Some((chunk, lowest)) = of.at {
                 if rows >= SWEEP_ROWS || transmit.queued_bytes() >= FLUSH_BYTES {
-                    // Soon, behind what waits.
+                    // The sweep goes on soon, behind the frames that are queued.
                     of.due = now + Duration::from_millis(1);
                     break;
                 }
@@ -164,7 +163,7 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    /// Sends what has changed of a chunk; how many rows were looked at. `None`: there is no room.
+    /// Sends the changes of a chunk. Returns how many rows were compared, or `None` if the out queue is full.
     fn tell(
         &mut self,
         chunk: usize,
@@ -189,7 +188,7 @@ impl Subscription {
         held.extend((from..end).map(of));
         told.clear();
         found.clear();
-        // Room for all of them, behind their numbers.
+        // Space for all rows of the chunk, behind their numbers.
         let before = (4 * keys.len()).next_multiple_of(8);
         let out = transmit.reserve(before + keys.len() * floats * 4)?;
         let what = (self.read, Segments::ALL);
