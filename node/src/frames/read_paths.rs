@@ -1,4 +1,4 @@
-//! How a worker gets at rows without asking for them: image files on the same host, memory regions over RDMA.
+//! How a worker reads rows without a request: from image files on the same host, or from memory regions over RDMA.
 
 frames! {
     /// Asks for the image files of some shards.
