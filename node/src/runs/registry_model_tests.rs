@@ -1,4 +1,4 @@
-//! What becomes of those who come to a run, in every order; and the file in which runs are kept.
+//! What the registry decides about processes that come to a run, in every order; and the file in which runs are stored.
 
 use super::messages::{JoinV1, RunActionV1, RunIntent, RunReplyV1, RunRequestV1, RunSetting};
 use super::registry::{Registry, RunDecision};
@@ -39,7 +39,7 @@ fn join(want: RunIntent, settings: Vec<RunSetting>) -> JoinV1 {
     JoinV1 { want, settings, tables, at: 1_000_000, notes, birth: 5, left }
 }
 
-/// Comes to run "r": what was decided, the generation, and since which one its rows are there.
+/// Comes to run "r". Returns the decision, the generation, and the generation that began its rows.
 fn come(
     of: &mut Registry,
     incarnation: WorkerIncarnation,
@@ -89,13 +89,13 @@ fn the_first_decides_and_the_others_take_its_decision() {
     let live = come(&mut of, incarnation(2, 3), RunIntent::Fresh, 3).unwrap_err();
     assert!(live.contains("worker 0 is in it and lives"), "{live}");
     assert_eq!(come(&mut of, incarnation(0, 4), RunIntent::Auto, 3), Err("taken".into()));
-    // Its session ends, and another life takes its place; who was there is there no more.
+    // The session ends, and another incarnation takes the worker's place. The old one is no longer a member.
     of.closed(2);
     assert_eq!(come(&mut of, incarnation(0, 4), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
     let (refusal, text) =
         ask(&mut of, incarnation(0, 2), RunActionV1::Beat { generation: 1, batches: 0 }, NOW).unwrap_err();
     assert!(refusal == Refusal::Fenced && text.contains("place of worker 0"), "{text}");
-    // All are gone: other settings begin anew when that is asked for, and only then.
+    // All workers are gone. Other settings begin the run anew only with --fresh.
     let later = NOW + RUN_SILENCE;
     let anew = come_at(&mut of, incarnation(2, 5), RunIntent::Auto, 4, later).unwrap_err();
     assert!(
@@ -106,7 +106,7 @@ fn the_first_decides_and_the_others_take_its_decision() {
         come_at(&mut of, incarnation(2, 5), RunIntent::Fresh, 4, later),
         Ok((RunDecision::Fresh, 2, 2))
     );
-    // Whoever is started again with the same words goes on.
+    // A worker that restarts with the same flags goes on.
     of.closed(2005);
     assert_eq!(
         come_at(&mut of, incarnation(2, 6), RunIntent::Fresh, 4, later),
@@ -121,14 +121,14 @@ fn the_first_decides_and_the_others_take_its_decision() {
     assert_eq!(refusal, Refusal::Fenced);
 }
 
-/// Whoever continued a finished run with a wrong flag could go on with that flag only, or lose the rows.
+/// After a finished run was continued with a wrong flag, users could only go on with that flag, or lose the rows.
 #[test]
 fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_right_one() {
     let mut of = open(None);
     come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
     finish(&mut of, incarnation(0, 1), 1);
     assert_eq!(come(&mut of, incarnation(0, 2), RunIntent::Continue, 4), Ok((RunDecision::Continued, 2, 1)));
-    // While it lives, nobody changes what it has begun.
+    // While the worker is alive, nobody changes the run that it has begun.
     assert!(come(&mut of, incarnation(1, 3), RunIntent::Continue, 3).is_err());
     of.closed(2);
     assert!(come(&mut of, incarnation(0, 4), RunIntent::Auto, 3).is_err());
@@ -144,14 +144,14 @@ fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_ri
     assert_eq!(refusal, Refusal::Fenced);
 }
 
-/// A supervisor started a killed worker again with its own command just after the end: the finished rows were dropped.
+/// A supervisor restarted a killed worker with the same command just after the end, and the finished rows were dropped.
 #[test]
 fn a_worker_that_was_killed_before_the_end_began_the_run_anew_after_it() {
     for want in [RunIntent::Fresh, RunIntent::Continue] {
         let mut of = open(None);
         let begun = come(&mut of, incarnation(0, 1), want, 3).unwrap();
         assert_eq!((begun.0, begun.1), (RunDecision::Begun, 1));
-        // Every worker has the same words, on new servers too.
+        // Every worker has the same flags, on new servers too.
         assert_eq!(come(&mut of, incarnation(1, 2), want, 3), Ok((RunDecision::Joined, 1, 1)));
         of.closed(1002);
         ask(&mut of, incarnation(0, 1), RunActionV1::Done { generation: 1 }, NOW).unwrap();
@@ -160,13 +160,13 @@ fn a_worker_that_was_killed_before_the_end_began_the_run_anew_after_it() {
             come_at(&mut of, incarnation(1, 3), want, 3, NOW + 9 * LATE_TIME),
             Ok((RunDecision::Late, 1, 1))
         );
-        // Whoever had trained all and says it again wants it again.
+        // A worker that had trained its share and comes with the flag again wants the flag again.
         let again = come(&mut of, incarnation(0, 4), want, 3).unwrap();
         assert_eq!((again.0 == RunDecision::Fresh, again.1), (want == RunIntent::Fresh, 2));
     }
 }
 
-/// One process whose run was finished came to it as if it were late, and trained its rows again without a word.
+/// A single process that came to its finished run counted as late, and trained the rows again without a word.
 #[test]
 fn one_process_trained_a_finished_run_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn one_whose_share_was_given_up_was_told_that_nothing_was_left() {
     assert_eq!(come(&mut of, incarnation(2, 3), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
 }
 
-/// The rows were trained further with other flags, or the flags were refused when the run had been begun with them.
+/// The rows were trained further with other flags, or a run was refused the very flags with which it had begun.
 #[test]
 fn rows_are_trained_further_with_the_flags_that_they_depend_on() {
     let mut of = open(None);
@@ -232,7 +232,7 @@ fn rows_are_trained_further_with_the_flags_that_they_depend_on() {
     );
 }
 
-/// Rows of a run that no registry knew were trained further as if they were new, or never found again.
+/// Rows of a run that no registry knew were trained further as if they were new, or were never found again.
 #[test]
 fn rows_without_their_registry_were_taken_for_new_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ fn rows_without_their_registry_were_taken_for_new_ones() {
     assert!(come(&mut of, incarnation(0, 1), RunIntent::Continue, 3).is_err());
     assert_eq!(come(&mut of, incarnation(0, 1), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 4, 4)));
     assert_eq!(of.runs["r"].doomed, ["r.t", "r.3.t"]);
-    // In memory other servers say what they have.
+    // In memory, other servers report the tables that they have.
     let mut of = open(None);
     let told =
         JoinV1 { left: vec!["r.t".into()], tables: vec!["t".into()], ..join(RunIntent::Auto, settings(3)) };
@@ -279,23 +279,23 @@ fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
     for words in ["finished", "5 min ago", "7 rows", "--continue", "--fresh", "--run"] {
         assert!(over.contains(words), "{words}: {over}");
     }
-    // A worker that has not taken part comes late, once.
+    // A worker that has not taken part comes late, but only once.
     assert_eq!(come(&mut of, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
     assert_eq!(come(&mut of, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
     assert!(come(&mut of, incarnation(2, 5), RunIntent::Auto, 3).is_err());
     assert!(come(&mut of, incarnation(3, 5), RunIntent::Auto, 4).is_err(), "other flags are another job");
-    // --continue of one of them begins the next generation; the others join it, whatever they say.
+    // --continue from one of them begins the next generation. The others join it, whatever they want.
     assert_eq!(come(&mut of, incarnation(1, 6), RunIntent::Continue, 5), Ok((RunDecision::Continued, 2, 1)));
     assert_eq!(come(&mut of, incarnation(0, 7), RunIntent::Auto, 5), Ok((RunDecision::Joined, 2, 1)));
     finish(&mut of, incarnation(1, 6), 2);
-    // One that says --continue too and comes when that generation is over does not begin a third.
+    // A worker that also wants --continue and comes when that generation is over does not begin a third.
     assert_eq!(come(&mut of, incarnation(2, 8), RunIntent::Continue, 5), Ok((RunDecision::Late, 2, 1)));
     assert_eq!(come(&mut of, incarnation(2, 9), RunIntent::Continue, 5), Ok((RunDecision::Continued, 3, 1)));
     finish(&mut of, incarnation(2, 9), 3);
     assert_eq!(come(&mut of, incarnation(0, 10), RunIntent::Fresh, 5), Ok((RunDecision::Fresh, 4, 4)));
     finish(&mut of, incarnation(0, 10), 4);
     assert_eq!(come(&mut of, incarnation(1, 11), RunIntent::Fresh, 5), Ok((RunDecision::Late, 4, 4)));
-    // After a while it is no longer one who is late.
+    // After a while a worker no longer counts as late.
     let later = NOW + LATE_TIME;
     assert!(come_at(&mut of, incarnation(2, 12), RunIntent::Auto, 5, later).is_err());
     assert_eq!(
@@ -319,9 +319,9 @@ fn runs_come_back_as_they_were_and_a_torn_file_is_refused_by_name() {
     come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
     drop(of);
     let mut of = open(Some(folder.path()));
-    // It may live: its rows are not dropped before it has had time to be heard of.
+    // The worker may be alive: its rows are not dropped before it has had time to report.
     assert!(come(&mut of, incarnation(0, 2), RunIntent::Fresh, 3).unwrap_err().contains("lives"));
-    // But who is started again goes on at once.
+    // But the worker itself goes on at once after a restart.
     assert_eq!(come(&mut of, incarnation(0, 2), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
     finish(&mut of, incarnation(0, 2), 1);
     drop(of);
@@ -342,7 +342,7 @@ fn runs_come_back_as_they_were_and_a_torn_file_is_refused_by_name() {
     }
     std::fs::write(&file, &whole[..15]).unwrap();
     assert!(Registry::open(Some(folder.path()), NOW).is_err());
-    // What cannot be kept is not so.
+    // A change that cannot be saved does not happen.
     std::fs::write(&file, &whole).unwrap();
     let mut of = open(Some(folder.path()));
     std::fs::create_dir(folder.path().join("RUNS.new")).unwrap();
@@ -391,12 +391,12 @@ fn act() -> impl Strategy<Value = RunEvent> {
 }
 
 proptest! {
-    /// Rows that somebody trains who lives are never dropped, a generation has one set of flags, and what is over stays
-    /// over unless somebody asks for more.
+    /// Rows that a live worker trains are never dropped, a generation has one set of flags, and a finished run stays
+    /// finished unless a worker asks for more.
     #[test]
     fn whatever_comes_nobody_loses_rows(acts in prop::collection::vec(act(), 1..60)) {
         let mut of = open(None);
-        // (life, generation, epochs) of those who are in it.
+        // (incarnation, generation, epochs) of the members.
         let mut inside: Vec<(WorkerIncarnation, u32, u32)> = Vec::new();
         let (mut next, mut generation, mut finished, mut since) = (1, 0, false, 0);
         for act in acts {

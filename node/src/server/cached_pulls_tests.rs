@@ -1,5 +1,5 @@
-//! Pulls of what is newer and pushes that name a keyset for some of their rows, frame by frame: what is told, and what
-//! is refused.
+//! Conditional pulls, and pushes whose keyset has some of their rows, frame by frame: which rows the answer reports,
+//! and what is refused.
 
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;
@@ -23,7 +23,7 @@ fn asking(incarnation: u64, keys: &[u64], held: &[CachedVersion]) -> Vec<u8> {
     payload
 }
 
-/// What an answer tells of each of `n` keys, with its rows.
+/// The change that an answer reports for each of `n` keys, and its rows.
 fn answer(payload: &[u8], n: usize) -> (Vec<NewerRow>, Vec<f32>) {
     let mut words = vec![0u64; payload.len() / 8];
     bytemuck::cast_slice_mut(&mut words).copy_from_slice(payload);
@@ -61,10 +61,10 @@ fn what_is_newer_is_told_within_a_life() {
     assert_eq!(answer(&rows, 3), (vec![NewerRow::Same, NewerRow::Row, NewerRow::Same], vec![4.0]));
     let answer_to_held = RowsFrame::decode(&head).unwrap();
     assert!(answer_to_held.kept == 1 && answer_to_held.version > stamp);
-    // The same of another life: nothing of it is believed.
+    // The same versions of another incarnation: the server treats no row as cached.
     let (_, rows) = ask(&sim, &mut link, pull(table, 3, 0).encode(4), &asking(incarnation ^ 1, &keys, &held));
     assert_eq!(answer(&rows, 3).1, [2.0, 4.0, 0.0]);
-    // A push of six rows whose keyset is of three of them: 4, and 5, 6, 7, and 8, 9.
+    // A push of six rows, 4 to 9. Its keyset has three of them: 5, 6 and 7.
     let some = PushFrame { keys: 6, seq: 3, keyset: pair(welcome.session, 1), some: true, ..push };
     let rows = KeysetRows::new(&[4, 5, 6, 7, 8, 9], &[1, 2, 3]);
     let (bits, keys, values) = (&rows.bits[..], &rows.others[..], &[1.0; 6][..]);
@@ -95,7 +95,7 @@ fn lengths_that_do_not_fit_are_refused() {
     assert_eq!(refusal(pull(table, 1, 0).encode(1), &right), Refusal::Malformed);
     assert_eq!(refusal(pull(table, u32::MAX, 0).encode(1), &right), Refusal::Limit);
     assert_eq!(refusal(pull(9, 2, 0).encode(1), &right), Refusal::Unknown);
-    // A push that says that its keyset is of more rows than it has, of none, of one that is not kept.
+    // Pushes that name more rows of a keyset than the payload has, and one whose keyset is not kept.
     let push = |keys, seq| PushFrame {
         table,
         keys,

@@ -1,5 +1,5 @@
-//! Floods, slow and silent peers, too many sessions, too little memory: in the simulation, where a minute costs
-//! nothing.
+//! Floods, slow and silent peers, too many sessions, too little memory. The tests run in the simulation, where a minute
+//! costs nothing.
 
 use super::refusals::open_as;
 use super::{LocalServer, ServerConfig, SessionLimits};
@@ -100,7 +100,7 @@ fn pull(keys: u32) -> (Head, Vec<u8>) {
     )
 }
 
-/// A link that pours pulls into the server and never waits for an answer.
+/// A link that sends pulls without end and never waits for an answer.
 fn flooding(sim: &Sim, addr: &str, keys: u32, frames: usize) -> Link<SimStream> {
     let mut link = raw(sim, addr);
     let (head, payload) = pull(keys);
@@ -127,7 +127,7 @@ fn more_requests_than_the_credit_end_the_session_with_a_reason() {
     }
     assert!(refusal.unwrap().contains("credit of 100"));
     assert!(answers <= FRAMES_PER_TURN as u64 && thread(&tally).overruns.get() == 1, "{answers}");
-    // As many requests, by a worker that keeps to its credit.
+    // The same number of requests, from a worker that keeps to its credit.
     let cut = Arc::new(good.cut(table, &[1, 2, 3]));
     let begin = |worker: &mut Worker<Sim>| {
         worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), false).unwrap()
@@ -139,7 +139,7 @@ fn more_requests_than_the_credit_end_the_session_with_a_reason() {
     assert_eq!(thread(&tally).overruns.get(), 1);
 }
 
-/// Answers that wait for other workers are owed, and what is owed is under way, however small.
+/// Answers that wait for other workers count against the session's credit, however small they are.
 #[test]
 fn nor_can_requests_behind_one_that_waits_be_more() {
     let sim = Sim::new(1, Faults::none());
@@ -182,7 +182,7 @@ fn a_credit_in_bytes_is_kept_and_one_large_request_always_goes() {
     assert!(worker.counters().credit_waits > 0 && worker.counters().links_lost == 0);
 }
 
-/// The answer to a small pull comes within two rounds of the thread's loop however much others pour in.
+/// The answer to a small pull comes within two rounds of the thread's loop, however much other sessions send.
 #[test]
 fn a_flood_delays_others_by_a_turn_each_and_no_more() {
     let sim = Sim::new(1, Faults { window_bytes: 400_000, ..Faults::none() });
@@ -237,7 +237,7 @@ fn take_all(link: &mut Link<SimStream>) {
     }
 }
 
-/// Bytes that trickle keep a link moving: it is the frame that takes too long.
+/// Bytes that trickle keep a link moving, but the frame takes too long.
 #[test]
 fn a_frame_that_trickles_in_ends_its_session_and_a_greeting_its_connection() {
     let sim = Sim::new(1, Faults::none());
@@ -286,8 +286,8 @@ fn answers_that_nobody_takes_end_the_session() {
     assert_eq!((thread(&tally).stalled.get(), thread(&tally).queued_bytes.get()), (1, 0));
 }
 
-/// A peer that takes answers steadily, and asks for one more for each that it has, never empties the server's queue: it
-/// is slow, and nothing is wrong with it. One that takes next to nothing is not borne.
+/// A peer that takes answers steadily, and sends a request for each, never empties the server's queue. It is only slow,
+/// so its session goes on. The server ends the session of a peer that takes next to nothing.
 #[test]
 fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
     let sim = Sim::new(1, Faults { window_bytes: 10_000, ..Faults::none() });
@@ -295,7 +295,7 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
     let mut opener = worker(&sim, &[&addr], 1);
     opener.open_table(&schema()).unwrap();
     opener.open_table(&Schema { name: "wide".into(), dim: 64, ..schema() }).unwrap();
-    // 30,720 bytes an answer, four under way: three or so wait behind the one that is being taken.
+    // 30,720 bytes an answer, four requests under way: about three answers wait behind the one that the peer takes.
     let wide = PullFrame {
         table: 1,
         keys: 120,
@@ -322,15 +322,15 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
     assert_eq!(thread(&tally).stalled.get(), 1);
 }
 
-/// A worker that uses one server pings the other; a peer that says nothing at all is dropped, and a worker that was
-/// silent for an hour finds its way back.
+/// A worker that uses one server pings the other. The server drops a peer that sends nothing at all. A worker that was
+/// silent for an hour connects again.
 #[test]
 fn silence_ends_a_session_and_pings_prevent_it() {
     let sim = Sim::new(1, Faults::none());
     let (busy, _) = serve(&sim, SessionLimits::default());
     let (quiet, tally) = serve(&sim, SessionLimits::default());
     let mut worker = worker(&sim, &[&busy, &quiet], 1);
-    // One shard: server 0 has none, server 1 has it.
+    // The table has one shard: server 1 has it, server 0 has none.
     let table = worker.open_table(&schema()).unwrap();
     let mut out = [0.0];
     for _ in 0..SILENCE_TIME.as_secs() * 3 {
@@ -356,7 +356,7 @@ fn silence_ends_a_session_and_pings_prevent_it() {
 fn a_server_that_is_silent_is_noticed_although_nothing_is_asked_of_it() {
     let sim = Sim::new(1, Faults::none());
     let (busy, _) = serve(&sim, SessionLimits::default());
-    // It takes part until it is frozen, as a stopped process is: connections stay, nothing is answered.
+    // The worker takes part until it is frozen. Like with a stopped process, connections stay and nothing is answered.
     let frozen = Rc::new(Cell::new(false));
     let mut server = LocalServer::new(sim.clone(), config(SessionLimits::default())).unwrap();
     let (addr, stopped) = (server.addr().to_owned(), frozen.clone());
@@ -407,7 +407,7 @@ fn a_server_with_all_its_sessions_says_so_and_takes_who_waits() {
     assert_eq!(Worker::connect(sim.clone(), config).unwrap().links(), 1);
 }
 
-/// Memory for the buffers of two sessions, and thirty that want some: all are served, in turn.
+/// There is memory for the buffers of two sessions, and thirty sessions want some. All are served in turn.
 #[test]
 fn sessions_share_what_memory_there_is() {
     let sim = Sim::new(1, Faults::none());
@@ -437,7 +437,7 @@ fn sessions_share_what_memory_there_is() {
     assert!(workers.iter().all(|worker| worker.counters().links_lost == 0));
     sim.run(4 * SECOND);
     assert_eq!(thread(&tally).buffer_bytes.get(), 0, "sessions at rest hold none");
-    // One that leaves a frame half sent gives way soon when others wait.
+    // A session that leaves a frame half sent soon makes way when others wait.
     let mut halves: Vec<_> = (0..2).map(|_| sim_half(&sim, &addr)).collect();
     workers[3].pull(tables[3], &keys, Read::Weights, &mut out).unwrap();
     assert!(thread(&tally).stalled.get() > 0);
@@ -454,7 +454,7 @@ fn sim_half(sim: &Sim, addr: &str) -> Link<SimStream> {
     link
 }
 
-/// What comes with a hello stands in the acceptor's buffer: a session that has no share of the memory cannot keep it.
+/// Bytes that come with a hello are in the acceptor's buffer. A session without a share of the memory cannot keep them.
 #[test]
 fn bytes_before_the_welcome_are_not_kept_beside_the_memory_that_there_is() {
     let sim = Sim::new(1, Faults::none());
@@ -477,7 +477,7 @@ fn bytes_before_the_welcome_are_not_kept_beside_the_memory_that_there_is() {
     assert_eq!(RefusedFrame::decode(&refused[0].0).unwrap().code, Refusal::Limit as u16);
     let text = control::open::<RefusedV1>(&refused[0].1).unwrap().text;
     assert!(refused.len() == 1 && text.contains("--session-memory"), "{text}");
-    // With memory for it, it is as good as any other.
+    // With memory for the bytes, the session is accepted.
     drop(half);
     sim.run(SECOND);
     let kinds: Vec<_> = answers(hasty()).iter().map(|(head, _)| head.kind).collect();
