@@ -44,17 +44,17 @@ pub(crate) struct CachedRows {
 impl CachedRows {
     /// Versions of one incarnation. A version that is too old for an age is sent as not cached.
     pub(crate) fn new(incarnation: u64, held: &[CachedVersion]) -> CachedRows {
-        let stamps = held.iter().filter_map(|held| match held {
-            CachedVersion::Row(stamp) => Some(*stamp),
+        let versions = held.iter().filter_map(|held| match held {
+            CachedVersion::Row(version) => Some(*version),
             _ => None,
         });
-        let newest = stamps.max().unwrap_or(0);
+        let newest = versions.max().unwrap_or(0);
         let (mut bits, mut ages) = (vec![0; bit_words(held.len())], Vec::new());
         for (i, held) in held.iter().enumerate() {
             let age = match held {
                 CachedVersion::Nothing => None,
                 CachedVersion::NoRow => Some(NO_ROW),
-                CachedVersion::Row(stamp) => u32::try_from(newest - stamp).ok().filter(|age| *age != NO_ROW),
+                CachedVersion::Row(version) => u32::try_from(newest - version).ok().filter(|age| *age != NO_ROW),
             };
             if let Some(age) = age {
                 bits[i / 64] |= 1 << (i % 64);
@@ -89,7 +89,7 @@ impl CachedRows {
 #[derive(Debug)]
 pub(crate) struct PullNewerPayload<'a> {
     pub(crate) incarnation: u64,
-    stamp: u64,
+    newest: u64,
     pub(crate) keys: &'a [u64],
     bits: &'a [u64],
     ages: &'a [u32],
@@ -101,14 +101,14 @@ impl<'a> PullNewerPayload<'a> {
         let fixed = 2 + keys + bit_words(keys);
         let (words, ages) = payload.split_at_checked(fixed * 8)?;
         let words: &[u64] = try_cast_slice(words).ok()?;
-        let ([incarnation, stamp], words) = words.split_first_chunk()?;
+        let ([incarnation, newest], words) = words.split_first_chunk()?;
         let (keys, bits) = words.split_at(keys);
         let held = ones(bits, keys.len());
         if ages.len() != (4 * held).next_multiple_of(8) {
             return None;
         }
         let ages: &[u32] = try_cast_slice(&ages[..4 * held]).ok()?;
-        Some(PullNewerPayload { incarnation: *incarnation, stamp: *stamp, keys, bits, ages })
+        Some(PullNewerPayload { incarnation: *incarnation, newest: *newest, keys, bits, ages })
     }
 
     /// The cached version of each key. In another incarnation than `incarnation` nothing is cached.
@@ -123,19 +123,19 @@ impl<'a> PullNewerPayload<'a> {
             Some(&NO_ROW) => CachedVersion::NoRow,
             // Below version 0: no worker sends such an age.
             Some(&age) => {
-                self.stamp.checked_sub(u64::from(age)).map_or(CachedVersion::Nothing, CachedVersion::Row)
+                self.newest.checked_sub(u64::from(age)).map_or(CachedVersion::Nothing, CachedVersion::Row)
             }
         }));
     }
 }
 
 /// Bytes of the change bits of this number of keys. They come before the rows.
-pub(crate) fn told_bytes(keys: usize) -> usize {
+pub(crate) fn change_bytes(keys: usize) -> usize {
     bit_words(2 * keys) * 8
 }
 
 /// Writes the change bits of each key into the first [`told_bytes`] of an answer.
-pub(crate) fn tell(told: &[NewerRow], out: &mut [u8]) {
+pub(crate) fn write_changes(told: &[NewerRow], out: &mut [u8]) {
     for (told, out) in told.chunks(32).zip(out.chunks_exact_mut(8)) {
         let code = |newer: &NewerRow| match newer {
             NewerRow::Same => 0u64,
@@ -150,7 +150,7 @@ pub(crate) fn tell(told: &[NewerRow], out: &mut [u8]) {
 /// The change of each of `keys` keys that an answer reports, and its rows of `floats` floats. `None` if the length is
 /// wrong or a code is unknown.
 pub(crate) fn told(payload: &[u8], keys: usize, floats: usize) -> Option<(Vec<NewerRow>, &[f32])> {
-    let (words, rows) = payload.split_at_checked(told_bytes(keys))?;
+    let (words, rows) = payload.split_at_checked(change_bytes(keys))?;
     let words: &[u64] = try_cast_slice(words).ok()?;
     let told = (0..keys).map(|i| match words[i / 32] >> (i % 32 * 2) & 3 {
         0 => Some(NewerRow::Same),
@@ -191,24 +191,24 @@ mod tests {
     proptest! {
         #[test]
         fn a_request_comes_as_it_was_made(held in prop::collection::vec(held(), 0..300), incarnation in 1u64..3) {
-            let asking = CachedRows::new(incarnation, &held);
+            let cached = CachedRows::new(incarnation, &held);
             let newest = held.iter().filter_map(|held| match held { CachedVersion::Row(at) => Some(*at), _ => None }).max();
             let keys: Vec<u64> = (0..held.len() as u64).collect();
-            let mut payload = asking.before().to_vec();
+            let mut payload = cached.before().to_vec();
             payload.extend_from_slice(cast_slice(&keys));
-            asking.behind().iter().for_each(|part| payload.extend_from_slice(part));
-            prop_assert_eq!(payload.len(), asking.bytes());
+            cached.behind().iter().for_each(|part| payload.extend_from_slice(part));
+            prop_assert_eq!(payload.len(), cached.bytes());
             payload.resize(payload.len().next_multiple_of(8), 0);
             let words = aligned(&payload);
-            let asked = PullNewerPayload::of(cast_slice(&words), keys.len()).unwrap();
-            prop_assert_eq!((asked.incarnation, asked.keys), (incarnation, &keys[..]));
+            let request = PullNewerPayload::of(cast_slice(&words), keys.len()).unwrap();
+            prop_assert_eq!((request.incarnation, request.keys), (incarnation, &keys[..]));
             let mut got = Vec::new();
-            asked.held(incarnation, &mut got);
+            request.held(incarnation, &mut got);
             // A version that is too old for an age is sent as not cached.
             let old = |held: &CachedVersion| matches!(held, CachedVersion::Row(at) if newest.unwrap_or(0) - at >= u64::from(u32::MAX));
             let want: Vec<CachedVersion> = held.iter().map(|held| if old(held) { CachedVersion::Nothing } else { *held }).collect();
             prop_assert_eq!(&got, &want);
-            asked.held(incarnation + 1, &mut got);
+            request.held(incarnation + 1, &mut got);
             prop_assert!(got.len() == held.len() && got.iter().all(|held| *held == CachedVersion::Nothing));
             prop_assert!(PullNewerPayload::of(&cast_slice(&words)[..payload.len().saturating_sub(8)], keys.len()).is_none());
         }
@@ -217,8 +217,8 @@ mod tests {
         fn an_answer_comes_as_it_was_made(codes in prop::collection::vec(0u8..3, 0..200), floats in 1usize..4) {
             let newer: Vec<NewerRow> = codes.iter().map(|code| [NewerRow::Same, NewerRow::Row, NewerRow::NoRow][*code as usize]).collect();
             let rows: Vec<f32> = (0..newer.iter().filter(|n| **n != NewerRow::Same).count() * floats).map(|i| i as f32).collect();
-            let mut payload = vec![7; told_bytes(newer.len())];
-            tell(&newer, &mut payload);
+            let mut payload = vec![7; change_bytes(newer.len())];
+            write_changes(&newer, &mut payload);
             payload.extend_from_slice(cast_slice(&rows));
             payload.resize(payload.len().next_multiple_of(8), 0);
             let words = aligned(&payload);
@@ -228,9 +228,9 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read(words in prop::collection::vec(any::<u64>(), 0..40), keys in 0usize..60) {
-            if let Some(asked) = PullNewerPayload::of(cast_slice(&words), keys) {
+            if let Some(request) = PullNewerPayload::of(cast_slice(&words), keys) {
                 let mut held = Vec::new();
-                asked.held(asked.incarnation, &mut held);
+                request.held(request.incarnation, &mut held);
                 prop_assert_eq!(held.len(), keys);
             }
             if let Some((newer, _)) = told(cast_slice(&words), keys, 2) {

@@ -83,7 +83,7 @@ impl Registry {
         if is_its_own {
             let before = self.runs.remove(name);
             self.heard.retain(|(of, _), _| of != name);
-            self.keep(name, before)?;
+            self.save(name, before)?;
         }
         Ok(RunReplyV1::Noted)
     }
@@ -308,7 +308,7 @@ impl Registry {
             self.finished.remove(name);
         }
         self.runs.insert(name.to_owned(), run);
-        self.keep(name, before)
+        self.save(name, before)
     }
 }
 

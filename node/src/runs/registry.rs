@@ -301,12 +301,12 @@ impl Registry {
     /// Answers a request. `open`: the tables that this server has open.
     pub(crate) fn answer(
         &mut self,
-        ask: RunRequestV1,
+        request: RunRequestV1,
         session: u32,
         now: Duration,
         open: &[String],
     ) -> Result<RunReplyV1, RunRefusal> {
-        let RunRequestV1 { name, incarnation, what } = ask;
+        let RunRequestV1 { name, incarnation, what } = request;
         match what {
             RunActionV1::List => return Ok(RunReplyV1::Runs { runs: self.list(now) }),
             RunActionV1::Join(join) => return self.join(&name, incarnation, join, session, now, open),
@@ -427,10 +427,10 @@ impl Registry {
             return Ok(());
         }
         self.runs.insert(name.to_owned(), after);
-        self.keep(name, Some(before))
+        self.save(name, Some(before))
     }
 
-    pub(super) fn keep(&mut self, name: &str, before: Option<RunRecord>) -> Result<(), RunRefusal> {
+    pub(super) fn save(&mut self, name: &str, before: Option<RunRecord>) -> Result<(), RunRefusal> {
         let Some(file) = &self.file else { return Ok(()) };
         runs_file::save(file, &self.runs).map_err(|error| {
             match before {

@@ -210,9 +210,9 @@ fn rows_are_trained_further_with_the_flags_that_they_depend_on() {
                 RunSetting::new("--alpha", alpha).of_rows(),
                 RunSetting::new("--epochs", epochs.to_string()),
             ];
-            let told = ask(of, incarnation, RunActionV1::Join(join(want, settings)), NOW)
+            let reply = ask(of, incarnation, RunActionV1::Join(join(want, settings)), NOW)
                 .map_err(|(_, text)| text)?;
-            match told {
+            match reply {
                 RunReplyV1::Joined { decided, generation, .. } => {
                     Ok((RunDecision::of_code(decided).unwrap(), generation))
                 }
@@ -249,9 +249,9 @@ fn rows_without_their_registry_were_taken_for_new_ones() {
     assert_eq!(of.runs["r"].doomed, ["r.t", "r.3.t"]);
     // In memory, other servers report the tables that they have.
     let mut of = open(None);
-    let told =
+    let reply =
         JoinV1 { left: vec!["r.t".into()], tables: vec!["t".into()], ..join(RunIntent::Auto, settings(3)) };
-    assert!(ask(&mut of, incarnation(0, 1), RunActionV1::Join(told), NOW).is_err());
+    assert!(ask(&mut of, incarnation(0, 1), RunActionV1::Join(reply), NOW).is_err());
 }
 
 #[test]
@@ -303,13 +303,13 @@ fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
         Ok((RunDecision::Fresh, 5, 5))
     );
     let again = join(RunIntent::Auto, settings(5));
-    let told = ask(&mut of, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
-    let RunReplyV1::Joined { doomed, .. } = told else { panic!("{told:?}") };
+    let reply = ask(&mut of, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
+    let RunReplyV1::Joined { doomed, .. } = reply else { panic!("{reply:?}") };
     assert_eq!(doomed, ["r.t", "r.4.t"], "the tables of all generations whose rows are gone");
     ask(&mut of, incarnation(0, 13), RunActionV1::Dropped { tables: doomed }, later).unwrap();
     let again = join(RunIntent::Auto, settings(5));
-    let told = ask(&mut of, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
-    assert!(matches!(&told, RunReplyV1::Joined { doomed, .. } if doomed.is_empty()), "{told:?}");
+    let reply = ask(&mut of, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
+    assert!(matches!(&reply, RunReplyV1::Joined { doomed, .. } if doomed.is_empty()), "{reply:?}");
 }
 
 #[test]

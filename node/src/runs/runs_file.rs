@@ -76,7 +76,7 @@ pub(super) fn load(file: &Path) -> Result<BTreeMap<String, RunRecord>, RunsError
     if head[8..12] != crc32c::crc32c(payload).to_le_bytes() || head[12..] != [0; 4] {
         return Err(torn("its checksum is wrong"));
     }
-    control::open::<RunsV1>(payload).map(|kept| kept.runs).map_err(|error| torn(&error.to_string()))
+    control::open::<RunsV1>(payload).map(|archive| archive.runs).map_err(|error| torn(&error.to_string()))
 }
 
 /// Writes the runs.

@@ -122,8 +122,8 @@ pub(super) fn shards(
     tables: &mut [ServerTable],
     table: u32,
 ) -> Result<(&mut Shards, &TableCounters), RequestFailure> {
-    match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.tally)) {
-        Some((Some(shards), tally)) => Ok((shards, tally)),
+    match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.counters)) {
+        Some((Some(shards), counters)) => Ok((shards, counters)),
         Some((None, _)) => refuse(
             Refusal::WrongShard,
             "this thread owns no shard of the table, or its rows were dropped (the run was started again)",
@@ -163,7 +163,7 @@ pub(super) fn pull(
         return cached_pulls::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
     }
     let found = &mut scratch.found;
-    let (shards, tally) = shards(&mut tables.all, request.table)?;
+    let (shards, counters) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let floats = shards.schema().read_floats_of(request.read, request.segments);
     let floats =
@@ -195,7 +195,7 @@ pub(super) fn pull(
     if request.slots {
         places[..count * 4].copy_from_slice(cast_slice(found));
     }
-    tally.pulled_rows.add(count as u64);
+    counters.pulled_rows.add(count as u64);
     transmit.commit(RowsFrame::to(&request, kept, lowest).encode(frame.head.id), bytes);
     Ok(())
 }
@@ -255,8 +255,8 @@ pub(super) fn push(
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
-    let keeps = tables.keeps(request.table, pusher);
-    let (shards, tally) = shards(&mut tables.all, request.table)?;
+    let stored = tables.stores_pushes(request.table, pusher);
+    let (shards, counters) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
     check_lengths(frame, count, layout.bytes(), layout.value_bytes() + count * 12)?;
@@ -275,11 +275,11 @@ pub(super) fn push(
     };
     let (name, clock) = push_name(&request, named, pusher)?;
     pusher.enter_table(request.table, shards)?;
-    if keeps {
+    if stored {
         let keys = keyset.map_or(keys, |keyset| &keyset.keys);
         let (write, name) = (request.write, request.named.then_some(name));
         let ends = name.map_or_else(Vec::new, |name| run_ends(keys, shards.schema().shards, name.row));
-        return tables.keep(
+        return tables.store_push(
             request.table,
             &IncomingPush { write, keys, values, name, ends: &ends },
             pusher,
@@ -299,7 +299,7 @@ pub(super) fn push(
     };
     match pushed {
         Ok(applied) => {
-            tally.count(&applied);
+            counters.count(&applied);
             Ok(BulkReply::Now(AckFrame::new(applied, 0).encode(frame.head.id)))
         }
         Err(error) => {
@@ -318,8 +318,8 @@ pub(super) struct RequestBuffers {
     /// The slots that a push names or a pull finds.
     pub(super) found: Vec<u32>,
     /// The rows of a pull that the worker has cached, and what the answer reports of each.
-    pub(super) held: Vec<CachedVersion>,
-    pub(super) told: Vec<NewerRow>,
+    pub(super) cached: Vec<CachedVersion>,
+    pub(super) changes: Vec<NewerRow>,
 }
 
 /// Answers a page of a shard's rows: the keys, then their floats.
@@ -330,7 +330,7 @@ pub(super) fn scan(
     transmit: &mut Transmit,
 ) -> RequestOutcome {
     let ScanFrame { table, most, shard, from } = ScanFrame::decode(&frame.head)?;
-    let (shards, tally) = shards(tables, table)?;
+    let (shards, counters) = shards(tables, table)?;
     if !shards.range().contains(&shard) {
         return refuse(
             Refusal::WrongShard,
@@ -348,7 +348,7 @@ pub(super) fn scan(
     out[..keys.len() * 8].copy_from_slice(cast_slice(keys));
     out[keys.len() * 8..bytes].copy_from_slice(cast_slice(rows));
     let page = ScannedFrame { rows: keys.len() as u32, floats: floats as u32, next };
-    tally.scanned_rows.add(keys.len() as u64);
+    counters.scanned_rows.add(keys.len() as u64);
     transmit.commit(page.encode(frame.head.id), bytes);
     Ok(())
 }

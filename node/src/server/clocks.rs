@@ -124,12 +124,12 @@ impl Clocks {
     /// `least`: the lowest clock at which a worker may begin anew.
     pub(super) fn join(
         &mut self,
-        comer: Joiner,
+        joiner: Joiner,
         clock: Option<u64>,
         least: u64,
         now: Duration,
     ) -> Result<u64, JoinError> {
-        let Joiner { rank: number, pusher, incarnation, session } = comer;
+        let Joiner { rank: number, pusher, incarnation, session } = joiner;
         let lowest = self.lowest();
         let rank = &mut self.ranks[number as usize];
         if incarnation <= rank.fenced {

@@ -8,7 +8,7 @@ fn member(workers: u32, mode: SyncMode) -> SyncConfig {
     SyncConfig { rank: 0, workers, mode, worker_timeout: Duration::from_secs(10), strict: false }
 }
 
-fn comer(rank: u32, incarnation: u64, session: u32) -> Joiner {
+fn joiner(rank: u32, incarnation: u64, session: u32) -> Joiner {
     Joiner { rank, pusher: u64::from(rank) + 1, incarnation, session }
 }
 
@@ -78,7 +78,7 @@ impl ClocksModel {
         self.sessions += 1;
         one.incarnation += u64::from(anew);
         let (clock, time) = ((!anew).then_some(one.clock), self.time());
-        let joined = self.clocks.join(comer(rank, one.incarnation, self.sessions), clock, 0, time);
+        let joined = self.clocks.join(joiner(rank, one.incarnation, self.sessions), clock, 0, time);
         if one.incarnation <= one.fenced {
             prop_assert!(matches!(joined, Err(JoinError::Fenced(_))));
             return Ok(false);
@@ -199,8 +199,8 @@ proptest! {
 #[test]
 fn two_workers_of_one_index_and_another_mode_are_refused() {
     let mut clocks = Clocks::new(&member(2, SyncMode::Ssp(3)), 0, Duration::ZERO);
-    clocks.join(comer(1, 7, 1), None, 0, Duration::ZERO).unwrap();
-    let other = clocks.join(comer(1, 6, 2), None, 0, Duration::ZERO);
+    clocks.join(joiner(1, 7, 1), None, 0, Duration::ZERO).unwrap();
+    let other = clocks.join(joiner(1, 6, 2), None, 0, Duration::ZERO);
     assert!(matches!(other, Err(JoinError::Fenced(why)) if why.contains("one index")));
     assert!(matches!(clocks.check(&member(3, SyncMode::Ssp(3))), Err(JoinError::Mismatch(_))));
     let bsp = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Mean });
@@ -214,7 +214,7 @@ fn the_lowest_that_is_there_and_alive_decides() {
     let mut clocks = Clocks::new(&member(3, bsp), 0, Duration::ZERO);
     assert_eq!(clocks.decider(Duration::ZERO), None);
     for rank in 0..3 {
-        clocks.join(comer(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
+        clocks.join(joiner(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
     }
     let later = Duration::from_secs(60);
     clocks.hear(2, later);
@@ -234,7 +234,7 @@ fn a_group_is_over_when_nobody_can_speak() {
     let mut clocks = Clocks::new(&member(2, SyncMode::Ssp(3)), 0, Duration::ZERO);
     assert!(clocks.is_over());
     for rank in 0..2 {
-        clocks.join(comer(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
+        clocks.join(joiner(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
     }
     let later = Duration::from_secs(60);
     clocks.hear(1, later);

@@ -70,8 +70,8 @@ impl RequestHandler<'_, '_> {
             IdentifyFrame::KIND => return tables.answer_identify(frame, transmit),
             ConfirmFrame::KIND => return tables.answer_confirm(frame, transmit),
             VectorFrame::KIND => return vectors::run(frame, &mut tables.all, pusher, transmit),
-            ImagesFrame::KIND => return images::give(frame, tables, stream, transmit),
-            RegionsFrame::KIND => return regions::tell(frame, tables, stream, transmit),
+            ImagesFrame::KIND => return images::send(frame, tables, stream, transmit),
+            RegionsFrame::KIND => return regions::answer(frame, tables, stream, transmit),
             StatusFrame::KIND => return tables.answer_status(frame, transmit),
             ClosePusherFrame::KIND => return tables.answer_close(frame, pusher, transmit),
             BookFrame::KIND => {
@@ -93,7 +93,7 @@ impl RequestHandler<'_, '_> {
             JobTableFrame::KIND => {
                 return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
             }
-            FeedFrame::KIND => return scheduler_rpc::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
+            FeedFrame::KIND => return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit),
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
         };

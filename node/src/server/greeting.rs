@@ -38,14 +38,14 @@ pub(super) type Hello = (HelloV1, u64);
 /// Conducts the greeting of connections.
 pub(super) struct Greeter {
     token: Option<Token>,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
     /// Keeps strangers from filling the log.
     log_limiter: LogLimiter,
 }
 
 impl Greeter {
-    pub(super) fn new(token: Option<Token>, tally: Arc<ServerCounters>) -> Greeter {
-        Greeter { token, tally, log_limiter: LogLimiter::default() }
+    pub(super) fn new(token: Option<Token>, counters: Arc<ServerCounters>) -> Greeter {
+        Greeter { token, counters, log_limiter: LogLimiter::default() }
     }
 
     /// Reads what has come, and answers it. Returns the hello once it has come whole, from a peer that may send it.
@@ -137,8 +137,8 @@ impl Greeter {
     /// Tells a connection why it ends, counts the refusal, and logs it with its peer, within the log's limit.
     pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, unfit: GreetingError, now: Duration) {
         let GreetingError { refusal, id, why } = unfit;
-        self.tally.acceptor.dropped.add(1);
-        self.tally.acceptor.refused[refusal.place()].add(1);
+        self.counters.acceptor.dropped.add(1);
+        self.counters.acceptor.refused[refusal.place()].add(1);
         let peer = link.peer().clone();
         self.complain(now, |others| tracing::warn!(%peer, ?refusal, why, others, "a connection was refused"));
         turn_away(link, id, refusal, why);

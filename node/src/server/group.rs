@@ -34,7 +34,7 @@ pub(super) struct Group {
     /// The pushes of the steps that are not applied (BSP only).
     pub(super) sums: Option<StepSums>,
     /// The lowest clock that the images have.
-    told: u64,
+    published_clock: u64,
 }
 
 impl Group {
@@ -55,15 +55,15 @@ impl Group {
 impl ServerTable {
     /// A new group. `share` makes its share of the step budget.
     fn new_group(&self, member: &SyncConfig, share: impl Fn() -> StepBudgetShare, now: Duration) -> Group {
-        let sums = member.mode.is_bsp().then(|| StepSums::after(&self.found).with_share(share()));
+        let sums = member.mode.is_bsp().then(|| StepSums::after(&self.recovered).with_share(share()));
         let begin = sums.as_ref().map_or(0, StepSums::at);
-        Group { clocks: Clocks::new(member, begin, now), sums, told: NO_CLOCK }
+        Group { clocks: Clocks::new(member, begin, now), sums, published_clock: NO_CLOCK }
     }
 
     /// Adds a worker to the group. Returns its clock here.
     fn join(
         &mut self,
-        comer: Joiner,
+        joiner: Joiner,
         request: &JoinV1,
         share: impl Fn() -> StepBudgetShare,
         now: Duration,
@@ -79,18 +79,18 @@ impl ServerTable {
                 format!("clock {}: at most {CLOCK_MAX} can be", request.clock),
             );
         }
-        let unwelcome = |why| match why {
+        let refusal = |why| match why {
             JoinError::Mismatch(text) => RequestFailure::Refused(Refusal::Mismatch, text),
             JoinError::Fenced(text) => RequestFailure::Refused(Refusal::Fenced, text),
         };
         if let Some(shards) = &mut self.shards {
-            let entered = shards.introduce_pusher(comer.pusher, comer.incarnation);
-            entered.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
+            let introduced = shards.introduce_pusher(joiner.pusher, joiner.incarnation);
+            introduced.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
             let newer = |status: &gannet_core::PusherStatus| {
-                status.pusher == comer.pusher && status.incarnation > comer.incarnation
+                status.pusher == joiner.pusher && status.incarnation > joiner.incarnation
             };
             if shards.pushers().iter().any(newer) {
-                return refuse(Refusal::Fenced, format!("worker {}: {REPLACED}", comer.rank));
+                return refuse(Refusal::Fenced, format!("worker {}: {REPLACED}", joiner.rank));
             }
         }
         let mut group = match self.group.take() {
@@ -108,18 +108,18 @@ impl ServerTable {
             group.clocks = Clocks::new(&member, begin, now);
         } else if let Err(why) = checked {
             self.group = Some(group);
-            return Err(unwelcome(why));
+            return Err(refusal(why));
         }
         let least = group.sums.as_ref().map_or(0, StepSums::entry);
-        let joined = group.clocks.join(comer, clock, least, now);
+        let joined = group.clocks.join(joiner, clock, least, now);
         if joined.is_ok() && clock.is_some() {
             group.clocks.believe_left(request.left);
         }
         if let (Ok(joined), Some(sums)) = (&joined, &mut group.sums) {
-            sums.join(comer.rank, *joined, clock.is_none());
+            sums.join(joiner.rank, *joined, clock.is_none());
         }
         self.group = Some(group);
-        joined.map_err(unwelcome)
+        joined.map_err(refusal)
     }
 
     /// Refuses rows that could not be applied with their step.
@@ -157,7 +157,8 @@ impl ServerTable {
     /// Applies the steps that are complete, and writes the lowest clock to the images. Returns `true` if something has
     /// happened that requests may wait for.
     pub(super) fn advance(&mut self) -> bool {
-        let ServerTable { group: Some(group), shards, steps, found, schema, tally, .. } = self else {
+        let ServerTable { group: Some(group), shards, step_files: files, recovered, schema, counters, .. } = self
+        else {
             return false;
         };
         let before = group.sums.as_ref().map(|sums| (sums.at(), sums.bytes()));
@@ -180,14 +181,14 @@ impl ServerTable {
                     failed = true;
                     break;
                 };
-                let written = steps.as_mut().map_or(Ok(()), |file| file.write(shards, &sum, sums.masks()));
+                let written = files.as_mut().map_or(Ok(()), |files| files.write(shards, &sum, sums.masks()));
                 let applied = written.map_err(|text| (Refusal::NoSpace, text)).and_then(|()| {
                     let applied = step_files::apply(shards, &sum, AGGREGATE);
                     applied.map_err(|error| (Refusal::of_push(&error), error.to_string()))
                 });
                 match applied {
                     Ok(applied) => {
-                        tally.count(&applied);
+                        counters.count(&applied);
                         sums.applied();
                     }
                     Err((refusal, text)) => {
@@ -203,18 +204,18 @@ impl ServerTable {
                     }
                 }
             }
-            *found = sums.found();
-            tally.kept_bytes.set(sums.bytes() as u64);
+            *recovered = sums.to_recover();
+            counters.kept_bytes.set(sums.bytes() as u64);
         }
         let lowest = group.lowest();
-        let told = std::mem::replace(&mut group.told, lowest);
-        if told != lowest
+        let previous_clock = std::mem::replace(&mut group.published_clock, lowest);
+        if previous_clock != lowest
             && let Some(shards) = shards
         {
             shards.set_lowest(lowest);
         }
         let after = group.sums.as_ref().map(|sums| (sums.at(), sums.bytes()));
-        told != lowest || before != after || failed
+        previous_clock != lowest || before != after || failed
     }
 }
 
@@ -228,7 +229,7 @@ impl ServerTables {
 
     /// Advances a table's group after a change.
     pub(super) fn settle(&mut self, number: usize) {
-        self.moved |= self.all[number].advance();
+        self.group_changed |= self.all[number].advance();
     }
 
     pub(super) fn answer_join(
@@ -248,17 +249,17 @@ impl ServerTables {
             return refuse(Refusal::Malformed, "no worker is called 2^64 - 2");
         }
         let Pusher { pusher: who, incarnation, session, .. } = *pusher;
-        let comer = Joiner { rank: request.rank, pusher: who, incarnation, session };
-        let kept = self.kept.clone();
+        let joiner = Joiner { rank: request.rank, pusher: who, incarnation, session };
+        let budget = self.step_budget.clone();
         let is_bsp = SyncConfig::of(&request).is_ok_and(|member| member.mode.is_bsp());
-        if let Some(kept) = kept.as_ref().filter(|_| is_bsp) {
-            let aside = kept.set_aside(self.store());
-            aside.map_err(|why| RequestFailure::Refused(Refusal::Limit, why))?;
+        if let Some(budget) = budget.as_ref().filter(|_| is_bsp) {
+            let reserved = budget.set_aside(self.store());
+            reserved.map_err(|why| RequestFailure::Refused(Refusal::Limit, why))?;
         }
         let thread = self.thread();
         let new_share = |budget: &Arc<StepBudget>| StepBudgetShare::new(budget.clone(), thread);
-        let share = || kept.as_ref().map_or_else(StepBudgetShare::default, new_share);
-        let clock = self.numbered(number)?.join(comer, &request, share, now)?;
+        let share = || budget.as_ref().map_or_else(StepBudgetShare::default, new_share);
+        let clock = self.numbered(number)?.join(joiner, &request, share, now)?;
         pusher.enter(number, request.rank);
         self.settle(number as usize);
         answer(frame, JoinedFrame {}, &control::seal(&JoinedV1 { clock }), transmit)
@@ -379,14 +380,14 @@ impl ServerTables {
 
     /// Stores a push until its step is applied. Used when the table's workers train synchronously and the session's
     /// worker is one of them.
-    pub(super) fn keep(
+    pub(super) fn store_push(
         &mut self,
         number: u32,
-        coming: &IncomingPush<'_>,
+        push: &IncomingPush<'_>,
         pusher: &Pusher,
         now: Duration,
     ) -> Result<BulkReply, RequestFailure> {
-        let &IncomingPush { write, keys, values, name, ends } = coming;
+        let &IncomingPush { write, keys, values, name, ends } = push;
         let floats = values.len() / keys.len().max(1);
         self.numbered(number)?.check_push(write, keys)?;
         let (group, rank) = self.member(number, pusher, now)?;
@@ -394,28 +395,28 @@ impl ServerTables {
         let Some(sums) = &mut group.sums else { return refuse(Refusal::Unknown, "no synchronous group") };
         let rows = keys.len() as u32;
         if step < sums.at() {
-            self.note_missed(number, rank, step, coming);
+            self.note_missed(number, rank, step, push);
             return Ok(BulkReply::Later { table: number, step, rows, not_finite: 0 });
         }
         let sound = |row: &[f32]| row.iter().all(|value| value.is_finite());
         let bad = values.chunks_exact(floats.max(1)).filter(|row| !sound(row)).count();
         let admission = if bad == 0 {
-            sums.keep(rank, step, coming)
+            sums.store(rank, step, push)
         } else {
             // One worker's NaN must not spoil the others' sum.
             let good = || keys.iter().zip(values.chunks_exact(floats)).filter(|(_, row)| sound(row));
             let keys: Vec<u64> = good().map(|(&key, _)| key).collect();
             let values: Vec<f32> = good().flat_map(|(_, row)| row.iter().copied()).collect();
-            sums.keep(rank, step, &IncomingPush { write, keys: &keys, values: &values, name, ends })
+            sums.store(rank, step, &IncomingPush { write, keys: &keys, values: &values, name, ends })
         };
         match admission {
             StepAdmission::Kept => Ok(BulkReply::Later { table: number, step, rows, not_finite: bad as u32 }),
             StepAdmission::Later => {
-                self.short = true;
+                self.memory_short = true;
                 Err(RequestFailure::Parked(number))
             }
             StepAdmission::Full => {
-                let most = self.kept.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |kept| kept.max());
+                let most = self.step_budget.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |budget| budget.max());
                 let text = format!(
                     "the pushes of this step find no room: all threads and tables of this server keep at most {most} \
                      bytes for synchronous steps, and half of that is sure for those of one thread; a smaller --batch helps, or a \
@@ -432,16 +433,16 @@ impl ServerTables {
 
     /// Notes a push for a step that is already applied. Earlier threads of this server may each have made that step
     /// with other workers, so only the shards know whether they have the push.
-    fn note_missed(&mut self, number: u32, rank: u32, step: u64, coming: &IncomingPush<'_>) {
+    fn note_missed(&mut self, number: u32, rank: u32, step: u64, push: &IncomingPush<'_>) {
         let Some(ServerTable { shards: Some(shards), group: Some(Group { sums: Some(sums), .. }), .. }) =
             self.all.get_mut(number as usize)
         else {
             return;
         };
         let lacks = |name: PushName| {
-            coming.ends.iter().any(|&(shard, row)| !shards.has(shard, &PushName { row, ..name }))
+            push.ends.iter().any(|&(shard, row)| !shards.has(shard, &PushName { row, ..name }))
         };
-        if coming.name.is_some_and(lacks) {
+        if push.name.is_some_and(lacks) {
             sums.was_without(rank, step);
         }
     }
@@ -453,7 +454,7 @@ impl ServerTables {
     }
 
     /// Whether pushes of this session to this table wait for their step.
-    pub(super) fn keeps(&self, number: u32, pusher: &Pusher) -> bool {
+    pub(super) fn stores_pushes(&self, number: u32, pusher: &Pusher) -> bool {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         group.is_some_and(|group| group.sums.is_some()) && pusher.rank(number).is_some()
     }
@@ -478,7 +479,7 @@ impl ServerTables {
     /// Counts the rows of a late push.
     pub(super) fn count_late(&self, number: u32, rows: u32) {
         if let Some(table) = self.all.get(number as usize) {
-            table.tally.late_rows.add(u64::from(rows));
+            table.counters.late_rows.add(u64::from(rows));
         }
     }
 }

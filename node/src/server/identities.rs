@@ -66,8 +66,8 @@ impl Identities {
     /// it.
     pub(super) fn is_news(&self, why: &str, now: Duration) -> bool {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = |(text, at): &(String, Duration)| text == why && now < *at + REFUSALS_TOGETHER;
-        if refused.as_ref().is_some_and(told) {
+        let logged = |(text, at): &(String, Duration)| text == why && now < *at + REFUSALS_TOGETHER;
+        if refused.as_ref().is_some_and(logged) {
             return false;
         }
         *refused = Some((why.to_owned(), now));

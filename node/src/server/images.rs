@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
 /// Sends the images of `count` shards from `first` on. The files are open for reading only.
-pub(super) fn give<S: Stream>(
+pub(super) fn send<S: Stream>(
     frame: &Frame<'_>,
     tables: &ServerTables,
     stream: &mut S,

@@ -106,7 +106,7 @@ impl Incarnations {
         let file = folder.join(NAME);
         let remembered = store.highest_incarnation(INCARNATION_NAMED_MAX)?;
         let highest = match (load(&file)?, remembered) {
-            (Some(kept), remembered) => kept.max(remembered.unwrap_or(0)),
+            (Some(stored), remembered) => stored.max(remembered.unwrap_or(0)),
             (None, None) => 0,
             // A number that was handed out and has not pushed yet is in no image. The gap is larger than the count of
             // those.
@@ -153,14 +153,14 @@ pub(super) fn answer(
     }
     // Space for the answer comes first: a number that is handed out must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
-    let booked = scheduler.map_or(0, Schedulers::highest_incarnation);
+    let known_to_jobs = scheduler.map_or(0, Schedulers::highest_incarnation);
     let incarnation = match look {
-        true => incarnations.highest().max(booked),
+        true => incarnations.highest().max(known_to_jobs),
         _ if incarnations.looks_only => {
             let text = "this is a scheduler, which hands out no incarnations: name the servers in --ps-hosts";
             return refuse(Refusal::Mismatch, text);
         }
-        _ => match incarnations.allocate(floor.max(booked)) {
+        _ => match incarnations.allocate(floor.max(known_to_jobs)) {
             Ok(number) => number,
             Err(error @ CounterError::Exhausted(_)) => return refuse(Refusal::Limit, error.to_string()),
             Err(error) => return refuse(Refusal::NoSpace, error.to_string()),

@@ -28,8 +28,8 @@ const BYTES_A_KEY: usize = 12;
 const BYTES_A_PLACE: usize = size_of::<Keyset>();
 
 impl Keysets {
-    pub(super) fn new(bytes_max: usize, of: Arc<SessionMemory>) -> Keysets {
-        Keysets { places: Vec::new(), share: SessionShare::new(of), bytes_max, tick: 0 }
+    pub(super) fn new(bytes_max: usize, memory: Arc<SessionMemory>) -> Keysets {
+        Keysets { places: Vec::new(), share: SessionShare::new(memory), bytes_max, tick: 0 }
     }
 
     /// A new, empty share of the same memory.
@@ -72,12 +72,12 @@ impl Keysets {
         }
         let before = self.places.len();
         let places = if place < before { before } else { (place + 1).next_power_of_two() };
-        let room = self.places.get_mut(place).map_or(0, |old| {
+        let capacity = self.places.get_mut(place).map_or(0, |old| {
             old.keys.clear();
             old.slots.clear();
             old.keys.capacity()
         });
-        let more = keys.saturating_sub(room) * BYTES_A_KEY + (places - before) * BYTES_A_PLACE;
+        let more = keys.saturating_sub(capacity) * BYTES_A_KEY + (places - before) * BYTES_A_PLACE;
         let sum = self.share.bytes() + more;
         if sum > self.bytes_max || !self.share.resize(sum) {
             return None;

@@ -93,18 +93,18 @@ impl SessionMemory {
 /// A session's share of a budget. Dropping it gives the bytes back.
 #[derive(Debug)]
 pub(super) struct SessionShare {
-    of: Arc<SessionMemory>,
+    memory: Arc<SessionMemory>,
     bytes: usize,
 }
 
 impl SessionShare {
-    pub(super) fn new(of: Arc<SessionMemory>) -> SessionShare {
-        SessionShare { of, bytes: 0 }
+    pub(super) fn new(memory: Arc<SessionMemory>) -> SessionShare {
+        SessionShare { memory, bytes: 0 }
     }
 
     /// A new, empty share of the same memory.
     pub(super) fn another(&self) -> SessionShare {
-        SessionShare::new(self.of.clone())
+        SessionShare::new(self.memory.clone())
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -114,9 +114,9 @@ impl SessionShare {
     /// Changes the size of the share. Returns `false`, and changes nothing, if the budget lacks the bytes.
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         let fits = match bytes.checked_sub(self.bytes) {
-            Some(more) => self.of.take(more),
+            Some(more) => self.memory.take(more),
             None => {
-                self.of.used.fetch_sub(self.bytes - bytes, Relaxed);
+                self.memory.used.fetch_sub(self.bytes - bytes, Relaxed);
                 true
             }
         };

@@ -127,10 +127,10 @@ pub struct ServerStats {
 }
 
 impl ServerStats {
-    fn read(tally: &ServerCounters) -> ServerStats {
-        let token_refusals = tally.acceptor.refused[Refusal::Token.place()].get();
+    fn read(counters: &ServerCounters) -> ServerStats {
+        let token_refusals = counters.acceptor.refused[Refusal::Token.place()].get();
         let none = ServerStats { token_refusals, ..ServerStats::default() };
-        tally.threads.iter().fold(none, |sum, thread| ServerStats {
+        counters.threads.iter().fold(none, |sum, thread| ServerStats {
             frames: sum.frames + thread.requests(),
             sessions_begun: sum.sessions_begun + thread.sessions().0,
             sessions_ended: sum.sessions_ended + thread.sessions().1,
@@ -146,7 +146,7 @@ pub struct Server {
     health: Arc<ThreadHealth>,
     acceptor: Option<JoinHandle<Result<(), ServerError>>>,
     threads: Vec<JoinHandle<Result<u64, ServerError>>>,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
 }
 
 /// The settings of thread 0. Those of other threads differ only in the thread number.
@@ -155,8 +155,8 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
     let (buffers, keysets) =
         (SessionMemory::new(limits.buffer_bytes), SessionMemory::new(limits.keyset_bytes));
     let (thread, threads) = (0, config.threads as u32);
-    let (feeding, named) = (config.feeding.clone(), HighestIncarnation::default());
-    let kept = StepBudget::of(&config.store, config.threads);
+    let (data_server, highest_incarnation) = (config.feeding.clone(), HighestIncarnation::default());
+    let step_budget = StepBudget::of(&config.store, config.threads);
     ThreadSettings {
         thread,
         threads,
@@ -166,9 +166,9 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
         limits,
         buffers,
         keysets,
-        kept,
-        feeding,
-        named,
+        step_budget,
+        data_server,
+        highest_incarnation,
     }
 }
 
@@ -195,11 +195,11 @@ impl Server {
         config.check()?;
         let listener = net.listen(&config.listen)?;
         let (addr, health) = (listener.addr().to_owned(), ThreadHealth::new());
-        let (tally, threads, acceptor) = (ServerCounters::new(config.threads), Vec::new(), None);
+        let (counters, threads, acceptor) = (ServerCounters::new(config.threads), Vec::new(), None);
         // If the start fails, dropping this value ends the threads that have started.
-        let mut server = Server { addr, health, acceptor, threads, tally };
-        let doors = server.start_threads(&net, &config)?;
-        server.start_acceptor(net, listener, doors, &config)?;
+        let mut server = Server { addr, health, acceptor, threads, counters };
+        let inboxes = server.start_threads(&net, &config)?;
+        server.start_acceptor(net, listener, inboxes, &config)?;
         let (addr, threads, store) = (server.addr(), config.threads, config.store.kind());
         tracing::info!(addr, threads, store, "serving");
         Ok(server)
@@ -213,44 +213,44 @@ impl Server {
         N::Waker: Send + Sync,
     {
         let incarnation = new_incarnation()?;
-        let (settings, mut doors) = (settings(config, incarnation), Vec::new());
+        let (settings, mut inboxes) = (settings(config, incarnation), Vec::new());
         let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
         for thread in 0..config.threads as u32 {
             let (inbox, outlet) = sync_channel::<GreetedConnection<N::Stream>>(INBOX_MAX);
             let mut tables =
-                ServerTables::new(config.store.clone(), identities.clone(), thread, self.tally.clone());
-            tables.none = config.scheduler_only;
+                ServerTables::new(config.store.clone(), identities.clone(), thread, self.counters.clone());
+            tables.scheduler_only = config.scheduler_only;
             let settings = ThreadSettings { thread, ..settings.clone() };
-            let (net, health, tally) = (net.clone(), self.health.clone(), self.tally.clone());
+            let (net, health, counters) = (net.clone(), self.health.clone(), self.counters.clone());
             let name = format!("gannet-shard-{thread}");
             let builder = std::thread::Builder::new().name(name.clone());
             // A poll belongs to its thread. The thread creates it and sends back only its waker.
-            let (tell, told) = sync_channel(1);
-            let run = move || match ShardThread::new(net, outlet, tables, settings, tally) {
+            let (started_sender, started) = sync_channel(1);
+            let run = move || match ShardThread::new(net, outlet, tables, settings, counters) {
                 Ok(thread) => {
-                    let _ = tell.send(Ok(thread.waker()));
+                    let _ = started_sender.send(Ok(thread.waker()));
                     health.run(&name, || run_thread(thread, &health))
                 }
                 Err(error) => {
-                    let _ = tell.send(Err(error));
+                    let _ = started_sender.send(Err(error));
                     Ok(0)
                 }
             };
             self.threads.push(builder.spawn(run).map_err(ServerError::Thread)?);
             let died = || ServerError::Died(format!("thread {thread} did not start"));
-            let waker = told.recv().map_err(|_| died())??;
+            let waker = started.recv().map_err(|_| died())??;
             let wake = waker.clone();
             self.health.add_waker(move || wake.wake());
-            doors.push(ThreadInbox { inbox, waker });
+            inboxes.push(ThreadInbox { inbox, waker });
         }
-        Ok(doors)
+        Ok(inboxes)
     }
 
     fn start_acceptor<N>(
         &mut self,
         net: N,
         listener: N::Listener,
-        doors: Vec<ThreadInbox<N>>,
+        inboxes: Vec<ThreadInbox<N>>,
         config: &ServerConfig,
     ) -> Result<(), ServerError>
     where
@@ -259,13 +259,13 @@ impl Server {
         N::Listener: Send,
         N::Waker: Send + Sync,
     {
-        let (tell, told) = sync_channel(1);
-        let (health, tally) = (self.health.clone(), self.tally.clone());
-        let greeter = Greeter::new(config.token.clone(), tally.clone());
+        let (started_sender, started) = sync_channel(1);
+        let (health, counters) = (self.health.clone(), self.counters.clone());
+        let greeter = Greeter::new(config.token.clone(), counters.clone());
         let name = "gannet-accept";
-        let run = move || match Acceptor::new(net, listener, doors, greeter, tally) {
+        let run = move || match Acceptor::new(net, listener, inboxes, greeter, counters) {
             Ok(acceptor) => {
-                let _ = tell.send(Ok(acceptor.waker()));
+                let _ = started_sender.send(Ok(acceptor.waker()));
                 health.run(name, || {
                     let mut acceptor = acceptor;
                     while !health.is_ending() {
@@ -275,14 +275,14 @@ impl Server {
                 })
             }
             Err(error) => {
-                let _ = tell.send(Err(error));
+                let _ = started_sender.send(Err(error));
                 Ok(())
             }
         };
         let builder = std::thread::Builder::new().name(name.into());
         self.acceptor = Some(builder.spawn(run).map_err(ServerError::Thread)?);
         let died = |_| ServerError::Died("the acceptor did not start".into());
-        let waker: N::Waker = told.recv().map_err(died)??;
+        let waker: N::Waker = started.recv().map_err(died)??;
         self.health.add_waker(move || waker.wake());
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Server {
 
     /// Counts of what the server has done so far.
     pub fn served(&self) -> ServerStats {
-        ServerStats::read(&self.tally)
+        ServerStats::read(&self.counters)
     }
 
     /// Whether the server runs: none of its threads has died.
@@ -307,15 +307,15 @@ impl Server {
         self.health.wait_for_death(limit)
     }
 
-    /// Calls `tell` once when a thread of the server has died, with the thread's name and the reason. If a thread has
-    /// died before, calls it at once. Otherwise the dying thread makes the call, so `tell` must not wait.
-    pub fn on_death(&self, tell: impl FnOnce(&str) + Send + 'static) {
-        self.health.on_death(Box::new(tell));
+    /// Calls `hook` once when a thread of the server has died, with the thread's name and the reason. If a thread has
+    /// died before, calls it at once. Otherwise the dying thread makes the call, so `hook` must not wait.
+    pub fn on_death(&self, hook: impl FnOnce(&str) + Send + 'static) {
+        self.health.on_death(Box::new(hook));
     }
 
     /// The server's counters, for the metrics of a running server.
     pub fn tally(&self) -> Arc<ServerCounters> {
-        self.tally.clone()
+        self.counters.clone()
     }
 
     /// Stops in order: answers the requests that were received whole, and closes the images. Returns the number of rows
@@ -381,7 +381,7 @@ pub struct LocalServer<N: Net> {
     addr: String,
     acceptor: Acceptor<N>,
     threads: Vec<ShardThread<N>>,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
 }
 
 impl<N: Net> LocalServer<N> {
@@ -393,24 +393,24 @@ impl<N: Net> LocalServer<N> {
         config.check()?;
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
-        let tally = ServerCounters::new(config.threads);
+        let counters = ServerCounters::new(config.threads);
         let incarnation = new_incarnation()?;
         let settings = settings(&config, incarnation);
         let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
-        let (mut doors, mut threads) = (Vec::new(), Vec::new());
+        let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet): (_, Receiver<GreetedConnection<N::Stream>>) = sync_channel(INBOX_MAX);
             let mut tables =
-                ServerTables::new(config.store.clone(), identities.clone(), thread, tally.clone());
-            tables.none = config.scheduler_only;
+                ServerTables::new(config.store.clone(), identities.clone(), thread, counters.clone());
+            tables.scheduler_only = config.scheduler_only;
             let settings = ThreadSettings { thread, ..settings.clone() };
-            let thread = ShardThread::new(net.clone(), outlet, tables, settings, tally.clone())?;
-            doors.push(ThreadInbox { inbox, waker: thread.waker() });
+            let thread = ShardThread::new(net.clone(), outlet, tables, settings, counters.clone())?;
+            inboxes.push(ThreadInbox { inbox, waker: thread.waker() });
             threads.push(thread);
         }
-        let greeter = Greeter::new(config.token, tally.clone());
-        let acceptor = Acceptor::new(net, listener, doors, greeter, tally.clone())?;
-        Ok(LocalServer { addr, acceptor, threads, tally })
+        let greeter = Greeter::new(config.token, counters.clone());
+        let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
+        Ok(LocalServer { addr, acceptor, threads, counters })
     }
 
     /// The address that it listens on.
@@ -420,12 +420,12 @@ impl<N: Net> LocalServer<N> {
 
     /// Counts of what the server has done so far.
     pub fn served(&self) -> ServerStats {
-        ServerStats::read(&self.tally)
+        ServerStats::read(&self.counters)
     }
 
     /// As [`Server::tally`].
     pub fn tally(&self) -> Arc<ServerCounters> {
-        self.tally.clone()
+        self.counters.clone()
     }
 
     /// Does all work that is ready, without sleeping.

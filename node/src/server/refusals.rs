@@ -172,8 +172,8 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
         clock: None,
     }
     .encode(1);
-    let kept = ask(&sim, &mut link, keep, &bytes(&[5], &[])).0;
-    assert_eq!(RowsFrame::decode(&kept).unwrap().kept, 1);
+    let rows = ask(&sim, &mut link, keep, &bytes(&[5], &[])).0;
+    assert_eq!(RowsFrame::decode(&rows).unwrap().kept, 1);
     let by_keyset = pair(welcome.session, 1);
     assert_eq!(acked(&ask(&sim, &mut link, push(1, by_keyset), &bytes(&[], &[2.0])).0).applied, 1);
     let stale = pair(welcome.session.wrapping_add(1), 1);

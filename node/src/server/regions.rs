@@ -27,30 +27,30 @@ impl Regions {
     }
 
     /// The region of a memory range. Registers the range if it is new.
-    fn of(&mut self, stretch: &MemoryRange, registrar: &dyn Registrar) -> Result<(u64, u32), NetError> {
+    fn of(&mut self, memory: &MemoryRange, registrar: &dyn Registrar) -> Result<(u64, u32), NetError> {
         let known =
-            self.all.iter().find(|(known, _)| (known.addr, known.bytes) == (stretch.addr, stretch.bytes));
+            self.all.iter().find(|(known, _)| (known.addr, known.bytes) == (memory.addr, memory.bytes));
         if let Some((_, region)) = known {
             return Ok((region.addr, region.rkey));
         }
-        let region = registrar.register(stretch.addr, stretch.bytes)?;
-        let told = (region.addr, region.rkey);
-        self.all.push((*stretch, region));
-        Ok(told)
+        let region = registrar.register(memory.addr, memory.bytes)?;
+        let registered = (region.addr, region.rkey);
+        self.all.push((*memory, region));
+        Ok(registered)
     }
 
-    fn tell(&mut self, readable: &ReadableShard, registrar: &dyn Registrar) -> Result<RegionV1, NetError> {
+    fn describe(&mut self, readable: &ReadableShard, registrar: &dyn Registrar) -> Result<RegionV1, NetError> {
         let (header_addr, header_rkey) = self.of(&readable.header, registrar)?;
         let mut rows = Vec::with_capacity(readable.rows.len());
-        for stretch in &readable.rows {
-            match self.of(stretch, registrar) {
+        for memory in &readable.rows {
+            match self.of(memory, registrar) {
                 Ok((addr, rkey)) => {
-                    rows.push(ExtentV1 { offset: stretch.offset, bytes: stretch.bytes as u64, addr, rkey });
+                    rows.push(ExtentV1 { offset: memory.offset, bytes: memory.bytes as u64, addr, rkey });
                 }
                 // Workers request these rows instead.
                 Err(error) => {
                     if !std::mem::replace(&mut self.warned, true) {
-                        let (shard, bytes) = (readable.shard, stretch.bytes);
+                        let (shard, bytes) = (readable.shard, memory.bytes);
                         tracing::warn!(shard, bytes, %error, "rows cannot be registered: they are asked for");
                     }
                     break;
@@ -62,7 +62,7 @@ impl Regions {
 }
 
 /// Answers where `count` shards from `first` on can be read. The session has greeted.
-pub(super) fn tell<S: Stream>(
+pub(super) fn answer<S: Stream>(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
     stream: &mut S,
@@ -98,10 +98,10 @@ pub(super) fn tell<S: Stream>(
         Ok(false) => return refuse(Refusal::Unknown, "memory cannot be read over this link"),
         Err(error) => return Err(images(format!("READs cannot be allowed: {error}"))),
     }
-    let mut told = RegionsV1 { shards: Vec::with_capacity(count as usize) };
+    let mut reply = RegionsV1 { shards: Vec::with_capacity(count as usize) };
     for readable in &shards.readable(first..end) {
-        told.shards.push(regions.tell(readable, &*registrar).map_err(|error| images(error.to_string()))?);
+        reply.shards.push(regions.describe(readable, &*registrar).map_err(|error| images(error.to_string()))?);
     }
     let answer = RegionsAreFrame { whole_lines: answering.whole_lines };
-    Ok(transmit.send_copy(answer.encode(frame.head.id), &control::seal(&told))?)
+    Ok(transmit.send_copy(answer.encode(frame.head.id), &control::seal(&reply))?)
 }

@@ -27,13 +27,13 @@ pub(super) fn answer(
         let bytes = frame.payload.len();
         return refuse(Refusal::Limit, format!("{bytes} bytes about a run; {RUN_BYTES_MAX} are possible"));
     }
-    let ask = match control::open::<RunRequestV1>(frame.payload) {
-        Ok(ask) => ask,
+    let request = match control::open::<RunRequestV1>(frame.payload) {
+        Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
     // Space for the answer comes first: a decision must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
-    let told = runs.answer(ask, session, now, open);
-    let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
-    tables::answer(frame, RunIsFrame {}, &control::seal(&told), transmit)
+    let reply = runs.answer(request, session, now, open);
+    let reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
+    tables::answer(frame, RunIsFrame {}, &control::seal(&reply), transmit)
 }

@@ -86,13 +86,13 @@ impl Stream for Scripted {
 /// # Panics
 /// If the server panics, or a promise is broken.
 pub fn play(bytes: Vec<u8>, piece: usize) {
-    let tally = ServerCounters::new(1);
+    let counters = ServerCounters::new(1);
     // Scripts name this incarnation and this id.
     let (store, incarnation, uid) = (Store::memory(), 1, TableUid([1; 16]));
     let identities = Arc::new(Identities::new(store.clone(), incarnation));
-    let mut tables = ServerTables::new(store, identities, 0, tally.clone());
-    let kept = Schema { name: "kept".into(), shards: 1, ..schema(1) };
-    for schema in std::iter::once(kept).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
+    let mut tables = ServerTables::new(store, identities, 0, counters.clone());
+    let guarded = Schema { name: "kept".into(), shards: 1, ..schema(1) };
+    for schema in std::iter::once(guarded).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
         let claim =
             IdentityClaim { identity: TableIdentity { uid, server: 0, servers: 1 }, make_in: incarnation };
         assert!(tables.open(schema, claim).is_ok());
@@ -118,22 +118,20 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     loop {
         let all = Event { token: 0, readable: true, writable: true, closed: false };
         session.note(&all);
-        let thread = &tally.threads[0];
         let (tables, scratch, log_limiter) = (&mut tables, &mut scratch, &mut log_limiter);
         let (scheduler, incarnations) = (Some(&mut scheduler), Some(&mut incarnations));
-        let tally = thread;
         let runs = Some(&mut runs);
-        let mut room = RequestContext {
+        let mut context = RequestContext {
             tables,
             scratch,
-            tally,
+            tally: &counters.threads[0],
             log_limiter,
             scheduler,
             runs,
             incarnations,
             now: &read_time,
         };
-        if session.turn(&mut room, Duration::ZERO).is_err() {
+        if session.turn(&mut context, Duration::ZERO).is_err() {
             break;
         }
         turns += 1;

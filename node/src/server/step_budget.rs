@@ -241,7 +241,7 @@ mod tests {
     #[derive(Debug, Clone, Copy)]
     enum Sent {
         /// Bytes of a push to a table.
-        Piece(usize, usize),
+        Part(usize, usize),
         /// The worker has finished its step of a table.
         Tick(usize),
     }
@@ -268,9 +268,9 @@ mod tests {
         fn new(sizes: &Sizes, budget: &Arc<StepBudget>) -> Groups {
             let (threads, workers) = (sizes.len(), sizes[0].len());
             let (steps, tables) = (sizes[0][0].len(), sizes[0][0][0].len());
-            let of_table = |(table, pieces): (usize, &Vec<usize>)| {
-                let pieces = pieces.iter().map(move |&bytes| Sent::Piece(table, bytes));
-                pieces.chain([Sent::Tick(table)]).collect::<Vec<_>>()
+            let of_table = |(table, parts): (usize, &Vec<usize>)| {
+                let parts = parts.iter().map(move |&bytes| Sent::Part(table, bytes));
+                parts.chain([Sent::Tick(table)]).collect::<Vec<_>>()
             };
             let of_worker = |steps: &Vec<Vec<Vec<usize>>>| {
                 let all = steps.iter().flat_map(|tables| tables.iter().enumerate().flat_map(of_table));
@@ -297,7 +297,7 @@ mod tests {
                     clocks[worker][table] += 1;
                     self.apply(thread, table);
                 }
-                Some(&Sent::Piece(table, bytes)) => {
+                Some(&Sent::Part(table, bytes)) => {
                     let step = clocks[worker][table];
                     let due = step == self.at[thread][table];
                     match self.shares[thread][table].take(bytes, due) {
@@ -327,8 +327,8 @@ mod tests {
     /// The due steps of all tables of a thread are together at most half of the budget.
     fn sizes() -> impl Strategy<Value = Sizes> {
         (1..4usize, 1..4usize, 1..5usize, 1..3usize).prop_flat_map(|(threads, workers, steps, tables)| {
-            let piece = 1..=MAX / 2 / workers / tables / 3;
-            let of_table = prop::collection::vec(piece, 0..=3);
+            let part = 1..=MAX / 2 / workers / tables / 3;
+            let of_table = prop::collection::vec(part, 0..=3);
             let step = prop::collection::vec(of_table, tables);
             let worker = prop::collection::vec(step, steps);
             prop::collection::vec(prop::collection::vec(worker, workers), threads)

@@ -175,7 +175,7 @@ fn images_that_were_made_anew_have_nothing_to_do_with_it() {
 }
 
 /// A worker of two that keep step over a range of shards.
-fn comer(rank: u32) -> Joiner {
+fn joiner(rank: u32) -> Joiner {
     Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank }
 }
 
@@ -187,7 +187,7 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
     let mut clocks = Clocks::new(&member, found.at, Duration::ZERO);
     let mut sums = StepSums::after(found);
     for rank in 0..2 {
-        clocks.join(comer(rank), Some(from), sums.entry(), Duration::ZERO).unwrap();
+        clocks.join(joiner(rank), Some(from), sums.entry(), Duration::ZERO).unwrap();
         sums.join(rank, from, false);
     }
     for step in from..to {
@@ -195,8 +195,8 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
             let StepSum { write, mut keys, mut values, .. } = sum(step, 100);
             keys.retain(|&key| shards.range().contains(&shard(key)));
             values.truncate(keys.len());
-            let coming = IncomingPush { write, keys: &keys, values: &values, name: None, ends: &[] };
-            assert_eq!(sums.keep(rank, step, &coming), StepAdmission::Kept);
+            let push = IncomingPush { write, keys: &keys, values: &values, name: None, ends: &[] };
+            assert_eq!(sums.store(rank, step, &push), StepAdmission::Kept);
             sums.tick(rank, step, step + 1, false);
             clocks.tick(rank, step + 1);
         }

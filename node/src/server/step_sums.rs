@@ -118,9 +118,9 @@ pub(super) enum NextStep {
 pub(super) struct StepSums {
     /// The first step that is not applied.
     at: u64,
-    kept: BTreeMap<(u64, u32), WorkerStep>,
+    pending: BTreeMap<(u64, u32), WorkerStep>,
     /// The workers that have finished a step, a bit each, by step.
-    made: BTreeMap<u64, u32>,
+    completed: BTreeMap<u64, u32>,
     /// The workers that were in the steps before `at`, a bit each, the last step first.
     masks: VecDeque<u32>,
     /// Shards that are ahead, in ascending order. Each comes with the first step that it does not have.
@@ -143,7 +143,7 @@ impl StepSums {
     }
 
     /// The state from which the next group goes on, once all workers of this one have left.
-    pub(super) fn found(&self) -> RecoveredSteps {
+    pub(super) fn to_recover(&self) -> RecoveredSteps {
         RecoveredSteps { at: self.at, masks: Vec::new(), ahead: self.ahead.clone() }
     }
 
@@ -159,7 +159,7 @@ impl StepSums {
 
     /// The workers whose pushes are in step `at` on all shards.
     fn in_step(&self) -> u32 {
-        self.made.get(&self.at).copied().unwrap_or(0) & !self.late
+        self.completed.get(&self.at).copied().unwrap_or(0) & !self.late
     }
 
     /// The first step that is not applied.
@@ -192,60 +192,60 @@ impl StepSums {
     pub(super) fn join(&mut self, rank: u32, clock: u64, anew: bool) {
         // The sum of a stuck step keeps its rows.
         let from = (if anew { 0 } else { clock }).max(self.begin());
-        self.drop_kept(|step, of| of == rank && step >= from);
-        self.made.iter_mut().filter(|(step, _)| **step >= from).for_each(|(_, made)| *made &= !(1 << rank));
+        self.drop_pending(|step, of| of == rank && step >= from);
+        self.completed.iter_mut().filter(|(step, _)| **step >= from).for_each(|(_, completed)| *completed &= !(1 << rank));
         self.trouble = None;
     }
 
     /// A worker's session has ended at this clock. Drops the pushes of the step that the worker was in: it resends
     /// them, or the step is never complete.
     pub(super) fn end(&mut self, rank: u32, clock: u64) {
-        self.drop_kept(|step, of| of == rank && step >= clock);
+        self.drop_pending(|step, of| of == rank && step >= clock);
     }
 
-    fn drop_kept(&mut self, which: impl Fn(u64, u32) -> bool) {
+    fn drop_pending(&mut self, which: impl Fn(u64, u32) -> bool) {
         let mut dropped = 0;
-        self.kept.retain(|&(step, rank), kept| {
+        self.pending.retain(|&(step, rank), worker_step| {
             let drop = which(step, rank);
-            dropped += if drop { kept.bytes() } else { 0 };
+            dropped += if drop { worker_step.bytes() } else { 0 };
             !drop
         });
         self.share.give_back(dropped);
     }
 
     /// Stores rows of a step that is not applied.
-    pub(super) fn keep(&mut self, rank: u32, step: u64, rows: &IncomingPush<'_>) -> StepAdmission {
+    pub(super) fn store(&mut self, rank: u32, step: u64, rows: &IncomingPush<'_>) -> StepAdmission {
         if step == self.at && self.stuck.is_some() {
             // The sum of a stuck step does not change: it has these rows, or it is applied without them.
             return StepAdmission::Kept;
         }
-        let mixes = |kept: &WorkerStep| {
-            let of_data = !kept.named.is_empty();
-            kept.write.is_some_and(|before| before != rows.write || of_data != rows.name.is_some())
+        let mixes = |worker_step: &WorkerStep| {
+            let of_data = !worker_step.named.is_empty();
+            worker_step.write.is_some_and(|before| before != rows.write || of_data != rows.name.is_some())
         };
-        if self.kept.get(&(step, rank)).is_some_and(mixes) {
+        if self.pending.get(&(step, rank)).is_some_and(mixes) {
             return StepAdmission::Mixed;
         }
         let room = self.share.take(rows.bytes(), step == self.at);
         if room != StepAdmission::Kept {
             return room;
         }
-        let kept = self.kept.entry((step, rank)).or_default();
-        kept.write = Some(rows.write);
-        let from = kept.keys.len();
-        kept.keys.extend_from_slice(rows.keys);
-        kept.values.extend_from_slice(rows.values);
+        let worker_step = self.pending.entry((step, rank)).or_default();
+        worker_step.write = Some(rows.write);
+        let from = worker_step.keys.len();
+        worker_step.keys.extend_from_slice(rows.keys);
+        worker_step.values.extend_from_slice(rows.values);
         let keys = from..kept.keys.len();
-        kept.named.extend(rows.name.map(|name| DataNames { name, keys, ends: rows.ends.to_vec() }));
+        worker_step.named.extend(rows.name.map(|name| DataNames { name, keys, ends: rows.ends.to_vec() }));
         StepAdmission::Kept
     }
 
     /// A worker's clock has moved on. The worker has finished the step between, or left out the steps between (`skip`).
     pub(super) fn tick(&mut self, rank: u32, from: u64, to: u64, skip: bool) {
         if !skip && to == from + 1 && from >= self.begin() {
-            *self.made.entry(from).or_default() |= 1 << rank;
+            *self.completed.entry(from).or_default() |= 1 << rank;
         } else {
-            self.drop_kept(|step, of| of == rank && (from..to).contains(&step));
+            self.drop_pending(|step, of| of == rank && (from..to).contains(&step));
         }
     }
 
@@ -282,13 +282,13 @@ impl StepSums {
         if let Some(stuck) = &self.stuck {
             return NextStep::Step(Some(stuck.clone()));
         }
-        let made = self.made.get(&self.at).copied().unwrap_or(0);
+        let completed = self.completed.get(&self.at).copied().unwrap_or(0);
         let counted = clocks.counted().count();
         let all = counted > 0 && clocks.counted().all(|(_, rank)| rank.clock > self.at);
-        if !all && made.count_ones() < aggregate && (counted > 0 || made == 0) {
+        if !all && completed.count_ones() < aggregate && (counted > 0 || completed == 0) {
             return NextStep::Wait;
         }
-        let (sum, late) = self.sum(made, how, has);
+        let (sum, late) = self.sum(completed, how, has);
         self.late = late;
         NextStep::Step(sum)
     }
@@ -296,30 +296,30 @@ impl StepSums {
     /// The next step as one push, and the workers that come too late for it on a shard that is ahead.
     fn sum(
         &self,
-        made: u32,
+        completed: u32,
         how: &StepMerge<impl Fn(Write) -> usize>,
         has: impl FnMut(u32, &PushName) -> bool,
     ) -> (Option<StepSum>, u32) {
         let parts: Vec<(u32, &WorkerStep)> = self
             .kept
             .range((self.at, 0)..=(self.at, u32::MAX))
-            .map(|(&(_, rank), kept)| (rank, kept))
-            .filter(|(rank, kept)| made >> rank & 1 == 1 && !kept.keys.is_empty())
+            .map(|(&(_, rank), worker_step)| (rank, worker_step))
+            .filter(|(rank, worker_step)| completed >> rank & 1 == 1 && !worker_step.keys.is_empty())
             .collect();
-        let Some(write) = parts.first().and_then(|(_, kept)| kept.write) else { return (None, 0) };
+        let Some(write) = parts.first().and_then(|(_, worker_step)| worker_step.write) else { return (None, 0) };
         let floats = (how.floats)(write);
         let whole = |shard| self.is_ahead(shard);
         let whole: Option<&dyn Fn(u32) -> bool> = if self.ahead.is_empty() { None } else { Some(&whole) };
-        let UnappliedStep { rows, notes, late } = taken(&parts, floats, how.shards, has, whole);
+        let UnappliedStep { rows, notes, late } = unapplied_rows(&parts, floats, how.shards, has, whole);
         let mask = rows.iter().fold(0, |mask, rows| mask | 1 << rows.rank);
-        let (keys, values) = merged(&rows, floats, how.merge, how.shards);
+        let (keys, values) = merge_rows(&rows, floats, how.merge, how.shards);
         ((mask != 0).then_some(StepSum { step: self.at, mask, write, keys, values, notes }), late)
     }
 
     /// Whether all pushes of the next step are of one kind. Otherwise they cannot become one push.
     pub(super) fn is_of_one_kind(&self) -> bool {
         let mut writes =
-            self.kept.range((self.at, 0)..=(self.at, u32::MAX)).filter_map(|(_, kept)| kept.write);
+            self.pending.range((self.at, 0)..=(self.at, u32::MAX)).filter_map(|(_, worker_step)| worker_step.write);
         let first = writes.next();
         writes.all(|write| Some(write) == first)
     }
@@ -329,8 +329,8 @@ impl StepSums {
         self.masks.push_front(self.in_step());
         self.masks.truncate(BSP_STEPS_REMEMBERED);
         let at = self.at;
-        self.made.remove(&at);
-        self.drop_kept(|step, _| step <= at);
+        self.completed.remove(&at);
+        self.drop_pending(|step, _| step <= at);
         (self.at, self.stuck, self.late) = (at + 1, None, 0);
         self.ahead.retain(|&(_, reached)| reached > at + 1);
     }
@@ -339,9 +339,9 @@ impl StepSums {
     /// made.
     pub(super) fn pass(&mut self, clocks: &Clocks) {
         self.applied();
-        let made = self.made.keys().next().copied().unwrap_or(u64::MAX);
-        let kept = self.kept.keys().next().map_or(u64::MAX, |(step, _)| *step);
-        let to = clocks.lowest().min(made).min(kept);
+        let completed = self.completed.keys().next().copied().unwrap_or(u64::MAX);
+        let stored = self.pending.keys().next().map_or(u64::MAX, |(step, _)| *step);
+        let to = clocks.lowest().min(completed).min(stored);
         if let Some(steps) = to.checked_sub(self.at) {
             let remembered = steps.min(BSP_STEPS_REMEMBERED as u64);
             (0..remembered).for_each(|_| self.masks.push_front(0));
@@ -363,8 +363,8 @@ impl StepSums {
 
     /// A new group begins. Drops all stored pushes: workers that are still alive resend theirs.
     pub(super) fn restart(&mut self) {
-        self.drop_kept(|_, _| true);
-        self.made.retain(|step, _| self.stuck.is_some() && *step == self.at);
+        self.drop_pending(|_, _| true);
+        self.completed.retain(|step, _| self.stuck.is_some() && *step == self.at);
         self.trouble = None;
     }
 }
@@ -389,7 +389,7 @@ struct UnappliedStep<'a> {
 /// The rows of a step that no shard has yet, and their names. If two workers pushed the same data in it, because the
 /// first was given up, the first one's rows count. `whole`: whether a shard has the whole step; `None` if no shard is
 /// ahead.
-fn taken<'a>(
+fn unapplied_rows<'a>(
     parts: &[(u32, &'a WorkerStep)],
     floats: usize,
     table: u32,
@@ -398,19 +398,19 @@ fn taken<'a>(
 ) -> UnappliedStep<'a> {
     let (mut all, mut notes, mut late) = (Vec::new(), Vec::new(), 0);
     let mut owners = HashMap::<(u32, u64, u64, u64), u32>::new();
-    for &(rank, kept) in parts {
+    for &(rank, worker_step) in parts {
         let mut take = |range: Range<usize>| {
             let (keys, values) =
-                (&kept.keys[range.clone()], &kept.values[range.start * floats..range.end * floats]);
+                (&worker_step.keys[range.clone()], &worker_step.values[range.start * floats..range.end * floats]);
             all.push(WorkerRows { rank, keys, values });
         };
         let shard = |key: &u64| shard_of(hash(*key), table);
         match whole {
-            _ if !kept.named.is_empty() => {}
+            _ if !worker_step.named.is_empty() => {}
             None => take(0..kept.keys.len()),
             Some(whole) => {
                 let mut start = 0;
-                for run in kept.keys.chunk_by(|a, b| shard(a) == shard(b)) {
+                for run in worker_step.keys.chunk_by(|a, b| shard(a) == shard(b)) {
                     let from = start;
                     start += run.len();
                     if !whole(shard(&run[0])) {
@@ -419,11 +419,11 @@ fn taken<'a>(
                 }
             }
         }
-        for DataNames { name, keys, ends } in &kept.named {
+        for DataNames { name, keys, ends } in &worker_step.named {
             let mut rest = keys.clone();
             for &(shard, end) in ends {
                 let here = |key: &u64| shard_of(hash(*key), table) == shard;
-                let rows = kept.keys[rest.clone()].iter().take_while(|key| here(key)).count();
+                let rows = worker_step.keys[rest.clone()].iter().take_while(|key| here(key)).count();
                 let run = rest.start..rest.start + rows;
                 rest.start = run.end;
                 let name = PushName { row: end, ..*name };
@@ -448,7 +448,7 @@ fn taken<'a>(
 /// Merges the rows of several workers into one row for each key. The row is the sum in the order of ranks, or this sum
 /// divided by the number of ranks that have the key. Keys come in ascending order of shard, and within a shard in the
 /// order in which they first came. So the order and the sums depend only on what each worker sent to a shard.
-fn merged(parts: &[WorkerRows<'_>], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
+fn merge_rows(parts: &[WorkerRows<'_>], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
     let most = parts.iter().map(|rows| rows.keys.len()).sum();
     let mut places =
         HashMap::<u64, u32, KeyHashBuilder>::with_capacity_and_hasher(most, KeyHashBuilder::default());

@@ -49,8 +49,8 @@ fn clocks(workers: u32, aggregate: u32) -> Clocks {
     let member = SyncConfig { rank: 0, workers, mode, worker_timeout, strict: false };
     let mut clocks = Clocks::new(&member, 0, Duration::ZERO);
     for rank in 0..workers {
-        let comer = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank };
-        clocks.join(comer, None, 0, Duration::ZERO).unwrap();
+        let joiner = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank };
+        clocks.join(joiner, None, 0, Duration::ZERO).unwrap();
     }
     clocks
 }
@@ -75,7 +75,7 @@ impl SumsModel {
         let step = self.clocks.ranks[rank as usize].clock;
         let values = vec![1.0; keys.len()];
         let ends = name.map_or_else(Vec::new, |name| run_ends(keys, SHARDS, name.row));
-        self.sums.keep(
+        self.sums.store(
             rank,
             step,
             &IncomingPush { write: Write::Gradient, keys, values: &values, name, ends: &ends },
@@ -89,8 +89,8 @@ impl SumsModel {
     }
 
     fn rejoin(&mut self, rank: u32, clock: u64, session: u32) {
-        let comer = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session };
-        let clock = self.clocks.join(comer, Some(clock), self.sums.begin(), Duration::ZERO).unwrap();
+        let joiner = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session };
+        let clock = self.clocks.join(joiner, Some(clock), self.sums.begin(), Duration::ZERO).unwrap();
         self.sums.join(rank, clock, false);
     }
 
@@ -128,7 +128,7 @@ proptest! {
         let parts: Vec<(Vec<u64>, Vec<f32>)> = seed_parts.into_iter().map(cut).collect();
         let ranked: Vec<WorkerRows<'_>> =
             (0..).zip(&parts).map(|(rank, (keys, values))| WorkerRows { rank, keys, values }).collect();
-        let (keys, values) = merged(&ranked, floats, merge, SHARDS);
+        let (keys, values) = merge_rows(&ranked, floats, merge, SHARDS);
         let shards: Vec<u32> = keys.iter().map(|&key| shard_of(hash(key), SHARDS)).collect();
         prop_assert!(shards.is_sorted());
         let want = naive(&parts, floats, merge);
@@ -229,8 +229,8 @@ fn a_step_that_is_stuck_is_tried_again_as_it_is() {
     // One worker joins again, another begins anew, the third is dead.
     world.clocks.end(2, Duration::ZERO);
     world.rejoin(1, 0, 11);
-    let comer = Joiner { rank: 0, pusher: 1, incarnation: 2, session: 12 };
-    let clock = world.clocks.join(comer, None, world.sums.begin(), Duration::ZERO).unwrap();
+    let joiner = Joiner { rank: 0, pusher: 1, incarnation: 2, session: 12 };
+    let clock = world.clocks.join(joiner, None, world.sums.begin(), Duration::ZERO).unwrap();
     world.sums.join(0, clock, true);
     assert_eq!((clock, world.next()), (1, NextStep::Step(Some(sum.clone()))));
     assert_eq!(world.push(1, 10), StepAdmission::Kept);
@@ -328,7 +328,7 @@ proptest! {
         ahead in prop::collection::btree_map(0..SHARDS, 1..4u64, 0..SHARDS as usize),
         // Workers push one of four batches in each of four steps.
         batches in prop::collection::vec(prop::collection::vec(0..4u64, 3), 4),
-        had in prop::collection::hash_set((0..SHARDS, 0..4u64), 0..12),
+        shard_batches in prop::collection::hash_set((0..SHARDS, 0..4u64), 0..12),
     ) {
         let found = RecoveredSteps { at: 0, masks: Vec::new(), ahead: ahead.clone().into_iter().collect() };
         let mut world = SumsModel { sums: StepSums::after(&found), ..SumsModel::new(3, 3) };
@@ -336,24 +336,24 @@ proptest! {
         let mut shards: Vec<u32> = keys.iter().map(|key| shard_of(hash(*key), SHARDS)).collect();
         shards.dedup();
         // Which batches each shard has. A shard that is ahead may have them from its steps.
-        let mut had: std::collections::HashSet<(u32, u64)> =
-            had.into_iter().filter(|(shard, _)| ahead.contains_key(shard)).collect();
+        let mut shard_batches: std::collections::HashSet<(u32, u64)> =
+            shard_batches.into_iter().filter(|(shard, _)| ahead.contains_key(shard)).collect();
         for (step, of_step) in (0..).zip(&batches) {
             for (rank, &batch) in (0..).zip(of_step) {
                 prop_assert_eq!(world.push_as(rank, &keys, data(batch, batch)), StepAdmission::Kept);
                 world.tick(rank);
             }
-            let NextStep::Step(sum) = world.next_beside(|shard, name| had.contains(&(shard, name.seq))) else {
+            let NextStep::Step(sum) = world.next_beside(|shard, name| shard_batches.contains(&(shard, name.seq))) else {
                 panic!("all have made step {step}")
             };
             for (shard, name) in sum.iter().flat_map(|sum| &sum.notes) {
                 prop_assert!(ahead.get(shard).is_none_or(|&at| at <= step), "shard {} has step {}", shard, step);
-                prop_assert!(had.insert((*shard, name.seq)), "twice in shard {}", shard);
+                prop_assert!(shard_batches.insert((*shard, name.seq)), "twice in shard {}", shard);
             }
             let masks = world.sums.masks();
             world.sums.applied();
             for (rank, &batch) in (0..).zip(of_step) {
-                let whole = shards.iter().all(|&shard| had.contains(&(shard, batch)));
+                let whole = shards.iter().all(|&shard| shard_batches.contains(&(shard, batch)));
                 let outcome = if whole { KeepOutcome::Applied } else { KeepOutcome::Late };
                 prop_assert_eq!(world.sums.outcome(rank, step), outcome, "worker {}, step {}", rank, step);
                 prop_assert_eq!(masks[0] >> rank & 1 == 1, whole, "as the file of the step says");
@@ -416,12 +416,12 @@ fn kept_bytes_are_limited() {
     let (keys, values) = (vec![1u64; 1 << 16], vec![1.0; 1 << 20]);
     let bytes = keys.len() * 8 + values.len() * 4;
     let rows = IncomingPush { write: Write::Gradient, keys: &keys, values: &values, name: None, ends: &[] };
-    let mut keep = |rank, step| world.sums.keep(rank, step, &rows);
+    let mut store = |rank, step| world.sums.store(rank, step, &rows);
     let many = crate::limits::BSP_BYTES_MAX / bytes;
-    assert!((0..many / 2).all(|_| keep(0, 0) == StepAdmission::Kept));
-    assert_eq!(keep(1, 1), StepAdmission::Later);
-    assert!((0..many / 2).all(|_| keep(0, 0) == StepAdmission::Kept));
-    assert_eq!(keep(1, 0), StepAdmission::Full);
+    assert!((0..many / 2).all(|_| store(0, 0) == StepAdmission::Kept));
+    assert_eq!(store(1, 1), StepAdmission::Later);
+    assert!((0..many / 2).all(|_| store(0, 0) == StepAdmission::Kept));
+    assert_eq!(store(1, 0), StepAdmission::Full);
     let change = IncomingPush { write: Write::Change, keys: &[1], values: &[1.0], name: None, ends: &[] };
-    assert_eq!(world.sums.keep(0, 0, &change), StepAdmission::Mixed);
+    assert_eq!(world.sums.store(0, 0, &change), StepAdmission::Mixed);
 }

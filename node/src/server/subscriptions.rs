@@ -30,7 +30,7 @@ struct Subscription {
     /// A bit a key: the worker knows that the key has no row.
     none: Vec<u64>,
     /// The snapshot version of each chunk that a sweep has visited.
-    stamps: Vec<u64>,
+    versions: Vec<u64>,
     /// How many keys a sweep has visited. The rows of the others are sent in any case.
     known: usize,
     /// The next chunk of a sweep under way, and the lowest clock when the sweep began.
@@ -99,7 +99,7 @@ impl Subscriptions {
         let every = Duration::from_millis(u64::from(period_ms));
         if kept == 0 {
             self.all.retain(|of| of.table != table);
-            let (keys, none, stamps) = (Vec::new(), Vec::new(), Vec::new());
+            let (keys, none, versions) = (Vec::new(), Vec::new(), Vec::new());
             let new = Subscription {
                 table,
                 read,
@@ -107,7 +107,7 @@ impl Subscriptions {
                 set,
                 keys,
                 none,
-                stamps,
+                versions,
                 known: 0,
                 at: None,
                 due: now + every,
@@ -153,7 +153,7 @@ impl Subscriptions {
                     of.due = now + Duration::from_millis(1);
                     break;
                 }
-                rows += of.tell(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
+                rows += of.send_chunk(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
                 if of.at.is_none() {
                     of.due = now + of.every;
                 }
@@ -164,7 +164,7 @@ impl Subscriptions {
 
 impl Subscription {
     /// Sends the changes of a chunk. Returns how many rows were compared, or `None` if the out queue is full.
-    fn tell(
+    fn send_chunk(
         &mut self,
         chunk: usize,
         lowest: Option<u64>,
@@ -172,30 +172,30 @@ impl Subscription {
         scratch: &mut RequestBuffers,
         transmit: &mut Transmit,
     ) -> Option<usize> {
-        let (shards, tally) = shards(&mut tables.all, self.table).ok()?;
+        let (shards, counters) = shards(&mut tables.all, self.table).ok()?;
         let floats = shards.schema().read_floats(self.read);
         let most = part_keys(floats);
         let (from, end) = (chunk * most, self.keys.len().min((chunk + 1) * most));
         let keys = &self.keys[from.min(end)..end];
-        let stamp = self.stamps.get(chunk).copied().unwrap_or(0);
-        let RequestBuffers { held, told, found, .. } = scratch;
+        let version = self.versions.get(chunk).copied().unwrap_or(0);
+        let RequestBuffers { cached, changes, found, .. } = scratch;
         let of = |i: usize| match (i < self.known, bit(&self.none, i)) {
             (false, _) => CachedVersion::Nothing,
             (_, true) => CachedVersion::NoRow,
-            _ => CachedVersion::Row(stamp),
+            _ => CachedVersion::Row(version),
         };
-        held.clear();
-        held.extend((from..end).map(of));
-        told.clear();
+        cached.clear();
+        cached.extend((from..end).map(of));
+        changes.clear();
         found.clear();
         // Space for all rows of the chunk, behind their numbers.
         let before = (4 * keys.len()).next_multiple_of(8);
         let out = transmit.reserve(before + keys.len() * floats * 4)?;
         let what = (self.read, Segments::ALL);
         let rows = cast_slice_mut(&mut out[before..]);
-        let (rows, stamp) = shards.pull_newer(keys, held, what, rows, found, told).ok()?;
+        let (rows, version) = shards.pull_newer(keys, cached, what, rows, found, changes).ok()?;
         let mut numbers = 0;
-        for (i, newer) in (from..end).zip(&*told) {
+        for (i, newer) in (from..end).zip(&*changes) {
             let gone = u32::from(*newer == NewerRow::NoRow);
             if *newer != NewerRow::Same {
                 out[4 * numbers..4 * numbers + 4].copy_from_slice(&(i as u32 | gone << 31).to_le_bytes());
@@ -206,15 +206,15 @@ impl Subscription {
         let behind = (4 * rows).next_multiple_of(8);
         out[4 * rows..behind].fill(0);
         out.copy_within(before..before + rows * floats * 4, behind);
-        self.stamps.resize(self.stamps.len().max(chunk + 1), 0);
-        (self.stamps[chunk], self.known) = (stamp, self.known.max(end));
+        self.versions.resize(self.versions.len().max(chunk + 1), 0);
+        (self.versions[chunk], self.known) = (version, self.known.max(end));
         let last = end == self.keys.len();
         self.at = (!last).then_some((chunk + 1, lowest));
         if rows > 0 || last {
-            let (table, rows_told, set) = (self.table, rows as u32, self.set);
-            let delta = DeltaFrame { table, rows: rows_told, version: stamp, set, last, lowest };
+            let (table, sent_rows, set) = (self.table, rows as u32, self.set);
+            let delta = DeltaFrame { table, rows: sent_rows, version, set, last, lowest };
             transmit.commit(delta.encode(0), behind + rows * floats * 4);
-            tally.delta_rows.add(rows as u64);
+            counters.delta_rows.add(rows as u64);
         }
         Some(keys.len())
     }

@@ -37,10 +37,10 @@ pub(super) struct ServerTable {
     /// The workers that keep step over the table.
     pub(super) group: Option<Group>,
     /// The steps that were recovered when the images were opened.
-    pub(super) found: RecoveredSteps,
+    pub(super) recovered: RecoveredSteps,
     /// The files that hold a step while it is applied.
-    pub(super) steps: Option<StepFiles>,
-    pub(super) tally: Arc<TableCounters>,
+    pub(super) step_files: Option<StepFiles>,
+    pub(super) counters: Arc<TableCounters>,
 }
 
 /// All tables of a thread, numbered in the order in which they were opened.
@@ -49,15 +49,15 @@ pub(super) struct ServerTables {
     /// Makes memory readable for peers, if a transport can.
     pub(super) registrar: Option<Arc<dyn Registrar>>,
     /// Something that a request waits for may have happened.
-    pub(super) moved: bool,
+    pub(super) group_changed: bool,
     /// A push waits for memory of the step budget.
-    pub(super) short: bool,
+    pub(super) memory_short: bool,
     /// The memory for pushes that wait for their synchronous step.
-    pub(super) kept: Option<Arc<StepBudget>>,
+    pub(super) step_budget: Option<Arc<StepBudget>>,
     /// Sessions to end, each as (table, pusher, the highest fenced incarnation).
     pub(super) fenced: Vec<(u32, u64, u64)>,
     /// The server is only a scheduler and has no tables.
-    pub(super) none: bool,
+    pub(super) scheduler_only: bool,
     pub(super) log_limiter: LogLimiter,
     /// This incarnation of the server. It opens every image once. Row versions are compared only within one
     /// incarnation.
@@ -67,7 +67,7 @@ pub(super) struct ServerTables {
     store: Store,
     thread: u32,
     threads: u32,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
 }
 
 impl ServerTables {
@@ -75,24 +75,24 @@ impl ServerTables {
         store: Store,
         identities: Arc<Identities>,
         thread: u32,
-        tally: Arc<ServerCounters>,
+        counters: Arc<ServerCounters>,
     ) -> ServerTables {
-        let threads = tally.threads.len() as u32;
+        let threads = counters.threads.len() as u32;
         ServerTables {
             all: Vec::new(),
             registrar: None,
-            moved: false,
-            short: false,
-            kept: None,
+            group_changed: false,
+            memory_short: false,
+            step_budget: None,
             fenced: Vec::new(),
-            none: false,
+            scheduler_only: false,
             log_limiter: LogLimiter::default(),
             incarnation: 0,
             identities,
             store,
             thread,
             threads,
-            tally,
+            counters,
         }
     }
 
@@ -113,7 +113,7 @@ impl ServerTables {
 
     /// Opens a table, or finds it already open with the same schema.
     pub(super) fn open(&mut self, schema: Schema, claim: IdentityClaim) -> Result<usize, RequestFailure> {
-        if self.none {
+        if self.scheduler_only {
             return refuse(Refusal::Mismatch, NO_TABLES);
         }
         let open = self.all.iter().position(|table| table.schema.name == schema.name);
@@ -154,17 +154,17 @@ impl ServerTables {
             },
         };
         self.identities.note_opened(&schema.name, true);
-        let found =
+        let recovered =
             shards.as_mut().map(|shards| step_files::finish(&self.store, shards, AGGREGATE)).transpose();
-        let found = match found {
-            Ok(found) => found.unwrap_or_default(),
+        let recovered = match recovered {
+            Ok(recovered) => recovered.unwrap_or_default(),
             Err(why) => return refuse(Refusal::Images, why),
         };
-        let steps = shards.as_ref().map(|shards| StepFiles::new(&self.store, shards));
+        let step_files = shards.as_ref().map(|shards| StepFiles::new(&self.store, shards));
         tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
-        let tally = self.tally.threads[self.thread as usize].add_table(&schema.name);
+        let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
-        self.all.push(ServerTable { schema, identity, range, regions, shards, group, found, steps, tally });
+        self.all.push(ServerTable { schema, identity, range, regions, shards, group, recovered, step_files, counters });
         self.publish();
         Ok(self.all.len() - 1)
     }
@@ -239,13 +239,13 @@ impl ServerTables {
                 // Before the rows go: a worker that reads the images itself stops trusting them.
                 shards.stop_serving();
             }
-            (table.regions, table.group, table.steps, table.shards) = (Regions::default(), None, None, None);
+            (table.regions, table.group, table.step_files, table.shards) = (Regions::default(), None, None, None);
             // No table has an empty name, so nobody finds this one any more.
             table.schema.name.clear();
-            table.tally.clear();
+            table.counters.clear();
             tracing::info!(table = name, thread = self.thread, "table dropped");
         }
-        self.moved = true;
+        self.group_changed = true;
         let dropped = self.store.drop_table(&name);
         self.identities.forget(&name);
         if let Err(error) = dropped {
@@ -257,7 +257,7 @@ impl ServerTables {
 
     /// Answers what this server has of a table.
     pub(super) fn answer_identify(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
-        match self.none {
+        match self.scheduler_only {
             true => refuse(Refusal::Mismatch, NO_TABLES),
             false => self.identities.answer(frame, transmit),
         }
@@ -355,7 +355,7 @@ impl ServerTables {
     pub(super) fn publish(&self) {
         for table in &self.all {
             if let Some(shards) = &table.shards {
-                table.tally.note(shards);
+                table.counters.note(shards);
             }
         }
     }

@@ -52,10 +52,10 @@ pub(super) struct ShardThread<N: Net> {
     /// When the next sweep of a subscription is due.
     next_sweep: Duration,
     /// When pushes that wait for memory try again: another thread may have freed some.
-    next_room: Duration,
+    next_memory_retry: Duration,
     /// When the time limits were last checked.
     ticked_at: Duration,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
 }
 
 /// A thread's settings.
@@ -72,11 +72,11 @@ pub(super) struct ThreadSettings {
     /// The memory of all sessions' keysets, for the whole server.
     pub(super) keysets: Arc<SessionMemory>,
     /// The memory for pushes that wait for their synchronous step, for the whole server.
-    pub(super) kept: Arc<StepBudget>,
+    pub(super) step_budget: Arc<StepBudget>,
     /// The data that the scheduler sends to the workers.
-    pub(super) feeding: Option<DataServerConfig>,
+    pub(super) data_server: Option<DataServerConfig>,
     /// The highest incarnation that a session has named.
-    pub(super) named: HighestIncarnation,
+    pub(super) highest_incarnation: HighestIncarnation,
 }
 
 impl<N: Net> ShardThread<N> {
@@ -85,24 +85,24 @@ impl<N: Net> ShardThread<N> {
         inbox: Receiver<GreetedConnection<N::Stream>>,
         mut tables: ServerTables,
         settings: ThreadSettings,
-        tally: Arc<ServerCounters>,
+        counters: Arc<ServerCounters>,
     ) -> Result<Self, ServerError> {
         let (poll, ticked_at) = (net.poll()?, net.now());
         let scheduler = match settings.thread {
-            0 => Some(Schedulers::open(tables.store().folder(), settings.feeding.clone(), net.now())?),
+            0 => Some(Schedulers::open(tables.store().folder(), settings.data_server.clone(), net.now())?),
             _ => None,
         };
         let incarnations = match settings.thread {
-            0 => Some(Incarnations::open(tables.store(), settings.named.clone(), tables.none)?),
+            0 => Some(Incarnations::open(tables.store(), settings.highest_incarnation.clone(), tables.scheduler_only)?),
             _ => None,
         };
         let runs = match settings.thread {
-            0 if !tables.none => Some(Registry::open(tables.store().folder(), net.now())?),
+            0 if !tables.scheduler_only => Some(Registry::open(tables.store().folder(), net.now())?),
             _ => None,
         };
         tables.registrar = net.registrar();
         tables.incarnation = settings.incarnation;
-        tables.kept = Some(settings.kept.clone());
+        tables.step_budget = Some(settings.step_budget.clone());
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
         Ok(ShardThread {
             net,
@@ -126,8 +126,8 @@ impl<N: Net> ShardThread<N> {
             spin_until: Duration::ZERO,
             next_tick: Duration::ZERO,
             next_sweep: Duration::MAX,
-            next_room: Duration::MAX,
-            tally,
+            next_memory_retry: Duration::MAX,
+            counters,
         })
     }
 
@@ -141,7 +141,7 @@ impl<N: Net> ShardThread<N> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let busy = idle_from.is_none_or(|now| now < self.spin_until);
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
-        let sleep = match self.next_sweep.min(self.next_room) {
+        let sleep = match self.next_sweep.min(self.next_memory_retry) {
             Duration::MAX => sleep,
             at => sleep.min(at.saturating_sub(self.net.now())),
         };
@@ -157,7 +157,7 @@ impl<N: Net> ShardThread<N> {
         self.admit()?;
         let now = self.net.now();
         if let Some(from) = idle_from {
-            self.own_tally().idle_nanos.add(now.saturating_sub(from).as_nanos() as u64);
+            self.own_counters().idle_nanos.add(now.saturating_sub(from).as_nanos() as u64);
         }
         for _ in 0..self.ready.len() {
             let Some(token) = self.ready.pop_front() else { break };
@@ -165,14 +165,14 @@ impl<N: Net> ShardThread<N> {
             self.serve(token, now);
         }
         if !self.waiting_for_memory.is_empty() {
-            self.feed(now);
+            self.resume_memory_waiters(now);
         }
         if now >= self.next_sweep {
             self.sweep(now);
         }
-        if now >= self.next_room {
-            (self.next_room, self.tables.moved) = (Duration::MAX, true);
-            self.look_at_groups();
+        if now >= self.next_memory_retry {
+            (self.next_memory_retry, self.tables.group_changed) = (Duration::MAX, true);
+            self.resume_group_waiters();
         }
         if now >= self.next_tick {
             self.tick(now);
@@ -181,8 +181,8 @@ impl<N: Net> ShardThread<N> {
     }
 
     /// This thread's counters.
-    fn own_tally(&self) -> &ThreadCounters {
-        &self.tally.threads[self.settings.thread as usize]
+    fn own_counters(&self) -> &ThreadCounters {
+        &self.counters.threads[self.settings.thread as usize]
     }
 
     fn enqueue(&mut self, token: usize) {
@@ -193,7 +193,7 @@ impl<N: Net> ShardThread<N> {
 
     fn serve(&mut self, token: usize, now: Duration) {
         let Some(session) = &mut self.sessions[token] else { return };
-        let tally = &self.tally.threads[self.settings.thread as usize];
+        let counters = &self.counters.threads[self.settings.thread as usize];
         let read_time = || self.net.now();
         let (tables, scratch, log_limiter) = (&mut self.tables, &mut self.scratch, &mut self.log_limiter);
         let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
@@ -201,7 +201,7 @@ impl<N: Net> ShardThread<N> {
         let mut context = RequestContext {
             tables,
             scratch,
-            tally,
+            tally: counters,
             log_limiter,
             scheduler,
             runs,
@@ -219,16 +219,16 @@ impl<N: Net> ShardThread<N> {
                 }
                 // A session waits once, whatever its peer sends meanwhile.
                 if turn.waiting_for_memory && !std::mem::replace(&mut self.waiting[token], true) {
-                    self.own_tally().memory_waits.add(1);
+                    self.own_counters().memory_waits.add(1);
                     self.waiting_for_memory.push_back(token);
                 }
             }
             Err(end) => self.end(token, &end),
         }
-        if std::mem::take(&mut self.tables.short) {
-            self.next_room = self.next_room.min(now + MEMORY_RETRY);
+        if std::mem::take(&mut self.tables.memory_short) {
+            self.next_memory_retry = self.next_memory_retry.min(now + MEMORY_RETRY);
         }
-        self.look_at_groups();
+        self.resume_group_waiters();
     }
 
     /// Sends the sessions that are due the changes of the rows that they have subscribed to.
@@ -237,7 +237,7 @@ impl<N: Net> ShardThread<N> {
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };
             if session.next_sweep() <= now {
-                let tally = &self.tally.threads[self.settings.thread as usize];
+                let counters = &self.counters.threads[self.settings.thread as usize];
                 let read_time = || self.net.now();
                 let (tables, scratch, log_limiter) =
                     (&mut self.tables, &mut self.scratch, &mut self.log_limiter);
@@ -246,7 +246,7 @@ impl<N: Net> ShardThread<N> {
                 let context = &mut RequestContext {
                     tables,
                     scratch,
-                    tally,
+                    tally: counters,
                     log_limiter,
                     scheduler,
                     runs,
@@ -265,8 +265,8 @@ impl<N: Net> ShardThread<N> {
 
     /// After a change of the workers that keep step: ends the sessions of fenced workers, and lets waiting sessions try
     /// again.
-    fn look_at_groups(&mut self) {
-        while std::mem::take(&mut self.tables.moved) || !self.tables.fenced.is_empty() {
+    fn resume_group_waiters(&mut self) {
+        while std::mem::take(&mut self.tables.group_changed) || !self.tables.fenced.is_empty() {
             let fenced = std::mem::take(&mut self.tables.fenced);
             for token in 0..self.sessions.len() {
                 let Some(session) = &mut self.sessions[token] else { continue };
@@ -293,19 +293,19 @@ impl<N: Net> ShardThread<N> {
             runs.closed(number);
         }
         tracing::info!(peer = %session.peer, thread = self.settings.thread, why = %end, "a session ended");
-        let tally = self.own_tally();
-        tally.over(session.over).ended.add(1);
+        let counters = self.own_counters();
+        counters.over(session.over).ended.add(1);
         match end {
-            SessionEnd::Link(LinkError::Frame { .. }) => tally.bad_frames.add(1),
+            SessionEnd::Link(LinkError::Frame { .. }) => counters.bad_frames.add(1),
             SessionEnd::Link(_) | SessionEnd::Fenced(_) | SessionEnd::Gone(_) => {}
-            SessionEnd::Overrun { .. } => tally.overruns.add(1),
-            SessionEnd::Stalled(..) => tally.stalled.add(1),
-            SessionEnd::Silent(..) => tally.silent.add(1),
+            SessionEnd::Overrun { .. } => counters.overruns.add(1),
+            SessionEnd::Stalled(..) => counters.stalled.add(1),
+            SessionEnd::Silent(..) => counters.silent.add(1),
         }
     }
 
     /// Frees the memory of idle sessions, and wakes sessions that wait for memory.
-    fn feed(&mut self, now: Duration) {
+    fn resume_memory_waiters(&mut self, now: Duration) {
         let buffers = self.settings.buffers.clone();
         if !buffers.has(LINK_BYTES_MAX) {
             self.sessions.iter_mut().flatten().for_each(|session| session.rest(now, true));
@@ -328,7 +328,7 @@ impl<N: Net> ShardThread<N> {
             let free = self.sessions.iter().position(Option::is_none).unwrap_or(self.sessions.len());
             let limit = self.settings.limits.sessions;
             if free == limit {
-                self.own_tally().refused_sessions.add(1);
+                self.own_counters().refused_sessions.add(1);
                 let more = "the limit (--sessions-max): end some, or start the server with more";
                 self.refuse(greeted, format!("this server thread has {limit} sessions, {more}"));
                 continue;
@@ -352,7 +352,7 @@ impl<N: Net> ShardThread<N> {
             }
             self.next_session = self.next_session.wrapping_add(1);
             let session = self.begin(greeted);
-            self.own_tally().over(session.over).begun.add(1);
+            self.own_counters().over(session.over).begun.add(1);
             self.sessions[free] = Some(session);
             self.enqueue(free);
         }
@@ -363,7 +363,7 @@ impl<N: Net> ShardThread<N> {
         let ThreadSettings { threads, incarnation, keyset_bytes_max, limits, buffers, keysets, .. } =
             &self.settings;
         let (session, threads) = (self.next_session, *threads);
-        self.settings.named.note(greeted.hello.incarnation);
+        self.settings.highest_incarnation.note(greeted.hello.incarnation);
         let welcome = WelcomeV1 { incarnation: *incarnation, session, threads };
         let silence = limits.silence.as_millis() as u64;
         let grant = WelcomeFrame {
@@ -379,7 +379,7 @@ impl<N: Net> ShardThread<N> {
         if let Some(kept_back) = self.log_limiter.allow(self.net.now()) {
             tracing::warn!(peer = %greeted.link.peer(), why, kept_back, "a session was refused");
         }
-        self.own_tally().refused[Refusal::Limit.place()].add(1);
+        self.own_counters().refused[Refusal::Limit.place()].add(1);
         turn_away(&mut greeted.link, greeted.hello_id, Refusal::Limit, why);
     }
 
@@ -391,7 +391,7 @@ impl<N: Net> ShardThread<N> {
             self.tables.forgive(slept, now);
             self.runs.iter_mut().for_each(|runs| runs.forgive(slept, now));
         }
-        self.tally.tick(self.settings.thread);
+        self.counters.tick(self.settings.thread);
         let (silence, pressed) = (self.settings.limits.silence, !self.waiting_for_memory.is_empty());
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };
@@ -406,7 +406,7 @@ impl<N: Net> ShardThread<N> {
             }
         }
         self.tables.give_up(now);
-        self.look_at_groups();
+        self.resume_group_waiters();
         if let Some(scheduler) = &mut self.scheduler
             && let Err((_, why)) = scheduler.tick(now)
         {
@@ -430,23 +430,23 @@ impl<N: Net> ShardThread<N> {
             pinned += session.link.stream().pinned_bytes() as u64;
             parked += u64::from(session.is_waiting());
         }
-        let tally = self.own_tally();
-        tally.queued_bytes.set(queued);
-        tally.full_sessions.set(full);
-        tally.keyset_bytes.set(keysets);
-        tally.regions.set(self.tables.all.iter().map(|table| table.regions.count() as u64).sum());
-        tally.unhandled_bytes.set(received);
-        tally.buffer_bytes.set(buffers);
-        tally.sessions_waiting_for_memory.set(waiting_for_memory);
-        tally.pinned_bytes.set(pinned);
-        tally.parked_sessions.set(parked);
+        let counters = self.own_counters();
+        counters.queued_bytes.set(queued);
+        counters.full_sessions.set(full);
+        counters.keyset_bytes.set(keysets);
+        counters.regions.set(self.tables.all.iter().map(|table| table.regions.count() as u64).sum());
+        counters.unhandled_bytes.set(received);
+        counters.buffer_bytes.set(buffers);
+        counters.sessions_waiting_for_memory.set(waiting_for_memory);
+        counters.pinned_bytes.set(pinned);
+        counters.parked_sessions.set(parked);
         let groups = self.tables.all.iter().filter_map(|table| table.group.as_ref());
-        tally
+        counters
             .kept_bytes
             .set(groups.filter_map(|group| group.sums.as_ref()).map(|sums| sums.bytes() as u64).sum());
         // The limit is that of the whole server, so only thread 0 reports it.
-        tally.kept_limit_bytes.set(if self.settings.thread == 0 {
-            self.settings.kept.max() as u64
+        counters.kept_limit_bytes.set(if self.settings.thread == 0 {
+            self.settings.step_budget.max() as u64
         } else {
             0
         });
