@@ -135,14 +135,14 @@ pub(crate) fn change_bytes(keys: usize) -> usize {
 }
 
 /// Writes the change bits of each key into the first [`told_bytes`] of an answer.
-pub(crate) fn write_changes(told: &[NewerRow], out: &mut [u8]) {
-    for (told, out) in told.chunks(32).zip(out.chunks_exact_mut(8)) {
+pub(crate) fn write_changes(changes: &[NewerRow], out: &mut [u8]) {
+    for (changes, out) in changes.chunks(32).zip(out.chunks_exact_mut(8)) {
         let code = |newer: &NewerRow| match newer {
             NewerRow::Same => 0u64,
             NewerRow::Row => 1,
             NewerRow::NoRow => 2,
         };
-        let word = told.iter().rev().fold(0, |word, newer| word << 2 | code(newer));
+        let word = changes.iter().rev().fold(0, |word, newer| word << 2 | code(newer));
         out.copy_from_slice(&word.to_le_bytes());
     }
 }
@@ -152,18 +152,18 @@ pub(crate) fn write_changes(told: &[NewerRow], out: &mut [u8]) {
 pub(crate) fn told(payload: &[u8], keys: usize, floats: usize) -> Option<(Vec<NewerRow>, &[f32])> {
     let (words, rows) = payload.split_at_checked(change_bytes(keys))?;
     let words: &[u64] = try_cast_slice(words).ok()?;
-    let told = (0..keys).map(|i| match words[i / 32] >> (i % 32 * 2) & 3 {
+    let changes = (0..keys).map(|i| match words[i / 32] >> (i % 32 * 2) & 3 {
         0 => Some(NewerRow::Same),
         1 => Some(NewerRow::Row),
         2 => Some(NewerRow::NoRow),
         _ => None,
     });
-    let told: Vec<NewerRow> = told.collect::<Option<_>>()?;
-    let bytes = told.iter().filter(|newer| **newer != NewerRow::Same).count() * floats * 4;
+    let changes: Vec<NewerRow> = changes.collect::<Option<_>>()?;
+    let bytes = changes.iter().filter(|newer| **newer != NewerRow::Same).count() * floats * 4;
     if rows.len() != bytes.next_multiple_of(8) {
         return None;
     }
-    Some((told, try_cast_slice(&rows[..bytes]).ok()?))
+    Some((changes, try_cast_slice(&rows[..bytes]).ok()?))
 }
 
 #[cfg(test)]

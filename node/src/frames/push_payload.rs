@@ -162,11 +162,11 @@ pub(crate) fn merge_keyset(
 ) {
     keys.clear();
     slots.clear();
-    let mut kept = keyset_keys.iter().zip(keyset_slots);
+    let mut keyset_rows = keyset_keys.iter().zip(keyset_slots);
     let mut others = others.iter();
     for i in 0..rows {
-        let (&key, &slot) = match bit(bits, i).then(|| kept.next()).flatten() {
-            Some(kept) => kept,
+        let (&key, &slot) = match bit(bits, i).then(|| keyset_rows.next()).flatten() {
+            Some(row) => row,
             // The lengths were checked: there is a key for each bit that is not set.
             None => (others.next().unwrap_or(&0), &NO_SLOT),
         };

@@ -29,7 +29,7 @@ fn may_continue(name: &str, run: &RunRecord, settings: &[RunSetting]) -> Result<
     let Some((flag, was, given)) = run.rows_differ(settings) else { return Ok(()) };
     Err(mismatch(format!(
         "run {name:?}: its rows were trained with {flag} {was}, and {flag} {given} is given now: --continue needs the same \
-         {flag}. --fresh begins with new rows (those are then gone), --run NAME is for another training"
+         {flag}. --fresh deletes these rows and begins with new ones, --run NAME is for another training"
     )))
 }
 
@@ -39,7 +39,7 @@ fn registry_lost(name: &str, left: &[(u32, String)]) -> RunRefusal {
     mismatch(format!(
         "run {name:?}: its rows are here (table {}), and no registry of runs knows it: the file RUNS, which one of the servers \
          keeps in its --data-dir, is lost, or that server is not named. Name all servers, or put the file back; --fresh \
-         begins with new rows (those are then gone)",
+         deletes these rows and begins with new ones",
         tables.join(", ")
     ))
 }
@@ -55,12 +55,12 @@ impl Registry {
         let names =
             folder.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let of_run = |table: String| {
-            let own = table.strip_prefix(name)?.strip_prefix('.')?;
-            if tables.iter().any(|of| of == own) {
+            let own_name = table.strip_prefix(name)?.strip_prefix('.')?;
+            if tables.iter().any(|of| of == own_name) {
                 return Some((1, table));
             }
-            let (since, own) = own.split_once('.')?;
-            let since = since.parse().ok().filter(|_| tables.iter().any(|of| of == own))?;
+            let (since, own_name) = own_name.split_once('.')?;
+            let since = since.parse().ok().filter(|_| tables.iter().any(|of| of == own_name))?;
             Some((since, table))
         };
         let mut left: Vec<(u32, String)> = names.chain(open.iter().cloned()).filter_map(of_run).collect();
@@ -105,8 +105,8 @@ impl Registry {
             return Err((Refusal::Name, text));
         }
         let run = RunId { name: name.to_owned(), generation: u32::MAX, rows_since: u32::MAX, birth: 0 };
-        let unfit = |own: &&String| gannet_core::Schema::check_name(&run.table(own)).is_err();
-        if join.tables.len() > RUN_TABLES_MAX || join.tables.iter().any(|own| unfit(&own)) {
+        let is_invalid = |own_name: &String| gannet_core::Schema::check_name(&run.table(own_name)).is_err();
+        if join.tables.len() > RUN_TABLES_MAX || join.tables.iter().any(is_invalid) {
             let text =
                 format!("{} tables of run {name:?}, or a table's name that none may have", join.tables.len());
             return Err((Refusal::Limit, text));
@@ -247,7 +247,7 @@ impl Registry {
                 let ended = ago(join.at.saturating_sub(at));
                 Err(mismatch(format!(
                     "run {name:?} is finished: it ended {ended}, and its {rows} rows are here. --continue trains these rows \
-                     further, --fresh begins with new rows (those are then gone), --run NAME is for another job"
+                     further, --fresh deletes these rows and begins with new ones, --run NAME is for another job"
                 )))
             }
         }
@@ -291,9 +291,9 @@ impl Registry {
             }
             (_, Some(run)) => run,
         };
-        for own in join.tables {
-            if !run.tables.contains(&own) {
-                run.tables.push(own);
+        for own_name in join.tables {
+            if !run.tables.contains(&own_name) {
+                run.tables.push(own_name);
             }
         }
         run.members.insert(
@@ -325,7 +325,7 @@ fn next(
     let RunRecord { rows_since, tables, mut doomed, notes, birth, .. } = run;
     let (begun, rows_since, tables, notes) = match decided {
         RunDecision::Fresh => {
-            doomed.extend(tables.iter().map(|own| id.table(own)));
+            doomed.extend(tables.iter().map(|own_name| id.table(own_name)));
             (RunIntent::Fresh, generation, Vec::new(), new_notes)
         }
         _ => (RunIntent::Continue, rows_since, tables, notes),

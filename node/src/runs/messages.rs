@@ -28,7 +28,7 @@ impl RunId {
         match !name.is_empty() && name.len() <= RUN_NAME_BYTES_MAX && name.chars().all(allowed) {
             true => Ok(()),
             false => Err(format!(
-                "{name:?} is no name of a run: 1 to {RUN_NAME_BYTES_MAX} letters, digits, _ and - are possible"
+                "{name:?} is no name of a run: use 1 to {RUN_NAME_BYTES_MAX} letters, digits, _ and -"
             )),
         }
     }

@@ -263,19 +263,19 @@ impl Registry {
             "no" | "none" => format!("without {flag}"),
             ours => format!("with {flag} {ours}"),
         };
-        let given = match theirs.as_str() {
+        let verb = match theirs.as_str() {
             "yes" => "was given it",
             "no" | "none" => "was not",
             _ => "was given ",
         };
-        let theirs = if given.ends_with(' ') { theirs.as_str() } else { "" };
+        let theirs = if verb.ends_with(' ') { theirs.as_str() } else { "" };
         let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).display();
         let on = match run.rows_differ(settings) {
             None => "--continue trains its rows further with these flags, over all the data, ",
             Some(_) => "",
         };
         Some(format!(
-            "run {name:?} in {folder} was begun {begun}, and this training {given}{theirs}: {on}--fresh starts it again, \
+            "run {name:?} in {folder} was begun {begun}, and this training {verb}{theirs}: {on}--fresh starts it again, \
              without its rows; another training wants a name of its own (--run NAME)"
         ))
     }

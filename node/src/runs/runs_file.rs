@@ -24,7 +24,7 @@ const MAGIC: [u8; 8] = *b"GNTRUNS1";
 #[non_exhaustive]
 pub enum RunsError {
     /// The system reported an error.
-    #[error("the registry of runs {}: {source}; make room, or see to the folder's permissions", path.display())]
+    #[error("the registry of runs {}: {source}; free some space, or check the folder's permissions", path.display())]
     Io {
         /// Which file.
         path: PathBuf,

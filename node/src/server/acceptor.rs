@@ -144,7 +144,7 @@ impl<N: Net> Acceptor<N> {
                     self.greeter.complain(now, |others| tracing::warn!(%peer, others, "a connection did not greet within {} s and was dropped", GREETING_TIME.as_secs()));
                 }
                 // A worker of another version learns from the head of the answer what is wrong.
-                Err(unfit) => self.greeter.refuse(&mut connection.link, unfit, now),
+                Err(error) => self.greeter.refuse(&mut connection.link, error, now),
             }
         }
     }
@@ -155,8 +155,8 @@ impl<N: Net> Acceptor<N> {
             let why = format!(
                 "thread {requested} was requested, but the number of threads of this server is {threads}"
             );
-            let unfit = GreetingError { refusal: Refusal::Unknown, id: greeted.hello_id, why };
-            return self.greeter.refuse(&mut greeted.link, unfit, self.net.now());
+            let error = GreetingError { refusal: Refusal::Unknown, id: greeted.hello_id, why };
+            return self.greeter.refuse(&mut greeted.link, error, self.net.now());
         };
         match thread.inbox.try_send(greeted) {
             Ok(()) => thread.waker.wake(),

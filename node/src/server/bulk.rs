@@ -137,7 +137,7 @@ pub(super) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer
     let got = frame.payload.len();
     if keys > PART_KEYS_MAX || answer > PART_BYTES_MAX {
         let text = format!(
-            "{keys} keys with an answer of {answer} bytes; {PART_KEYS_MAX} and {PART_BYTES_MAX} are the limits"
+            "{keys} keys with an answer of {answer} bytes: the limits are {PART_KEYS_MAX} and {PART_BYTES_MAX}"
         );
         return refuse(Refusal::Limit, text);
     }
@@ -210,8 +210,8 @@ fn named_keyset<'a>(
     if request.keyset == 0 {
         return Ok(None);
     }
-    let (of_session, place) = unpair(request.keyset);
-    let own = of_session == pusher.session;
+    let (session, place) = unpair(request.keyset);
+    let own = session == pusher.session;
     let keyset = if own { keysets.get(place.wrapping_sub(1), request.table, keys) } else { None };
     if keyset.is_none() {
         pusher.blocked = true;
@@ -235,7 +235,7 @@ fn push_name(
     };
     // Shards remember pushes of data apart from those of workers.
     if request.named != is_data(name.pusher) {
-        return refuse(Refusal::Name, format!("pusher {:#x}: no name of data", name.pusher));
+        return refuse(Refusal::Name, format!("pusher {:#x} is not a pusher of data", name.pusher));
     }
     Ok((name, clock))
 }
@@ -267,8 +267,8 @@ pub(super) fn push(
     let RequestBuffers { keys: merged, found, .. } = scratch;
     let (keys, keyset) = match keyset {
         Some(keyset) if request.some => {
-            let kept = (&keyset.keys[..], &keyset.slots[..]);
-            merge_keyset(bits, count, kept, keys, (merged, found));
+            let keyset_rows = (&keyset.keys[..], &keyset.slots[..]);
+            merge_keyset(bits, count, keyset_rows, keys, (merged, found));
             (&merged[..], None)
         }
         keyset => (keys, keyset),

@@ -95,7 +95,7 @@ impl RequestHandler<'_, '_> {
             }
             FeedFrame::KIND => return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit),
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
-            kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
+            kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };
         self.reply(id, answered?)
     }

@@ -89,10 +89,10 @@ impl Greeter {
     fn handle(&self, frame: &Frame<'_>, stage: &mut Stage) -> Result<GreetingOutcome, GreetingError> {
         let id = frame.head.id;
         let invalid = |error: control::ControlError| malformed(id, error.to_string());
-        let unfit = |error: FrameError| malformed(id, error.to_string());
+        let bad_frame = |error: FrameError| malformed(id, error.to_string());
         match (frame.head.kind, *stage, &self.token) {
             (HelloFrame::KIND, Stage::Proven, _) | (HelloFrame::KIND, Stage::New, None) => {
-                HelloFrame::decode(&frame.head).map_err(unfit)?;
+                HelloFrame::decode(&frame.head).map_err(bad_frame)?;
                 let hello: HelloV1 = control::open(frame.payload).map_err(invalid)?;
                 if hello.pusher >= DATA_PUSHERS {
                     let why = format!("pusher {:#x}: a worker's number is below 2^63", hello.pusher);
@@ -108,7 +108,7 @@ impl Greeter {
                 "this server has no token: start it with --token-file, or the worker without",
             )),
             (KnockFrame::KIND, Stage::New, Some(_)) => {
-                KnockFrame::decode(&frame.head).map_err(unfit)?;
+                KnockFrame::decode(&frame.head).map_err(bad_frame)?;
                 let KnockV1 { nonce: worker } = control::open(frame.payload).map_err(invalid)?;
                 let server = draw().ok_or_else(|| unproven(id, "the system gives no random bytes"))?;
                 *stage = Stage::Challenged(Nonces { worker, server });
@@ -118,7 +118,7 @@ impl Greeter {
                 ))
             }
             (ProveFrame::KIND, Stage::Challenged(nonces), Some(token)) => {
-                ProveFrame::decode(&frame.head).map_err(unfit)?;
+                ProveFrame::decode(&frame.head).map_err(bad_frame)?;
                 let ProofV1 { proof } = control::open(frame.payload).map_err(invalid)?;
                 if !token.check(ProofSide::Worker, &nonces, &proof) {
                     return Err(unproven(
@@ -135,8 +135,8 @@ impl Greeter {
     }
 
     /// Tells a connection why it ends, counts the refusal, and logs it with its peer, within the log's limit.
-    pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, unfit: GreetingError, now: Duration) {
-        let GreetingError { refusal, id, why } = unfit;
+    pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, error: GreetingError, now: Duration) {
+        let GreetingError { refusal, id, why } = error;
         self.counters.acceptor.dropped.add(1);
         self.counters.acceptor.refused[refusal.place()].add(1);
         let peer = link.peer().clone();

@@ -76,7 +76,7 @@ impl ServerTable {
         if clock.is_some_and(|clock| clock > CLOCK_MAX) {
             return refuse(
                 Refusal::Malformed,
-                format!("clock {}: at most {CLOCK_MAX} can be", request.clock),
+                format!("clock {} is above the limit, {CLOCK_MAX}", request.clock),
             );
         }
         let refusal = |why| match why {
@@ -143,11 +143,11 @@ impl ServerTable {
             if !range.contains(&shard) {
                 return refuse(
                     Refusal::WrongShard,
-                    format!("key {key} is of shard {shard}, {} are here", in_words(&range)),
+                    format!("key {key} belongs to shard {shard}, this thread owns only {}", in_words(&range)),
                 );
             }
             if shard < last {
-                return refuse(Refusal::Malformed, "keys that are not in ascending order of shard");
+                return refuse(Refusal::Malformed, "the keys are not in ascending order of shard");
             }
             last = shard;
         }
@@ -246,7 +246,7 @@ impl ServerTables {
         };
         pusher.must_have_incarnation()?;
         if pusher.pusher == AGGREGATE {
-            return refuse(Refusal::Malformed, "no worker is called 2^64 - 2");
+            return refuse(Refusal::Malformed, "pusher 2^64 - 2 is reserved for synchronous steps");
         }
         let Pusher { pusher: who, incarnation, session, .. } = *pusher;
         let joiner = Joiner { rank: request.rank, pusher: who, incarnation, session };
@@ -277,7 +277,7 @@ impl ServerTables {
         let (Some(group), Some(rank)) = (group, rank) else {
             return refuse(
                 Refusal::Unknown,
-                "this session has not joined those that keep step over the table",
+                "this session has not joined the workers that keep step over the table",
             );
         };
         match group.clocks.speaks(rank, pusher.session, pusher.incarnation, now) {
@@ -297,7 +297,7 @@ impl ServerTables {
         let (group, rank) = self.member(number, pusher, now)?;
         let from = group.clocks.ranks[rank as usize].clock;
         if clock > CLOCK_MAX {
-            return refuse(Refusal::Malformed, format!("clock {clock}: at most {CLOCK_MAX} can be"));
+            return refuse(Refusal::Malformed, format!("clock {clock} is above the limit, {CLOCK_MAX}"));
         }
         if let Some(sums) = &mut group.sums
             && clock > from
@@ -332,7 +332,7 @@ impl ServerTables {
         // would end the table's steps for good.
         if pusher >= DATA_PUSHERS || incarnation >= INCARNATION_NAMED_MAX {
             let who = gannet_core::pusher_in_words(pusher);
-            let text = format!("{who} of number {incarnation}: no start of a worker, which a fence names");
+            let text = format!("a fence needs an incarnation of a worker, but got {who}, incarnation {incarnation}");
             return refuse(Refusal::Name, text);
         }
         let table = self.numbered(number)?;
@@ -370,9 +370,9 @@ impl ServerTables {
         now: Duration,
     ) -> Result<u64, RequestFailure> {
         let (group, rank) = self.member(number, pusher, now)?;
-        let (own, mode) = (group.clocks.ranks[rank as usize].clock, group.clocks.mode);
-        if clock.saturating_sub(own) > mode.ahead_max() {
-            let text = format!("a pull at clock {clock} of a worker at clock {own} would wait for itself");
+        let (own_clock, mode) = (group.clocks.ranks[rank as usize].clock, group.clocks.mode);
+        if clock.saturating_sub(own_clock) > mode.ahead_max() {
+            let text = format!("a pull at clock {clock} of a worker at clock {own_clock} would wait for itself");
             return refuse(Refusal::Malformed, text);
         }
         if group.may_pull(clock) { Ok(group.lowest()) } else { Err(RequestFailure::Parked(number)) }
@@ -418,14 +418,13 @@ impl ServerTables {
             StepAdmission::Full => {
                 let most = self.step_budget.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |budget| budget.max());
                 let text = format!(
-                    "the pushes of this step find no room: all threads and tables of this server keep at most {most} \
-                     bytes for synchronous steps, and half of that is sure for those of one thread; a smaller --batch helps, or a \
-                     larger --memory-limit"
+                    "there is no memory for the pushes of this step: a server stores at most {most} bytes for synchronous \
+                     steps, and guarantees half of that to one thread; use a smaller --batch, or a larger --memory-limit"
                 );
                 refuse(Refusal::Limit, text)
             }
             StepAdmission::Mixed => {
-                let text = "both gradients and changes of state were pushed in one step, or some of it by names of data";
+                let text = "one step has both gradients and changes of state, or only some of its rows have names of data";
                 refuse(Refusal::Malformed, text)
             }
         }
@@ -464,7 +463,7 @@ impl ServerTables {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         match (group.and_then(|group| group.sums.as_ref()), pusher.rank(number)) {
             (Some(sums), Some(rank)) => sums.outcome(rank, step),
-            _ => KeepOutcome::Refused(Refusal::Blocked, "the group of this push is over".into()),
+            _ => KeepOutcome::Refused(Refusal::Blocked, "the workers of this push no longer keep step over the table".into()),
         }
     }
 

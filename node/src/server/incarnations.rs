@@ -31,7 +31,7 @@ const BYTES: usize = 24;
 #[non_exhaustive]
 pub enum CounterError {
     /// The system reported an error.
-    #[error("the counter of incarnations {}: {source}; make room, or see to the folder's permissions", path.display())]
+    #[error("the counter of incarnations {}: {source}; free some space, or check the folder's permissions", path.display())]
     Io {
         /// Which file.
         path: PathBuf,

@@ -334,10 +334,10 @@ impl Server {
             return Err(ServerError::Died(self.health.why().unwrap_or_default()));
         }
         let mut ended: Result<u64, ServerError> = Ok(0);
-        let accepted = acceptor.map(|handle| joined(handle).map(|()| 0));
-        for own in accepted.into_iter().chain(threads.into_iter().map(joined)) {
-            ended = match (ended, own) {
-                (Ok(rows), Ok(own)) => Ok(rows + own),
+        let accepted = acceptor.map(|handle| join_thread(handle).map(|()| 0));
+        for result in accepted.into_iter().chain(threads.into_iter().map(join_thread)) {
+            ended = match (ended, result) {
+                (Ok(rows), Ok(more)) => Ok(rows + more),
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
         }
@@ -349,7 +349,7 @@ impl Server {
     }
 }
 
-fn joined<T>(handle: JoinHandle<Result<T, ServerError>>) -> Result<T, ServerError> {
+fn join_thread<T>(handle: JoinHandle<Result<T, ServerError>>) -> Result<T, ServerError> {
     let name = handle.thread().name().unwrap_or("of the server").to_owned();
     handle.join().map_err(|_| ServerError::Died(format!("thread {name} panicked"))).flatten()
 }

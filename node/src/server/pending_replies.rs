@@ -49,8 +49,8 @@ impl PendingReply {
         pending: &VecDeque<PendingReply>,
     ) -> Option<PendingReply> {
         let (head, bytes) = (frame.head, frame.payload.len());
-        let aside = || pending.iter().map(PendingReply::spare_bytes).sum::<usize>() + bytes;
-        if keeps_its_place(head.kind) || !(share.resize(bytes) || aside() <= ASIDE_BYTES_SPARE) {
+        let copied_bytes = || pending.iter().map(PendingReply::spare_bytes).sum::<usize>() + bytes;
+        if keeps_its_place(head.kind) || !(share.resize(bytes) || copied_bytes() <= ASIDE_BYTES_SPARE) {
             return None;
         }
         let mut payload = vec![0u64; bytes.div_ceil(8)];
@@ -121,11 +121,11 @@ pub(super) fn behind(
         PendingReply::Push { table, step, .. } => Some((*table, *step)),
         _ => None,
     });
-    let mut open = pushes.filter(|&(table, step)| !tables.is_past(table, step, pusher));
-    match (open.next(), pending.iter().find_map(PendingReply::waits_for)) {
+    let mut unfinished = pushes.filter(|&(table, step)| !tables.is_past(table, step, pusher));
+    match (unfinished.next(), pending.iter().find_map(PendingReply::waits_for)) {
         (Some((_, step)), _) => RequestFailure::Refused(
             Refusal::Malformed,
-            format!("a request that would wait for pushes of step {step}, which was not said to be made"),
+            format!("this worker never announced step {step}: a request cannot wait for the pushes of that step"),
         ),
         (None, Some((table, _))) => RequestFailure::Parked(table),
         (None, None) => RequestFailure::Full,

@@ -51,7 +51,7 @@ impl Regions {
                 Err(error) => {
                     if !std::mem::replace(&mut self.warned, true) {
                         let (shard, bytes) = (readable.shard, memory.bytes);
-                        tracing::warn!(shard, bytes, %error, "rows cannot be registered: they are asked for");
+                        tracing::warn!(shard, bytes, %error, "rows cannot be registered: workers pull them instead");
                     }
                     break;
                 }

@@ -25,7 +25,7 @@ pub(super) fn answer(
     };
     if frame.payload.len() > RUN_BYTES_MAX {
         let bytes = frame.payload.len();
-        return refuse(Refusal::Limit, format!("{bytes} bytes about a run; {RUN_BYTES_MAX} are possible"));
+        return refuse(Refusal::Limit, format!("a request of {bytes} bytes about a run: the limit is {RUN_BYTES_MAX}"));
     }
     let request = match control::open::<RunRequestV1>(frame.payload) {
         Ok(request) => request,

@@ -30,7 +30,7 @@ pub(super) fn answer(
         let bytes = frame.payload.len();
         return refuse(
             Refusal::Limit,
-            format!("{bytes} bytes for the scheduler; {PLAN_BYTES_MAX} are possible"),
+            format!("a request of {bytes} bytes to the scheduler: the limit is {PLAN_BYTES_MAX}"),
         );
     }
     let request = match control::open_as::<SchedulerRequestV2>(2, frame.payload) {
@@ -78,7 +78,7 @@ pub(super) fn serve_data(
     };
     let refused = |(refusal, text)| RequestFailure::Refused(refusal, text);
     let Some(request) = DataRequest::of(frame.payload) else {
-        return refuse(Refusal::Malformed, "no request for bytes of the data");
+        return refuse(Refusal::Malformed, "the payload is not a request for bytes of the data");
     };
     let data_server = scheduler.feeder().map_err(refused)?;
     if request == DataRequest::Offer {
@@ -88,12 +88,12 @@ pub(super) fn serve_data(
         let bytes = request.bytes();
         return refuse(
             Refusal::Limit,
-            format!("{bytes} bytes of the data at once; {FEED_BYTES_MAX} are possible"),
+            format!("a request for {bytes} bytes of the data: the limit is {FEED_BYTES_MAX}"),
         );
     }
     // A session asks only for its own worker, whom its hello named. The worker's rank is its pusher number less 1.
     let rank = pusher.pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
-    let Some(rank) = rank else { return refuse(Refusal::Unknown, "this session is no worker's") };
+    let Some(rank) = rank else { return refuse(Refusal::Unknown, "this session does not belong to a worker") };
     let incarnation = WorkerIncarnation { rank, incarnation: pusher.incarnation };
     let out = transmit.reserve(request.bytes()).ok_or(Full)?;
     let sent = scheduler.feed(incarnation, request, out).map_err(refused)?;

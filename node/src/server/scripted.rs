@@ -29,13 +29,13 @@ use std::time::Duration;
 struct Scripted {
     bytes: Vec<u8>,
     at: usize,
-    piece: usize,
+    chunk: usize,
     calls: usize,
     answers: Rc<RefCell<Vec<u8>>>,
 }
 
 impl Stream for Scripted {
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+    fn recv(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         self.calls += 1;
         if self.at == self.bytes.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -44,27 +44,27 @@ impl Stream for Scripted {
             return Ok(None);
         }
         let mut got = 0;
-        for piece in pieces {
-            let here = piece.len().min(self.piece - got).min(self.bytes.len() - self.at);
-            piece[..here].copy_from_slice(&self.bytes[self.at..self.at + here]);
+        for buffer in buffers {
+            let here = buffer.len().min(self.chunk - got).min(self.bytes.len() - self.at);
+            buffer[..here].copy_from_slice(&self.bytes[self.at..self.at + here]);
             (self.at, got) = (self.at + here, got + here);
         }
         Ok(Some(got))
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    fn send(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         self.calls += 1;
         if self.calls.is_multiple_of(5) {
             return Ok(None);
         }
-        let mut room = self.piece.max(1000);
-        let before = room;
-        for piece in pieces {
-            let here = piece.len().min(room);
-            self.answers.borrow_mut().extend_from_slice(&piece[..here]);
-            room -= here;
+        let mut capacity = self.chunk.max(1000);
+        let before = capacity;
+        for buffer in buffers {
+            let here = buffer.len().min(capacity);
+            self.answers.borrow_mut().extend_from_slice(&buffer[..here]);
+            capacity -= here;
         }
-        Ok(Some(before - room))
+        Ok(Some(before - capacity))
     }
 
     fn peer(&self) -> Arc<str> {
@@ -85,7 +85,7 @@ impl Stream for Scripted {
 ///
 /// # Panics
 /// If the server panics, or a promise is broken.
-pub fn play(bytes: Vec<u8>, piece: usize) {
+pub fn play(bytes: Vec<u8>, chunk: usize) {
     let counters = ServerCounters::new(1);
     // Scripts name this incarnation and this id.
     let (store, incarnation, uid) = (Store::memory(), 1, TableUid([1; 16]));
@@ -103,7 +103,7 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     shards.push(&own, Write::Gradient, &keys, None, &values).expect("a sound push");
 
     let answers = Rc::<RefCell<Vec<u8>>>::default();
-    let link = Link::new(Scripted { bytes, at: 0, piece, calls: 0, answers: answers.clone() });
+    let link = Link::new(Scripted { bytes, at: 0, chunk, calls: 0, answers: answers.clone() });
     let hello = HelloV1 { pusher: 3, incarnation: 1, thread: 0 };
     let limits = SessionLimits::default();
     let (buffers, keysets) = (SessionMemory::new(limits.buffer_bytes), SessionMemory::new(1 << 20));
@@ -150,12 +150,12 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
 ///
 /// # Panics
 /// If the greeter panics, or a promise is broken.
-pub fn greet(bytes: Vec<u8>, piece: usize, token: bool) {
+pub fn greet(bytes: Vec<u8>, chunk: usize, token: bool) {
     let due = first_hello(&bytes).filter(|(hello, _)| !token && hello.pusher < DATA_PUSHERS);
     let token = token.then(|| Token::new(&[0x5A; 32]).expect("long enough"));
     let mut greeter = Greeter::new(token, ServerCounters::new(1));
     let answers = Rc::<RefCell<Vec<u8>>>::default();
-    let mut link = Link::new(Scripted { bytes, at: 0, piece, calls: 0, answers: answers.clone() });
+    let mut link = Link::new(Scripted { bytes, at: 0, chunk, calls: 0, answers: answers.clone() });
     let (mut stage, mut turns) = (Stage::New, 0u32);
     let heard = loop {
         link.note(&Event { token: 0, readable: true, writable: true, closed: false });

@@ -303,7 +303,7 @@ mod tests {
                     match self.shares[thread][table].take(bytes, due) {
                         StepAdmission::Kept => self.kept[thread][table][step] += bytes,
                         StepAdmission::Later => return false,
-                        room => panic!("steps that fit: {room:?}"),
+                        other => panic!("steps that fit: {other:?}"),
                     }
                 }
             }

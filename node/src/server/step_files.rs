@@ -165,9 +165,9 @@ fn read(path: &Path) -> io::Result<Option<StepV2>> {
 /// # Errors
 /// A file cannot be read, a step cannot be finished, or a step was begun and its file is missing: in words.
 pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Result<RecoveredSteps, String> {
-    let own = shards.range();
+    let range = shards.range();
     // For each shard, the first step that is not applied. For each file, the workers in its steps.
-    let mut reached = vec![0; own.len()];
+    let mut reached = vec![0; range.len()];
     let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
     for path in files(store, shards)? {
         let step = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
@@ -178,27 +178,27 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
         }
         let sum = step
             .sum(shards, &of_these)
-            .ok_or_else(|| format!("{}: it is of another table", path.display()))?;
+            .ok_or_else(|| format!("{}: this step belongs to another table", path.display()))?;
         apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
         for shard in of_these {
-            let at = &mut reached[(shard - own.start) as usize];
+            let at = &mut reached[(shard - range.start) as usize];
             *at = step.step.saturating_add(1).max(*at);
         }
         known.push((step.step.saturating_add(1), step.masks));
     }
     if let Some(shard) = shards.unfinished(aggregate) {
         return Err(format!(
-            "shard {shard} of table {:?}: a synchronous step is half applied, and the file that it stood in ({PREFIX}...) is gone or \
+            "shard {shard} of table {:?}: a synchronous step is half applied, and its file ({PREFIX}...) is missing or \
              damaged; begin from a checkpoint in another data folder",
             shards.schema().name
         ));
     }
     // A shard has the steps that it remembers, even if their file is gone.
-    for (shard, at) in own.clone().zip(&mut reached) {
+    for (shard, at) in range.clone().zip(&mut reached) {
         *at = shards.last_push(shard, aggregate).unwrap_or(0).max(*at);
     }
     let at = reached.iter().copied().min().unwrap_or(0);
-    let ahead = own.zip(reached).filter(|&(_, reached)| reached > at).collect();
+    let ahead = range.zip(reached).filter(|&(_, reached)| reached > at).collect();
     // The masks in the file of a later step begin with that step.
     let nearest = known.into_iter().filter(|(step, _)| *step >= at).min_by_key(|(step, _)| *step);
     let masks = nearest.map_or_else(Vec::new, |(step, masks)| {

@@ -192,7 +192,7 @@ impl StepSums {
     pub(super) fn join(&mut self, rank: u32, clock: u64, anew: bool) {
         // The sum of a stuck step keeps its rows.
         let from = (if anew { 0 } else { clock }).max(self.begin());
-        self.drop_pending(|step, of| of == rank && step >= from);
+        self.drop_pending(|step, worker| worker == rank && step >= from);
         self.completed.iter_mut().filter(|(step, _)| **step >= from).for_each(|(_, completed)| *completed &= !(1 << rank));
         self.trouble = None;
     }
@@ -200,7 +200,7 @@ impl StepSums {
     /// A worker's session has ended at this clock. Drops the pushes of the step that the worker was in: it resends
     /// them, or the step is never complete.
     pub(super) fn end(&mut self, rank: u32, clock: u64) {
-        self.drop_pending(|step, of| of == rank && step >= clock);
+        self.drop_pending(|step, worker| worker == rank && step >= clock);
     }
 
     fn drop_pending(&mut self, which: impl Fn(u64, u32) -> bool) {
@@ -226,9 +226,9 @@ impl StepSums {
         if self.pending.get(&(step, rank)).is_some_and(mixes) {
             return StepAdmission::Mixed;
         }
-        let room = self.share.take(rows.bytes(), step == self.at);
-        if room != StepAdmission::Kept {
-            return room;
+        let admission = self.share.take(rows.bytes(), step == self.at);
+        if admission != StepAdmission::Kept {
+            return admission;
         }
         let worker_step = self.pending.entry((step, rank)).or_default();
         worker_step.write = Some(rows.write);
@@ -245,7 +245,7 @@ impl StepSums {
         if !skip && to == from + 1 && from >= self.begin() {
             *self.completed.entry(from).or_default() |= 1 << rank;
         } else {
-            self.drop_pending(|step, of| of == rank && (from..to).contains(&step));
+            self.drop_pending(|step, worker| worker == rank && (from..to).contains(&step));
         }
     }
 
@@ -432,10 +432,10 @@ fn unapplied_rows<'a>(
                     continue;
                 }
                 // Decided shard by shard: after a restart the first worker may resend only a part of its push.
-                let of = (shard, name.pusher, name.incarnation, name.seq);
+                let push = (shard, name.pusher, name.incarnation, name.seq);
                 if whole.is_some_and(|whole| whole(shard)) {
                     late |= 1 << rank;
-                } else if *owners.entry(of).or_insert(rank) == rank {
+                } else if *owners.entry(push).or_insert(rank) == rank {
                     take(run);
                     notes.push((shard, name));
                 }

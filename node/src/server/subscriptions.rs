@@ -51,7 +51,7 @@ impl Subscriptions {
 
     /// When the next sweep is due.
     pub(super) fn due(&self) -> Duration {
-        self.all.iter().map(|of| of.due).min().unwrap_or(Duration::MAX)
+        self.all.iter().map(|subscription| subscription.due).min().unwrap_or(Duration::MAX)
     }
 
     /// Adds rows to a subscription, or replaces its rows with these.
@@ -75,20 +75,20 @@ impl Subscriptions {
             return refuse(Refusal::Malformed, text);
         }
         let keys: &[u64] = cast_slice(frame.payload);
-        let (range, of) = (shards.range(), shards.schema().shards);
-        if keys.iter().any(|&key| !range.contains(&shard_of(hash(key), of))) {
+        let (range, shard_count) = (shards.range(), shards.schema().shards);
+        if keys.iter().any(|&key| !range.contains(&shard_of(hash(key), shard_count))) {
             return refuse(
                 Refusal::WrongShard,
                 "a subscription to a row whose shard this thread does not own",
             );
         }
-        let known = self.all.iter().position(|of| of.table == table);
+        let known = self.all.iter().position(|subscription| subscription.table == table);
         let before = known.map_or(0, |at| self.all[at].keys.len());
-        let kept = if flags.anew { 0 } else { before };
-        let others: usize = self.all.iter().map(|of| of.keys.len()).sum::<usize>() - before;
-        let rows = kept + count;
-        let room = count <= PART_KEYS_MAX && others + rows <= SUBSCRIBED_ROWS_MAX;
-        if !room || !self.share.resize((others + rows) * BYTES_A_ROW) {
+        let remaining = if flags.anew { 0 } else { before };
+        let others: usize = self.all.iter().map(|subscription| subscription.keys.len()).sum::<usize>() - before;
+        let rows = remaining + count;
+        let fits = count <= PART_KEYS_MAX && others + rows <= SUBSCRIBED_ROWS_MAX;
+        if !fits || !self.share.resize((others + rows) * BYTES_A_ROW) {
             let text = format!(
                 "{rows} rows: {SUBSCRIBED_ROWS_MAX} may be subscribed, while there is memory for keysets"
             );
@@ -97,8 +97,8 @@ impl Subscriptions {
         transmit.reserve(0).ok_or(Full)?;
         let read = if flags.state { Read::State } else { Read::Weights };
         let every = Duration::from_millis(u64::from(period_ms));
-        if kept == 0 {
-            self.all.retain(|of| of.table != table);
+        if remaining == 0 {
+            self.all.retain(|subscription| subscription.table != table);
             let (keys, none, versions) = (Vec::new(), Vec::new(), Vec::new());
             let new = Subscription {
                 table,
@@ -114,10 +114,10 @@ impl Subscriptions {
             };
             self.all.push(new);
         }
-        if let Some(of) = self.all.iter_mut().find(|of| of.table == table) {
-            of.keys.extend_from_slice(keys);
-            of.none.resize(bit_words(of.keys.len()), 0);
-            (of.every, of.set) = (every, set);
+        if let Some(subscription) = self.all.iter_mut().find(|subscription| subscription.table == table) {
+            subscription.keys.extend_from_slice(keys);
+            subscription.none.resize(bit_words(subscription.keys.len()), 0);
+            (subscription.every, subscription.set) = (every, set);
         }
         let answer = SubscribedFrame { table, rows: rows as u32, period_ms, flags, set };
         Ok(transmit.send(answer.encode(frame.head.id))?)
@@ -125,12 +125,12 @@ impl Subscriptions {
 
     /// Whether no sweep is under way.
     pub(super) fn is_between(&self) -> bool {
-        self.all.iter().all(|of| of.at.is_none())
+        self.all.iter().all(|subscription| subscription.at.is_none())
     }
 
     /// Skips the sweeps that are due.
     pub(super) fn skip(&mut self, now: Duration) {
-        self.all.iter_mut().filter(|of| of.due <= now).for_each(|of| of.due = now + of.every);
+        self.all.iter_mut().filter(|subscription| subscription.due <= now).for_each(|subscription| subscription.due = now + subscription.every);
     }
 
     /// Sends the changes of the subscriptions that are due.
@@ -142,20 +142,20 @@ impl Subscriptions {
         now: Duration,
     ) {
         let mut rows = 0;
-        for of in self.all.iter_mut().filter(|of| of.due <= now) {
-            if of.at.is_none() {
-                let lowest = tables.lowest(of.table);
-                of.at = Some((0, lowest));
+        for subscription in self.all.iter_mut().filter(|subscription| subscription.due <= now) {
+            if subscription.at.is_none() {
+                let lowest = tables.lowest(subscription.table);
+                subscription.at = Some((0, lowest));
             }
-            while let Some((chunk, lowest)) = of.at {
+            while let Some((chunk, lowest)) = subscription.at {
                 if rows >= SWEEP_ROWS || transmit.queued_bytes() >= FLUSH_BYTES {
                     // The sweep goes on soon, behind the frames that are queued.
-                    of.due = now + Duration::from_millis(1);
+                    subscription.due = now + Duration::from_millis(1);
                     break;
                 }
-                rows += of.send_chunk(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
-                if of.at.is_none() {
-                    of.due = now + of.every;
+                rows += subscription.send_chunk(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
+                if subscription.at.is_none() {
+                    subscription.due = now + subscription.every;
                 }
             }
         }
@@ -179,13 +179,13 @@ impl Subscription {
         let keys = &self.keys[from.min(end)..end];
         let version = self.versions.get(chunk).copied().unwrap_or(0);
         let RequestBuffers { cached, changes, found, .. } = scratch;
-        let of = |i: usize| match (i < self.known, bit(&self.none, i)) {
+        let cached_version = |i: usize| match (i < self.known, bit(&self.none, i)) {
             (false, _) => CachedVersion::Nothing,
             (_, true) => CachedVersion::NoRow,
             _ => CachedVersion::Row(version),
         };
         cached.clear();
-        cached.extend((from..end).map(of));
+        cached.extend((from..end).map(cached_version));
         changes.clear();
         found.clear();
         // Space for all rows of the chunk, behind their numbers.

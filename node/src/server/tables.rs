@@ -116,8 +116,8 @@ impl ServerTables {
         if self.scheduler_only {
             return refuse(Refusal::Mismatch, NO_TABLES);
         }
-        let open = self.all.iter().position(|table| table.schema.name == schema.name);
-        if let Some(known) = open {
+        let position = self.all.iter().position(|table| table.schema.name == schema.name);
+        if let Some(known) = position {
             let table = &self.all[known];
             if table.schema != schema {
                 let text = format!(
@@ -137,7 +137,7 @@ impl ServerTables {
             );
         }
         let identity = self.identities.claim(&schema, claim)?.identity;
-        if let Some(known) = open {
+        if let Some(known) = position {
             return Ok(known);
         }
         let TableIdentity { server, servers, .. } = identity;
@@ -274,7 +274,7 @@ impl ServerTables {
         let Some(table) = table else {
             return refuse(
                 Refusal::Identity,
-                format!("table {number} of this thread is not the one that is meant"),
+                format!("table {number} of this thread has another id than the requested one"),
             );
         };
         transmit.reserve(0).ok_or(Full)?;
@@ -321,17 +321,17 @@ impl ServerTables {
     ) -> RequestOutcome {
         let request = ClosePusherFrame::decode(&frame.head)?;
         pusher.must_have_incarnation()?;
-        let (of, incarnation) = match request.pusher {
+        let (target, incarnation) = match request.pusher {
             0 => (pusher.pusher, pusher.incarnation),
-            of if is_data(of) => (of, request.incarnation),
-            of => return refuse(Refusal::Name, format!("pusher {of:#x}: no name of data")),
+            target if is_data(target) => (target, request.incarnation),
+            target => return refuse(Refusal::Name, format!("pusher {target:#x} is not a pusher of data")),
         };
         let table = self.get(request.table)?;
         transmit.reserve(0).ok_or(Full)?;
         if let Some(shards) = &mut table.shards {
             // A fenced worker must not close data: another worker may train that data by now.
-            let taken = shards.check_pusher(pusher.pusher, pusher.incarnation);
-            let closed = taken.and_then(|()| shards.close_pusher(of, incarnation));
+            let allowed = shards.check_pusher(pusher.pusher, pusher.incarnation);
+            let closed = allowed.and_then(|()| shards.close_pusher(target, incarnation));
             closed.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
         transmit.commit(PusherClosedFrame {}.encode(frame.head.id), 0);

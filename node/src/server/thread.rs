@@ -271,8 +271,8 @@ impl<N: Net> ShardThread<N> {
             for token in 0..self.sessions.len() {
                 let Some(session) = &mut self.sessions[token] else { continue };
                 let Pusher { pusher, incarnation, .. } = *session.pusher();
-                let of = |table| session.pusher().is_of(table);
-                if fenced.iter().any(|&(at, who, upto)| pusher == who && incarnation <= upto && of(at)) {
+                let belongs_to = |table| session.pusher().is_of(table);
+                if fenced.iter().any(|&(at, who, upto)| pusher == who && incarnation <= upto && belongs_to(at)) {
                     let end = session.fence();
                     self.end(token, &end);
                 } else if session.is_waiting() {
@@ -337,7 +337,7 @@ impl<N: Net> ShardThread<N> {
             // before they send more.
             if greeted.link.receive().is_partial() && !self.settings.buffers.has(LINK_BYTES_MAX) {
                 let why =
-                    "there is no memory for what came before the welcome (--session-memory): wait for it";
+                    "there is no memory for frames that come before the welcome (--session-memory): wait for the welcome";
                 self.refuse(greeted, why.to_owned());
                 continue;
             }
@@ -396,9 +396,9 @@ impl<N: Net> ShardThread<N> {
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };
             session.tick(now);
-            let tells = session.tell_wait(&self.tables, now);
+            let notified = session.tell_wait(&self.tables, now);
             self.tables.hear(session.pusher(), session.heard());
-            if tells && !std::mem::replace(&mut self.queued[token], true) {
+            if notified && !std::mem::replace(&mut self.queued[token], true) {
                 self.ready.push_back(token);
             }
             if let Some(end) = session.overdue(now, silence, pressed) {

@@ -36,7 +36,7 @@ pub(super) fn run(
     let Pusher { pusher, incarnation, .. } = *pusher;
     let name = PushName { pusher, incarnation, seq: request.seq, row: 0 };
     let Some(program) = vectors::program(request) else {
-        return refuse(Refusal::Malformed, "a program with steps or sums that are not known here");
+        return refuse(Refusal::Malformed, "the program has steps or sums that this server does not know");
     };
     if sums > PROGRAM_SUMS_MAX {
         return refuse(Refusal::Limit, format!("{sums} sums, {PROGRAM_SUMS_MAX} are the limit"));
