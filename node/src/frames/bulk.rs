@@ -247,7 +247,7 @@ frames! {
     8 AckFrame "ack" ToWorker "-" {
         W0 "applied; duplicate": applied: u32, duplicate: u32;
         W1 "not finite; not admitted": not_finite: u32, not_admitted: u32;
-        W2 "late": /** Rows that came when their step had been applied without them. */ late: u32;
+        W2 "late": /** Rows that came after their step had been applied. */ late: u32;
     }
 
     /// Asks for a page of a shard's rows.

@@ -151,7 +151,7 @@ impl KeysetRows {
     }
 }
 
-/// Undoes [`KeysetRows::new`]: writes the keys of so many rows, and the slots that the keyset knows. A row whose bit is
+/// Undoes [`KeysetRows::new`]: writes the keys of all rows, and the slots that the keyset has. A row whose bit is
 /// set comes from the keyset (keys and slots), another from `others`.
 pub(crate) fn merge_keyset(
     bits: &[u64],

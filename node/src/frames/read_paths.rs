@@ -14,7 +14,7 @@ frames! {
     25 RegionsFrame "regions" ToServer "-" {
         W0 "table": table: u32;
         W1 "first shard; shards": first: u32, shards: u32;
-        W2 "software": /** Also where a processor of the server does the READs. */ software: bool;
+        W2 "software": /** Also if a processor of the server does the READs. */ software: bool;
     }
 
     /// The answer to a regions request.

@@ -99,20 +99,18 @@ impl Subscriptions {
         let every = Duration::from_millis(u64::from(period_ms));
         if remaining == 0 {
             self.all.retain(|subscription| subscription.table != table);
-            let (keys, none, versions) = (Vec::new(), Vec::new(), Vec::new());
-            let new = Subscription {
+            self.all.push(Subscription {
                 table,
                 read,
                 every,
                 set,
-                keys,
-                none,
-                versions,
+                keys: Vec::new(),
+                none: Vec::new(),
+                versions: Vec::new(),
                 known: 0,
                 at: None,
                 due: now + every,
-            };
-            self.all.push(new);
+            });
         }
         if let Some(subscription) = self.all.iter_mut().find(|subscription| subscription.table == table) {
             subscription.keys.extend_from_slice(keys);
