@@ -39,12 +39,12 @@ pub(crate) struct PullFrame {
     pub(crate) table: u32,
     pub(crate) keys: u32,
     pub(crate) read: Read,
-    /// The place of the keyset that the server is to keep, plus 1; 0 for none.
+    /// The place in which the server must keep a keyset, plus 1; 0 for none.
     pub(crate) keep: u32,
     pub(crate) segments: Segments,
-    /// The answer is to name the rows' slots.
+    /// The answer must have the rows' slots.
     pub(crate) slots: bool,
-    /// The answer is to leave out rows that the worker has cached and that have not changed.
+    /// The answer must leave out rows that the worker has cached and that have not changed.
     pub(crate) newer: bool,
     /// The step for which the worker pulls, if it keeps step with others.
     pub(crate) clock: Option<u64>,

@@ -72,7 +72,7 @@ pub(crate) struct HeldV1 {
     pub(crate) confirmed: bool,
 }
 
-/// A worker opens a table, which the server has or is to make.
+/// A worker opens a table, which the server has or makes now.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct OpenTableV2 {
     /// As `Schema::encode` of core.
