@@ -54,7 +54,9 @@ impl CachedRows {
             let age = match held {
                 CachedVersion::Nothing => None,
                 CachedVersion::NoRow => Some(NO_ROW),
-                CachedVersion::Row(version) => u32::try_from(newest - version).ok().filter(|age| *age != NO_ROW),
+                CachedVersion::Row(version) => {
+                    u32::try_from(newest - version).ok().filter(|age| *age != NO_ROW)
+                }
             };
             if let Some(age) = age {
                 bits[i / 64] |= 1 << (i % 64);

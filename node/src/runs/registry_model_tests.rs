@@ -82,7 +82,10 @@ fn the_first_decides_and_the_others_take_its_decision() {
     assert_eq!(come(&mut registry, incarnation(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
     // The answer was lost.
     assert_eq!(come(&mut registry, incarnation(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
-    assert_eq!(come(&mut registry, incarnation(0, 2), RunIntent::Continue, 3), Ok((RunDecision::Joined, 1, 1)));
+    assert_eq!(
+        come(&mut registry, incarnation(0, 2), RunIntent::Continue, 3),
+        Ok((RunDecision::Joined, 1, 1))
+    );
     let other = come(&mut registry, incarnation(2, 3), RunIntent::Auto, 4).unwrap_err();
     assert!(other.contains("--epochs: worker 1 has 3, this worker (2) was given 4"), "{other}");
     assert!(other.contains("--run NAME") && !other.contains("--fresh"), "{other}");
@@ -93,7 +96,8 @@ fn the_first_decides_and_the_others_take_its_decision() {
     registry.closed(2);
     assert_eq!(come(&mut registry, incarnation(0, 4), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
     let (refusal, text) =
-        ask(&mut registry, incarnation(0, 2), RunActionV1::Beat { generation: 1, batches: 0 }, NOW).unwrap_err();
+        ask(&mut registry, incarnation(0, 2), RunActionV1::Beat { generation: 1, batches: 0 }, NOW)
+            .unwrap_err();
     assert!(refusal == Refusal::Fenced && text.contains("place of worker 0"), "{text}");
     // All workers are gone. Other settings begin the run anew only with --fresh.
     let later = NOW + RUN_SILENCE;
@@ -117,7 +121,8 @@ fn the_first_decides_and_the_others_take_its_decision() {
         Ok((RunDecision::Joined, 2, 2))
     );
     let (refusal, _) =
-        ask(&mut registry, incarnation(0, 4), RunActionV1::Beat { generation: 1, batches: 0 }, later).unwrap_err();
+        ask(&mut registry, incarnation(0, 4), RunActionV1::Beat { generation: 1, batches: 0 }, later)
+            .unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
@@ -127,20 +132,30 @@ fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_ri
     let mut registry = open(None);
     come(&mut registry, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
     finish(&mut registry, incarnation(0, 1), 1);
-    assert_eq!(come(&mut registry, incarnation(0, 2), RunIntent::Continue, 4), Ok((RunDecision::Continued, 2, 1)));
+    assert_eq!(
+        come(&mut registry, incarnation(0, 2), RunIntent::Continue, 4),
+        Ok((RunDecision::Continued, 2, 1))
+    );
     // While the worker is alive, nobody changes the run that it has begun.
     assert!(come(&mut registry, incarnation(1, 3), RunIntent::Continue, 3).is_err());
     registry.closed(2);
     assert!(come(&mut registry, incarnation(0, 4), RunIntent::Auto, 3).is_err());
-    assert_eq!(come(&mut registry, incarnation(0, 4), RunIntent::Continue, 3), Ok((RunDecision::Continued, 3, 1)));
+    assert_eq!(
+        come(&mut registry, incarnation(0, 4), RunIntent::Continue, 3),
+        Ok((RunDecision::Continued, 3, 1))
+    );
     assert_eq!(
         come(&mut registry, incarnation(0, 4), RunIntent::Continue, 3),
         Ok((RunDecision::Continued, 3, 1)),
         "its answer was lost"
     );
-    assert_eq!(come(&mut registry, incarnation(1, 5), RunIntent::Continue, 3), Ok((RunDecision::Joined, 3, 1)));
+    assert_eq!(
+        come(&mut registry, incarnation(1, 5), RunIntent::Continue, 3),
+        Ok((RunDecision::Joined, 3, 1))
+    );
     let (refusal, _) =
-        ask(&mut registry, incarnation(0, 2), RunActionV1::Beat { generation: 2, batches: 0 }, NOW).unwrap_err();
+        ask(&mut registry, incarnation(0, 2), RunActionV1::Beat { generation: 2, batches: 0 }, NOW)
+            .unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
@@ -172,7 +187,8 @@ fn one_process_trained_a_finished_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let come = |want| {
         let mut registry = Registry::of_one_process(folder.path()).unwrap();
-        let joined = registry.join_alone("r", want, settings(3), vec!["t".into()], (1_000_000, String::new()))?;
+        let joined =
+            registry.join_alone("r", want, settings(3), vec!["t".into()], (1_000_000, String::new()))?;
         registry.finish_alone(&joined.id, 7, 1_000_000)?;
         Ok::<_, String>((joined.decided, joined.id.generation))
     };
@@ -204,21 +220,24 @@ fn one_whose_share_was_given_up_was_told_that_nothing_was_left() {
 #[test]
 fn rows_are_trained_further_with_the_flags_that_they_depend_on() {
     let mut registry = open(None);
-    let come =
-        |registry: &mut Registry, incarnation: WorkerIncarnation, want: RunIntent, alpha: &str, epochs: u32| {
-            let settings = vec![
-                RunSetting::new("--alpha", alpha).of_rows(),
-                RunSetting::new("--epochs", epochs.to_string()),
-            ];
-            let reply = ask(registry, incarnation, RunActionV1::Join(join(want, settings)), NOW)
-                .map_err(|(_, text)| text)?;
-            match reply {
-                RunReplyV1::Joined { decided, generation, .. } => {
-                    Ok((RunDecision::of_code(decided).unwrap(), generation))
-                }
-                other => panic!("{other:?}"),
+    let come = |registry: &mut Registry,
+                incarnation: WorkerIncarnation,
+                want: RunIntent,
+                alpha: &str,
+                epochs: u32| {
+        let settings = vec![
+            RunSetting::new("--alpha", alpha).of_rows(),
+            RunSetting::new("--epochs", epochs.to_string()),
+        ];
+        let reply = ask(registry, incarnation, RunActionV1::Join(join(want, settings)), NOW)
+            .map_err(|(_, text)| text)?;
+        match reply {
+            RunReplyV1::Joined { decided, generation, .. } => {
+                Ok((RunDecision::of_code(decided).unwrap(), generation))
             }
-        };
+            other => panic!("{other:?}"),
+        }
+    };
     come(&mut registry, incarnation(0, 1), RunIntent::Auto, "0.1", 3).unwrap();
     finish(&mut registry, incarnation(0, 1), 1);
     let refused: String = come(&mut registry, incarnation(0, 2), RunIntent::Continue, "0.5", 3).unwrap_err();
@@ -283,14 +302,23 @@ fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
     assert_eq!(come(&mut registry, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
     assert_eq!(come(&mut registry, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
     assert!(come(&mut registry, incarnation(2, 5), RunIntent::Auto, 3).is_err());
-    assert!(come(&mut registry, incarnation(3, 5), RunIntent::Auto, 4).is_err(), "other flags are another job");
+    assert!(
+        come(&mut registry, incarnation(3, 5), RunIntent::Auto, 4).is_err(),
+        "other flags are another job"
+    );
     // --continue from one of them begins the next generation. The others join it, whatever they want.
-    assert_eq!(come(&mut registry, incarnation(1, 6), RunIntent::Continue, 5), Ok((RunDecision::Continued, 2, 1)));
+    assert_eq!(
+        come(&mut registry, incarnation(1, 6), RunIntent::Continue, 5),
+        Ok((RunDecision::Continued, 2, 1))
+    );
     assert_eq!(come(&mut registry, incarnation(0, 7), RunIntent::Auto, 5), Ok((RunDecision::Joined, 2, 1)));
     finish(&mut registry, incarnation(1, 6), 2);
     // A worker that also wants --continue and comes when that generation is over does not begin a third.
     assert_eq!(come(&mut registry, incarnation(2, 8), RunIntent::Continue, 5), Ok((RunDecision::Late, 2, 1)));
-    assert_eq!(come(&mut registry, incarnation(2, 9), RunIntent::Continue, 5), Ok((RunDecision::Continued, 3, 1)));
+    assert_eq!(
+        come(&mut registry, incarnation(2, 9), RunIntent::Continue, 5),
+        Ok((RunDecision::Continued, 3, 1))
+    );
     finish(&mut registry, incarnation(2, 9), 3);
     assert_eq!(come(&mut registry, incarnation(0, 10), RunIntent::Fresh, 5), Ok((RunDecision::Fresh, 4, 4)));
     finish(&mut registry, incarnation(0, 10), 4);
@@ -357,7 +385,8 @@ fn runs_have_limits_and_names_that_no_two_tables_share() {
     for n in 0..RUNS_MAX {
         let join = join(RunIntent::Auto, Vec::new());
         let what = RunActionV1::Join(join);
-        registry.answer(RunRequestV1 { name: format!("n{n}"), incarnation: incarnation(0, 1), what }, 1, NOW, &[])
+        registry
+            .answer(RunRequestV1 { name: format!("n{n}"), incarnation: incarnation(0, 1), what }, 1, NOW, &[])
             .unwrap();
     }
     let full = come(&mut registry, incarnation(0, 1), RunIntent::Auto, 1).unwrap_err();

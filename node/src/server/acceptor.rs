@@ -75,7 +75,9 @@ impl<N: Net> Acceptor<N> {
         let mut events = std::mem::take(&mut self.events);
         self.poll.wait(sleep, &mut events)?;
         for event in &events {
-            if let Some(connection) = self.connections.iter_mut().find(|connection| connection.token == event.token) {
+            if let Some(connection) =
+                self.connections.iter_mut().find(|connection| connection.token == event.token)
+            {
                 connection.link.note(event);
             }
         }

@@ -57,12 +57,14 @@ fn what_is_newer_is_told_within_a_life() {
     let change = PushFrame { keys: 1, seq: 2, ..push };
     ask(&sim, &mut link, change.encode(3), &[bytes(&[6], &[1.0]), vec![0; 4]].concat());
     let cached = [CachedVersion::Row(version), CachedVersion::Row(version), CachedVersion::NoRow];
-    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 1).encode(4), &request_payload(incarnation, &keys, &cached));
+    let (head, rows) =
+        ask(&sim, &mut link, pull(table, 3, 1).encode(4), &request_payload(incarnation, &keys, &cached));
     assert_eq!(answer(&rows, 3), (vec![NewerRow::Same, NewerRow::Row, NewerRow::Same], vec![4.0]));
     let newer_answer = RowsFrame::decode(&head).unwrap();
     assert!(newer_answer.kept == 1 && newer_answer.version > version);
     // The same versions of another incarnation: the server treats no row as cached.
-    let (_, rows) = ask(&sim, &mut link, pull(table, 3, 0).encode(4), &request_payload(incarnation ^ 1, &keys, &cached));
+    let (_, rows) =
+        ask(&sim, &mut link, pull(table, 3, 0).encode(4), &request_payload(incarnation ^ 1, &keys, &cached));
     assert_eq!(answer(&rows, 3).1, [2.0, 4.0, 0.0]);
     // A push of six rows, 4 to 9. Its keyset has three of them: 5, 6 and 7.
     let some = PushFrame { keys: 6, seq: 3, keyset: pair(welcome.session, 1), some: true, ..push };

@@ -93,7 +93,9 @@ impl RequestHandler<'_, '_> {
             JobTableFrame::KIND => {
                 return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
             }
-            FeedFrame::KIND => return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit),
+            FeedFrame::KIND => {
+                return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
+            }
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };

@@ -80,7 +80,10 @@ fn what_is_no_start_of_a_worker_is_not_fenced() {
     {
         let fence = FenceFrame { table, index: 0, pusher, incarnation }.encode(1);
         let (refusal, text) = refused(ask(&sim, &mut link, fence, &[]));
-        assert!(refusal == Refusal::Name && text.contains("needs an incarnation of a worker"), "{refusal:?} {text}");
+        assert!(
+            refusal == Refusal::Name && text.contains("needs an incarnation of a worker"),
+            "{refusal:?} {text}"
+        );
     }
     let (head, payload) = push(table, 1, false);
     assert_eq!(acked(&ask(&sim, &mut link, head, &payload).0).applied, 1);

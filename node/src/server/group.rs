@@ -85,7 +85,8 @@ impl ServerTable {
         };
         if let Some(shards) = &mut self.shards {
             let introduced = shards.introduce_pusher(joiner.pusher, joiner.incarnation);
-            introduced.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
+            introduced
+                .map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
             let newer = |status: &gannet_core::PusherStatus| {
                 status.pusher == joiner.pusher && status.incarnation > joiner.incarnation
             };
@@ -157,7 +158,9 @@ impl ServerTable {
     /// Applies the steps that are complete, and writes the lowest clock to the images. Returns `true` if something has
     /// happened that requests may wait for.
     pub(super) fn advance(&mut self) -> bool {
-        let ServerTable { group: Some(group), shards, step_files: files, recovered, schema, counters, .. } = self
+        let ServerTable {
+            group: Some(group), shards, step_files: files, recovered, schema, counters, ..
+        } = self
         else {
             return false;
         };
@@ -332,7 +335,8 @@ impl ServerTables {
         // would end the table's steps for good.
         if pusher >= DATA_PUSHERS || incarnation >= INCARNATION_NAMED_MAX {
             let who = gannet_core::pusher_in_words(pusher);
-            let text = format!("a fence needs an incarnation of a worker, but got {who}, incarnation {incarnation}");
+            let text =
+                format!("a fence needs an incarnation of a worker, but got {who}, incarnation {incarnation}");
             return refuse(Refusal::Name, text);
         }
         let table = self.numbered(number)?;
@@ -372,7 +376,8 @@ impl ServerTables {
         let (group, rank) = self.member(number, pusher, now)?;
         let (own_clock, mode) = (group.clocks.ranks[rank as usize].clock, group.clocks.mode);
         if clock.saturating_sub(own_clock) > mode.ahead_max() {
-            let text = format!("a pull at clock {clock} of a worker at clock {own_clock} would wait for itself");
+            let text =
+                format!("a pull at clock {clock} of a worker at clock {own_clock} would wait for itself");
             return refuse(Refusal::Malformed, text);
         }
         if group.may_pull(clock) { Ok(group.lowest()) } else { Err(RequestFailure::Parked(number)) }
@@ -416,7 +421,8 @@ impl ServerTables {
                 Err(RequestFailure::Parked(number))
             }
             StepAdmission::Full => {
-                let most = self.step_budget.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |budget| budget.max());
+                let most =
+                    self.step_budget.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |budget| budget.max());
                 let text = format!(
                     "there is no memory for the pushes of this step: a server stores at most {most} bytes for synchronous \
                      steps, and guarantees half of that to one thread; use a smaller --batch, or a larger --memory-limit"
@@ -463,7 +469,10 @@ impl ServerTables {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         match (group.and_then(|group| group.sums.as_ref()), pusher.rank(number)) {
             (Some(sums), Some(rank)) => sums.outcome(rank, step),
-            _ => KeepOutcome::Refused(Refusal::Blocked, "the workers of this push no longer keep step over the table".into()),
+            _ => KeepOutcome::Refused(
+                Refusal::Blocked,
+                "the workers of this push no longer keep step over the table".into(),
+            ),
         }
     }
 

@@ -125,7 +125,9 @@ pub(super) fn behind(
     match (unfinished.next(), pending.iter().find_map(PendingReply::waits_for)) {
         (Some((_, step)), _) => RequestFailure::Refused(
             Refusal::Malformed,
-            format!("this worker never announced step {step}: a request cannot wait for the pushes of that step"),
+            format!(
+                "this worker never announced step {step}: a request cannot wait for the pushes of that step"
+            ),
         ),
         (None, Some((table, _))) => RequestFailure::Parked(table),
         (None, None) => RequestFailure::Full,

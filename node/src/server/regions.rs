@@ -39,7 +39,11 @@ impl Regions {
         Ok(registered)
     }
 
-    fn describe(&mut self, readable: &ReadableShard, registrar: &dyn Registrar) -> Result<RegionV1, NetError> {
+    fn describe(
+        &mut self,
+        readable: &ReadableShard,
+        registrar: &dyn Registrar,
+    ) -> Result<RegionV1, NetError> {
         let (header_addr, header_rkey) = self.of(&readable.header, registrar)?;
         let mut rows = Vec::with_capacity(readable.rows.len());
         for memory in &readable.rows {
@@ -100,7 +104,9 @@ pub(super) fn answer<S: Stream>(
     }
     let mut reply = RegionsV1 { shards: Vec::with_capacity(count as usize) };
     for readable in &shards.readable(first..end) {
-        reply.shards.push(regions.describe(readable, &*registrar).map_err(|error| images(error.to_string()))?);
+        reply
+            .shards
+            .push(regions.describe(readable, &*registrar).map_err(|error| images(error.to_string()))?);
     }
     let answer = RegionsAreFrame { whole_lines: answering.whole_lines };
     Ok(transmit.send_copy(answer.encode(frame.head.id), &control::seal(&reply))?)

@@ -25,7 +25,10 @@ pub(super) fn answer(
     };
     if frame.payload.len() > RUN_BYTES_MAX {
         let bytes = frame.payload.len();
-        return refuse(Refusal::Limit, format!("a request of {bytes} bytes about a run: the limit is {RUN_BYTES_MAX}"));
+        return refuse(
+            Refusal::Limit,
+            format!("a request of {bytes} bytes about a run: the limit is {RUN_BYTES_MAX}"),
+        );
     }
     let request = match control::open::<RunRequestV1>(frame.payload) {
         Ok(request) => request,

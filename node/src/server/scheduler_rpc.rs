@@ -93,7 +93,9 @@ pub(super) fn serve_data(
     }
     // A session asks only for its own worker, whom its hello named. The worker's rank is its pusher number less 1.
     let rank = pusher.pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
-    let Some(rank) = rank else { return refuse(Refusal::Unknown, "this session does not belong to a worker") };
+    let Some(rank) = rank else {
+        return refuse(Refusal::Unknown, "this session does not belong to a worker");
+    };
     let incarnation = WorkerIncarnation { rank, incarnation: pusher.incarnation };
     let out = transmit.reserve(request.bytes()).ok_or(Full)?;
     let sent = scheduler.feed(incarnation, request, out).map_err(refused)?;

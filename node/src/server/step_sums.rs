@@ -193,7 +193,10 @@ impl StepSums {
         // The sum of a stuck step keeps its rows.
         let from = (if anew { 0 } else { clock }).max(self.begin());
         self.drop_pending(|step, worker| worker == rank && step >= from);
-        self.completed.iter_mut().filter(|(step, _)| **step >= from).for_each(|(_, completed)| *completed &= !(1 << rank));
+        self.completed
+            .iter_mut()
+            .filter(|(step, _)| **step >= from)
+            .for_each(|(_, completed)| *completed &= !(1 << rank));
         self.trouble = None;
     }
 
@@ -235,7 +238,7 @@ impl StepSums {
         let from = worker_step.keys.len();
         worker_step.keys.extend_from_slice(rows.keys);
         worker_step.values.extend_from_slice(rows.values);
-        let keys = from..kept.keys.len();
+        let keys = from..worker_step.keys.len();
         worker_step.named.extend(rows.name.map(|name| DataNames { name, keys, ends: rows.ends.to_vec() }));
         StepAdmission::Kept
     }
@@ -301,12 +304,14 @@ impl StepSums {
         has: impl FnMut(u32, &PushName) -> bool,
     ) -> (Option<StepSum>, u32) {
         let parts: Vec<(u32, &WorkerStep)> = self
-            .kept
+            .pending
             .range((self.at, 0)..=(self.at, u32::MAX))
             .map(|(&(_, rank), worker_step)| (rank, worker_step))
             .filter(|(rank, worker_step)| completed >> rank & 1 == 1 && !worker_step.keys.is_empty())
             .collect();
-        let Some(write) = parts.first().and_then(|(_, worker_step)| worker_step.write) else { return (None, 0) };
+        let Some(write) = parts.first().and_then(|(_, worker_step)| worker_step.write) else {
+            return (None, 0);
+        };
         let floats = (how.floats)(write);
         let whole = |shard| self.is_ahead(shard);
         let whole: Option<&dyn Fn(u32) -> bool> = if self.ahead.is_empty() { None } else { Some(&whole) };
@@ -318,8 +323,10 @@ impl StepSums {
 
     /// Whether all pushes of the next step are of one kind. Otherwise they cannot become one push.
     pub(super) fn is_of_one_kind(&self) -> bool {
-        let mut writes =
-            self.pending.range((self.at, 0)..=(self.at, u32::MAX)).filter_map(|(_, worker_step)| worker_step.write);
+        let mut writes = self
+            .pending
+            .range((self.at, 0)..=(self.at, u32::MAX))
+            .filter_map(|(_, worker_step)| worker_step.write);
         let first = writes.next();
         writes.all(|write| Some(write) == first)
     }
@@ -400,14 +407,16 @@ fn unapplied_rows<'a>(
     let mut owners = HashMap::<(u32, u64, u64, u64), u32>::new();
     for &(rank, worker_step) in parts {
         let mut take = |range: Range<usize>| {
-            let (keys, values) =
-                (&worker_step.keys[range.clone()], &worker_step.values[range.start * floats..range.end * floats]);
+            let (keys, values) = (
+                &worker_step.keys[range.clone()],
+                &worker_step.values[range.start * floats..range.end * floats],
+            );
             all.push(WorkerRows { rank, keys, values });
         };
         let shard = |key: &u64| shard_of(hash(*key), table);
         match whole {
             _ if !worker_step.named.is_empty() => {}
-            None => take(0..kept.keys.len()),
+            None => take(0..worker_step.keys.len()),
             Some(whole) => {
                 let mut start = 0;
                 for run in worker_step.keys.chunk_by(|a, b| shard(a) == shard(b)) {

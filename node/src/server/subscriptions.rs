@@ -85,7 +85,8 @@ impl Subscriptions {
         let known = self.all.iter().position(|subscription| subscription.table == table);
         let before = known.map_or(0, |at| self.all[at].keys.len());
         let remaining = if flags.anew { 0 } else { before };
-        let others: usize = self.all.iter().map(|subscription| subscription.keys.len()).sum::<usize>() - before;
+        let others: usize =
+            self.all.iter().map(|subscription| subscription.keys.len()).sum::<usize>() - before;
         let rows = remaining + count;
         let fits = count <= PART_KEYS_MAX && others + rows <= SUBSCRIBED_ROWS_MAX;
         if !fits || !self.share.resize((others + rows) * BYTES_A_ROW) {
@@ -128,7 +129,10 @@ impl Subscriptions {
 
     /// Skips the sweeps that are due.
     pub(super) fn skip(&mut self, now: Duration) {
-        self.all.iter_mut().filter(|subscription| subscription.due <= now).for_each(|subscription| subscription.due = now + subscription.every);
+        self.all
+            .iter_mut()
+            .filter(|subscription| subscription.due <= now)
+            .for_each(|subscription| subscription.due = now + subscription.every);
     }
 
     /// Sends the changes of the subscriptions that are due.
@@ -151,7 +155,8 @@ impl Subscriptions {
                     subscription.due = now + Duration::from_millis(1);
                     break;
                 }
-                rows += subscription.send_chunk(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
+                rows +=
+                    subscription.send_chunk(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
                 if subscription.at.is_none() {
                     subscription.due = now + subscription.every;
                 }

@@ -164,7 +164,17 @@ impl ServerTables {
         tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
         let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
-        self.all.push(ServerTable { schema, identity, range, regions, shards, group, recovered, step_files, counters });
+        self.all.push(ServerTable {
+            schema,
+            identity,
+            range,
+            regions,
+            shards,
+            group,
+            recovered,
+            step_files,
+            counters,
+        });
         self.publish();
         Ok(self.all.len() - 1)
     }
@@ -239,7 +249,8 @@ impl ServerTables {
                 // Before the rows go: a worker that reads the images itself stops trusting them.
                 shards.stop_serving();
             }
-            (table.regions, table.group, table.step_files, table.shards) = (Regions::default(), None, None, None);
+            (table.regions, table.group, table.step_files, table.shards) =
+                (Regions::default(), None, None, None);
             // No table has an empty name, so nobody finds this one any more.
             table.schema.name.clear();
             table.counters.clear();

@@ -93,7 +93,11 @@ impl<N: Net> ShardThread<N> {
             _ => None,
         };
         let incarnations = match settings.thread {
-            0 => Some(Incarnations::open(tables.store(), settings.highest_incarnation.clone(), tables.scheduler_only)?),
+            0 => Some(Incarnations::open(
+                tables.store(),
+                settings.highest_incarnation.clone(),
+                tables.scheduler_only,
+            )?),
             _ => None,
         };
         let runs = match settings.thread {
@@ -272,7 +276,10 @@ impl<N: Net> ShardThread<N> {
                 let Some(session) = &mut self.sessions[token] else { continue };
                 let Pusher { pusher, incarnation, .. } = *session.pusher();
                 let belongs_to = |table| session.pusher().is_of(table);
-                if fenced.iter().any(|&(at, who, upto)| pusher == who && incarnation <= upto && belongs_to(at)) {
+                if fenced
+                    .iter()
+                    .any(|&(at, who, upto)| pusher == who && incarnation <= upto && belongs_to(at))
+                {
                     let end = session.fence();
                     self.end(token, &end);
                 } else if session.is_waiting() {
@@ -336,8 +343,7 @@ impl<N: Net> ShardThread<N> {
             // Bytes behind the hello are in a buffer that is not counted yet. Gannet's workers wait for the welcome
             // before they send more.
             if greeted.link.receive().is_partial() && !self.settings.buffers.has(LINK_BYTES_MAX) {
-                let why =
-                    "there is no memory for frames that come before the welcome (--session-memory): wait for the welcome";
+                let why = "there is no memory for frames that come before the welcome (--session-memory): wait for the welcome";
                 self.refuse(greeted, why.to_owned());
                 continue;
             }
