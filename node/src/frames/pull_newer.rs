@@ -136,7 +136,7 @@ pub(crate) fn change_bytes(keys: usize) -> usize {
     bit_words(2 * keys) * 8
 }
 
-/// Writes the change bits of each key into the first [`told_bytes`] of an answer.
+/// Writes the change bits of each key into the first [`change_bytes`] of an answer.
 pub(crate) fn write_changes(changes: &[NewerRow], out: &mut [u8]) {
     for (changes, out) in changes.chunks(32).zip(out.chunks_exact_mut(8)) {
         let code = |newer: &NewerRow| match newer {

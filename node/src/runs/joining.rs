@@ -28,8 +28,8 @@ fn ago(seconds: u64) -> String {
 fn may_continue(name: &str, run: &RunRecord, settings: &[RunSetting]) -> Result<(), RunRefusal> {
     let Some((flag, was, given)) = run.rows_differ(settings) else { return Ok(()) };
     Err(mismatch(format!(
-        "run {name:?}: its rows were trained with {flag} {was}, and {flag} {given} is given now: --continue needs the same \
-         {flag}. --fresh deletes these rows and begins with new ones, --run NAME is for another training"
+        "run {name:?}: its rows were trained with {flag} {was}, and {flag} {given} is given now: --continue needs the \
+         same {flag}. --fresh deletes these rows and begins with new ones, --run NAME is for another training"
     )))
 }
 
@@ -37,9 +37,9 @@ fn may_continue(name: &str, run: &RunRecord, settings: &[RunSetting]) -> Result<
 fn registry_lost(name: &str, left: &[(u32, String)]) -> RunRefusal {
     let tables: Vec<String> = left.iter().map(|(_, table)| format!("{table:?}")).collect();
     mismatch(format!(
-        "run {name:?}: its rows are here (table {}), and no registry of runs knows it: the file RUNS, which one of the servers \
-         keeps in its --data-dir, is lost, or that server is not named. Name all servers, or put the file back; --fresh \
-         deletes these rows and begins with new ones",
+        "run {name:?}: its rows are here (table {}), and no registry of runs knows it: the file RUNS, which one of the \
+         servers keeps in its --data-dir, is lost, or that server is not named. Name all servers, or put the file back; \
+         --fresh deletes these rows and begins with new ones",
         tables.join(", ")
     ))
 }
@@ -123,8 +123,8 @@ impl Registry {
             }
             None if self.runs.len() >= RUNS_MAX => {
                 let text = format!(
-                    "{RUNS_MAX} runs are known here, the limit: train one of them anew (--run NAME --fresh), or begin with \
-                     empty data folders"
+                    "{RUNS_MAX} runs are known here, the limit: train one of them anew (--run NAME --fresh), or begin \
+                     with empty data folders"
                 );
                 return Err((Refusal::Limit, text));
             }
@@ -179,8 +179,8 @@ impl Registry {
             }
             let anew = ways_on(live.is_empty(), run.rows_differ(&join.settings).is_some());
             return Err(mismatch(format!(
-                "run {name:?}: {difference}; give every worker of a run the same. A job that has nothing to do with it wants \
-                 a name of its own (--run NAME){anew}"
+                "run {name:?}: {difference}; give every worker of a run the same. A job that has nothing to do with it \
+                 wants a name of its own (--run NAME){anew}"
             )));
         }
         let Some(known) = run.members.get(&incarnation.rank) else { return Ok(Ok(RunDecision::Joined)) };
@@ -246,8 +246,8 @@ impl Registry {
                 let RunEnd { at, rows, .. } = finished;
                 let ended = ago(join.at.saturating_sub(at));
                 Err(mismatch(format!(
-                    "run {name:?} is finished: it ended {ended}, and its {rows} rows are here. --continue trains these rows \
-                     further, --fresh deletes these rows and begins with new ones, --run NAME is for another job"
+                    "run {name:?} is finished: it ended {ended}, and its {rows} rows are here. --continue trains these \
+                     rows further, --fresh deletes these rows and begins with new ones, --run NAME is for another job"
                 )))
             }
         }

@@ -275,8 +275,8 @@ impl Registry {
             Some(_) => "",
         };
         Some(format!(
-            "run {name:?} in {folder} was begun {begun}, and this training {verb}{theirs}: {on}--fresh starts it again, \
-             without its rows; another training wants a name of its own (--run NAME)"
+            "run {name:?} in {folder} was begun {begun}, and this training {verb}{theirs}: {on}--fresh starts it \
+             again, without its rows; another training wants a name of its own (--run NAME)"
         ))
     }
 

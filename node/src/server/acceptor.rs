@@ -143,7 +143,10 @@ impl<N: Net> Acceptor<N> {
                 Ok(None) => {
                     let peer = connection.link.peer();
                     self.counters.acceptor.dropped.add(1);
-                    self.greeter.complain(now, |others| tracing::warn!(%peer, others, "a connection did not greet within {} s and was dropped", GREETING_TIME.as_secs()));
+                    let seconds = GREETING_TIME.as_secs();
+                    self.greeter.complain(now, |others| {
+                        tracing::warn!(%peer, others, "a connection did not greet within {seconds} s and was dropped");
+                    });
                 }
                 // A worker of another version learns from the head of the answer what is wrong.
                 Err(error) => self.greeter.refuse(&mut connection.link, error, now),

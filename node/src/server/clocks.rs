@@ -134,7 +134,8 @@ impl Clocks {
         let rank = &mut self.ranks[number as usize];
         if incarnation <= rank.fenced {
             return Err(JoinError::Fenced(format!(
-                "the others went on without worker {number}, which had given no sign for --worker-timeout: start it again"
+                "the others went on without worker {number}, which had given no sign for --worker-timeout: \
+                 start it again"
             )));
         }
         if incarnation < rank.incarnation {

@@ -134,8 +134,8 @@ fn more_requests_than_the_credit_end_the_session_with_a_reason() {
     };
     let pulls: Vec<_> = (0..1000).map(|_| begin(&mut good)).collect();
     pulls.into_iter().for_each(|pull| assert_eq!(good.finish_pull(pull).unwrap().values, [0.0; 3]));
-    let counters = good.counters();
-    assert!(counters.credit_waits > 0 && counters.links_lost == 0, "{counters:?}");
+    let worker_counters = good.counters();
+    assert!(worker_counters.credit_waits > 0 && worker_counters.links_lost == 0, "{worker_counters:?}");
     assert_eq!(thread(&counters).overruns.get(), 1);
 }
 
@@ -337,8 +337,8 @@ fn silence_ends_a_session_and_pings_prevent_it() {
         sim.run(SECOND);
         worker.pull(table, &[1], Read::Weights, &mut out).unwrap();
     }
-    let counters = worker.counters();
-    assert!(counters.pings > 50 && counters.links_lost == 0, "{counters:?}");
+    let worker_counters = worker.counters();
+    assert!(worker_counters.pings > 50 && worker_counters.links_lost == 0, "{worker_counters:?}");
     let silent = greeting(&sim, &quiet);
     sim.run(Duration::from_secs(3600));
     assert_eq!(

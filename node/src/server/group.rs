@@ -424,13 +424,14 @@ impl ServerTables {
                 let most =
                     self.step_budget.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |budget| budget.max());
                 let text = format!(
-                    "there is no memory for the pushes of this step: a server stores at most {most} bytes for synchronous \
-                     steps, and guarantees half of that to one thread; use a smaller --batch, or a larger --memory-limit"
+                    "there is no memory for the pushes of this step: a server stores at most {most} bytes for \
+                     synchronous steps, and guarantees half of that to one thread; use a smaller --batch, or a larger \
+                     --memory-limit"
                 );
                 refuse(Refusal::Limit, text)
             }
             StepAdmission::Mixed => {
-                let text = "one step has both gradients and changes of state, or only some of its rows have names of data";
+                let text = "a step has both gradients and changes of state, or only some of its rows have names of data";
                 refuse(Refusal::Malformed, text)
             }
         }

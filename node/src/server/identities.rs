@@ -112,8 +112,8 @@ impl Identities {
         if let Some(known) = known.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))? {
             if known.identity == claim.identity && known.shards != schema.shards {
                 let text = format!(
-                    "table {name:?} has {} shards, and {} were requested: give every worker the same --shards; to begin anew, \
-                     {}",
+                    "table {name:?} has {} shards, and {} were requested: give every worker the same --shards; \
+                     to begin anew, {}",
                     known.shards,
                     schema.shards,
                     to_begin_anew(&self.store)

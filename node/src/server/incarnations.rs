@@ -31,7 +31,10 @@ const BYTES: usize = 24;
 #[non_exhaustive]
 pub enum CounterError {
     /// The system reported an error.
-    #[error("the counter of incarnations {}: {source}; free some space, or check the folder's permissions", path.display())]
+    #[error(
+        "the counter of incarnations {}: {source}; free some space, or check the folder's permissions",
+        path.display()
+    )]
     Io {
         /// Which file.
         path: PathBuf,
@@ -112,7 +115,8 @@ impl Incarnations {
             // those.
             (None, Some(remembered)) => {
                 let next = remembered + INCARNATION_GAP + 1;
-                tracing::warn!(file = %file.display(), next, "the file of the incarnation counter is missing: the counter starts again");
+                let file = file.display();
+                tracing::warn!(%file, next, "the file of the incarnation counter is missing: the counter starts again");
                 remembered + INCARNATION_GAP
             }
         };

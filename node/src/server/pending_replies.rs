@@ -139,8 +139,8 @@ pub(super) fn behind(
 pub(super) fn no_memory(tables: &ServerTables, table: u32, kind: u16) -> Option<RequestFailure> {
     let refused = !keeps_its_place(kind) && tables.is_synchronous(table);
     refused.then(|| {
-        let text = "there is no memory for the keys of pulls that wait for other workers: start the server with a larger \
-                    --keyset-memory";
+        let text = "there is no memory for the keys of pulls that wait for other workers: start the server with a \
+                    larger --keyset-memory";
         RequestFailure::Refused(Refusal::Limit, text.into())
     })
 }

@@ -78,7 +78,8 @@ pub(super) fn answer<S: Stream>(
     };
     let answering = registrar.answering();
     if !answering.by_device && !software {
-        let text = "this server's RDMA device is software: a READ would cost it more than a request (--one-sided always reads all the same)";
+        let text = "this server's RDMA device is software: a READ would cost it more than a request \
+                    (--one-sided always reads all the same)";
         return refuse(Refusal::Unknown, text);
     }
     let Some(ServerTable { shards, regions, .. }) = tables.all.get_mut(number as usize) else {

@@ -80,8 +80,8 @@ impl StepBudget {
             let bytes = (most as u64).min(limit.saturating_sub(used) / 2);
             if bytes < (most / LEAST_PART) as u64 {
                 return Err(format!(
-                    "synchronous steps need at least {} of the {limit} bytes of --memory-limit for pushes that are kept, \
-                     and {used} are taken: start the server with a larger --memory-limit",
+                    "synchronous steps need at least {} of the {limit} bytes of --memory-limit for stored pushes, and \
+                     {used} are taken: start the server with a larger --memory-limit",
                     most / LEAST_PART
                 ));
             }

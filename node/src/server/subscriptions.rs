@@ -69,8 +69,8 @@ impl Subscriptions {
         let got = frame.payload.len();
         if got != count * 8 || period_ms == 0 {
             let text = format!(
-                "a subscription of {count} rows every {period_ms} ms with {got} bytes of keys: it needs 8 bytes a key and \
-                 a period above 0"
+                "a subscription of {count} rows every {period_ms} ms with {got} bytes of keys: it needs 8 bytes a key \
+                 and a period above 0"
             );
             return refuse(Refusal::Malformed, text);
         }

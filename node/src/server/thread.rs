@@ -343,7 +343,7 @@ impl<N: Net> ShardThread<N> {
             // Bytes behind the hello are in a buffer that is not counted yet. Gannet's workers wait for the welcome
             // before they send more.
             if greeted.link.receive().is_partial() && !self.settings.buffers.has(LINK_BYTES_MAX) {
-                let why = "there is no memory for frames that come before the welcome (--session-memory): wait for the welcome";
+                let why = "there is no memory for frames before the welcome (--session-memory): wait for the welcome";
                 self.refuse(greeted, why.to_owned());
                 continue;
             }
