@@ -194,7 +194,11 @@ mod tests {
         #[test]
         fn a_request_comes_as_it_was_made(held in prop::collection::vec(held(), 0..300), incarnation in 1u64..3) {
             let cached = CachedRows::new(incarnation, &held);
-            let newest = held.iter().filter_map(|held| match held { CachedVersion::Row(at) => Some(*at), _ => None }).max();
+            let version = |held: &CachedVersion| match held {
+                CachedVersion::Row(version) => Some(*version),
+                _ => None,
+            };
+            let newest = held.iter().filter_map(version).max().unwrap_or(0);
             let keys: Vec<u64> = (0..held.len() as u64).collect();
             let mut payload = cached.before().to_vec();
             payload.extend_from_slice(cast_slice(&keys));
@@ -207,25 +211,32 @@ mod tests {
             let mut got = Vec::new();
             request.held(incarnation, &mut got);
             // A version that is too old for an age is sent as not cached.
-            let old = |held: &CachedVersion| matches!(held, CachedVersion::Row(at) if newest.unwrap_or(0) - at >= u64::from(u32::MAX));
-            let want: Vec<CachedVersion> = held.iter().map(|held| if old(held) { CachedVersion::Nothing } else { *held }).collect();
+            let sent = |held: &CachedVersion| match held {
+                CachedVersion::Row(version) if newest - version >= u64::from(u32::MAX) => CachedVersion::Nothing,
+                held => *held,
+            };
+            let want: Vec<CachedVersion> = held.iter().map(sent).collect();
             prop_assert_eq!(&got, &want);
             request.held(incarnation + 1, &mut got);
             prop_assert!(got.len() == held.len() && got.iter().all(|held| *held == CachedVersion::Nothing));
-            prop_assert!(PullNewerPayload::of(&cast_slice(&words)[..payload.len().saturating_sub(8)], keys.len()).is_none());
+            let shorter = &cast_slice(&words)[..payload.len().saturating_sub(8)];
+            prop_assert!(PullNewerPayload::of(shorter, keys.len()).is_none());
         }
 
         #[test]
         fn an_answer_comes_as_it_was_made(codes in prop::collection::vec(0u8..3, 0..200), floats in 1usize..4) {
-            let newer: Vec<NewerRow> = codes.iter().map(|code| [NewerRow::Same, NewerRow::Row, NewerRow::NoRow][*code as usize]).collect();
-            let rows: Vec<f32> = (0..newer.iter().filter(|n| **n != NewerRow::Same).count() * floats).map(|i| i as f32).collect();
+            let by_code = [NewerRow::Same, NewerRow::Row, NewerRow::NoRow];
+            let newer: Vec<NewerRow> = codes.iter().map(|code| by_code[*code as usize]).collect();
+            let count = newer.iter().filter(|newer| **newer != NewerRow::Same).count();
+            let rows: Vec<f32> = (0..count * floats).map(|i| i as f32).collect();
             let mut payload = vec![7; change_bytes(newer.len())];
             write_changes(&newer, &mut payload);
             payload.extend_from_slice(cast_slice(&rows));
             payload.resize(payload.len().next_multiple_of(8), 0);
             let words = aligned(&payload);
             prop_assert_eq!(told(cast_slice(&words), newer.len(), floats), Some((newer.clone(), &rows[..])));
-            prop_assert!(told(&cast_slice(&words)[..payload.len().saturating_sub(8)], newer.len(), floats).is_none() || payload.is_empty());
+            let shorter = &cast_slice(&words)[..payload.len().saturating_sub(8)];
+            prop_assert!(told(shorter, newer.len(), floats).is_none() || payload.is_empty());
         }
 
         #[test]

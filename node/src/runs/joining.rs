@@ -38,8 +38,8 @@ fn registry_lost(name: &str, left: &[(u32, String)]) -> RunRefusal {
     let tables: Vec<String> = left.iter().map(|(_, table)| format!("{table:?}")).collect();
     mismatch(format!(
         "run {name:?}: its rows are here (table {}), and no registry of runs knows it: the file RUNS, which one of the \
-         servers keeps in its --data-dir, is lost, or that server is not named. Name all servers, or put the file back; \
-         --fresh deletes these rows and begins with new ones",
+         servers keeps in its --data-dir, is lost, or that server is not named. Name all servers, or put the file \
+         back; --fresh deletes these rows and begins with new ones",
         tables.join(", ")
     ))
 }

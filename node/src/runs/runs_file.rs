@@ -33,8 +33,8 @@ pub enum RunsError {
     },
     /// The file is damaged, or is no registry.
     #[error(
-        "the registry of runs {}: {why}; put back the file as it was, or move it away together with the tables' folders \
-         beside it: without it nobody knows which rows are of a run that is finished",
+        "the registry of runs {}: {why}; put back the file as it was, or move it away together with the tables' \
+         folders beside it: without it nobody knows which rows are of a run that is finished",
         path.display()
     )]
     Torn {

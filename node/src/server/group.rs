@@ -431,7 +431,8 @@ impl ServerTables {
                 refuse(Refusal::Limit, text)
             }
             StepAdmission::Mixed => {
-                let text = "a step has both gradients and changes of state, or only some of its rows have names of data";
+                let text =
+                    "a step has both gradients and changes of state, or only some rows have names of data";
                 refuse(Refusal::Malformed, text)
             }
         }

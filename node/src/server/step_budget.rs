@@ -192,13 +192,13 @@ mod tests {
     fn two_threads_kept_twice_what_one_server_may() {
         let budget = StepBudget::new(MAX);
         let mut shares = [0, 1].map(|thread| StepBudgetShare::new(budget.clone(), thread));
-        let mut kept = 0;
+        let mut stored = 0;
         for round in 0..40 {
             if shares[round % 2].take(50, true) == StepAdmission::Kept {
-                kept += 50;
+                stored += 50;
             }
         }
-        assert_eq!((kept, shares[0].bytes() + shares[1].bytes()), (MAX, MAX));
+        assert_eq!((stored, shares[0].bytes() + shares[1].bytes()), (MAX, MAX));
         shares[0].give_back(MAX / 2);
         drop(shares);
         assert_eq!(StepBudgetShare::new(budget, 2).take(MAX / 2, false), StepAdmission::Kept);
@@ -256,7 +256,7 @@ mod tests {
         /// By thread and worker, the last message first.
         to_come: Vec<Vec<Vec<Sent>>>,
         /// By thread, table and step: the bytes of stored pushes.
-        kept: Vec<Vec<Vec<usize>>>,
+        stored: Vec<Vec<Vec<usize>>>,
         /// By thread, worker and table: the step that it is in.
         clocks: Vec<Vec<Vec<usize>>>,
     }
@@ -283,7 +283,7 @@ mod tests {
                 shares: (0..threads as u32).map(shares).collect(),
                 at: vec![vec![0; tables]; threads],
                 to_come: sizes.iter().map(|workers| workers.iter().map(of_worker).collect()).collect(),
-                kept: vec![vec![vec![0; steps]; tables]; threads],
+                stored: vec![vec![vec![0; steps]; tables]; threads],
                 clocks: vec![vec![vec![0; tables]; workers]; threads],
             }
         }
@@ -301,7 +301,7 @@ mod tests {
                     let step = clocks[worker][table];
                     let due = step == self.at[thread][table];
                     match self.shares[thread][table].take(bytes, due) {
-                        StepAdmission::Kept => self.kept[thread][table][step] += bytes,
+                        StepAdmission::Kept => self.stored[thread][table][step] += bytes,
                         StepAdmission::Later => return false,
                         other => panic!("steps that fit: {other:?}"),
                     }
@@ -314,7 +314,7 @@ mod tests {
         fn apply(&mut self, thread: usize, table: usize) {
             while self.clocks[thread].iter().all(|clocks| clocks[table] > self.at[thread][table]) {
                 let step = self.at[thread][table];
-                self.shares[thread][table].give_back(self.kept[thread][table][step]);
+                self.shares[thread][table].give_back(self.stored[thread][table][step]);
                 self.at[thread][table] += 1;
             }
         }
