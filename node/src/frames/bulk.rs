@@ -39,14 +39,14 @@ pub(crate) struct PullFrame {
     pub(crate) table: u32,
     pub(crate) keys: u32,
     pub(crate) read: Read,
-    /// The place of the keyset that the server is to keep, plus 1; 0 for none.
+    /// The place in which the server must keep a keyset, plus 1; 0 for none.
     pub(crate) keep: u32,
     pub(crate) segments: Segments,
-    /// The answer is to name the rows' slots.
+    /// The answer must have the rows' slots.
     pub(crate) slots: bool,
-    /// The answer is to leave out rows that the worker has cached and that have not changed.
+    /// The answer must leave out rows that the worker has cached and that have not changed.
     pub(crate) newer: bool,
-    /// The step that the pull is for, of a worker that keeps step with others.
+    /// The step for which the worker pulls, if it keeps step with others.
     pub(crate) clock: Option<u64>,
 }
 
@@ -101,14 +101,14 @@ pub(crate) struct RowsFrame {
     pub(crate) newer: bool,
     /// The place of the keyset that the server has kept, plus 1; 0 for none.
     pub(crate) kept: u32,
-    /// Of a conditional pull the snapshot version of the rows; of another the segments as it named them.
+    /// The snapshot version of a conditional pull's rows. For other pulls, the segments of the request.
     pub(crate) version: u64,
-    /// The lowest clock of all workers, of a pull with a clock.
+    /// The lowest clock of all workers, if the pull has a clock.
     pub(crate) lowest: Option<u64>,
 }
 
 impl RowsFrame {
-    /// The answer to this pull.
+    /// The answer to a pull.
     #[inline]
     pub(crate) fn to(pull: &PullFrame, kept: u32, lowest: Option<u64>) -> RowsFrame {
         let PullFrame { table, keys, read, slots, newer, segments, .. } = *pull;
@@ -253,11 +253,11 @@ impl FrameKind for PushFrame {
 }
 
 frames! {
-    /// What became of a push.
+    /// The outcome of a push.
     8 AckFrame "ack" ToWorker "-" {
         W0 "applied; duplicate": applied: u32, duplicate: u32;
         W1 "not finite; not admitted": not_finite: u32, not_admitted: u32;
-        W2 "late": /** Rows that came when their step had been applied without them. */ late: u32;
+        W2 "late": /** Rows that came after their step had been applied. */ late: u32;
     }
 
     /// Asks for a page of a shard's rows.
@@ -280,7 +280,7 @@ impl AckFrame {
         AckFrame { applied, duplicate, not_finite, not_admitted, late }
     }
 
-    /// What the shards made of the rows.
+    /// The rows by outcome.
     #[inline]
     pub(crate) fn applied(&self) -> Applied {
         let AckFrame { applied, duplicate, not_finite, not_admitted, .. } = *self;

@@ -1,5 +1,5 @@
-//! Control messages: rkyv archives of frozen V1 structs behind a version word, copied to aligned memory and validated
-//! before anything in them is believed. A change of a message is a new struct and a new version.
+//! Control messages: rkyv archives of frozen V1 structs behind a version word. The receiver copies a message to aligned
+//! memory, and validates it before it uses anything in it. A changed message is a new struct with a new version.
 
 use rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};
 use rkyv::bytecheck::CheckBytes;
@@ -10,19 +10,19 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 const VERSION: u32 = 1;
 
-/// A worker with a token begins: what it has drawn.
+/// A worker with a token begins the greeting: it sends a random number.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct KnockV1 {
     pub(crate) nonce: [u8; 32],
 }
 
-/// The server's answer: what it has drawn.
+/// The server's answer: a random number of its own.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct ChallengeV1 {
     pub(crate) nonce: [u8; 32],
 }
 
-/// A proof of having the token: the worker's, and in answer the server's.
+/// A proof of having the token: the worker's, and then the server's.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct ProofV1 {
     pub(crate) proof: [u8; 32],
@@ -39,20 +39,20 @@ pub(crate) struct HelloV1 {
 /// A server thread answers a hello.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct WelcomeV1 {
-    /// Which life of the server.
+    /// The server's incarnation.
     pub(crate) incarnation: u64,
     /// This session's number, part of its keysets' names.
     pub(crate) session: u32,
     pub(crate) threads: u32,
 }
 
-/// A worker asks what a server holds of a table.
+/// A worker asks what a server has of a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct IdentifyV1 {
     pub(crate) table: String,
 }
 
-/// A server answers what it holds of a table.
+/// A server answers what it has of a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct IdentityV1 {
     pub(crate) held: Option<HeldV1>,
@@ -68,39 +68,39 @@ pub(crate) struct HeldV1 {
     pub(crate) servers: u32,
     /// Shards of the whole table.
     pub(crate) shards: u32,
-    /// All servers of the table had made their shards.
+    /// All servers of the table have made their shards.
     pub(crate) confirmed: bool,
 }
 
-/// A worker opens a table as what a server holds, or is to hold.
+/// A worker opens a table, which the server has or makes now.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct OpenTableV2 {
     /// As `Schema::encode` of core.
     pub(crate) schema: Vec<u8>,
-    /// The table's id; zeros: the server is to draw one.
+    /// The table's id. Zeros: the server draws one.
     pub(crate) uid: [u8; 16],
     pub(crate) server: u32,
     pub(crate) servers: u32,
-    /// The life in which the server said that it holds nothing, and in which it may make its shards; 0: they must be
-    /// there.
+    /// The incarnation of the server that answered that it has nothing, and that may make the shards. 0: the shards
+    /// must exist.
     pub(crate) make_in: u64,
 }
 
-/// A server thread has given images, as files, on a link on which files can be given.
+/// A server thread has sent images, as files, over a link that can carry files.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct ImagesV1 {
-    /// The life of each shard that was asked for, in order.
+    /// The incarnation of each requested shard, in order.
     pub(crate) incarnations: Vec<u64>,
 }
 
-/// What a server thread has registered of its shards, for READs.
+/// The memory that a server thread has registered for READs.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct RegionsV1 {
-    /// Of the shards that were asked for, in order.
+    /// One entry for each requested shard, in order.
     pub(crate) shards: Vec<RegionV1>,
 }
 
-/// What of one shard can be read.
+/// The memory of one shard that can be read.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct RegionV1 {
     pub(crate) incarnation: u64,
@@ -109,7 +109,7 @@ pub(crate) struct RegionV1 {
     pub(crate) rows: Vec<ExtentV1>,
 }
 
-/// A stretch of a shard's rows.
+/// An extent of a shard's rows.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct ExtentV1 {
     pub(crate) offset: u64,
@@ -129,9 +129,9 @@ pub(crate) struct TableOpenedV2 {
     pub(crate) incarnation: u64,
     /// The table's id.
     pub(crate) uid: [u8; 16],
-    /// All servers of the table had made their shards.
+    /// All servers of the table have made their shards.
     pub(crate) confirmed: bool,
-    /// Of each shard here, what was drawn when it was made.
+    /// The random number of each shard here, drawn when the shard was made.
     pub(crate) births: Vec<u64>,
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct ConfirmV1 {
     pub(crate) uid: [u8; 16],
 }
 
-/// A worker says that a table's rows are to go.
+/// A worker drops a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct DropTableV1 {
     pub(crate) table: String,
@@ -154,17 +154,17 @@ pub(crate) struct DropTableV1 {
 pub(crate) struct JoinV1 {
     pub(crate) rank: u32,
     pub(crate) workers: u32,
-    /// 0: asynchronous, 1: within a bound, 2: together.
+    /// 0: asp, 1: ssp, 2: bsp.
     pub(crate) mode: u32,
-    /// The bound, or how many make a step.
+    /// The bound of ssp, or how many workers complete a step of bsp.
     pub(crate) bound: u32,
-    /// Together: means instead of sums.
+    /// Bsp applies the mean of the workers' rows instead of the sum.
     pub(crate) mean: bool,
-    /// How long one without a sign is waited for; 0: for ever.
+    /// How long the group waits for a silent worker. 0: for ever.
     pub(crate) timeout_ms: u64,
-    /// Where it is; 2^64 - 1: it begins where the others are.
+    /// The worker's clock. 2^64 - 1: it begins where the others are.
     pub(crate) clock: u64,
-    /// Who has left, as far as it was told: a bit each of the first 64.
+    /// The workers that have left, as last reported to this one: a bit each for the first 64.
     pub(crate) left: u64,
 }
 
@@ -175,22 +175,22 @@ pub(crate) struct JoinedV1 {
     pub(crate) clock: u64,
 }
 
-/// A server thread says whom a request waits for.
+/// A server thread names the worker for which a request waits.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct WaitsV1 {
     /// The table's number on this thread.
     pub(crate) table: u32,
     pub(crate) rank: u32,
-    /// Where that worker is.
+    /// The clock of that worker.
     pub(crate) clock: u64,
-    /// Whose life it is, if it has come.
+    /// Its pusher and incarnation; 0 if it has not joined.
     pub(crate) pusher: u64,
     pub(crate) incarnation: u64,
     /// It has a session.
     pub(crate) here: bool,
-    /// Since its last sign.
+    /// Milliseconds since its last sign.
     pub(crate) silent_ms: u64,
-    /// Who is to decide that the others go on without it; 2^32 - 1: none is there.
+    /// The rank of the worker that decides whether the others go on without it. 2^32 - 1: no worker can decide.
     pub(crate) decider: u32,
 }
 
@@ -234,11 +234,11 @@ pub(crate) struct StepV1 {
     pub(crate) to: u16,
     pub(crate) columns: [u16; 3],
     pub(crate) number: f64,
-    /// Factors, columns, and whether the free row is left out.
+    /// Each term's factor and column, and whether it leaves out the free row.
     pub(crate) terms: Vec<(f64, u16, bool)>,
 }
 
-/// A program has been done: its sums over the shard.
+/// The sums of a program over the shard.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct VectorDoneV1 {
     pub(crate) sums: Vec<f64>,
@@ -250,7 +250,7 @@ pub(crate) struct RefusedV1 {
     pub(crate) text: String,
 }
 
-/// A payload that is no control message of ours.
+/// Why a payload is not a control message of this version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ControlError {
     #[error("a control message of {0} bytes is too short for its own length")]

@@ -56,11 +56,11 @@ pub(crate) struct FrameRow {
     pub(crate) name: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with docs/wire.md"))]
     pub(crate) direction: FrameDirection,
-    /// The places that it uses, and what stands there. The other places are 0.
+    /// The places that the kind uses, with their meanings. The other places are 0.
     pub(crate) fields: &'static [(Field, &'static str)],
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with docs/wire.md"))]
     pub(crate) payload: &'static str,
-    /// Decodes a head and encodes what it said.
+    /// Decodes a head, and encodes the decoded fields again.
     #[cfg_attr(
         not(any(test, feature = "test-support")),
         expect(dead_code, reason = "tests and fuzz targets try every kind")
@@ -68,7 +68,7 @@ pub(crate) struct FrameRow {
     pub(crate) reencode: fn(&Head) -> Result<Head, FrameError>,
 }
 
-/// A head that is not what its kind allows.
+/// Why a head is not valid for its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("frame kind {got} where {want} ({name}) is expected")]
@@ -116,7 +116,7 @@ pub(super) fn check_kind<F: FrameKind>(head: &Head) -> Result<(), FrameError> {
     Err(FrameError::Kind { got: head.kind, want: F::KIND, name: F::ROW.name })
 }
 
-/// The fields that stand at one place.
+/// Reads the fields at one place.
 #[inline]
 pub(super) fn read<F: FrameKind, T: HeadWord>(head: &Head, field: Field) -> Result<T, FrameError> {
     let value = field.get(head);

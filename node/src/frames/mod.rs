@@ -2,7 +2,7 @@
 //! equal.
 //!
 //! A frame type turns its fields into a head ([`FrameKind::encode`]) and reads them back ([`FrameKind::decode`]). Only
-//! this folder knows which field stands in which word of a head. Payloads travel beside the head: push_payload.rs,
+//! this folder knows which word of a head holds which field. Payloads travel beside the head: push_payload.rs,
 //! pull_newer.rs and control.rs have their layouts.
 
 #[macro_use]
@@ -65,12 +65,12 @@ pub(crate) const ALL: [&[FrameRow]; 9] = [
     runs::FRAMES,
 ];
 
-/// Requests about a link itself. They are not sent again over another link, and no call waits for their answers.
+/// Requests about one link. The worker does not resend them over another link, and no call waits for their answers.
 pub(crate) fn is_of_link(kind: u16) -> bool {
     matches!(kind, PingFrame::KIND | ImagesFrame::KIND | RegionsFrame::KIND | SubscribeFrame::KIND)
 }
 
-/// Requests that open a table. A refusal is handed to the caller as an answer.
+/// Requests that open a table. The caller gets a refusal as an answer.
 pub(crate) fn is_of_opening(kind: u16) -> bool {
     matches!(kind, IdentifyFrame::KIND | OpenTableFrame::KIND | ConfirmFrame::KIND)
 }
@@ -99,11 +99,11 @@ pub(crate) fn any_head(kind: u16, aux: u16, id: u64, words: [u64; 4]) -> Head {
     Head::new(kind, aux, id, words)
 }
 
-/// Decodes a head as every kind of frame, whatever its own kind is. What decodes must encode to a head that decodes to
-/// the same again, and all fields but a pull's must be the same words.
+/// Decodes a head as every kind of frame, whatever its own kind is. A head that decodes must encode to one that decodes
+/// to the same frame. Except for pulls, all its words must be the same again.
 ///
 /// # Panics
-/// When a frame type breaks that: a bug.
+/// If a frame type breaks that: a bug.
 #[cfg(any(test, feature = "test-support"))]
 pub(crate) fn decode_as_all(head: &Head) {
     for row in ALL.into_iter().flatten() {

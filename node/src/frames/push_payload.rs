@@ -47,7 +47,7 @@ impl<'a> PushPayload<'a> {
         part(cast_slice(self.values));
     }
 
-    /// The payload as one piece.
+    /// The payload in one buffer.
     #[cfg(any(test, feature = "test-support"))]
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes());
@@ -56,7 +56,7 @@ impl<'a> PushPayload<'a> {
     }
 }
 
-/// Where the parts of a received payload are: their lengths in bytes.
+/// The lengths, in bytes, of the parts of a received payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PushLayout {
     name: usize,
@@ -151,7 +151,7 @@ impl KeysetRows {
     }
 }
 
-/// Undoes [`KeysetRows::new`]: writes the keys of so many rows, and the slots that the keyset knows. A row whose bit is
+/// Undoes [`KeysetRows::new`]: writes the keys of all rows, and the slots that the keyset has. A row whose bit is
 /// set comes from the keyset (keys and slots), another from `others`.
 pub(crate) fn merge_keyset(
     bits: &[u64],
@@ -162,12 +162,12 @@ pub(crate) fn merge_keyset(
 ) {
     keys.clear();
     slots.clear();
-    let mut kept = keyset_keys.iter().zip(keyset_slots);
+    let mut keyset_rows = keyset_keys.iter().zip(keyset_slots);
     let mut others = others.iter();
     for i in 0..rows {
-        let (&key, &slot) = match bit(bits, i).then(|| kept.next()).flatten() {
-            Some(kept) => kept,
-            // There are as many as bits that are not set: the lengths were checked.
+        let (&key, &slot) = match bit(bits, i).then(|| keyset_rows.next()).flatten() {
+            Some(row) => row,
+            // The lengths were checked: there is a key for each bit that is not set.
             None => (others.next().unwrap_or(&0), &NO_SLOT),
         };
         keys.push(key);
@@ -175,8 +175,8 @@ pub(crate) fn merge_keyset(
     }
 }
 
-/// The shards that some rows of a push touch, in their order, and for each how many rows of the push the shard has then
-/// seen. `row`: rows of the push that came before the first key, in its shard. `shards`: shards of the table.
+/// The shards that the keys of a push touch, in order. Each comes with how many rows of the push it has received after
+/// these keys. `row`: rows of the push that came before the first key, in its shard. `shards`: shards of the table.
 pub(crate) fn run_ends(keys: &[u64], shards: u32, row: u32) -> Vec<(u32, u32)> {
     let shard = |key: &u64| shard_of(hash(*key), shards);
     let runs = keys.chunk_by(|a, b| shard(a) == shard(b));
@@ -213,7 +213,7 @@ mod tests {
         ]
     }
 
-    /// The payload by hand: the words of docs/wire.md, one after the other.
+    /// The payload as docs/wire.md describes it, word by word.
     fn model(name: Option<[u64; 3]>, carries: Carries, rows: &[(u64, bool, u32)], values: &[f32]) -> Vec<u8> {
         let mut out = Vec::new();
         name.iter().flatten().for_each(|word| out.extend(word.to_le_bytes()));
@@ -313,8 +313,8 @@ mod tests {
             }
         }
 
-        /// What a worker calls the first row of each part and what a server makes of it agree: the parts of a push,
-        /// whatever their lengths, count each shard's rows without a gap.
+        /// A worker numbers the first row of each part, and a server counts the rows of each shard. Both agree,
+        /// whatever the lengths of the parts: there is no gap.
         #[test]
         fn the_parts_of_a_push_count_the_rows_of_each_shard(
             keys in prop::collection::btree_set(0u64..5000, 0..400), peers in 1u32..5, dim in 1u32..4000,

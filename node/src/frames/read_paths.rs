@@ -1,4 +1,4 @@
-//! How a worker gets at rows without asking for them: image files on the same host, memory regions over RDMA.
+//! How a worker reads rows without a request: from image files on the same host, or from memory regions over RDMA.
 
 frames! {
     /// Asks for the image files of some shards.
@@ -14,7 +14,7 @@ frames! {
     25 RegionsFrame "regions" ToServer "-" {
         W0 "table": table: u32;
         W1 "first shard; shards": first: u32, shards: u32;
-        W2 "software": /** Also where a processor of the server does the READs. */ software: bool;
+        W2 "software": /** Also if a processor of the server does the READs. */ software: bool;
     }
 
     /// The answer to a regions request.

@@ -4,7 +4,7 @@ frames! {
     /// Asks for an incarnation above all that are known.
     55 AllocateFrame "allocate" ToServer "-" {
         W0 "floor": /** The incarnation must be above this number. */ floor: u64;
-        W1 "look": /** Hand out nothing: only answer the highest number that is known. */ look: bool;
+        W1 "look": /** Hand out no number: only answer the highest one that is known. */ look: bool;
     }
 
     /// The answer to an allocate request.

@@ -1,4 +1,4 @@
-//! The scheduler, and the data that it may serve.
+//! The scheduler, and the data that it serves.
 
 use super::word::Whole;
 use crate::limits::FEED_BYTES_MAX;

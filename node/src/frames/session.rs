@@ -1,4 +1,4 @@
-//! The greeting, signs of life, and refusals.
+//! The greeting, pings, and refusals.
 
 frames! {
     /// A worker says who it is and which thread of the server it wants.
@@ -29,7 +29,7 @@ frames! {
     /// The server proves that it has the token.
     20 ProvenFrame "proven" ToWorker "`ProofV1`" {}
 
-    /// A worker asks for a sign of life.
+    /// A worker checks that the server is alive.
     21 PingFrame "ping" ToServer "-" {}
 
     /// The answer to a ping.

@@ -1,4 +1,4 @@
-//! The table of frames in docs/wire.md and the frame types are equal, and only this folder knows where fields stand.
+//! The table of frames in docs/wire.md and the frame types are equal, and only this folder knows the places of fields.
 
 use super::{ALL, Field, FrameDirection, FrameRow, any_head, decode_as_all};
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn the_table_in_the_document_is_that_of_the_code() {
     let documented: Vec<String> = rows.iter().map(|row| row.to_string()).collect();
     let of_document = missing(&documented, &types.iter().map(String::as_str).collect::<Vec<_>>());
     assert!(of_document.is_empty(), "the code has no such frame types, docs/wire.md has: {of_document:#?}");
-    assert_eq!(types, documented, "the rows of docs/wire.md stand in the order of their kinds, each once");
+    assert_eq!(types, documented, "the rows of docs/wire.md must be in the order of their kinds, each once");
 }
 
 #[test]

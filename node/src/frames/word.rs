@@ -1,4 +1,4 @@
-//! How fields stand in a word of a head: one field alone, or two halves of 32 bits.
+//! How fields share a word of a head: one field alone, or two halves of 32 bits.
 
 use gannet_core::Segments;
 
@@ -14,17 +14,17 @@ pub(crate) fn unpair(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-/// A field that has a word for itself.
+/// A field that takes a whole word.
 pub(crate) trait Whole: Copy {
     fn to_word(self) -> u64;
-    /// `None` when the word has bits that the field does not.
+    /// `None` if the word has bits that the field does not define.
     fn of_word(word: u64) -> Option<Self>;
 }
 
-/// A field that has half a word.
+/// A field that takes half a word.
 pub(crate) trait Half: Copy {
     fn to_half(self) -> u32;
-    /// `None` when the half has bits that the field does not.
+    /// `None` if the half has bits that the field does not define.
     fn of_half(half: u32) -> Option<Self>;
 }
 

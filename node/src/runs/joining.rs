@@ -1,4 +1,4 @@
-//! What is decided for whoever comes to a run: the rules of [`Registry`].
+//! The decisions about processes that come to a run: the rules of [`Registry`].
 
 use super::messages::{JoinV1, RunId, RunIntent, RunReplyV1, RunSetting};
 use super::registry::{Registry, RunAdmission, RunDecision, RunEnd, RunRecord, RunRefusal, who};
@@ -24,29 +24,29 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// Holds that whoever trains a run's rows further reads and learns as the run did.
+/// Refuses settings with which a run's rows cannot be trained further: the rows depend on the settings that differ.
 fn may_continue(name: &str, run: &RunRecord, settings: &[RunSetting]) -> Result<(), RunRefusal> {
     let Some((flag, was, given)) = run.rows_differ(settings) else { return Ok(()) };
     Err(mismatch(format!(
-        "run {name:?}: its rows were trained with {flag} {was}, and {flag} {given} is given now: --continue needs the same \
-         {flag}. --fresh begins with new rows (those are then gone), --run NAME is for another training"
+        "run {name:?}: its rows were trained with {flag} {was}, and {flag} {given} is given now: --continue needs the \
+         same {flag}. --fresh deletes these rows and begins with new ones, --run NAME is for another training"
     )))
 }
 
-/// Tables of a run are here, and who began it is not known.
+/// The refusal of a run whose tables are here, but that no registry knows.
 fn registry_lost(name: &str, left: &[(u32, String)]) -> RunRefusal {
     let tables: Vec<String> = left.iter().map(|(_, table)| format!("{table:?}")).collect();
     mismatch(format!(
-        "run {name:?}: its rows are here (table {}), and no registry of runs knows it: the file RUNS, which one of the servers \
-         keeps in its --data-dir, is lost, or that server is not named. Name all servers, or put the file back; --fresh \
-         begins with new rows (those are then gone)",
+        "run {name:?}: its rows are here (table {}), and no registry of runs knows it: the file RUNS, which one of the \
+         servers keeps in its --data-dir, is lost, or that server is not named. Name all servers, or put the file \
+         back; --fresh deletes these rows and begins with new ones",
         tables.join(", ")
     ))
 }
 
 impl Registry {
-    /// The tables of a run that this registry does not know: those in its folder, and those of `open`. Each with the
-    /// generation of its rows.
+    /// The tables of a run that this registry does not know: those in its folder and those of `open`. Each comes with
+    /// the generation of its rows.
     pub(super) fn left_behind(&self, name: &str, tables: &[String], open: &[String]) -> Vec<(u32, String)> {
         if self.runs.contains_key(name) {
             return Vec::new();
@@ -55,12 +55,12 @@ impl Registry {
         let names =
             folder.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let of_run = |table: String| {
-            let own = table.strip_prefix(name)?.strip_prefix('.')?;
-            if tables.iter().any(|of| of == own) {
+            let own_name = table.strip_prefix(name)?.strip_prefix('.')?;
+            if tables.iter().any(|of| of == own_name) {
                 return Some((1, table));
             }
-            let (since, own) = own.split_once('.')?;
-            let since = since.parse().ok().filter(|_| tables.iter().any(|of| of == own))?;
+            let (since, own_name) = own_name.split_once('.')?;
+            let since = since.parse().ok().filter(|_| tables.iter().any(|of| of == own_name))?;
             Some((since, table))
         };
         let mut left: Vec<(u32, String)> = names.chain(open.iter().cloned()).filter_map(of_run).collect();
@@ -69,7 +69,7 @@ impl Registry {
         left
     }
 
-    /// Takes back that a run has begun, unless somebody else is in it.
+    /// Takes back that this worker has begun a run, unless another worker is in it.
     pub(super) fn withdraw(
         &mut self,
         name: &str,
@@ -83,12 +83,12 @@ impl Registry {
         if is_its_own {
             let before = self.runs.remove(name);
             self.heard.retain(|(of, _), _| of != name);
-            self.keep(name, before)?;
+            self.save(name, before)?;
         }
         Ok(RunReplyV1::Noted)
     }
 
-    /// Brings a life of a worker into a run, which it may begin.
+    /// Adds an incarnation of a worker to a run, which it may begin.
     pub(super) fn join(
         &mut self,
         name: &str,
@@ -105,8 +105,8 @@ impl Registry {
             return Err((Refusal::Name, text));
         }
         let run = RunId { name: name.to_owned(), generation: u32::MAX, rows_since: u32::MAX, birth: 0 };
-        let unfit = |own: &&String| gannet_core::Schema::check_name(&run.table(own)).is_err();
-        if join.tables.len() > RUN_TABLES_MAX || join.tables.iter().any(|own| unfit(&own)) {
+        let is_invalid = |own_name: &String| gannet_core::Schema::check_name(&run.table(own_name)).is_err();
+        if join.tables.len() > RUN_TABLES_MAX || join.tables.iter().any(is_invalid) {
             let text =
                 format!("{} tables of run {name:?}, or a table's name that none may have", join.tables.len());
             return Err((Refusal::Limit, text));
@@ -123,8 +123,8 @@ impl Registry {
             }
             None if self.runs.len() >= RUNS_MAX => {
                 let text = format!(
-                    "{RUNS_MAX} runs are known here, the limit: train one of them anew (--run NAME --fresh), or begin with \
-                     empty data folders"
+                    "{RUNS_MAX} runs are known here, the limit: train one of them anew (--run NAME --fresh), or begin \
+                     with empty data folders"
                 );
                 return Err((Refusal::Limit, text));
             }
@@ -147,7 +147,7 @@ impl Registry {
         Ok(RunReplyV1::Joined { generation, rows_since, decided: decided.code(), doomed, notes, birth })
     }
 
-    /// What becomes of whoever comes to a run that goes on.
+    /// The decision about a worker that comes to a run under way.
     fn of_running(
         &self,
         name: &str,
@@ -159,7 +159,8 @@ impl Registry {
         let differs = run.differs(&join.settings, incarnation.rank);
         let live: Vec<u32> =
             run.members.keys().copied().filter(|&rank| self.is_live(name, rank, now)).collect();
-        // Who is started again with the same flags goes on: the rows of a run that was begun anew are the new ones.
+        // A worker that restarts with the same flags goes on. If the run was begun with --fresh, its rows are the new
+        // ones.
         if join.want == RunIntent::Fresh && (run.begun != RunIntent::Fresh || differs.is_some()) {
             if let Some(rank) = live.first() {
                 return Err(mismatch(format!(
@@ -171,15 +172,15 @@ impl Registry {
             return Ok(Ok(RunDecision::Fresh));
         }
         if let Some(difference) = differs {
-            // Who was to continue it with a wrong flag has spoilt nothing: its rows are trained further with the right
-            // one.
+            // A continuation with a wrong flag has changed no rows: a worker with the right flag may train them
+            // further.
             if join.want == RunIntent::Continue && live.is_empty() {
                 return may_continue(name, run, &join.settings).map(|()| Ok(RunDecision::Continued));
             }
             let anew = ways_on(live.is_empty(), run.rows_differ(&join.settings).is_some());
             return Err(mismatch(format!(
-                "run {name:?}: {difference}; give every worker of a run the same. A job that has nothing to do with it wants \
-                 a name of its own (--run NAME){anew}"
+                "run {name:?}: {difference}; give every worker of a run the same. A job that has nothing to do with it \
+                 wants a name of its own (--run NAME){anew}"
             )));
         }
         let Some(known) = run.members.get(&incarnation.rank) else { return Ok(Ok(RunDecision::Joined)) };
@@ -191,7 +192,7 @@ impl Registry {
             return Err((Refusal::Fenced, text));
         }
         if known.incarnation == incarnation.incarnation {
-            // The answer to the first was lost.
+            // This worker's first request was answered, but the answer was lost.
             return Ok(Ok(match run.by == incarnation {
                 false => RunDecision::Joined,
                 true if run.generation == 1 => RunDecision::Begun,
@@ -211,7 +212,7 @@ impl Registry {
         }
     }
 
-    /// What becomes of whoever comes to a run that is over.
+    /// The decision about a worker that comes to a finished run.
     fn of_finished(
         &self,
         name: &str,
@@ -223,7 +224,7 @@ impl Registry {
         let known = run.members.get(&incarnation.rank);
         let again = known.is_some_and(|known| known.incarnation == incarnation.incarnation);
         let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
-        // One that was in it and had not trained its part when the others finished is late whenever it comes, once.
+        // A member that had not trained its share when the others finished is late whenever it comes, but only once.
         let is_late = known.map_or(just, |known| !known.done);
         let of_it = join.want == RunIntent::Auto || join.want == run.begun;
         let same = run.differs(&join.settings, incarnation.rank).is_none();
@@ -245,14 +246,14 @@ impl Registry {
                 let RunEnd { at, rows, .. } = finished;
                 let ended = ago(join.at.saturating_sub(at));
                 Err(mismatch(format!(
-                    "run {name:?} is finished: it ended {ended}, and its {rows} rows are here. --continue trains these rows \
-                     further, --fresh begins with new rows (those are then gone), --run NAME is for another job"
+                    "run {name:?} is finished: it ended {ended}, and its {rows} rows are here. --continue trains these \
+                     rows further, --fresh deletes these rows and begins with new ones, --run NAME is for another job"
                 )))
             }
         }
     }
 
-    /// Notes who is in a run now, and what it is when it begins.
+    /// Notes the worker as a member of the run. Begins the run, or its next generation, if that was decided.
     fn enter(
         &mut self,
         name: &str,
@@ -269,7 +270,7 @@ impl Registry {
                 run
             }
             (RunDecision::Begun, _) | (_, None) => {
-                // Tables that are left of a run nobody knows have names of their own.
+                // Tables of an unknown run have generations too. The new generation is above those.
                 let generation = left.iter().map(|(of, _)| of + 1).max().unwrap_or(1);
                 RunRecord {
                     generation,
@@ -290,9 +291,9 @@ impl Registry {
             }
             (_, Some(run)) => run,
         };
-        for own in join.tables {
-            if !run.tables.contains(&own) {
-                run.tables.push(own);
+        for own_name in join.tables {
+            if !run.tables.contains(&own_name) {
+                run.tables.push(own_name);
             }
         }
         run.members.insert(
@@ -307,7 +308,7 @@ impl Registry {
             self.finished.remove(name);
         }
         self.runs.insert(name.to_owned(), run);
-        self.keep(name, before)
+        self.save(name, before)
     }
 }
 
@@ -324,7 +325,7 @@ fn next(
     let RunRecord { rows_since, tables, mut doomed, notes, birth, .. } = run;
     let (begun, rows_since, tables, notes) = match decided {
         RunDecision::Fresh => {
-            doomed.extend(tables.iter().map(|own| id.table(own)));
+            doomed.extend(tables.iter().map(|own_name| id.table(own_name)));
             (RunIntent::Fresh, generation, Vec::new(), new_notes)
         }
         _ => (RunIntent::Continue, rows_since, tables, notes),
@@ -344,7 +345,8 @@ fn next(
     }
 }
 
-/// The end of a refusal: what a worker with other settings can do about a run. While workers of it live: nothing.
+/// The end of a refusal: what the user of a worker with other settings can do about a run. Nothing while workers of the
+/// run are alive.
 fn ways_on(all_gone: bool, rows_differ: bool) -> &'static str {
     match (all_gone, rows_differ) {
         (true, false) => {

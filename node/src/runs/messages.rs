@@ -1,4 +1,4 @@
-//! What workers ask of the registry of runs, and what it answers: frozen structs, as they travel and are kept.
+//! The requests to the registry of runs and its replies: frozen structs, which travel and are stored as they are.
 
 use crate::limits::RUN_NAME_BYTES_MAX;
 use crate::scheduler::member::WorkerIncarnation;
@@ -9,17 +9,17 @@ use rkyv::{Archive, Deserialize, Serialize};
 pub struct RunId {
     /// The run's name.
     pub name: String,
-    /// How often it was begun, this time included.
+    /// How often the run was begun, this time included.
     pub generation: u32,
-    /// The generation that began its rows.
+    /// The generation that began with these rows.
     pub rows_since: u32,
-    /// Drawn when a registry first heard of it: tells it from a run of this name that a lost registry knew. 0: not
-    /// known.
+    /// A random number, drawn when a registry first heard of the run. It tells the run from one of the same name in a
+    /// lost registry. 0: not known.
     pub birth: u64,
 }
 
 impl RunId {
-    /// Whether a run may be called so, or why not.
+    /// Checks the name of a run.
     ///
     /// # Errors
     /// It is empty, too long, or has other characters than letters, digits, `_` and `-`.
@@ -28,12 +28,12 @@ impl RunId {
         match !name.is_empty() && name.len() <= RUN_NAME_BYTES_MAX && name.chars().all(allowed) {
             true => Ok(()),
             false => Err(format!(
-                "{name:?} is no name of a run: 1 to {RUN_NAME_BYTES_MAX} letters, digits, _ and - are possible"
+                "{name:?} is no name of a run: use 1 to {RUN_NAME_BYTES_MAX} letters, digits, _ and -"
             )),
         }
     }
 
-    /// What one of its tables is called at the servers. No run's name has a dot, so no two runs share a table.
+    /// The name of one of the run's tables on the servers. No run's name has a dot, so no two runs share a table.
     pub fn table(&self, own: &str) -> String {
         match self.rows_since {
             0 | 1 => format!("{}.{own}", self.name),
@@ -42,61 +42,61 @@ impl RunId {
     }
 }
 
-/// A flag that all workers of a run must be given alike.
+/// A flag that must be the same for all workers of a run.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct RunSetting {
-    /// The flag, or what it is about.
+    /// The flag, or its subject.
     pub flag: String,
-    /// What is compared.
+    /// The value that is compared.
     pub value: String,
-    /// How it is told to people.
+    /// The value as messages show it.
     pub shown: String,
-    /// The rows depend on it: whoever trains them further must be given the same.
+    /// The rows depend on it: a worker that trains them further needs the same value.
     pub of_rows: bool,
 }
 
 impl RunSetting {
-    /// A flag that is shown as it is compared.
+    /// A flag whose compared value is also the one that messages show.
     pub fn new(flag: &str, value: impl ToString) -> RunSetting {
         let value = value.to_string();
         RunSetting { flag: flag.to_owned(), shown: value.clone(), value, of_rows: false }
     }
 
-    /// One that the rows depend on.
+    /// Marks the setting as one on which the rows depend.
     pub fn of_rows(self) -> RunSetting {
         RunSetting { of_rows: true, ..self }
     }
 }
 
-/// What whoever comes to a run wants of it.
+/// What a worker that joins a run wants.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunIntent {
-    /// To begin it, or to go on with one that is not finished.
+    /// Begin the run, or go on with one that is not finished.
     Auto,
-    /// Also to train the rows of one that is finished further.
+    /// Also train the rows of a finished run further.
     Continue,
-    /// To begin with new rows.
+    /// Begin with new rows.
     Fresh,
 }
 
-/// Somebody comes to a run.
+/// A worker joins a run.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JoinV1 {
     pub(crate) want: RunIntent,
     pub(crate) settings: Vec<RunSetting>,
-    /// Its tables, by their own names.
+    /// The run's tables, by their names within the run.
     pub(crate) tables: Vec<String>,
-    /// What time it is there, in seconds since 1970: to say how long ago a run ended, and for nothing else.
+    /// The worker's wall time in seconds since 1970. It only serves to say how long ago a run ended.
     pub(crate) at: u64,
-    /// What the run is to remember of its data, such as how numbers are scaled. The first process of the rows decides.
+    /// What the run remembers of its data, such as how numbers are scaled. The process that begins the rows decides it.
     pub(crate) notes: String,
-    /// The birth of the run, if it is not known yet: a random number.
+    /// A random number: the birth of the run, if the registry does not know the run yet.
     pub(crate) birth: u64,
     /// Tables of the run that other servers have.
     pub(crate) left: Vec<String>,
 }
 
-/// What a worker asks.
+/// A request to the registry.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct RunRequestV1 {
     pub(crate) name: String,
@@ -108,57 +108,57 @@ pub(crate) struct RunRequestV1 {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum RunActionV1 {
     Join(JoinV1),
-    /// It lives and has trained so many batches; who else is there is answered.
+    /// A heartbeat, with the number of batches that the worker has trained. The reply has the run's members.
     Beat {
         generation: u32,
         batches: u64,
     },
-    /// It has trained what it had to.
+    /// The worker has trained its share.
     Done {
         generation: u32,
     },
-    /// All is trained, but for the shares of these workers, and the model is saved.
+    /// All shares are trained, except those of the `missing` workers, and the model is saved.
     Finish {
         generation: u32,
         rows: u64,
         at: u64,
         missing: Vec<u32>,
     },
-    /// It has begun the run here while another worker has begun it elsewhere: as if it had not.
+    /// The worker withdraws: it has begun the run here, while another worker has begun it elsewhere.
     Withdraw {
         generation: u32,
     },
-    /// These tables of an earlier generation are gone at all servers.
+    /// All servers have dropped these tables of an earlier generation.
     Dropped {
         tables: Vec<String>,
     },
     List,
-    /// Whether the run is known here, and which of these tables of it are.
+    /// Asks whether the run is known here, and which of these tables of it exist.
     Look {
         tables: Vec<String>,
     },
 }
 
-/// What is answered.
+/// A reply of the registry.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum RunReplyV1 {
     Joined {
         generation: u32,
         rows_since: u32,
-        /// 0 begun, 1 joined, 2 resumed, 3 continued, 4 begun with new rows, 5 come too late.
+        /// The [`RunDecision`](super::RunDecision): 0 begun, 1 joined, 2 resumed, 3 continued, 4 fresh, 5 late.
         decided: u32,
-        /// Tables of earlier generations, which are to be dropped at all servers.
+        /// Tables of earlier generations, which all servers must drop.
         doomed: Vec<String>,
         /// What the run remembers of its data.
         notes: String,
         birth: u64,
     },
-    /// What [`RunActionV1::Look`] asks.
+    /// The reply to [`RunActionV1::Look`].
     Seen {
         known: bool,
         left: Vec<String>,
     },
-    /// Another life of this worker has a session, and was heard of so many milliseconds ago.
+    /// Another incarnation of this worker has a session. The registry heard of it this number of milliseconds ago.
     Taken {
         silent_ms: u64,
     },
@@ -175,13 +175,13 @@ pub(crate) enum RunReplyV1 {
 /// A worker of a run.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunMember {
-    /// Its present life.
+    /// Its present incarnation.
     pub incarnation: WorkerIncarnation,
-    /// It has trained what it had to.
+    /// It has trained its share.
     pub done: bool,
-    /// It gives signs of life.
+    /// Its heartbeats arrive.
     pub live: bool,
-    /// Batches that it has trained, as it said last.
+    /// Batches that it has trained, as it last reported.
     pub batches: u64,
 }
 
@@ -196,10 +196,10 @@ pub struct Run {
     pub rows_since: u32,
     /// It is finished.
     pub finished: bool,
-    /// Rows of its tables when it was.
+    /// Rows of its tables when it finished.
     pub rows: u64,
-    /// When it was, in seconds since 1970, by the clock of the worker that said so.
+    /// When it finished, in seconds since 1970, by the clock of the worker that reported the end.
     pub finished_at: u64,
-    /// Its workers; of a finished run nobody is told.
+    /// Its workers. Empty for a finished run.
     pub members: Vec<RunMember>,
 }

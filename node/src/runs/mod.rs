@@ -1,5 +1,5 @@
-//! Runs: which job the rows of some tables are of. One server of a job keeps a registry of them; the first process of a
-//! run decides what the run is, and the others take its decision.
+//! Runs: to which training the rows of some tables belong. One server of a job keeps a registry of runs. The first
+//! process of a run decides what the run is, and the others take over its decision.
 
 mod joining;
 mod messages;

@@ -1,13 +1,13 @@
-//! The registry: what each run was begun with, who is in it, and whether it is finished. Plain state: requests and the
-//! time come in, answers go out, and what changes is kept before it is answered.
+//! The registry of runs: the settings of each run, its workers, and whether it is finished. Plain state: requests and
+//! the time come in, and replies go out. A change is saved before it is answered.
 //!
 //! ```text
 //! nothing --begin--> running --finish--> finished --continue--> running (the same rows, the next generation)
 //!                       |                    +------fresh-----> running (new rows, the next generation)
-//!                       +-- fresh, when nobody of it lives --> running (new rows, the next generation)
+//!                       +-- fresh, when no member is alive --> running (new rows, the next generation)
 //! ```
-//! A generation is begun once: a worker that comes to it later, again, or when it is over already takes part in that
-//! one.
+//! A generation begins once. A worker that joins it later, joins it again, or comes when it is finished takes part in
+//! that generation.
 
 use super::messages::{
     JoinV1, Run, RunActionV1, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
@@ -21,28 +21,28 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Who the client of a job is among the workers of its run.
+/// The rank of a job's client among the workers of its run.
 pub const CLIENT: u32 = u32::MAX - 1;
 
-/// A worker in words, or the client.
+/// The worker of a rank in words, or the client.
 pub(super) fn who(rank: u32) -> String {
     if rank == CLIENT { "the client".into() } else { format!("worker {rank}") }
 }
 
-/// What was decided for a process that comes to a run.
+/// The registry's decision about a process that comes to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunDecision {
     /// It begins the run.
     Begun,
     /// Others have begun it.
     Joined,
-    /// An earlier life of this worker was in it.
+    /// An earlier incarnation of this worker was in it.
     Resumed,
-    /// It begins the next generation, over the rows that are there.
+    /// It begins the next generation, with the rows that are there.
     Continued,
     /// It begins the next generation, with new rows.
     Fresh,
-    /// It comes too late: all is trained and saved.
+    /// It comes too late: everything is trained and saved.
     Late,
 }
 
@@ -64,7 +64,7 @@ impl RunDecision {
         RunDecision::ALL.get(code as usize).copied()
     }
 
-    /// In a word, for people and programs.
+    /// The decision in a word, for people and programs.
     pub fn name(self) -> &'static str {
         ["begun", "joined", "resumed", "continued", "fresh", "late"][self.code() as usize]
     }
@@ -84,12 +84,12 @@ pub(super) struct RunEnd {
     pub(super) missing: Vec<u32>,
 }
 
-/// A run as it is kept.
+/// A run as the registry stores it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(super) struct RunRecord {
     pub(super) generation: u32,
     pub(super) rows_since: u32,
-    /// What whoever began this generation wanted, and who it was.
+    /// What the worker wanted that began this generation, and which worker it was.
     pub(super) begun: RunIntent,
     pub(super) by: WorkerIncarnation,
     pub(super) settings: Vec<RunSetting>,
@@ -101,7 +101,7 @@ pub(super) struct RunRecord {
     pub(super) finished: Option<RunEnd>,
 }
 
-/// When a worker was heard of.
+/// When the registry last heard of a worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LastHeard {
     pub(super) at: Duration,
@@ -112,32 +112,32 @@ pub(super) struct LastHeard {
     batches: u64,
 }
 
-/// What was decided for a process that has its rows itself.
+/// The decision about a process that has its tables itself, without servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalRunDecision {
     /// Which run it is.
     pub id: RunId,
     /// What was decided.
     pub decided: RunDecision,
-    /// Tables of earlier generations, which it is to drop.
+    /// Tables of earlier generations, which the process must drop.
     pub doomed: Vec<String>,
     /// What the run remembers of its data.
     pub notes: String,
 }
 
-/// See the module.
+/// The registry of runs: see the module.
 #[derive(Debug, Default)]
 pub struct Registry {
     pub(super) file: Option<PathBuf>,
     pub(super) runs: BTreeMap<String, RunRecord>,
     pub(super) heard: BTreeMap<(String, u32), LastHeard>,
-    /// When runs were finished, of those that were in this life.
+    /// When runs finished, for those that finished since the registry was opened.
     pub(super) finished: BTreeMap<String, Duration>,
 }
 
 pub(super) type RunRefusal = (Refusal, String);
 
-/// A setting in words, beside another value of it. Data of the same length is told apart by its hash.
+/// A setting in words, beside another value of it. The hash tells apart data of the same length.
 fn shown(of: Option<&RunSetting>, other: Option<&RunSetting>) -> String {
     let Some(of) = of else { return "none".to_owned() };
     let hashed = |of: &RunSetting| of.value.split_once(' ').map(|(n, hash)| (n.to_owned(), hash.to_owned()));
@@ -150,7 +150,7 @@ fn shown(of: Option<&RunSetting>, other: Option<&RunSetting>) -> String {
 }
 
 impl RunRecord {
-    /// The first flag that differs: what the run was begun with, and what was given.
+    /// The first flag that differs, with the run's value and the new one.
     fn differing<'a>(&'a self, settings: &'a [RunSetting]) -> Option<(&'a str, String, String)> {
         let find = |all: &'a [RunSetting], flag: &str| all.iter().find(|s| s.flag == flag);
         let mut flags = self.settings.iter().chain(settings).map(|setting| setting.flag.as_str());
@@ -163,7 +163,7 @@ impl RunRecord {
         Some((flag, shown(ours, theirs), shown(theirs, ours)))
     }
 
-    /// The same in words, for a worker of a job.
+    /// The first difference in words, for a worker of a job.
     pub(super) fn differs(&self, settings: &[RunSetting], rank: u32) -> Option<String> {
         let (flag, ours, theirs) = self.differing(settings)?;
         let by = who(self.by.rank);
@@ -171,8 +171,7 @@ impl RunRecord {
         Some(format!("{flag}: {by} has {ours}, {this} was given {theirs}"))
     }
 
-    /// The first flag that differs of those that the rows depend on, with its value for the run and the one that was
-    /// given.
+    /// The first flag that differs, of those on which the rows depend, with the run's value and the new one.
     pub(super) fn rows_differ(&self, settings: &[RunSetting]) -> Option<(String, String, String)> {
         let find = |all: &[RunSetting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
         let of_rows = self.settings.iter().chain(settings).filter(|setting| setting.of_rows);
@@ -194,15 +193,15 @@ impl RunRecord {
 }
 
 impl Registry {
-    /// The registry of a folder, or one in memory.
+    /// Opens the registry of a folder, or one in memory.
     ///
     /// # Errors
-    /// What is kept there cannot be read.
+    /// The registry's file cannot be read.
     pub fn open(folder: Option<&Path>, now: Duration) -> Result<Registry, RunsError> {
         let file = folder.map(runs_file::file);
         let runs = file.as_deref().map_or(Ok(BTreeMap::new()), runs_file::load)?;
         let mut heard = BTreeMap::new();
-        // Who was in a run may live: everybody is given time to be heard of.
+        // Members of a running run may be alive: all of them get time to report.
         for (name, run) in runs.iter().filter(|(_, run)| run.finished.is_none()) {
             for (&rank, _) in run.members.iter().filter(|(_, member)| !member.done) {
                 heard.insert(
@@ -214,7 +213,7 @@ impl Registry {
         Ok(Registry { file, runs, heard, finished: BTreeMap::new() })
     }
 
-    /// The same, for a process that has its rows itself: nobody else can be in its runs.
+    /// As [`open`](Self::open), for a process that has its tables itself: nobody else can be in its runs.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -224,10 +223,10 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Brings that process into a run.
+    /// Adds that process to a run.
     ///
     /// # Errors
-    /// Why it cannot, in words for its user.
+    /// The reason, in words for the user.
     pub fn join_alone(
         &mut self,
         name: &str,
@@ -255,7 +254,7 @@ impl Registry {
         }
     }
 
-    /// Why that process cannot go on with a run: it was begun with other flags. Nobody else is in it to be told of.
+    /// Why that process cannot go on with a run: the run was begun with other flags. No other worker needs to be named.
     fn refuses_alone(&self, name: &str, want: RunIntent, settings: &[RunSetting]) -> Option<String> {
         let run = self.runs.get(name).filter(|run| run.finished.is_none() && want == RunIntent::Auto)?;
         let (flag, ours, theirs) = run.differing(settings)?;
@@ -264,50 +263,50 @@ impl Registry {
             "no" | "none" => format!("without {flag}"),
             ours => format!("with {flag} {ours}"),
         };
-        let given = match theirs.as_str() {
+        let verb = match theirs.as_str() {
             "yes" => "was given it",
             "no" | "none" => "was not",
             _ => "was given ",
         };
-        let theirs = if given.ends_with(' ') { theirs.as_str() } else { "" };
+        let theirs = if verb.ends_with(' ') { theirs.as_str() } else { "" };
         let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).display();
         let on = match run.rows_differ(settings) {
             None => "--continue trains its rows further with these flags, over all the data, ",
             Some(_) => "",
         };
         Some(format!(
-            "run {name:?} in {folder} was begun {begun}, and this training {given}{theirs}: {on}--fresh starts it again, \
-             without its rows; another training wants a name of its own (--run NAME)"
+            "run {name:?} in {folder} was begun {begun}, and this training {verb}{theirs}: {on}--fresh starts it \
+             again, without its rows; another training wants a name of its own (--run NAME)"
         ))
     }
 
-    /// The tables that this process was to drop are gone.
+    /// Notes that this process has dropped the tables that it had to drop.
     ///
     /// # Errors
-    /// The registry cannot be kept.
+    /// The registry cannot be saved.
     pub fn dropped_alone(&mut self, name: &str, tables: &[String]) -> Result<(), String> {
         self.dropped(name, tables).map(|_| ()).map_err(|(_, text)| text)
     }
 
-    /// That process has finished a run.
+    /// Notes that this process has finished a run.
     ///
     /// # Errors
-    /// The registry cannot be kept.
+    /// The registry cannot be saved.
     pub fn finish_alone(&mut self, run: &RunId, rows: u64, at: u64) -> Result<(), String> {
         self.finish(&run.name, (run.generation, 0), RunEnd { at, rows, missing: Vec::new() }, Duration::ZERO)
             .map(|_| ())
             .map_err(|(_, text)| text)
     }
 
-    /// Answers a request; `open`: the tables that this server has open.
+    /// Answers a request. `open`: the tables that this server has open.
     pub(crate) fn answer(
         &mut self,
-        ask: RunRequestV1,
+        request: RunRequestV1,
         session: u32,
         now: Duration,
         open: &[String],
     ) -> Result<RunReplyV1, RunRefusal> {
-        let RunRequestV1 { name, incarnation, what } = ask;
+        let RunRequestV1 { name, incarnation, what } = request;
         match what {
             RunActionV1::List => return Ok(RunReplyV1::Runs { runs: self.list(now) }),
             RunActionV1::Join(join) => return self.join(&name, incarnation, join, session, now, open),
@@ -344,7 +343,7 @@ impl Registry {
         Ok(RunReplyV1::Members { finished, members: self.members(&name, now) })
     }
 
-    /// Holds that a life is in a generation of a run.
+    /// Checks that an incarnation of a worker is in a generation of a run.
     fn member(&self, name: &str, generation: u32, incarnation: WorkerIncarnation) -> Result<(), RunRefusal> {
         let unknown =
             || (Refusal::Unknown, format!("run {name:?}: worker {} is not in it", incarnation.rank));
@@ -407,19 +406,19 @@ impl Registry {
         self.runs.iter().map(run).collect()
     }
 
-    /// A session has ended.
+    /// Notes that a session has ended.
     pub(crate) fn closed(&mut self, session: u32) {
         for heard in self.heard.values_mut().filter(|heard| heard.session == Some(session)) {
             (heard.session, heard.gone) = (None, true);
         }
     }
 
-    /// The server itself was stopped for a while: nobody could be heard.
+    /// Excuses the workers' silence for the time that the server itself was stopped.
     pub(crate) fn forgive(&mut self, slept: Duration, now: Duration) {
         self.heard.values_mut().for_each(|heard| heard.at = now.min(heard.at + slept));
     }
 
-    /// Changes a run. What cannot be kept is not so.
+    /// Changes a run. If the change cannot be saved, the run stays as it was.
     fn change(&mut self, name: &str, change: impl FnOnce(&mut RunRecord)) -> Result<(), RunRefusal> {
         let Some(before) = self.runs.get(name).cloned() else { return Ok(()) };
         let mut after = before.clone();
@@ -428,10 +427,10 @@ impl Registry {
             return Ok(());
         }
         self.runs.insert(name.to_owned(), after);
-        self.keep(name, Some(before))
+        self.save(name, Some(before))
     }
 
-    pub(super) fn keep(&mut self, name: &str, before: Option<RunRecord>) -> Result<(), RunRefusal> {
+    pub(super) fn save(&mut self, name: &str, before: Option<RunRecord>) -> Result<(), RunRefusal> {
         let Some(file) = &self.file else { return Ok(()) };
         runs_file::save(file, &self.runs).map_err(|error| {
             match before {
@@ -459,7 +458,7 @@ impl Registry {
         if is_news {
             self.change(name, |run| {
                 run.finished = Some(finished);
-                // Whoever says so has trained its part: it does not come late when it comes again.
+                // The worker that reports the end has trained its share. If it comes again, it is not late.
                 if let Some(member) = run.members.get_mut(&by) {
                     member.done = true;
                 }

@@ -1,4 +1,4 @@
-//! What becomes of those who come to a run, in every order; and the file in which runs are kept.
+//! What the registry decides about processes that come to a run, in every order; and the file in which runs are stored.
 
 use super::messages::{JoinV1, RunActionV1, RunIntent, RunReplyV1, RunRequestV1, RunSetting};
 use super::registry::{Registry, RunDecision};
@@ -25,13 +25,13 @@ fn settings(epochs: u32) -> Vec<RunSetting> {
 }
 
 fn ask(
-    of: &mut Registry,
+    registry: &mut Registry,
     incarnation: WorkerIncarnation,
     what: RunActionV1,
     now: Duration,
 ) -> Result<RunReplyV1, (Refusal, String)> {
     let session = incarnation.rank * 1000 + incarnation.incarnation as u32;
-    of.answer(RunRequestV1 { name: "r".into(), incarnation, what }, session, now, &[])
+    registry.answer(RunRequestV1 { name: "r".into(), incarnation, what }, session, now, &[])
 }
 
 fn join(want: RunIntent, settings: Vec<RunSetting>) -> JoinV1 {
@@ -39,25 +39,25 @@ fn join(want: RunIntent, settings: Vec<RunSetting>) -> JoinV1 {
     JoinV1 { want, settings, tables, at: 1_000_000, notes, birth: 5, left }
 }
 
-/// Comes to run "r": what was decided, the generation, and since which one its rows are there.
+/// Comes to run "r". Returns the decision, the generation, and the generation that began its rows.
 fn come(
-    of: &mut Registry,
+    registry: &mut Registry,
     incarnation: WorkerIncarnation,
     want: RunIntent,
     epochs: u32,
 ) -> Result<(RunDecision, u32, u32), String> {
-    come_at(of, incarnation, want, epochs, NOW)
+    come_at(registry, incarnation, want, epochs, NOW)
 }
 
 fn come_at(
-    of: &mut Registry,
+    registry: &mut Registry,
     incarnation: WorkerIncarnation,
     want: RunIntent,
     epochs: u32,
     now: Duration,
 ) -> Result<(RunDecision, u32, u32), String> {
     let join = JoinV1 { tables: vec!["t".into()], ..join(want, settings(epochs)) };
-    match ask(of, incarnation, RunActionV1::Join(join), now).map_err(|(_, text)| text)? {
+    match ask(registry, incarnation, RunActionV1::Join(join), now).map_err(|(_, text)| text)? {
         RunReplyV1::Joined { generation, rows_since, decided, .. } => {
             Ok((RunDecision::of_code(decided).unwrap(), generation, rows_since))
         }
@@ -66,9 +66,9 @@ fn come_at(
     }
 }
 
-fn finish(of: &mut Registry, incarnation: WorkerIncarnation, generation: u32) {
+fn finish(registry: &mut Registry, incarnation: WorkerIncarnation, generation: u32) {
     ask(
-        of,
+        registry,
         incarnation,
         RunActionV1::Finish { generation, rows: 7, at: 1_000_000 - 300, missing: Vec::new() },
         NOW,
@@ -78,102 +78,118 @@ fn finish(of: &mut Registry, incarnation: WorkerIncarnation, generation: u32) {
 
 #[test]
 fn the_first_decides_and_the_others_take_its_decision() {
-    let mut of = open(None);
-    assert_eq!(come(&mut of, incarnation(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
+    let mut registry = open(None);
+    assert_eq!(come(&mut registry, incarnation(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
     // The answer was lost.
-    assert_eq!(come(&mut of, incarnation(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
-    assert_eq!(come(&mut of, incarnation(0, 2), RunIntent::Continue, 3), Ok((RunDecision::Joined, 1, 1)));
-    let other = come(&mut of, incarnation(2, 3), RunIntent::Auto, 4).unwrap_err();
+    assert_eq!(come(&mut registry, incarnation(1, 1), RunIntent::Auto, 3), Ok((RunDecision::Begun, 1, 1)));
+    assert_eq!(
+        come(&mut registry, incarnation(0, 2), RunIntent::Continue, 3),
+        Ok((RunDecision::Joined, 1, 1))
+    );
+    let other = come(&mut registry, incarnation(2, 3), RunIntent::Auto, 4).unwrap_err();
     assert!(other.contains("--epochs: worker 1 has 3, this worker (2) was given 4"), "{other}");
     assert!(other.contains("--run NAME") && !other.contains("--fresh"), "{other}");
-    let live = come(&mut of, incarnation(2, 3), RunIntent::Fresh, 3).unwrap_err();
+    let live = come(&mut registry, incarnation(2, 3), RunIntent::Fresh, 3).unwrap_err();
     assert!(live.contains("worker 0 is in it and lives"), "{live}");
-    assert_eq!(come(&mut of, incarnation(0, 4), RunIntent::Auto, 3), Err("taken".into()));
-    // Its session ends, and another life takes its place; who was there is there no more.
-    of.closed(2);
-    assert_eq!(come(&mut of, incarnation(0, 4), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
+    assert_eq!(come(&mut registry, incarnation(0, 4), RunIntent::Auto, 3), Err("taken".into()));
+    // The session ends, and another incarnation takes the worker's place. The old one is no longer a member.
+    registry.closed(2);
+    assert_eq!(come(&mut registry, incarnation(0, 4), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
     let (refusal, text) =
-        ask(&mut of, incarnation(0, 2), RunActionV1::Beat { generation: 1, batches: 0 }, NOW).unwrap_err();
+        ask(&mut registry, incarnation(0, 2), RunActionV1::Beat { generation: 1, batches: 0 }, NOW)
+            .unwrap_err();
     assert!(refusal == Refusal::Fenced && text.contains("place of worker 0"), "{text}");
-    // All are gone: other settings begin anew when that is asked for, and only then.
+    // All workers are gone. Other settings begin the run anew only with --fresh.
     let later = NOW + RUN_SILENCE;
-    let anew = come_at(&mut of, incarnation(2, 5), RunIntent::Auto, 4, later).unwrap_err();
+    let anew = come_at(&mut registry, incarnation(2, 5), RunIntent::Auto, 4, later).unwrap_err();
     assert!(
         anew.contains("--fresh starts the run again") && anew.contains("--continue trains its rows"),
         "{anew}"
     );
     assert_eq!(
-        come_at(&mut of, incarnation(2, 5), RunIntent::Fresh, 4, later),
+        come_at(&mut registry, incarnation(2, 5), RunIntent::Fresh, 4, later),
         Ok((RunDecision::Fresh, 2, 2))
     );
-    // Whoever is started again with the same words goes on.
-    of.closed(2005);
+    // A worker that restarts with the same flags goes on.
+    registry.closed(2005);
     assert_eq!(
-        come_at(&mut of, incarnation(2, 6), RunIntent::Fresh, 4, later),
+        come_at(&mut registry, incarnation(2, 6), RunIntent::Fresh, 4, later),
         Ok((RunDecision::Resumed, 2, 2))
     );
     assert_eq!(
-        come_at(&mut of, incarnation(1, 7), RunIntent::Fresh, 4, later),
+        come_at(&mut registry, incarnation(1, 7), RunIntent::Fresh, 4, later),
         Ok((RunDecision::Joined, 2, 2))
     );
     let (refusal, _) =
-        ask(&mut of, incarnation(0, 4), RunActionV1::Beat { generation: 1, batches: 0 }, later).unwrap_err();
+        ask(&mut registry, incarnation(0, 4), RunActionV1::Beat { generation: 1, batches: 0 }, later)
+            .unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
-/// Whoever continued a finished run with a wrong flag could go on with that flag only, or lose the rows.
+/// After a finished run was continued with a wrong flag, users could only go on with that flag, or lose the rows.
 #[test]
 fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_right_one() {
-    let mut of = open(None);
-    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
-    finish(&mut of, incarnation(0, 1), 1);
-    assert_eq!(come(&mut of, incarnation(0, 2), RunIntent::Continue, 4), Ok((RunDecision::Continued, 2, 1)));
-    // While it lives, nobody changes what it has begun.
-    assert!(come(&mut of, incarnation(1, 3), RunIntent::Continue, 3).is_err());
-    of.closed(2);
-    assert!(come(&mut of, incarnation(0, 4), RunIntent::Auto, 3).is_err());
-    assert_eq!(come(&mut of, incarnation(0, 4), RunIntent::Continue, 3), Ok((RunDecision::Continued, 3, 1)));
+    let mut registry = open(None);
+    come(&mut registry, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
+    finish(&mut registry, incarnation(0, 1), 1);
     assert_eq!(
-        come(&mut of, incarnation(0, 4), RunIntent::Continue, 3),
+        come(&mut registry, incarnation(0, 2), RunIntent::Continue, 4),
+        Ok((RunDecision::Continued, 2, 1))
+    );
+    // While the worker is alive, nobody changes the run that it has begun.
+    assert!(come(&mut registry, incarnation(1, 3), RunIntent::Continue, 3).is_err());
+    registry.closed(2);
+    assert!(come(&mut registry, incarnation(0, 4), RunIntent::Auto, 3).is_err());
+    assert_eq!(
+        come(&mut registry, incarnation(0, 4), RunIntent::Continue, 3),
+        Ok((RunDecision::Continued, 3, 1))
+    );
+    assert_eq!(
+        come(&mut registry, incarnation(0, 4), RunIntent::Continue, 3),
         Ok((RunDecision::Continued, 3, 1)),
         "its answer was lost"
     );
-    assert_eq!(come(&mut of, incarnation(1, 5), RunIntent::Continue, 3), Ok((RunDecision::Joined, 3, 1)));
+    assert_eq!(
+        come(&mut registry, incarnation(1, 5), RunIntent::Continue, 3),
+        Ok((RunDecision::Joined, 3, 1))
+    );
     let (refusal, _) =
-        ask(&mut of, incarnation(0, 2), RunActionV1::Beat { generation: 2, batches: 0 }, NOW).unwrap_err();
+        ask(&mut registry, incarnation(0, 2), RunActionV1::Beat { generation: 2, batches: 0 }, NOW)
+            .unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
-/// A supervisor started a killed worker again with its own command just after the end: the finished rows were dropped.
+/// A supervisor restarted a killed worker with the same command just after the end, and the finished rows were dropped.
 #[test]
 fn a_worker_that_was_killed_before_the_end_began_the_run_anew_after_it() {
     for want in [RunIntent::Fresh, RunIntent::Continue] {
-        let mut of = open(None);
-        let begun = come(&mut of, incarnation(0, 1), want, 3).unwrap();
+        let mut registry = open(None);
+        let begun = come(&mut registry, incarnation(0, 1), want, 3).unwrap();
         assert_eq!((begun.0, begun.1), (RunDecision::Begun, 1));
-        // Every worker has the same words, on new servers too.
-        assert_eq!(come(&mut of, incarnation(1, 2), want, 3), Ok((RunDecision::Joined, 1, 1)));
-        of.closed(1002);
-        ask(&mut of, incarnation(0, 1), RunActionV1::Done { generation: 1 }, NOW).unwrap();
-        finish(&mut of, incarnation(0, 1), 1);
+        // Every worker has the same flags, on new servers too.
+        assert_eq!(come(&mut registry, incarnation(1, 2), want, 3), Ok((RunDecision::Joined, 1, 1)));
+        registry.closed(1002);
+        ask(&mut registry, incarnation(0, 1), RunActionV1::Done { generation: 1 }, NOW).unwrap();
+        finish(&mut registry, incarnation(0, 1), 1);
         assert_eq!(
-            come_at(&mut of, incarnation(1, 3), want, 3, NOW + 9 * LATE_TIME),
+            come_at(&mut registry, incarnation(1, 3), want, 3, NOW + 9 * LATE_TIME),
             Ok((RunDecision::Late, 1, 1))
         );
-        // Whoever had trained all and says it again wants it again.
-        let again = come(&mut of, incarnation(0, 4), want, 3).unwrap();
+        // A worker that had trained its share and comes with the flag again wants the flag again.
+        let again = come(&mut registry, incarnation(0, 4), want, 3).unwrap();
         assert_eq!((again.0 == RunDecision::Fresh, again.1), (want == RunIntent::Fresh, 2));
     }
 }
 
-/// One process whose run was finished came to it as if it were late, and trained its rows again without a word.
+/// A single process that came to its finished run counted as late, and trained the rows again without a word.
 #[test]
 fn one_process_trained_a_finished_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let come = |want| {
-        let mut of = Registry::of_one_process(folder.path()).unwrap();
-        let joined = of.join_alone("r", want, settings(3), vec!["t".into()], (1_000_000, String::new()))?;
-        of.finish_alone(&joined.id, 7, 1_000_000)?;
+        let mut registry = Registry::of_one_process(folder.path()).unwrap();
+        let joined =
+            registry.join_alone("r", want, settings(3), vec!["t".into()], (1_000_000, String::new()))?;
+        registry.finish_alone(&joined.id, 7, 1_000_000)?;
         Ok::<_, String>((joined.decided, joined.id.generation))
     };
     assert_eq!(come(RunIntent::Auto), Ok((RunDecision::Begun, 1)));
@@ -191,143 +207,155 @@ fn one_process_trained_a_finished_run_again() {
 
 #[test]
 fn one_whose_share_was_given_up_was_told_that_nothing_was_left() {
-    let mut of = open(None);
-    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
+    let mut registry = open(None);
+    come(&mut registry, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
     let finish = RunActionV1::Finish { generation: 1, rows: 7, at: 0, missing: vec![1] };
-    ask(&mut of, incarnation(0, 1), finish, NOW).unwrap();
-    let missed = come(&mut of, incarnation(1, 2), RunIntent::Auto, 3).unwrap_err();
+    ask(&mut registry, incarnation(0, 1), finish, NOW).unwrap();
+    let missed = come(&mut registry, incarnation(1, 2), RunIntent::Auto, 3).unwrap_err();
     assert!(missed.contains("without the share of worker 1") && missed.contains("--fresh"), "{missed}");
-    assert_eq!(come(&mut of, incarnation(2, 3), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
+    assert_eq!(come(&mut registry, incarnation(2, 3), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
 }
 
-/// The rows were trained further with other flags, or the flags were refused when the run had been begun with them.
+/// The rows were trained further with other flags, or a run was refused the very flags with which it had begun.
 #[test]
 fn rows_are_trained_further_with_the_flags_that_they_depend_on() {
-    let mut of = open(None);
-    let come =
-        |of: &mut Registry, incarnation: WorkerIncarnation, want: RunIntent, alpha: &str, epochs: u32| {
-            let settings = vec![
-                RunSetting::new("--alpha", alpha).of_rows(),
-                RunSetting::new("--epochs", epochs.to_string()),
-            ];
-            let told = ask(of, incarnation, RunActionV1::Join(join(want, settings)), NOW)
-                .map_err(|(_, text)| text)?;
-            match told {
-                RunReplyV1::Joined { decided, generation, .. } => {
-                    Ok((RunDecision::of_code(decided).unwrap(), generation))
-                }
-                other => panic!("{other:?}"),
+    let mut registry = open(None);
+    let come = |registry: &mut Registry,
+                incarnation: WorkerIncarnation,
+                want: RunIntent,
+                alpha: &str,
+                epochs: u32| {
+        let settings = vec![
+            RunSetting::new("--alpha", alpha).of_rows(),
+            RunSetting::new("--epochs", epochs.to_string()),
+        ];
+        let reply = ask(registry, incarnation, RunActionV1::Join(join(want, settings)), NOW)
+            .map_err(|(_, text)| text)?;
+        match reply {
+            RunReplyV1::Joined { decided, generation, .. } => {
+                Ok((RunDecision::of_code(decided).unwrap(), generation))
             }
-        };
-    come(&mut of, incarnation(0, 1), RunIntent::Auto, "0.1", 3).unwrap();
-    finish(&mut of, incarnation(0, 1), 1);
-    let refused: String = come(&mut of, incarnation(0, 2), RunIntent::Continue, "0.5", 3).unwrap_err();
+            other => panic!("{other:?}"),
+        }
+    };
+    come(&mut registry, incarnation(0, 1), RunIntent::Auto, "0.1", 3).unwrap();
+    finish(&mut registry, incarnation(0, 1), 1);
+    let refused: String = come(&mut registry, incarnation(0, 2), RunIntent::Continue, "0.5", 3).unwrap_err();
     for words in ["trained with --alpha 0.1", "--alpha 0.5 is given now", "--fresh", "--run"] {
         assert!(refused.contains(words), "{words}: {refused}");
     }
-    assert!(of.runs["r"].finished.is_some(), "what is refused changes nothing");
+    assert!(registry.runs["r"].finished.is_some(), "what is refused changes nothing");
     assert_eq!(
-        come(&mut of, incarnation(0, 3), RunIntent::Continue, "0.1", 9),
+        come(&mut registry, incarnation(0, 3), RunIntent::Continue, "0.1", 9),
         Ok((RunDecision::Continued, 2))
     );
 }
 
-/// Rows of a run that no registry knew were trained further as if they were new, or never found again.
+/// Rows of a run that no registry knew were trained further as if they were new, or were never found again.
 #[test]
 fn rows_without_their_registry_were_taken_for_new_ones() {
     let folder = tempfile::tempdir().unwrap();
     for table in ["r.t", "r.3.t", "other.t", "r.x"] {
         std::fs::create_dir(folder.path().join(table)).unwrap();
     }
-    let mut of = open(Some(folder.path()));
-    let lost = come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap_err();
+    let mut registry = open(Some(folder.path()));
+    let lost = come(&mut registry, incarnation(0, 1), RunIntent::Auto, 3).unwrap_err();
     for words in ["\"r.t\"", "\"r.3.t\"", "RUNS", "--fresh"] {
         assert!(lost.contains(words), "{words}: {lost}");
     }
-    assert!(come(&mut of, incarnation(0, 1), RunIntent::Continue, 3).is_err());
-    assert_eq!(come(&mut of, incarnation(0, 1), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 4, 4)));
-    assert_eq!(of.runs["r"].doomed, ["r.t", "r.3.t"]);
-    // In memory other servers say what they have.
-    let mut of = open(None);
-    let told =
+    assert!(come(&mut registry, incarnation(0, 1), RunIntent::Continue, 3).is_err());
+    assert_eq!(come(&mut registry, incarnation(0, 1), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 4, 4)));
+    assert_eq!(registry.runs["r"].doomed, ["r.t", "r.3.t"]);
+    // In memory, other servers report the tables that they have.
+    let mut registry = open(None);
+    let reply =
         JoinV1 { left: vec!["r.t".into()], tables: vec!["t".into()], ..join(RunIntent::Auto, settings(3)) };
-    assert!(ask(&mut of, incarnation(0, 1), RunActionV1::Join(told), NOW).is_err());
+    assert!(ask(&mut registry, incarnation(0, 1), RunActionV1::Join(reply), NOW).is_err());
 }
 
 #[test]
 fn a_run_that_was_begun_twice_at_once_is_taken_back() {
-    let mut of = open(None);
-    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
-    ask(&mut of, incarnation(0, 1), RunActionV1::Withdraw { generation: 1 }, NOW).unwrap();
-    assert!(of.runs.is_empty());
-    come(&mut of, incarnation(0, 2), RunIntent::Auto, 3).unwrap();
-    come(&mut of, incarnation(1, 3), RunIntent::Auto, 3).unwrap();
-    ask(&mut of, incarnation(0, 2), RunActionV1::Withdraw { generation: 1 }, NOW).unwrap();
-    assert_eq!(of.runs.len(), 1, "somebody else is in it");
+    let mut registry = open(None);
+    come(&mut registry, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
+    ask(&mut registry, incarnation(0, 1), RunActionV1::Withdraw { generation: 1 }, NOW).unwrap();
+    assert!(registry.runs.is_empty());
+    come(&mut registry, incarnation(0, 2), RunIntent::Auto, 3).unwrap();
+    come(&mut registry, incarnation(1, 3), RunIntent::Auto, 3).unwrap();
+    ask(&mut registry, incarnation(0, 2), RunActionV1::Withdraw { generation: 1 }, NOW).unwrap();
+    assert_eq!(registry.runs.len(), 1, "somebody else is in it");
 }
 
 #[test]
 fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
-    let mut of = open(None);
-    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
-    come(&mut of, incarnation(1, 2), RunIntent::Auto, 3).unwrap();
+    let mut registry = open(None);
+    come(&mut registry, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
+    come(&mut registry, incarnation(1, 2), RunIntent::Auto, 3).unwrap();
     for of_it in [incarnation(0, 1), incarnation(1, 2)] {
-        ask(&mut of, of_it, RunActionV1::Done { generation: 1 }, NOW).unwrap();
+        ask(&mut registry, of_it, RunActionV1::Done { generation: 1 }, NOW).unwrap();
     }
-    finish(&mut of, incarnation(0, 1), 1);
-    let over = come(&mut of, incarnation(0, 3), RunIntent::Auto, 3).unwrap_err();
+    finish(&mut registry, incarnation(0, 1), 1);
+    let over = come(&mut registry, incarnation(0, 3), RunIntent::Auto, 3).unwrap_err();
     for words in ["finished", "5 min ago", "7 rows", "--continue", "--fresh", "--run"] {
         assert!(over.contains(words), "{words}: {over}");
     }
-    // A worker that has not taken part comes late, once.
-    assert_eq!(come(&mut of, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
-    assert_eq!(come(&mut of, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
-    assert!(come(&mut of, incarnation(2, 5), RunIntent::Auto, 3).is_err());
-    assert!(come(&mut of, incarnation(3, 5), RunIntent::Auto, 4).is_err(), "other flags are another job");
-    // --continue of one of them begins the next generation; the others join it, whatever they say.
-    assert_eq!(come(&mut of, incarnation(1, 6), RunIntent::Continue, 5), Ok((RunDecision::Continued, 2, 1)));
-    assert_eq!(come(&mut of, incarnation(0, 7), RunIntent::Auto, 5), Ok((RunDecision::Joined, 2, 1)));
-    finish(&mut of, incarnation(1, 6), 2);
-    // One that says --continue too and comes when that generation is over does not begin a third.
-    assert_eq!(come(&mut of, incarnation(2, 8), RunIntent::Continue, 5), Ok((RunDecision::Late, 2, 1)));
-    assert_eq!(come(&mut of, incarnation(2, 9), RunIntent::Continue, 5), Ok((RunDecision::Continued, 3, 1)));
-    finish(&mut of, incarnation(2, 9), 3);
-    assert_eq!(come(&mut of, incarnation(0, 10), RunIntent::Fresh, 5), Ok((RunDecision::Fresh, 4, 4)));
-    finish(&mut of, incarnation(0, 10), 4);
-    assert_eq!(come(&mut of, incarnation(1, 11), RunIntent::Fresh, 5), Ok((RunDecision::Late, 4, 4)));
-    // After a while it is no longer one who is late.
-    let later = NOW + LATE_TIME;
-    assert!(come_at(&mut of, incarnation(2, 12), RunIntent::Auto, 5, later).is_err());
+    // A worker that has not taken part comes late, but only once.
+    assert_eq!(come(&mut registry, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
+    assert_eq!(come(&mut registry, incarnation(2, 4), RunIntent::Auto, 3), Ok((RunDecision::Late, 1, 1)));
+    assert!(come(&mut registry, incarnation(2, 5), RunIntent::Auto, 3).is_err());
+    assert!(
+        come(&mut registry, incarnation(3, 5), RunIntent::Auto, 4).is_err(),
+        "other flags are another job"
+    );
+    // --continue from one of them begins the next generation. The others join it, whatever they want.
     assert_eq!(
-        come_at(&mut of, incarnation(2, 12), RunIntent::Fresh, 5, later),
+        come(&mut registry, incarnation(1, 6), RunIntent::Continue, 5),
+        Ok((RunDecision::Continued, 2, 1))
+    );
+    assert_eq!(come(&mut registry, incarnation(0, 7), RunIntent::Auto, 5), Ok((RunDecision::Joined, 2, 1)));
+    finish(&mut registry, incarnation(1, 6), 2);
+    // A worker that also wants --continue and comes when that generation is over does not begin a third.
+    assert_eq!(come(&mut registry, incarnation(2, 8), RunIntent::Continue, 5), Ok((RunDecision::Late, 2, 1)));
+    assert_eq!(
+        come(&mut registry, incarnation(2, 9), RunIntent::Continue, 5),
+        Ok((RunDecision::Continued, 3, 1))
+    );
+    finish(&mut registry, incarnation(2, 9), 3);
+    assert_eq!(come(&mut registry, incarnation(0, 10), RunIntent::Fresh, 5), Ok((RunDecision::Fresh, 4, 4)));
+    finish(&mut registry, incarnation(0, 10), 4);
+    assert_eq!(come(&mut registry, incarnation(1, 11), RunIntent::Fresh, 5), Ok((RunDecision::Late, 4, 4)));
+    // After a while a worker no longer counts as late.
+    let later = NOW + LATE_TIME;
+    assert!(come_at(&mut registry, incarnation(2, 12), RunIntent::Auto, 5, later).is_err());
+    assert_eq!(
+        come_at(&mut registry, incarnation(2, 12), RunIntent::Fresh, 5, later),
         Ok((RunDecision::Fresh, 5, 5))
     );
     let again = join(RunIntent::Auto, settings(5));
-    let told = ask(&mut of, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
-    let RunReplyV1::Joined { doomed, .. } = told else { panic!("{told:?}") };
+    let reply = ask(&mut registry, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
+    let RunReplyV1::Joined { doomed, .. } = reply else { panic!("{reply:?}") };
     assert_eq!(doomed, ["r.t", "r.4.t"], "the tables of all generations whose rows are gone");
-    ask(&mut of, incarnation(0, 13), RunActionV1::Dropped { tables: doomed }, later).unwrap();
+    ask(&mut registry, incarnation(0, 13), RunActionV1::Dropped { tables: doomed }, later).unwrap();
     let again = join(RunIntent::Auto, settings(5));
-    let told = ask(&mut of, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
-    assert!(matches!(&told, RunReplyV1::Joined { doomed, .. } if doomed.is_empty()), "{told:?}");
+    let reply = ask(&mut registry, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
+    assert!(matches!(&reply, RunReplyV1::Joined { doomed, .. } if doomed.is_empty()), "{reply:?}");
 }
 
 #[test]
 fn runs_come_back_as_they_were_and_a_torn_file_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    let mut of = open(Some(folder.path()));
-    come(&mut of, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
-    drop(of);
-    let mut of = open(Some(folder.path()));
-    // It may live: its rows are not dropped before it has had time to be heard of.
-    assert!(come(&mut of, incarnation(0, 2), RunIntent::Fresh, 3).unwrap_err().contains("lives"));
-    // But who is started again goes on at once.
-    assert_eq!(come(&mut of, incarnation(0, 2), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
-    finish(&mut of, incarnation(0, 2), 1);
-    drop(of);
-    let mut of = open(Some(folder.path()));
-    assert!(come(&mut of, incarnation(1, 3), RunIntent::Auto, 3).unwrap_err().contains("finished"));
-    drop(of);
+    let mut registry = open(Some(folder.path()));
+    come(&mut registry, incarnation(0, 1), RunIntent::Auto, 3).unwrap();
+    drop(registry);
+    let mut registry = open(Some(folder.path()));
+    // The worker may be alive: its rows are not dropped before it has had time to report.
+    assert!(come(&mut registry, incarnation(0, 2), RunIntent::Fresh, 3).unwrap_err().contains("lives"));
+    // But the worker itself goes on at once after a restart.
+    assert_eq!(come(&mut registry, incarnation(0, 2), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
+    finish(&mut registry, incarnation(0, 2), 1);
+    drop(registry);
+    let mut registry = open(Some(folder.path()));
+    assert!(come(&mut registry, incarnation(1, 3), RunIntent::Auto, 3).unwrap_err().contains("finished"));
+    drop(registry);
     let file = folder.path().join("RUNS");
     let whole = std::fs::read(&file).unwrap();
     for at in [0, 7, 8, 12, 16, 40, whole.len() - 1] {
@@ -342,25 +370,26 @@ fn runs_come_back_as_they_were_and_a_torn_file_is_refused_by_name() {
     }
     std::fs::write(&file, &whole[..15]).unwrap();
     assert!(Registry::open(Some(folder.path()), NOW).is_err());
-    // What cannot be kept is not so.
+    // A change that cannot be saved does not happen.
     std::fs::write(&file, &whole).unwrap();
-    let mut of = open(Some(folder.path()));
+    let mut registry = open(Some(folder.path()));
     std::fs::create_dir(folder.path().join("RUNS.new")).unwrap();
-    assert!(come(&mut of, incarnation(0, 9), RunIntent::Fresh, 3).is_err());
+    assert!(come(&mut registry, incarnation(0, 9), RunIntent::Fresh, 3).is_err());
     std::fs::remove_dir(folder.path().join("RUNS.new")).unwrap();
-    assert_eq!(come(&mut of, incarnation(0, 9), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 2, 2)));
+    assert_eq!(come(&mut registry, incarnation(0, 9), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 2, 2)));
 }
 
 #[test]
 fn runs_have_limits_and_names_that_no_two_tables_share() {
-    let mut of = open(None);
+    let mut registry = open(None);
     for n in 0..RUNS_MAX {
         let join = join(RunIntent::Auto, Vec::new());
         let what = RunActionV1::Join(join);
-        of.answer(RunRequestV1 { name: format!("n{n}"), incarnation: incarnation(0, 1), what }, 1, NOW, &[])
+        registry
+            .answer(RunRequestV1 { name: format!("n{n}"), incarnation: incarnation(0, 1), what }, 1, NOW, &[])
             .unwrap();
     }
-    let full = come(&mut of, incarnation(0, 1), RunIntent::Auto, 1).unwrap_err();
+    let full = come(&mut registry, incarnation(0, 1), RunIntent::Auto, 1).unwrap_err();
     assert!(full.contains("the limit"), "{full}");
     for name in ["", "a.b", "../x", "a b", &"x".repeat(33)] {
         assert!(super::RunId::check_name(name).is_err(), "{name:?}");
@@ -391,12 +420,12 @@ fn act() -> impl Strategy<Value = RunEvent> {
 }
 
 proptest! {
-    /// Rows that somebody trains who lives are never dropped, a generation has one set of flags, and what is over stays
-    /// over unless somebody asks for more.
+    /// Rows that a live worker trains are never dropped, a generation has one set of flags, and a finished run stays
+    /// finished unless a worker asks for more.
     #[test]
     fn whatever_comes_nobody_loses_rows(acts in prop::collection::vec(act(), 1..60)) {
-        let mut of = open(None);
-        // (life, generation, epochs) of those who are in it.
+        let mut registry = open(None);
+        // (incarnation, generation, epochs) of the members.
         let mut inside: Vec<(WorkerIncarnation, u32, u32)> = Vec::new();
         let (mut next, mut generation, mut finished, mut since) = (1, 0, false, 0);
         for act in acts {
@@ -404,7 +433,7 @@ proptest! {
                 RunEvent::Come { rank, want, epochs } => {
                     let who = incarnation(rank, next);
                     next += 1;
-                    let Ok((decided, now, rows)) = come(&mut of, who, want, epochs) else { continue };
+                    let Ok((decided, now, rows)) = come(&mut registry, who, want, epochs) else { continue };
                     if now > generation {
                         prop_assert!(generation == 0 || want != RunIntent::Auto, "{decided:?}");
                         prop_assert!(finished || inside.is_empty(), "somebody lived");
@@ -421,11 +450,11 @@ proptest! {
                     }
                 }
                 RunEvent::Finish => if let Some(&(who, now, _)) = inside.first() && !finished {
-                    finish(&mut of, who, now);
+                    finish(&mut registry, who, now);
                     finished = true;
                 },
                 RunEvent::Close => if let Some((who, ..)) = inside.pop() {
-                    of.closed(who.rank * 1000 + who.incarnation as u32);
+                    registry.closed(who.rank * 1000 + who.incarnation as u32);
                 },
             }
         }

@@ -1,5 +1,5 @@
-//! The registry on its medium: one file, which is whole and synced before it has its name, and whose name is synced
-//! before anything is answered.
+//! The file of the registry. It is written whole and synced before it is renamed, and its name is synced before a
+//! request is answered.
 //!
 //! ```text
 //! 0   8  "GNTRUNS1"
@@ -23,18 +23,18 @@ const MAGIC: [u8; 8] = *b"GNTRUNS1";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunsError {
-    /// The system refused.
-    #[error("the registry of runs {}: {source}; make room, or see to the folder's permissions", path.display())]
+    /// The system reported an error.
+    #[error("the registry of runs {}: {source}; free some space, or check the folder's permissions", path.display())]
     Io {
         /// Which file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
     },
-    /// It is damaged, or no registry.
+    /// The file is damaged, or is no registry.
     #[error(
-        "the registry of runs {}: {why}; put back the file as it was, or move it away together with the tables' folders \
-         beside it: without it nobody knows which rows are of a run that is finished",
+        "the registry of runs {}: {why}; put back the file as it was, or move it away together with the tables' \
+         folders beside it: without it nobody knows which rows are of a run that is finished",
         path.display()
     )]
     Torn {
@@ -50,12 +50,12 @@ struct RunsV1 {
     runs: BTreeMap<String, RunRecord>,
 }
 
-/// The registry of a folder.
+/// The registry's file in a folder.
 pub(super) fn file(folder: &Path) -> PathBuf {
     folder.join(NAME)
 }
 
-/// The runs that are kept.
+/// Reads the runs in the file.
 pub(super) fn load(file: &Path) -> Result<BTreeMap<String, RunRecord>, RunsError> {
     let bytes = match fs::read(file) {
         Ok(bytes) => bytes,
@@ -76,7 +76,7 @@ pub(super) fn load(file: &Path) -> Result<BTreeMap<String, RunRecord>, RunsError
     if head[8..12] != crc32c::crc32c(payload).to_le_bytes() || head[12..] != [0; 4] {
         return Err(torn("its checksum is wrong"));
     }
-    control::open::<RunsV1>(payload).map(|kept| kept.runs).map_err(|error| torn(&error.to_string()))
+    control::open::<RunsV1>(payload).map(|archive| archive.runs).map_err(|error| torn(&error.to_string()))
 }
 
 /// Writes the runs.

@@ -1,4 +1,4 @@
-//! Takes connections, hears who they are within a time limit, and hands each to the thread that it asks for.
+//! Accepts connections, greets them within a time limit, and passes each to the thread that it asks for.
 
 use super::greeting::{Greeter, GreetingError, Stage};
 use super::session::GreetedConnection;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const LISTENER: u64 = u64::MAX - 1;
 
-/// The way to a thread: its bounded inbox, and what wakes it.
+/// How to reach a thread: its bounded inbox, and its waker.
 pub(super) struct ThreadInbox<N: Net> {
     pub(super) inbox: SyncSender<GreetedConnection<N::Stream>>,
     pub(super) waker: N::Waker,
@@ -30,37 +30,37 @@ pub(super) struct Acceptor<N: Net> {
     poll: N::Poll,
     events: Vec<Event>,
     listener: N::Listener,
-    doors: Vec<ThreadInbox<N>>,
+    threads: Vec<ThreadInbox<N>>,
     greeter: Greeter,
-    guests: Vec<PendingConnection<N::Stream>>,
-    /// Greeted, but the thread's inbox was full.
+    connections: Vec<PendingConnection<N::Stream>>,
+    /// Connections that are greeted, and found the inbox of their thread full.
     waiting: Vec<GreetedConnection<N::Stream>>,
     next_token: u64,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
 }
 
 impl<N: Net> Acceptor<N> {
     pub(super) fn new(
         net: N,
         listener: N::Listener,
-        doors: Vec<ThreadInbox<N>>,
+        threads: Vec<ThreadInbox<N>>,
         greeter: Greeter,
-        tally: Arc<ServerCounters>,
+        counters: Arc<ServerCounters>,
     ) -> Result<Self, ServerError> {
         let mut poll = net.poll()?;
         poll.add_listener(&listener, LISTENER)?;
-        let (guests, waiting) = (Vec::new(), Vec::new());
+        let (connections, waiting) = (Vec::new(), Vec::new());
         Ok(Acceptor {
             net,
             poll,
             events: Vec::new(),
             listener,
-            doors,
+            threads,
             greeter,
-            guests,
+            connections,
             waiting,
             next_token: 0,
-            tally,
+            counters,
         })
     }
 
@@ -68,15 +68,17 @@ impl<N: Net> Acceptor<N> {
         self.poll.waker()
     }
 
-    /// One round; sleeps at most `sleep` when nothing comes.
+    /// One round. Sleeps at most `sleep` if nothing comes.
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<(), ServerError> {
         let sleep =
             if self.waiting.is_empty() { sleep.min(TICK) } else { sleep.min(Duration::from_millis(1)) };
         let mut events = std::mem::take(&mut self.events);
         self.poll.wait(sleep, &mut events)?;
         for event in &events {
-            if let Some(guest) = self.guests.iter_mut().find(|guest| guest.token == event.token) {
-                guest.link.note(event);
+            if let Some(connection) =
+                self.connections.iter_mut().find(|connection| connection.token == event.token)
+            {
+                connection.link.note(event);
             }
         }
         self.events = events;
@@ -85,12 +87,12 @@ impl<N: Net> Acceptor<N> {
         for greeted in std::mem::take(&mut self.waiting) {
             self.hand_over(greeted);
         }
-        self.tally.acceptor.greeting.set((self.guests.len() + self.waiting.len()) as u64);
+        self.counters.acceptor.greeting.set((self.connections.len() + self.waiting.len()) as u64);
         Ok(())
     }
 
     fn accept(&mut self) {
-        // Bounded: whoever is accepted is heard before it can be dropped.
+        // Bounded: the acceptor hears each connection once before newer ones can displace it.
         for _ in 0..GREETING_MAX {
             if self.waiting.len() >= GREETING_MAX {
                 break;
@@ -106,14 +108,14 @@ impl<N: Net> Acceptor<N> {
                     break;
                 }
             };
-            self.tally.acceptor.accepted.add(1);
+            self.counters.acceptor.accepted.add(1);
             let (link, token) = (Link::new(stream), self.next_token);
             self.next_token += 1;
             match self.poll.add(link.stream(), token) {
                 Ok(()) => {
-                    self.make_room();
+                    self.drop_oldest();
                     let deadline = self.net.now() + GREETING_TIME;
-                    self.guests.push(PendingConnection { link, stage: Stage::New, deadline, token });
+                    self.connections.push(PendingConnection { link, stage: Stage::New, deadline, token });
                 }
                 Err(error) => {
                     let (peer, now) = (link.peer(), self.net.now());
@@ -127,50 +129,53 @@ impl<N: Net> Acceptor<N> {
 
     fn greet(&mut self) {
         let now = self.net.now();
-        for mut guest in std::mem::take(&mut self.guests) {
-            match self.greeter.hear(&mut guest.link, &mut guest.stage) {
+        for mut connection in std::mem::take(&mut self.connections) {
+            match self.greeter.hear(&mut connection.link, &mut connection.stage) {
                 Ok(Some((hello, hello_id))) => {
-                    if let Err(error) = self.poll.remove(guest.link.stream()) {
-                        tracing::warn!(peer = %guest.link.peer(), %error, "a connection was dropped");
-                        self.tally.acceptor.dropped.add(1);
+                    if let Err(error) = self.poll.remove(connection.link.stream()) {
+                        tracing::warn!(peer = %connection.link.peer(), %error, "a connection was dropped");
+                        self.counters.acceptor.dropped.add(1);
                         continue;
                     }
-                    self.hand_over(GreetedConnection { link: guest.link, hello, hello_id });
+                    self.hand_over(GreetedConnection { link: connection.link, hello, hello_id });
                 }
-                Ok(None) if now < guest.deadline => self.guests.push(guest),
+                Ok(None) if now < connection.deadline => self.connections.push(connection),
                 Ok(None) => {
-                    let peer = guest.link.peer();
-                    self.tally.acceptor.dropped.add(1);
-                    self.greeter.complain(now, |others| tracing::warn!(%peer, others, "a connection did not greet within {} s and was dropped", GREETING_TIME.as_secs()));
+                    let peer = connection.link.peer();
+                    self.counters.acceptor.dropped.add(1);
+                    let seconds = GREETING_TIME.as_secs();
+                    self.greeter.complain(now, |others| {
+                        tracing::warn!(%peer, others, "a connection did not greet within {seconds} s and was dropped");
+                    });
                 }
                 // A worker of another version learns from the head of the answer what is wrong.
-                Err(unfit) => self.greeter.refuse(&mut guest.link, unfit, now),
+                Err(error) => self.greeter.refuse(&mut connection.link, error, now),
             }
         }
     }
 
     fn hand_over(&mut self, mut greeted: GreetedConnection<N::Stream>) {
-        let Some(door) = self.doors.get(greeted.hello.thread as usize) else {
-            let (threads, asked) = (self.doors.len(), greeted.hello.thread);
+        let Some(thread) = self.threads.get(greeted.hello.thread as usize) else {
+            let (threads, requested) = (self.threads.len(), greeted.hello.thread);
             let why = format!(
-                "thread {asked} was requested, but the number of threads of this server is {threads}"
+                "thread {requested} was requested, but the number of threads of this server is {threads}"
             );
-            let unfit = GreetingError { refusal: Refusal::Unknown, id: greeted.hello_id, why };
-            return self.greeter.refuse(&mut greeted.link, unfit, self.net.now());
+            let error = GreetingError { refusal: Refusal::Unknown, id: greeted.hello_id, why };
+            return self.greeter.refuse(&mut greeted.link, error, self.net.now());
         };
-        match door.inbox.try_send(greeted) {
-            Ok(()) => door.waker.wake(),
+        match thread.inbox.try_send(greeted) {
+            Ok(()) => thread.waker.wake(),
             Err(TrySendError::Full(greeted)) => self.waiting.push(greeted),
             Err(TrySendError::Disconnected(_)) => {}
         }
     }
 
-    /// Connections that have said nothing make way for new ones, the oldest first.
-    fn make_room(&mut self) {
-        if self.guests.len() >= GREETING_MAX {
-            self.tally.acceptor.dropped.add(1);
-            let (guest, now) = (self.guests.remove(0), self.net.now());
-            let peer = guest.link.peer();
+    /// Drops the oldest connection that has not greeted yet, if there are too many.
+    fn drop_oldest(&mut self) {
+        if self.connections.len() >= GREETING_MAX {
+            self.counters.acceptor.dropped.add(1);
+            let (connection, now) = (self.connections.remove(0), self.net.now());
+            let peer = connection.link.peer();
             self.greeter.complain(now, |others| {
                 tracing::warn!(%peer, others, "a connection that had said nothing made way for another");
             });

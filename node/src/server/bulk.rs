@@ -1,4 +1,4 @@
-//! Pulls, pushes and scans: the frames that move rows. Read in place, answered in place.
+//! Pulls, pushes and scans: the frames that move rows. The handlers read requests and write answers in place.
 
 use super::cached_pulls;
 use super::group::is_data;
@@ -20,16 +20,16 @@ use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
 
-/// What handling a request came to.
+/// The outcome of handling a request.
 pub(super) type RequestOutcome = Result<(), RequestFailure>;
 
-/// Why a request was not answered with what it asked for.
+/// Why a request has no answer yet, or is refused.
 pub(super) enum RequestFailure {
-    /// There is no room for the answer: the request stays where it is.
+    /// The out queue has no space for the answer. The request stays in the receive buffer.
     Full,
-    /// Other workers are waited for, over this table: the request stays where it is.
+    /// The request waits for other workers that keep step over this table. It stays in the receive buffer.
     Parked(u32),
-    /// It is refused.
+    /// The request is refused.
     Refused(Refusal, String),
 }
 
@@ -50,10 +50,10 @@ pub(super) fn refuse<T>(refusal: Refusal, text: impl Into<String>) -> Result<T, 
     Err(RequestFailure::Refused(refusal, text.into()))
 }
 
-/// The answer to a request that has no payload.
+/// An answer that has no payload.
 pub(super) enum BulkReply {
     Now(Head),
-    /// When the step that the push is of has been applied.
+    /// The answer goes out when the step of this push has been applied.
     Later {
         table: u32,
         step: u64,
@@ -62,23 +62,24 @@ pub(super) enum BulkReply {
     },
 }
 
-/// Whose pushes a session carries, and whether they are taken.
+/// The worker of a session, and whether its pushes are accepted.
 pub(super) struct Pusher {
     pub(super) pusher: u64,
     pub(super) incarnation: u64,
-    /// The tables whose shards all know of it, a bit each.
+    /// The tables whose shards all know this pusher, a bit each.
     pub(super) introduced: [u64; TABLES_MAX.div_ceil(64)],
     /// The session's number.
     pub(super) session: u32,
-    /// A push was refused that is to be sent again: taking a later one would make the resend look doubled.
+    /// A push was refused, and the worker will resend it. A later push must not be applied first: the resend would look
+    /// like a duplicate.
     pub(super) blocked: bool,
-    /// The tables over which it keeps step with others, and which of them it is.
+    /// The tables over which the worker keeps step with others, each with the worker's rank.
     pub(super) ranks: Vec<(u32, u32)>,
 }
 
 impl Pusher {
-    /// Refuses a worker that is fenced, whatever its push is called; the shards of a table are told of one that they do
-    /// not know, before its first push there.
+    /// Refuses a fenced worker, whatever name its push has. Before the worker's first push to a table, introduces the
+    /// pusher to the table's shards.
     pub(super) fn enter_table(&mut self, table: u32, shards: &mut Shards) -> RequestOutcome {
         let (word, bit) = (table as usize / 64, 1 << (table % 64));
         let refused = |error: PushError| RequestFailure::Refused(Refusal::of_push(&error), error.to_string());
@@ -89,13 +90,13 @@ impl Pusher {
         shards.check_pusher(self.pusher, self.incarnation).map_err(refused)
     }
 
-    /// Whether it has pushed to a table, or keeps step over it.
+    /// Whether the worker has pushed to a table, or keeps step over it.
     pub(super) fn is_of(&self, table: u32) -> bool {
         let (word, bit) = (table as usize / 64, 1 << (table % 64));
         self.introduced.get(word).is_some_and(|word| word & bit != 0) || self.rank(table).is_some()
     }
 
-    /// Whoever pushes has an incarnation.
+    /// Refuses a session without an incarnation: it may not push.
     pub(super) fn must_have_incarnation(&self) -> Result<(), RequestFailure> {
         if self.incarnation == NO_INCARNATION {
             let text = "this session has no incarnation (0), so it may not push: allocate one when the worker starts";
@@ -104,25 +105,25 @@ impl Pusher {
         Ok(())
     }
 
-    /// Which worker it is, of those that keep step over a table.
+    /// The worker's rank among those that keep step over a table.
     pub(super) fn rank(&self, table: u32) -> Option<u32> {
         self.ranks.iter().find(|(of, _)| *of == table).map(|(_, rank)| *rank)
     }
 
-    /// It keeps step over a table, as this worker.
+    /// Notes that the worker keeps step over a table, with this rank.
     pub(super) fn enter(&mut self, table: u32, rank: u32) {
         self.ranks.retain(|(of, _)| *of != table);
         self.ranks.push((table, rank));
     }
 }
 
-/// The shards of a table, and its counts.
+/// The shards of a table, and its counters.
 pub(super) fn shards(
     tables: &mut [ServerTable],
     table: u32,
 ) -> Result<(&mut Shards, &TableCounters), RequestFailure> {
-    match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.tally)) {
-        Some((Some(shards), tally)) => Ok((shards, tally)),
+    match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.counters)) {
+        Some((Some(shards), counters)) => Ok((shards, counters)),
         Some((None, _)) => refuse(
             Refusal::WrongShard,
             "this thread owns no shard of the table, or its rows were dropped (the run was started again)",
@@ -131,12 +132,12 @@ pub(super) fn shards(
     }
 }
 
-/// Checks the lengths of a request whose payload is to be of so many bytes.
+/// Checks a request against the limits, and checks that its payload has the `bytes` that its head announces.
 pub(super) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) -> RequestOutcome {
     let got = frame.payload.len();
     if keys > PART_KEYS_MAX || answer > PART_BYTES_MAX {
         let text = format!(
-            "{keys} keys with an answer of {answer} bytes; {PART_KEYS_MAX} and {PART_BYTES_MAX} are the limits"
+            "{keys} keys with an answer of {answer} bytes: the limits are {PART_KEYS_MAX} and {PART_BYTES_MAX}"
         );
         return refuse(Refusal::Limit, text);
     }
@@ -146,7 +147,7 @@ pub(super) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer
     Ok(())
 }
 
-/// Answers a pull: rows straight into the out buffer.
+/// Answers a pull. The rows are written straight into the out queue.
 pub(super) fn pull(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
@@ -162,7 +163,7 @@ pub(super) fn pull(
         return cached_pulls::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
     }
     let found = &mut scratch.found;
-    let (shards, tally) = shards(&mut tables.all, request.table)?;
+    let (shards, counters) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let floats = shards.schema().read_floats_of(request.read, request.segments);
     let floats =
@@ -173,7 +174,7 @@ pub(super) fn pull(
     let keys: &[u64] = cast_slice(&frame.payload[..count * 8]);
     let (out, places) = transmit.reserve(bytes).ok_or(Full)?.split_at_mut(rows);
     let out: &mut [f32] = cast_slice_mut(out);
-    // Whoever hears of the slots needs no keyset.
+    // A worker that gets the slots needs no keyset.
     let keep = if request.slots { 0 } else { request.keep };
     let keyset = keep.checked_sub(1).and_then(|place| keysets.begin(place, request.table, count));
     let kept = if keyset.is_some() { request.keep } else { 0 };
@@ -194,12 +195,12 @@ pub(super) fn pull(
     if request.slots {
         places[..count * 4].copy_from_slice(cast_slice(found));
     }
-    tally.pulled_rows.add(count as u64);
+    counters.pulled_rows.add(count as u64);
     transmit.commit(RowsFrame::to(&request, kept, lowest).encode(frame.head.id), bytes);
     Ok(())
 }
 
-/// The keyset that a push names, of so many keys, if it names one.
+/// The keyset that a push names, if it names one. The keyset must have this number of keys.
 fn named_keyset<'a>(
     request: &PushFrame,
     keys: usize,
@@ -209,8 +210,8 @@ fn named_keyset<'a>(
     if request.keyset == 0 {
         return Ok(None);
     }
-    let (of_session, place) = unpair(request.keyset);
-    let own = of_session == pusher.session;
+    let (session, place) = unpair(request.keyset);
+    let own = session == pusher.session;
     let keyset = if own { keysets.get(place.wrapping_sub(1), request.table, keys) } else { None };
     if keyset.is_none() {
         pusher.blocked = true;
@@ -219,8 +220,8 @@ fn named_keyset<'a>(
     Ok(keyset)
 }
 
-/// The name by which shards remember a push, and the clock of its rates: the worker's own, or those that a push of data
-/// brings.
+/// The name by which shards remember a push, and the clock of its learning rates. Both are the worker's own, or those
+/// that a push of data brings.
 fn push_name(
     request: &PushFrame,
     named: Option<&[u64; 3]>,
@@ -232,14 +233,14 @@ fn push_name(
         Some(&[of, incarnation, clock]) => (PushName { pusher: of, incarnation, ..own }, clock),
         None => (own, own.seq),
     };
-    // The shards' memory of data is apart from that of workers.
+    // Shards remember pushes of data apart from those of workers.
     if request.named != is_data(name.pusher) {
-        return refuse(Refusal::Name, format!("pusher {:#x}: no name of data", name.pusher));
+        return refuse(Refusal::Name, format!("pusher {:#x} is not a pusher of data", name.pusher));
     }
     Ok((name, clock))
 }
 
-/// Applies a push whole, or keeps it for its step.
+/// Applies a whole push, or stores it until its step is applied.
 pub(super) fn push(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
@@ -254,31 +255,31 @@ pub(super) fn push(
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
-    let keeps = tables.keeps(request.table, pusher);
-    let (shards, tally) = shards(&mut tables.all, request.table)?;
+    let stored = tables.stores_pushes(request.table, pusher);
+    let (shards, counters) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
     check_lengths(frame, count, layout.bytes(), layout.value_bytes() + count * 12)?;
-    // Room for the ack first: an applied push is always acknowledged.
+    // Space for the acknowledgement comes first: an applied push is always acknowledged.
     transmit.reserve(0).ok_or(Full)?;
     let PushPayload { name: named, bits, keys, slots, values } = layout.split(frame.payload);
     let keyset = named_keyset(&request, layout.in_keyset, keysets, pusher)?;
     let RequestBuffers { keys: merged, found, .. } = scratch;
     let (keys, keyset) = match keyset {
         Some(keyset) if request.some => {
-            let kept = (&keyset.keys[..], &keyset.slots[..]);
-            merge_keyset(bits, count, kept, keys, (merged, found));
+            let keyset_rows = (&keyset.keys[..], &keyset.slots[..]);
+            merge_keyset(bits, count, keyset_rows, keys, (merged, found));
             (&merged[..], None)
         }
         keyset => (keys, keyset),
     };
     let (name, clock) = push_name(&request, named, pusher)?;
     pusher.enter_table(request.table, shards)?;
-    if keeps {
+    if stored {
         let keys = keyset.map_or(keys, |keyset| &keyset.keys);
         let (write, name) = (request.write, request.named.then_some(name));
         let ends = name.map_or_else(Vec::new, |name| run_ends(keys, shards.schema().shards, name.row));
-        return tables.keep(
+        return tables.store_push(
             request.table,
             &IncomingPush { write, keys, values, name, ends: &ends },
             pusher,
@@ -298,7 +299,7 @@ pub(super) fn push(
     };
     match pushed {
         Ok(applied) => {
-            tally.count(&applied);
+            counters.count(&applied);
             Ok(BulkReply::Now(AckFrame::new(applied, 0).encode(frame.head.id)))
         }
         Err(error) => {
@@ -309,19 +310,19 @@ pub(super) fn push(
     }
 }
 
-/// Buffers of scans and pushes, used again.
+/// Buffers that requests reuse.
 #[derive(Default)]
 pub(super) struct RequestBuffers {
     pub(super) keys: Vec<u64>,
     rows: Vec<f32>,
-    /// The slots that a push names, or a pull finds.
+    /// The slots that a push names or a pull finds.
     pub(super) found: Vec<u32>,
-    /// What a worker holds of the keys of a pull, and what it is told.
-    pub(super) held: Vec<CachedVersion>,
-    pub(super) told: Vec<NewerRow>,
+    /// The rows of a pull that the worker has cached, and what the answer reports of each.
+    pub(super) cached: Vec<CachedVersion>,
+    pub(super) changes: Vec<NewerRow>,
 }
 
-/// Answers one page of a shard's rows: keys, then their floats.
+/// Answers a page of a shard's rows: the keys, then their floats.
 pub(super) fn scan(
     frame: &Frame<'_>,
     tables: &mut [ServerTable],
@@ -329,7 +330,7 @@ pub(super) fn scan(
     transmit: &mut Transmit,
 ) -> RequestOutcome {
     let ScanFrame { table, most, shard, from } = ScanFrame::decode(&frame.head)?;
-    let (shards, tally) = shards(tables, table)?;
+    let (shards, counters) = shards(tables, table)?;
     if !shards.range().contains(&shard) {
         return refuse(
             Refusal::WrongShard,
@@ -347,7 +348,7 @@ pub(super) fn scan(
     out[..keys.len() * 8].copy_from_slice(cast_slice(keys));
     out[keys.len() * 8..bytes].copy_from_slice(cast_slice(rows));
     let page = ScannedFrame { rows: keys.len() as u32, floats: floats as u32, next };
-    tally.scanned_rows.add(keys.len() as u64);
+    counters.scanned_rows.add(keys.len() as u64);
     transmit.commit(page.encode(frame.head.id), bytes);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Pulls of what is newer and pushes that name a keyset for some of their rows, frame by frame: what is told, and what
-//! is refused.
+//! Conditional pulls, and pushes whose keyset has some of their rows, frame by frame: which rows the answer reports,
+//! and what is refused.
 
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;
@@ -15,15 +15,15 @@ fn pull(table: u32, keys: u32, keep: u32) -> PullFrame {
 }
 
 /// The payload of a request, padded.
-fn asking(incarnation: u64, keys: &[u64], held: &[CachedVersion]) -> Vec<u8> {
-    let asking = CachedRows::new(incarnation, held);
-    let mut payload = [asking.before(), &bytes(keys, &[])].concat();
-    asking.behind().iter().for_each(|part| payload.extend_from_slice(part));
+fn request_payload(incarnation: u64, keys: &[u64], cached: &[CachedVersion]) -> Vec<u8> {
+    let cached_rows = CachedRows::new(incarnation, cached);
+    let mut payload = [cached_rows.before(), &bytes(keys, &[])].concat();
+    cached_rows.behind().iter().for_each(|part| payload.extend_from_slice(part));
     payload.resize(payload.len().next_multiple_of(8), 0);
     payload
 }
 
-/// What an answer tells of each of `n` keys, with its rows.
+/// The change that an answer reports for each of `n` keys, and its rows.
 fn answer(payload: &[u8], n: usize) -> (Vec<NewerRow>, Vec<f32>) {
     let mut words = vec![0u64; payload.len() / 8];
     bytemuck::cast_slice_mut(&mut words).copy_from_slice(payload);
@@ -50,21 +50,23 @@ fn what_is_newer_is_told_within_a_life() {
     assert_eq!(acked(&ask(&sim, &mut link, push.encode(1), &bytes(&[5, 6], &[2.0, 3.0])).0).applied, 2);
     let (keys, nothing) = ([5, 6, 7], [CachedVersion::Nothing; 3]);
     let (head, rows) =
-        ask(&sim, &mut link, pull(table, 3, 0).encode(2), &asking(incarnation, &keys, &nothing));
-    let stamp = RowsFrame::decode(&head).unwrap().version;
+        ask(&sim, &mut link, pull(table, 3, 0).encode(2), &request_payload(incarnation, &keys, &nothing));
+    let version = RowsFrame::decode(&head).unwrap().version;
     assert_eq!(answer(&rows, 3), (vec![NewerRow::Row, NewerRow::Row, NewerRow::NoRow], vec![2.0, 3.0, 0.0]));
     // Key 6 changes.
     let change = PushFrame { keys: 1, seq: 2, ..push };
     ask(&sim, &mut link, change.encode(3), &[bytes(&[6], &[1.0]), vec![0; 4]].concat());
-    let held = [CachedVersion::Row(stamp), CachedVersion::Row(stamp), CachedVersion::NoRow];
-    let (head, rows) = ask(&sim, &mut link, pull(table, 3, 1).encode(4), &asking(incarnation, &keys, &held));
+    let cached = [CachedVersion::Row(version), CachedVersion::Row(version), CachedVersion::NoRow];
+    let (head, rows) =
+        ask(&sim, &mut link, pull(table, 3, 1).encode(4), &request_payload(incarnation, &keys, &cached));
     assert_eq!(answer(&rows, 3), (vec![NewerRow::Same, NewerRow::Row, NewerRow::Same], vec![4.0]));
-    let answer_to_held = RowsFrame::decode(&head).unwrap();
-    assert!(answer_to_held.kept == 1 && answer_to_held.version > stamp);
-    // The same of another life: nothing of it is believed.
-    let (_, rows) = ask(&sim, &mut link, pull(table, 3, 0).encode(4), &asking(incarnation ^ 1, &keys, &held));
+    let newer_answer = RowsFrame::decode(&head).unwrap();
+    assert!(newer_answer.kept == 1 && newer_answer.version > version);
+    // The same versions of another incarnation: the server treats no row as cached.
+    let (_, rows) =
+        ask(&sim, &mut link, pull(table, 3, 0).encode(4), &request_payload(incarnation ^ 1, &keys, &cached));
     assert_eq!(answer(&rows, 3).1, [2.0, 4.0, 0.0]);
-    // A push of six rows whose keyset is of three of them: 4, and 5, 6, 7, and 8, 9.
+    // A push of six rows, 4 to 9. Its keyset has three of them: 5, 6 and 7.
     let some = PushFrame { keys: 6, seq: 3, keyset: pair(welcome.session, 1), some: true, ..push };
     let rows = KeysetRows::new(&[4, 5, 6, 7, 8, 9], &[1, 2, 3]);
     let (bits, keys, values) = (&rows.bits[..], &rows.others[..], &[1.0; 6][..]);
@@ -77,7 +79,7 @@ fn what_is_newer_is_told_within_a_life() {
         &sim,
         &mut link,
         pull(table, 6, 0).encode(6),
-        &asking(incarnation, &keys, &[CachedVersion::Nothing; 6]),
+        &request_payload(incarnation, &keys, &[CachedVersion::Nothing; 6]),
     );
     assert_eq!(answer(&rows, 6).1, [1.0, 3.0, 5.0, 1.0, 1.0, 1.0]);
 }
@@ -87,7 +89,7 @@ fn lengths_that_do_not_fit_are_refused() {
     let (sim, addr) = small_world();
     let (mut link, welcome) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
-    let right = asking(welcome.incarnation, &[5, 6], &[CachedVersion::NoRow, CachedVersion::Row(1)]);
+    let right = request_payload(welcome.incarnation, &[5, 6], &[CachedVersion::NoRow, CachedVersion::Row(1)]);
     let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
     for wrong in [&right[8..], &right[..right.len() - 8], &[&right[..], &[0; 8]].concat(), &[]] {
         assert_eq!(refusal(pull(table, 2, 0).encode(1), wrong), Refusal::Malformed);
@@ -95,7 +97,7 @@ fn lengths_that_do_not_fit_are_refused() {
     assert_eq!(refusal(pull(table, 1, 0).encode(1), &right), Refusal::Malformed);
     assert_eq!(refusal(pull(table, u32::MAX, 0).encode(1), &right), Refusal::Limit);
     assert_eq!(refusal(pull(9, 2, 0).encode(1), &right), Refusal::Unknown);
-    // A push that says that its keyset is of more rows than it has, of none, of one that is not kept.
+    // Pushes that name more rows of a keyset than the payload has, and one whose keyset is not kept.
     let push = |keys, seq| PushFrame {
         table,
         keys,

@@ -1,5 +1,5 @@
-//! The clocks of the workers that keep step over a table, as one thread sees them: who is where, who is waited for.
-//! Plain state, no I/O; what time it is comes as an argument.
+//! The clocks of the workers that keep step over a table, as one thread knows them: where each worker is, and for whom
+//! the others wait. Plain state, no I/O: the time is an argument.
 //!
 //! ```text
 //! absent --join--> here --session ends--> away --join--> here
@@ -7,7 +7,7 @@
 //!                   |  `--fence--> gone, and its incarnation refused
 //!                   `--leave--> left
 //! ```
-//! Who is absent or away is waited for; who is gone or has left is not.
+//! The group waits for workers that are absent or away. It does not wait for those that are gone or have left.
 
 use crate::sync::{SyncConfig, SyncMode};
 use std::time::Duration;
@@ -15,15 +15,15 @@ use std::time::Duration;
 /// Where a worker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClockState {
-    /// It has not come.
+    /// It has not joined.
     Absent,
-    /// It is there, over the session of this number.
+    /// It is here, over the session of this number.
     Here(u32),
     /// Its session has ended.
     Away,
     /// The others go on without it.
     Gone,
-    /// It has said that it is done.
+    /// It has announced that it is done.
     Left,
 }
 
@@ -32,29 +32,29 @@ pub(super) enum ClockState {
 pub(super) struct GroupMember {
     pub(super) pusher: u64,
     pub(super) incarnation: u64,
-    /// It has made the steps below.
+    /// It has finished all steps below this clock.
     pub(super) clock: u64,
     pub(super) state: ClockState,
-    /// Over which it can speak, though it may be given up.
+    /// The session over which it can speak, even after it was given up.
     session: Option<u32>,
-    /// When it gave its last sign.
+    /// When the server last heard of it.
     heard: Duration,
-    /// Incarnations up to this one are refused.
+    /// The highest fenced incarnation. It and all below are refused.
     fenced: u64,
 }
 
-/// A worker that is waited for.
+/// A worker for which the others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Straggler {
     pub(super) rank: u32,
     pub(super) clock: u64,
     pub(super) incarnation: u64,
     pub(super) pusher: u64,
-    /// Since its last sign.
+    /// The time since its last sign.
     pub(super) silent: Duration,
 }
 
-/// Who comes.
+/// A worker that joins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Joiner {
     pub(super) rank: u32,
@@ -63,12 +63,12 @@ pub(super) struct Joiner {
     pub(super) session: u32,
 }
 
-/// A worker may not join.
+/// Why a worker may not join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum JoinError {
-    /// The others keep step in another way.
+    /// The group keeps step in another way.
     Mismatch(String),
-    /// A newer incarnation of it is there, or the others went on without it.
+    /// A newer incarnation of the worker has joined, or the others went on without it.
     Fenced(String),
 }
 
@@ -76,12 +76,12 @@ pub(super) enum JoinError {
 pub(super) struct Clocks {
     pub(super) mode: SyncMode,
     pub(super) ranks: Vec<GroupMember>,
-    /// For how long a worker without a sign is waited for (SSP).
+    /// How long the group waits for a silent worker (SSP). `None`: for ever.
     timeout: Option<Duration>,
 }
 
 impl Clocks {
-    /// Of a group whose workers have not come; they begin at `begin`.
+    /// The clocks of a group whose workers have not joined yet. They begin at `begin`.
     pub(super) fn new(member: &SyncConfig, begin: u64, now: Duration) -> Clocks {
         let (clock, state) = (begin, ClockState::Absent);
         let rank =
@@ -90,8 +90,8 @@ impl Clocks {
         Clocks { mode: member.mode, ranks: vec![rank; member.workers as usize], timeout }
     }
 
-    /// Whether a comer who begins anew begins a new group: nobody is there whose clock counts, or would if he spoke
-    /// again.
+    /// Whether the group is over: the next worker that begins anew begins a new group. A group lasts while a worker is
+    /// here, or while a worker that was given up can still speak.
     pub(super) fn is_over(&self) -> bool {
         let speaks = |rank: &GroupMember| rank.session.is_some() && rank.incarnation > rank.fenced;
         !self.ranks.iter().any(|rank| match rank.state {
@@ -101,12 +101,12 @@ impl Clocks {
         })
     }
 
-    /// The clock that the group has reached at most.
+    /// The highest clock of the group.
     pub(super) fn highest(&self) -> u64 {
         self.ranks.iter().map(|rank| rank.clock).max().unwrap_or(0)
     }
 
-    /// Whether the group is of this kind.
+    /// Refuses a worker that expects another number of workers or another mode.
     pub(super) fn check(&self, member: &SyncConfig) -> Result<(), JoinError> {
         let (workers, mode) = (self.ranks.len(), self.mode);
         if (workers, mode) == (member.workers as usize, member.mode) {
@@ -120,21 +120,22 @@ impl Clocks {
         Err(JoinError::Mismatch(text))
     }
 
-    /// A worker comes, at its `clock` or (`None`) where the group is; answers the clock that it begins at. `least`:
-    /// where who begins anew can begin.
+    /// Adds a worker at its `clock`, or where the group is (`None`). Returns the clock at which the worker begins.
+    /// `least`: the lowest clock at which a worker may begin anew.
     pub(super) fn join(
         &mut self,
-        comer: Joiner,
+        joiner: Joiner,
         clock: Option<u64>,
         least: u64,
         now: Duration,
     ) -> Result<u64, JoinError> {
-        let Joiner { rank: number, pusher, incarnation, session } = comer;
+        let Joiner { rank: number, pusher, incarnation, session } = joiner;
         let lowest = self.lowest();
         let rank = &mut self.ranks[number as usize];
         if incarnation <= rank.fenced {
             return Err(JoinError::Fenced(format!(
-                "the others went on without worker {number}, which had given no sign for --worker-timeout: start it again"
+                "the others went on without worker {number}, which had given no sign for --worker-timeout: \
+                 start it again"
             )));
         }
         if incarnation < rank.incarnation {
@@ -144,7 +145,8 @@ impl Clocks {
         }
         let same = rank.incarnation == incarnation;
         let clock = match clock {
-            // What was heard of it is in, whatever it was told of that; pushes that wait for others are not.
+            // The worker's clock is too low if an answer to it was lost: all that the server received is in the rows.
+            // Under BSP it is not: pushes wait there for other workers.
             Some(clock) if same && !self.mode.is_bsp() => clock.max(rank.clock),
             Some(clock) => clock,
             None => {
@@ -161,13 +163,14 @@ impl Clocks {
         Ok(clock)
     }
 
-    /// Who has left, a bit each of the first 64: told to workers, who say it again to a server that has forgotten.
+    /// The workers that have left, a bit each for the first 64. The server reports it to workers, and they report it to
+    /// a server that was restarted.
     pub(super) fn left(&self) -> u64 {
         let left = (0..64).zip(&self.ranks).filter(|(_, rank)| rank.state == ClockState::Left);
         left.fold(0, |all, (number, _)| all | 1 << number)
     }
 
-    /// A worker says who has left: believed of those who have not come since this began.
+    /// Takes over a worker's report of who has left, for workers that have not joined this group.
     pub(super) fn believe_left(&mut self, left: u64) {
         for (number, rank) in (0..64).zip(&mut self.ranks) {
             if left >> number & 1 == 1 && rank.state == ClockState::Absent {
@@ -176,7 +179,7 @@ impl Clocks {
         }
     }
 
-    /// Whether this session speaks for a rank; one that was given up and speaks is waited for again.
+    /// Whether this session speaks for a rank. If the rank was given up, the group waits for it again.
     pub(super) fn speaks(&mut self, number: u32, session: u32, incarnation: u64, now: Duration) -> bool {
         let Some(rank) = self.ranks.get_mut(number as usize) else { return false };
         if rank.incarnation != incarnation || incarnation <= rank.fenced {
@@ -192,7 +195,7 @@ impl Clocks {
         }
     }
 
-    /// A worker has made the steps below `clock`.
+    /// A worker has finished the steps below `clock`.
     pub(super) fn tick(&mut self, number: u32, clock: u64) {
         let rank = &mut self.ranks[number as usize];
         rank.clock = rank.clock.max(clock);
@@ -203,7 +206,7 @@ impl Clocks {
         self.ranks[number as usize].state = ClockState::Left;
     }
 
-    /// A session has ended: whose it was is away.
+    /// A session has ended: its worker is away. Returns the worker's rank.
     pub(super) fn end(&mut self, session: u32, now: Duration) -> Option<u32> {
         let at = self.ranks.iter().position(|rank| rank.session == Some(session))?;
         let rank = &mut self.ranks[at];
@@ -214,20 +217,20 @@ impl Clocks {
         Some(at as u32)
     }
 
-    /// This server itself was stopped for a while: nobody could be heard.
+    /// Excuses the workers' silence for the time that this server itself was stopped.
     pub(super) fn forgive(&mut self, slept: Duration, now: Duration) {
         self.ranks.iter_mut().for_each(|rank| rank.heard = now.min(rank.heard + slept));
     }
 
-    /// A sign of a worker.
+    /// Notes a sign of a worker.
     pub(super) fn hear(&mut self, session: u32, when: Duration) {
         if let Some(rank) = self.ranks.iter_mut().find(|rank| rank.state == ClockState::Here(session)) {
             rank.heard = rank.heard.max(when);
         }
     }
 
-    /// The others go on without a worker, in this life or an earlier one; `false` when it has begun another since, or
-    /// was gone.
+    /// Fences a worker: the others go on without this incarnation and all before it. Returns `false` if a newer
+    /// incarnation has joined, or if the worker had left or was gone.
     pub(super) fn fence(&mut self, number: u32, incarnation: u64) -> bool {
         let Some(rank) = self.ranks.get_mut(number as usize) else { return false };
         rank.fenced = rank.fenced.max(incarnation);
@@ -241,13 +244,13 @@ impl Clocks {
         news
     }
 
-    /// Gives up those of whom there was no sign for the time limit (SSP only: with BSP that is one decision for all
-    /// shards).
+    /// Gives up the workers that were silent for the time limit. Only under SSP: under BSP one worker decides for all
+    /// shards.
     pub(super) fn give_up(&mut self, now: Duration) -> Vec<Straggler> {
         let Some(timeout) = self.timeout.filter(|_| matches!(self.mode, SyncMode::Ssp(_))) else {
             return Vec::new();
         };
-        // Nobody waits in a group that nobody is left in.
+        // Without a worker that is here, nobody waits.
         if !self.ranks.iter().any(|rank| matches!(rank.state, ClockState::Here(_))) {
             return Vec::new();
         }
@@ -263,27 +266,27 @@ impl Clocks {
         given_up
     }
 
-    /// Whether a worker is waited for.
+    /// Whether the group waits for a worker.
     fn counts(&self, rank: &GroupMember) -> bool {
         match rank.state {
             ClockState::Gone | ClockState::Left => false,
-            // Who has not come has no clock; only those who wait for all wait for it.
+            // A worker that has not joined has no clock. Only modes in which workers wait for all others count it.
             ClockState::Absent => self.mode != SyncMode::Asp,
             ClockState::Here(_) | ClockState::Away => true,
         }
     }
 
-    /// The workers that are waited for.
+    /// The workers for which the group waits.
     pub(super) fn counted(&self) -> impl Iterator<Item = (u32, &GroupMember)> {
         (0..).zip(&self.ranks).filter(|(_, rank)| self.counts(rank))
     }
 
-    /// The lowest clock of those that are waited for; with none of them, the highest that there was.
+    /// The lowest clock of the workers for which the group waits. If it waits for none, the highest clock of all.
     pub(super) fn lowest(&self) -> u64 {
         self.counted().map(|(_, rank)| rank.clock).min().unwrap_or_else(|| self.highest())
     }
 
-    /// Whether a pull at this clock is to be answered (ASP and SSP).
+    /// Whether a pull at this clock can be answered now (ASP and SSP).
     pub(super) fn may_pull(&self, clock: u64) -> bool {
         match self.mode {
             SyncMode::Ssp(bound) => self.lowest() >= clock.saturating_sub(u64::from(bound)),
@@ -296,13 +299,13 @@ impl Clocks {
         Straggler { rank: number as u32, clock, incarnation, pusher, silent: now.saturating_sub(heard) }
     }
 
-    /// Who is furthest behind, of those the lowest.
+    /// The worker that is furthest behind; of several, the one of the lowest rank.
     pub(super) fn behind(&self, now: Duration) -> Option<Straggler> {
         let (number, _) = self.counted().min_by_key(|(number, rank)| (rank.clock, *number))?;
         Some(self.behind_as(number as usize, now))
     }
 
-    /// Who decides that another is gone: the lowest that is there and gave a sign of late.
+    /// The worker that decides whether another is gone: the lowest rank that is here and gave a sign recently.
     pub(super) fn decider(&self, now: Duration) -> Option<u32> {
         let limit = crate::limits::DECIDER_SILENCE;
         let alive = |rank: &GroupMember| {

@@ -1,4 +1,4 @@
-//! The clocks beside a plain list of who is where.
+//! The clocks, compared with a plain list of who is where.
 
 use super::*;
 use crate::sync::{Merge, StepReduce};
@@ -8,7 +8,7 @@ fn member(workers: u32, mode: SyncMode) -> SyncConfig {
     SyncConfig { rank: 0, workers, mode, worker_timeout: Duration::from_secs(10), strict: false }
 }
 
-fn comer(rank: u32, incarnation: u64, session: u32) -> Joiner {
+fn joiner(rank: u32, incarnation: u64, session: u32) -> Joiner {
     Joiner { rank, pusher: u64::from(rank) + 1, incarnation, session }
 }
 
@@ -41,7 +41,7 @@ fn events() -> impl Strategy<Value = Vec<(u32, Event)>> {
     prop::collection::vec((0u32..3, event), 0..80)
 }
 
-/// A worker as a plain mind has it.
+/// A worker in the plain list.
 #[derive(Debug, Clone, Default)]
 struct Plain {
     here: bool,
@@ -63,7 +63,7 @@ struct ClocksModel {
 }
 
 impl ClocksModel {
-    /// The lowest clock of those that count, or the highest of all if none counts.
+    /// The lowest clock of the workers that count, or the highest of all if none counts.
     fn lowest(&self) -> u64 {
         let highest = self.plain.iter().map(|one| one.clock).max().unwrap();
         self.plain.iter().filter(|one| one.counts).map(|one| one.clock).min().unwrap_or(highest)
@@ -78,7 +78,7 @@ impl ClocksModel {
         self.sessions += 1;
         one.incarnation += u64::from(anew);
         let (clock, time) = ((!anew).then_some(one.clock), self.time());
-        let joined = self.clocks.join(comer(rank, one.incarnation, self.sessions), clock, 0, time);
+        let joined = self.clocks.join(joiner(rank, one.incarnation, self.sessions), clock, 0, time);
         if one.incarnation <= one.fenced {
             prop_assert!(matches!(joined, Err(JoinError::Fenced(_))));
             return Ok(false);
@@ -156,11 +156,11 @@ impl ClocksModel {
         Ok(())
     }
 
-    /// Whoever has been silent for too long is given up, and the clocks say what the plain list says.
+    /// Compares the clocks with the plain list: who was silent for too long and is given up, and the lowest clock.
     fn check(&mut self, bound: u32) -> Result<(), TestCaseError> {
         let (time, now) = (self.time(), self.now);
         let given_up: Vec<u32> = self.clocks.give_up(time).iter().map(|behind| behind.rank).collect();
-        // Nobody is given up where nobody is left to go on.
+        // Nobody is given up if nobody is left to go on.
         let anyone = self.plain.iter().any(|one| one.here && one.counts);
         let mut want = Vec::new();
         for (rank, one) in (0..).zip(&mut self.plain) {
@@ -199,8 +199,8 @@ proptest! {
 #[test]
 fn two_workers_of_one_index_and_another_mode_are_refused() {
     let mut clocks = Clocks::new(&member(2, SyncMode::Ssp(3)), 0, Duration::ZERO);
-    clocks.join(comer(1, 7, 1), None, 0, Duration::ZERO).unwrap();
-    let other = clocks.join(comer(1, 6, 2), None, 0, Duration::ZERO);
+    clocks.join(joiner(1, 7, 1), None, 0, Duration::ZERO).unwrap();
+    let other = clocks.join(joiner(1, 6, 2), None, 0, Duration::ZERO);
     assert!(matches!(other, Err(JoinError::Fenced(why)) if why.contains("one index")));
     assert!(matches!(clocks.check(&member(3, SyncMode::Ssp(3))), Err(JoinError::Mismatch(_))));
     let bsp = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Mean });
@@ -214,12 +214,12 @@ fn the_lowest_that_is_there_and_alive_decides() {
     let mut clocks = Clocks::new(&member(3, bsp), 0, Duration::ZERO);
     assert_eq!(clocks.decider(Duration::ZERO), None);
     for rank in 0..3 {
-        clocks.join(comer(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
+        clocks.join(joiner(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
     }
     let later = Duration::from_secs(60);
     clocks.hear(2, later);
     assert_eq!((clocks.decider(Duration::ZERO), clocks.decider(later)), (Some(0), Some(2)));
-    // With BSP it is never time alone.
+    // Under BSP, time alone never decides.
     assert!(clocks.give_up(later).is_empty());
     clocks.end(0, later);
     assert_eq!(clocks.behind(later).map(|behind| behind.rank), Some(0));
@@ -227,13 +227,14 @@ fn the_lowest_that_is_there_and_alive_decides() {
     assert_eq!(clocks.behind(later).map(|behind| behind.rank), Some(1));
 }
 
-/// Whoever is given up and still has its session is waited for again when it speaks: no new group begins over its head.
+/// If a worker that was given up still has its session and speaks, the group waits for it again: no new group replaces
+/// it.
 #[test]
 fn a_group_is_over_when_nobody_can_speak() {
     let mut clocks = Clocks::new(&member(2, SyncMode::Ssp(3)), 0, Duration::ZERO);
     assert!(clocks.is_over());
     for rank in 0..2 {
-        clocks.join(comer(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
+        clocks.join(joiner(rank, 1, rank), None, 0, Duration::ZERO).unwrap();
     }
     let later = Duration::from_secs(60);
     clocks.hear(1, later);

@@ -1,5 +1,5 @@
-//! What each kind of frame asks of a session, and how it is answered: at once, or behind the answers that wait for
-//! other workers.
+//! Dispatch: hands each frame to the handler of its kind, and queues the answer. An answer goes out at once, or behind
+//! the answers that wait for other workers.
 
 use super::bulk::{self, BulkReply, RequestFailure, RequestOutcome};
 use super::pending_replies::{self, PendingReply};
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What handling a frame takes beside its stream.
+/// The state that handles a frame, except the session's stream.
 pub(super) struct RequestHandler<'a, 'b> {
     pub(super) context: &'a mut RequestContext<'b>,
     pub(super) worker: &'a mut WorkerState,
@@ -30,7 +30,7 @@ pub(super) struct RequestHandler<'a, 'b> {
 }
 
 impl RequestHandler<'_, '_> {
-    /// Does what a frame asks, and answers it, or says when it will be.
+    /// Handles a frame: answers it at once, or queues its answer.
     pub(super) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> RequestOutcome {
         let RequestHandler {
             context: RequestContext { tables, scratch, scheduler, .. },
@@ -53,7 +53,7 @@ impl RequestHandler<'_, '_> {
                 PingFrame::decode(&frame.head)?;
                 Ok(BulkReply::Now(PongFrame {}.encode(id)))
             }
-            // Answers go in the order of their requests, and some wait for a step.
+            // Answers go out in the order of their requests, and an earlier answer waits for a step.
             _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
             PullFrame::KIND => {
                 let by = (&*pusher, now);
@@ -65,8 +65,8 @@ impl RequestHandler<'_, '_> {
             IdentifyFrame::KIND => return tables.answer_identify(frame, transmit),
             ConfirmFrame::KIND => return tables.answer_confirm(frame, transmit),
             VectorFrame::KIND => return vectors::run(frame, &mut tables.all, pusher, transmit),
-            ImagesFrame::KIND => return images::give(frame, tables, stream, transmit),
-            RegionsFrame::KIND => return regions::tell(frame, tables, stream, transmit),
+            ImagesFrame::KIND => return images::send(frame, tables, stream, transmit),
+            RegionsFrame::KIND => return regions::answer(frame, tables, stream, transmit),
             StatusFrame::KIND => return tables.answer_status(frame, transmit),
             ClosePusherFrame::KIND => return tables.answer_close(frame, pusher, transmit),
             BookFrame::KIND => {
@@ -88,14 +88,16 @@ impl RequestHandler<'_, '_> {
             JobTableFrame::KIND => {
                 return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
             }
-            FeedFrame::KIND => return scheduler_rpc::feed(frame, scheduler.as_deref_mut(), pusher, transmit),
+            FeedFrame::KIND => {
+                return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
+            }
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
-            kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is no request")),
+            kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };
         self.reply(id, answered?)
     }
 
-    /// Sends a reply at once, or puts it behind those that wait for a step.
+    /// Sends a reply at once, or queues it behind the replies that wait for a step.
     fn reply(&mut self, id: u64, reply: BulkReply) -> RequestOutcome {
         match reply {
             BulkReply::Now(head) if self.pending.is_empty() => return Ok(self.transmit.send(head)?),
@@ -107,7 +109,8 @@ impl RequestHandler<'_, '_> {
         Ok(())
     }
 
-    /// Puts a request aside that waits for other workers, so that what comes behind it can be heard.
+    /// Copies a request that waits for other workers out of the receive buffer, so that the frames behind it can be
+    /// read.
     pub(super) fn put_aside(&mut self, frame: &Frame<'_>, stop: RequestFailure) -> RequestOutcome {
         let RequestFailure::Parked(table) = stop else { return Err(stop) };
         match PendingReply::request(frame, table, self.worker.keysets.share(), self.pending) {
@@ -121,7 +124,7 @@ impl RequestHandler<'_, '_> {
         }
     }
 
-    /// Answers with a refusal, in its turn.
+    /// Answers with a refusal. It queues behind the replies that wait.
     pub(super) fn refuse(
         &mut self,
         peer: &Arc<str>,
@@ -134,7 +137,8 @@ impl RequestHandler<'_, '_> {
         if context.tables.is_news(&text, now)
             && let Some(kept_back) = context.log_limiter.allow(now)
         {
-            // Flags that do not fit a run are typed by a user, who is told.
+            // A user typed flags that do not fit the run. The worker shows the refusal to this user: it is no problem
+            // of the server.
             let typed = refusal == Refusal::Mismatch && head.kind == RunFrame::KIND;
             let (kind, refusal) = (head.kind, refusal.name());
             match typed {
@@ -153,7 +157,7 @@ impl RequestHandler<'_, '_> {
     }
 }
 
-/// Answers the request of this kind and id with the reason why it is refused.
+/// Answers the request of this kind and id with the reason for its refusal.
 pub(super) fn answer_refused(
     (kind, id): (u16, u64),
     refusal: Refusal,
@@ -166,10 +170,10 @@ pub(super) fn answer_refused(
     Ok(transmit.send_copy(refused.encode(id), &control::seal(&RefusedV1 { text }))?)
 }
 
-/// Tells a peer why its connection ends. This is small: it goes out in a few tries, or not at all.
+/// Tells a peer why its connection ends. The frame is small: a few tries send it, or it is dropped.
 pub(super) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
     if answer_refused((HelloFrame::KIND, id), refusal, why, link.transmit()).is_ok() {
-        // Done, or gone already: both are the end of it.
+        // Whether the frame went out or the link is broken, the connection ends.
         let _ = (0..4).find(|_| link.flush(&mut NoOwner).unwrap_or(true));
     }
 }

@@ -1,4 +1,5 @@
-//! A fence that was acknowledged holds for every kind of request, over any session: raw links of the simulation.
+//! After its acknowledgement a fence holds for every kind of request, over any session. The tests use raw links of the
+//! simulation.
 
 use super::refusals::{acked, ask, open, refused, small_world};
 use crate::error::Refusal;
@@ -10,7 +11,7 @@ use gannet_transport::sim::{Sim, SimStream};
 use gannet_transport::{Head, Link, Net};
 use std::time::Duration;
 
-/// A session of this pusher, or what its hello was answered.
+/// Opens a session of this pusher. Returns the answer to its hello.
 fn greet(sim: &Sim, addr: &str, pusher: u64, incarnation: u64) -> (Link<SimStream>, (Head, Vec<u8>)) {
     let mut link = Link::new(sim.connect(addr, Duration::from_secs(1)).unwrap());
     let hello = control::seal(&HelloV1 { pusher, incarnation, thread: 0 });
@@ -18,7 +19,7 @@ fn greet(sim: &Sim, addr: &str, pusher: u64, incarnation: u64) -> (Link<SimStrea
     (link, answer)
 }
 
-/// A push of one row, by the session's name or by that of batch `seq` of data 7.
+/// A push of one row, under the session's name or as batch `seq` of data 7.
 fn push(table: u32, seq: u64, named: bool) -> (Head, Vec<u8>) {
     let head = PushFrame {
         table,
@@ -56,12 +57,12 @@ fn a_fenced_worker_is_refused_over_every_session_and_under_every_name() {
         let (refusal, text) = refused(request(&mut late, push(table, 2, named)));
         assert!(refusal == Refusal::Fenced, "named {named}: {refusal:?} {text}");
     }
-    // Data that it closed would be taken for new when another worker pushes it.
+    // If it could close data, another worker's push of that data would count as new.
     let close = ClosePusherFrame { table, pusher: DATA_PUSHERS | 7, incarnation: 1 }.encode(1);
     assert_eq!(refused(request(&mut late, (close, Vec::new()))).0, Refusal::Fenced);
     assert_eq!(acked(&request(&mut other, push(table, 1, true)).0).duplicate, 1);
     assert_eq!(acked(&request(&mut other, push(table, 2, true)).0).applied, 1);
-    // The next incarnation is nobody's prisoner.
+    // The fence does not affect the next incarnation.
     let (mut next, _) = greet(&sim, &addr, 1, 2);
     assert_eq!(acked(&request(&mut next, push(table, 3, true)).0).applied, 1);
     assert_eq!(acked(&request(&mut next, push(table, 1, false)).0).applied, 1);
@@ -79,7 +80,10 @@ fn what_is_no_start_of_a_worker_is_not_fenced() {
     {
         let fence = FenceFrame { table, index: 0, pusher, incarnation }.encode(1);
         let (refusal, text) = refused(ask(&sim, &mut link, fence, &[]));
-        assert!(refusal == Refusal::Name && text.contains("no start of a worker"), "{refusal:?} {text}");
+        assert!(
+            refusal == Refusal::Name && text.contains("needs an incarnation of a worker"),
+            "{refusal:?} {text}"
+        );
     }
     let (head, payload) = push(table, 1, false);
     assert_eq!(acked(&ask(&sim, &mut link, head, &payload).0).applied, 1);

@@ -1,5 +1,5 @@
-//! Floods, slow and silent peers, too many sessions, too little memory: in the simulation, where a minute costs
-//! nothing.
+//! Floods, slow and silent peers, too many sessions, too little memory. The tests run in the simulation, where a minute
+//! costs nothing.
 
 use super::refusals::open_as;
 use super::{LocalServer, ServerConfig, SessionLimits};
@@ -31,13 +31,13 @@ fn config(limits: SessionLimits) -> ServerConfig {
 /// A server of one thread that runs whenever someone waits.
 fn serve(sim: &Sim, limits: SessionLimits) -> (String, Arc<ServerCounters>) {
     let mut server = LocalServer::new(sim.clone(), config(limits)).unwrap();
-    let (addr, tally) = (server.addr().to_owned(), server.tally());
+    let (addr, counters) = (server.addr().to_owned(), server.tally());
     sim.add_actor(move || server.run().unwrap());
-    (addr, tally)
+    (addr, counters)
 }
 
-fn thread(tally: &ServerCounters) -> &ThreadCounters {
-    &tally.threads[0]
+fn thread(counters: &ServerCounters) -> &ThreadCounters {
+    &counters.threads[0]
 }
 
 fn schema() -> Schema {
@@ -100,7 +100,7 @@ fn pull(keys: u32) -> (Head, Vec<u8>) {
     )
 }
 
-/// A link that pours pulls into the server and never waits for an answer.
+/// A link that sends pulls without end and never waits for an answer.
 fn flooding(sim: &Sim, addr: &str, keys: u32, frames: usize) -> Link<SimStream> {
     let mut link = raw(sim, addr);
     let (head, payload) = pull(keys);
@@ -111,7 +111,7 @@ fn flooding(sim: &Sim, addr: &str, keys: u32, frames: usize) -> Link<SimStream> 
 #[test]
 fn more_requests_than_the_credit_end_the_session_with_a_reason() {
     let sim = Sim::new(1, Faults::none());
-    let (addr, tally) = serve(&sim, SessionLimits { credit_frames: 100, ..SessionLimits::default() });
+    let (addr, counters) = serve(&sim, SessionLimits { credit_frames: 100, ..SessionLimits::default() });
     let mut good = worker(&sim, &[&addr], 1);
     let table = good.open_table(&schema()).unwrap();
     let mut flood = flooding(&sim, &addr, 1, 1000);
@@ -126,24 +126,24 @@ fn more_requests_than_the_credit_end_the_session_with_a_reason() {
         }
     }
     assert!(refusal.unwrap().contains("credit of 100"));
-    assert!(answers <= FRAMES_PER_TURN as u64 && thread(&tally).overruns.get() == 1, "{answers}");
-    // As many requests, by a worker that keeps to its credit.
+    assert!(answers <= FRAMES_PER_TURN as u64 && thread(&counters).overruns.get() == 1, "{answers}");
+    // The same number of requests, from a worker that keeps to its credit.
     let cut = Arc::new(good.cut(table, &[1, 2, 3]));
     let begin = |worker: &mut Worker<Sim>| {
         worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), false).unwrap()
     };
     let pulls: Vec<_> = (0..1000).map(|_| begin(&mut good)).collect();
     pulls.into_iter().for_each(|pull| assert_eq!(good.finish_pull(pull).unwrap().values, [0.0; 3]));
-    let counters = good.counters();
-    assert!(counters.credit_waits > 0 && counters.links_lost == 0, "{counters:?}");
-    assert_eq!(thread(&tally).overruns.get(), 1);
+    let worker_counters = good.counters();
+    assert!(worker_counters.credit_waits > 0 && worker_counters.links_lost == 0, "{worker_counters:?}");
+    assert_eq!(thread(&counters).overruns.get(), 1);
 }
 
-/// Answers that wait for other workers are owed, and what is owed is under way, however small.
+/// Answers that wait for other workers count against the session's credit, however small they are.
 #[test]
 fn nor_can_requests_behind_one_that_waits_be_more() {
     let sim = Sim::new(1, Faults::none());
-    let (addr, tally) = serve(&sim, SessionLimits { credit_frames: 100, ..SessionLimits::default() });
+    let (addr, counters) = serve(&sim, SessionLimits { credit_frames: 100, ..SessionLimits::default() });
     let mut link = raw(&sim, &addr);
     let (clock, timeout_ms) = (NO_CLOCK, 60_000);
     let join = JoinV1 { rank: 0, workers: 2, mode: 2, bound: 2, mean: false, timeout_ms, clock, left: 0 };
@@ -163,7 +163,7 @@ fn nor_can_requests_behind_one_that_waits_be_more() {
     let (code, payload, id) = refusal.expect("it is refused");
     let text = control::open::<RefusedV1>(&payload).unwrap().text;
     assert!(Refusal::of(code) == Refusal::Limit && text.contains("credit of 100"), "{text}");
-    assert!((105..120).contains(&id) && thread(&tally).overruns.get() == 1, "after {id}");
+    assert!((105..120).contains(&id) && thread(&counters).overruns.get() == 1, "after {id}");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_credit_in_bytes_is_kept_and_one_large_request_always_goes() {
     assert!(worker.counters().credit_waits > 0 && worker.counters().links_lost == 0);
 }
 
-/// The answer to a small pull comes within two rounds of the thread's loop however much others pour in.
+/// The answer to a small pull comes within two rounds of the thread's loop, however much other sessions send.
 #[test]
 fn a_flood_delays_others_by_a_turn_each_and_no_more() {
     let sim = Sim::new(1, Faults { window_bytes: 400_000, ..Faults::none() });
@@ -237,11 +237,11 @@ fn take_all(link: &mut Link<SimStream>) {
     }
 }
 
-/// Bytes that trickle keep a link moving: it is the frame that takes too long.
+/// Bytes that trickle keep a link moving, but the frame takes too long.
 #[test]
 fn a_frame_that_trickles_in_ends_its_session_and_a_greeting_its_connection() {
     let sim = Sim::new(1, Faults::none());
-    let (addr, tally) = serve(&sim, SessionLimits::default());
+    let (addr, counters) = serve(&sim, SessionLimits::default());
     let mut good = worker(&sim, &[&addr], 1);
     let table = good.open_table(&schema()).unwrap();
     let (head, payload) = pull(1000);
@@ -264,11 +264,11 @@ fn a_frame_that_trickles_in_ends_its_session_and_a_greeting_its_connection() {
     let mut link = raw(&sim, &addr);
     let lasted = trickle(link.stream_mut());
     assert!((FRAME_TIME.as_secs()..FRAME_TIME.as_secs() + 5).contains(&lasted), "{lasted} s");
-    assert_eq!(thread(&tally).stalled.get(), 1);
+    assert_eq!(thread(&counters).stalled.get(), 1);
     let mut greeting = sim.connect(&addr, SECOND).unwrap();
     let lasted = trickle(&mut greeting);
     assert!((4..8).contains(&lasted), "{lasted} s");
-    assert_eq!(tally.acceptor.dropped.get(), 1);
+    assert_eq!(counters.acceptor.dropped.get(), 1);
     let mut out = [0.0];
     good.pull(table, &[1], Read::Weights, &mut out).unwrap();
     assert_eq!(good.counters().links_lost, 0);
@@ -277,25 +277,25 @@ fn a_frame_that_trickles_in_ends_its_session_and_a_greeting_its_connection() {
 #[test]
 fn answers_that_nobody_takes_end_the_session() {
     let sim = Sim::new(1, Faults { window_bytes: 20_000, ..Faults::none() });
-    let (addr, tally) = serve(&sim, SessionLimits::default());
+    let (addr, counters) = serve(&sim, SessionLimits::default());
     let mut flood = flooding(&sim, &addr, 2000, 40);
     for _ in 0..100 {
         let _ = flood.flush(&mut NoOwner);
         sim.run(SECOND);
     }
-    assert_eq!((thread(&tally).stalled.get(), thread(&tally).queued_bytes.get()), (1, 0));
+    assert_eq!((thread(&counters).stalled.get(), thread(&counters).queued_bytes.get()), (1, 0));
 }
 
-/// A peer that takes answers steadily, and asks for one more for each that it has, never empties the server's queue: it
-/// is slow, and nothing is wrong with it. One that takes next to nothing is not borne.
+/// A peer that takes answers steadily, and sends a request for each, never empties the server's queue. It is only slow,
+/// so its session goes on. The server ends the session of a peer that takes next to nothing.
 #[test]
 fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
     let sim = Sim::new(1, Faults { window_bytes: 10_000, ..Faults::none() });
-    let (addr, tally) = serve(&sim, SessionLimits::default());
+    let (addr, counters) = serve(&sim, SessionLimits::default());
     let mut opener = worker(&sim, &[&addr], 1);
     opener.open_table(&schema()).unwrap();
     opener.open_table(&Schema { name: "wide".into(), dim: 64, ..schema() }).unwrap();
-    // 30,720 bytes an answer, four under way: three or so wait behind the one that is being taken.
+    // 30,720 bytes an answer, four requests under way: about three answers wait behind the one that the peer takes.
     let wide = PullFrame {
         table: 1,
         keys: 120,
@@ -319,30 +319,30 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
         let lasted = (sim.now() - started).as_secs();
         assert!(lasts.contains(&lasted), "{lasted} s with {pause:?} between looks");
     }
-    assert_eq!(thread(&tally).stalled.get(), 1);
+    assert_eq!(thread(&counters).stalled.get(), 1);
 }
 
-/// A worker that uses one server pings the other; a peer that says nothing at all is dropped, and a worker that was
-/// silent for an hour finds its way back.
+/// A worker that uses one server pings the other. The server drops a peer that sends nothing at all. A worker that was
+/// silent for an hour connects again.
 #[test]
 fn silence_ends_a_session_and_pings_prevent_it() {
     let sim = Sim::new(1, Faults::none());
     let (busy, _) = serve(&sim, SessionLimits::default());
-    let (quiet, tally) = serve(&sim, SessionLimits::default());
+    let (quiet, counters) = serve(&sim, SessionLimits::default());
     let mut worker = worker(&sim, &[&busy, &quiet], 1);
-    // One shard: server 0 has none, server 1 has it.
+    // The table has one shard: server 1 has it, server 0 has none.
     let table = worker.open_table(&schema()).unwrap();
     let mut out = [0.0];
     for _ in 0..SILENCE_TIME.as_secs() * 3 {
         sim.run(SECOND);
         worker.pull(table, &[1], Read::Weights, &mut out).unwrap();
     }
-    let counters = worker.counters();
-    assert!(counters.pings > 50 && counters.links_lost == 0, "{counters:?}");
+    let worker_counters = worker.counters();
+    assert!(worker_counters.pings > 50 && worker_counters.links_lost == 0, "{worker_counters:?}");
     let silent = greeting(&sim, &quiet);
     sim.run(Duration::from_secs(3600));
     assert_eq!(
-        thread(&tally).silent.get(),
+        thread(&counters).silent.get(),
         2,
         "the silent one, and the worker that did not call for an hour"
     );
@@ -356,7 +356,7 @@ fn silence_ends_a_session_and_pings_prevent_it() {
 fn a_server_that_is_silent_is_noticed_although_nothing_is_asked_of_it() {
     let sim = Sim::new(1, Faults::none());
     let (busy, _) = serve(&sim, SessionLimits::default());
-    // It takes part until it is frozen, as a stopped process is: connections stay, nothing is answered.
+    // The worker takes part until it is frozen. Like with a stopped process, connections stay and nothing is answered.
     let frozen = Rc::new(Cell::new(false));
     let mut server = LocalServer::new(sim.clone(), config(SessionLimits::default())).unwrap();
     let (addr, stopped) = (server.addr().to_owned(), frozen.clone());
@@ -386,7 +386,7 @@ fn a_server_that_is_silent_is_noticed_although_nothing_is_asked_of_it() {
 #[test]
 fn a_server_with_all_its_sessions_says_so_and_takes_who_waits() {
     let sim = Sim::new(1, Faults::none());
-    let (addr, tally) = serve(&sim, SessionLimits { sessions: 2, ..SessionLimits::default() });
+    let (addr, counters) = serve(&sim, SessionLimits { sessions: 2, ..SessionLimits::default() });
     let first = worker(&sim, &[&addr], 1);
     let _second = worker(&sim, &[&addr], 2);
     let config = WorkerConfig { peer_timeout: 3 * SECOND, ..WorkerConfig::new([&addr], 3, 1) };
@@ -396,7 +396,7 @@ fn a_server_with_all_its_sessions_says_so_and_takes_who_waits() {
         matches!(error, WorkerError::PeerLost { .. }) && text.contains("2 sessions, the limit"),
         "{text}"
     );
-    assert!(thread(&tally).refused_sessions.get() > 2);
+    assert!(thread(&counters).refused_sessions.get() > 2);
     let (mut leaving, started) = (vec![first], sim.now());
     let world = sim.clone();
     sim.add_actor(move || {
@@ -407,12 +407,12 @@ fn a_server_with_all_its_sessions_says_so_and_takes_who_waits() {
     assert_eq!(Worker::connect(sim.clone(), config).unwrap().links(), 1);
 }
 
-/// Memory for the buffers of two sessions, and thirty that want some: all are served, in turn.
+/// There is memory for the buffers of two sessions, and thirty sessions want some. All are served in turn.
 #[test]
 fn sessions_share_what_memory_there_is() {
     let sim = Sim::new(1, Faults::none());
     let limits = SessionLimits { buffer_bytes: 2 * LINK_BYTES_MAX, ..SessionLimits::default() };
-    let (addr, tally) = serve(&sim, limits);
+    let (addr, counters) = serve(&sim, limits);
     let mut workers: Vec<_> = (0..30).map(|pusher| worker(&sim, &[&addr], pusher)).collect();
     let tables: Vec<_> = workers.iter_mut().map(|worker| worker.open_table(&schema()).unwrap()).collect();
     let keys: Vec<u64> = (0..5000).collect();
@@ -428,19 +428,19 @@ fn sessions_share_what_memory_there_is() {
             sim.run(Duration::from_millis(1));
         }
         sim.run(SECOND);
-        assert!(thread(&tally).buffer_bytes.get() as usize <= 2 * LINK_BYTES_MAX);
+        assert!(thread(&counters).buffer_bytes.get() as usize <= 2 * LINK_BYTES_MAX);
     }
     let mut out = vec![0.0; keys.len()];
     workers[7].pull(tables[7], &keys, Read::Weights, &mut out).unwrap();
     assert!(out.iter().all(|value| *value == 150.0));
-    assert!(thread(&tally).memory_waits.get() > 0, "nobody waited: the test shows nothing");
+    assert!(thread(&counters).memory_waits.get() > 0, "nobody waited: the test shows nothing");
     assert!(workers.iter().all(|worker| worker.counters().links_lost == 0));
     sim.run(4 * SECOND);
-    assert_eq!(thread(&tally).buffer_bytes.get(), 0, "sessions at rest hold none");
-    // One that leaves a frame half sent gives way soon when others wait.
+    assert_eq!(thread(&counters).buffer_bytes.get(), 0, "sessions at rest hold none");
+    // A session that leaves a frame half sent soon makes way when others wait.
     let mut halves: Vec<_> = (0..2).map(|_| sim_half(&sim, &addr)).collect();
     workers[3].pull(tables[3], &keys, Read::Weights, &mut out).unwrap();
-    assert!(thread(&tally).stalled.get() > 0);
+    assert!(thread(&counters).stalled.get() > 0);
     halves.clear();
 }
 
@@ -454,7 +454,7 @@ fn sim_half(sim: &Sim, addr: &str) -> Link<SimStream> {
     link
 }
 
-/// What comes with a hello stands in the acceptor's buffer: a session that has no share of the memory cannot keep it.
+/// Bytes that come with a hello are in the acceptor's buffer. A session without a share of the memory cannot keep them.
 #[test]
 fn bytes_before_the_welcome_are_not_kept_beside_the_memory_that_there_is() {
     let sim = Sim::new(1, Faults::none());
@@ -477,7 +477,7 @@ fn bytes_before_the_welcome_are_not_kept_beside_the_memory_that_there_is() {
     assert_eq!(RefusedFrame::decode(&refused[0].0).unwrap().code, Refusal::Limit as u16);
     let text = control::open::<RefusedV1>(&refused[0].1).unwrap().text;
     assert!(refused.len() == 1 && text.contains("--session-memory"), "{text}");
-    // With memory for it, it is as good as any other.
+    // With memory for the bytes, the session is accepted.
     drop(half);
     sim.run(SECOND);
     let kinds: Vec<_> = answers(hasty()).iter().map(|(head, _)| head.kind).collect();

@@ -1,4 +1,4 @@
-//! What a connection must say before it is handed to a thread: with a token a knock and a proof, then the hello.
+//! What a connection must send before a thread takes it over: with a token a knock and a proof, then the hello.
 
 use super::dispatch::turn_away;
 use crate::counters::ServerCounters;
@@ -12,10 +12,10 @@ use gannet_transport::{Frame, Head, HeadError, Link, LinkError, NoOwner, Stream}
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How far a connection has come.
+/// How far the greeting of a connection has come.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stage {
-    /// It has said nothing.
+    /// It has sent nothing.
     New,
     /// It has knocked, and was challenged.
     Challenged(Nonces),
@@ -23,11 +23,11 @@ pub(super) enum Stage {
     Proven,
 }
 
-/// Why a connection is not let in.
+/// Why a connection is refused.
 #[derive(Debug)]
 pub(super) struct GreetingError {
     pub(super) refusal: Refusal,
-    /// The frame that is refused, or 0.
+    /// The id of the refused frame, or 0.
     pub(super) id: u64,
     pub(super) why: String,
 }
@@ -35,20 +35,20 @@ pub(super) struct GreetingError {
 /// The hello, and the id of its frame.
 pub(super) type Hello = (HelloV1, u64);
 
-/// Hears connections out.
+/// Conducts the greeting of connections.
 pub(super) struct Greeter {
     token: Option<Token>,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
     /// Keeps strangers from filling the log.
     log_limiter: LogLimiter,
 }
 
 impl Greeter {
-    pub(super) fn new(token: Option<Token>, tally: Arc<ServerCounters>) -> Greeter {
-        Greeter { token, tally, log_limiter: LogLimiter::default() }
+    pub(super) fn new(token: Option<Token>, counters: Arc<ServerCounters>) -> Greeter {
+        Greeter { token, counters, log_limiter: LogLimiter::default() }
     }
 
-    /// Hears what has come and answers it; the hello, when it has come whole from one who may say it.
+    /// Reads what has come, and answers it. Returns the hello once it has come whole, from a peer that may send it.
     pub(super) fn hear<S: Stream>(
         &self,
         link: &mut Link<S>,
@@ -89,10 +89,10 @@ impl Greeter {
     fn handle(&self, frame: &Frame<'_>, stage: &mut Stage) -> Result<GreetingOutcome, GreetingError> {
         let id = frame.head.id;
         let invalid = |error: control::ControlError| malformed(id, error.to_string());
-        let unfit = |error: FrameError| malformed(id, error.to_string());
+        let bad_frame = |error: FrameError| malformed(id, error.to_string());
         match (frame.head.kind, *stage, &self.token) {
             (HelloFrame::KIND, Stage::Proven, _) | (HelloFrame::KIND, Stage::New, None) => {
-                HelloFrame::decode(&frame.head).map_err(unfit)?;
+                HelloFrame::decode(&frame.head).map_err(bad_frame)?;
                 let hello: HelloV1 = control::open(frame.payload).map_err(invalid)?;
                 if hello.pusher >= DATA_PUSHERS {
                     let why = format!("pusher {:#x}: a worker's number is below 2^63", hello.pusher);
@@ -108,7 +108,7 @@ impl Greeter {
                 "this server has no token: start it with --token-file, or the worker without",
             )),
             (KnockFrame::KIND, Stage::New, Some(_)) => {
-                KnockFrame::decode(&frame.head).map_err(unfit)?;
+                KnockFrame::decode(&frame.head).map_err(bad_frame)?;
                 let KnockV1 { nonce: worker } = control::open(frame.payload).map_err(invalid)?;
                 let server = draw().ok_or_else(|| unproven(id, "the system gives no random bytes"))?;
                 *stage = Stage::Challenged(Nonces { worker, server });
@@ -118,7 +118,7 @@ impl Greeter {
                 ))
             }
             (ProveFrame::KIND, Stage::Challenged(nonces), Some(token)) => {
-                ProveFrame::decode(&frame.head).map_err(unfit)?;
+                ProveFrame::decode(&frame.head).map_err(bad_frame)?;
                 let ProofV1 { proof } = control::open(frame.payload).map_err(invalid)?;
                 if !token.check(ProofSide::Worker, &nonces, &proof) {
                     return Err(unproven(
@@ -134,17 +134,17 @@ impl Greeter {
         }
     }
 
-    /// Tells a connection why it ends, counts it and logs it with its peer, not too often.
-    pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, unfit: GreetingError, now: Duration) {
-        let GreetingError { refusal, id, why } = unfit;
-        self.tally.acceptor.dropped.add(1);
-        self.tally.acceptor.refused[refusal.place()].add(1);
+    /// Tells a connection why it ends, counts the refusal, and logs it with its peer, within the log's limit.
+    pub(super) fn refuse<S: Stream>(&mut self, link: &mut Link<S>, error: GreetingError, now: Duration) {
+        let GreetingError { refusal, id, why } = error;
+        self.counters.acceptor.dropped.add(1);
+        self.counters.acceptor.refused[refusal.place()].add(1);
         let peer = link.peer().clone();
         self.complain(now, |others| tracing::warn!(%peer, ?refusal, why, others, "a connection was refused"));
         turn_away(link, id, refusal, why);
     }
 
-    /// Logs about a connection, unless much has been logged just now; `others`: how many were not logged.
+    /// Logs about a connection, within the log's limit. `others`: how many messages the limit has suppressed.
     pub(super) fn complain(&mut self, now: Duration, log: impl FnOnce(Suppressed)) {
         if let Some(others) = self.log_limiter.allow(now) {
             log(others);

@@ -1,6 +1,6 @@
-//! The workers that keep step over a table, on one thread: who joins, ticks and leaves, which pulls wait, and (BSP) the
-//! pushes that are kept until their step is applied. What is decided stands in clocks.rs and step_sums.rs; here it
-//! meets the shards.
+//! The workers that keep step over a table, on one thread: joins, ticks and leaves, pulls that wait, and (BSP) the
+//! pushes that are stored until their step is applied. clocks.rs and step_sums.rs decide without touching a shard. This
+//! file applies their decisions to the shards.
 
 use super::bulk::{BulkReply, Pusher, RequestFailure, RequestOutcome, refuse};
 use super::clocks::{Clocks, JoinError, Joiner};
@@ -21,29 +21,29 @@ use gannet_transport::{Frame, Transmit};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who has pushed what a synchronous step comes to: no worker is called this.
+/// The pusher in the names of synchronous steps. No worker has this number.
 pub(super) const AGGREGATE: u64 = u64::MAX - 1;
 
-/// Whether pushes may be called so by the data that they are of.
+/// Whether this is a pusher of data: pushes can be named by the data that they come from.
 pub(super) fn is_data(pusher: u64) -> bool {
     (DATA_PUSHERS..AGGREGATE).contains(&pusher)
 }
 
 pub(super) struct Group {
     pub(super) clocks: Clocks,
-    /// With BSP.
+    /// The pushes of the steps that are not applied (BSP only).
     pub(super) sums: Option<StepSums>,
-    /// The lowest clock that the images were told.
-    told: u64,
+    /// The lowest clock that the images have.
+    published_clock: u64,
 }
 
 impl Group {
-    /// The clock below which all steps of all who count are in the rows.
+    /// The clock of the rows: all steps below it are in the rows, of all workers that count.
     pub(super) fn lowest(&self) -> u64 {
         self.sums.as_ref().map_or_else(|| self.clocks.lowest(), StepSums::at)
     }
 
-    /// Whether a pull at this clock is to be answered.
+    /// Whether a pull at this clock can be answered now.
     pub(super) fn may_pull(&self, clock: u64) -> bool {
         match &self.sums {
             Some(sums) => sums.at() >= clock,
@@ -53,17 +53,17 @@ impl Group {
 }
 
 impl ServerTable {
-    /// `share`: of what the server may keep for synchronous steps.
+    /// A new group. `share` makes its share of the step budget.
     fn new_group(&self, member: &SyncConfig, share: impl Fn() -> StepBudgetShare, now: Duration) -> Group {
-        let sums = member.mode.is_bsp().then(|| StepSums::after(&self.found).with_share(share()));
+        let sums = member.mode.is_bsp().then(|| StepSums::after(&self.recovered).with_share(share()));
         let begin = sums.as_ref().map_or(0, StepSums::at);
-        Group { clocks: Clocks::new(member, begin, now), sums, told: NO_CLOCK }
+        Group { clocks: Clocks::new(member, begin, now), sums, published_clock: NO_CLOCK }
     }
 
-    /// A worker joins; its clock here.
+    /// Adds a worker to the group. Returns its clock here.
     fn join(
         &mut self,
-        comer: Joiner,
+        joiner: Joiner,
         request: &JoinV1,
         share: impl Fn() -> StepBudgetShare,
         now: Duration,
@@ -76,21 +76,22 @@ impl ServerTable {
         if clock.is_some_and(|clock| clock > CLOCK_MAX) {
             return refuse(
                 Refusal::Malformed,
-                format!("clock {}: at most {CLOCK_MAX} can be", request.clock),
+                format!("clock {} is above the limit, {CLOCK_MAX}", request.clock),
             );
         }
-        let unwelcome = |why| match why {
+        let refusal = |why| match why {
             JoinError::Mismatch(text) => RequestFailure::Refused(Refusal::Mismatch, text),
             JoinError::Fenced(text) => RequestFailure::Refused(Refusal::Fenced, text),
         };
         if let Some(shards) = &mut self.shards {
-            let entered = shards.introduce_pusher(comer.pusher, comer.incarnation);
-            entered.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
+            let introduced = shards.introduce_pusher(joiner.pusher, joiner.incarnation);
+            introduced
+                .map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
             let newer = |status: &gannet_core::PusherStatus| {
-                status.pusher == comer.pusher && status.incarnation > comer.incarnation
+                status.pusher == joiner.pusher && status.incarnation > joiner.incarnation
             };
             if shards.pushers().iter().any(newer) {
-                return refuse(Refusal::Fenced, format!("worker {}: {REPLACED}", comer.rank));
+                return refuse(Refusal::Fenced, format!("worker {}: {REPLACED}", joiner.rank));
             }
         }
         let mut group = match self.group.take() {
@@ -99,7 +100,7 @@ impl ServerTable {
         };
         let checked = group.clocks.check(&member);
         if group.clocks.is_over() && (clock.is_none() || checked.is_err()) {
-            // Nobody is there: what is left of the workers before is no part of what begins.
+            // No worker of the old group is left. Nothing of it belongs to the new group.
             let begin = group.lowest();
             match (&mut group.sums, member.mode.is_bsp()) {
                 (Some(sums), true) => sums.restart(),
@@ -108,21 +109,21 @@ impl ServerTable {
             group.clocks = Clocks::new(&member, begin, now);
         } else if let Err(why) = checked {
             self.group = Some(group);
-            return Err(unwelcome(why));
+            return Err(refusal(why));
         }
         let least = group.sums.as_ref().map_or(0, StepSums::entry);
-        let joined = group.clocks.join(comer, clock, least, now);
+        let joined = group.clocks.join(joiner, clock, least, now);
         if joined.is_ok() && clock.is_some() {
             group.clocks.believe_left(request.left);
         }
         if let (Ok(joined), Some(sums)) = (&joined, &mut group.sums) {
-            sums.join(comer.rank, *joined, clock.is_none());
+            sums.join(joiner.rank, *joined, clock.is_none());
         }
         self.group = Some(group);
-        joined.map_err(unwelcome)
+        joined.map_err(refusal)
     }
 
-    /// What would be wrong with these rows when their step is applied.
+    /// Refuses rows that could not be applied with their step.
     fn check_push(&self, write: Write, keys: &[u64]) -> RequestOutcome {
         let ServerTable { shards: Some(shards), schema, .. } = self else {
             return refuse(Refusal::WrongShard, "this thread owns no shard of the table");
@@ -151,21 +152,24 @@ impl ServerTable {
             if !range.contains(&shard) {
                 return refuse(
                     Refusal::WrongShard,
-                    format!("key {key} is of shard {shard}, {} are here", in_words(&range)),
+                    format!("key {key} belongs to shard {shard}, this thread owns only {}", in_words(&range)),
                 );
             }
             if shard < last {
-                return refuse(Refusal::Malformed, "keys that are not in ascending order of shard");
+                return refuse(Refusal::Malformed, "the keys are not in ascending order of shard");
             }
             last = shard;
         }
         Ok(())
     }
 
-    /// Applies the steps that are complete and tells the images the lowest clock; `true` when something that is waited
-    /// for has come.
+    /// Applies the steps that are complete, and writes the lowest clock to the images. Returns `true` if something has
+    /// happened that requests may wait for.
     pub(super) fn advance(&mut self) -> bool {
-        let ServerTable { group: Some(group), shards, steps, found, schema, tally, .. } = self else {
+        let ServerTable {
+            group: Some(group), shards, step_files: files, recovered, schema, counters, ..
+        } = self
+        else {
             return false;
         };
         let before = group.sums.as_ref().map(|sums| (sums.at(), sums.bytes()));
@@ -188,14 +192,14 @@ impl ServerTable {
                     failed = true;
                     break;
                 };
-                let written = steps.as_mut().map_or(Ok(()), |file| file.write(shards, &sum, sums.masks()));
+                let written = files.as_mut().map_or(Ok(()), |files| files.write(shards, &sum, sums.masks()));
                 let applied = written.map_err(|text| (Refusal::NoSpace, text)).and_then(|()| {
                     let applied = step_files::apply(shards, &sum, AGGREGATE);
                     applied.map_err(|error| (Refusal::of_push(&error), error.to_string()))
                 });
                 match applied {
                     Ok(applied) => {
-                        tally.count(&applied);
+                        counters.count(&applied);
                         sums.applied();
                     }
                     Err((refusal, text)) => {
@@ -211,18 +215,18 @@ impl ServerTable {
                     }
                 }
             }
-            *found = sums.found();
-            tally.kept_bytes.set(sums.bytes() as u64);
+            *recovered = sums.to_recover();
+            counters.kept_bytes.set(sums.bytes() as u64);
         }
         let lowest = group.lowest();
-        let told = std::mem::replace(&mut group.told, lowest);
-        if told != lowest
+        let previous_clock = std::mem::replace(&mut group.published_clock, lowest);
+        if previous_clock != lowest
             && let Some(shards) = shards
         {
             shards.set_lowest(lowest);
         }
         let after = group.sums.as_ref().map(|sums| (sums.at(), sums.bytes()));
-        told != lowest || before != after || failed
+        previous_clock != lowest || before != after || failed
     }
 }
 
@@ -234,9 +238,9 @@ impl ServerTables {
         }
     }
 
-    /// Looks at a table's group after something of it has changed.
+    /// Advances a table's group after a change.
     pub(super) fn settle(&mut self, number: usize) {
-        self.moved |= self.all[number].advance();
+        self.group_changed |= self.all[number].advance();
     }
 
     pub(super) fn answer_join(
@@ -253,26 +257,26 @@ impl ServerTables {
         };
         pusher.must_have_incarnation()?;
         if pusher.pusher == AGGREGATE {
-            return refuse(Refusal::Malformed, "no worker is called 2^64 - 2");
+            return refuse(Refusal::Malformed, "pusher 2^64 - 2 is reserved for synchronous steps");
         }
         let Pusher { pusher: who, incarnation, session, .. } = *pusher;
-        let comer = Joiner { rank: request.rank, pusher: who, incarnation, session };
-        let kept = self.kept.clone();
+        let joiner = Joiner { rank: request.rank, pusher: who, incarnation, session };
+        let budget = self.step_budget.clone();
         let is_bsp = SyncConfig::of(&request).is_ok_and(|member| member.mode.is_bsp());
-        if let Some(kept) = kept.as_ref().filter(|_| is_bsp) {
-            let aside = kept.set_aside(self.store());
-            aside.map_err(|why| RequestFailure::Refused(Refusal::Limit, why))?;
+        if let Some(budget) = budget.as_ref().filter(|_| is_bsp) {
+            let reserved = budget.set_aside(self.store());
+            reserved.map_err(|why| RequestFailure::Refused(Refusal::Limit, why))?;
         }
         let thread = self.thread();
         let new_share = |budget: &Arc<StepBudget>| StepBudgetShare::new(budget.clone(), thread);
-        let share = || kept.as_ref().map_or_else(StepBudgetShare::default, new_share);
-        let clock = self.numbered(number)?.join(comer, &request, share, now)?;
+        let share = || budget.as_ref().map_or_else(StepBudgetShare::default, new_share);
+        let clock = self.numbered(number)?.join(joiner, &request, share, now)?;
         pusher.enter(number, request.rank);
         self.settle(number as usize);
         answer(frame, JoinedFrame {}, &control::seal(&JoinedV1 { clock }), transmit)
     }
 
-    /// The rank that a session speaks for, in the group of a table.
+    /// The group of a table, and the rank for which this session speaks there.
     fn member(
         &mut self,
         number: u32,
@@ -284,7 +288,7 @@ impl ServerTables {
         let (Some(group), Some(rank)) = (group, rank) else {
             return refuse(
                 Refusal::Unknown,
-                "this session has not joined those that keep step over the table",
+                "this session has not joined the workers that keep step over the table",
             );
         };
         match group.clocks.speaks(rank, pusher.session, pusher.incarnation, now) {
@@ -293,7 +297,7 @@ impl ServerTables {
         }
     }
 
-    /// A worker has made a step.
+    /// A worker has finished a step.
     pub(super) fn tick(
         &mut self,
         frame: &Frame<'_>,
@@ -304,7 +308,7 @@ impl ServerTables {
         let (group, rank) = self.member(number, pusher, now)?;
         let from = group.clocks.ranks[rank as usize].clock;
         if clock > CLOCK_MAX {
-            return refuse(Refusal::Malformed, format!("clock {clock}: at most {CLOCK_MAX} can be"));
+            return refuse(Refusal::Malformed, format!("clock {clock} is above the limit, {CLOCK_MAX}"));
         }
         if let Some(sums) = &mut group.sums
             && clock > from
@@ -317,7 +321,7 @@ impl ServerTables {
         Ok(BulkReply::Now(TickedFrame { table: number, clock, left }.encode(frame.head.id)))
     }
 
-    /// A worker is done.
+    /// A worker is done and leaves its group.
     pub(super) fn leave(
         &mut self,
         frame: &Frame<'_>,
@@ -332,13 +336,15 @@ impl ServerTables {
         Ok(BulkReply::Now(LeftFrame { table: number }.encode(frame.head.id)))
     }
 
-    /// The others go on without a worker: nothing that it still sends is taken, over this session or another.
+    /// Fences a worker. The others go on without it, and the server refuses all its later pushes, over any session.
     pub(super) fn fence(&mut self, frame: &Frame<'_>, now: Duration) -> Result<BulkReply, RequestFailure> {
         let FenceFrame { table: number, index: rank, pusher, incarnation } = FenceFrame::decode(&frame.head)?;
-        // Steps and data have names too, and a worker is never as many starts old: fencing those would end the table.
+        // Steps and data have pusher numbers too, and no worker has such a high incarnation. A fence on one of those
+        // would end the table's steps for good.
         if pusher >= DATA_PUSHERS || incarnation >= INCARNATION_NAMED_MAX {
             let who = gannet_core::pusher_in_words(pusher);
-            let text = format!("{who} of number {incarnation}: no start of a worker, which a fence names");
+            let text =
+                format!("a fence needs an incarnation of a worker, but got {who}, incarnation {incarnation}");
             return refuse(Refusal::Name, text);
         }
         let table = self.numbered(number)?;
@@ -347,7 +353,7 @@ impl ServerTables {
             let fenced = shards.fence_pusher(pusher, incarnation);
             fenced.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
-        // Every thread of the server is told; the first one says so.
+        // Every thread of the server gets the fence. Only thread 0 logs it.
         if gone
             && self.thread() == 0
             && let Some(kept_back) = self.log_limiter.allow(now)
@@ -361,13 +367,13 @@ impl ServerTables {
         Ok(BulkReply::Now(FencedFrame { table: number, index: rank }.encode(frame.head.id)))
     }
 
-    /// The clock of the worker furthest behind, of those that keep step over a table.
+    /// The clock of the slowest worker, of those that keep step over a table.
     pub(super) fn lowest(&self, table: u32) -> Option<u64> {
         let lowest = self.all.get(table as usize)?.group.as_ref()?.lowest();
         (lowest != NO_CLOCK).then_some(lowest)
     }
 
-    /// Whether a pull at this clock is answered now.
+    /// The lowest clock of the group, if a pull at this clock can be answered now.
     pub(super) fn admit_pull(
         &mut self,
         number: u32,
@@ -376,23 +382,25 @@ impl ServerTables {
         now: Duration,
     ) -> Result<u64, RequestFailure> {
         let (group, rank) = self.member(number, pusher, now)?;
-        let (own, mode) = (group.clocks.ranks[rank as usize].clock, group.clocks.mode);
-        if clock.saturating_sub(own) > mode.ahead_max() {
-            let text = format!("a pull at clock {clock} of a worker at clock {own} would wait for itself");
+        let (own_clock, mode) = (group.clocks.ranks[rank as usize].clock, group.clocks.mode);
+        if clock.saturating_sub(own_clock) > mode.ahead_max() {
+            let text =
+                format!("a pull at clock {clock} of a worker at clock {own_clock} would wait for itself");
             return refuse(Refusal::Malformed, text);
         }
         if group.may_pull(clock) { Ok(group.lowest()) } else { Err(RequestFailure::Parked(number)) }
     }
 
-    /// Keeps a push for its step, when its table's workers train synchronously and the session is one of them.
-    pub(super) fn keep(
+    /// Stores a push until its step is applied. Used when the table's workers train synchronously and the session's
+    /// worker is one of them.
+    pub(super) fn store_push(
         &mut self,
         number: u32,
-        coming: &IncomingPush<'_>,
+        push: &IncomingPush<'_>,
         pusher: &Pusher,
         now: Duration,
     ) -> Result<BulkReply, RequestFailure> {
-        let &IncomingPush { write, keys, values, name, ends } = coming;
+        let &IncomingPush { write, keys, values, name, ends } = push;
         let floats = values.len() / keys.len().max(1);
         self.numbered(number)?.check_push(write, keys)?;
         let (group, rank) = self.member(number, pusher, now)?;
@@ -400,54 +408,56 @@ impl ServerTables {
         let Some(sums) = &mut group.sums else { return refuse(Refusal::Unknown, "no synchronous group") };
         let rows = keys.len() as u32;
         if step < sums.at() {
-            self.note_missed(number, rank, step, coming);
+            self.note_missed(number, rank, step, push);
             return Ok(BulkReply::Later { table: number, step, rows, not_finite: 0 });
         }
         let sound = |row: &[f32]| row.iter().all(|value| value.is_finite());
         let bad = values.chunks_exact(floats.max(1)).filter(|row| !sound(row)).count();
         let admission = if bad == 0 {
-            sums.keep(rank, step, coming)
+            sums.store(rank, step, push)
         } else {
             // One worker's NaN must not spoil the others' sum.
             let good = || keys.iter().zip(values.chunks_exact(floats)).filter(|(_, row)| sound(row));
             let keys: Vec<u64> = good().map(|(&key, _)| key).collect();
             let values: Vec<f32> = good().flat_map(|(_, row)| row.iter().copied()).collect();
-            sums.keep(rank, step, &IncomingPush { write, keys: &keys, values: &values, name, ends })
+            sums.store(rank, step, &IncomingPush { write, keys: &keys, values: &values, name, ends })
         };
         match admission {
             StepAdmission::Kept => Ok(BulkReply::Later { table: number, step, rows, not_finite: bad as u32 }),
             StepAdmission::Later => {
-                self.short = true;
+                self.memory_short = true;
                 Err(RequestFailure::Parked(number))
             }
             StepAdmission::Full => {
-                let most = self.kept.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |kept| kept.max());
+                let most =
+                    self.step_budget.as_ref().map_or(crate::limits::BSP_BYTES_MAX, |budget| budget.max());
                 let text = format!(
-                    "the pushes of this step find no room: all threads and tables of this server keep at most {most} \
-                     bytes for synchronous steps, and half of that is sure for those of one thread; a smaller --batch helps, or a \
-                     larger --memory-limit"
+                    "there is no memory for the pushes of this step: a server stores at most {most} bytes for \
+                     synchronous steps, and guarantees half of that to one thread; use a smaller --batch, or a larger \
+                     --memory-limit"
                 );
                 refuse(Refusal::Limit, text)
             }
             StepAdmission::Mixed => {
-                let text = "both gradients and changes of state were pushed in one step, or some of it by names of data";
+                let text =
+                    "a step has both gradients and changes of state, or only some rows have names of data";
                 refuse(Refusal::Malformed, text)
             }
         }
     }
 
-    /// A push comes for a step that is applied. Threads that were others may each have made that step with other
-    /// workers, so the shards themselves are asked whether they have the push.
-    fn note_missed(&mut self, number: u32, rank: u32, step: u64, coming: &IncomingPush<'_>) {
+    /// Notes a push for a step that is already applied. Earlier threads of this server may each have made that step
+    /// with other workers, so only the shards know whether they have the push.
+    fn note_missed(&mut self, number: u32, rank: u32, step: u64, push: &IncomingPush<'_>) {
         let Some(ServerTable { shards: Some(shards), group: Some(Group { sums: Some(sums), .. }), .. }) =
             self.all.get_mut(number as usize)
         else {
             return;
         };
         let lacks = |name: PushName| {
-            coming.ends.iter().any(|&(shard, row)| !shards.has(shard, &PushName { row, ..name }))
+            push.ends.iter().any(|&(shard, row)| !shards.has(shard, &PushName { row, ..name }))
         };
-        if coming.name.is_some_and(lacks) {
+        if push.name.is_some_and(lacks) {
             sums.was_without(rank, step);
         }
     }
@@ -458,22 +468,25 @@ impl ServerTables {
         group.is_some_and(|group| group.sums.is_some())
     }
 
-    /// Whether the pushes of this session to this table are kept.
-    pub(super) fn keeps(&self, number: u32, pusher: &Pusher) -> bool {
+    /// Whether pushes of this session to this table wait for their step.
+    pub(super) fn stores_pushes(&self, number: u32, pusher: &Pusher) -> bool {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         group.is_some_and(|group| group.sums.is_some()) && pusher.rank(number).is_some()
     }
 
-    /// What became of a push that was kept.
+    /// The outcome of a push that was stored.
     pub(super) fn outcome(&self, number: u32, step: u64, pusher: &Pusher) -> KeepOutcome {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         match (group.and_then(|group| group.sums.as_ref()), pusher.rank(number)) {
             (Some(sums), Some(rank)) => sums.outcome(rank, step),
-            _ => KeepOutcome::Refused(Refusal::Blocked, "the group of this push is over".into()),
+            _ => KeepOutcome::Refused(
+                Refusal::Blocked,
+                "the workers of this push no longer keep step over the table".into(),
+            ),
         }
     }
 
-    /// Whether the step that a session is in, over a table, is after this one.
+    /// Whether the session's worker has passed this step over a table.
     pub(super) fn is_past(&self, number: u32, step: u64, pusher: &Pusher) -> bool {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         let clock =
@@ -481,10 +494,10 @@ impl ServerTables {
         group.and_then(clock).is_some_and(|clock| clock > step)
     }
 
-    /// Rows of a late push are counted apart.
+    /// Counts the rows of a late push.
     pub(super) fn count_late(&self, number: u32, rows: u32) {
         if let Some(table) = self.all.get(number as usize) {
-            table.tally.late_rows.add(u64::from(rows));
+            table.counters.late_rows.add(u64::from(rows));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Signs of life of the workers that keep step, on one thread: whose session ends, who is heard, who is given up and
-//! who is waited for.
+//! Heartbeats of the workers that keep step, on one thread: ended sessions, signs of workers, workers that are given
+//! up, and the worker for which a request waits.
 
 use super::bulk::Pusher;
 use super::clocks::{ClockState, Straggler};
@@ -8,7 +8,7 @@ use crate::frames::control::{self, WaitsV1};
 use std::time::Duration;
 
 impl ServerTables {
-    /// A session has ended.
+    /// Notes that a session has ended.
     pub(super) fn end_session(&mut self, session: u32, now: Duration) {
         for number in 0..self.all.len() {
             let Some(group) = &mut self.all[number].group else { continue };
@@ -16,8 +16,8 @@ impl ServerTables {
             let clock = group.clocks.ranks[rank as usize].clock;
             let over = group.clocks.is_over();
             match &mut group.sums {
-                // What is kept was acknowledged to nobody: whoever comes back sends it again. Meanwhile others need the
-                // memory.
+                // The stored pushes were not acknowledged, so a worker that returns resends them. Meanwhile others need
+                // the memory.
                 Some(sums) if over => sums.restart(),
                 Some(sums) => sums.end(rank, clock),
                 None => {}
@@ -26,7 +26,7 @@ impl ServerTables {
         }
     }
 
-    /// The last sign of a session.
+    /// Notes the last sign of a session's worker.
     pub(super) fn hear(&mut self, pusher: &Pusher, when: Duration) {
         for &(table, _) in &pusher.ranks {
             if let Some(group) = self.all.get_mut(table as usize).and_then(|table| table.group.as_mut()) {
@@ -35,13 +35,13 @@ impl ServerTables {
         }
     }
 
-    /// This thread was stopped for a while.
+    /// Excuses the workers' silence for the time that this thread was stopped.
     pub(super) fn forgive(&mut self, slept: Duration, now: Duration) {
         let groups = self.all.iter_mut().filter_map(|table| table.group.as_mut());
         groups.for_each(|group| group.clocks.forgive(slept, now));
     }
 
-    /// Gives up workers without a sign.
+    /// Gives up workers that were silent for too long.
     pub(super) fn give_up(&mut self, now: Duration) {
         for number in 0..self.all.len() {
             let Some(group) = &mut self.all[number].group else { continue };
@@ -61,7 +61,7 @@ impl ServerTables {
         }
     }
 
-    /// Whom a request over this table waits for: the payload of the frame that says so.
+    /// The payload of a waits frame: it names the worker for which a request over this table waits.
     pub(super) fn waits(&self, number: u32, now: Duration) -> Option<Vec<u8>> {
         let clocks = &self.all.get(number as usize)?.group.as_ref()?.clocks;
         let Straggler { rank, clock, incarnation, pusher, silent } = clocks.behind(now)?;

@@ -1,9 +1,10 @@
-//! Which tables this server has, and as what: one answer for all its threads, however many workers ask at once.
+//! Which tables this server has, and under which identity: one answer for all its threads, however many workers ask at
+//! once.
 //!
-//! A table is made in two phases. Workers ask all servers what they hold of it (51); those that hold nothing may then
-//! make their shards, in the life in which they said so; when all have, each is told that the table is confirmed (53).
-//! Only then is anything pushed. So whoever finds shards missing beside confirmed ones knows that rows are gone, and
-//! whoever finds them missing beside others knows that nobody has ever pushed.
+//! A table is made in two phases. First, workers ask all servers what they have of the table (frame 51). A server that
+//! has nothing may then make its shards, but only in the incarnation in which it answered. When all servers have made
+//! their shards, each of them gets a confirmation (53). Only then does a worker push. So if shards are missing beside
+//! confirmed ones, rows are lost. If they are missing beside unconfirmed ones, nobody has ever pushed.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What this life of the server has of a table.
+/// What this incarnation of the server has of a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownTable {
     pub(super) identity: TableIdentity,
@@ -32,14 +33,14 @@ pub(super) struct KnownTable {
 /// The tables of a server, for all its threads.
 pub(super) struct Identities {
     store: Store,
-    /// This life of the server, drawn by chance.
+    /// This incarnation of the server: a random number.
     incarnation: u64,
     known: Mutex<BTreeMap<String, KnownTable>>,
-    /// What a refusal was last logged with, and when.
+    /// The text of the last refusal that was logged, and its time.
     refused: Mutex<Option<(String, Duration)>>,
 }
 
-/// How servers come to have other tables: what a refusal advises.
+/// What a refusal advises to a user who wants to begin with new tables.
 pub(super) fn to_begin_anew(store: &Store) -> &'static str {
     match store.folder() {
         Some(_) => "give the servers another --data-dir",
@@ -47,12 +48,12 @@ pub(super) fn to_begin_anew(store: &Store) -> &'static str {
     }
 }
 
-/// What a worker asks a server to be for a table.
+/// The identity that a worker expects a table to have on this server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IdentityClaim {
-    /// Without an id: a new one is to be drawn.
+    /// Without an id, the server draws a new one.
     pub(super) identity: TableIdentity,
-    /// The life in which shards may be made.
+    /// The incarnation of the server that may make the shards.
     pub(super) make_in: u64,
 }
 
@@ -61,19 +62,19 @@ impl Identities {
         Identities { store, incarnation, known: Mutex::default(), refused: Mutex::default() }
     }
 
-    /// Whether a refusal is to be logged: threads that refuse one worker for one reason do so at once, and one of them
-    /// says it.
+    /// Whether to log a refusal. Several threads may refuse one worker for one reason at once: only one of them logs
+    /// it.
     pub(super) fn is_news(&self, why: &str, now: Duration) -> bool {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = |(text, at): &(String, Duration)| text == why && now < *at + REFUSALS_TOGETHER;
-        if refused.as_ref().is_some_and(told) {
+        let logged = |(text, at): &(String, Duration)| text == why && now < *at + REFUSALS_TOGETHER;
+        if refused.as_ref().is_some_and(logged) {
             return false;
         }
         *refused = Some((why.to_owned(), now));
         true
     }
 
-    /// What new images are made as.
+    /// The identity and the seed of new images.
     pub(super) fn origin(&self, identity: TableIdentity) -> Origin {
         Origin { identity, seed: self.incarnation }
     }
@@ -82,7 +83,7 @@ impl Identities {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the server has of a table: what its threads have opened, or what its folder says.
+    /// What the server has of a table: as its threads have opened it, or else as its folder says.
     fn look(
         &self,
         known: &mut BTreeMap<String, KnownTable>,
@@ -102,7 +103,7 @@ impl Identities {
         Ok(Some(found))
     }
 
-    /// Takes this server for what a worker asks, or says why not.
+    /// Gives this server the identity that a worker asks for, or refuses.
     pub(super) fn claim(&self, schema: &Schema, claim: IdentityClaim) -> Result<KnownTable, RequestFailure> {
         let IdentityClaim { identity: TableIdentity { uid, server, servers }, make_in } = claim;
         let mut all = self.lock();
@@ -111,8 +112,8 @@ impl Identities {
         if let Some(known) = known.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))? {
             if known.identity == claim.identity && known.shards != schema.shards {
                 let text = format!(
-                    "table {name:?} has {} shards, and {} were asked: give every worker the same --shards; to begin anew, \
-                     {}",
+                    "table {name:?} has {} shards, and {} were requested: give every worker the same --shards; \
+                     to begin anew, {}",
                     known.shards,
                     schema.shards,
                     to_begin_anew(&self.store)
@@ -128,7 +129,7 @@ impl Identities {
             );
             return refuse(Refusal::Identity, text);
         }
-        // A server that is to have no shards loses none with its life.
+        // A server without shards of the table loses none when it restarts.
         let has_shards = servers > 0 && !share(0..schema.shards, server, servers).is_empty();
         if make_in != self.incarnation && (has_shards || uid == TableUid::NONE) {
             return refuse(Refusal::Identity, format!("this server has nothing of table {name:?}"));
@@ -144,7 +145,7 @@ impl Identities {
         Ok(known)
     }
 
-    /// A thread has opened its part of a table, or could not. One of which nothing was made is forgotten.
+    /// Notes that a thread has opened its part of a table, or could not. Forgets a table of which nothing was made.
     pub(super) fn note_opened(&self, table: &str, opened: bool) {
         let mut all = self.lock();
         let Some(known) = all.get_mut(table) else { return };
@@ -155,7 +156,7 @@ impl Identities {
         }
     }
 
-    /// A table is dropped here.
+    /// Forgets a table that was dropped.
     pub(super) fn forget(&self, table: &str) {
         self.lock().remove(table);
     }
@@ -172,7 +173,7 @@ impl Identities {
         }
     }
 
-    /// Answers what the server holds of a table.
+    /// Answers what the server has of a table.
     pub(super) fn answer(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
         IdentifyFrame::decode(&frame.head)?;
         let table = match control::open::<IdentifyV1>(frame.payload) {
@@ -194,7 +195,7 @@ impl Identities {
     }
 }
 
-/// An id that no other table has.
+/// A random id for a new table. `None` if the system gives no random bytes.
 fn draw_uid() -> Option<TableUid> {
     let drawn = token::draw()?;
     let mut uid = [0; 16];
@@ -202,11 +203,11 @@ fn draw_uid() -> Option<TableUid> {
     Some(TableUid(uid)).filter(|uid| *uid != TableUid::NONE)
 }
 
-/// Opens (or makes) all shards of a table that one process has for itself, as its one server would.
+/// Opens (or makes) all shards of a table for a process that has the whole table, as a single server would.
 ///
 /// # Errors
-/// As [`Shards::open_as`]; or the folder holds a part of a table of several servers; or the system gives no random
-/// bytes.
+/// As [`Shards::open_as`]. Also if the folder has a part of a table of several servers, or if the system gives no
+/// random bytes.
 pub fn open_whole(store: &Store, schema: &Schema) -> Result<Shards, OpenError> {
     let no_chance = || OpenError::Io {
         what: "drawing an id for the table in",

@@ -1,5 +1,5 @@
-//! How a table is made in two phases, frame by frame: what is interrupted between them goes on, and what was asked in
-//! another life of a server makes nothing.
+//! How a table is made in two phases, frame by frame. A start that was interrupted goes on, and a request for an
+//! earlier incarnation of the server makes nothing.
 
 use super::refusals::{ask, greet, refused};
 use super::{LocalServer, ServerConfig};
@@ -36,7 +36,7 @@ fn open(sim: &Sim, link: &mut Link<SimStream>, uid: [u8; 16], make_in: u64) -> (
     ask(sim, link, OpenTableFrame {}.encode(0), &control::seal_as(2, &request))
 }
 
-/// A table for which there was no memory could not be made with fewer shards: it was taken for one that is there.
+/// A table for which there was no memory could not be made with fewer shards: the server took it for an existing one.
 #[test]
 fn a_table_that_could_not_be_made_is_forgotten() {
     let sim = Sim::new(1, Faults::none());
@@ -61,7 +61,7 @@ fn a_creation_that_was_killed_between_two_servers_goes_on() {
     let (actor, one) = start(&sim, "sim:0", &stores[0]);
     let (_, other) = start(&sim, "sim:0", &stores[1]);
     let (mut link, welcome) = greet(&sim, &one);
-    // Whoever makes the table dies when one thread of one server has made its shards.
+    // The worker that makes the table dies when one thread of one server has made its shards.
     let (head, opened) = open(&sim, &mut link, [0; 16], welcome.incarnation);
     assert_eq!(head.kind, TableOpenedFrame::KIND);
     let opened = control::open_as::<TableOpenedV2>(2, &opened).unwrap();
@@ -109,7 +109,7 @@ fn what_was_asked_in_another_life_of_a_server_makes_nothing() {
     let (_, opened) = open(&sim, &mut link, [7; 16], now.incarnation);
     let opened = control::open_as::<TableOpenedV2>(2, &opened).unwrap();
     assert_eq!(opened.uid, [7; 16]);
-    // Another table of the same name, and a new one, are not what is there.
+    // Another table of the same name, and a new one, do not have the id of the table that is here.
     for uid in [[8; 16], [0; 16]] {
         let (refusal, text) = refused(open(&sim, &mut link, uid, now.incarnation));
         assert!(refusal == Refusal::Identity && text.contains("is here with id 0707"), "{text}");

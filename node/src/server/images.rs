@@ -1,4 +1,4 @@
-//! Gives a worker on this host the images of a table's shards, to read rows where they are.
+//! Sends a worker on this host the images of a table's shards, so that it reads rows in place.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables::{ServerTables, answer};
@@ -11,8 +11,8 @@ use gannet_transport::{Frame, Full, Stream, Transmit};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
-/// Gives the images of `count` shards from `first` on. They are open for reading only.
-pub(super) fn give<S: Stream>(
+/// Sends the images of `count` shards from `first` on. The files are open for reading only.
+pub(super) fn send<S: Stream>(
     frame: &Frame<'_>,
     tables: &ServerTables,
     stream: &mut S,
@@ -37,7 +37,7 @@ pub(super) fn give<S: Stream>(
         );
         return refuse(Refusal::WrongShard, text);
     }
-    // Room for the answer first: what is given is told of.
+    // Space for the answer comes first: the worker must learn of each file that it gets.
     transmit.reserve(64 + 8 * count as usize).ok_or(Full)?;
     let images = shards.images(first..first + count);
     let images = images.map_err(|error| RequestFailure::Refused(Refusal::Images, error.to_string()))?;

@@ -1,5 +1,5 @@
-//! The counter from which a server hands out incarnations. In a data folder it is a file, which is on its medium
-//! before a number is answered: a number may be skipped, it is never given twice.
+//! The counter from which a server hands out incarnations. In a data folder it is a file. The server syncs the file
+//! before it answers with a number, so a number may be skipped but is never given twice.
 //!
 //! ```text
 //! 0   8  "GNTINCAR"
@@ -30,15 +30,18 @@ const BYTES: usize = 24;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
-    /// The system refused.
-    #[error("the counter of incarnations {}: {source}; make room, or see to the folder's permissions", path.display())]
+    /// The system reported an error.
+    #[error(
+        "the counter of incarnations {}: {source}; free some space, or check the folder's permissions",
+        path.display()
+    )]
     Io {
         /// Which file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
     },
-    /// It is damaged, or no counter.
+    /// The file is damaged, or is no counter.
     #[error(
         "the counter of incarnations {}: {why}; put back the file as it was, or remove it: the next number is then far \
          above all that the tables here remember",
@@ -50,7 +53,7 @@ pub enum CounterError {
         /// What is wrong.
         why: String,
     },
-    /// A later program has written it.
+    /// A later version of gannet wrote the file.
     #[error(
         "the counter of incarnations {} has version {found}, not {VERSION}: run the gannet that wrote it",
         path.display()
@@ -81,20 +84,20 @@ impl HighestIncarnation {
     }
 }
 
-/// The counter, which thread 0 has.
+/// The counter. Thread 0 has it.
 #[derive(Debug, Default)]
 pub(super) struct Incarnations {
-    /// The highest number that was handed out, or that an image remembered when the server was started.
+    /// The highest number that was handed out, or that an image had when the server started.
     highest: u64,
     named: HighestIncarnation,
-    /// Where it is kept, if anywhere.
+    /// The counter's file, if it has one.
     file: Option<PathBuf>,
-    /// It has no tables, and hands out nothing.
+    /// The server has no tables: it hands out no numbers.
     looks_only: bool,
 }
 
 impl Incarnations {
-    /// The counter of a store; of a scheduler without tables it only tells what it has heard of.
+    /// The counter of a store. In a scheduler without tables it only answers the highest number that it has heard of.
     pub(super) fn open(
         store: &Store,
         named: HighestIncarnation,
@@ -106,12 +109,14 @@ impl Incarnations {
         let file = folder.join(NAME);
         let remembered = store.highest_incarnation(INCARNATION_NAMED_MAX)?;
         let highest = match (load(&file)?, remembered) {
-            (Some(kept), remembered) => kept.max(remembered.unwrap_or(0)),
+            (Some(stored), remembered) => stored.max(remembered.unwrap_or(0)),
             (None, None) => 0,
-            // Numbers that were handed out and have not pushed yet stand in no image: the gap is more than those.
+            // A number that was handed out and has not pushed yet is in no image. The gap is larger than the count of
+            // those.
             (None, Some(remembered)) => {
                 let next = remembered + INCARNATION_GAP + 1;
-                tracing::warn!(file = %file.display(), next, "the file of the incarnation counter is missing: the counter starts again");
+                let file = file.display();
+                tracing::warn!(%file, next, "the file of the incarnation counter is missing: the counter starts again");
                 remembered + INCARNATION_GAP
             }
         };
@@ -150,16 +155,16 @@ pub(super) fn answer(
         let text = format!("an incarnation above {floor}: incarnations are below {INCARNATION_NAMED_MAX}");
         return refuse(Refusal::Malformed, text);
     }
-    // Room for the answer first: what is handed out is told.
+    // Space for the answer comes first: a number that is handed out must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
-    let booked = scheduler.map_or(0, Schedulers::highest_incarnation);
+    let known_to_jobs = scheduler.map_or(0, Schedulers::highest_incarnation);
     let incarnation = match look {
-        true => incarnations.highest().max(booked),
+        true => incarnations.highest().max(known_to_jobs),
         _ if incarnations.looks_only => {
             let text = "this is a scheduler, which hands out no incarnations: name the servers in --ps-hosts";
             return refuse(Refusal::Mismatch, text);
         }
-        _ => match incarnations.allocate(floor.max(booked)) {
+        _ => match incarnations.allocate(floor.max(known_to_jobs)) {
             Ok(number) => number,
             Err(error @ CounterError::Exhausted(_)) => return refuse(Refusal::Limit, error.to_string()),
             Err(error) => return refuse(Refusal::NoSpace, error.to_string()),
@@ -206,8 +211,8 @@ fn encode(number: u64) -> [u8; BYTES] {
     bytes
 }
 
-/// Writes the number. It survives the process and the machine: the file is on its medium before it has its name, and
-/// the name is before this returns.
+/// Writes the number so that it survives the process and the machine: syncs the new file before it renames it, and
+/// syncs the new name before it returns.
 fn save(file: &Path, number: u64) -> Result<(), CounterError> {
     let new = file.with_extension("new");
     let written = || -> io::Result<()> {
@@ -233,7 +238,7 @@ mod tests {
         Incarnations::open(store, HighestIncarnation::default(), false)
     }
 
-    /// Pushes under this name, as a program may that chooses its own incarnations.
+    /// Pushes under an incarnation that a program has chosen by itself.
     fn push(store: &Store, incarnation: u64) {
         let schema = Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) };
         let mut shards = Shards::open(store, &schema, 0..1).unwrap();
@@ -264,7 +269,7 @@ mod tests {
         named.note(50);
         named.note(u64::MAX);
         assert_eq!(counter.allocate(0).unwrap(), 51);
-        // In memory it is a number of the process.
+        // In memory the counter begins anew with each process.
         let mut counter = open(&Store::memory()).unwrap();
         assert_eq!((counter.allocate(0).unwrap(), counter.allocate(0).unwrap()), (1, 2));
         counter.highest = u64::MAX;
@@ -317,7 +322,7 @@ mod tests {
         let newer = open(&store).unwrap_err();
         assert!(matches!(newer, CounterError::Newer { found: 2, .. }), "{newer}");
         assert!(newer.to_string().ends_with("run the gannet that wrote it"), "{newer}");
-        // What cannot be written is not handed out.
+        // A number that cannot be written is not handed out.
         fs::write(&file, &whole).unwrap();
         let mut counter = open(&store).unwrap();
         fs::create_dir(folder.path().join("INCARNATIONS.new")).unwrap();

@@ -1,21 +1,21 @@
-//! The keysets of one session: the keys and slots of pulls, so that the pushes after them send values only.
+//! The keysets of one session: the keys and slots of its pulls, so that the pushes after them send values only.
 
 use super::memory::{SessionMemory, SessionShare};
 use crate::limits::{KEYSET_TICKS_MAX, KEYSETS_MAX};
 use std::sync::Arc;
 
-/// The keys of one pull's part and where their rows were.
+/// The keys of one part of a pull, and the slots of their rows.
 #[derive(Default)]
 pub(super) struct Keyset {
     pub(super) table: u32,
     pub(super) keys: Vec<u64>,
     pub(super) slots: Vec<u32>,
-    /// When it was made, in ticks of the session.
+    /// When the keyset was made, in ticks of the session.
     tick: u32,
 }
 
-/// A session's keysets, by the place that the worker chose, within a limit in bytes of its own and one of the server's.
-/// A new one in an old place replaces it and takes over its memory. One that stays unused for long is forgotten.
+/// A session's keysets, by the place that the worker chose. Their bytes are limited for the session and for the server.
+/// A new keyset replaces the old one in its place, and uses its memory. A keyset that is too old is dropped.
 pub(super) struct Keysets {
     places: Vec<Keyset>,
     share: SessionShare,
@@ -24,26 +24,26 @@ pub(super) struct Keysets {
 }
 
 const BYTES_A_KEY: usize = 12;
-/// Also of a place that stands empty before the one that a worker chose.
+/// Counted for empty places as well, below the one that a worker chose.
 const BYTES_A_PLACE: usize = size_of::<Keyset>();
 
 impl Keysets {
-    pub(super) fn new(bytes_max: usize, of: Arc<SessionMemory>) -> Keysets {
-        Keysets { places: Vec::new(), share: SessionShare::new(of), bytes_max, tick: 0 }
+    pub(super) fn new(bytes_max: usize, memory: Arc<SessionMemory>) -> Keysets {
+        Keysets { places: Vec::new(), share: SessionShare::new(memory), bytes_max, tick: 0 }
     }
 
-    /// A share of the same memory, of no bytes.
+    /// A new, empty share of the same memory.
     pub(super) fn share(&self) -> SessionShare {
         self.share.another()
     }
 
-    /// Bytes of memory that they take.
+    /// Bytes of memory that the keysets take.
     pub(super) fn bytes(&self) -> usize {
         self.share.bytes()
     }
 
-    /// A second has passed: gives back the memory of keysets that no push has named for long (a push that does so later
-    /// is refused, and sent again with its keys).
+    /// A second has passed. Frees the keysets that were made long ago. If a push names one later, the server refuses
+    /// it, and the worker resends it with its keys.
     pub(super) fn tick(&mut self) {
         self.tick += 1;
         if !self.tick.is_multiple_of(KEYSET_TICKS_MAX / 8) {
@@ -63,7 +63,8 @@ impl Keysets {
         self.share.resize(self.share.bytes().saturating_sub(freed));
     }
 
-    /// An empty keyset in this place, with room for `keys`; `None` when that is over the limits: it is not kept then.
+    /// Makes an empty keyset in this place, with capacity for `keys`. `None` if that exceeds a limit: there is no
+    /// keyset then.
     pub(super) fn begin(&mut self, place: u32, table: u32, keys: usize) -> Option<&mut Keyset> {
         let place = place as usize;
         if place >= KEYSETS_MAX {
@@ -71,12 +72,12 @@ impl Keysets {
         }
         let before = self.places.len();
         let places = if place < before { before } else { (place + 1).next_power_of_two() };
-        let room = self.places.get_mut(place).map_or(0, |old| {
+        let capacity = self.places.get_mut(place).map_or(0, |old| {
             old.keys.clear();
             old.slots.clear();
             old.keys.capacity()
         });
-        let more = keys.saturating_sub(room) * BYTES_A_KEY + (places - before) * BYTES_A_PLACE;
+        let more = keys.saturating_sub(capacity) * BYTES_A_KEY + (places - before) * BYTES_A_PLACE;
         let sum = self.share.bytes() + more;
         if sum > self.bytes_max || !self.share.resize(sum) {
             return None;
@@ -121,7 +122,7 @@ mod tests {
         assert!(keysets.begin(0, 3, 50).is_some(), "the memory of the old one is used again");
         assert!(keysets.get(0, 0, 50).is_none());
         assert!(keysets.begin(KEYSETS_MAX as u32, 0, 1).is_none());
-        // Of the server's bytes there are 50 keys' left, of the other session's own 100.
+        // The server has memory for 50 more keys, the other session's own limit allows 100.
         let mut other = Keysets::new(own, memory.clone());
         assert!(other.begin(KEYSETS_MAX as u32 - 1, 0, 0).is_none(), "empty places take memory, too");
         assert!(other.begin(0, 0, 51).is_none() && other.begin(0, 0, 50).is_some());

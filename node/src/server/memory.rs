@@ -7,20 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What sessions may do and take. The relations are checked when a server starts.
+/// The limits of sessions. A server checks their relations when it starts.
 #[derive(Debug, Clone)]
 pub struct SessionLimits {
-    /// Sessions of a thread: further ones are refused.
+    /// Sessions of a thread. Further ones are refused.
     pub sessions: usize,
     /// The credit of a session: requests that its worker may have under way.
     pub credit_frames: u32,
     /// The credit of a session: bytes of requests under way and of their answers.
     pub credit_bytes: u64,
-    /// A session that says nothing for so long ends; workers ping earlier.
+    /// A session that sends nothing for so long ends. Workers ping earlier.
     pub silence: Duration,
-    /// Bytes of buffers, all sessions together. Sessions at rest have none; over it others wait for their turn.
+    /// Bytes of buffers, all sessions together. Idle sessions have none. When all are taken, sessions wait for their
+    /// turn.
     pub buffer_bytes: usize,
-    /// Bytes of keysets, all sessions together. Over it a pull's answer says "not kept".
+    /// Bytes of keysets, all sessions together. When all are taken, the answer to a pull says that there is no keyset.
     pub keyset_bytes: usize,
 }
 
@@ -66,7 +67,7 @@ impl SessionLimits {
     }
 }
 
-/// Memory of one kind: counted here before it is taken, never more than `max`.
+/// A memory budget. Bytes are counted here before they are allocated, and never exceed `max`.
 #[derive(Debug)]
 pub(super) struct SessionMemory {
     used: AtomicUsize,
@@ -78,7 +79,7 @@ impl SessionMemory {
         Arc::new(SessionMemory { used: AtomicUsize::new(0), max })
     }
 
-    /// So many bytes could be taken now.
+    /// Whether this number of bytes could be taken now.
     pub(super) fn has(&self, bytes: usize) -> bool {
         self.used.load(Relaxed) + bytes <= self.max
     }
@@ -89,33 +90,33 @@ impl SessionMemory {
     }
 }
 
-/// A session's share, given back when it is dropped.
+/// A session's share of a budget. Dropping it gives the bytes back.
 #[derive(Debug)]
 pub(super) struct SessionShare {
-    of: Arc<SessionMemory>,
+    memory: Arc<SessionMemory>,
     bytes: usize,
 }
 
 impl SessionShare {
-    pub(super) fn new(of: Arc<SessionMemory>) -> SessionShare {
-        SessionShare { of, bytes: 0 }
+    pub(super) fn new(memory: Arc<SessionMemory>) -> SessionShare {
+        SessionShare { memory, bytes: 0 }
     }
 
-    /// A share of the same memory, of no bytes.
+    /// A new, empty share of the same memory.
     pub(super) fn another(&self) -> SessionShare {
-        SessionShare::new(self.of.clone())
+        SessionShare::new(self.memory.clone())
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Makes the share this large; `false`, and as it was, when there is not so much.
+    /// Changes the size of the share. Returns `false`, and changes nothing, if the budget lacks the bytes.
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         let fits = match bytes.checked_sub(self.bytes) {
-            Some(more) => self.of.take(more),
+            Some(more) => self.memory.take(more),
             None => {
-                self.of.used.fetch_sub(self.bytes - bytes, Relaxed);
+                self.memory.used.fetch_sub(self.bytes - bytes, Relaxed);
                 true
             }
         };

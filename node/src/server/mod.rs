@@ -1,4 +1,4 @@
-//! The server: an acceptor and one thread a core, each owning its shards.
+//! The server: one acceptor thread, and shard threads that each own some of the shards.
 
 mod acceptor;
 mod bulk;
@@ -67,31 +67,31 @@ use tables::ServerTables;
 use thread::{ShardThread, ThreadSettings};
 use thread_health::ThreadHealth;
 
-/// How a server is to run.
+/// A server's configuration.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Where to listen, `host:port`; port 0 chooses one.
+    /// Where to listen, `host:port`. Port 0 lets the system choose one.
     pub listen: String,
     /// Shard-owning threads, 1 to [`THREADS_MAX`].
     pub threads: usize,
-    /// Where images live.
+    /// Where the tables' images are stored.
     pub store: Store,
     /// Bytes of keysets that a session may keep on a thread.
     pub keyset_bytes_max: usize,
-    /// How long a thread looks for more after small frames before it sleeps.
+    /// How long a thread polls for more after small frames before it sleeps.
     pub spin: Duration,
-    /// What sessions may do and take.
+    /// Limits of sessions.
     pub limits: SessionLimits,
-    /// What a worker must prove that it has before anything else of it is heard.
+    /// A worker must prove that it has this token before the server reads any other frame of it.
     pub token: Option<Token>,
-    /// It keeps a job's book and no tables.
+    /// The server is only a scheduler: it keeps the state of jobs and has no tables.
     pub scheduler_only: bool,
-    /// It has the data of a job, whose scheduler it is, and feeds the workers.
+    /// The data that this server, as the scheduler of a job, sends to the workers.
     pub feeding: Option<DataServerConfig>,
 }
 
 impl ServerConfig {
-    /// In memory, with one thread a core.
+    /// Tables in memory, one thread for each core.
     pub fn new(listen: impl Into<String>) -> ServerConfig {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         ServerConfig {
@@ -116,7 +116,7 @@ impl ServerConfig {
     }
 }
 
-/// What a server has done so far.
+/// Counts of what a server has done since it started.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ServerStats {
     /// Requests handled.
@@ -130,10 +130,10 @@ pub struct ServerStats {
 }
 
 impl ServerStats {
-    fn read(tally: &ServerCounters) -> ServerStats {
-        let token_refusals = tally.acceptor.refused[Refusal::Token.place()].get();
+    fn read(counters: &ServerCounters) -> ServerStats {
+        let token_refusals = counters.acceptor.refused[Refusal::Token.place()].get();
         let none = ServerStats { token_refusals, ..ServerStats::default() };
-        tally.threads.iter().fold(none, |sum, thread| ServerStats {
+        counters.threads.iter().fold(none, |sum, thread| ServerStats {
             frames: sum.frames + thread.requests(),
             sessions_begun: sum.sessions_begun + thread.sessions().0,
             sessions_ended: sum.sessions_ended + thread.sessions().1,
@@ -142,24 +142,24 @@ impl ServerStats {
     }
 }
 
-/// A running server. [`Server::stop`] ends it in order; dropping it does the same and hides errors. When one of
-/// its threads dies it ends as a whole: its sessions close, and its images stay as a kill leaves them.
+/// A running server. [`Server::stop`] ends it in order. Dropping it does the same, but only logs errors. If one of its
+/// threads dies, the whole server ends: it closes its sessions, and leaves its images as a kill would leave them.
 pub struct Server {
     addr: String,
     health: Arc<ThreadHealth>,
     acceptor: Option<JoinHandle<Result<(), ServerError>>>,
     threads: Vec<JoinHandle<Result<u64, ServerError>>>,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
 }
 
-/// The settings of thread 0; the others differ in their number.
+/// The settings of thread 0. Those of other threads differ only in the thread number.
 fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
     let (keyset_bytes_max, spin, limits) = (config.keyset_bytes_max, config.spin, config.limits.clone());
     let (buffers, keysets) =
         (SessionMemory::new(limits.buffer_bytes), SessionMemory::new(limits.keyset_bytes));
     let (thread, threads) = (0, config.threads as u32);
-    let (feeding, named) = (config.feeding.clone(), HighestIncarnation::default());
-    let kept = StepBudget::of(&config.store, config.threads);
+    let (data_server, highest_incarnation) = (config.feeding.clone(), HighestIncarnation::default());
+    let step_budget = StepBudget::of(&config.store, config.threads);
     ThreadSettings {
         thread,
         threads,
@@ -169,14 +169,14 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
         limits,
         buffers,
         keysets,
-        kept,
-        feeding,
-        named,
+        step_budget,
+        data_server,
+        highest_incarnation,
     }
 }
 
-/// A number that no other life of a server has: what workers keep of rows is compared by it, so chance makes it, not a
-/// clock that may have been put back.
+/// Draws the number of this incarnation of the server. Workers use it to tell whether rows in their caches can still be
+/// compared, so no other incarnation may have it. The number is random, because a clock could be set back.
 fn new_incarnation() -> Result<u64, ServerError> {
     let drawn = token::draw().ok_or_else(|| std::io::Error::other("the system gives no random numbers"));
     let drawn = drawn.map_err(|source| ServerError::Life { source })?;
@@ -198,17 +198,17 @@ impl Server {
         config.check()?;
         let listener = net.listen(&config.listen)?;
         let (addr, health) = (listener.addr().to_owned(), ThreadHealth::new());
-        let (tally, threads, acceptor) = (ServerCounters::new(config.threads), Vec::new(), None);
-        // Dropped when it does not start, it ends the threads that have begun.
-        let mut server = Server { addr, health, acceptor, threads, tally };
-        let doors = server.start_threads(&net, &config)?;
-        server.start_acceptor(net, listener, doors, &config)?;
+        let (counters, threads, acceptor) = (ServerCounters::new(config.threads), Vec::new(), None);
+        // If the start fails, dropping this value ends the threads that have started.
+        let mut server = Server { addr, health, acceptor, threads, counters };
+        let inboxes = server.start_threads(&net, &config)?;
+        server.start_acceptor(net, listener, inboxes, &config)?;
         let (addr, threads, store) = (server.addr(), config.threads, config.store.kind());
         tracing::info!(addr, threads, store, "serving");
         Ok(server)
     }
 
-    /// Starts the threads that own shards; the ways to them.
+    /// Starts the threads that own shards. Returns their inboxes.
     fn start_threads<N>(&mut self, net: &N, config: &ServerConfig) -> Result<Vec<ThreadInbox<N>>, ServerError>
     where
         N: Net + Send,
@@ -216,44 +216,44 @@ impl Server {
         N::Waker: Send + Sync,
     {
         let incarnation = new_incarnation()?;
-        let (settings, mut doors) = (settings(config, incarnation), Vec::new());
+        let (settings, mut inboxes) = (settings(config, incarnation), Vec::new());
         let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
         for thread in 0..config.threads as u32 {
             let (inbox, outlet) = sync_channel::<GreetedConnection<N::Stream>>(INBOX_MAX);
             let mut tables =
-                ServerTables::new(config.store.clone(), identities.clone(), thread, self.tally.clone());
-            tables.none = config.scheduler_only;
+                ServerTables::new(config.store.clone(), identities.clone(), thread, self.counters.clone());
+            tables.scheduler_only = config.scheduler_only;
             let settings = ThreadSettings { thread, ..settings.clone() };
-            let (net, health, tally) = (net.clone(), self.health.clone(), self.tally.clone());
+            let (net, health, counters) = (net.clone(), self.health.clone(), self.counters.clone());
             let name = format!("gannet-shard-{thread}");
             let builder = std::thread::Builder::new().name(name.clone());
-            // A poll belongs to its thread: it is made there, and only its waker comes back.
-            let (tell, told) = sync_channel(1);
-            let run = move || match ShardThread::new(net, outlet, tables, settings, tally) {
+            // A poll belongs to its thread. The thread creates it and sends back only its waker.
+            let (started_sender, started) = sync_channel(1);
+            let run = move || match ShardThread::new(net, outlet, tables, settings, counters) {
                 Ok(thread) => {
-                    let _ = tell.send(Ok(thread.waker()));
+                    let _ = started_sender.send(Ok(thread.waker()));
                     health.run(&name, || run_thread(thread, &health))
                 }
                 Err(error) => {
-                    let _ = tell.send(Err(error));
+                    let _ = started_sender.send(Err(error));
                     Ok(0)
                 }
             };
             self.threads.push(builder.spawn(run).map_err(ServerError::Thread)?);
             let died = || ServerError::Died(format!("thread {thread} did not start"));
-            let waker = told.recv().map_err(|_| died())??;
+            let waker = started.recv().map_err(|_| died())??;
             let wake = waker.clone();
             self.health.add_waker(move || wake.wake());
-            doors.push(ThreadInbox { inbox, waker });
+            inboxes.push(ThreadInbox { inbox, waker });
         }
-        Ok(doors)
+        Ok(inboxes)
     }
 
     fn start_acceptor<N>(
         &mut self,
         net: N,
         listener: N::Listener,
-        doors: Vec<ThreadInbox<N>>,
+        inboxes: Vec<ThreadInbox<N>>,
         config: &ServerConfig,
     ) -> Result<(), ServerError>
     where
@@ -262,13 +262,13 @@ impl Server {
         N::Listener: Send,
         N::Waker: Send + Sync,
     {
-        let (tell, told) = sync_channel(1);
-        let (health, tally) = (self.health.clone(), self.tally.clone());
-        let greeter = Greeter::new(config.token.clone(), tally.clone());
+        let (started_sender, started) = sync_channel(1);
+        let (health, counters) = (self.health.clone(), self.counters.clone());
+        let greeter = Greeter::new(config.token.clone(), counters.clone());
         let name = "gannet-accept";
-        let run = move || match Acceptor::new(net, listener, doors, greeter, tally) {
+        let run = move || match Acceptor::new(net, listener, inboxes, greeter, counters) {
             Ok(acceptor) => {
-                let _ = tell.send(Ok(acceptor.waker()));
+                let _ = started_sender.send(Ok(acceptor.waker()));
                 health.run(name, || {
                     let mut acceptor = acceptor;
                     while !health.is_ending() {
@@ -278,53 +278,54 @@ impl Server {
                 })
             }
             Err(error) => {
-                let _ = tell.send(Err(error));
+                let _ = started_sender.send(Err(error));
                 Ok(())
             }
         };
         let builder = std::thread::Builder::new().name(name.into());
         self.acceptor = Some(builder.spawn(run).map_err(ServerError::Thread)?);
         let died = |_| ServerError::Died("the acceptor did not start".into());
-        let waker: N::Waker = told.recv().map_err(died)??;
+        let waker: N::Waker = started.recv().map_err(died)??;
         self.health.add_waker(move || waker.wake());
         Ok(())
     }
 
-    /// The address that it listens on, with the port that was chosen.
+    /// The address that the server listens on, with the port that was chosen.
     pub fn addr(&self) -> &str {
         &self.addr
     }
 
-    /// What it has done so far.
+    /// Counts of what the server has done so far.
     pub fn served(&self) -> ServerStats {
-        ServerStats::read(&self.tally)
+        ServerStats::read(&self.counters)
     }
 
-    /// Whether it serves: none of its threads has died.
+    /// Whether the server runs: none of its threads has died.
     pub fn is_running(&self) -> bool {
         !self.health.is_dead()
     }
 
-    /// Waits until one of its threads has died, at most for `limit`: which, and why.
+    /// Waits, at most for `limit`, until a thread of the server has died. Returns which thread, and why.
     pub fn wait_for_death(&self, limit: Duration) -> Option<String> {
         self.health.wait_for_death(limit)
     }
 
-    /// Calls `tell` once, with which thread it was and why, when one of its threads has died; at once when
-    /// one has. It is called on that thread and must not wait.
-    pub fn on_death(&self, tell: impl FnOnce(&str) + Send + 'static) {
-        self.health.on_death(Box::new(tell));
+    /// Calls `hook` once when a thread of the server has died, with the thread's name and the reason. If a thread has
+    /// died before, calls it at once. Otherwise the dying thread makes the call, so `hook` must not wait.
+    pub fn on_death(&self, hook: impl FnOnce(&str) + Send + 'static) {
+        self.health.on_death(Box::new(hook));
     }
 
-    /// Its counts, for whoever tells of them while it runs.
+    /// The server's counters, for the metrics of a running server.
     pub fn tally(&self) -> Arc<ServerCounters> {
-        self.tally.clone()
+        self.counters.clone()
     }
 
-    /// Stops in order: requests received whole are answered, images are closed. Returns the rows of all tables.
+    /// Stops in order: answers the requests that were received whole, and closes the images. Returns the number of rows
+    /// of all tables.
     ///
     /// # Errors
-    /// An image could not be closed in order, or a thread had ended before.
+    /// An image could not be closed in order, or a thread had died before.
     pub fn stop(mut self) -> Result<u64, ServerError> {
         self.end()
     }
@@ -336,14 +337,14 @@ impl Server {
             return Err(ServerError::Died(self.health.why().unwrap_or_default()));
         }
         let mut ended: Result<u64, ServerError> = Ok(0);
-        let accepted = acceptor.map(|handle| joined(handle).map(|()| 0));
-        for own in accepted.into_iter().chain(threads.into_iter().map(joined)) {
-            ended = match (ended, own) {
-                (Ok(rows), Ok(own)) => Ok(rows + own),
+        let accepted = acceptor.map(|handle| join_thread(handle).map(|()| 0));
+        for result in accepted.into_iter().chain(threads.into_iter().map(join_thread)) {
+            ended = match (ended, result) {
+                (Ok(rows), Ok(more)) => Ok(rows + more),
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
         }
-        // What died first says why; others may have ended because of it.
+        // The thread that died first names the cause. Others may have ended because of it.
         match self.health.why() {
             Some(why) => Err(ServerError::Died(why)),
             None => ended,
@@ -351,7 +352,7 @@ impl Server {
     }
 }
 
-fn joined<T>(handle: JoinHandle<Result<T, ServerError>>) -> Result<T, ServerError> {
+fn join_thread<T>(handle: JoinHandle<Result<T, ServerError>>) -> Result<T, ServerError> {
     let name = handle.thread().name().unwrap_or("of the server").to_owned();
     handle.join().map_err(|_| ServerError::Died(format!("thread {name} panicked"))).flatten()
 }
@@ -366,8 +367,8 @@ impl Drop for Server {
     }
 }
 
-/// Serves until the server ends. Images are closed in order only when nothing has died: a thread that panicked
-/// may have left a step of a table half applied.
+/// Serves until the server ends. Closes the images in order only if no thread has died: a thread that panicked may have
+/// applied half of a step.
 fn run_thread<N: Net>(mut thread: ShardThread<N>, health: &ThreadHealth) -> Result<u64, ServerError> {
     while !health.is_ending() {
         thread.run_once(TICK)?;
@@ -378,12 +379,12 @@ fn run_thread<N: Net>(mut thread: ShardThread<N>, health: &ThreadHealth) -> Resu
     thread.stop(|| health.is_dead())
 }
 
-/// A server without threads of its own: whoever holds it lets it run. What a simulation uses.
+/// A server without threads of its own: its owner calls [`run`](Self::run). Simulations use it.
 pub struct LocalServer<N: Net> {
     addr: String,
     acceptor: Acceptor<N>,
     threads: Vec<ShardThread<N>>,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
 }
 
 impl<N: Net> LocalServer<N> {
@@ -395,24 +396,24 @@ impl<N: Net> LocalServer<N> {
         config.check()?;
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
-        let tally = ServerCounters::new(config.threads);
+        let counters = ServerCounters::new(config.threads);
         let incarnation = new_incarnation()?;
         let settings = settings(&config, incarnation);
         let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
-        let (mut doors, mut threads) = (Vec::new(), Vec::new());
+        let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
         for thread in 0..config.threads as u32 {
             let (inbox, outlet): (_, Receiver<GreetedConnection<N::Stream>>) = sync_channel(INBOX_MAX);
             let mut tables =
-                ServerTables::new(config.store.clone(), identities.clone(), thread, tally.clone());
-            tables.none = config.scheduler_only;
+                ServerTables::new(config.store.clone(), identities.clone(), thread, counters.clone());
+            tables.scheduler_only = config.scheduler_only;
             let settings = ThreadSettings { thread, ..settings.clone() };
-            let thread = ShardThread::new(net.clone(), outlet, tables, settings, tally.clone())?;
-            doors.push(ThreadInbox { inbox, waker: thread.waker() });
+            let thread = ShardThread::new(net.clone(), outlet, tables, settings, counters.clone())?;
+            inboxes.push(ThreadInbox { inbox, waker: thread.waker() });
             threads.push(thread);
         }
-        let greeter = Greeter::new(config.token, tally.clone());
-        let acceptor = Acceptor::new(net, listener, doors, greeter, tally.clone())?;
-        Ok(LocalServer { addr, acceptor, threads, tally })
+        let greeter = Greeter::new(config.token, counters.clone());
+        let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
+        Ok(LocalServer { addr, acceptor, threads, counters })
     }
 
     /// The address that it listens on.
@@ -420,17 +421,17 @@ impl<N: Net> LocalServer<N> {
         &self.addr
     }
 
-    /// What it has done so far.
+    /// Counts of what the server has done so far.
     pub fn served(&self) -> ServerStats {
-        ServerStats::read(&self.tally)
+        ServerStats::read(&self.counters)
     }
 
     /// As [`Server::tally`].
     pub fn tally(&self) -> Arc<ServerCounters> {
-        self.tally.clone()
+        self.counters.clone()
     }
 
-    /// Does everything that there is to do, without sleeping.
+    /// Does all work that is ready, without sleeping.
     ///
     /// # Errors
     /// The poll failed.

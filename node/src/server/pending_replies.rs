@@ -1,5 +1,5 @@
-//! What of a session waits for other workers: answers that come when a step has been applied, a request that stays
-//! where it is.
+//! The replies of a session that wait for other workers: to pushes whose step is not applied, and to requests that
+//! cannot be answered yet.
 
 use super::bulk::{Pusher, RequestFailure};
 use super::dispatch::answer_refused;
@@ -15,33 +15,33 @@ use gannet_transport::{Frame, Head, Transmit};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// An answer that is due, or will be; they go in the order of their requests.
+/// A reply that is due, or will be. Replies go out in the order of their requests.
 pub(super) enum PendingReply {
-    /// To a push that is kept for its step.
+    /// The reply to a push that waits for its step.
     Push { id: u64, table: u32, step: u64, rows: u32, not_finite: u32 },
-    /// To what came behind one.
+    /// The reply to a request behind such a push.
     Ready(Head),
-    /// A refusal of what came behind one; its head.
+    /// The refusal of a request behind such a push, with the request's head.
     Refused { head: Head, refusal: Refusal, text: String },
-    /// A request that waits for other workers, over this table, or behind what does. What comes behind it may still be
-    /// heard, unless it changes rows and would be heard before a pull.
+    /// A request that waits for other workers over this table, or behind one that does. Later requests may still be
+    /// read, except those that change rows and must stay behind a pull.
     Request { head: Head, payload: Vec<u64>, bytes: usize, table: u32, memory: SessionShare },
 }
 
-/// What became of an answer.
+/// What became of a pending reply.
 pub(super) enum ReplyOutcome {
     Given,
     /// Its step is not applied yet.
     Waits,
-    /// There is no room for it.
+    /// The out queue has no space for it.
     NoRoom,
 }
 
 impl PendingReply {
-    /// A request that must wait, out of the receive buffer, so that what comes behind it can be heard: a fence may be
-    /// what it waits for. `None` for pushes and what is said of them, and when there is no memory for it (`share`, and
-    /// what every session may put aside without any): it then stays where it is.
-    /// `pending`: the replies that wait already.
+    /// Copies a request that must wait out of the receive buffer, so that the frames behind it can be read: it may wait
+    /// for a fence among them. Returns `None` for pushes, ticks and leaves. Also returns `None` if there is no memory:
+    /// neither in `share`, nor in the few bytes that each session may use besides. The request then stays in the
+    /// receive buffer. `pending`: the replies that already wait.
     pub(super) fn request(
         frame: &Frame<'_>,
         table: u32,
@@ -49,8 +49,8 @@ impl PendingReply {
         pending: &VecDeque<PendingReply>,
     ) -> Option<PendingReply> {
         let (head, bytes) = (frame.head, frame.payload.len());
-        let aside = || pending.iter().map(PendingReply::spare_bytes).sum::<usize>() + bytes;
-        if keeps_its_place(head.kind) || !(share.resize(bytes) || aside() <= ASIDE_BYTES_SPARE) {
+        let copied_bytes = || pending.iter().map(PendingReply::spare_bytes).sum::<usize>() + bytes;
+        if keeps_its_place(head.kind) || !(share.resize(bytes) || copied_bytes() <= ASIDE_BYTES_SPARE) {
             return None;
         }
         let mut payload = vec![0u64; bytes.div_ceil(8)];
@@ -58,7 +58,7 @@ impl PendingReply {
         Some(PendingReply::Request { head, payload, bytes, table, memory: share })
     }
 
-    /// Bytes of a request that stands in no memory that is counted.
+    /// Bytes of a copied request that no budget counts.
     fn spare_bytes(&self) -> usize {
         match self {
             PendingReply::Request { bytes, memory, .. } if memory.bytes() == 0 => *bytes,
@@ -66,7 +66,7 @@ impl PendingReply {
         }
     }
 
-    /// The table whose step it waits for, and its id.
+    /// The table over which it waits, and its request's id.
     pub(super) fn waits_for(&self) -> Option<(u32, u64)> {
         match self {
             PendingReply::Push { id, table, .. } => Some((*table, *id)),
@@ -75,7 +75,7 @@ impl PendingReply {
         }
     }
 
-    /// Gives the answer if it has come due; a request's is its session's to give.
+    /// Sends the reply if it is due. The session itself answers a request that waits.
     pub(super) fn settle(
         &self,
         tables: &ServerTables,
@@ -111,7 +111,7 @@ impl PendingReply {
     }
 }
 
-/// A request behind answers that wait for other workers waits too, unless they wait for what comes behind it.
+/// A request behind replies that wait for other workers waits too, unless those replies wait for something behind it.
 pub(super) fn behind(
     pending: &VecDeque<PendingReply>,
     tables: &ServerTables,
@@ -121,34 +121,36 @@ pub(super) fn behind(
         PendingReply::Push { table, step, .. } => Some((*table, *step)),
         _ => None,
     });
-    let mut open = pushes.filter(|&(table, step)| !tables.is_past(table, step, pusher));
-    match (open.next(), pending.iter().find_map(PendingReply::waits_for)) {
+    let mut unfinished = pushes.filter(|&(table, step)| !tables.is_past(table, step, pusher));
+    match (unfinished.next(), pending.iter().find_map(PendingReply::waits_for)) {
         (Some((_, step)), _) => RequestFailure::Refused(
             Refusal::Malformed,
-            format!("a request that would wait for pushes of step {step}, which was not said to be made"),
+            format!(
+                "this worker never announced step {step}: a request cannot wait for the pushes of that step"
+            ),
         ),
         (None, Some((table, _))) => RequestFailure::Parked(table),
         (None, None) => RequestFailure::Full,
     }
 }
 
-/// A request of a synchronous step that finds no memory while it waits. It must not stay where it is: what it waits for
-/// may be a fence that comes behind it.
+/// Refuses a request of a synchronous step if there is no memory for it while it waits. It must not stay in the receive
+/// buffer: it may wait for a fence that comes behind it.
 pub(super) fn no_memory(tables: &ServerTables, table: u32, kind: u16) -> Option<RequestFailure> {
     let refused = !keeps_its_place(kind) && tables.is_synchronous(table);
     refused.then(|| {
-        let text = "there is no memory for the keys of pulls that wait for other workers: start the server with a larger \
-                    --keyset-memory";
+        let text = "there is no memory for the keys of pulls that wait for other workers: start the server with a \
+                    larger --keyset-memory";
         RequestFailure::Refused(Refusal::Limit, text.into())
     })
 }
 
-/// Requests that are not put off: pushes, and what is said of them.
+/// Requests that stay in the receive buffer while they wait: pushes, ticks and leaves.
 fn keeps_its_place(kind: u16) -> bool {
     matches!(kind, PushFrame::KIND | TickFrame::KIND | LeaveFrame::KIND)
 }
 
-/// The table over which a pull waits that this kind of request must stay behind.
+/// The table over which a pull waits, if this kind of request must stay behind the pull.
 pub(super) fn before(kind: u16, pending: &VecDeque<PendingReply>) -> Option<u32> {
     let pull = |pending: &PendingReply| match pending {
         PendingReply::Request { head, table, .. } if head.kind == PullFrame::KIND => Some(*table),
@@ -162,12 +164,12 @@ pub(super) struct WaitingRequest {
     pub(super) table: u32,
     pub(super) id: u64,
     pub(super) since: Duration,
-    /// When its peer was told of that.
+    /// When the server last told the peer that the request waits.
     pub(super) told: Option<Duration>,
 }
 
 impl WaitingRequest {
-    /// Whether its peer is to be told now.
+    /// Whether to tell the peer now.
     pub(super) fn is_due(&self, now: Duration) -> bool {
         now.saturating_sub(self.told.unwrap_or(self.since)) >= WAITS_TOLD
     }

@@ -1,4 +1,4 @@
-//! What a server refuses, frame by frame, over a raw link of the simulation: what no worker of ours would send.
+//! What a server refuses, frame by frame, over a raw link of the simulation: requests that Gannet's workers never send.
 
 use super::{LocalServer, ServerConfig};
 use crate::error::Refusal;
@@ -81,7 +81,7 @@ pub(super) fn open_as(sim: &Sim, link: &mut Link<SimStream>, schema: &Schema) ->
     let identify = control::seal(&IdentifyV1 { table: schema.name.clone() });
     let (_, held) = ask(sim, link, IdentifyFrame {}.encode(0), &identify);
     let held = control::open::<IdentityV1>(&held).unwrap().held;
-    // Which life of the server it is, its welcome says.
+    // The welcome has the server's incarnation.
     let incarnation = greet(sim, link.peer()).1.incarnation;
     let (uid, make_in) = held.map_or(([0; 16], incarnation), |held| (held.uid, 0));
     let request = OpenTableV2 { schema: schema.encode(), uid, server: 0, servers: 1, make_in };
@@ -109,7 +109,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
     assert_eq!(refusal(any_head(99, 0, 1, [0; 4]), &[]), Refusal::Malformed);
     assert_eq!(refusal(any_head(PullFrame::KIND, 7, 1, [0; 4]), &[]), Refusal::Malformed);
-    // What a kind does not define is refused: it may be a later version's.
+    // Bits that a kind does not define are refused: a later version may define them.
     for words in [[1, 0, 0, 0], [0, 0, 0, 1]] {
         assert_eq!(refusal(any_head(PingFrame::KIND, 0, 1, words), &[]), Refusal::Malformed);
         assert_eq!(refusal(any_head(OpenTableFrame::KIND, 0, 1, words), &[]), Refusal::Malformed);
@@ -140,7 +140,8 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     );
 }
 
-/// The order that keeps updates from being lost: after a push that is to be sent again, no later one is taken.
+/// The order that keeps updates from being lost: after a refused push that the worker must resend, no later one is
+/// applied.
 #[test]
 fn a_stale_keyset_blocks_the_pushes_behind_it() {
     let (sim, addr) = small_world();
@@ -171,8 +172,8 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
         clock: None,
     }
     .encode(1);
-    let kept = ask(&sim, &mut link, keep, &bytes(&[5], &[])).0;
-    assert_eq!(RowsFrame::decode(&kept).unwrap().kept, 1);
+    let rows = ask(&sim, &mut link, keep, &bytes(&[5], &[])).0;
+    assert_eq!(RowsFrame::decode(&rows).unwrap().kept, 1);
     let by_keyset = pair(welcome.session, 1);
     assert_eq!(acked(&ask(&sim, &mut link, push(1, by_keyset), &bytes(&[], &[2.0])).0).applied, 1);
     let stale = pair(welcome.session.wrapping_add(1), 1);
@@ -180,7 +181,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     assert_eq!(refused(answer).0, Refusal::NoKeyset);
     let whole = bytes(&[5], &[2.0]);
     assert_eq!(refused(ask(&sim, &mut link, push(3, 0), &whole)).0, Refusal::Blocked);
-    // A new session takes everything again, once.
+    // A new session accepts all of them again, and applies each once.
     let (mut link, _) = greet(&sim, &addr);
     let applied: Vec<_> = (1..4)
         .map(|seq| acked(&ask(&sim, &mut link, push(seq, 0), &whole).0))
@@ -191,7 +192,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     assert_eq!(rows[..4], 6.0f32.to_le_bytes());
 }
 
-/// Averages of two workers do not add: a change of state for such a table is refused, in words that say what to do.
+/// Averages of two workers do not add up: the server refuses a change of state for such a table, and says what to do.
 #[test]
 fn a_change_of_state_is_refused_where_changes_do_not_add() {
     let (sim, addr) = small_world();
@@ -207,7 +208,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     let padded = [change.clone(), vec![0; change.len().next_multiple_of(8) - change.len()]].concat();
     let (refusal, text) = refused(ask(&sim, &mut link, push(Write::Change, 1), &padded));
     assert!(refusal == Refusal::Malformed && text.contains("\"adam\" takes gradients"), "{text}");
-    // Nothing is blocked, and a gradient is taken.
+    // The session is not blocked: a gradient is accepted.
     let gradient = [bytes(&[5], &[2.0]), vec![0; 4]].concat();
     assert_eq!(acked(&ask(&sim, &mut link, push(Write::Gradient, 1), &gradient).0).applied, 1);
     let pull = PullFrame {

@@ -1,6 +1,6 @@
-//! Tells a worker where it may READ a table's rows over RDMA, and registers them for that: each shard's header and each
-//! stretch of its rows once, for remote READ only, until the table closes. Only where the device reads by itself,
-//! unless the worker wants it all the same.
+//! Tells a worker where it may READ a table's rows over RDMA, and registers them for that. Each shard's header and each
+//! extent of its rows is registered once, for remote READ only, until the table closes. This happens only if the device
+//! does the READs itself, or if the worker wants them all the same.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables::{ServerTable, ServerTables};
@@ -12,46 +12,50 @@ use crate::partition::in_words;
 use gannet_core::{MemoryRange, ReadableShard};
 use gannet_transport::{Frame, NetError, Region, Registrar, Stream, Transmit};
 
-/// What a thread has registered of one table. It goes before the shards that it is of.
+/// The memory that a thread has registered of one table. Dropped before the shards.
 #[derive(Default)]
 pub(super) struct Regions {
     all: Vec<(MemoryRange, Region)>,
-    /// It was said that rows cannot be registered; workers ask again and again.
+    /// A failed registration was logged. Workers ask again and again.
     warned: bool,
 }
 
 impl Regions {
-    /// Registrations.
+    /// The number of registrations.
     pub(super) fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// The region of a stretch, registered if it was not.
-    fn of(&mut self, stretch: &MemoryRange, registrar: &dyn Registrar) -> Result<(u64, u32), NetError> {
+    /// The region of a memory range. Registers the range if it is new.
+    fn of(&mut self, memory: &MemoryRange, registrar: &dyn Registrar) -> Result<(u64, u32), NetError> {
         let known =
-            self.all.iter().find(|(known, _)| (known.addr, known.bytes) == (stretch.addr, stretch.bytes));
+            self.all.iter().find(|(known, _)| (known.addr, known.bytes) == (memory.addr, memory.bytes));
         if let Some((_, region)) = known {
             return Ok((region.addr, region.rkey));
         }
-        let region = registrar.register(stretch.addr, stretch.bytes)?;
-        let told = (region.addr, region.rkey);
-        self.all.push((*stretch, region));
-        Ok(told)
+        let region = registrar.register(memory.addr, memory.bytes)?;
+        let registered = (region.addr, region.rkey);
+        self.all.push((*memory, region));
+        Ok(registered)
     }
 
-    fn tell(&mut self, readable: &ReadableShard, registrar: &dyn Registrar) -> Result<RegionV1, NetError> {
+    fn describe(
+        &mut self,
+        readable: &ReadableShard,
+        registrar: &dyn Registrar,
+    ) -> Result<RegionV1, NetError> {
         let (header_addr, header_rkey) = self.of(&readable.header, registrar)?;
         let mut rows = Vec::with_capacity(readable.rows.len());
-        for stretch in &readable.rows {
-            match self.of(stretch, registrar) {
+        for memory in &readable.rows {
+            match self.of(memory, registrar) {
                 Ok((addr, rkey)) => {
-                    rows.push(ExtentV1 { offset: stretch.offset, bytes: stretch.bytes as u64, addr, rkey });
+                    rows.push(ExtentV1 { offset: memory.offset, bytes: memory.bytes as u64, addr, rkey });
                 }
-                // Its rows are asked for.
+                // Workers request these rows instead.
                 Err(error) => {
                     if !std::mem::replace(&mut self.warned, true) {
-                        let (shard, bytes) = (readable.shard, stretch.bytes);
-                        tracing::warn!(shard, bytes, %error, "rows cannot be registered: they are asked for");
+                        let (shard, bytes) = (readable.shard, memory.bytes);
+                        tracing::warn!(shard, bytes, %error, "rows cannot be registered: workers pull them instead");
                     }
                     break;
                 }
@@ -61,8 +65,8 @@ impl Regions {
     }
 }
 
-/// Tells of `count` shards from `first` on, to a session that has greeted.
-pub(super) fn tell<S: Stream>(
+/// Answers where `count` shards from `first` on can be read. The session has greeted.
+pub(super) fn answer<S: Stream>(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
     stream: &mut S,
@@ -74,7 +78,8 @@ pub(super) fn tell<S: Stream>(
     };
     let answering = registrar.answering();
     if !answering.by_device && !software {
-        let text = "this server's RDMA device is software: a READ would cost it more than a request (--one-sided always reads all the same)";
+        let text = "this server's RDMA device is software: a READ would cost it more than a request \
+                    (--one-sided always reads all the same)";
         return refuse(Refusal::Unknown, text);
     }
     let Some(ServerTable { shards, regions, .. }) = tables.all.get_mut(number as usize) else {
@@ -98,10 +103,12 @@ pub(super) fn tell<S: Stream>(
         Ok(false) => return refuse(Refusal::Unknown, "memory cannot be read over this link"),
         Err(error) => return Err(images(format!("READs cannot be allowed: {error}"))),
     }
-    let mut told = RegionsV1 { shards: Vec::with_capacity(count as usize) };
+    let mut reply = RegionsV1 { shards: Vec::with_capacity(count as usize) };
     for readable in &shards.readable(first..end) {
-        told.shards.push(regions.tell(readable, &*registrar).map_err(|error| images(error.to_string()))?);
+        reply
+            .shards
+            .push(regions.describe(readable, &*registrar).map_err(|error| images(error.to_string()))?);
     }
     let answer = RegionsAreFrame { whole_lines: answering.whole_lines };
-    Ok(transmit.send_copy(answer.encode(frame.head.id), &control::seal(&told))?)
+    Ok(transmit.send_copy(answer.encode(frame.head.id), &control::seal(&reply))?)
 }

@@ -1,4 +1,4 @@
-//! What is asked of the registry of runs, which is in thread 0 of a server that has tables.
+//! Requests to the registry of runs, which thread 0 of a server with tables has.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables;
@@ -25,15 +25,18 @@ pub(super) fn answer(
     };
     if frame.payload.len() > RUN_BYTES_MAX {
         let bytes = frame.payload.len();
-        return refuse(Refusal::Limit, format!("{bytes} bytes about a run; {RUN_BYTES_MAX} are possible"));
+        return refuse(
+            Refusal::Limit,
+            format!("a request of {bytes} bytes about a run: the limit is {RUN_BYTES_MAX}"),
+        );
     }
-    let ask = match control::open::<RunRequestV1>(frame.payload) {
-        Ok(ask) => ask,
+    let request = match control::open::<RunRequestV1>(frame.payload) {
+        Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
-    // Room for the answer first: what is decided is told.
+    // Space for the answer comes first: a decision must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
-    let told = runs.answer(ask, session, now, open);
-    let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
-    tables::answer(frame, RunIsFrame {}, &control::seal(&told), transmit)
+    let reply = runs.answer(request, session, now, open);
+    let reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
+    tables::answer(frame, RunIsFrame {}, &control::seal(&reply), transmit)
 }

@@ -1,4 +1,4 @@
-//! What is asked of the scheduler, of its data too.
+//! Requests to the scheduler, and for the data that it serves.
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::tables;
@@ -30,21 +30,21 @@ pub(super) fn answer(
         let bytes = frame.payload.len();
         return refuse(
             Refusal::Limit,
-            format!("{bytes} bytes for the scheduler; {PLAN_BYTES_MAX} are possible"),
+            format!("a request of {bytes} bytes to the scheduler: the limit is {PLAN_BYTES_MAX}"),
         );
     }
-    let ask = match control::open_as::<SchedulerRequestV2>(2, frame.payload) {
-        Ok(ask) => ask,
+    let request = match control::open_as::<SchedulerRequestV2>(2, frame.payload) {
+        Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
-    // Room for the answer first: what is given out is told.
+    // Space for the answer comes first: what the scheduler hands out must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
-    let told = scheduler.answer(ask, session, now);
-    let told = told.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
-    tables::answer(frame, BookedFrame {}, &control::seal(&told), transmit)
+    let reply = scheduler.answer(request, session, now);
+    let reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
+    tables::answer(frame, BookedFrame {}, &control::seal(&reply), transmit)
 }
 
-/// Notes what the rows of a job's table are.
+/// Notes which rows a job's table has.
 pub(super) fn note_table(
     frame: &Frame<'_>,
     scheduler: Option<&mut Schedulers>,
@@ -55,18 +55,18 @@ pub(super) fn note_table(
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
-    let asked = match control::open_as::<JobTableV2>(2, frame.payload) {
-        Ok(asked) => asked,
+    let request = match control::open_as::<JobTableV2>(2, frame.payload) {
+        Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
     transmit.reserve(0).ok_or(Full)?;
-    scheduler.note_table(asked, now).map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
+    scheduler.note_table(request, now).map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
     transmit.commit(JobTableNotedFrame {}.encode(frame.head.id), 0);
     Ok(())
 }
 
-/// Answers a request for bytes of the data, which go from the file into the out queue.
-pub(super) fn feed(
+/// Answers a request for bytes of the data. They go from the file straight into the out queue.
+pub(super) fn serve_data(
     frame: &Frame<'_>,
     scheduler: Option<&mut Schedulers>,
     pusher: &Pusher,
@@ -77,26 +77,28 @@ pub(super) fn feed(
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
     let refused = |(refusal, text)| RequestFailure::Refused(refusal, text);
-    let Some(feed) = DataRequest::of(frame.payload) else {
-        return refuse(Refusal::Malformed, "no request for bytes of the data");
+    let Some(request) = DataRequest::of(frame.payload) else {
+        return refuse(Refusal::Malformed, "the payload is not a request for bytes of the data");
     };
-    let feeder = scheduler.feeder().map_err(refused)?;
-    if feed == DataRequest::Offer {
-        return tables::answer(frame, FedFrame::default(), &control::seal(&feeder.offer()), transmit);
+    let data_server = scheduler.feeder().map_err(refused)?;
+    if request == DataRequest::Offer {
+        return tables::answer(frame, FedFrame::default(), &control::seal(&data_server.offer()), transmit);
     }
-    if feed.bytes() > FEED_BYTES_MAX {
-        let bytes = feed.bytes();
+    if request.bytes() > FEED_BYTES_MAX {
+        let bytes = request.bytes();
         return refuse(
             Refusal::Limit,
-            format!("{bytes} bytes of the data at once; {FEED_BYTES_MAX} are possible"),
+            format!("a request for {bytes} bytes of the data: the limit is {FEED_BYTES_MAX}"),
         );
     }
-    // A session asks for itself only: who it is was said in its hello. Its worker is its pusher less 1.
+    // A session asks only for its own worker, whom its hello named. The worker's rank is its pusher number less 1.
     let rank = pusher.pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok());
-    let Some(rank) = rank else { return refuse(Refusal::Unknown, "this session is no worker's") };
+    let Some(rank) = rank else {
+        return refuse(Refusal::Unknown, "this session does not belong to a worker");
+    };
     let incarnation = WorkerIncarnation { rank, incarnation: pusher.incarnation };
-    let out = transmit.reserve(feed.bytes()).ok_or(Full)?;
-    let fed = scheduler.feed(incarnation, feed, out).map_err(refused)?;
-    transmit.commit(fed.encode(frame.head.id), fed.bytes.0);
+    let out = transmit.reserve(request.bytes()).ok_or(Full)?;
+    let sent = scheduler.feed(incarnation, request, out).map_err(refused)?;
+    transmit.commit(sent.encode(frame.head.id), sent.bytes.0);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A session over a stream whose bytes are given: what fuzzing drives. No socket, no thread, no clock.
+//! A session over a scripted stream, which fuzzing drives. No socket, no thread, no clock.
 
 use super::bulk::RequestBuffers;
 use super::greeting::{Greeter, Stage};
@@ -25,17 +25,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Gives its bytes in pieces and takes answers in pieces; now and then neither.
+/// Delivers its bytes in chunks, and takes answers in chunks. Now and then it does neither.
 struct Scripted {
     bytes: Vec<u8>,
     at: usize,
-    piece: usize,
+    chunk: usize,
     calls: usize,
     answers: Rc<RefCell<Vec<u8>>>,
 }
 
 impl Stream for Scripted {
-    fn recv(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+    fn recv(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         self.calls += 1;
         if self.at == self.bytes.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -44,27 +44,27 @@ impl Stream for Scripted {
             return Ok(None);
         }
         let mut got = 0;
-        for piece in pieces {
-            let here = piece.len().min(self.piece - got).min(self.bytes.len() - self.at);
-            piece[..here].copy_from_slice(&self.bytes[self.at..self.at + here]);
+        for buffer in buffers {
+            let here = buffer.len().min(self.chunk - got).min(self.bytes.len() - self.at);
+            buffer[..here].copy_from_slice(&self.bytes[self.at..self.at + here]);
             (self.at, got) = (self.at + here, got + here);
         }
         Ok(Some(got))
     }
 
-    fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+    fn send(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         self.calls += 1;
         if self.calls.is_multiple_of(5) {
             return Ok(None);
         }
-        let mut room = self.piece.max(1000);
-        let before = room;
-        for piece in pieces {
-            let here = piece.len().min(room);
-            self.answers.borrow_mut().extend_from_slice(&piece[..here]);
-            room -= here;
+        let mut capacity = self.chunk.max(1000);
+        let before = capacity;
+        for buffer in buffers {
+            let here = buffer.len().min(capacity);
+            self.answers.borrow_mut().extend_from_slice(&buffer[..here]);
+            capacity -= here;
         }
-        Ok(Some(before - room))
+        Ok(Some(before - capacity))
     }
 
     fn peer(&self) -> Arc<str> {
@@ -80,19 +80,19 @@ impl Stream for Scripted {
     }
 }
 
-/// Plays these bytes, as what follows a hello, to a session of a fresh server, `piece` bytes at most at a time. A row
-/// that no script may touch is there before and after, and the answers are frames.
+/// Plays these bytes, as what follows a hello, to a session of a new server, in chunks of at most `chunk` bytes. Checks
+/// that a row that no script may touch stays as it is, and that the answers are frames.
 ///
 /// # Panics
-/// When the server does, or a promise is broken.
-pub fn play(bytes: Vec<u8>, piece: usize) {
-    let tally = ServerCounters::new(1);
-    // As scripts name them.
+/// If the server panics, or a promise is broken.
+pub fn play(bytes: Vec<u8>, chunk: usize) {
+    let counters = ServerCounters::new(1);
+    // Scripts name this incarnation and this id.
     let (store, incarnation, uid) = (Store::memory(), 1, TableUid([1; 16]));
     let identities = Arc::new(Identities::new(store.clone(), incarnation));
-    let mut tables = ServerTables::new(store, identities, 0, tally.clone());
-    let kept = Schema { name: "kept".into(), shards: 1, ..schema(1) };
-    for schema in std::iter::once(kept).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
+    let mut tables = ServerTables::new(store, identities, 0, counters.clone());
+    let guarded = Schema { name: "kept".into(), shards: 1, ..schema(1) };
+    for schema in std::iter::once(guarded).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
         let claim =
             IdentityClaim { identity: TableIdentity { uid, server: 0, servers: 1 }, make_in: incarnation };
         assert!(tables.open(schema, claim).is_ok());
@@ -103,7 +103,7 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     shards.push(&own, Write::Gradient, &keys, None, &values).expect("a sound push");
 
     let answers = Rc::<RefCell<Vec<u8>>>::default();
-    let link = Link::new(Scripted { bytes, at: 0, piece, calls: 0, answers: answers.clone() });
+    let link = Link::new(Scripted { bytes, at: 0, chunk, calls: 0, answers: answers.clone() });
     let hello = HelloV1 { pusher: 3, incarnation: 1, thread: 0 };
     let limits = SessionLimits::default();
     let (buffers, keysets) = (SessionMemory::new(limits.buffer_bytes), SessionMemory::new(1 << 20));
@@ -118,22 +118,20 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     loop {
         let all = Event { token: 0, readable: true, writable: true, closed: false };
         session.note(&all);
-        let thread = &tally.threads[0];
         let (tables, scratch, log_limiter) = (&mut tables, &mut scratch, &mut log_limiter);
         let (scheduler, incarnations) = (Some(&mut scheduler), Some(&mut incarnations));
-        let tally = thread;
         let runs = Some(&mut runs);
-        let mut room = RequestContext {
+        let mut context = RequestContext {
             tables,
             scratch,
-            tally,
+            tally: &counters.threads[0],
             log_limiter,
             scheduler,
             runs,
             incarnations,
             now: &read_time,
         };
-        if session.turn(&mut room, Duration::ZERO).is_err() {
+        if session.turn(&mut context, Duration::ZERO).is_err() {
             break;
         }
         turns += 1;
@@ -146,17 +144,18 @@ pub fn play(bytes: Vec<u8>, piece: usize) {
     assert_eq!(now, values, "a row that nobody pushed to has changed");
 }
 
-/// Plays these bytes to a server's greeter, with a token that nobody has or without. A hello is heard exactly when it
-/// is the first frame, names a worker and there is no token; the answers are frames.
+/// Plays these bytes to a server's greeter, with a token that nobody has, or without a token. The greeter must accept a
+/// hello exactly if it is the first frame, names a worker, and no token is asked for. Checks that the answers are
+/// frames.
 ///
 /// # Panics
-/// When the greeter does, or a promise is broken.
-pub fn greet(bytes: Vec<u8>, piece: usize, token: bool) {
+/// If the greeter panics, or a promise is broken.
+pub fn greet(bytes: Vec<u8>, chunk: usize, token: bool) {
     let due = first_hello(&bytes).filter(|(hello, _)| !token && hello.pusher < DATA_PUSHERS);
     let token = token.then(|| Token::new(&[0x5A; 32]).expect("long enough"));
     let mut greeter = Greeter::new(token, ServerCounters::new(1));
     let answers = Rc::<RefCell<Vec<u8>>>::default();
-    let mut link = Link::new(Scripted { bytes, at: 0, piece, calls: 0, answers: answers.clone() });
+    let mut link = Link::new(Scripted { bytes, at: 0, chunk, calls: 0, answers: answers.clone() });
     let (mut stage, mut turns) = (Stage::New, 0u32);
     let heard = loop {
         link.note(&Event { token: 0, readable: true, writable: true, closed: false });
@@ -186,7 +185,7 @@ fn first_hello(bytes: &[u8]) -> Option<(HelloV1, u64)> {
     Some((control::open(payload).ok()?, head.id))
 }
 
-/// Every answer is a frame of a kind that answers.
+/// Checks that every answer is a frame of a kind that answers.
 fn read_answers(mut bytes: &[u8]) {
     while let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES) {
         let head = Head::decode(head).expect("the server sends frames");

@@ -1,15 +1,18 @@
-//! What the pushes that are kept for synchronous steps may take: one budget for all threads and tables of a server.
+//! The memory budget for pushes that wait for their synchronous step: one budget for all threads and tables of a
+//! server.
 //!
-//! Pushes of a step that is due must always be able to come, or nothing is ever applied and given back. So half of the
-//! budget is for all, and the other half is the passage: the steps that are due on one thread may have it, until they
-//! are applied, when there is no room left in the first half. Pushes of later steps never have it. So whatever the
-//! others hold, those steps come to their end, then the next thread that waits has the passage. The tables of a thread
-//! pass together: a worker pushes to them in turn over one link, and what it pushes to one waits behind what it pushes
-//! to another. Due steps of one thread that together take more than half of the budget may find no room, and are
-//! refused.
+//! Pushes of a due step must always find memory in the end: otherwise no step is applied, and no memory is freed. So
+//! half of the budget is open to all pushes. The other half is the passage: when the open half is full, the due steps
+//! of one thread may use the passage until they are applied. Pushes of later steps never use it. So these due steps
+//! complete, and then the next thread gets the passage.
 //!
-//! Under a `--memory-limit` the budget depends on that limit alone, so a server that comes back with other threads has
-//! room for all that it had before. If rows take most of the limit, the budget is half of what they leave.
+//! All tables of a thread use the passage together. A worker pushes to the tables in turn over one link, so its push to
+//! one table waits behind its push to another. If the due steps of one thread need more than half of the budget
+//! together, they may find no memory, and are refused.
+//!
+//! Under a `--memory-limit` the budget depends on that limit alone. So a server that restarts with another number of
+//! threads has memory for everything that it had before. If rows take most of the limit, the budget is half of what
+//! they leave.
 
 use super::step_sums::StepAdmission;
 use crate::limits::BSP_BYTES_MAX;
@@ -17,25 +20,25 @@ use gannet_core::Store;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The least budget is this part of the most: with less it is better to say so than to crawl.
+/// A budget smaller than this part of the full one is refused: training would crawl.
 const LEAST_PART: usize = 8;
 
 /// The budget of a server.
 #[derive(Debug)]
 pub(super) struct StepBudget {
-    /// Bytes; less than at first once they were taken of a limit that had not so many left.
+    /// Bytes. Reduced if the store's limit had fewer bytes left.
     max: AtomicUsize,
-    /// Taken of the half that is for all.
+    /// Bytes taken from the open half.
     open: AtomicUsize,
     passage: Mutex<DueStepTurn>,
-    /// The bytes are taken of the store's limit, once there are synchronous steps.
+    /// Whether the bytes are set aside in the store's limit. That happens once there are synchronous steps.
     aside: Mutex<bool>,
 }
 
-/// The other half.
+/// The passage: the half of the budget that is for due steps.
 #[derive(Debug, Default)]
 struct DueStepTurn {
-    /// Whose the bytes are, if there are any.
+    /// The thread that has the passage, while `bytes` is above 0.
     thread: u32,
     bytes: usize,
 }
@@ -50,7 +53,7 @@ impl StepBudget {
         })
     }
 
-    /// Of a server: a quarter of its `--memory-limit`; without one, a constant for each thread.
+    /// The budget of a server: a quarter of its `--memory-limit`, or a constant for each thread without one.
     pub(super) fn of(store: &Store, threads: usize) -> Arc<StepBudget> {
         StepBudget::new(match store.memory_limit() {
             u64::MAX => BSP_BYTES_MAX.saturating_mul(threads),
@@ -62,7 +65,8 @@ impl StepBudget {
         self.max.load(Relaxed)
     }
 
-    /// Takes the bytes of the store's limit, so that rows and kept pushes together stay within it; why not, in words.
+    /// Sets the budget aside in the store's limit, so that rows and waiting pushes together stay within it. The error
+    /// says why that is impossible.
     pub(super) fn set_aside(&self, store: &Store) -> Result<(), String> {
         let limit = store.memory_limit();
         if limit == u64::MAX {
@@ -72,12 +76,12 @@ impl StepBudget {
         let most = self.max();
         while !*aside {
             let used = store.memory_used();
-            // Rows must be able to grow, too.
+            // Rows must be able to grow as well.
             let bytes = (most as u64).min(limit.saturating_sub(used) / 2);
             if bytes < (most / LEAST_PART) as u64 {
                 return Err(format!(
-                    "synchronous steps need at least {} of the {limit} bytes of --memory-limit for pushes that are kept, \
-                     and {used} are taken: start the server with a larger --memory-limit",
+                    "synchronous steps need at least {} of the {limit} bytes of --memory-limit for stored pushes, and \
+                     {used} are taken: start the server with a larger --memory-limit",
                     most / LEAST_PART
                 ));
             }
@@ -106,13 +110,13 @@ impl StepBudget {
     }
 }
 
-/// What one group of workers, on one thread, has taken of the budget. Dropped, it gives all back.
+/// The bytes that one group of workers, on one thread, has taken from the budget. Dropping it gives all of them back.
 #[derive(Debug)]
 pub(super) struct StepBudgetShare {
     budget: Arc<StepBudget>,
     thread: u32,
     bytes: usize,
-    /// How many of them are in the passage.
+    /// How many of the bytes are in the passage.
     passed: usize,
 }
 
@@ -140,7 +144,7 @@ impl StepBudgetShare {
             return StepAdmission::Full;
         }
         if passage.bytes > 0 && passage.thread != self.thread {
-            // Whoever passes comes to its end.
+            // The thread that has the passage will give it back: its steps complete.
             return StepAdmission::Later;
         }
         if passage.bytes + bytes > most {
@@ -165,7 +169,7 @@ impl StepBudgetShare {
 }
 
 impl Default for StepBudgetShare {
-    /// Of a budget of its own.
+    /// A share of a budget of its own.
     fn default() -> StepBudgetShare {
         StepBudgetShare::new(StepBudget::new(BSP_BYTES_MAX), 0)
     }
@@ -188,13 +192,13 @@ mod tests {
     fn two_threads_kept_twice_what_one_server_may() {
         let budget = StepBudget::new(MAX);
         let mut shares = [0, 1].map(|thread| StepBudgetShare::new(budget.clone(), thread));
-        let mut kept = 0;
+        let mut stored = 0;
         for round in 0..40 {
             if shares[round % 2].take(50, true) == StepAdmission::Kept {
-                kept += 50;
+                stored += 50;
             }
         }
-        assert_eq!((kept, shares[0].bytes() + shares[1].bytes()), (MAX, MAX));
+        assert_eq!((stored, shares[0].bytes() + shares[1].bytes()), (MAX, MAX));
         shares[0].give_back(MAX / 2);
         drop(shares);
         assert_eq!(StepBudgetShare::new(budget, 2).take(MAX / 2, false), StepAdmission::Kept);
@@ -212,7 +216,8 @@ mod tests {
         assert_eq!(other.take(500, true), StepAdmission::Kept);
     }
 
-    /// A server that came back with other threads refused every synchronous job: it set aside more than rows left.
+    /// A server that restarted with another number of threads refused every synchronous job: it set aside more than
+    /// rows left.
     #[test]
     fn the_budget_is_of_the_limit_and_not_of_the_threads() {
         let store = || Store::memory_with(gannet_core::GrowthConfig { memory_limit: 4 << 20, clock: None });
@@ -235,37 +240,37 @@ mod tests {
     /// What a worker sends to a thread, in this order.
     #[derive(Debug, Clone, Copy)]
     enum Sent {
-        /// Bytes of a step of a table.
-        Piece(usize, usize),
-        /// It has made the step of a table.
+        /// Bytes of a push to a table.
+        Part(usize, usize),
+        /// The worker has finished its step of a table.
         Tick(usize),
     }
 
-    /// Groups (a table on a thread) of some workers. Each worker sends what it pushes to a thread over one link, step
-    /// by step and in each table by table, and may be ahead of the others.
+    /// Groups (a table on a thread) of some workers. Each worker sends its pushes to a thread over one link, step by
+    /// step and table by table, and may be ahead of the others.
     struct Groups {
         /// By thread and table.
         shares: Vec<Vec<StepBudgetShare>>,
-        /// The step that is due, of each.
+        /// The due step of each group.
         at: Vec<Vec<usize>>,
-        /// By thread and worker, the last first.
+        /// By thread and worker, the last message first.
         to_come: Vec<Vec<Vec<Sent>>>,
-        /// By thread, table and step: bytes that are kept.
-        kept: Vec<Vec<Vec<usize>>>,
+        /// By thread, table and step: the bytes of stored pushes.
+        stored: Vec<Vec<Vec<usize>>>,
         /// By thread, worker and table: the step that it is in.
         clocks: Vec<Vec<Vec<usize>>>,
     }
 
-    /// Of threads, workers, steps, tables: pieces.
+    /// Bytes of each part of a push, by thread, worker, step and table.
     type Sizes = Vec<Vec<Vec<Vec<Vec<usize>>>>>;
 
     impl Groups {
         fn new(sizes: &Sizes, budget: &Arc<StepBudget>) -> Groups {
             let (threads, workers) = (sizes.len(), sizes[0].len());
             let (steps, tables) = (sizes[0][0].len(), sizes[0][0][0].len());
-            let of_table = |(table, pieces): (usize, &Vec<usize>)| {
-                let pieces = pieces.iter().map(move |&bytes| Sent::Piece(table, bytes));
-                pieces.chain([Sent::Tick(table)]).collect::<Vec<_>>()
+            let of_table = |(table, parts): (usize, &Vec<usize>)| {
+                let parts = parts.iter().map(move |&bytes| Sent::Part(table, bytes));
+                parts.chain([Sent::Tick(table)]).collect::<Vec<_>>()
             };
             let of_worker = |steps: &Vec<Vec<Vec<usize>>>| {
                 let all = steps.iter().flat_map(|tables| tables.iter().enumerate().flat_map(of_table));
@@ -278,12 +283,12 @@ mod tests {
                 shares: (0..threads as u32).map(shares).collect(),
                 at: vec![vec![0; tables]; threads],
                 to_come: sizes.iter().map(|workers| workers.iter().map(of_worker).collect()).collect(),
-                kept: vec![vec![vec![0; steps]; tables]; threads],
+                stored: vec![vec![vec![0; steps]; tables]; threads],
                 clocks: vec![vec![vec![0; tables]; workers]; threads],
             }
         }
 
-        /// The next of what a worker sends comes to a thread; whether anything changed.
+        /// A thread receives the next message of a worker. Returns whether anything changed.
         fn receive(&mut self, thread: usize, worker: usize) -> bool {
             let clocks = &mut self.clocks[thread];
             match self.to_come[thread][worker].last() {
@@ -292,13 +297,13 @@ mod tests {
                     clocks[worker][table] += 1;
                     self.apply(thread, table);
                 }
-                Some(&Sent::Piece(table, bytes)) => {
+                Some(&Sent::Part(table, bytes)) => {
                     let step = clocks[worker][table];
                     let due = step == self.at[thread][table];
                     match self.shares[thread][table].take(bytes, due) {
-                        StepAdmission::Kept => self.kept[thread][table][step] += bytes,
+                        StepAdmission::Kept => self.stored[thread][table][step] += bytes,
                         StepAdmission::Later => return false,
-                        room => panic!("steps that fit: {room:?}"),
+                        other => panic!("steps that fit: {other:?}"),
                     }
                 }
             }
@@ -309,7 +314,7 @@ mod tests {
         fn apply(&mut self, thread: usize, table: usize) {
             while self.clocks[thread].iter().all(|clocks| clocks[table] > self.at[thread][table]) {
                 let step = self.at[thread][table];
-                self.shares[thread][table].give_back(self.kept[thread][table][step]);
+                self.shares[thread][table].give_back(self.stored[thread][table][step]);
                 self.at[thread][table] += 1;
             }
         }
@@ -322,8 +327,8 @@ mod tests {
     /// The due steps of all tables of a thread are together at most half of the budget.
     fn sizes() -> impl Strategy<Value = Sizes> {
         (1..4usize, 1..4usize, 1..5usize, 1..3usize).prop_flat_map(|(threads, workers, steps, tables)| {
-            let piece = 1..=MAX / 2 / workers / tables / 3;
-            let of_table = prop::collection::vec(piece, 0..=3);
+            let part = 1..=MAX / 2 / workers / tables / 3;
+            let of_table = prop::collection::vec(part, 0..=3);
             let step = prop::collection::vec(of_table, tables);
             let worker = prop::collection::vec(step, steps);
             prop::collection::vec(prop::collection::vec(worker, workers), threads)
@@ -331,7 +336,8 @@ mod tests {
     }
 
     proptest! {
-        /// Two tables waited for each other: one had the passage, and its next piece came behind one of the other.
+        /// Two tables waited for each other: one had the passage, and its next part was queued behind a part of the
+        /// other.
         #[test]
         fn steps_that_are_due_come_to_their_end_whatever_others_hold(
             sizes in sizes(),
@@ -340,7 +346,7 @@ mod tests {
             let budget = StepBudget::new(MAX);
             let mut groups = Groups::new(&sizes, &budget);
             let (threads, workers, steps) = (sizes.len(), sizes[0].len(), sizes[0][0].len());
-            // First as it happens to come, then whoever can.
+            // First in a random order, then everything that can go on.
             for (thread, worker) in order {
                 groups.receive(thread % threads, worker % workers);
                 prop_assert!(groups.bytes() <= MAX);

@@ -1,9 +1,10 @@
-//! A synchronous step in a file, from before its first row is applied until the next step replaces it: a server that is
-//! killed in the middle finishes the step when it opens the table again, whoever of its workers is still there.
+//! A synchronous step in a file. The server writes the file before it applies the first row of the step, and the next
+//! step replaces it. If a server is killed in the middle of a step, it finishes the step when it opens the table again,
+//! whichever of its workers are still there.
 //!
-//! Two files for each table and range of shards, beside the images and of the same promise (they survive the process).
-//! Steps take turns in them: one that is torn is of a step that was not begun, and the other still tells who was in the
-//! step before. docs/image.md has the bytes.
+//! There are two files for each table and range of shards, beside the images. Like the images, they survive the
+//! process. Steps take turns in them. A torn file is of a step that was not begun, and the other file still says who
+//! was in the step before. docs/image.md has the bytes.
 
 use super::step_sums::StepSum;
 use crate::frames::control;
@@ -15,26 +16,27 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"GNTSTEP2";
-/// Before the message: the magic, its checksum, its length.
+/// Bytes before the message: the magic, the checksum, the length.
 const HEAD: usize = 24;
 const PREFIX: &str = "step-";
 
-/// A step as it is written. Frozen: a change is a new struct.
+/// A step as the file has it. Frozen: a change is a new struct.
 #[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
 struct StepV2 {
-    /// The shards of the thread that wrote it: the first and the one behind the last.
+    /// The shards of the thread that wrote the step: the first, and the one after the last.
     shards: (u32, u32),
-    /// The birth of each: an image that was made anew since has nothing to do with the step.
+    /// The birth of each shard. If an image was made anew since, the step does not belong to it.
     births: Vec<u64>,
     step: u64,
-    /// Whose rows are in it; who was in it and in those before it, the last first.
+    /// The workers whose rows are in the step, a bit each.
     mask: u32,
+    /// The workers in this step and in those before it, the last step first.
     masks: Vec<u32>,
     /// 0: gradients, 1: changes of state.
     write: u32,
     keys: Vec<u64>,
     values: Vec<f32>,
-    /// What the shards are to remember: (shard, pusher, incarnation, seq, row).
+    /// The names that the shards must remember: (shard, pusher, incarnation, seq, row).
     notes: Vec<(u32, u64, u64, u64, u32)>,
 }
 
@@ -55,7 +57,7 @@ impl StepV2 {
         }
     }
 
-    /// The shards here whose step it is.
+    /// The shards here to which the step belongs.
     fn own(&self, shards: &Shards) -> Vec<u32> {
         let (range, births) = (shards.range(), shards.births());
         let written = |shard: u32| self.births.get(shard.checked_sub(self.shards.0)? as usize).copied();
@@ -63,7 +65,7 @@ impl StepV2 {
         here.filter(|&(shard, birth)| written(shard) == Some(birth)).map(|(shard, _)| shard).collect()
     }
 
-    /// What of it is of these shards, which are in ascending order; `None` when it is of another table.
+    /// The part of the step for these shards, which are in ascending order. `None` if the step is of another table.
     fn sum(&self, shards: &Shards, own: &[u32]) -> Option<StepSum> {
         let write = [Write::Gradient, Write::Change].into_iter().nth(self.write as usize)?;
         let (table, floats) = (shards.schema().shards, shards.schema().write_floats(write));
@@ -82,43 +84,44 @@ impl StepV2 {
     }
 }
 
-/// What was found of steps when a table was opened.
+/// The state of a table's steps, as recovered when the table was opened.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RecoveredSteps {
-    /// The steps below are applied, in all shards.
+    /// All steps below this one are applied, in all shards.
     pub(super) at: u64,
-    /// Who was in them, the last first.
+    /// The workers in those steps, the last step first.
     pub(super) masks: Vec<u32>,
-    /// Shards that were another thread's, which was further: with each the first step that is not applied there.
+    /// Shards that are ahead, because another thread had them before. Each comes with the first step that it does not
+    /// have.
     pub(super) ahead: Vec<(u32, u64)>,
 }
 
-/// The files of a range of shards; none where images die with the process.
+/// The step files of a range of shards. There are none if the images end with the process.
 pub(super) struct StepFiles {
     paths: Option<[PathBuf; 2]>,
     files: [Option<File>; 2],
-    /// Which file the next step is written to: not that of the last step.
+    /// The file for the next step: not the one that has the last step.
     next: usize,
     buffer: Vec<u8>,
 }
 
 impl StepFiles {
-    /// Of these shards of a store.
+    /// The files for these shards of a store.
     pub(super) fn new(store: &Store, shards: &Shards) -> StepFiles {
         let Range { start, end } = shards.range();
         let folder = store.folder().map(|folder| folder.join(&shards.schema().name));
         let path = |folder: &Path, turn| folder.join(format!("{PREFIX}{start:04}-{end:04}.{turn}"));
         let paths = folder.map(|folder| [path(&folder, 0), path(&folder, 1)]);
-        // A file that cannot be read has been named when the table was opened.
+        // A file that cannot be read was reported when the table was opened.
         let step = |path: &Path| read(path).ok().flatten().map(|step| step.step);
         let next = paths.as_ref().is_some_and(|[a, b]| step(a) > step(b));
         StepFiles { paths, files: [None, None], next: usize::from(next), buffer: Vec::new() }
     }
 
-    /// Writes a step that is about to be applied.
+    /// Writes a step before it is applied.
     ///
     /// # Errors
-    /// Why not, in words: nothing of the step is to be applied then.
+    /// The reason, in words. The caller must not apply anything of the step then.
     pub(super) fn write(&mut self, shards: &Shards, sum: &StepSum, masks: Vec<u32>) -> Result<(), String> {
         let Some(paths) = &self.paths else { return Ok(()) };
         let path = &paths[self.next];
@@ -143,7 +146,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// The step in a file; `None` when it is torn.
+/// Reads the step in a file. `None` if the file is torn.
 fn read(path: &Path) -> io::Result<Option<StepV2>> {
     let bytes = fs::read(path)?;
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
@@ -154,17 +157,17 @@ fn read(path: &Path) -> io::Result<Option<StepV2>> {
     Ok(message.filter(whole).and_then(|message| control::open(message).ok()))
 }
 
-/// Finishes what steps were begun in these shards, by this range of them or by others (a server with other threads).
-/// Where those were not equally far the range stands where the last of them was: workers send again what was not
-/// acknowledged, and in the shards that are ahead nothing of a step that they have is applied. `aggregate`: whose name
-/// steps are applied under.
+/// Finishes the steps that were begun in these shards, by this range of shards or by others (of a server with another
+/// number of threads). If the shards are not equally far, the range goes on at the step of the one furthest behind.
+/// Workers resend what was not acknowledged, and shards that are ahead drop the steps that they have. `aggregate`: the
+/// pusher in the names of steps.
 ///
 /// # Errors
-/// A file cannot be read, a step cannot be finished, or one was begun of which there is no file: in words.
+/// A file cannot be read, a step cannot be finished, or a step was begun and its file is missing: in words.
 pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Result<RecoveredSteps, String> {
-    let own = shards.range();
-    // For each shard the first step that is not applied; and who was in the steps of each file.
-    let mut reached = vec![0; own.len()];
+    let range = shards.range();
+    // For each shard, the first step that is not applied. For each file, the workers in its steps.
+    let mut reached = vec![0; range.len()];
     let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
     for path in files(store, shards)? {
         let step = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
@@ -175,28 +178,28 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
         }
         let sum = step
             .sum(shards, &of_these)
-            .ok_or_else(|| format!("{}: it is of another table", path.display()))?;
+            .ok_or_else(|| format!("{}: this step belongs to another table", path.display()))?;
         apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
         for shard in of_these {
-            let at = &mut reached[(shard - own.start) as usize];
+            let at = &mut reached[(shard - range.start) as usize];
             *at = step.step.saturating_add(1).max(*at);
         }
         known.push((step.step.saturating_add(1), step.masks));
     }
     if let Some(shard) = shards.unfinished(aggregate) {
         return Err(format!(
-            "shard {shard} of table {:?}: a synchronous step is half applied, and the file that it stood in ({PREFIX}...) is gone or \
+            "shard {shard} of table {:?}: a synchronous step is half applied, and its file ({PREFIX}...) is missing or \
              damaged; begin from a checkpoint in another data folder",
             shards.schema().name
         ));
     }
-    // A shard has what it has, also where the file is gone.
-    for (shard, at) in own.clone().zip(&mut reached) {
+    // A shard has the steps that it remembers, even if their file is gone.
+    for (shard, at) in range.clone().zip(&mut reached) {
         *at = shards.last_push(shard, aggregate).unwrap_or(0).max(*at);
     }
     let at = reached.iter().copied().min().unwrap_or(0);
-    let ahead = own.zip(reached).filter(|&(_, reached)| reached > at).collect();
-    // Those of a file of a later step begin with it.
+    let ahead = range.zip(reached).filter(|&(_, reached)| reached > at).collect();
+    // The masks in the file of a later step begin with that step.
     let nearest = known.into_iter().filter(|(step, _)| *step >= at).min_by_key(|(step, _)| *step);
     let masks = nearest.map_or_else(Vec::new, |(step, masks)| {
         masks.into_iter().skip(usize::try_from(step - at).unwrap_or(usize::MAX)).collect()
@@ -204,7 +207,7 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
     Ok(RecoveredSteps { at, masks, ahead })
 }
 
-/// The files of steps beside these images.
+/// The step files beside these images.
 fn files(store: &Store, shards: &Shards) -> Result<Vec<PathBuf>, String> {
     let Some(folder) = store.folder().map(|folder| folder.join(&shards.schema().name)) else {
         return Ok(Vec::new());
@@ -221,7 +224,7 @@ fn files(store: &Store, shards: &Shards) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Applies a step: what the shards have of it already they drop.
+/// Applies a step. Shards drop the rows that they already have.
 pub(super) fn apply(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Result<Applied, PushError> {
     let name = PushName { pusher: aggregate, incarnation: 1, seq: sum.step + 1, row: 0 };
     let (table, floats) = (shards.schema().shards, sum.values.len() / sum.keys.len().max(1));
@@ -236,7 +239,8 @@ pub(super) fn apply(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Resul
         all.not_admitted += applied.not_admitted;
     }
     for (shard, name) in &sum.notes {
-        // A shard that has later steps has noted these names, and may have been told since that their data is done.
+        // A shard that has later steps noted these names before. Their data may have been closed since, so it must not
+        // note them again.
         if shards.last_push(*shard, aggregate) <= Some(sum.step + 1) {
             shards.note(*shard, name)?;
         }

@@ -1,4 +1,4 @@
-//! A step that a server was killed in, at any of its shards, is finished from its file; nothing else is.
+//! If a server is killed in a step, at any of its shards, it finishes the step from its file. Nothing else changes.
 
 use super::*;
 use crate::server::clocks::{Clocks, Joiner};
@@ -21,7 +21,7 @@ fn shard(key: u64) -> u32 {
     shard_of(hash(key), SHARDS)
 }
 
-/// Every key has 1 in each step; task 5's batches are in the steps.
+/// Every key has 1 in each step. The steps consist of the batches of task 5.
 fn sum(step: u64, keys: u64) -> StepSum {
     let mut keys: Vec<u64> = (0..keys).collect();
     keys.sort_by_key(|&key| shard(key));
@@ -32,7 +32,8 @@ fn sum(step: u64, keys: u64) -> StepSum {
     StepSum { step, mask: 0b11, write: Write::Gradient, keys, values, notes }
 }
 
-/// What a server comes to that applies the steps below `whole`, and of the next the first `shards` shards.
+/// Applies the steps below `whole`, and the next step only to the first `shards` shards, as a server that is killed
+/// then.
 fn killed(folder: &Path, whole: u64, shards: u32, ranges: &[Range<u32>]) {
     let store = Store::open_dir(folder).unwrap();
     for range in ranges {
@@ -77,7 +78,7 @@ fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
                 assert!(rows(&mut own).values().all(|&sum| sum == 4.0), "{applied} shards, {range:?}");
                 let name = |seq| PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq, row: 0 };
                 assert!(range.clone().all(|shard| own.has(shard, &name(4)) && !own.has(shard, &name(5))));
-                // Once more changes nothing.
+                // A second time changes nothing.
                 assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 4);
                 assert!(rows(&mut own).values().all(|&sum| sum == 4.0));
             }
@@ -85,14 +86,13 @@ fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
     }
 }
 
-/// Files of former ranges of shards put back what was known of data, though it had been closed: for ever, at every
-/// start.
+/// Step files of earlier ranges of shards brought back names of data that had been closed, at every start.
 #[test]
 fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
     let folder = tempfile::tempdir().unwrap();
     let ranges = [0..3, 3..8];
     killed(folder.path(), 1, SHARDS, &ranges);
-    // Other threads, more steps; then the data is done.
+    // Another number of threads makes more steps. Then the data is closed.
     killed(folder.path(), 4, SHARDS, &[WHOLE]);
     let store = Store::open_dir(folder.path()).unwrap();
     let open = |range: &Range<u32>| Shards::open(&store, &schema(), range.clone()).unwrap();
@@ -124,7 +124,7 @@ fn a_torn_file_is_of_a_step_that_was_not_begun() {
         let store = Store::open_dir(folder.path()).unwrap();
         let mut own = Shards::open(&store, &schema(), 0..8).unwrap();
         let found = finish(&store, &mut own, AGGREGATE).unwrap();
-        // Who was in the steps before stands in the other file.
+        // The other file has the workers of the steps before.
         assert_eq!((found.at, found.masks), (2, vec![0b11; 2]));
         assert!(rows(&mut own).values().all(|&sum| sum == 2.0), "byte {at}");
     }
@@ -134,13 +134,13 @@ fn a_torn_file_is_of_a_step_that_was_not_begun() {
     assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 2);
 }
 
-/// The step of a shard was left out when it had been opened less often than others that the step was written with.
+/// A step was left out in a shard that had been opened less often than the other shards of the step.
 #[test]
 fn a_step_is_finished_in_shards_that_were_opened_less_often_than_others() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open_dir(folder.path()).unwrap();
     drop(Shards::open(&store, &schema(), WHOLE).unwrap());
-    // The second half could not be opened, twice.
+    // The second half of the shards could not be opened, twice.
     (0..2).for_each(|_| drop(Shards::open(&store, &schema(), 0..4).unwrap()));
     drop(store);
     killed(folder.path(), 1, 0, &[WHOLE]);
@@ -160,7 +160,7 @@ fn images_that_were_made_anew_have_nothing_to_do_with_it() {
         fs::remove_file(folder.path().join(format!("t/shard-{number:04}.image"))).unwrap();
     }
     let store = Store::open_dir(folder.path()).unwrap();
-    // Opened more often than those before, they are no more these than at first.
+    // The new images are opened more often than the old ones: they still do not count as the old ones.
     let origin = Origin { identity: TableIdentity::NONE, seed: 9 };
     (0..4).for_each(|_| drop(Shards::open_as(&store, &schema(), 0..8, &origin).unwrap()));
     let mut own = Shards::open_as(&store, &schema(), 0..8, &origin).unwrap();
@@ -175,11 +175,11 @@ fn images_that_were_made_anew_have_nothing_to_do_with_it() {
 }
 
 /// A worker of two that keep step over a range of shards.
-fn comer(rank: u32) -> Joiner {
+fn joiner(rank: u32) -> Joiner {
     Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank }
 }
 
-/// Two workers make the steps from `from` on, with all keys of these shards, as if nothing had been acknowledged.
+/// Two workers make the steps from `from` on, with all keys of these shards, as if no push had been acknowledged.
 fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
     let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Mean });
     let timeout = Duration::from_secs(9);
@@ -187,7 +187,7 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
     let mut clocks = Clocks::new(&member, found.at, Duration::ZERO);
     let mut sums = StepSums::after(found);
     for rank in 0..2 {
-        clocks.join(comer(rank), Some(from), sums.entry(), Duration::ZERO).unwrap();
+        clocks.join(joiner(rank), Some(from), sums.entry(), Duration::ZERO).unwrap();
         sums.join(rank, from, false);
     }
     for step in from..to {
@@ -195,8 +195,8 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
             let StepSum { write, mut keys, mut values, .. } = sum(step, 100);
             keys.retain(|&key| shards.range().contains(&shard(key)));
             values.truncate(keys.len());
-            let coming = IncomingPush { write, keys: &keys, values: &values, name: None, ends: &[] };
-            assert_eq!(sums.keep(rank, step, &coming), StepAdmission::Kept);
+            let push = IncomingPush { write, keys: &keys, values: &values, name: None, ends: &[] };
+            assert_eq!(sums.store(rank, step, &push), StepAdmission::Kept);
             sums.tick(rank, step, step + 1, false);
             clocks.tick(rank, step + 1);
         }
@@ -214,7 +214,7 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
     assert_eq!(sums.at(), to);
 }
 
-/// The step of those that were behind was lost: the thread stood where the furthest of them was.
+/// Steps of the shards that were behind were lost: the thread went on where the furthest shard was.
 #[test]
 fn a_thread_with_shards_of_two_stands_where_the_one_behind_was_and_doubles_nothing_of_the_other() {
     for at in [1, 4, 6] {

@@ -1,8 +1,8 @@
-//! What the workers of a synchronous group (BSP) have pushed for steps that are not applied, and how a step is made one
-//! push. Plain state: whoever holds it applies what it makes, whole, whatever happens on the way (step_files.rs).
+//! The pushes of a synchronous group (BSP) for steps that are not applied, and how the pushes of a step become one
+//! push. Plain state, no I/O: the caller applies the step, and always the whole step (step_files.rs).
 //!
-//! Pushes that are named by their data are left out of a step where a shard has them: another worker pushed them
-//! before.
+//! A shard may already have a push that is named by its data, because another worker pushed it before. The step leaves
+//! out such a push.
 
 use super::clocks::Clocks;
 use super::step_budget::StepBudgetShare;
@@ -15,35 +15,35 @@ use gannet_core::{PushName, Write, hash, shard_of};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
-/// What one worker has pushed in one step.
+/// The rows that one worker has pushed in one step.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WorkerStep {
     write: Option<Write>,
     keys: Vec<u64>,
     values: Vec<f32>,
-    /// Which of the keys came under a name of data.
+    /// The keys that came under names of data.
     named: Vec<DataNames>,
 }
 
-/// Keys that came under a name of data.
+/// Keys that came under one name of data.
 #[derive(Debug, Clone)]
 struct DataNames {
     name: PushName,
     keys: Range<usize>,
-    /// Shards, and how many rows of the push's run there have come with these.
+    /// For each shard, how many rows of the push it has after these keys.
     ends: Vec<(u32, u32)>,
 }
 
-/// Rows of one push that comes to be kept.
+/// Rows of a push that arrive before their step is applied.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IncomingPush<'a> {
     pub(super) write: Write,
     pub(super) keys: &'a [u64],
     pub(super) values: &'a [f32],
-    /// What the data calls it.
+    /// The name that the data gives the push, if any.
     pub(super) name: Option<PushName>,
-    /// With a name: see [`run_ends`](crate::frames::push_payload::run_ends), of all rows that came, also of those that
-    /// are not kept.
+    /// With a name: the [`run_ends`](crate::frames::push_payload::run_ends) of all rows that came, also of rows that
+    /// are not stored.
     pub(super) ends: &'a [(u32, u32)],
 }
 
@@ -68,7 +68,7 @@ struct WorkerRows<'a> {
     values: &'a [f32],
 }
 
-/// What became of a push that was kept.
+/// The outcome of a push that was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeepOutcome {
     /// Its step is not applied yet.
@@ -79,38 +79,38 @@ pub(super) enum KeepOutcome {
     Refused(Refusal, String),
 }
 
-/// Whether a push can be kept.
+/// Whether a push can be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepAdmission {
     Kept,
-    /// When a step has been applied, of this group or of another that shares its budget.
+    /// Not now: a step must be applied first, of this group or of another one on the same budget.
     Later,
     /// Never: the step is too large.
     Full,
-    /// The worker pushed both gradients and changes of state in one step, or only some of it by names of data.
+    /// The worker pushed both gradients and changes of state in one step, or only some rows under names of data.
     Mixed,
 }
 
-/// A step as one push.
+/// A step, merged into one push.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StepSum {
     pub(super) step: u64,
-    /// In its name: whose rows are in it.
+    /// The workers whose rows are in it, a bit each.
     pub(super) mask: u32,
     pub(super) write: Write,
     /// In ascending order of shard.
     pub(super) keys: Vec<u64>,
     pub(super) values: Vec<f32>,
-    /// What the shards are to remember as theirs: (shard, name).
+    /// The names of data that shards must remember, as (shard, name).
     pub(super) notes: Vec<(u32, PushName)>,
 }
 
-/// What is to be done about the next step.
+/// What to do about the next step.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum NextStep {
-    /// Others are waited for.
+    /// Wait for other workers.
     Wait,
-    /// It is to be applied; `None`: nobody pushed anything, or it was applied before.
+    /// Apply it. `None`: nobody pushed anything, or the shards have all of it.
     Step(Option<StepSum>),
 }
 
@@ -118,48 +118,48 @@ pub(super) enum NextStep {
 pub(super) struct StepSums {
     /// The first step that is not applied.
     at: u64,
-    kept: BTreeMap<(u64, u32), WorkerStep>,
-    /// Who has made a step, by step.
-    made: BTreeMap<u64, u32>,
-    /// Who was in the steps before `at`, the last first.
+    pending: BTreeMap<(u64, u32), WorkerStep>,
+    /// The workers that have finished a step, a bit each, by step.
+    completed: BTreeMap<u64, u32>,
+    /// The workers that were in the steps before `at`, a bit each, the last step first.
     masks: VecDeque<u32>,
-    /// Shards that have more steps, ascending: with each the first that it has not.
+    /// Shards that are ahead, in ascending order. Each comes with the first step that it does not have.
     ahead: Vec<(u32, u64)>,
-    /// Workers whose data in step `at` misses rows in a shard that is ahead: the step was applied there without them.
+    /// Workers whose data in step `at` is missing in a shard that is ahead: the shard applied the step without them.
     late: u32,
-    /// Step `at`, which could not be applied whole.
+    /// Step `at`, if it could not be applied whole.
     stuck: Option<StepSum>,
-    /// Why: until one of its workers has come again.
+    /// Why step `at` cannot be applied. Cleared when a worker joins again.
     trouble: Option<(Refusal, String)>,
-    /// What is kept takes of the server's budget.
+    /// The memory of the stored pushes, taken from the server's budget.
     share: StepBudgetShare,
 }
 
 impl StepSums {
-    /// Where the steps that were found are applied.
+    /// A group that goes on after the recovered steps.
     pub(super) fn after(found: &RecoveredSteps) -> StepSums {
         let masks = found.masks.iter().copied().take(BSP_STEPS_REMEMBERED).collect();
         StepSums { at: found.at, masks, ahead: found.ahead.clone(), ..StepSums::default() }
     }
 
-    /// What is to be found by those who come after all who are here have left.
-    pub(super) fn found(&self) -> RecoveredSteps {
+    /// The state from which the next group goes on, once all workers of this one have left.
+    pub(super) fn to_recover(&self) -> RecoveredSteps {
         RecoveredSteps { at: self.at, masks: Vec::new(), ahead: self.ahead.clone() }
     }
 
-    /// With this share of the server's budget.
+    /// Replaces the share of the server's budget.
     pub(super) fn with_share(self, share: StepBudgetShare) -> StepSums {
         StepSums { share, ..self }
     }
 
-    /// Who is in the next step and was in those before it, the last first.
+    /// The workers in the next step and in those before it, the last step first.
     pub(super) fn masks(&self) -> Vec<u32> {
         std::iter::once(self.in_step()).chain(self.masks.iter().copied()).take(BSP_STEPS_REMEMBERED).collect()
     }
 
-    /// Who is in step `at`, whole.
+    /// The workers whose pushes are in step `at` on all shards.
     fn in_step(&self) -> u32 {
-        self.made.get(&self.at).copied().unwrap_or(0) & !self.late
+        self.completed.get(&self.at).copied().unwrap_or(0) & !self.late
     }
 
     /// The first step that is not applied.
@@ -167,17 +167,17 @@ impl StepSums {
         self.at
     }
 
-    /// The first step of which anything may still come.
+    /// The first step for which pushes may still come.
     fn begin(&self) -> u64 {
         self.at + u64::from(self.stuck.is_some())
     }
 
-    /// Where who begins anew can begin: at a step that no shard has.
+    /// The lowest clock at which a worker can begin anew: a step that no shard has.
     pub(super) fn entry(&self) -> u64 {
         self.ahead.iter().map(|&(_, at)| at).max().unwrap_or(0).max(self.begin())
     }
 
-    /// Whether a shard has the next step already.
+    /// Whether a shard already has the next step.
     fn is_ahead(&self, shard: u32) -> bool {
         let at = self.ahead.binary_search_by_key(&shard, |&(of, _)| of);
         at.is_ok_and(|at| self.ahead[at].1 > self.at)
@@ -187,67 +187,72 @@ impl StepSums {
         self.share.bytes()
     }
 
-    /// A worker comes, at this clock; what it had sent from there on comes again, unless it begins `anew`.
+    /// A worker joins at this clock. Drops its stored pushes from there on, because the worker resends them. Of a
+    /// worker that begins `anew`, drops all stored pushes.
     pub(super) fn join(&mut self, rank: u32, clock: u64, anew: bool) {
-        // What is in the sum of a step that got stuck is in it.
+        // The sum of a stuck step keeps its rows.
         let from = (if anew { 0 } else { clock }).max(self.begin());
-        self.drop_kept(|step, of| of == rank && step >= from);
-        self.made.iter_mut().filter(|(step, _)| **step >= from).for_each(|(_, made)| *made &= !(1 << rank));
+        self.drop_pending(|step, worker| worker == rank && step >= from);
+        self.completed
+            .iter_mut()
+            .filter(|(step, _)| **step >= from)
+            .for_each(|(_, completed)| *completed &= !(1 << rank));
         self.trouble = None;
     }
 
-    /// A worker's session has ended at this clock: what it sent of the step that it was in comes again, or never whole.
+    /// A worker's session has ended at this clock. Drops the pushes of the step that the worker was in: it resends
+    /// them, or the step is never complete.
     pub(super) fn end(&mut self, rank: u32, clock: u64) {
-        self.drop_kept(|step, of| of == rank && step >= clock);
+        self.drop_pending(|step, worker| worker == rank && step >= clock);
     }
 
-    fn drop_kept(&mut self, which: impl Fn(u64, u32) -> bool) {
+    fn drop_pending(&mut self, which: impl Fn(u64, u32) -> bool) {
         let mut dropped = 0;
-        self.kept.retain(|&(step, rank), kept| {
+        self.pending.retain(|&(step, rank), worker_step| {
             let drop = which(step, rank);
-            dropped += if drop { kept.bytes() } else { 0 };
+            dropped += if drop { worker_step.bytes() } else { 0 };
             !drop
         });
         self.share.give_back(dropped);
     }
 
-    /// Keeps rows of a step that is not applied.
-    pub(super) fn keep(&mut self, rank: u32, step: u64, rows: &IncomingPush<'_>) -> StepAdmission {
+    /// Stores rows of a step that is not applied.
+    pub(super) fn store(&mut self, rank: u32, step: u64, rows: &IncomingPush<'_>) -> StepAdmission {
         if step == self.at && self.stuck.is_some() {
-            // Its sum stands, and either has these rows or is applied without them.
+            // The sum of a stuck step does not change: it has these rows, or it is applied without them.
             return StepAdmission::Kept;
         }
-        let mixes = |kept: &WorkerStep| {
-            let of_data = !kept.named.is_empty();
-            kept.write.is_some_and(|before| before != rows.write || of_data != rows.name.is_some())
+        let mixes = |worker_step: &WorkerStep| {
+            let of_data = !worker_step.named.is_empty();
+            worker_step.write.is_some_and(|before| before != rows.write || of_data != rows.name.is_some())
         };
-        if self.kept.get(&(step, rank)).is_some_and(mixes) {
+        if self.pending.get(&(step, rank)).is_some_and(mixes) {
             return StepAdmission::Mixed;
         }
-        let room = self.share.take(rows.bytes(), step == self.at);
-        if room != StepAdmission::Kept {
-            return room;
+        let admission = self.share.take(rows.bytes(), step == self.at);
+        if admission != StepAdmission::Kept {
+            return admission;
         }
-        let kept = self.kept.entry((step, rank)).or_default();
-        kept.write = Some(rows.write);
-        let from = kept.keys.len();
-        kept.keys.extend_from_slice(rows.keys);
-        kept.values.extend_from_slice(rows.values);
-        let keys = from..kept.keys.len();
-        kept.named.extend(rows.name.map(|name| DataNames { name, keys, ends: rows.ends.to_vec() }));
+        let worker_step = self.pending.entry((step, rank)).or_default();
+        worker_step.write = Some(rows.write);
+        let from = worker_step.keys.len();
+        worker_step.keys.extend_from_slice(rows.keys);
+        worker_step.values.extend_from_slice(rows.values);
+        let keys = from..worker_step.keys.len();
+        worker_step.named.extend(rows.name.map(|name| DataNames { name, keys, ends: rows.ends.to_vec() }));
         StepAdmission::Kept
     }
 
-    /// A worker has gone from one clock to another: it has made the step between, or (`skip`) left out those between.
+    /// A worker's clock has moved on. The worker has finished the step between, or left out the steps between (`skip`).
     pub(super) fn tick(&mut self, rank: u32, from: u64, to: u64, skip: bool) {
         if !skip && to == from + 1 && from >= self.begin() {
-            *self.made.entry(from).or_default() |= 1 << rank;
+            *self.completed.entry(from).or_default() |= 1 << rank;
         } else {
-            self.drop_kept(|step, of| of == rank && (from..to).contains(&step));
+            self.drop_pending(|step, worker| worker == rank && (from..to).contains(&step));
         }
     }
 
-    /// What became of a push.
+    /// The outcome of a push.
     pub(super) fn outcome(&self, rank: u32, step: u64) -> KeepOutcome {
         if let Some(before) = self.at.checked_sub(step + 1) {
             let mask = self.masks.get(before as usize).copied().unwrap_or(0);
@@ -259,13 +264,14 @@ impl StepSums {
         }
     }
 
-    /// A step was applied without a push of this worker, though it is remembered as one of those in it.
+    /// Corrects the record of a step: it was applied without the push of this worker.
     pub(super) fn was_without(&mut self, rank: u32, step: u64) {
         let before = self.at.checked_sub(step + 1).and_then(|before| self.masks.get_mut(before as usize));
         before.into_iter().for_each(|mask| *mask &= !(1 << rank));
     }
 
-    /// Looks at the next step. `aggregate`: how many make it whole. `has`: whether a shard has the rows of a name.
+    /// Decides about the next step. `aggregate`: how many workers make it complete. `has`: whether a shard has the rows
+    /// of a name.
     pub(super) fn next(
         &mut self,
         clocks: &Clocks,
@@ -279,65 +285,70 @@ impl StepSums {
         if let Some(stuck) = &self.stuck {
             return NextStep::Step(Some(stuck.clone()));
         }
-        let made = self.made.get(&self.at).copied().unwrap_or(0);
+        let completed = self.completed.get(&self.at).copied().unwrap_or(0);
         let counted = clocks.counted().count();
         let all = counted > 0 && clocks.counted().all(|(_, rank)| rank.clock > self.at);
-        if !all && made.count_ones() < aggregate && (counted > 0 || made == 0) {
+        if !all && completed.count_ones() < aggregate && (counted > 0 || completed == 0) {
             return NextStep::Wait;
         }
-        let (sum, late) = self.sum(made, how, has);
+        let (sum, late) = self.sum(completed, how, has);
         self.late = late;
         NextStep::Step(sum)
     }
 
-    /// The next step as one push, and who comes too late for it in a shard that is ahead.
+    /// The next step as one push, and the workers that come too late for it on a shard that is ahead.
     fn sum(
         &self,
-        made: u32,
+        completed: u32,
         how: &StepMerge<impl Fn(Write) -> usize>,
         has: impl FnMut(u32, &PushName) -> bool,
     ) -> (Option<StepSum>, u32) {
         let parts: Vec<(u32, &WorkerStep)> = self
-            .kept
+            .pending
             .range((self.at, 0)..=(self.at, u32::MAX))
-            .map(|(&(_, rank), kept)| (rank, kept))
-            .filter(|(rank, kept)| made >> rank & 1 == 1 && !kept.keys.is_empty())
+            .map(|(&(_, rank), worker_step)| (rank, worker_step))
+            .filter(|(rank, worker_step)| completed >> rank & 1 == 1 && !worker_step.keys.is_empty())
             .collect();
-        let Some(write) = parts.first().and_then(|(_, kept)| kept.write) else { return (None, 0) };
+        let Some(write) = parts.first().and_then(|(_, worker_step)| worker_step.write) else {
+            return (None, 0);
+        };
         let floats = (how.floats)(write);
         let whole = |shard| self.is_ahead(shard);
         let whole: Option<&dyn Fn(u32) -> bool> = if self.ahead.is_empty() { None } else { Some(&whole) };
-        let UnappliedStep { rows, notes, late } = taken(&parts, floats, how.shards, has, whole);
+        let UnappliedStep { rows, notes, late } = unapplied_rows(&parts, floats, how.shards, has, whole);
         let mask = rows.iter().fold(0, |mask, rows| mask | 1 << rows.rank);
-        let (keys, values) = merged(&rows, floats, how.merge, how.shards);
+        let (keys, values) = merge_rows(&rows, floats, how.merge, how.shards);
         ((mask != 0).then_some(StepSum { step: self.at, mask, write, keys, values, notes }), late)
     }
 
-    /// Whether all who have made the next step pushed the same kind; otherwise it cannot be made one.
+    /// Whether all pushes of the next step are of one kind. Otherwise they cannot become one push.
     pub(super) fn is_of_one_kind(&self) -> bool {
-        let mut writes =
-            self.kept.range((self.at, 0)..=(self.at, u32::MAX)).filter_map(|(_, kept)| kept.write);
+        let mut writes = self
+            .pending
+            .range((self.at, 0)..=(self.at, u32::MAX))
+            .filter_map(|(_, worker_step)| worker_step.write);
         let first = writes.next();
         writes.all(|write| Some(write) == first)
     }
 
-    /// The next step is applied.
+    /// Notes that the next step is applied.
     pub(super) fn applied(&mut self) {
         self.masks.push_front(self.in_step());
         self.masks.truncate(BSP_STEPS_REMEMBERED);
         let at = self.at;
-        self.made.remove(&at);
-        self.drop_kept(|step, _| step <= at);
+        self.completed.remove(&at);
+        self.drop_pending(|step, _| step <= at);
         (self.at, self.stuck, self.late) = (at + 1, None, 0);
         self.ahead.retain(|&(_, reached)| reached > at + 1);
     }
 
-    /// Nothing is to be applied for the next step, nor for those that all who count have passed and nobody has made.
+    /// Passes the next step, which has no rows, and the following steps that all workers have passed and nobody has
+    /// made.
     pub(super) fn pass(&mut self, clocks: &Clocks) {
         self.applied();
-        let made = self.made.keys().next().copied().unwrap_or(u64::MAX);
-        let kept = self.kept.keys().next().map_or(u64::MAX, |(step, _)| *step);
-        let to = clocks.lowest().min(made).min(kept);
+        let completed = self.completed.keys().next().copied().unwrap_or(u64::MAX);
+        let stored = self.pending.keys().next().map_or(u64::MAX, |(step, _)| *step);
+        let to = clocks.lowest().min(completed).min(stored);
         if let Some(steps) = to.checked_sub(self.at) {
             let remembered = steps.min(BSP_STEPS_REMEMBERED as u64);
             (0..remembered).for_each(|_| self.masks.push_front(0));
@@ -347,20 +358,20 @@ impl StepSums {
         }
     }
 
-    /// The next step could not be applied whole: it is tried again when one of its workers has come again, as it is.
+    /// The next step could not be applied whole. The same sum is tried again when one of the workers has joined again.
     pub(super) fn failed(&mut self, sum: StepSum, refusal: Refusal, text: String) {
         (self.stuck, self.trouble) = (Some(sum), Some((refusal, text)));
     }
 
-    /// The next step cannot be made one push: until its workers have come again.
+    /// The next step cannot become one push. It waits until a worker has joined again.
     pub(super) fn refused(&mut self, refusal: Refusal, text: String) {
         self.trouble = Some((refusal, text));
     }
 
-    /// A new group begins: nothing of those before is kept. Those of them who are alive send theirs again.
+    /// A new group begins. Drops all stored pushes: workers that are still alive resend theirs.
     pub(super) fn restart(&mut self) {
-        self.drop_kept(|_, _| true);
-        self.made.retain(|step, _| self.stuck.is_some() && *step == self.at);
+        self.drop_pending(|_, _| true);
+        self.completed.retain(|step, _| self.stuck.is_some() && *step == self.at);
         self.trouble = None;
     }
 }
@@ -368,23 +379,24 @@ impl StepSums {
 /// How the rows of a step become one push.
 pub(super) struct StepMerge<F> {
     pub(super) merge: Merge,
-    /// Floats of a row of a push.
+    /// Floats of a row, by the kind of push.
     pub(super) floats: F,
-    /// Of the table.
+    /// Shards of the table.
     pub(super) shards: u32,
 }
 
-/// What of a step is still to be applied.
+/// The part of a step that is not applied yet.
 struct UnappliedStep<'a> {
     rows: Vec<WorkerRows<'a>>,
     notes: Vec<(u32, PushName)>,
-    /// Workers whose data a shard does not have, though it has the step.
+    /// Workers whose data is missing on a shard that already has the step.
     late: u32,
 }
 
-/// The rows of a step that no shard has, and their names. Data that two workers have pushed in it (the first is given
-/// up) is the first's. `whole`: whether a shard has all of the step, if any may.
-fn taken<'a>(
+/// The rows of a step that no shard has yet, and their names. If two workers pushed the same data in it, because the
+/// first was given up, the first one's rows count. `whole`: whether a shard has the whole step; `None` if no shard is
+/// ahead.
+fn unapplied_rows<'a>(
     parts: &[(u32, &'a WorkerStep)],
     floats: usize,
     table: u32,
@@ -393,19 +405,21 @@ fn taken<'a>(
 ) -> UnappliedStep<'a> {
     let (mut all, mut notes, mut late) = (Vec::new(), Vec::new(), 0);
     let mut owners = HashMap::<(u32, u64, u64, u64), u32>::new();
-    for &(rank, kept) in parts {
+    for &(rank, worker_step) in parts {
         let mut take = |range: Range<usize>| {
-            let (keys, values) =
-                (&kept.keys[range.clone()], &kept.values[range.start * floats..range.end * floats]);
+            let (keys, values) = (
+                &worker_step.keys[range.clone()],
+                &worker_step.values[range.start * floats..range.end * floats],
+            );
             all.push(WorkerRows { rank, keys, values });
         };
         let shard = |key: &u64| shard_of(hash(*key), table);
         match whole {
-            _ if !kept.named.is_empty() => {}
-            None => take(0..kept.keys.len()),
+            _ if !worker_step.named.is_empty() => {}
+            None => take(0..worker_step.keys.len()),
             Some(whole) => {
                 let mut start = 0;
-                for run in kept.keys.chunk_by(|a, b| shard(a) == shard(b)) {
+                for run in worker_step.keys.chunk_by(|a, b| shard(a) == shard(b)) {
                     let from = start;
                     start += run.len();
                     if !whole(shard(&run[0])) {
@@ -414,23 +428,23 @@ fn taken<'a>(
                 }
             }
         }
-        for DataNames { name, keys, ends } in &kept.named {
+        for DataNames { name, keys, ends } in &worker_step.named {
             let mut rest = keys.clone();
             for &(shard, end) in ends {
                 let here = |key: &u64| shard_of(hash(*key), table) == shard;
-                let rows = kept.keys[rest.clone()].iter().take_while(|key| here(key)).count();
+                let rows = worker_step.keys[rest.clone()].iter().take_while(|key| here(key)).count();
                 let run = rest.start..rest.start + rows;
                 rest.start = run.end;
                 let name = PushName { row: end, ..*name };
-                // A step takes all rows that a push has in a shard, or none of them.
+                // A step has all rows that a push has in a shard, or none of them.
                 if has(shard, &name) {
                     continue;
                 }
-                // Shard by shard: what the first one sends again after a restart may be a part of it.
-                let of = (shard, name.pusher, name.incarnation, name.seq);
+                // Decided shard by shard: after a restart the first worker may resend only a part of its push.
+                let push = (shard, name.pusher, name.incarnation, name.seq);
                 if whole.is_some_and(|whole| whole(shard)) {
                     late |= 1 << rank;
-                } else if *owners.entry(of).or_insert(rank) == rank {
+                } else if *owners.entry(push).or_insert(rank) == rank {
                     take(run);
                     notes.push((shard, name));
                 }
@@ -440,15 +454,15 @@ fn taken<'a>(
     UnappliedStep { rows: all, notes, late }
 }
 
-/// The rows of several workers as one for each key: added in the order of ranks, or that divided by the number of ranks
-/// that have the key. Keys come in ascending order of shard, within a shard as they came first: the order, like the
-/// sums, depends on what each worker sent to a shard and on nothing else.
-fn merged(parts: &[WorkerRows<'_>], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
+/// Merges the rows of several workers into one row for each key. The row is the sum in the order of ranks, or this sum
+/// divided by the number of ranks that have the key. Keys come in ascending order of shard, and within a shard in the
+/// order in which they first came. So the order and the sums depend only on what each worker sent to a shard.
+fn merge_rows(parts: &[WorkerRows<'_>], floats: usize, merge: Merge, shards: u32) -> (Vec<u64>, Vec<f32>) {
     let most = parts.iter().map(|rows| rows.keys.len()).sum();
     let mut places =
         HashMap::<u64, u32, KeyHashBuilder>::with_capacity_and_hasher(most, KeyHashBuilder::default());
     let (mut keys, mut sums): (Vec<u64>, Vec<f32>) = (Vec::new(), Vec::new());
-    // For each key how many ranks have it, and the last of them.
+    // For each key: how many ranks have it, and the last of them.
     let mut ranks: Vec<(u32, u32)> = Vec::new();
     for &WorkerRows { rank, keys: own, values } in parts {
         for (&key, row) in own.iter().zip(values.chunks_exact(floats)) {

@@ -1,4 +1,4 @@
-//! What a step comes to, beside a plain map; who is waited for, step by step.
+//! The sums of steps, compared with a plain map, and the workers for which each step waits.
 
 use super::*;
 use crate::frames::push_payload::run_ends;
@@ -49,8 +49,8 @@ fn clocks(workers: u32, aggregate: u32) -> Clocks {
     let member = SyncConfig { rank: 0, workers, mode, worker_timeout, strict: false };
     let mut clocks = Clocks::new(&member, 0, Duration::ZERO);
     for rank in 0..workers {
-        let comer = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank };
-        clocks.join(comer, None, 0, Duration::ZERO).unwrap();
+        let joiner = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank };
+        clocks.join(joiner, None, 0, Duration::ZERO).unwrap();
     }
     clocks
 }
@@ -75,7 +75,7 @@ impl SumsModel {
         let step = self.clocks.ranks[rank as usize].clock;
         let values = vec![1.0; keys.len()];
         let ends = name.map_or_else(Vec::new, |name| run_ends(keys, SHARDS, name.row));
-        self.sums.keep(
+        self.sums.store(
             rank,
             step,
             &IncomingPush { write: Write::Gradient, keys, values: &values, name, ends: &ends },
@@ -89,8 +89,8 @@ impl SumsModel {
     }
 
     fn rejoin(&mut self, rank: u32, clock: u64, session: u32) {
-        let comer = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session };
-        let clock = self.clocks.join(comer, Some(clock), self.sums.begin(), Duration::ZERO).unwrap();
+        let joiner = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session };
+        let clock = self.clocks.join(joiner, Some(clock), self.sums.begin(), Duration::ZERO).unwrap();
         self.sums.join(rank, clock, false);
     }
 
@@ -98,13 +98,13 @@ impl SumsModel {
         self.next_beside(|_, _| false)
     }
 
-    /// Where shards have rows already.
+    /// The next step, when shards already have these rows.
     fn next_beside(&mut self, has: impl FnMut(u32, &PushName) -> bool) -> NextStep {
         let how = StepMerge { merge: Merge::Sum, floats: |_| 1, shards: SHARDS };
         self.sums.next(&self.clocks, self.aggregate, &how, has)
     }
 
-    /// The rows of the next step; it is then applied.
+    /// Applies the next step. Returns its mask, keys and sums.
     fn apply(&mut self) -> Option<(u32, Vec<u64>, Vec<f32>)> {
         let NextStep::Step(sum) = self.next() else { return None };
         self.sums.applied();
@@ -128,7 +128,7 @@ proptest! {
         let parts: Vec<(Vec<u64>, Vec<f32>)> = seed_parts.into_iter().map(cut).collect();
         let ranked: Vec<WorkerRows<'_>> =
             (0..).zip(&parts).map(|(rank, (keys, values))| WorkerRows { rank, keys, values }).collect();
-        let (keys, values) = merged(&ranked, floats, merge, SHARDS);
+        let (keys, values) = merge_rows(&ranked, floats, merge, SHARDS);
         let shards: Vec<u32> = keys.iter().map(|&key| shard_of(hash(key), SHARDS)).collect();
         prop_assert!(shards.is_sorted());
         let want = naive(&parts, floats, merge);
@@ -153,7 +153,7 @@ fn a_step_is_applied_when_all_have_made_it() {
     assert_eq!(world.apply(), Some((0b101, vec![7], vec![2.0])));
     assert_eq!(world.next(), NextStep::Wait);
     assert_eq!(world.sums.outcome(0, 0), KeepOutcome::Applied);
-    // One that is away is waited for; one that has left is not.
+    // The step waits for a worker that is away, but not for one that has left.
     world.push(0, 8);
     world.tick(0);
     world.tick(2);
@@ -168,7 +168,7 @@ fn with_fewer_to_aggregate_the_rest_comes_too_late() {
     let mut world = SumsModel::new(3, 2);
     world.push(0, 1);
     world.tick(0);
-    // Half of worker 2's step is here, the other half is not.
+    // Half of worker 2's push has come.
     world.push(2, 1);
     world.push(1, 1);
     world.tick(1);
@@ -177,7 +177,7 @@ fn with_fewer_to_aggregate_the_rest_comes_too_late() {
     world.tick(2);
     assert_eq!(world.next(), NextStep::Wait);
     assert_eq!((world.sums.outcome(2, 0), world.sums.bytes()), (KeepOutcome::Late, 0));
-    // Who left steps out did not make them.
+    // A worker that leaves out steps has not made them.
     world.sums.tick(2, 1, 3, true);
     world.clocks.tick(2, 3);
     world.push(0, 5);
@@ -197,7 +197,7 @@ fn what_a_lost_session_had_not_finished_comes_again() {
     world.rejoin(0, 0, 10);
     world.push(0, 3);
     world.tick(0);
-    // Finished, and not acknowledged: it is there, and once only when it comes again.
+    // The push is complete but not acknowledged. It stays, and a resend does not double it.
     world.clocks.end(0, Duration::ZERO);
     world.sums.end(0, 1);
     world.push(1, 3);
@@ -207,13 +207,13 @@ fn what_a_lost_session_had_not_finished_comes_again() {
     assert_eq!(world.next(), NextStep::Wait);
     world.tick(0);
     assert_eq!(world.apply(), Some((0b11, vec![3], vec![2.0])));
-    // What comes again after it was applied is known.
+    // A resend after the step was applied is recognised.
     world.clocks.end(1, Duration::ZERO);
     world.rejoin(1, 0, 12);
     assert_eq!(world.sums.outcome(1, 0), KeepOutcome::Applied);
 }
 
-/// A step that could not be applied whole is tried again as it is, whoever of its workers comes again.
+/// A step that could not be applied whole is tried again unchanged, whichever of its workers joins again.
 #[test]
 fn a_step_that_is_stuck_is_tried_again_as_it_is() {
     let mut world = SumsModel::new(3, 3);
@@ -226,18 +226,18 @@ fn a_step_that_is_stuck_is_tried_again_as_it_is() {
     assert_eq!(world.next(), NextStep::Wait);
     assert_eq!(world.sums.outcome(1, 0), KeepOutcome::Refused(Refusal::NoSpace, "full".into()));
     assert_eq!(world.sums.begin(), 1, "who begins anew has nothing of it");
-    // One comes again, another begins anew, the third is dead.
+    // One worker joins again, another begins anew, the third is dead.
     world.clocks.end(2, Duration::ZERO);
     world.rejoin(1, 0, 11);
-    let comer = Joiner { rank: 0, pusher: 1, incarnation: 2, session: 12 };
-    let clock = world.clocks.join(comer, None, world.sums.begin(), Duration::ZERO).unwrap();
+    let joiner = Joiner { rank: 0, pusher: 1, incarnation: 2, session: 12 };
+    let clock = world.clocks.join(joiner, None, world.sums.begin(), Duration::ZERO).unwrap();
     world.sums.join(0, clock, true);
     assert_eq!((clock, world.next()), (1, NextStep::Step(Some(sum.clone()))));
     assert_eq!(world.push(1, 10), StepAdmission::Kept);
     world.tick(1);
     assert_eq!(world.apply(), Some((0b111, sum.keys, sum.values)));
     assert_eq!(world.sums.outcome(1, 0), KeepOutcome::Applied);
-    // What was resent of it is not of the next one.
+    // Resent rows of the stuck step do not count for the next step.
     world.clocks.leave(2);
     world.tick(1);
     world.push(0, 3);
@@ -245,7 +245,7 @@ fn a_step_that_is_stuck_is_tried_again_as_it_is() {
     assert_eq!(world.apply(), Some((0b1, vec![3], vec![1.0])));
 }
 
-/// A server that was started again goes on behind the last step, and knows who was in it.
+/// A server that restarted goes on after the last step, and knows which workers were in it.
 #[test]
 fn the_steps_before_are_known_by_who_was_in_them() {
     let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
@@ -280,13 +280,14 @@ fn data(task: u64, seq: u64) -> Option<PushName> {
     Some(PushName { pusher: gannet_core::DATA_PUSHERS | task, incarnation: 1, seq, row: 0 })
 }
 
-/// Rows named by their data are taken where no shard has them, of the first of two workers who push them in one step.
+/// A step takes rows under a name of data only where no shard has them. If two workers push them, the first one's
+/// count.
 #[test]
 fn data_is_taken_once() {
     let keys: Vec<u64> = sorted((0..20).map(|key| (key, vec![1.0])).collect()).0;
     let shard = |key: &u64| shard_of(hash(*key), SHARDS);
     let mut world = SumsModel::new(3, 3);
-    // Worker 1 has died since, and worker 2 was given its piece.
+    // Worker 1 has died since, and worker 2 was given its batch.
     world.push_as(0, &keys, data(3, 7));
     world.push_as(1, &keys, data(4, 2));
     world.push_as(2, &keys, data(4, 2));
@@ -307,9 +308,9 @@ fn data_is_taken_once() {
     let odd = shards.iter().filter(|&&shard| shard % 2 == 1).map(|&shard| note(data(3, 7), shard));
     let want: Vec<_> = odd.chain(shards.iter().map(|&shard| note(data(4, 2), shard))).collect();
     assert_eq!(sum.notes, want);
-    // Where all of it is there nothing is to be applied.
+    // If the shards have all rows, there is nothing to apply.
     assert_eq!(world.next_beside(|_, _| true), NextStep::Step(None));
-    // With and without names in one step: nobody could say which rows are whose.
+    // Rows with and without names in one step: the shards could not tell which rows belong to which name.
     world.sums.pass(&world.clocks);
     assert_eq!(world.push_as(0, &[1], data(3, 8)), StepAdmission::Kept);
     assert_eq!(world.push_as(0, &[2], data(3, 8)), StepAdmission::Kept);
@@ -319,40 +320,40 @@ fn data_is_taken_once() {
 }
 
 proptest! {
-    /// A server came back with fewer threads: one has the shards of two, of which one was some steps further. A batch
-    /// was late in those steps there, its worker had left, and another pushes it now. It was acknowledged as applied,
-    /// and lost.
+    /// A server restarted with fewer threads. One thread got the shards of two, and some of them were some steps ahead.
+    /// A batch was late in those steps, its worker had left, and another worker pushed the batch again. The server
+    /// acknowledged it as applied, and lost it.
     #[test]
     fn a_batch_is_applied_everywhere_or_told_to_be_late_where_shards_are_ahead(
         ahead in prop::collection::btree_map(0..SHARDS, 1..4u64, 0..SHARDS as usize),
         // Workers push one of four batches in each of four steps.
         batches in prop::collection::vec(prop::collection::vec(0..4u64, 3), 4),
-        had in prop::collection::hash_set((0..SHARDS, 0..4u64), 0..12),
+        shard_batches in prop::collection::hash_set((0..SHARDS, 0..4u64), 0..12),
     ) {
         let found = RecoveredSteps { at: 0, masks: Vec::new(), ahead: ahead.clone().into_iter().collect() };
         let mut world = SumsModel { sums: StepSums::after(&found), ..SumsModel::new(3, 3) };
         let keys: Vec<u64> = sorted((0..24).map(|key| (key, vec![1.0])).collect()).0;
         let mut shards: Vec<u32> = keys.iter().map(|key| shard_of(hash(*key), SHARDS)).collect();
         shards.dedup();
-        // What shards have of which batch: a shard that is ahead may have it from its steps.
-        let mut had: std::collections::HashSet<(u32, u64)> =
-            had.into_iter().filter(|(shard, _)| ahead.contains_key(shard)).collect();
+        // Which batches each shard has. A shard that is ahead may have them from its steps.
+        let mut shard_batches: std::collections::HashSet<(u32, u64)> =
+            shard_batches.into_iter().filter(|(shard, _)| ahead.contains_key(shard)).collect();
         for (step, of_step) in (0..).zip(&batches) {
             for (rank, &batch) in (0..).zip(of_step) {
                 prop_assert_eq!(world.push_as(rank, &keys, data(batch, batch)), StepAdmission::Kept);
                 world.tick(rank);
             }
-            let NextStep::Step(sum) = world.next_beside(|shard, name| had.contains(&(shard, name.seq))) else {
+            let NextStep::Step(sum) = world.next_beside(|shard, name| shard_batches.contains(&(shard, name.seq))) else {
                 panic!("all have made step {step}")
             };
             for (shard, name) in sum.iter().flat_map(|sum| &sum.notes) {
                 prop_assert!(ahead.get(shard).is_none_or(|&at| at <= step), "shard {} has step {}", shard, step);
-                prop_assert!(had.insert((*shard, name.seq)), "twice in shard {}", shard);
+                prop_assert!(shard_batches.insert((*shard, name.seq)), "twice in shard {}", shard);
             }
             let masks = world.sums.masks();
             world.sums.applied();
             for (rank, &batch) in (0..).zip(of_step) {
-                let whole = shards.iter().all(|&shard| had.contains(&(shard, batch)));
+                let whole = shards.iter().all(|&shard| shard_batches.contains(&(shard, batch)));
                 let outcome = if whole { KeepOutcome::Applied } else { KeepOutcome::Late };
                 prop_assert_eq!(world.sums.outcome(rank, step), outcome, "worker {}, step {}", rank, step);
                 prop_assert_eq!(masks[0] >> rank & 1 == 1, whole, "as the file of the step says");
@@ -361,7 +362,7 @@ proptest! {
     }
 }
 
-/// One of two threads had made a step without a worker, and the file of the other said that it was in it.
+/// One of two threads had made a step without a worker, but the file of the other thread named the worker.
 #[test]
 fn a_push_that_the_shards_do_not_have_was_late_whatever_is_remembered() {
     let mut sums = StepSums::after(&RecoveredSteps { at: 8, masks: vec![0b101, 0b111], ahead: Vec::new() });
@@ -369,12 +370,12 @@ fn a_push_that_the_shards_do_not_have_was_late_whatever_is_remembered() {
     sums.was_without(2, 7);
     assert_eq!([0, 2].map(|rank| sums.outcome(rank, 7)), [KeepOutcome::Applied, KeepOutcome::Late]);
     assert_eq!(sums.outcome(2, 6), KeepOutcome::Applied);
-    // Of steps that nobody remembers everything is late.
+    // Every push for a forgotten step is late.
     sums.was_without(0, 1);
     assert_eq!(sums.outcome(0, 1), KeepOutcome::Late);
 }
 
-/// Of a batch that two workers push the first one sent only what had not been acknowledged: the rest was lost.
+/// Two workers pushed a batch, and the first one sent only the rows that were not acknowledged: the rest was lost.
 #[test]
 fn of_a_batch_that_comes_twice_each_shard_takes_the_copy_that_has_rows_for_it() {
     let keys: Vec<u64> = sorted((0..24).map(|key| (key, vec![1.0])).collect()).0;
@@ -387,7 +388,7 @@ fn of_a_batch_that_comes_twice_each_shard_takes_the_copy_that_has_rows_for_it() 
     assert_eq!(world.apply(), Some((0b11, keys.clone(), vec![1.0; keys.len()])));
 }
 
-/// Steps that nobody made are passed at once, however many.
+/// Steps that nobody made are passed at once, however many there are.
 #[test]
 fn a_long_way_takes_no_time() {
     let mut world = SumsModel::new(2, 2);
@@ -415,12 +416,12 @@ fn kept_bytes_are_limited() {
     let (keys, values) = (vec![1u64; 1 << 16], vec![1.0; 1 << 20]);
     let bytes = keys.len() * 8 + values.len() * 4;
     let rows = IncomingPush { write: Write::Gradient, keys: &keys, values: &values, name: None, ends: &[] };
-    let mut keep = |rank, step| world.sums.keep(rank, step, &rows);
+    let mut store = |rank, step| world.sums.store(rank, step, &rows);
     let many = crate::limits::BSP_BYTES_MAX / bytes;
-    assert!((0..many / 2).all(|_| keep(0, 0) == StepAdmission::Kept));
-    assert_eq!(keep(1, 1), StepAdmission::Later);
-    assert!((0..many / 2).all(|_| keep(0, 0) == StepAdmission::Kept));
-    assert_eq!(keep(1, 0), StepAdmission::Full);
+    assert!((0..many / 2).all(|_| store(0, 0) == StepAdmission::Kept));
+    assert_eq!(store(1, 1), StepAdmission::Later);
+    assert!((0..many / 2).all(|_| store(0, 0) == StepAdmission::Kept));
+    assert_eq!(store(1, 0), StepAdmission::Full);
     let change = IncomingPush { write: Write::Change, keys: &[1], values: &[1.0], name: None, ends: &[] };
-    assert_eq!(world.sums.keep(0, 0, &change), StepAdmission::Mixed);
+    assert_eq!(world.sums.store(0, 0, &change), StepAdmission::Mixed);
 }

@@ -1,4 +1,4 @@
-//! Subscriptions, frame by frame: what is sent unasked, when a sweep is over, and what is refused.
+//! Subscriptions, frame by frame: what the server sends without a request, when a sweep is over, and what is refused.
 
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;
@@ -16,16 +16,16 @@ fn subscribe(table: u32, keys: usize, every_ms: u32, flags: u32, generation: u64
     any_head(SubscribeFrame::KIND, 0, 1, words)
 }
 
-/// How many rows are subscribed, as an answer says.
+/// How many rows are subscribed, according to an answer.
 fn subscribed(head: &Head) -> u32 {
     SubscribedFrame::decode(head).unwrap().rows
 }
 
-/// The flags of a request, as they stand in its high half.
+/// The flags of a request, as in the high half of its word.
 const SUBSCRIBE_ANEW: u32 = 1;
 const SUBSCRIBE_STATE: u32 = 2;
 
-/// The next frame that nobody asked for, within this time: its numbers and rows, and whether its sweep is over.
+/// The next frame that comes without a request, within this time: its numbers and rows, and whether its sweep is over.
 fn unasked(sim: &Sim, link: &mut Link<SimStream>, patience: Duration) -> Option<(Vec<u32>, Vec<f32>, bool)> {
     for _ in 0..patience.as_millis() {
         sim.run(Duration::from_millis(1));
@@ -74,7 +74,7 @@ fn what_changes_is_sent_unasked() {
     let flags = SUBSCRIBE_ANEW | SUBSCRIBE_STATE;
     let (head, _) = ask(&sim, &mut link, subscribe(table, 3, 20, flags, 7), &bytes(&[5, 6, 9], &[]));
     assert_eq!(subscribed(&head), 3);
-    // First all, then what changes; an empty sweep says that it is over.
+    // First all rows come, then those that change. An empty sweep still reports its end.
     let gone = 1 << 31;
     assert_eq!(
         unasked(&sim, &mut link, Duration::from_millis(50)),
@@ -87,13 +87,13 @@ fn what_changes_is_sent_unasked() {
     let (head, _) = ask(&sim, &mut link, subscribe(table, 1, 20, SUBSCRIBE_STATE, 7), &bytes(&[7], &[]));
     assert_eq!(subscribed(&head), 4);
     assert_eq!(unasked(&sim, &mut link, Duration::from_millis(50)), Some((vec![3], vec![1.0], true)));
-    // Who says nothing is sent nothing; a sign is enough.
+    // The server sends nothing to a silent worker. One frame of the worker is enough.
     while unasked(&sim, &mut link, Duration::from_millis(100)).is_some() {}
     push(&[5], &[1.0]);
     assert_eq!(unasked(&sim, &mut link, Duration::from_millis(200)), None);
     ask(&sim, &mut link, PingFrame {}.encode(2), &[]);
     assert_eq!(unasked(&sim, &mut link, Duration::from_millis(50)), Some((vec![0], vec![2.0], true)));
-    // The session's end is that of its subscriptions.
+    // Subscriptions end with their session.
     drop(link);
     sim.run(Duration::from_secs(1));
     push(&[5], &[1.0]);
@@ -111,7 +111,7 @@ fn subscriptions_that_do_not_fit_are_refused() {
     assert_eq!(refusal(subscribe(table, 1, 0, 1, 7), &bytes(&[5], &[])), Refusal::Malformed);
     assert_eq!(refusal(subscribe(table, 1, 20, 4, 7), &bytes(&[5], &[])), Refusal::Malformed);
     assert_eq!(refusal(subscribe(table, 1, 20, 1, 1 << 32), &bytes(&[5], &[])), Refusal::Malformed);
-    // So many, and no more.
+    // This number of rows, and no more.
     for round in 0..SUBSCRIBED_ROWS_MAX / keys.len() {
         let (head, _) = ask(&sim, &mut link, subscribe(table, keys.len(), 60_000, 0, 7), &bytes(&keys, &[]));
         assert_eq!(subscribed(&head) as usize, (round + 1) * keys.len());

@@ -1,9 +1,8 @@
-//! Rows that a session has subscribed: every so often it is sent those that have changed, unasked.
+//! Rows to which a session has subscribed: once a period, the server sends those that have changed.
 //!
-//! A sweep goes through a subscription in chunks, each with the stamp of the last one: what is newer goes out in a
-//! frame, and the last frame of a sweep says that it is over, so that rows of which nothing was said are known to be as
-//! they were. Nothing of it is queued behind what the peer has not taken yet: it then waits for the next sweep, which
-//! tells of all changes since.
+//! A sweep goes through a subscription in chunks, and remembers each chunk's snapshot version. Newer rows go out in a
+//! frame. The last frame of a sweep says that the sweep is over, so the worker knows that all other rows are unchanged.
+//! While the peer has not taken its earlier frames, the server skips sweeps. The next sweep sends all changes since.
 
 use super::bulk::{RequestBuffers, RequestOutcome, refuse, shards};
 use super::memory::SessionShare;
@@ -17,29 +16,29 @@ use gannet_core::{CachedVersion, NewerRow, Read, Segments, hash, shard_of};
 use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
 
-/// Bytes of memory a row: its key and its bit.
+/// Memory of a subscribed row, in bytes: its key and its bit.
 const BYTES_A_ROW: usize = 9;
 
-/// Rows of one table.
+/// The subscribed rows of one table.
 struct Subscription {
     table: u32,
     read: Read,
     every: Duration,
-    /// The worker's number for it: a later one is of other rows.
+    /// The worker's number for these rows. A later one is of other rows.
     set: u32,
     keys: Vec<u64>,
-    /// Those that are known to have no row.
+    /// A bit a key: the worker knows that the key has no row.
     none: Vec<u64>,
-    /// Of each chunk that a sweep has been through.
-    stamps: Vec<u64>,
-    /// Keys that a sweep has been through: the others are told of in any case.
+    /// The snapshot version of each chunk that a sweep has visited.
+    versions: Vec<u64>,
+    /// How many keys a sweep has visited. The rows of the others are sent in any case.
     known: usize,
-    /// The chunk at which a sweep under way goes on, and the lowest clock when it began.
+    /// The next chunk of a sweep under way, and the lowest clock when the sweep began.
     at: Option<(usize, Option<u64>)>,
     due: Duration,
 }
 
-/// Those of a session.
+/// The subscriptions of a session.
 pub(super) struct Subscriptions {
     all: Vec<Subscription>,
     share: SessionShare,
@@ -50,12 +49,12 @@ impl Subscriptions {
         Subscriptions { all: Vec::new(), share }
     }
 
-    /// When there is something to do next.
+    /// When the next sweep is due.
     pub(super) fn due(&self) -> Duration {
-        self.all.iter().map(|of| of.due).min().unwrap_or(Duration::MAX)
+        self.all.iter().map(|subscription| subscription.due).min().unwrap_or(Duration::MAX)
     }
 
-    /// Adds rows, or begins anew with these.
+    /// Adds rows to a subscription, or replaces its rows with these.
     pub(super) fn add(
         &mut self,
         frame: &Frame<'_>,
@@ -70,26 +69,27 @@ impl Subscriptions {
         let got = frame.payload.len();
         if got != count * 8 || period_ms == 0 {
             let text = format!(
-                "a subscription of {count} rows every {period_ms} ms with {got} bytes of keys: it needs 8 bytes a key and \
-                 a period above 0"
+                "a subscription of {count} rows every {period_ms} ms with {got} bytes of keys: it needs 8 bytes a key \
+                 and a period above 0"
             );
             return refuse(Refusal::Malformed, text);
         }
         let keys: &[u64] = cast_slice(frame.payload);
-        let (range, of) = (shards.range(), shards.schema().shards);
-        if keys.iter().any(|&key| !range.contains(&shard_of(hash(key), of))) {
+        let (range, shard_count) = (shards.range(), shards.schema().shards);
+        if keys.iter().any(|&key| !range.contains(&shard_of(hash(key), shard_count))) {
             return refuse(
                 Refusal::WrongShard,
                 "a subscription to a row whose shard this thread does not own",
             );
         }
-        let known = self.all.iter().position(|of| of.table == table);
+        let known = self.all.iter().position(|subscription| subscription.table == table);
         let before = known.map_or(0, |at| self.all[at].keys.len());
-        let kept = if flags.anew { 0 } else { before };
-        let others: usize = self.all.iter().map(|of| of.keys.len()).sum::<usize>() - before;
-        let rows = kept + count;
-        let room = count <= PART_KEYS_MAX && others + rows <= SUBSCRIBED_ROWS_MAX;
-        if !room || !self.share.resize((others + rows) * BYTES_A_ROW) {
+        let remaining = if flags.anew { 0 } else { before };
+        let others: usize =
+            self.all.iter().map(|subscription| subscription.keys.len()).sum::<usize>() - before;
+        let rows = remaining + count;
+        let fits = count <= PART_KEYS_MAX && others + rows <= SUBSCRIBED_ROWS_MAX;
+        if !fits || !self.share.resize((others + rows) * BYTES_A_ROW) {
             let text = format!(
                 "{rows} rows: {SUBSCRIBED_ROWS_MAX} may be subscribed, while there is memory for keysets"
             );
@@ -98,43 +98,44 @@ impl Subscriptions {
         transmit.reserve(0).ok_or(Full)?;
         let read = if flags.state { Read::State } else { Read::Weights };
         let every = Duration::from_millis(u64::from(period_ms));
-        if kept == 0 {
-            self.all.retain(|of| of.table != table);
-            let (keys, none, stamps) = (Vec::new(), Vec::new(), Vec::new());
-            let new = Subscription {
+        if remaining == 0 {
+            self.all.retain(|subscription| subscription.table != table);
+            self.all.push(Subscription {
                 table,
                 read,
                 every,
                 set,
-                keys,
-                none,
-                stamps,
+                keys: Vec::new(),
+                none: Vec::new(),
+                versions: Vec::new(),
                 known: 0,
                 at: None,
                 due: now + every,
-            };
-            self.all.push(new);
+            });
         }
-        if let Some(of) = self.all.iter_mut().find(|of| of.table == table) {
-            of.keys.extend_from_slice(keys);
-            of.none.resize(bit_words(of.keys.len()), 0);
-            (of.every, of.set) = (every, set);
+        if let Some(subscription) = self.all.iter_mut().find(|subscription| subscription.table == table) {
+            subscription.keys.extend_from_slice(keys);
+            subscription.none.resize(bit_words(subscription.keys.len()), 0);
+            (subscription.every, subscription.set) = (every, set);
         }
         let answer = SubscribedFrame { table, rows: rows as u32, period_ms, flags, set };
         Ok(transmit.send(answer.encode(frame.head.id))?)
     }
 
-    /// No sweep is under way.
+    /// Whether no sweep is under way.
     pub(super) fn is_between(&self) -> bool {
-        self.all.iter().all(|of| of.at.is_none())
+        self.all.iter().all(|subscription| subscription.at.is_none())
     }
 
-    /// Leaves this time out.
+    /// Skips the sweeps that are due.
     pub(super) fn skip(&mut self, now: Duration) {
-        self.all.iter_mut().filter(|of| of.due <= now).for_each(|of| of.due = now + of.every);
+        self.all
+            .iter_mut()
+            .filter(|subscription| subscription.due <= now)
+            .for_each(|subscription| subscription.due = now + subscription.every);
     }
 
-    /// Sends what has changed of what is due.
+    /// Sends the changes of the subscriptions that are due.
     pub(super) fn sweep(
         &mut self,
         tables: &mut ServerTables,
@@ -143,20 +144,21 @@ impl Subscriptions {
         now: Duration,
     ) {
         let mut rows = 0;
-        for of in self.all.iter_mut().filter(|of| of.due <= now) {
-            if of.at.is_none() {
-                let lowest = tables.lowest(of.table);
-                of.at = Some((0, lowest));
+        for subscription in self.all.iter_mut().filter(|subscription| subscription.due <= now) {
+            if subscription.at.is_none() {
+                let lowest = tables.lowest(subscription.table);
+                subscription.at = Some((0, lowest));
             }
-            while let Some((chunk, lowest)) = of.at {
+            while let Some((chunk, lowest)) = subscription.at {
                 if rows >= SWEEP_ROWS || transmit.queued_bytes() >= FLUSH_BYTES {
-                    // Soon, behind what waits.
-                    of.due = now + Duration::from_millis(1);
+                    // The sweep goes on soon, behind the frames that are queued.
+                    subscription.due = now + Duration::from_millis(1);
                     break;
                 }
-                rows += of.tell(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
-                if of.at.is_none() {
-                    of.due = now + of.every;
+                rows +=
+                    subscription.send_chunk(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
+                if subscription.at.is_none() {
+                    subscription.due = now + subscription.every;
                 }
             }
         }
@@ -164,8 +166,8 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    /// Sends what has changed of a chunk; how many rows were looked at. `None`: there is no room.
-    fn tell(
+    /// Sends the changes of a chunk. Returns how many rows were compared, or `None` if the out queue is full.
+    fn send_chunk(
         &mut self,
         chunk: usize,
         lowest: Option<u64>,
@@ -173,30 +175,30 @@ impl Subscription {
         scratch: &mut RequestBuffers,
         transmit: &mut Transmit,
     ) -> Option<usize> {
-        let (shards, tally) = shards(&mut tables.all, self.table).ok()?;
+        let (shards, counters) = shards(&mut tables.all, self.table).ok()?;
         let floats = shards.schema().read_floats(self.read);
         let most = part_keys(floats);
         let (from, end) = (chunk * most, self.keys.len().min((chunk + 1) * most));
         let keys = &self.keys[from.min(end)..end];
-        let stamp = self.stamps.get(chunk).copied().unwrap_or(0);
-        let RequestBuffers { held, told, found, .. } = scratch;
-        let of = |i: usize| match (i < self.known, bit(&self.none, i)) {
+        let version = self.versions.get(chunk).copied().unwrap_or(0);
+        let RequestBuffers { cached, changes, found, .. } = scratch;
+        let cached_version = |i: usize| match (i < self.known, bit(&self.none, i)) {
             (false, _) => CachedVersion::Nothing,
             (_, true) => CachedVersion::NoRow,
-            _ => CachedVersion::Row(stamp),
+            _ => CachedVersion::Row(version),
         };
-        held.clear();
-        held.extend((from..end).map(of));
-        told.clear();
+        cached.clear();
+        cached.extend((from..end).map(cached_version));
+        changes.clear();
         found.clear();
-        // Room for all of them, behind their numbers.
+        // Space for all rows of the chunk, behind their numbers.
         let before = (4 * keys.len()).next_multiple_of(8);
         let out = transmit.reserve(before + keys.len() * floats * 4)?;
         let what = (self.read, Segments::ALL);
         let rows = cast_slice_mut(&mut out[before..]);
-        let (rows, stamp) = shards.pull_newer(keys, held, what, rows, found, told).ok()?;
+        let (rows, version) = shards.pull_newer(keys, cached, what, rows, found, changes).ok()?;
         let mut numbers = 0;
-        for (i, newer) in (from..end).zip(&*told) {
+        for (i, newer) in (from..end).zip(&*changes) {
             let gone = u32::from(*newer == NewerRow::NoRow);
             if *newer != NewerRow::Same {
                 out[4 * numbers..4 * numbers + 4].copy_from_slice(&(i as u32 | gone << 31).to_le_bytes());
@@ -207,15 +209,15 @@ impl Subscription {
         let behind = (4 * rows).next_multiple_of(8);
         out[4 * rows..behind].fill(0);
         out.copy_within(before..before + rows * floats * 4, behind);
-        self.stamps.resize(self.stamps.len().max(chunk + 1), 0);
-        (self.stamps[chunk], self.known) = (stamp, self.known.max(end));
+        self.versions.resize(self.versions.len().max(chunk + 1), 0);
+        (self.versions[chunk], self.known) = (version, self.known.max(end));
         let last = end == self.keys.len();
         self.at = (!last).then_some((chunk + 1, lowest));
         if rows > 0 || last {
-            let (table, rows_told, set) = (self.table, rows as u32, self.set);
-            let delta = DeltaFrame { table, rows: rows_told, version: stamp, set, last, lowest };
+            let (table, sent_rows, set) = (self.table, rows as u32, self.set);
+            let delta = DeltaFrame { table, rows: sent_rows, version, set, last, lowest };
             transmit.commit(delta.encode(0), behind + rows * floats * 4);
-            tally.delta_rows.add(rows as u64);
+            counters.delta_rows.add(rows as u64);
         }
         Some(keys.len())
     }

@@ -27,46 +27,47 @@ const NO_TABLES: &str = "this is a scheduler, which has no tables: name the serv
 /// A thread's part of a table.
 pub(super) struct ServerTable {
     pub(super) schema: Schema,
-    /// Which table it is, and which of its servers this one is.
+    /// The table's id, and which of its servers this server is.
     identity: TableIdentity,
     range: Range<u32>,
-    /// What peers may READ; before the shards, as they go in this order.
+    /// The memory that peers may READ. Declared before the shards, so it is dropped before them.
     pub(super) regions: Regions,
-    /// `None` when the part is empty.
+    /// `None` if this thread owns no shard of the table.
     pub(super) shards: Option<Shards>,
-    /// The workers that keep step over it.
+    /// The workers that keep step over the table.
     pub(super) group: Option<Group>,
-    /// What the steps of its images have come to.
-    pub(super) found: RecoveredSteps,
-    /// Where a step stands while it is applied.
-    pub(super) steps: Option<StepFiles>,
-    pub(super) tally: Arc<TableCounters>,
+    /// The steps that were recovered when the images were opened.
+    pub(super) recovered: RecoveredSteps,
+    /// The files that hold a step while it is applied.
+    pub(super) step_files: Option<StepFiles>,
+    pub(super) counters: Arc<TableCounters>,
 }
 
 /// All tables of a thread, numbered in the order in which they were opened.
 pub(super) struct ServerTables {
     pub(super) all: Vec<ServerTable>,
-    /// What makes memory readable to peers, where a transport can.
+    /// Makes memory readable for peers, if a transport can.
     pub(super) registrar: Option<Arc<dyn Registrar>>,
-    /// What some request waits for may have come.
-    pub(super) moved: bool,
-    /// A push waits for room among those that are kept.
-    pub(super) short: bool,
-    /// For pushes that are kept for synchronous steps.
-    pub(super) kept: Option<Arc<StepBudget>>,
-    /// Of a table, pushers, and up to which life, whose sessions are to end.
+    /// Something that a request waits for may have happened.
+    pub(super) group_changed: bool,
+    /// A push waits for memory of the step budget.
+    pub(super) memory_short: bool,
+    /// The memory for pushes that wait for their synchronous step.
+    pub(super) step_budget: Option<Arc<StepBudget>>,
+    /// Sessions to end, each as (table, pusher, the highest fenced incarnation).
     pub(super) fenced: Vec<(u32, u64, u64)>,
-    /// It is to have none.
-    pub(super) none: bool,
+    /// The server is only a scheduler and has no tables.
+    pub(super) scheduler_only: bool,
     pub(super) log_limiter: LogLimiter,
-    /// This life of the server, in which every image is opened once: versions of rows are compared within it only.
+    /// This incarnation of the server. It opens every image once. Row versions are compared only within one
+    /// incarnation.
     pub(super) incarnation: u64,
-    /// As what all threads of the server have their tables.
+    /// The identities of the tables, shared by all threads of the server.
     identities: Arc<Identities>,
     store: Store,
     thread: u32,
     threads: u32,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
 }
 
 impl ServerTables {
@@ -74,24 +75,24 @@ impl ServerTables {
         store: Store,
         identities: Arc<Identities>,
         thread: u32,
-        tally: Arc<ServerCounters>,
+        counters: Arc<ServerCounters>,
     ) -> ServerTables {
-        let threads = tally.threads.len() as u32;
+        let threads = counters.threads.len() as u32;
         ServerTables {
             all: Vec::new(),
             registrar: None,
-            moved: false,
-            short: false,
-            kept: None,
+            group_changed: false,
+            memory_short: false,
+            step_budget: None,
             fenced: Vec::new(),
-            none: false,
+            scheduler_only: false,
             log_limiter: LogLimiter::default(),
             incarnation: 0,
             identities,
             store,
             thread,
             threads,
-            tally,
+            counters,
         }
     }
 
@@ -100,23 +101,23 @@ impl ServerTables {
         self.thread
     }
 
-    /// Whether a refusal is to be logged by this thread.
+    /// Whether this thread should log a refusal.
     pub(super) fn is_news(&self, why: &str, now: Duration) -> bool {
         self.identities.is_news(why, now)
     }
 
-    /// Where its images live.
+    /// Where the images are stored.
     pub(super) fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Opens a table, or finds it open with the same schema.
+    /// Opens a table, or finds it already open with the same schema.
     pub(super) fn open(&mut self, schema: Schema, claim: IdentityClaim) -> Result<usize, RequestFailure> {
-        if self.none {
+        if self.scheduler_only {
             return refuse(Refusal::Mismatch, NO_TABLES);
         }
-        let open = self.all.iter().position(|table| table.schema.name == schema.name);
-        if let Some(known) = open {
+        let position = self.all.iter().position(|table| table.schema.name == schema.name);
+        if let Some(known) = position {
             let table = &self.all[known];
             if table.schema != schema {
                 let text = format!(
@@ -136,7 +137,7 @@ impl ServerTables {
             );
         }
         let identity = self.identities.claim(&schema, claim)?.identity;
-        if let Some(known) = open {
+        if let Some(known) = position {
             return Ok(known);
         }
         let TableIdentity { server, servers, .. } = identity;
@@ -153,17 +154,27 @@ impl ServerTables {
             },
         };
         self.identities.note_opened(&schema.name, true);
-        let found =
+        let recovered =
             shards.as_mut().map(|shards| step_files::finish(&self.store, shards, AGGREGATE)).transpose();
-        let found = match found {
-            Ok(found) => found.unwrap_or_default(),
+        let recovered = match recovered {
+            Ok(recovered) => recovered.unwrap_or_default(),
             Err(why) => return refuse(Refusal::Images, why),
         };
-        let steps = shards.as_ref().map(|shards| StepFiles::new(&self.store, shards));
+        let step_files = shards.as_ref().map(|shards| StepFiles::new(&self.store, shards));
         tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
-        let tally = self.tally.threads[self.thread as usize].add_table(&schema.name);
+        let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
-        self.all.push(ServerTable { schema, identity, range, regions, shards, group, found, steps, tally });
+        self.all.push(ServerTable {
+            schema,
+            identity,
+            range,
+            regions,
+            shards,
+            group,
+            recovered,
+            step_files,
+            counters,
+        });
         self.publish();
         Ok(self.all.len() - 1)
     }
@@ -215,8 +226,8 @@ impl ServerTables {
         names.filter(|name| !name.is_empty()).collect()
     }
 
-    /// Drops a table: its rows go, on this thread and, with those of the last thread, from the folder. Its number
-    /// stays, so that nobody who knows it by that is given another.
+    /// Drops a table: its rows on this thread, and its folder once no thread has a shard of it open. The table's number
+    /// is not used again, so nobody who knows the number reaches another table.
     pub(super) fn answer_drop(
         &mut self,
         frame: &Frame<'_>,
@@ -235,16 +246,17 @@ impl ServerTables {
         transmit.reserve(0).ok_or(Full)?;
         for table in self.all.iter_mut().filter(|table| table.schema.name == name) {
             if let Some(shards) = &mut table.shards {
-                // Before they go: whoever reads the images by himself believes them no longer.
+                // Before the rows go: a worker that reads the images itself stops trusting them.
                 shards.stop_serving();
             }
-            (table.regions, table.group, table.steps, table.shards) = (Regions::default(), None, None, None);
-            // No name is empty: nobody finds it any more.
+            (table.regions, table.group, table.step_files, table.shards) =
+                (Regions::default(), None, None, None);
+            // No table has an empty name, so nobody finds this one any more.
             table.schema.name.clear();
-            table.tally.clear();
+            table.counters.clear();
             tracing::info!(table = name, thread = self.thread, "table dropped");
         }
-        self.moved = true;
+        self.group_changed = true;
         let dropped = self.store.drop_table(&name);
         self.identities.forget(&name);
         if let Err(error) = dropped {
@@ -254,15 +266,15 @@ impl ServerTables {
         Ok(())
     }
 
-    /// Answers what this server holds of a table.
+    /// Answers what this server has of a table.
     pub(super) fn answer_identify(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
-        match self.none {
+        match self.scheduler_only {
             true => refuse(Refusal::Mismatch, NO_TABLES),
             false => self.identities.answer(frame, transmit),
         }
     }
 
-    /// All servers of a table have made their shards.
+    /// Notes that all servers of a table have created their shards.
     pub(super) fn answer_confirm(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
         ConfirmFrame::decode(&frame.head)?;
         let ConfirmV1 { table: number, uid } = match control::open(frame.payload) {
@@ -273,7 +285,7 @@ impl ServerTables {
         let Some(table) = table else {
             return refuse(
                 Refusal::Identity,
-                format!("table {number} of this thread is not the one that is meant"),
+                format!("table {number} of this thread has another id than the requested one"),
             );
         };
         transmit.reserve(0).ok_or(Full)?;
@@ -298,7 +310,7 @@ impl ServerTables {
             Some(shards) => (shards.stats(), shards.pushers()),
             None => Default::default(),
         };
-        // Of workers: those of data are the scheduler's to know, and more than a frame may hold.
+        // Reports workers only. The scheduler knows the pushers of data, and a frame may be too small for all of them.
         let workers = pushers.into_iter().filter(|status| status.pusher < DATA_PUSHERS);
         let pushers = workers.take(STATUS_PUSHERS_MAX).map(|status| PusherV1 {
             pusher: status.pusher,
@@ -320,17 +332,17 @@ impl ServerTables {
     ) -> RequestOutcome {
         let request = ClosePusherFrame::decode(&frame.head)?;
         pusher.must_have_incarnation()?;
-        let (of, incarnation) = match request.pusher {
+        let (target, incarnation) = match request.pusher {
             0 => (pusher.pusher, pusher.incarnation),
-            of if is_data(of) => (of, request.incarnation),
-            of => return refuse(Refusal::Name, format!("pusher {of:#x}: no name of data")),
+            target if is_data(target) => (target, request.incarnation),
+            target => return refuse(Refusal::Name, format!("pusher {target:#x} is not a pusher of data")),
         };
         let table = self.get(request.table)?;
         transmit.reserve(0).ok_or(Full)?;
         if let Some(shards) = &mut table.shards {
-            // Data that a fenced worker closed could be another's by now.
-            let taken = shards.check_pusher(pusher.pusher, pusher.incarnation);
-            let closed = taken.and_then(|()| shards.close_pusher(of, incarnation));
+            // A fenced worker must not close data: another worker may train that data by now.
+            let allowed = shards.check_pusher(pusher.pusher, pusher.incarnation);
+            let closed = allowed.and_then(|()| shards.close_pusher(target, incarnation));
             closed.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
         transmit.commit(PusherClosedFrame {}.encode(frame.head.id), 0);
@@ -341,7 +353,7 @@ impl ServerTables {
     pub(super) fn close(&mut self) -> Result<(), ServerError> {
         for table in &mut self.all {
             if let Some(shards) = &mut table.shards {
-                // Before anything is closed: whoever reads the images by himself believes them no longer.
+                // Before any image is closed: a worker that reads the images itself stops trusting them.
                 shards.stop_serving();
                 let closed = shards.mark_clean();
                 closed.map_err(|source| ServerError::Close { table: table.schema.name.clone(), source })?;
@@ -350,22 +362,22 @@ impl ServerTables {
         Ok(())
     }
 
-    /// Sizes as they are now, in the counts.
+    /// Updates the gauges of the tables' sizes.
     pub(super) fn publish(&self) {
         for table in &self.all {
             if let Some(shards) = &table.shards {
-                table.tally.note(shards);
+                table.counters.note(shards);
             }
         }
     }
 
-    /// Rows of all tables here.
+    /// Rows of all tables on this thread.
     pub(super) fn rows(&self) -> u64 {
         self.all.iter().filter_map(|table| table.shards.as_ref()).map(|shards| shards.stats().rows).sum()
     }
 }
 
-/// Queues a control answer: its frame and its payload.
+/// Queues a control answer: its head and its payload.
 pub(super) fn answer(
     frame: &Frame<'_>,
     reply: impl FrameKind,

@@ -1,4 +1,4 @@
-//! A server thread: one poll, its links, its shards. `run_once` is the event loop.
+//! A server thread: it polls its links and owns its shards. `run_once` is one round of the event loop.
 
 use super::bulk::{Pusher, RequestBuffers};
 use super::dispatch::turn_away;
@@ -30,10 +30,10 @@ pub(super) struct ShardThread<N: Net> {
     events: Vec<Event>,
     inbox: Receiver<GreetedConnection<N::Stream>>,
     sessions: Vec<Option<Session<N::Stream>>>,
-    /// Sessions with something to do, each once (`queued`).
+    /// Sessions that have work, each at most once: `queued` marks them.
     ready: VecDeque<usize>,
     queued: Vec<bool>,
-    /// Sessions that wait for memory, in the order in which they came to it, each once (`waiting`).
+    /// Sessions that wait for memory, in the order of their arrival, each at most once: `waiting` marks them.
     waiting_for_memory: VecDeque<usize>,
     waiting: Vec<bool>,
     tables: ServerTables,
@@ -46,19 +46,19 @@ pub(super) struct ShardThread<N: Net> {
     incarnations: Option<Incarnations>,
     settings: ThreadSettings,
     next_session: u32,
-    /// Until when a look costs less than a sleep.
+    /// Until this time the thread polls without sleeping.
     spin_until: Duration,
     next_tick: Duration,
-    /// When a session is to be sent what has changed of the rows that it has subscribed.
+    /// When the next sweep of a subscription is due.
     next_sweep: Duration,
-    /// When pushes that wait for room look again: another thread may have given some back.
-    next_room: Duration,
-    /// When time limits were last looked at.
+    /// When pushes that wait for memory try again: another thread may have freed some.
+    next_memory_retry: Duration,
+    /// When the time limits were last checked.
     ticked_at: Duration,
-    tally: Arc<ServerCounters>,
+    counters: Arc<ServerCounters>,
 }
 
-/// What a thread is told of its server.
+/// A thread's settings.
 #[derive(Clone)]
 pub(super) struct ThreadSettings {
     pub(super) thread: u32,
@@ -67,15 +67,16 @@ pub(super) struct ThreadSettings {
     pub(super) keyset_bytes_max: usize,
     pub(super) spin: Duration,
     pub(super) limits: SessionLimits,
-    /// For the buffers and the keysets of all sessions of the server.
+    /// The memory of all sessions' buffers, for the whole server.
     pub(super) buffers: Arc<SessionMemory>,
+    /// The memory of all sessions' keysets, for the whole server.
     pub(super) keysets: Arc<SessionMemory>,
-    /// For the pushes that its threads keep for synchronous steps.
-    pub(super) kept: Arc<StepBudget>,
-    /// The data of a job that the scheduler is to feed.
-    pub(super) feeding: Option<DataServerConfig>,
-    /// The highest incarnation that any session has named.
-    pub(super) named: HighestIncarnation,
+    /// The memory for pushes that wait for their synchronous step, for the whole server.
+    pub(super) step_budget: Arc<StepBudget>,
+    /// The data that the scheduler sends to the workers.
+    pub(super) data_server: Option<DataServerConfig>,
+    /// The highest incarnation that a session has named.
+    pub(super) highest_incarnation: HighestIncarnation,
 }
 
 impl<N: Net> ShardThread<N> {
@@ -84,24 +85,28 @@ impl<N: Net> ShardThread<N> {
         inbox: Receiver<GreetedConnection<N::Stream>>,
         mut tables: ServerTables,
         settings: ThreadSettings,
-        tally: Arc<ServerCounters>,
+        counters: Arc<ServerCounters>,
     ) -> Result<Self, ServerError> {
         let (poll, ticked_at) = (net.poll()?, net.now());
         let scheduler = match settings.thread {
-            0 => Some(Schedulers::open(tables.store().folder(), settings.feeding.clone(), net.now())?),
+            0 => Some(Schedulers::open(tables.store().folder(), settings.data_server.clone(), net.now())?),
             _ => None,
         };
         let incarnations = match settings.thread {
-            0 => Some(Incarnations::open(tables.store(), settings.named.clone(), tables.none)?),
+            0 => Some(Incarnations::open(
+                tables.store(),
+                settings.highest_incarnation.clone(),
+                tables.scheduler_only,
+            )?),
             _ => None,
         };
         let runs = match settings.thread {
-            0 if !tables.none => Some(Registry::open(tables.store().folder(), net.now())?),
+            0 if !tables.scheduler_only => Some(Registry::open(tables.store().folder(), net.now())?),
             _ => None,
         };
         tables.registrar = net.registrar();
         tables.incarnation = settings.incarnation;
-        tables.kept = Some(settings.kept.clone());
+        tables.step_budget = Some(settings.step_budget.clone());
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
         Ok(ShardThread {
             net,
@@ -125,8 +130,8 @@ impl<N: Net> ShardThread<N> {
             spin_until: Duration::ZERO,
             next_tick: Duration::ZERO,
             next_sweep: Duration::MAX,
-            next_room: Duration::MAX,
-            tally,
+            next_memory_retry: Duration::MAX,
+            counters,
         })
     }
 
@@ -134,13 +139,13 @@ impl<N: Net> ShardThread<N> {
         self.poll.waker()
     }
 
-    /// One round: what has come, who is new, each ready link's turn, time limits. Sleeps at most `sleep` when there is
-    /// nothing to do. `true`: there is more to do at once.
+    /// One round: reads events, takes over new sessions, gives each ready session its turn, and checks time limits.
+    /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let busy = idle_from.is_none_or(|now| now < self.spin_until);
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
-        let sleep = match self.next_sweep.min(self.next_room) {
+        let sleep = match self.next_sweep.min(self.next_memory_retry) {
             Duration::MAX => sleep,
             at => sleep.min(at.saturating_sub(self.net.now())),
         };
@@ -156,7 +161,7 @@ impl<N: Net> ShardThread<N> {
         self.admit()?;
         let now = self.net.now();
         if let Some(from) = idle_from {
-            self.own_tally().idle_nanos.add(now.saturating_sub(from).as_nanos() as u64);
+            self.own_counters().idle_nanos.add(now.saturating_sub(from).as_nanos() as u64);
         }
         for _ in 0..self.ready.len() {
             let Some(token) = self.ready.pop_front() else { break };
@@ -164,14 +169,14 @@ impl<N: Net> ShardThread<N> {
             self.serve(token, now);
         }
         if !self.waiting_for_memory.is_empty() {
-            self.feed(now);
+            self.resume_memory_waiters(now);
         }
         if now >= self.next_sweep {
             self.sweep(now);
         }
-        if now >= self.next_room {
-            (self.next_room, self.tables.moved) = (Duration::MAX, true);
-            self.look_at_groups();
+        if now >= self.next_memory_retry {
+            (self.next_memory_retry, self.tables.group_changed) = (Duration::MAX, true);
+            self.resume_group_waiters();
         }
         if now >= self.next_tick {
             self.tick(now);
@@ -179,9 +184,9 @@ impl<N: Net> ShardThread<N> {
         Ok(!self.ready.is_empty())
     }
 
-    /// This thread's block of the server's counts.
-    fn own_tally(&self) -> &ThreadCounters {
-        &self.tally.threads[self.settings.thread as usize]
+    /// This thread's counters.
+    fn own_counters(&self) -> &ThreadCounters {
+        &self.counters.threads[self.settings.thread as usize]
     }
 
     fn enqueue(&mut self, token: usize) {
@@ -192,7 +197,7 @@ impl<N: Net> ShardThread<N> {
 
     fn serve(&mut self, token: usize, now: Duration) {
         let Some(session) = &mut self.sessions[token] else { return };
-        let tally = &self.tally.threads[self.settings.thread as usize];
+        let counters = &self.counters.threads[self.settings.thread as usize];
         let read_time = || self.net.now();
         let (tables, scratch, log_limiter) = (&mut self.tables, &mut self.scratch, &mut self.log_limiter);
         let (scheduler, incarnations) = (self.scheduler.as_mut(), self.incarnations.as_mut());
@@ -200,7 +205,7 @@ impl<N: Net> ShardThread<N> {
         let mut context = RequestContext {
             tables,
             scratch,
-            tally,
+            tally: counters,
             log_limiter,
             scheduler,
             runs,
@@ -216,27 +221,27 @@ impl<N: Net> ShardThread<N> {
                 if turn.more {
                     self.enqueue(token);
                 }
-                // Whatever its peer sends meanwhile, it waits once.
+                // A session waits once, whatever its peer sends meanwhile.
                 if turn.waiting_for_memory && !std::mem::replace(&mut self.waiting[token], true) {
-                    self.own_tally().memory_waits.add(1);
+                    self.own_counters().memory_waits.add(1);
                     self.waiting_for_memory.push_back(token);
                 }
             }
             Err(end) => self.end(token, &end),
         }
-        if std::mem::take(&mut self.tables.short) {
-            self.next_room = self.next_room.min(now + MEMORY_RETRY);
+        if std::mem::take(&mut self.tables.memory_short) {
+            self.next_memory_retry = self.next_memory_retry.min(now + MEMORY_RETRY);
         }
-        self.look_at_groups();
+        self.resume_group_waiters();
     }
 
-    /// Sends sessions what has changed of the rows that they have subscribed.
+    /// Sends the sessions that are due the changes of the rows that they have subscribed to.
     fn sweep(&mut self, now: Duration) {
         self.next_sweep = Duration::MAX;
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };
             if session.next_sweep() <= now {
-                let tally = &self.tally.threads[self.settings.thread as usize];
+                let counters = &self.counters.threads[self.settings.thread as usize];
                 let read_time = || self.net.now();
                 let (tables, scratch, log_limiter) =
                     (&mut self.tables, &mut self.scratch, &mut self.log_limiter);
@@ -245,7 +250,7 @@ impl<N: Net> ShardThread<N> {
                 let context = &mut RequestContext {
                     tables,
                     scratch,
-                    tally,
+                    tally: counters,
                     log_limiter,
                     scheduler,
                     runs,
@@ -253,7 +258,7 @@ impl<N: Net> ShardThread<N> {
                     now: &read_time,
                 };
                 session.sweep(context, now);
-                // It is sent in its turn.
+                // The session's next turn sends the frames.
                 if !std::mem::replace(&mut self.queued[token], true) {
                     self.ready.push_back(token);
                 }
@@ -262,15 +267,19 @@ impl<N: Net> ShardThread<N> {
         }
     }
 
-    /// Something of the workers that keep step has changed: who waited looks again, and who is fenced ends.
-    fn look_at_groups(&mut self) {
-        while std::mem::take(&mut self.tables.moved) || !self.tables.fenced.is_empty() {
+    /// After a change of the workers that keep step: ends the sessions of fenced workers, and lets waiting sessions try
+    /// again.
+    fn resume_group_waiters(&mut self) {
+        while std::mem::take(&mut self.tables.group_changed) || !self.tables.fenced.is_empty() {
             let fenced = std::mem::take(&mut self.tables.fenced);
             for token in 0..self.sessions.len() {
                 let Some(session) = &mut self.sessions[token] else { continue };
                 let Pusher { pusher, incarnation, .. } = *session.pusher();
-                let of = |table| session.pusher().is_of(table);
-                if fenced.iter().any(|&(at, who, upto)| pusher == who && incarnation <= upto && of(at)) {
+                let belongs_to = |table| session.pusher().is_of(table);
+                if fenced
+                    .iter()
+                    .any(|&(at, who, upto)| pusher == who && incarnation <= upto && belongs_to(at))
+                {
                     let end = session.fence();
                     self.end(token, &end);
                 } else if session.is_waiting() {
@@ -291,24 +300,24 @@ impl<N: Net> ShardThread<N> {
             runs.closed(number);
         }
         tracing::info!(peer = %session.peer, thread = self.settings.thread, why = %end, "a session ended");
-        let tally = self.own_tally();
-        tally.over(session.over).ended.add(1);
+        let counters = self.own_counters();
+        counters.over(session.over).ended.add(1);
         match end {
-            SessionEnd::Link(LinkError::Frame { .. }) => tally.bad_frames.add(1),
+            SessionEnd::Link(LinkError::Frame { .. }) => counters.bad_frames.add(1),
             SessionEnd::Link(_) | SessionEnd::Fenced(_) | SessionEnd::Gone(_) => {}
-            SessionEnd::Overrun { .. } => tally.overruns.add(1),
-            SessionEnd::Stalled(..) => tally.stalled.add(1),
-            SessionEnd::Silent(..) => tally.silent.add(1),
+            SessionEnd::Overrun { .. } => counters.overruns.add(1),
+            SessionEnd::Stalled(..) => counters.stalled.add(1),
+            SessionEnd::Silent(..) => counters.silent.add(1),
         }
     }
 
-    /// Makes room for sessions that wait for memory, and lets in those for whom there is some.
-    fn feed(&mut self, now: Duration) {
+    /// Frees the memory of idle sessions, and wakes sessions that wait for memory.
+    fn resume_memory_waiters(&mut self, now: Duration) {
         let buffers = self.settings.buffers.clone();
         if !buffers.has(LINK_BYTES_MAX) {
             self.sessions.iter_mut().flatten().for_each(|session| session.rest(now, true));
         }
-        // Each looks for itself when its turn comes; those that find nothing stand here again.
+        // Each session checks again in its own turn. One that still finds no memory queues here again.
         let mut context = 0;
         while buffers.has(context + LINK_BYTES_MAX)
             && let Some(token) = self.waiting_for_memory.pop_front()
@@ -319,23 +328,22 @@ impl<N: Net> ShardThread<N> {
         }
     }
 
-    /// Takes over what the acceptor sent.
+    /// Takes over the sessions that the acceptor has greeted.
     fn admit(&mut self) -> Result<(), ServerError> {
         for _ in 0..INBOX_MAX {
             let Ok(mut greeted) = self.inbox.try_recv() else { break };
             let free = self.sessions.iter().position(Option::is_none).unwrap_or(self.sessions.len());
             let limit = self.settings.limits.sessions;
             if free == limit {
-                self.own_tally().refused_sessions.add(1);
+                self.own_counters().refused_sessions.add(1);
                 let more = "the limit (--sessions-max): end some, or start the server with more";
                 self.refuse(greeted, format!("this server thread has {limit} sessions, {more}"));
                 continue;
             }
-            // What came behind the hello stands in a buffer that nobody has counted. Workers of ours wait for the
-            // welcome.
+            // Bytes behind the hello are in a buffer that is not counted yet. Gannet's workers wait for the welcome
+            // before they send more.
             if greeted.link.receive().is_partial() && !self.settings.buffers.has(LINK_BYTES_MAX) {
-                let why =
-                    "there is no memory for what came before the welcome (--session-memory): wait for it";
+                let why = "there is no memory for frames before the welcome (--session-memory): wait for the welcome";
                 self.refuse(greeted, why.to_owned());
                 continue;
             }
@@ -350,7 +358,7 @@ impl<N: Net> ShardThread<N> {
             }
             self.next_session = self.next_session.wrapping_add(1);
             let session = self.begin(greeted);
-            self.own_tally().over(session.over).begun.add(1);
+            self.own_counters().over(session.over).begun.add(1);
             self.sessions[free] = Some(session);
             self.enqueue(free);
         }
@@ -361,7 +369,7 @@ impl<N: Net> ShardThread<N> {
         let ThreadSettings { threads, incarnation, keyset_bytes_max, limits, buffers, keysets, .. } =
             &self.settings;
         let (session, threads) = (self.next_session, *threads);
-        self.settings.named.note(greeted.hello.incarnation);
+        self.settings.highest_incarnation.note(greeted.hello.incarnation);
         let welcome = WelcomeV1 { incarnation: *incarnation, session, threads };
         let silence = limits.silence.as_millis() as u64;
         let grant = WelcomeFrame {
@@ -377,11 +385,11 @@ impl<N: Net> ShardThread<N> {
         if let Some(kept_back) = self.log_limiter.allow(self.net.now()) {
             tracing::warn!(peer = %greeted.link.peer(), why, kept_back, "a session was refused");
         }
-        self.own_tally().refused[Refusal::Limit.place()].add(1);
+        self.own_counters().refused[Refusal::Limit.place()].add(1);
         turn_away(&mut greeted.link, greeted.hello_id, Refusal::Limit, why);
     }
 
-    /// Ends sessions that are overdue, lets others rest, and counts what is held.
+    /// Once in [`TICK`]: ends sessions that are overdue, frees the memory of idle ones, and updates the gauges.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
         let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
@@ -389,14 +397,14 @@ impl<N: Net> ShardThread<N> {
             self.tables.forgive(slept, now);
             self.runs.iter_mut().for_each(|runs| runs.forgive(slept, now));
         }
-        self.tally.tick(self.settings.thread);
+        self.counters.tick(self.settings.thread);
         let (silence, pressed) = (self.settings.limits.silence, !self.waiting_for_memory.is_empty());
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };
             session.tick(now);
-            let tells = session.report_wait(&self.tables, now);
+            let reported = session.report_wait(&self.tables, now);
             self.tables.hear(session.pusher(), session.last_received());
-            if tells && !std::mem::replace(&mut self.queued[token], true) {
+            if reported && !std::mem::replace(&mut self.queued[token], true) {
                 self.ready.push_back(token);
             }
             if let Some(end) = session.overdue(now, silence, pressed) {
@@ -404,7 +412,7 @@ impl<N: Net> ShardThread<N> {
             }
         }
         self.tables.give_up(now);
-        self.look_at_groups();
+        self.resume_group_waiters();
         if let Some(scheduler) = &mut self.scheduler
             && let Err((_, why)) = scheduler.tick(now)
         {
@@ -413,7 +421,7 @@ impl<N: Net> ShardThread<N> {
         self.publish();
     }
 
-    /// What is held now, in the counts.
+    /// Updates the gauges.
     fn publish(&mut self) {
         self.tables.publish();
         let (mut queued, mut full, mut keysets, mut received, mut buffers) = (0, 0, 0, 0, 0);
@@ -428,30 +436,30 @@ impl<N: Net> ShardThread<N> {
             pinned += session.link.stream().pinned_bytes() as u64;
             parked += u64::from(session.is_waiting());
         }
-        let tally = self.own_tally();
-        tally.queued_bytes.set(queued);
-        tally.full_sessions.set(full);
-        tally.keyset_bytes.set(keysets);
-        tally.regions.set(self.tables.all.iter().map(|table| table.regions.count() as u64).sum());
-        tally.unhandled_bytes.set(received);
-        tally.buffer_bytes.set(buffers);
-        tally.sessions_waiting_for_memory.set(waiting_for_memory);
-        tally.pinned_bytes.set(pinned);
-        tally.parked_sessions.set(parked);
+        let counters = self.own_counters();
+        counters.queued_bytes.set(queued);
+        counters.full_sessions.set(full);
+        counters.keyset_bytes.set(keysets);
+        counters.regions.set(self.tables.all.iter().map(|table| table.regions.count() as u64).sum());
+        counters.unhandled_bytes.set(received);
+        counters.buffer_bytes.set(buffers);
+        counters.sessions_waiting_for_memory.set(waiting_for_memory);
+        counters.pinned_bytes.set(pinned);
+        counters.parked_sessions.set(parked);
         let groups = self.tables.all.iter().filter_map(|table| table.group.as_ref());
-        tally
+        counters
             .kept_bytes
             .set(groups.filter_map(|group| group.sums.as_ref()).map(|sums| sums.bytes() as u64).sum());
-        // Of the whole server: one thread says it.
-        tally.kept_limit_bytes.set(if self.settings.thread == 0 {
-            self.settings.kept.max() as u64
+        // The limit is that of the whole server, so only thread 0 reports it.
+        counters.kept_limit_bytes.set(if self.settings.thread == 0 {
+            self.settings.step_budget.max() as u64
         } else {
             0
         });
     }
 
-    /// Answers what has been received whole, lets peers take their answers for a while, and closes the
-    /// images, unless the server has died meanwhile.
+    /// Answers the requests that were received whole, gives peers some time to take their answers, and closes the
+    /// images. Leaves the images as they are if the server has died meanwhile.
     pub(super) fn stop(mut self, dead: impl Fn() -> bool) -> Result<u64, ServerError> {
         let give_up = self.net.now() + STOP_TIME;
         (0..self.sessions.len()).for_each(|token| self.enqueue(token));

@@ -1,5 +1,5 @@
-//! Whether all threads of a server live. One that dies takes the server with it: the others end as a kill would
-//! end them, their sessions close, and whoever waits for the end hears which thread it was, and why.
+//! The health of a server's threads. If one dies, the whole server ends: the other threads end as a kill would end
+//! them, the sessions close, and whoever waits for the end learns which thread it was, and why.
 
 use crate::error::ServerError;
 use crate::limits::DEATH_TIME;
@@ -14,9 +14,9 @@ type EndHook = Box<dyn FnOnce(&str) + Send>;
 /// What the threads of a server share about their end.
 #[derive(Default)]
 pub(super) struct ThreadHealth {
-    /// Every thread is to end.
+    /// Every thread must end.
     ending: AtomicBool,
-    /// Not in order: a thread has died.
+    /// A thread has died: the server does not end in order.
     dead: AtomicBool,
     state: Mutex<HealthState>,
     changed: Condvar,
@@ -28,7 +28,7 @@ struct HealthState {
     running: usize,
     /// Which thread died first, and why.
     why: Option<String>,
-    /// Of each thread: ends its sleep.
+    /// Each wakes one thread from its sleep.
     wakers: Vec<Box<dyn Fn() + Send>>,
     hooks: Vec<EndHook>,
 }
@@ -39,11 +39,11 @@ impl ThreadHealth {
     }
 
     fn state(&self) -> MutexGuard<'_, HealthState> {
-        // Nothing panics while it is locked but a hook, which is called when all else is done.
+        // Nothing panics while this is locked: hooks run after it is released.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a thread is to end, in order or not.
+    /// Whether the threads must end, in order or not.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.load(Acquire)
     }
@@ -53,7 +53,7 @@ impl ThreadHealth {
         self.dead.load(Acquire)
     }
 
-    /// What ends a thread's sleep.
+    /// Adds the function that wakes a thread.
     pub(super) fn add_waker(&self, wake: impl Fn() + Send + 'static) {
         let mut state = self.state();
         if self.is_ending() {
@@ -86,14 +86,14 @@ impl ThreadHealth {
         hooks.into_iter().for_each(|hook| hook(&why));
     }
 
-    /// Runs a thread. Its panic is an error that names it; any error is the server's death.
+    /// Runs a thread. A panic becomes an error that names the thread. Any error ends the server.
     pub(super) fn run<T>(
         &self,
         name: &str,
         body: impl FnOnce() -> Result<T, ServerError>,
     ) -> Result<T, ServerError> {
         self.state().running += 1;
-        // What it was in the middle of is dropped here, or its images' journal undoes it when they are opened again.
+        // Half-done work is dropped here. If it was in an image, the journal undoes it when the image is opened again.
         let done = match catch_unwind(AssertUnwindSafe(body)) {
             Ok(done) => done.map_err(|error| (format!("thread {name}: {error}"), error)),
             Err(panic) => {
@@ -115,7 +115,7 @@ impl ThreadHealth {
         self.state().why.clone()
     }
 
-    /// Calls this once a thread has died; at once when one has.
+    /// Calls `hook` once a thread has died; at once if one has.
     pub(super) fn on_death(&self, hook: EndHook) {
         let mut state = self.state();
         match state.why.clone() {
@@ -127,21 +127,21 @@ impl ThreadHealth {
         }
     }
 
-    /// Waits until all threads have ended or a limit is over; `true`: they have.
+    /// Waits until all threads have ended, at most for `limit`. Returns whether they have.
     pub(super) fn wait_for_end(&self, limit: Duration) -> bool {
         let state = self.state();
         let waited = self.changed.wait_timeout_while(state, limit, |state| state.running > 0);
         waited.unwrap_or_else(PoisonError::into_inner).0.running == 0
     }
 
-    /// Waits until a thread has died or a limit is over; which, and why.
+    /// Waits until a thread has died, at most for `limit`. Returns which thread, and why.
     pub(super) fn wait_for_death(&self, limit: Duration) -> Option<String> {
         let (state, ends) = (self.state(), |state: &mut HealthState| state.why.is_none());
         let waited = self.changed.wait_timeout_while(state, limit, ends);
         waited.unwrap_or_else(PoisonError::into_inner).0.why.clone()
     }
 
-    /// Of a server that died: the threads that go on for longer than this are left behind.
+    /// Waits for the threads of a server that died. Returns `true` if some go on for too long: they are left behind.
     pub(super) fn leave_behind(&self) -> bool {
         let ended = self.wait_for_end(DEATH_TIME);
         if !ended {
@@ -152,7 +152,7 @@ impl ThreadHealth {
     }
 }
 
-/// What a panic said.
+/// The text of a panic.
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&'static str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it did not say why")

@@ -1,4 +1,4 @@
-//! Programs on tables of vectors: one shard a request, so that other sessions have their turn in between.
+//! Programs on tables of vectors. A request runs on one shard, so that other sessions have their turn in between.
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse, shards};
 use super::tables::ServerTable;
@@ -10,7 +10,7 @@ use crate::vectors;
 use gannet_core::{PushName, Shards, limits::PROGRAM_SUMS_MAX};
 use gannet_transport::{Frame, Full, Transmit};
 
-/// Bytes around the sums of an answer.
+/// Bytes of an answer beside its sums.
 const ANSWER_HEAD_BYTES: usize = 64;
 const _: () = assert!(PROGRAM_SUMS_MAX * 8 + ANSWER_HEAD_BYTES <= PART_BYTES_MAX);
 
@@ -36,12 +36,12 @@ pub(super) fn run(
     let Pusher { pusher, incarnation, .. } = *pusher;
     let name = PushName { pusher, incarnation, seq: request.seq, row: 0 };
     let Some(program) = vectors::program(request) else {
-        return refuse(Refusal::Malformed, "a program with steps or sums that are not known here");
+        return refuse(Refusal::Malformed, "the program has steps or sums that this server does not know");
     };
     if sums > PROGRAM_SUMS_MAX {
         return refuse(Refusal::Limit, format!("{sums} sums, {PROGRAM_SUMS_MAX} are the limit"));
     }
-    // Room for the answer first: what is done is always answered.
+    // Space for the answer comes first: a program that has run is always answered.
     transmit.reserve(sums * 8 + ANSWER_HEAD_BYTES).ok_or(Full)?;
     let sums = Shards::run_program(shards, shard, &name, &program);
     let sums = sums.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
