@@ -72,9 +72,9 @@ fn main() -> Result<(), Failed> {
     let (files_to_send, status) =
         (Arc::new(FileDataSource::new(&files, &fingerprints)), Arc::<FeedStatus>::default());
     let data_server =
-        DataServerConfig { plan, reading: String::new(), stock: files_to_send, board: status.clone() };
+        DataServerConfig { plan, reading: String::new(), source: files_to_send, status: status.clone() };
     let only = ServerConfig { threads: 1, scheduler_only: true, ..ServerConfig::new("127.0.0.1:0") };
-    let client = Server::start(Transports::new(), ServerConfig { feeding: Some(data_server), ..only })?;
+    let client = Server::start(Transports::new(), ServerConfig { data_server: Some(data_server), ..only })?;
     let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
     let schema = Schema::scalar("clicks", Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }));
     std::thread::scope(|scope| -> Result<(), Failed> {

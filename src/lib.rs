@@ -197,8 +197,8 @@ pub mod runs {
 
 /// Shards in this process, where their images live, and checkpoints.
 ///
-/// A worker saves and loads the rows of a served table with [`Worker::save`] and [`Worker::load`], reads all of them with
-/// [`Worker::scan`], and deletes some with [`Worker::delete`]. In one's own process:
+/// A worker saves and loads the rows of a served table with [`Worker::save`] and [`Worker::load`]. It reads all of them
+/// with [`Worker::scan`], and deletes some with [`Worker::delete`]. In one's own process:
 ///
 /// ```
 /// use gannet::optim::Sgd;

@@ -1,6 +1,6 @@
-//! kill -9 between any two stores that matter. A child process applies parts (updates, inserts, bucket splits, deletions)
-//! to an image on disk. It SIGKILLs itself at its n-th kill point, for every n. Then the image is reopened and the part
-//! is sent again, cut into other parts than before. Every Add must have been applied exactly once.
+//! kill -9 between any two stores that matter. A child process applies parts (updates, inserts, bucket splits,
+//! deletions) to an image on disk. It SIGKILLs itself at its n-th kill point, for every n. Then the image is reopened
+//! and the part is sent again, cut into other parts than before. Every Add must have been applied exactly once.
 //!
 //! Two more cases follow the same plan. With admission by count, every push must have been counted exactly
 //! once, and the rows must be those of a run without a kill. Also, a group of the index is split whose chain is

@@ -141,7 +141,7 @@ pub enum ServerError {
     Died(String),
     /// The scheduler's job state file cannot be read or written.
     #[error(transparent)]
-    Ledger(#[from] JobStateFileError),
+    StateFile(#[from] JobStateFileError),
     /// The registry of runs cannot be read.
     #[error(transparent)]
     Runs(#[from] RunsError),
@@ -150,7 +150,7 @@ pub enum ServerError {
     Counter(#[from] CounterError),
     /// The system gave no random number to distinguish this incarnation of the server.
     #[error("cannot draw a random number for this incarnation of the server: {source}")]
-    Life {
+    Incarnation {
         /// The system's error.
         source: std::io::Error,
     },

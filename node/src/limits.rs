@@ -130,7 +130,7 @@ pub const ASIDE_BYTES_SPARE: usize = 4 << 20;
 /// Past steps for which a server remembers which workers' pushes were in them.
 pub const BSP_STEPS_REMEMBERED: usize = 1024;
 /// How often a server reports to a worker that its request waits for other workers.
-pub const WAITS_TOLD: Duration = Duration::from_secs(1);
+pub const WAITS_REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How often a worker logs which worker it waits for.
 pub const WAITS_LOGGED: Duration = Duration::from_secs(5);
 /// The least silence of a server that a worker tolerates while it may wait for others. The server would have reported
@@ -157,7 +157,7 @@ pub const RUN_TABLES_MAX: usize = 16;
 /// Bytes of what a worker says of its run; mostly its flags.
 pub const RUN_BYTES_MAX: usize = 64 << 10;
 /// Workers of a run that its status names.
-pub const RUN_MEMBERS_TOLD: usize = 32;
+pub const RUN_MEMBERS_LISTED: usize = 32;
 /// A worker of a run that is silent for so long is taken for dead.
 pub const RUN_SILENCE: Duration = Duration::from_secs(20);
 /// How long a worker waits for the session of an earlier incarnation, or of another process, to end.
@@ -222,7 +222,7 @@ const _: () = {
     assert!(SUBSCRIBED_ROWS_MAX < 1 << 31);
     assert!(IMAGES_PER_REQUEST as usize <= GIVEN_FILES_MAX);
     assert!(LEASE.as_millis() > 2 * LEASE_PING.as_millis());
-    assert!(WAITS_SILENCE.as_secs() > WAITS_TOLD.as_secs() + 2 * TICK.as_secs());
+    assert!(WAITS_SILENCE.as_secs() > WAITS_REPORT_EVERY.as_secs() + 2 * TICK.as_secs());
     assert!(DECIDER_SILENCE.as_secs() > PING_TIME.as_secs() && BSP_WORKERS_MAX <= u32::BITS);
     assert!(BSP_BYTES_MAX >= 2 * CREDIT_BYTES as usize);
     // A worker reports a reader that hangs before the scheduler gives the worker up.
@@ -240,7 +240,7 @@ const _: () = {
     assert!(FEED_BYTES_MAX <= FRAME_BYTES_MAX && DATA_REQUESTS_MAX <= CREDIT_FRAMES as usize);
     assert!(PLAN_BYTES_MAX <= FRAME_BYTES_MAX && UNFENCED_MAX >= 2 * JOB_WORKERS_MAX as usize);
     // The list of all runs fits one frame.
-    assert!(RUNS_MAX * (64 + RUN_NAME_BYTES_MAX + RUN_MEMBERS_TOLD * 24) + 1024 <= FRAME_BYTES_MAX);
+    assert!(RUNS_MAX * (64 + RUN_NAME_BYTES_MAX + RUN_MEMBERS_LISTED * 24) + 1024 <= FRAME_BYTES_MAX);
     assert!(RUN_BYTES_MAX <= FRAME_BYTES_MAX && RUN_SILENCE.as_secs() > 4 * BEAT_MAX.as_secs());
     // The receive buffer fits more requests than the credit allows, so an overrun shows while they wait in it.
     assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);

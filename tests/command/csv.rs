@@ -82,7 +82,8 @@ fn a_warm_start_of_lbfgs_scaled_the_numbers_of_one_worker_only() {
 fn the_first_column_was_taken_for_the_label_without_saying_so() {
     let folder = tempfile::tempdir().unwrap();
     let data = write(folder.path(), "day1.csv", day(50, 1, "yes", "no"));
-    let expected = ["day1.csv:2: ", "\"customer_id\"", "\"100000\"", "the first is taken", "--label COLUMN"];
+    let expected =
+        ["day1.csv:2: ", "\"customer_id\"", "\"100000\"", "the first is the label", "--label COLUMN"];
     for more in ["", "--positive yes", "--model fm"] {
         let skipped = if more == "--positive yes" { &expected[1..2] } else { &expected[..] };
         refused(&format!("train {data} {more}"), skipped);

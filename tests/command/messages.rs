@@ -327,7 +327,7 @@ fn lbfgs_promised_to_go_on_with_what_was_gone() {
     let out = folder.path().join("mx").display().to_string();
     let line = format!("train {} --optimizer lbfgs --l2 0.1 --max-iter 2 --out {out}", data.display());
     let first = run(&line);
-    assert!(first.code == Some(0) && first.out.contains("begins anew"), "{first:?}");
+    assert!(first.code == Some(0) && first.out.contains("starts again"), "{first:?}");
     assert!(!first.out.contains("goes on") && !first.out.contains("previous"), "{first:?}");
     assert!(
         first.out.contains("  training log loss ") && first.out.contains("  length of the mean gradient ")

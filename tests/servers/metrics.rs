@@ -469,7 +469,8 @@ fn a_worker_that_waits_tells_so() {
         data.display()
     );
     let worker = Running::start(gannet(&line));
-    let page = worker.page_when(|page| page.get("gannet_worker_links_wanted") == 1.0);
+    let links = "gannet_worker_links_wanted";
+    let page = worker.page_when(|page| page.has(links) && page.get(links) == 1.0);
     assert_eq!(page.get("gannet_worker_links"), 0.0);
     assert!(!page.has("gannet_train_examples_total"));
 }

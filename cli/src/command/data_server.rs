@@ -36,7 +36,7 @@ const FAILURE_WAIT: Duration = Duration::from_secs(5);
 /// Refuses flags that do not go with `--feed`, or that only the client or only its workers may have.
 pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
-    let has_feed = job.feeding.feed.is_some();
+    let has_feed = job.data_server.feed.is_some();
     let client = job.job_name == Some(JobName::Client);
     let remote_worker = has_feed && job.job_name == Some(JobName::Worker);
     let input = &args.input;
@@ -124,7 +124,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let joined = runs::join(args, &mut of_run, of_data, &tables, gannet::runs::CLIENT)?;
     let Some(run) = joined else { return Ok(()) };
     line.config.run = of_run.config.run;
-    let status = config.board.clone();
+    let status = config.status.clone();
     let timeout = config.plan.worker_timeout();
     let bytes = config.plan.files.iter().map(|file| file.bytes).sum();
     let serving = listen(args, config, &metrics)?;
@@ -178,8 +178,8 @@ fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
     let config = DataServerConfig {
         plan,
         reading: remote_worker::reading(args),
-        stock: Arc::new(FileDataSource::new(&options.data.files, &fingerprints)),
-        board: Arc::default(),
+        source: Arc::new(FileDataSource::new(&options.data.files, &fingerprints)),
+        status: Arc::default(),
     };
     config.check().map_err(Failure::input)?;
     Ok(Offer { config, settings, format, columns })
@@ -227,7 +227,7 @@ fn wait_for_workers(status: &FeedStatus, patience: Duration) {
 /// Starts the server for the workers.
 fn listen(args: &TrainArgs, data: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
     let job = &args.job;
-    let listen = job.feeding.feed.as_deref().unwrap_or_default();
+    let listen = job.data_server.feed.as_deref().unwrap_or_default();
     let net = args.sessions.net(job.transport.transport.net(job.io));
     let secured = security::of_server(net, ("--feed", listen), &job.security, &job.tls_server)?;
     let config = ServerConfig {
@@ -236,14 +236,14 @@ fn listen(args: &TrainArgs, data: DataServerConfig, metrics: &Metrics) -> Result
         limits: args.sessions.limits(),
         scheduler_only: true,
         store: server::store(job.data_dir.as_deref(), &args.memory)?,
-        feeding: Some(data),
+        data_server: Some(data),
         ..ServerConfig::new(listen)
     };
     let server = Server::start(secured.net, config).map_err(|error| match error {
-        gannet::server::ServerError::Ledger(error) => Failure::input(error.to_string()),
+        gannet::server::ServerError::StateFile(error) => Failure::input(error.to_string()),
         error => error.into(),
     })?;
-    metrics.add_server(server.tally());
+    metrics.add_server(server.shared_counters());
     notice!("gannet client listening on {}", server.addr());
     Ok(server)
 }
@@ -267,10 +267,14 @@ struct ServedJob<'a> {
 
 /// Sums the reports of all workers: examples, their mean loss, examples a second.
 fn together(job: &JobStatus) -> (u64, f64, f64) {
-    let learned: u64 = job.members.iter().map(|member| member.told.examples).sum();
-    let loss: f64 = job.members.iter().map(|m| m.told.loss * m.told.examples as f64).sum();
-    let live = job.members.iter().filter(|member| member.standing == WorkerState::Live);
-    (learned.max(job.examples), loss / (learned as f64).max(1.0), live.map(|member| member.told.rate).sum())
+    let learned: u64 = job.members.iter().map(|member| member.progress.examples).sum();
+    let loss: f64 = job.members.iter().map(|m| m.progress.loss * m.progress.examples as f64).sum();
+    let live = job.members.iter().filter(|member| member.state == WorkerState::Live);
+    (
+        learned.max(job.examples),
+        loss / (learned as f64).max(1.0),
+        live.map(|member| member.progress.rate).sum(),
+    )
 }
 
 impl ServedJob<'_> {
@@ -381,7 +385,7 @@ impl ServedJob<'_> {
                 }
             }
             if alone_since.elapsed() > limit {
-                let feed = self.args.job.feeding.feed.as_deref().unwrap_or_default();
+                let feed = self.args.job.data_server.feed.as_deref().unwrap_or_default();
                 let seconds = limit.as_secs_f64();
                 return Err(Failure::new(
                     PEER,
@@ -449,7 +453,7 @@ impl JobOutcome {
             return;
         }
         let worker = |member: &Member| {
-            let (progress, dead) = (&member.told, member.standing == WorkerState::Dead);
+            let (progress, dead) = (&member.progress, member.state == WorkerState::Dead);
             json!({ "worker": member.incarnation.rank, "examples": progress.examples, "logloss": progress.loss, "dead": dead })
         };
         let workers: Vec<Value> = job.iter().flat_map(|job| &job.members).map(worker).collect();

@@ -19,7 +19,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let worker = job.job_name == Some(JobName::Worker);
     data_server::check_role(args)?;
     let tls_ca = job.tls_client.tls_ca.is_some();
-    if args.data.is_empty() && !ps && job.feeding.feed.is_none() {
+    if args.data.is_empty() && !ps && job.data_server.feed.is_none() {
         let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
         return Err(Failure::input(text));
     }
@@ -96,7 +96,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             n - 1
         )));
     }
-    for host in job.ps_hosts.iter().chain(&job.worker_hosts).chain(&job.feeding.feed) {
+    for host in job.ps_hosts.iter().chain(&job.worker_hosts).chain(&job.data_server.feed) {
         let port = host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         if port.is_none() {
             return Err(Failure::input(format!(
@@ -162,7 +162,7 @@ pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection
 /// The connection of a process that never pushes.
 pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Failure> {
     let net = job.transport.transport.net(job.io);
-    let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.feeding.feed).cloned().collect();
+    let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.data_server.feed).cloned().collect();
     let secured = security::of_worker(net, &hosts, &job.security, &job.tls_client)?;
     let mut config = WorkerConfig { pusher, ..WorkerConfig::reader(&job.ps_hosts) };
     config.seed = pusher.rotate_left(32);
@@ -184,7 +184,7 @@ impl WorkerConnection {
         if !self.in_metrics {
             self.clone().add_metrics(metrics);
         }
-        Ok(Worker::connect_told(self.net.clone(), self.config.clone(), self.counters.clone())?)
+        Ok(Worker::connect_with_counters(self.net.clone(), self.config.clone(), self.counters.clone())?)
     }
 
     fn add_metrics(&mut self, metrics: &Metrics) {
@@ -196,6 +196,6 @@ impl WorkerConnection {
     /// Allocates an incarnation that no worker has had.
     pub fn allocate(&self) -> Result<u64, WorkerError> {
         let config = WorkerConfig { servers: self.allocators.clone(), ..self.config.clone() };
-        Worker::allocate_incarnation_told(self.net.clone(), &config, self.counters.clone())
+        Worker::allocate_incarnation_with_counters(self.net.clone(), &config, self.counters.clone())
     }
 }

@@ -59,7 +59,7 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     args.job.tasks.tasks = TasksName::On;
     job::check(&args.job)?;
     let line = job::line(&args.job, None)?;
-    let client = args.job.feeding.feed.clone().unwrap_or_default();
+    let client = args.job.data_server.feed.clone().unwrap_or_default();
     let own = WorkerConfig { servers: vec![client.clone()], ..line.config.clone() };
     let mut link = DataLink::connect(line.net.clone(), own)?;
     let offer = link.offer()?;

@@ -40,10 +40,10 @@ pub fn json(report: &Report, test: Option<&Quality>, account: &Account) -> Value
             "sent_bytes": wire.bytes_sent,
             "received_bytes": wire.bytes_received,
         })),
-        "cache": report.wire.filter(|wire| wire.cache_hits + wire.cache_asked > 0).map(|wire| json!({
+        "cache": report.wire.filter(|wire| wire.cache_hits + wire.cache_requested > 0).map(|wire| json!({
             "had": wire.cache_hits,
             "same": wire.cache_same,
-            "sent": wire.cache_asked - wire.cache_same,
+            "sent": wire.cache_requested - wire.cache_same,
             "refreshed": wire.cache_refreshed,
         })),
         "stopped": report.stopped,
@@ -139,14 +139,14 @@ pub fn print(report: &Report, test: Option<&Quality>) {
     }
     say!("table        {}", size_in_words(report.rows, report.bytes_per_row));
     print_steps(&report.pulls_by_staleness, report.dropped_late);
-    if let Some(wire) = report.wire.filter(|wire| wire.cache_hits + wire.cache_asked > 0) {
-        let rows = wire.cache_hits + wire.cache_asked;
+    if let Some(wire) = report.wire.filter(|wire| wire.cache_hits + wire.cache_requested > 0) {
+        let rows = wire.cache_hits + wire.cache_requested;
         let percent = |rows_of: u64| 100.0 * rows_of as f64 / rows.max(1) as f64;
         say!(
             "cache        {rows} rows pulled: {:.1} % cached, {:.1} % validated as unchanged, {:.1} % sent",
             percent(wire.cache_hits),
             percent(wire.cache_same),
-            percent(wire.cache_asked - wire.cache_same)
+            percent(wire.cache_requested - wire.cache_same)
         );
         if wire.cache_refreshed > 0 {
             say!("             {} rows sent without a request (--active-pull)", wire.cache_refreshed);

@@ -128,7 +128,7 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
     metrics.add_store(&config.store);
     let (threads, kind) = (config.threads, config.store.kind());
     let server = Server::start(secured.net, config)?;
-    metrics.add_server(server.tally());
+    metrics.add_server(server.shared_counters());
     match settings.scheduler_only {
         true => say!("gannet scheduler listening on {}", server.addr()),
         false => say!(

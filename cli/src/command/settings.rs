@@ -121,7 +121,7 @@ fn data(files: &[PlanFile]) -> Vec<RunSetting> {
 /// The settings of the job. With a client they leave out the flags of splits and of keeping step: the client decides
 /// the splits, and its workers compare the other flags among themselves.
 fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
-    let (job, remote) = (&args.job, args.job.feeding.feed.is_some());
+    let (job, remote) = (&args.job, args.job.data_server.feed.is_some());
     if job.job_name.is_none() {
         return Vec::new();
     }
@@ -204,7 +204,7 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
     all.push(RunSetting::new("--history", own.history.map_or(10, u32::from)));
     all.push(RunSetting::new("--max-iter", own.iterations.unwrap_or(100)));
     all.push(RunSetting::new("--tolerance", own.tolerance.unwrap_or(1e-4)));
-    if let (Some(options), None) = (options, &args.job.feeding.feed) {
+    if let (Some(options), None) = (options, &args.job.data_server.feed) {
         all.push(RunSetting::new("--push", options.push.map_or("by the rule", |push| push.name())));
     }
     let damping = args.job.damping.damping.map_or("by the number of workers".into(), |name| spelt(&name));

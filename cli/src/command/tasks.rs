@@ -32,7 +32,7 @@ pub struct InJob {
 /// Decides what `--tasks auto` means for a worker that reads the data itself, and says so.
 pub fn settle(args: &mut TrainArgs) {
     let job = &args.job;
-    let of_it = job.job_name == Some(JobName::Worker) && job.feeding.feed.is_none();
+    let of_it = job.job_name == Some(JobName::Worker) && job.data_server.feed.is_none();
     if !of_it || job.tasks.tasks != TasksName::Auto {
         return;
     }
@@ -177,7 +177,7 @@ pub fn fingerprints(options: &Options) -> Result<Vec<FileFingerprint>, Failure> 
 
 /// The address of the scheduler.
 pub fn scheduler(job: &JobArgs) -> &str {
-    let named = job.tasks.scheduler.as_ref().or(job.feeding.feed.as_ref());
+    let named = job.tasks.scheduler.as_ref().or(job.data_server.feed.as_ref());
     named.map(String::as_str).unwrap_or_else(|| default_scheduler(&job.ps_hosts))
 }
 

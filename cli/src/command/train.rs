@@ -37,7 +37,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     server::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
         Some(JobName::Client) => data_server::client(&mut args),
-        Some(JobName::Worker) if args.job.feeding.feed.is_some() => remote_worker::worker(&mut args),
+        Some(JobName::Worker) if args.job.data_server.feed.is_some() => remote_worker::worker(&mut args),
         None if lbfgs => lbfgs::embedded(&args),
         None if args.model.model == ModelName::Lr => embedded(&args),
         None => models::embedded(&args),

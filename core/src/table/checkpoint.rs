@@ -158,8 +158,8 @@ impl CheckpointWriter {
         Ok(())
     }
 
-    /// Adds rows of any shards: `rows` holds [`Schema::floats`] floats for each key, in the order of `keys`. They stay in
-    /// memory until [`finish`](Self::finish) writes them.
+    /// Adds rows of any shards: `rows` holds [`Schema::floats`] floats for each key, in the order of `keys`. They stay
+    /// in memory until [`finish`](Self::finish) writes them.
     ///
     /// ```
     /// use gannet_core::{Checkpoint, CheckpointWriter, Schema};

@@ -168,6 +168,51 @@ fn shapings() -> impl Strategy<Value = GradientTransform> {
     ]
 }
 
+fn multiples(keys: &[u16]) -> Vec<u64> {
+    keys.iter().map(|&key| u64::from(key) * 7919).collect()
+}
+
+fn applied(rows: usize) -> Applied {
+    Applied { applied: rows as u32, ..Applied::default() }
+}
+
+/// Deletes rows, and deletes them again after another push has made one of them anew.
+fn delete(table: &mut Shards, model: &mut Model, name: &PushName, keys: &[u64], slots: Option<&mut [u32]>) {
+    let done = table.push(name, Write::Delete, keys, slots, &[]).unwrap();
+    assert_eq!(done, applied(keys.len()));
+    keys.iter().for_each(|&key| model.push(key, Write::Delete, &[], name.seq));
+    let other = PushName { pusher: 10, ..*name };
+    let values = vec![1.0; model.schema.dim as usize];
+    table.push(&other, Write::Gradient, &keys[..1], None, &values).unwrap();
+    model.push(keys[0], Write::Gradient, &values, name.seq);
+    let again = table.push(name, Write::Delete, keys, None, &[]).unwrap();
+    assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });
+}
+
+/// Replaces rows by the rows of other keys.
+fn replace(table: &mut Shards, model: &mut Model, name: &PushName, keys: &[u64], from: u16) {
+    let other = |key: u64| (key / 7919 + u64::from(from)) % 3000 * 7919;
+    let rows: Vec<f32> = keys.iter().flat_map(|&key| model.row(other(key))).collect();
+    assert_eq!(table.push(name, Write::Row, keys, None, &rows).unwrap(), applied(keys.len()));
+    let floats = model.schema.floats();
+    keys.iter().zip(rows.chunks(floats)).for_each(|(&key, row)| model.push(key, Write::Row, row, name.seq));
+}
+
+/// A scan sees every row once.
+fn check_scan(table: &mut Shards, model: &Model, shards: u32) {
+    let (mut keys, mut rows) = (Vec::new(), Vec::new());
+    for shard in 0..shards {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            from = table.scan(shard, at, 100, &mut keys, &mut rows);
+        }
+    }
+    assert_eq!(keys.len(), model.rows.len());
+    for (key, row) in keys.iter().zip(rows.chunks(model.schema.floats())) {
+        assert_eq!(row, &model.rows[key][..]);
+    }
+}
+
 /// The number of cases that PROPTEST_CASES names (make soak), else `usual`.
 fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
@@ -197,7 +242,7 @@ proptest! {
             match action {
                 Action::Push(keys, change, by_keyset) => {
                     let write = if change && schema.replays() { Write::Change } else { Write::Gradient };
-                    let mut keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
+                    let mut keys = cut(multiples(&keys), shards);
                     // A keyset of an earlier moment: its slots may be stale.
                     let by_keyset = by_keyset && !keyset.0.is_empty();
                     if by_keyset { keys = keyset.0.clone(); }
@@ -205,7 +250,7 @@ proptest! {
                     let values: Vec<f32> = (0..keys.len() * w).map(|i| ((i as u64 * 31 + seq) % 17) as f32 / 16.0).collect();
                     let slots = by_keyset.then_some(&mut keyset.1[..]);
                     let done = table.push(&name, write, &keys, slots, &values).unwrap();
-                    prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
+                    prop_assert_eq!(done, applied(keys.len()));
                     for (key, value) in keys.iter().zip(values.chunks(w)) { model.push(*key, write, value, seq); }
                     // A resend under the same name is dropped whole.
                     let again = table.push(&name, write, &keys, None, &values).unwrap();
@@ -218,8 +263,7 @@ proptest! {
                 }
                 Action::BadPush(key, nan) => {
                     let bad = if nan { f32::NAN } else { f32::INFINITY };
-                    let mut values = vec![1.0; schema.dim as usize];
-                    *values.last_mut().unwrap() = bad;
+                    let values = vec![bad; schema.dim as usize];
                     let done = table.push(&name, Write::Gradient, &[u64::from(key) * 7919], None, &values).unwrap();
                     prop_assert_eq!(done, Applied { not_finite: 1, ..Applied::default() });
                 }
@@ -228,29 +272,13 @@ proptest! {
                     prop_assert_eq!(table.free(key), model.rows.remove(&key).is_some());
                 },
                 Action::Delete(keys, by_keyset) => {
-                    let mut keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
                     let by_keyset = by_keyset && !keyset.0.is_empty();
-                    if by_keyset { keys = keyset.0.clone(); }
+                    let keys = if by_keyset { keyset.0.clone() } else { cut(multiples(&keys), shards) };
                     let slots = by_keyset.then_some(&mut keyset.1[..]);
-                    let done = table.push(&name, Write::Delete, &keys, slots, &[]).unwrap();
-                    prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
-                    for &key in &keys { model.push(key, Write::Delete, &[], seq); }
-                    // A resend drops every row, also where another push has made one again.
-                    let other = PushName { pusher: 10, ..name };
-                    let values = vec![1.0; dim as usize];
-                    table.push(&other, Write::Gradient, &keys[..1], None, &values).unwrap();
-                    model.push(keys[0], Write::Gradient, &values, seq);
-                    let again = table.push(&name, Write::Delete, &keys, None, &[]).unwrap();
-                    prop_assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });
+                    delete(&mut table, &mut model, &name, &keys, slots);
                 }
                 Action::Replace(keys, from) => {
-                    let keys = cut(keys.iter().map(|&k| u64::from(k) * 7919).collect(), shards);
-                    let other = |key: u64| (key / 7919 + u64::from(from)) % 3000 * 7919;
-                    let rows: Vec<f32> = keys.iter().flat_map(|&key| model.row(other(key))).collect();
-                    let done = table.push(&name, Write::Row, &keys, None, &rows).unwrap();
-                    prop_assert_eq!(done, Applied { applied: keys.len() as u32, ..Applied::default() });
-                    let rows = rows.chunks(schema.floats());
-                    for (&key, row) in keys.iter().zip(rows) { model.push(key, Write::Row, row, seq); }
+                    replace(&mut table, &mut model, &name, &cut(multiples(&keys), shards), from);
                 }
                 Action::Reopen => if durable {
                     drop(table);
@@ -261,14 +289,7 @@ proptest! {
             }
             model.check(&mut table, &all);
         }
-        // A scan sees every row once.
-        let (mut keys, mut rows) = (Vec::new(), Vec::new());
-        for shard in 0..shards {
-            let mut from = Some(0);
-            while let Some(at) = from { from = table.scan(shard, at, 100, &mut keys, &mut rows); }
-        }
-        prop_assert_eq!(keys.len(), model.rows.len());
-        for (key, row) in keys.iter().zip(rows.chunks(schema.floats())) { prop_assert_eq!(row, &model.rows[key][..]); }
+        check_scan(&mut table, &model, shards);
     }
 }
 

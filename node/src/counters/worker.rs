@@ -17,11 +17,11 @@ pub struct WorkerCounters {
     pub(crate) links_lost: Count,
     /// Rows read one-sidedly, and rows of the same pulls that were requested.
     pub(crate) near_rows: Count,
-    pub(crate) near_asked_rows: Count,
+    pub(crate) near_requested_rows: Count,
     /// Rows of pulls through a cache: answered by it; requested; of these, requested with the cached version; of these,
     /// unchanged.
     pub(crate) cache_hits: Count,
-    pub(crate) cache_asked: Count,
+    pub(crate) cache_requested: Count,
     pub(crate) cache_held: Count,
     pub(crate) cache_same: Count,
     /// Cached rows that servers sent without a request.
@@ -93,9 +93,9 @@ impl WorkerCounters {
             resends: self.resends.get(),
             links_lost: self.links_lost.get(),
             near_rows: self.near_rows.get(),
-            near_asked_rows: self.near_asked_rows.get(),
+            near_requested_rows: self.near_requested_rows.get(),
             cache_hits: self.cache_hits.get(),
-            cache_asked: self.cache_asked.get(),
+            cache_requested: self.cache_requested.get(),
             cache_held: self.cache_held.get(),
             cache_same: self.cache_same.get(),
             cache_refreshed: self.cache_refreshed.get(),
@@ -156,11 +156,11 @@ impl WorkerCounters {
 
     fn write_rows(&self, sink: &mut dyn MetricsSink) {
         let near = "Rows of pulls that read one-sidedly: read by the worker itself, or requested.";
-        for (how, count) in [("read", &self.near_rows), ("asked", &self.near_asked_rows)] {
+        for (how, count) in [("read", &self.near_rows), ("asked", &self.near_requested_rows)] {
             sink.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
         }
         let cached = "Rows of pulls through a cache: answered by it, unchanged at the server, or sent.";
-        let sent = self.cache_asked.get().saturating_sub(self.cache_same.get());
+        let sent = self.cache_requested.get().saturating_sub(self.cache_same.get());
         for (how, count) in [("had", self.cache_hits.get()), ("same", self.cache_same.get()), ("sent", sent)]
         {
             sink.counter("gannet_worker_cache_rows_total", cached, &[("how", how)], count as f64);

@@ -357,7 +357,12 @@ mod tests {
         let some = PushFrame { some: true, ..change };
         assert_eq!((decoded(&some), some.encode(9).aux), (Ok(some), 21));
         assert_eq!(push(16, [0; 4]), None);
-        assert_eq!(push(64, [0; 4]), None);
+        for (write, aux) in [(Write::Row, 68), (Write::Delete, 132)] {
+            let frame = PushFrame { write, ..change };
+            assert_eq!((decoded(&frame), frame.encode(9).aux), (Ok(frame), aux));
+        }
+        assert_eq!(push(64 + 128, [0; 4]), None);
+        assert_eq!(push(256, [0; 4]), None);
         assert_eq!(push(0, [0, 0, 1 << 32, 0]), None);
         let applied = Applied { applied: 1, duplicate: 2, not_finite: 3, not_admitted: 4 };
         let ack = AckFrame::decode(&AckFrame::new(applied, 5).encode(1)).unwrap();

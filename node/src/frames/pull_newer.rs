@@ -151,7 +151,7 @@ pub(crate) fn write_changes(changes: &[NewerRow], out: &mut [u8]) {
 
 /// The change of each of `keys` keys that an answer reports, and its rows of `floats` floats. `None` if the length is
 /// wrong or a code is unknown.
-pub(crate) fn told(payload: &[u8], keys: usize, floats: usize) -> Option<(Vec<NewerRow>, &[f32])> {
+pub(crate) fn read_reply(payload: &[u8], keys: usize, floats: usize) -> Option<(Vec<NewerRow>, &[f32])> {
     let (words, rows) = payload.split_at_checked(change_bytes(keys))?;
     let words: &[u64] = try_cast_slice(words).ok()?;
     let changes = (0..keys).map(|i| match words[i / 32] >> (i % 32 * 2) & 3 {
@@ -234,9 +234,9 @@ mod tests {
             payload.extend_from_slice(cast_slice(&rows));
             payload.resize(payload.len().next_multiple_of(8), 0);
             let words = aligned(&payload);
-            prop_assert_eq!(told(cast_slice(&words), newer.len(), floats), Some((newer.clone(), &rows[..])));
+            prop_assert_eq!(read_reply(cast_slice(&words), newer.len(), floats), Some((newer.clone(), &rows[..])));
             let shorter = &cast_slice(&words)[..payload.len().saturating_sub(8)];
-            prop_assert!(told(shorter, newer.len(), floats).is_none() || payload.is_empty());
+            prop_assert!(read_reply(shorter, newer.len(), floats).is_none() || payload.is_empty());
         }
 
         #[test]
@@ -246,7 +246,7 @@ mod tests {
                 request.held(request.incarnation, &mut held);
                 prop_assert_eq!(held.len(), keys);
             }
-            if let Some((newer, _)) = told(cast_slice(&words), keys, 2) {
+            if let Some((newer, _)) = read_reply(cast_slice(&words), keys, 2) {
                 prop_assert_eq!(newer.len(), keys);
             }
         }

@@ -25,7 +25,7 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     let what = match choices.below(9) {
         0 | 1 => SchedulerActionV1::Register { plan: plan(choices) },
         2 => SchedulerActionV1::BeatV2 {
-            told: Progress {
+            progress: Progress {
                 clock: choices.word(),
                 loss: f64::from_bits(choices.word()),
                 waits_for: Some((choices.word() as u32, choices.word())),

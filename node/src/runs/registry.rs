@@ -14,7 +14,7 @@ use super::messages::{
 };
 use super::runs_file::{self, RunsError};
 use crate::error::Refusal;
-use crate::limits::{RUN_MEMBERS_TOLD, RUN_SILENCE};
+use crate::limits::{RUN_MEMBERS_LISTED, RUN_SILENCE};
 use crate::scheduler::member::WorkerIncarnation;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -392,7 +392,7 @@ impl Registry {
     fn list(&self, now: Duration) -> Vec<Run> {
         let run = |(name, run): (&String, &RunRecord)| {
             let mut members = self.members(name, now);
-            members.truncate(if run.finished.is_some() { 0 } else { RUN_MEMBERS_TOLD });
+            members.truncate(if run.finished.is_some() { 0 } else { RUN_MEMBERS_LISTED });
             Run {
                 name: name.clone(),
                 generation: run.generation,

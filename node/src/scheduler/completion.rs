@@ -74,7 +74,7 @@ impl JobState {
         }
         for incarnation in &dead {
             if let Some(member) = self.members.get_mut(&incarnation.rank) {
-                member.standing = WorkerState::Dead;
+                member.state = WorkerState::Dead;
             }
         }
         self.unfenced.extend(&dead);

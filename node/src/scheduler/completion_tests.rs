@@ -197,7 +197,7 @@ fn a_job_that_nobody_saved_was_trained_again_by_who_came_later_than_a_minute() {
     }
     let reply = ask(incarnation(0, 2), register(), now);
     assert_eq!(reply, Ok(SchedulerReplyV1::Registered { started: 1, done: 1, tasks: 1 }));
-    let beat = || SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() };
+    let beat = || SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() };
     let Ok(SchedulerReplyV1::OrdersV2 { chief: false, saver: Some(0), trained: true, fence, .. }) =
         ask(incarnation(0, 2), beat(), now)
     else {

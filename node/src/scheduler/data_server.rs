@@ -48,9 +48,9 @@ pub struct DataServerConfig {
     /// bytes.
     pub reading: String,
     /// Where the data is.
-    pub stock: Arc<dyn DataSource>,
+    pub source: Arc<dyn DataSource>,
     /// Where the scheduler reports the job's state.
-    pub board: Arc<FeedStatus>,
+    pub status: Arc<FeedStatus>,
 }
 
 /// What a data server offers to workers without data.
@@ -246,7 +246,7 @@ impl Scheduler {
                 let task = job.holds(incarnation, index)?;
                 let text = match texts.get(&index) {
                     Some(text) => Ok(text.clone()),
-                    None => config.stock.text(&task).inspect(|text| {
+                    None => config.source.text(&task).inspect(|text| {
                         // Only held splits are in it, so the limit of leases bounds it.
                         texts.retain(|&index, _| job.is_leased(index));
                         texts.insert(index, text.clone());
@@ -255,7 +255,7 @@ impl Scheduler {
                 text.and_then(|text| {
                     let whole = text.end - text.start;
                     let bytes = whole.saturating_sub(from).min(bytes as u64) as usize;
-                    config.stock.read(task.file, text.start + from.min(whole), &mut out[..bytes])?;
+                    config.source.read(task.file, text.start + from.min(whole), &mut out[..bytes])?;
                     Ok(FedFrame {
                         start: text.start,
                         whole,
@@ -271,7 +271,7 @@ impl Scheduler {
                     return Err((Refusal::Malformed, format!("file {file} of {files}")));
                 };
                 let (whole, bytes) = (of.bytes, of.bytes.min(bytes as u64) as usize);
-                let read = config.stock.read(file, 0, &mut out[..bytes]);
+                let read = config.source.read(file, 0, &mut out[..bytes]);
                 read.map(|()| FedFrame {
                     start: 0,
                     whole,
@@ -304,7 +304,7 @@ impl Scheduler {
     /// Takes the text that ends the job, if there is one, and publishes the job's state.
     pub(crate) fn publish(&mut self) {
         let (Some(data_server), job) = (&self.data_server, &mut self.job) else { return };
-        let mut published = data_server.config.board.lock();
+        let mut published = data_server.config.status.lock();
         if let (Some(why), Some(job)) = (&published.end, job.as_mut())
             && job.failure().is_none()
         {

@@ -56,9 +56,9 @@ fn plan() -> JobPlan {
 
 fn config() -> (DataServerConfig, Arc<MemorySource>) {
     let bytes = (0..1000u32).map(|i| (i % 251) as u8).collect();
-    let stock = Arc::new(MemorySource { bytes, changed: AtomicBool::new(false) });
-    let (reading, board) = ("by columns".to_owned(), Arc::<FeedStatus>::default());
-    (DataServerConfig { plan: plan(), reading, stock: stock.clone(), board }, stock)
+    let source = Arc::new(MemorySource { bytes, changed: AtomicBool::new(false) });
+    let (reading, status) = ("by columns".to_owned(), Arc::<FeedStatus>::default());
+    (DataServerConfig { plan: plan(), reading, source: source.clone(), status }, source)
 }
 
 fn incarnation(rank: u32) -> WorkerIncarnation {
@@ -94,8 +94,8 @@ fn text(index: u64, from: u64, bytes: usize) -> DataRequest {
 
 #[test]
 fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
-    let (config, stock) = config();
-    let board = config.board.clone();
+    let (config, source) = config();
+    let status = config.status.clone();
     let mut model = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
     // No worker is in the job.
     assert_eq!(model.feed(incarnation(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
@@ -116,9 +116,9 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
     );
     let (frame, bytes) = model.feed(incarnation(1), text(1, 30, 50)).unwrap();
     assert_eq!((frame.start, frame.whole, frame.bytes.0), (100, 100, 50));
-    assert_eq!((&bytes[..], frame.crc), (&stock.bytes[130..180], crc32c::crc32c(&bytes)));
+    assert_eq!((&bytes[..], frame.crc), (&source.bytes[130..180], crc32c::crc32c(&bytes)));
     // The end of a text, and what is beyond it.
-    assert_eq!(model.feed(incarnation(1), text(1, 90, 50)).unwrap().1, stock.bytes[190..200]);
+    assert_eq!(model.feed(incarnation(1), text(1, 90, 50)).unwrap().1, source.bytes[190..200]);
     for from in [100, 101, u64::MAX] {
         let (frame, bytes) = model.feed(incarnation(1), text(1, from, FEED_BYTES_MAX)).unwrap();
         assert_eq!((frame.whole, bytes.len()), (100, 0), "from {from}");
@@ -138,14 +138,14 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
     assert_eq!(model.feed(incarnation(1), text(1, 0, 10)).unwrap_err().0, Refusal::Mismatch);
     assert_eq!(
         model.feed(incarnation(1), DataRequest::Head { file: 0, bytes: 5 }).unwrap().1,
-        stock.bytes[..5]
+        source.bytes[..5]
     );
     assert_eq!(
         model.feed(incarnation(1), DataRequest::Head { file: 1, bytes: 5 }).unwrap_err().0,
         Refusal::Malformed
     );
     model.0.publish();
-    assert_eq!((board.fed().requests, board.fed().bytes, board.job().unwrap().examples), (6, 65, 9));
+    assert_eq!((status.fed().requests, status.fed().bytes, status.job().unwrap().examples), (6, 65, 9));
 }
 
 /// One request over a session, and its reply.
@@ -171,11 +171,11 @@ fn over(sim: &Sim, link: &mut Link<SimStream>, kind: u16, payload: &[u8]) -> Res
 /// requests. The session stays open.
 #[test]
 fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
-    let (config, stock) = config();
+    let (config, source) = config();
     let sim = Sim::new(1, Faults::none());
     let config = ServerConfig {
         threads: 1,
-        feeding: Some(config),
+        data_server: Some(config),
         scheduler_only: true,
         ..ServerConfig::new("sim:0")
     };
@@ -207,7 +207,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
     let bytes_of = |link: &mut Link<SimStream>, request: DataRequest| {
         over(&sim, link, FeedFrame::KIND, &request.payload())
     };
-    assert_eq!(bytes_of(&mut own, text(0, 0, 96)), Ok(stock.bytes[..96].to_vec()));
+    assert_eq!(bytes_of(&mut own, text(0, 0, 96)), Ok(source.bytes[..96].to_vec()));
     for request in [text(0, 0, 96), text(1, 0, 96), DataRequest::Head { file: 0, bytes: 8 }] {
         assert_eq!(bytes_of(&mut hostile, request), Err(Refusal::Unknown), "{request:?}");
     }
@@ -226,33 +226,33 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
     assert_eq!(control::open::<super::data_server::OfferV1>(&offer).unwrap().plan, plan());
     assert_eq!(
         over(&sim, &mut own, FeedFrame::KIND, &text(0, 96, 96).payload()),
-        Ok([&stock.bytes[96..100], &[0; 4]].concat())
+        Ok([&source.bytes[96..100], &[0; 4]].concat())
     );
 }
 
 #[test]
 fn data_that_changed_is_one_reason_for_all() {
-    let (config, stock) = config();
-    let board = config.board.clone();
+    let (config, source) = config();
+    let status = config.status.clone();
     let mut model = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
     for rank in 0..2 {
         model.ask(incarnation(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
     }
     model.ask(incarnation(0), SchedulerActionV1::Take { holding: vec![] }).unwrap();
-    stock.changed.store(true, Relaxed);
+    source.changed.store(true, Relaxed);
     let refused = model.feed(incarnation(0), text(0, 0, 10)).unwrap_err();
     assert_eq!(refused, (Refusal::Mismatch, "data: has changed".into()));
     let SchedulerReplyV1::OrdersV2 { failed, .. } = model
         .ask(
             incarnation(1),
-            SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
+            SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() },
         )
         .unwrap()
     else {
         panic!("no reply")
     };
     assert_eq!(
-        (failed.as_deref(), board.job().unwrap().failed.as_deref()),
+        (failed.as_deref(), status.job().unwrap().failed.as_deref()),
         (Some("data: has changed"), Some("data: has changed"))
     );
 }
@@ -275,14 +275,14 @@ fn one_job_is_fed_and_goes_on_from_its_book_only() {
     assert!(wrong.contains("of another job") && wrong.contains("--data-dir"), "{wrong}");
     // A text that ends the job comes with the reply to the next heartbeat, and is saved.
     let (config_again, _) = config();
-    let board = config_again.board.clone();
+    let status = config_again.status.clone();
     let mut ended = DataServerModel(open(config_again).unwrap());
-    board.end("enough");
+    status.end("enough");
     ended.0.tick(Duration::from_millis(1)).unwrap();
     let SchedulerReplyV1::OrdersV2 { failed, .. } = ended
         .ask(
             incarnation(0),
-            SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
+            SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() },
         )
         .unwrap()
     else {

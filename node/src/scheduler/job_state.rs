@@ -170,7 +170,7 @@ impl JobState {
     /// Whether a worker of this index has missed the end: it has never been in the job, or it died and the others have
     /// trained the rest.
     pub fn was_missed_by(&self, rank: u32) -> bool {
-        let died = |member: &Member| member.standing == WorkerState::Dead && self.is_trained();
+        let died = |member: &Member| member.state == WorkerState::Dead && self.is_trained();
         self.members.get(&rank).is_none_or(died)
     }
 
@@ -204,7 +204,7 @@ impl JobState {
     pub fn live_incarnations(&self) -> impl Iterator<Item = WorkerIncarnation> {
         self.members
             .values()
-            .filter(|member| member.standing == WorkerState::Live)
+            .filter(|member| member.state == WorkerState::Live)
             .map(|member| member.incarnation)
     }
 
@@ -226,13 +226,13 @@ impl JobState {
             return Err(JobStateError::Index { rank: incarnation.rank, workers: self.plan.workers });
         }
         if let Some(known) = self.members.get(&incarnation.rank) {
-            let (before, standing) = (known.incarnation, known.standing);
+            let (before, state) = (known.incarnation, known.state);
             if before.incarnation > incarnation.incarnation || self.unfenced.contains(&incarnation) {
                 return Err(JobStateError::Fenced(incarnation));
             }
             if before == incarnation {
                 // The reply to the first request was lost.
-                return match standing {
+                return match state {
                     WorkerState::Dead => Err(JobStateError::Fenced(incarnation)),
                     _ => {
                         heartbeats.hear(incarnation, now);
@@ -240,7 +240,7 @@ impl JobState {
                     }
                 };
             }
-            if standing == WorkerState::Live {
+            if state == WorkerState::Live {
                 if self.unfenced.len() >= UNFENCED_MAX {
                     let n = self.unfenced.len();
                     return Err(JobStateError::Limit(format!(
@@ -253,7 +253,7 @@ impl JobState {
                 self.unfenced.insert(before);
             }
         }
-        let member = Member { incarnation, standing: WorkerState::Live, told: Progress::default() };
+        let member = Member { incarnation, state: WorkerState::Live, progress: Progress::default() };
         self.members.insert(incarnation.rank, member);
         heartbeats.begin(incarnation, now);
         self.settle_chief();
@@ -263,7 +263,7 @@ impl JobState {
     /// The live member that is this incarnation.
     pub(super) fn member(&mut self, incarnation: WorkerIncarnation) -> Result<&mut Member, JobStateError> {
         match self.members.get_mut(&incarnation.rank) {
-            Some(member) if member.incarnation == incarnation && member.standing == WorkerState::Live => {
+            Some(member) if member.incarnation == incarnation && member.state == WorkerState::Live => {
                 Ok(member)
             }
             Some(member) if member.incarnation.incarnation >= incarnation.incarnation => {
@@ -291,7 +291,7 @@ impl JobState {
                 lease.from = lease.from.max(acked);
             }
         }
-        self.member(incarnation)?.told = progress;
+        self.member(incarnation)?.progress = progress;
         heartbeats.hear(incarnation, now);
         heartbeats.note(incarnation, work, now);
         let lowest = self.live().next() == Some(incarnation.rank);
@@ -314,7 +314,7 @@ impl JobState {
     /// # Errors
     /// It is not in the job, or was given up.
     pub fn leave(&mut self, incarnation: WorkerIncarnation) -> Result<(), JobStateError> {
-        self.member(incarnation)?.standing = WorkerState::Left;
+        self.member(incarnation)?.state = WorkerState::Left;
         self.take_back(incarnation);
         self.settle_chief();
         Ok(())
@@ -348,7 +348,7 @@ impl JobState {
     /// The workers that have not entered a barrier.
     fn missing(&self, name: &str) -> impl Iterator<Item = u32> {
         let met = self.barriers.get(name);
-        let gone = |rank| self.members.get(&rank).is_some_and(|member| member.standing != WorkerState::Live);
+        let gone = |rank| self.members.get(&rank).is_some_and(|member| member.state != WorkerState::Live);
         (0..self.plan.workers).filter(move |rank| !met.is_some_and(|met| met.contains(rank)) && !gone(*rank))
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct SchedulerRequestV2 {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct JobTableV2 {
     pub(crate) run: String,
-    pub(crate) told: JobTableV1,
+    pub(crate) record: JobTableV1,
 }
 
 /// See the module.
@@ -106,13 +106,13 @@ impl Schedulers {
 
     /// A worker reports the rows of a table.
     pub(crate) fn note_table(&mut self, report: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
-        let JobTableV2 { run, told } = report;
-        let incarnation = told.incarnation;
-        if let Err(error) = Schema::check_name(&told.table.table) {
+        let JobTableV2 { run, record } = report;
+        let incarnation = record.incarnation;
+        if let Err(error) = Schema::check_name(&record.table.table) {
             return Err((Refusal::Malformed, error.to_string()));
         }
         let key = self.key(&run).to_owned();
-        self.jobs.get_mut(&key).ok_or_else(|| unknown(&run, incarnation))?.note_table(told, now)
+        self.jobs.get_mut(&key).ok_or_else(|| unknown(&run, incarnation))?.note_table(record, now)
     }
 
     /// The data server of the workers.

@@ -67,9 +67,9 @@ pub struct Member {
     /// Its present incarnation.
     pub incarnation: WorkerIncarnation,
     /// Its state.
-    pub standing: WorkerState,
+    pub state: WorkerState,
     /// Its last report.
-    pub told: Progress,
+    pub progress: Progress,
 }
 
 /// The state of a worker.

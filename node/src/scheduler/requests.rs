@@ -31,7 +31,7 @@ pub(crate) enum SchedulerActionV1 {
         plan: JobPlan,
     },
     BeatV2 {
-        told: Progress,
+        progress: Progress,
         work: Activity,
     },
     Take {
@@ -129,7 +129,7 @@ impl SchedulerActionV1 {
     /// Checks the limits of what is saved and sent to others.
     fn check(&self) -> Result<(), SchedulerRefusal> {
         let (what, n, most) = match self {
-            SchedulerActionV1::BeatV2 { told, .. } => ("tasks are held", told.acked.len(), HELD_MAX),
+            SchedulerActionV1::BeatV2 { progress, .. } => ("tasks are held", progress.acked.len(), HELD_MAX),
             SchedulerActionV1::Take { holding } => ("tasks are held", holding.len(), HELD_MAX),
             SchedulerActionV1::Meet { name } => {
                 ("bytes are in a barrier's name", name.len(), BARRIER_BYTES_MAX)
@@ -254,9 +254,9 @@ impl Scheduler {
         let (job, heartbeats) = (self.job.as_mut().ok_or_else(unknown)?, &mut self.heartbeats);
         Ok(match what {
             SchedulerActionV1::Register { .. } | SchedulerActionV1::Status => SchedulerReplyV1::Noted,
-            SchedulerActionV1::BeatV2 { told, work } => {
+            SchedulerActionV1::BeatV2 { progress, work } => {
                 let HeartbeatReply { chief, saver, trained, saved, fence, failed, live } =
-                    job.beat(heartbeats, incarnation, (told, work), now)?;
+                    job.beat(heartbeats, incarnation, (progress, work), now)?;
                 SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
             }
             SchedulerActionV1::Saved => {
@@ -397,6 +397,6 @@ pub(super) fn status(job: &JobState, heartbeats: &HeartbeatTimes) -> JobV2 {
 impl JobV2 {
     /// Whether a live worker is in it.
     pub(crate) fn is_live(&self) -> bool {
-        self.members.iter().any(|member| member.standing == WorkerState::Live)
+        self.members.iter().any(|member| member.state == WorkerState::Live)
     }
 }

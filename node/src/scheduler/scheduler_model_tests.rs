@@ -333,7 +333,10 @@ fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again(
     while model.1 <= TIMEOUT {
         model.1 += OWN_SLEEP;
         model
-            .ask(whole, SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
+            .ask(
+                whole,
+                SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() },
+            )
             .unwrap();
     }
     for index in 0..4 {
@@ -360,9 +363,9 @@ fn what_is_said_has_limits() {
     let me = worker(0, 1);
     model.ask(me, SchedulerActionV1::Register { plan: plan(2, 4) }).unwrap();
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
-    let told = Progress { acked: vec![(0, 0); 3], ..Progress::default() };
+    let progress = Progress { acked: vec![(0, 0); 3], ..Progress::default() };
     let too_much = [
-        SchedulerActionV1::BeatV2 { told, work: Activity::default() },
+        SchedulerActionV1::BeatV2 { progress, work: Activity::default() },
         SchedulerActionV1::Take { holding: vec![0; 3] },
         SchedulerActionV1::Meet { name: long.clone() },
         SchedulerActionV1::Fail { why: long },
@@ -373,7 +376,7 @@ fn what_is_said_has_limits() {
     }
     assert!(
         model
-            .ask(me, SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() })
+            .ask(me, SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() })
             .is_ok()
     );
 }
@@ -398,8 +401,9 @@ fn the_largest_status_is_one_frame() {
             for held in [vec![], vec![0; 1]] {
                 model.ask(*now, SchedulerActionV1::Take { holding: held }).unwrap();
             }
-            let told = Progress { acked: vec![(1, 1); 2], waits_for: Some((1, 1)), ..Progress::default() };
-            model.ask(*now, SchedulerActionV1::BeatV2 { told, work: Activity::default() }).unwrap();
+            let progress =
+                Progress { acked: vec![(1, 1); 2], waits_for: Some((1, 1)), ..Progress::default() };
+            model.ask(*now, SchedulerActionV1::BeatV2 { progress, work: Activity::default() }).unwrap();
             model.0.closed(now.rank);
         }
     }
@@ -414,7 +418,7 @@ fn the_largest_status_is_one_frame() {
     let reply = model
         .ask(
             incarnations[0],
-            SchedulerActionV1::BeatV2 { told: Progress::default(), work: Activity::default() },
+            SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() },
         )
         .unwrap();
     assert!(control::seal(&reply).len() <= FRAME_BYTES_MAX);

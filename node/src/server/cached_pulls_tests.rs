@@ -3,7 +3,7 @@
 
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;
-use crate::frames::pull_newer::{CachedRows, told};
+use crate::frames::pull_newer::{CachedRows, read_reply};
 use crate::frames::push_payload::{KeysetRows, PushPayload};
 use crate::frames::{AckFrame, FrameKind, PullFrame, PushFrame, RowsFrame, pair};
 use bytemuck::cast_slice;
@@ -27,7 +27,7 @@ fn request_payload(incarnation: u64, keys: &[u64], cached: &[CachedVersion]) -> 
 fn answer(payload: &[u8], n: usize) -> (Vec<NewerRow>, Vec<f32>) {
     let mut words = vec![0u64; payload.len() / 8];
     bytemuck::cast_slice_mut(&mut words).copy_from_slice(payload);
-    let (newer, rows) = told(cast_slice(&words), n, 1).unwrap();
+    let (newer, rows) = read_reply(cast_slice(&words), n, 1).unwrap();
     (newer, rows.to_vec())
 }
 

@@ -147,12 +147,12 @@ impl RequestHandler<'_, '_> {
             }
         }
         if !pending.is_empty() {
-            context.tally.refused[refusal.place()].add(1);
+            context.counters.refused[refusal.place()].add(1);
             pending.push_back(PendingReply::Refused { head: *head, refusal, text });
             return Ok(());
         }
         let sent = answer_refused((head.kind, head.id), refusal, text, transmit);
-        context.tally.refused[refusal.place()].add(u64::from(sent.is_ok()));
+        context.counters.refused[refusal.place()].add(u64::from(sent.is_ok()));
         sent
     }
 }

@@ -31,7 +31,7 @@ fn config(limits: SessionLimits) -> ServerConfig {
 /// A server of one thread that runs whenever someone waits.
 fn serve(sim: &Sim, limits: SessionLimits) -> (String, Arc<ServerCounters>) {
     let mut server = LocalServer::new(sim.clone(), config(limits)).unwrap();
-    let (addr, counters) = (server.addr().to_owned(), server.tally());
+    let (addr, counters) = (server.addr().to_owned(), server.shared_counters());
     sim.add_actor(move || server.run().unwrap());
     (addr, counters)
 }

@@ -87,7 +87,7 @@ pub struct ServerConfig {
     /// The server is only a scheduler: it keeps the state of jobs and has no tables.
     pub scheduler_only: bool,
     /// The data that this server, as the scheduler of a job, sends to the workers.
-    pub feeding: Option<DataServerConfig>,
+    pub data_server: Option<DataServerConfig>,
 }
 
 impl ServerConfig {
@@ -103,7 +103,7 @@ impl ServerConfig {
             limits: SessionLimits::default(),
             token: None,
             scheduler_only: false,
-            feeding: None,
+            data_server: None,
         }
     }
 
@@ -158,7 +158,7 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
     let (buffers, keysets) =
         (SessionMemory::new(limits.buffer_bytes), SessionMemory::new(limits.keyset_bytes));
     let (thread, threads) = (0, config.threads as u32);
-    let (data_server, highest_incarnation) = (config.feeding.clone(), HighestIncarnation::default());
+    let (data_server, highest_incarnation) = (config.data_server.clone(), HighestIncarnation::default());
     let step_budget = StepBudget::of(&config.store, config.threads);
     ThreadSettings {
         thread,
@@ -179,7 +179,7 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
 /// compared, so no other incarnation may have it. The number is random, because a clock could be set back.
 fn new_incarnation() -> Result<u64, ServerError> {
     let drawn = token::draw().ok_or_else(|| std::io::Error::other("the system gives no random numbers"));
-    let drawn = drawn.map_err(|source| ServerError::Life { source })?;
+    let drawn = drawn.map_err(|source| ServerError::Incarnation { source })?;
     Ok(drawn.iter().fold(0, |word, &byte| word.rotate_left(8) ^ u64::from(byte)))
 }
 
@@ -317,7 +317,7 @@ impl Server {
     }
 
     /// The server's counters, for the metrics of a running server.
-    pub fn tally(&self) -> Arc<ServerCounters> {
+    pub fn shared_counters(&self) -> Arc<ServerCounters> {
         self.counters.clone()
     }
 
@@ -426,8 +426,8 @@ impl<N: Net> LocalServer<N> {
         ServerStats::read(&self.counters)
     }
 
-    /// As [`Server::tally`].
-    pub fn tally(&self) -> Arc<ServerCounters> {
+    /// As [`Server::shared_counters`].
+    pub fn shared_counters(&self) -> Arc<ServerCounters> {
         self.counters.clone()
     }
 

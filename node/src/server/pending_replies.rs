@@ -8,7 +8,7 @@ use super::step_sums::KeepOutcome;
 use super::tables::ServerTables;
 use crate::error::Refusal;
 use crate::frames::{AckFrame, FrameKind, LeaveFrame, PullFrame, PushFrame, TickFrame};
-use crate::limits::{ASIDE_BYTES_SPARE, WAITS_TOLD};
+use crate::limits::{ASIDE_BYTES_SPARE, WAITS_REPORT_EVERY};
 use bytemuck::cast_slice_mut;
 use gannet_core::Applied;
 use gannet_transport::{Frame, Head, Transmit};
@@ -164,13 +164,13 @@ pub(super) struct WaitingRequest {
     pub(super) table: u32,
     pub(super) id: u64,
     pub(super) since: Duration,
-    /// When the server last told the peer that the request waits.
-    pub(super) told: Option<Duration>,
+    /// When the server last reported to the peer that the request waits.
+    pub(super) last_report: Option<Duration>,
 }
 
 impl WaitingRequest {
     /// Whether to tell the peer now.
     pub(super) fn is_due(&self, now: Duration) -> bool {
-        now.saturating_sub(self.told.unwrap_or(self.since)) >= WAITS_TOLD
+        now.saturating_sub(self.last_report.unwrap_or(self.since)) >= WAITS_REPORT_EVERY
     }
 }

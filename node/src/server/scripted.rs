@@ -124,7 +124,7 @@ pub fn play(bytes: Vec<u8>, chunk: usize) {
         let mut context = RequestContext {
             tables,
             scratch,
-            tally: &counters.threads[0],
+            counters: &counters.threads[0],
             log_limiter,
             scheduler,
             runs,

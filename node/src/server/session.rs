@@ -91,7 +91,7 @@ pub(super) struct TurnOutcome {
 pub(super) struct RequestContext<'a> {
     pub(super) tables: &'a mut ServerTables,
     pub(super) scratch: &'a mut RequestBuffers,
-    pub(super) tally: &'a ThreadCounters,
+    pub(super) counters: &'a ThreadCounters,
     pub(super) log_limiter: &'a mut LogLimiter,
     /// In thread 0.
     pub(super) scheduler: Option<&'a mut Schedulers>,
@@ -113,7 +113,9 @@ impl RequestBatch {
     fn settle(&mut self, context: &RequestContext<'_>, since: Duration) {
         if self.bytes > 0 {
             let took = (context.now)().saturating_sub(since);
-            for (&frames, histogram) in self.frames.iter().zip(&context.tally.took).filter(|(n, _)| **n > 0) {
+            for (&frames, histogram) in
+                self.frames.iter().zip(&context.counters.took).filter(|(n, _)| **n > 0)
+            {
                 histogram.observe(took, u64::from(frames));
             }
             *self = RequestBatch::default();
@@ -292,7 +294,7 @@ impl<S: Stream> Session<S> {
                 }
                 Err(_) => {
                     self.blocked = true;
-                    context.tally.full_turns.add(1);
+                    context.counters.full_turns.add(1);
                     return Ok(true);
                 }
             }
@@ -300,7 +302,7 @@ impl<S: Stream> Session<S> {
             let queued = transmit.queued_bytes();
             let (got, sent) = (frame.payload.len(), queued.saturating_sub(before));
             turn.largest = turn.largest.max(got).max(sent);
-            let over = context.tally.over(self.over);
+            let over = context.counters.over(self.over);
             over.received_bytes.add((HEAD_BYTES + got) as u64);
             over.sent_bytes.add(sent as u64);
             untimed.frames[RequestKind::of(frame.head.kind) as usize] += 1;
@@ -363,8 +365,8 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// Tells a peer, from time to time, whom its request waits for. `true`: the link has something to send. The peer may
-    /// be silent meanwhile.
+    /// Tells a peer, from time to time, whom its request waits for. `true`: the link has something to send. The peer
+    /// may be silent meanwhile.
     pub(super) fn report_wait(&mut self, tables: &ServerTables, now: Duration) -> bool {
         if !self.replies.is_waiting() {
             return false;

@@ -26,7 +26,7 @@ impl SessionReplies {
         self.waiting = match pending.or(self.parked) {
             None => None,
             Some((table, id)) => match self.waiting.take().filter(|waiting| waiting.id == id) {
-                None => Some(WaitingRequest { table, id, since: now, told: None }),
+                None => Some(WaitingRequest { table, id, since: now, last_report: None }),
                 same => same,
             },
         };
@@ -45,7 +45,7 @@ impl SessionReplies {
         now: Duration,
     ) -> bool {
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.is_due(now)) else { return false };
-        waiting.told = Some(now);
+        waiting.last_report = Some(now);
         let Some(payload) = tables.waits(waiting.table, now) else { return false };
         transmit.send_copy(WaitsFrame {}.encode(waiting.id), &payload).is_ok()
     }

@@ -205,7 +205,7 @@ impl<N: Net> ShardThread<N> {
         let mut context = RequestContext {
             tables,
             scratch,
-            tally: counters,
+            counters,
             log_limiter,
             scheduler,
             runs,
@@ -250,7 +250,7 @@ impl<N: Net> ShardThread<N> {
                 let context = &mut RequestContext {
                     tables,
                     scratch,
-                    tally: counters,
+                    counters,
                     log_limiter,
                     scheduler,
                     runs,

@@ -3,7 +3,7 @@
 use super::cache::{CacheMisses, RowCache};
 use super::relayout::Relayout;
 use crate::counters::WorkerCounters;
-use crate::frames::pull_newer::told;
+use crate::frames::pull_newer::read_reply;
 use crate::frames::push_payload::{KeysetRows, PushPayload};
 use crate::frames::{
     self, FenceFrame, FrameKind, PullFrame, PushFrame, RowsFrame, TickFrame, UnsentFrame, pair, unpair,
@@ -117,7 +117,7 @@ impl PullInFlight {
         let (values, part) = (&mut self.values[range], &mut self.parts[chunk]);
         let near = part.near.as_mut()?;
         let misses = near.misses.as_ref()?;
-        let (newer, rows) = told(payload, near.keys.len(), floats)?;
+        let (newer, rows) = read_reply(payload, near.keys.len(), floats)?;
         let mut rows = rows.chunks_exact(floats);
         for (&place, newer) in near.places.iter().zip(&newer) {
             if *newer != NewerRow::Same {

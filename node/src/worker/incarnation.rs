@@ -32,7 +32,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A server could not be reached for `peer_timeout`, or it refused because it cannot store its counter.
     pub fn allocate_incarnation(net: N, config: &WorkerConfig) -> Result<u64, WorkerError> {
-        Worker::allocate_incarnation_told(net, config, Arc::default())
+        Worker::allocate_incarnation_with_counters(net, config, Arc::default())
     }
 
     /// [`Worker::allocate_incarnation`] that counts in `counters`, which other threads can read meanwhile. These may be
@@ -40,15 +40,15 @@ impl<N: Net> Worker<N> {
     ///
     /// # Errors
     /// As [`Worker::allocate_incarnation`].
-    pub fn allocate_incarnation_told(
+    pub fn allocate_incarnation_with_counters(
         net: N,
         config: &WorkerConfig,
         counters: Arc<WorkerCounters>,
     ) -> Result<u64, WorkerError> {
         let (links, wanted) = (counters.links.get(), counters.links_wanted.get());
         let config = WorkerConfig { incarnation: NO_INCARNATION, one_thread: true, ..config.clone() };
-        let allocated =
-            Worker::connect_told(net, config, counters.clone()).and_then(|mut worker| worker.number());
+        let allocated = Worker::connect_with_counters(net, config, counters.clone())
+            .and_then(|mut worker| worker.number());
         // The links of this call are gone.
         counters.links.set(links);
         counters.links_wanted.set(wanted);

@@ -136,7 +136,7 @@ impl<N: Net> JobClient<N> {
     /// # Errors
     /// The scheduler is lost, or has given this worker up.
     pub fn beat(&mut self, progress: Progress, work: Activity) -> Result<HeartbeatReply, WorkerError> {
-        match self.ask(SchedulerActionV1::BeatV2 { told: progress, work })? {
+        match self.ask(SchedulerActionV1::BeatV2 { progress, work })? {
             SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live } => {
                 Ok(HeartbeatReply { chief, saver, trained, saved, fence, failed, live })
             }
@@ -209,7 +209,7 @@ impl<N: Net> JobClient<N> {
     /// As [`beat`](Self::beat); or they are not the rows that the job has trained, which ends the job.
     pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
         let (record, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.worker.run_name());
-        let report = JobTableV2 { run, told: record };
+        let report = JobTableV2 { run, record };
         let payload = |_: usize, _: u32| control::seal_as(2, &report);
         self.worker
             .ask(&ControlRequest::with_payload(&JobTableFrame {}, None, &payload), Recipients::First(1))

@@ -165,11 +165,11 @@ pub struct Counters {
     /// Rows read without a request, in images or over RDMA.
     pub near_rows: u64,
     /// Rows of such pulls that were requested: they were not found, or an own push to them was in flight.
-    pub near_asked_rows: u64,
+    pub near_requested_rows: u64,
     /// Rows that the cache answered.
     pub cache_hits: u64,
     /// Rows of pulls through a cache that were requested.
-    pub cache_asked: u64,
+    pub cache_requested: u64,
     /// Of these, rows whose request named the cached version.
     pub cache_held: u64,
     /// Of these, rows that had not changed, and were not sent.
@@ -244,7 +244,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A server could not be reached for `peer_timeout`, or it refused.
     pub fn connect(net: N, config: WorkerConfig) -> Result<Worker<N>, WorkerError> {
-        Worker::connect_told(net, config, Arc::default())
+        Worker::connect_with_counters(net, config, Arc::default())
     }
 
     /// [`Worker::connect`] that counts in `counters`, which other threads can read while it connects. Each worker needs
@@ -252,7 +252,7 @@ impl<N: Net> Worker<N> {
     ///
     /// # Errors
     /// As [`Worker::connect`].
-    pub fn connect_told(
+    pub fn connect_with_counters(
         net: N,
         mut config: WorkerConfig,
         counters: Arc<WorkerCounters>,
@@ -261,7 +261,8 @@ impl<N: Net> Worker<N> {
             return Err(WorkerError::Call("a worker needs at least one server".into()));
         }
         if config.incarnation == NEXT_INCARNATION {
-            config.incarnation = Worker::allocate_incarnation_told(net.clone(), &config, counters.clone())?;
+            config.incarnation =
+                Worker::allocate_incarnation_with_counters(net.clone(), &config, counters.clone())?;
             config.seed ^= config.incarnation;
         }
         let (poll, checked_at) = (net.poll()?, net.now());
@@ -300,7 +301,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// The worker's counters, which other threads can read while it runs.
-    pub fn tally(&self) -> Arc<WorkerCounters> {
+    pub fn shared_counters(&self) -> Arc<WorkerCounters> {
         self.counters.clone()
     }
 

@@ -253,7 +253,7 @@ impl<N: Net> Worker<N> {
             return Ok(None);
         }
         self.counters.near_rows.add(keys.len() as u64 - requested);
-        self.counters.near_asked_rows.add(requested);
+        self.counters.near_requested_rows.add(requested);
         Ok(Some(near))
     }
 

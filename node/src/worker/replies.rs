@@ -136,7 +136,7 @@ fn refused(
     Ok(ReplyResult::Refused { request, refusal, text })
 }
 
-/// Takes the rows of a part of a pull that requested only rows newer than the worker's. Returns how many were unchanged.
+/// Takes the rows of a part of a pull that requested only rows newer than the worker's. Returns how many are unchanged.
 fn take_newer_rows(
     frame: &Frame<'_>,
     pull: &mut PullInFlight,

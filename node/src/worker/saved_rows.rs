@@ -41,8 +41,8 @@ impl<N: Net> Worker<N> {
         self.push(table, keys, Write::Delete, &[])
     }
 
-    /// Writes every row of a table, with its optimizer state, into a checkpoint in `folder`. Returns the number of rows.
-    /// The checkpoint replaces an older one in the folder as a whole, when it is complete.
+    /// Writes every row of a table, with its optimizer state, into a checkpoint in `folder`. Returns the number of
+    /// rows. The checkpoint replaces an older one in the folder as a whole, when it is complete.
     ///
     /// Pushes that other workers make meanwhile may be in the checkpoint or not. The rows stay in this process's memory
     /// until they are written.
@@ -82,7 +82,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// The folder holds no sound checkpoint. The rows of the checkpoint have another shape or another rule than the
     /// table, or they cannot be rows of its rule. The worker has joined the table in synchronous steps (`bsp`).
-    /// Otherwise as [`Worker::push`]. After an error a part of the rows may be in the table; a second call completes it.
+    /// Otherwise as [`Worker::push`]. After an error a part of the rows may be in the table: call it again.
     pub fn load(&mut self, table: TableId, folder: &Path) -> Result<u64, WorkerError> {
         let checkpoint = Checkpoint::open(folder)?;
         fit(checkpoint.schema(), self.schema(table), folder)?;

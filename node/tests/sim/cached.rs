@@ -202,7 +202,7 @@ fn what_is_followed_comes_unasked() {
         let after = reader.counters();
         if round >= 20 {
             assert!(out == model.pull(&keys), "round {round}");
-            assert_eq!(after.cache_asked, before.cache_asked, "round {round}");
+            assert_eq!(after.cache_requested, before.cache_requested, "round {round}");
             assert!(after.cache_refreshed >= before.cache_refreshed + changed.len() as u64, "round {round}");
             assert!(
                 after.bytes_received - before.bytes_received < 50 * changed.len() as u64,
@@ -217,10 +217,10 @@ fn what_is_followed_comes_unasked() {
         sim.run(Duration::from_millis(50));
         reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
     }
-    let requested = reader.counters().cache_asked;
+    let requested = reader.counters().cache_requested;
     sim.run(Duration::from_millis(50));
     reader.pull(table, &keys, Read::Weights, &mut out).unwrap();
-    assert!(out == model.pull(&keys) && reader.counters().cache_asked == requested);
+    assert!(out == model.pull(&keys) && reader.counters().cache_requested == requested);
     // A worker that follows without another may push, and its cache cannot be shared.
     let config = CacheConfig { bytes: 4 << 20, ..config };
     let rows = Arc::new(RowCache::new(&model.schema, Read::Weights, config).unwrap());

@@ -47,7 +47,7 @@ impl Numbers {
     fn of(servers: &[Arc<ServerCounters>], workers: &[Worker<Sim>]) -> Numbers {
         let mut numbers = Numbers::default();
         servers.iter().for_each(|server| server.tell(&mut numbers));
-        workers.iter().for_each(|worker| worker.tally().tell(&mut numbers));
+        workers.iter().for_each(|worker| worker.shared_counters().tell(&mut numbers));
         numbers
     }
 
@@ -104,7 +104,7 @@ impl Numbers {
 fn start_server(sim: &Sim, counters: &mut Vec<Arc<ServerCounters>>) -> String {
     let config = ServerConfig { threads: 2, store: Store::memory(), ..ServerConfig::new("sim:0") };
     let mut server = LocalServer::new(sim.clone(), config).unwrap();
-    counters.push(server.tally());
+    counters.push(server.shared_counters());
     let addr = server.addr().to_owned();
     sim.add_actor(move || server.run().unwrap());
     addr
@@ -171,7 +171,7 @@ fn refusals_and_sessions_are_counted_by_reason() {
     let sim = Sim::new(1, Faults::none());
     let config = ServerConfig { threads: 1, ..ServerConfig::new("sim:0") };
     let mut server = LocalServer::new(sim.clone(), config).unwrap();
-    let (addr, counters) = (server.addr().to_owned(), server.tally());
+    let (addr, counters) = (server.addr().to_owned(), server.shared_counters());
     sim.add_actor(move || server.run().unwrap());
     let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
     worker.open_table(&schema("t", 1, 4)).unwrap();

@@ -124,16 +124,16 @@ impl Learner {
 struct Client {
     sim: Sim,
     store: Store,
-    feeding: DataServerConfig,
+    data_server: DataServerConfig,
     actor: u64,
     addr: String,
 }
 
 impl Client {
-    fn start(sim: &Sim, addr: &str, store: &Store, feeding: &DataServerConfig) -> (u64, String) {
-        let (store, feeding) = (store.clone(), Some(feeding.clone()));
+    fn start(sim: &Sim, addr: &str, store: &Store, data_server: &DataServerConfig) -> (u64, String) {
+        let (store, data_server) = (store.clone(), Some(data_server.clone()));
         let config =
-            ServerConfig { threads: 1, store, feeding, scheduler_only: true, ..ServerConfig::new(addr) };
+            ServerConfig { threads: 1, store, data_server, scheduler_only: true, ..ServerConfig::new(addr) };
         let mut server = LocalServer::new(sim.clone(), config).unwrap();
         let addr = server.addr().to_owned();
         (sim.add_actor(move || server.run().unwrap()), addr)
@@ -142,7 +142,7 @@ impl Client {
     fn restart(&mut self) {
         self.sim.remove_actor(self.actor);
         self.sim.reset_all(&self.addr);
-        (self.actor, _) = Client::start(&self.sim, &self.addr, &self.store, &self.feeding);
+        (self.actor, _) = Client::start(&self.sim, &self.addr, &self.store, &self.data_server);
     }
 }
 
@@ -163,17 +163,18 @@ fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
         {
             *due.entry(line.to_vec()).or_default() += 2;
         }
-        let (plan, stock) = (plan(&files), Arc::new(Memory(files)));
-        let board = Arc::<FeedStatus>::default();
-        let feeding = DataServerConfig { plan, reading: "as it is".into(), stock, board: board.clone() };
+        let (plan, source) = (plan(&files), Arc::new(Memory(files)));
+        let status = Arc::<FeedStatus>::default();
+        let data_server =
+            DataServerConfig { plan, reading: "as it is".into(), source, status: status.clone() };
         let store = Store::open_dir(folder.path()).unwrap();
-        let (actor, addr) = Client::start(&sim, "sim:0", &store, &feeding);
-        let mut client = Client { sim: sim.clone(), store, feeding, actor, addr };
+        let (actor, addr) = Client::start(&sim, "sim:0", &store, &data_server);
+        let mut client = Client { sim: sim.clone(), store, data_server, actor, addr };
         let learned = run(seed, &mut prng, &mut client, &mut seen);
         assert_eq!(learned.len(), due.len(), "seed {seed}");
         assert!(learned == due, "seed {seed}: a line was learned twice, or as it is not");
         sim.run(Duration::from_secs(2));
-        let job = board.job().unwrap();
+        let job = status.job().unwrap();
         assert_eq!((job.tasks_done, job.examples), (job.tasks, job.tasks), "seed {seed}");
     }
     let Seen { killed, restarts, lost } = seen;

@@ -69,7 +69,7 @@ fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
     assert_eq!(incarnation, WorkerIncarnation { rank: 1, incarnation: 7 });
     for examples in 1..=10 {
         heartbeat.tell(|progress| progress.examples = examples);
-        until(&addr, "no sign of life", |job| job.members[0].told.examples == examples);
+        until(&addr, "no sign of life", |job| job.members[0].progress.examples == examples);
     }
     assert_eq!((heartbeat.lost(), begins.try_recv().ok()), (None, None));
     ready.send(()).unwrap();

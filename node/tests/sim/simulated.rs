@@ -95,7 +95,7 @@ fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
             assert!(out == model.pull(&keys), "seed {seed}: the sums are wrong");
             let counters = worker.counters();
             (lost, duplicate) = (lost + counters.links_lost, duplicate + counters.duplicate);
-            near = (near.0 + counters.near_rows, near.1 + counters.near_asked_rows);
+            near = (near.0 + counters.near_rows, near.1 + counters.near_requested_rows);
         }
     }
     assert!(
@@ -177,7 +177,7 @@ fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
         }
         worker.drain().unwrap();
         let counters = worker.counters();
-        near = (near.0 + counters.near_rows, near.1 + counters.near_asked_rows);
+        near = (near.0 + counters.near_rows, near.1 + counters.near_requested_rows);
     }
     assert!(differed > 10, "{differed}: no pull went again after a push, the test shows nothing");
     near

@@ -130,7 +130,7 @@ fn steps_that_fit_are_applied_exactly_though_others_wait_for_room() {
     assert!(store.memory_used() >= KEPT_MAX && store.memory_used() <= LIMIT);
     let gauges = || {
         let mut kept = Kept::default();
-        server.tally().tell(&mut kept);
+        server.shared_counters().tell(&mut kept);
         kept
     };
     // Threads report this once a second.
@@ -148,7 +148,7 @@ fn pushes_of_workers_that_are_all_gone_are_forgotten() {
     let schema = schema("t", DIM, 8);
     let held_bytes = || {
         let mut kept = Kept::default();
-        server.tally().tell(&mut kept);
+        server.shared_counters().tell(&mut kept);
         kept.now
     };
     let until = |what: &str, is: &dyn Fn(f64) -> bool| {

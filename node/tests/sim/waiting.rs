@@ -247,7 +247,7 @@ fn tables_of_one_step_begin_at_one_clock() {
     let some = SyncMode::Bsp(StepReduce { aggregate: 1, merge: Merge::Mean });
     let refused = first.join_all(&tables, member(0, 2, some));
     assert!(
-        matches!(&refused, Err(WorkerError::Call(text)) if text.contains("1 of 2 workers")),
+        matches!(&refused, Err(WorkerError::Call(text)) if text.contains("need all 2 workers, not 1")),
         "{refused:?}"
     );
     assert_eq!(first.join_all(&tables, member(0, 2, SyncMode::Asp)).unwrap(), 0);

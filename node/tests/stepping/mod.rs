@@ -232,7 +232,7 @@ pub fn sum_up(steppers: &[Stepper]) -> Outcome {
         all.lost += counters.links_lost;
         all.near += counters.near_rows;
         all.late_rows += counters.late_rows;
-        let pulls = stepper.worker.tally().pulls_by_staleness();
+        let pulls = stepper.worker.shared_counters().pulls_by_staleness();
         all.stale.iter_mut().zip(pulls).for_each(|(sum, pulls)| *sum += pulls);
     }
     all

@@ -269,7 +269,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
     }
 
     fn pulls_by_staleness(&self) -> Vec<u64> {
-        self.worker.tally().pulls_by_staleness()
+        self.worker.shared_counters().pulls_by_staleness()
     }
 
     fn take_late(&mut self, late: &mut Vec<u64>) {

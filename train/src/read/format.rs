@@ -152,11 +152,11 @@ impl FirstLine {
         FirstLine { extension, at, next, tabs: count(b'\t'), commas: count(b','), colons: count(b':') }
     }
 
-    /// Checks that the first line is not a file of old Mac lines. If no line follows it, a CR outside of quotes and
-    /// without LF is the end of an old Mac line. If lines follow, it is a bad line, whose own error says more.
+    /// Checks that the first line is not a file of old Mac lines. In a file without any LF, a CR outside of quotes ends
+    /// an old Mac line. In another file it makes a bad line, whose own error says more.
     fn ends_in_lf(&self, source: &Source) -> Result<(), ReadError> {
         let (buf, _, end) = source.lines();
-        if self.next < end {
+        if self.next < end || !source.lacks_last_newline() {
             return Ok(());
         }
         let line = &buf[self.at..self.next];

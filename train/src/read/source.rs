@@ -73,6 +73,11 @@ impl Source {
         self.line += lines;
     }
 
+    /// The end of the file is in the buffer, and its last line had no newline.
+    pub(crate) fn lacks_last_newline(&self) -> bool {
+        self.ended
+    }
+
     /// The unpacked bytes of the lines that were taken.
     pub(crate) fn taken(&self) -> u64 {
         self.unpacked + u64::from(self.ended) - (self.filled - self.at) as u64

@@ -231,7 +231,7 @@ pub struct JobArgs {
     pub tasks: TaskArgs,
     /// Where the data comes from.
     #[command(flatten)]
-    pub feeding: FeedingArgs,
+    pub data_server: FeedingArgs,
     /// The transport.
     #[command(flatten)]
     pub transport: TransportArgs,

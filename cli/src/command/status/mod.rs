@@ -183,7 +183,7 @@ impl StatusAnswers {
     /// live.
     fn live(&self, run: &Run) -> (BTreeSet<u32>, bool) {
         let job = self.known_job().filter(|_| run.name == self.run);
-        let of_job = job.iter().flat_map(|job| &job.members).filter(|m| m.standing == WorkerState::Live);
+        let of_job = job.iter().flat_map(|job| &job.members).filter(|m| m.state == WorkerState::Live);
         let of_run = run.members.iter().filter(|member| member.live);
         let mut all: BTreeSet<u32> =
             of_job.map(|m| m.incarnation.rank).chain(of_run.map(|m| m.incarnation.rank)).collect();
@@ -224,7 +224,7 @@ fn chief(job: &JobStatus) -> Option<u32> {
 }
 
 fn standing(job: &JobStatus, member: &Member) -> &'static str {
-    match member.standing {
+    match member.state {
         WorkerState::Live => "live",
         WorkerState::Left => "left",
         WorkerState::Dead if job.unfenced.contains(&member.incarnation) => "dead, not yet fenced",
@@ -251,19 +251,19 @@ fn at(job: &JobStatus, place: usize, member: &Member) -> Option<&'static str> {
         ActivityKind::Saving => "tests or saves",
         ActivityKind::Ending => "waits for the end",
     };
-    (member.standing == WorkerState::Live).then_some(at)
+    (member.state == WorkerState::Live).then_some(at)
 }
 
 /// A worker's mean loss, once it has reported one.
 fn loss(member: &Member) -> Option<f64> {
-    let progress = &member.told;
+    let progress = &member.progress;
     Some(progress.loss).filter(|loss| progress.examples > 0 && loss.is_finite() && *loss != 0.0)
 }
 
 /// Examples a second of all live workers. `None` while none of them has reported any.
 fn rate(job: &JobStatus) -> Option<f64> {
-    let live = || job.members.iter().filter(|member| member.standing == WorkerState::Live);
-    let none_reported = live().next().is_some() && live().all(|member| member.told.examples == 0);
+    let live = || job.members.iter().filter(|member| member.state == WorkerState::Live);
+    let none_reported = live().next().is_some() && live().all(|member| member.progress.examples == 0);
     // Starts at 0, because the sum of nothing is -0.
-    (!none_reported).then(|| live().fold(0.0, |sum, member| sum + member.told.rate))
+    (!none_reported).then(|| live().fold(0.0, |sum, member| sum + member.progress.rate))
 }

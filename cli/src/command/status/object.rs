@@ -63,7 +63,7 @@ fn of_job(job: &JobStatus) -> Value {
 }
 
 fn of_worker(job: &JobStatus, place: usize, member: &Member) -> Value {
-    let progress = &member.told;
+    let progress = &member.progress;
     json!({
         "worker": member.incarnation.rank,
         "standing": standing(job, member),

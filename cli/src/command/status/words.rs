@@ -101,8 +101,8 @@ fn print_job(answers: &StatusAnswers, job: &JobStatus) {
 
 /// A worker's line, from its latest report. `-`: not reported yet.
 fn of_worker(job: &JobStatus, place: usize, member: &Member) -> String {
-    let (progress, rank) = (&member.told, member.incarnation.rank);
-    let (has_learned, live) = (progress.examples > 0, member.standing == WorkerState::Live);
+    let (progress, rank) = (&member.progress, member.incarnation.rank);
+    let (has_learned, live) = (progress.examples > 0, member.state == WorkerState::Live);
     let or_none = |is_known: bool, text: String| if is_known { text } else { "-".to_owned() };
     let mut state = standing(job, member).to_owned();
     if live && chief(job) == Some(rank) {

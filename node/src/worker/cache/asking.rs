@@ -204,7 +204,7 @@ impl<N: Net> Worker<N> {
         let cached = CachedRows::new(peer.session.incarnation, &versions);
         near.lowest = (hits > 0 && pull.in_step).then_some(lowest);
         self.counters.cache_hits.add(hits);
-        self.counters.cache_asked.add(near.keys.len() as u64);
+        self.counters.cache_requested.add(near.keys.len() as u64);
         self.counters.cache_held.add(cached.held() as u64);
         near.misses = Some(Box::new(CacheMisses { cached, rows, reader, versions, fills }));
         Some(Box::new(near))

@@ -201,7 +201,7 @@ impl<N: Net> Tables for RemoteTables<N> {
     }
 
     fn pulls_by_staleness(&self) -> Vec<u64> {
-        self.worker.tally().pulls_by_staleness()
+        self.worker.shared_counters().pulls_by_staleness()
     }
 
     fn take_late(&mut self, table: TableIndex, late: &mut Vec<u64>) {
