@@ -10,8 +10,6 @@ use gannet_optim::{GradientTransform, Isa, Update, add_change, all_finite};
 pub(crate) trait Effect {
     /// A missing row is created whatever the table's admission says.
     const CREATES: bool = false;
-    /// The row is deleted.
-    const DELETES: bool = false;
 
     /// Changes `row` as `value` says.
     fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]);
@@ -68,16 +66,6 @@ impl Effect for WholeRows {
     fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
         row.copy_from_slice(value);
     }
-}
-
-/// Rows are deleted: `apply` is never called.
-pub(crate) struct Deletion;
-
-impl Effect for Deletion {
-    const DELETES: bool = true;
-
-    #[inline(always)]
-    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, _: &mut [f32], _: &[f32]) {}
 }
 
 /// Terms of the sum of a pass (vectors.rs).

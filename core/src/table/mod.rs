@@ -3,6 +3,7 @@
 mod admission_sketch;
 pub(crate) mod checkpoint;
 mod damping;
+mod delete;
 mod effect;
 mod known_pushers;
 mod newest_incarnations;

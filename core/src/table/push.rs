@@ -12,10 +12,9 @@ use crate::index::resolve::{BLOCK, KeyBlock};
 use crate::push_name::PushName;
 use crate::schema::table_schema::Schema;
 use crate::table::damping::Damped;
-use crate::table::effect::{
-    Changes, Deletion, Effect, Gradients, Terms, TransformedGradients, WholeRows, sound,
-};
-use crate::table::part_progress::PartStart;
+use crate::table::effect::{Changes, Effect, Gradients, Terms, TransformedGradients, WholeRows, sound};
+use crate::table::newest_incarnations::Incarnations;
+use crate::table::part_progress::{PartProgress, PartStart};
 use crate::table::pull::{holds, missing};
 use crate::table::read_write::Write;
 use crate::table::segment_rules::{SegmentGradients, Segmented};
@@ -24,6 +23,7 @@ use crate::table::shards::{CallBuffers, Shards};
 use crate::table::vectors::Vectors;
 use crate::table::width::{Any, Fixed, Width};
 use gannet_optim::{Cpu, Isa, Scalar, Update, Work, all_finite};
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// How many rows ahead of the current one are prefetched.
@@ -104,6 +104,9 @@ impl Shards {
             return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
         }
         self.check_pusher(name.pusher, name.incarnation)?;
+        if write == Write::Delete {
+            return self.delete(name, keys);
+        }
         let by_keyset = slots.is_some();
         let mut own = std::mem::take(&mut self.scratch.slots);
         let result = self.runs(keys, &mut own, slots.as_deref(), by_keyset).and_then(|()| {
@@ -125,6 +128,13 @@ impl Shards {
         result
     }
 
+    /// Divides the keys into runs, without their slots.
+    pub(crate) fn cut_runs(&mut self, keys: &[u64]) -> Result<(), PushError> {
+        let Shards { schema, first, shards, scratch, .. } = self;
+        scratch.runs.clear();
+        cut(keys, schema.shards, *first, shards.len(), &mut scratch.runs)
+    }
+
     /// Divides the keys into runs. Without a keyset, also finds the likely slot of each key and prefetches its row.
     fn runs(
         &mut self,
@@ -144,7 +154,7 @@ impl Shards {
         own.clear();
         own.resize(if by_keyset { 0 } else { keys.len() }, NONE);
         if by_keyset {
-            return cut_only(keys, schema.shards, *first, shards.len(), &mut scratch.runs);
+            return cut(keys, schema.shards, *first, shards.len(), &mut scratch.runs);
         }
         let blocks = keys.len().div_ceil(BLOCK);
         let mut ring = [KeyBlock::EMPTY; 3];
@@ -179,8 +189,8 @@ impl Shards {
     }
 }
 
-/// Divides the keys of a keyset into runs. Their slots are known.
-fn cut_only(
+/// Divides keys into runs. Their slots are known, or not needed.
+fn cut(
     keys: &[u64],
     table: u32,
     first: u32,
@@ -229,10 +239,9 @@ impl Work for PushRequest<'_> {
             (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
             (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
             (Write::Row, _) => push(self, Any(dim), U::floats(dim), isa, rule, WholeRows),
-            (Write::Delete, _) => push(self, Any(dim), 0, isa, rule, Deletion),
             // Rows of vectors and rows of a counting table have several segments, so run_segments applies their
             // pushes.
-            (Write::Sum | Write::Damped, _) => {
+            (Write::Sum | Write::Damped | Write::Delete, _) => {
                 let (table, why) = (self.shards.schema.name.clone(), "its rows have one segment".into());
                 Err(PushError::Program { table, why })
             }
@@ -246,7 +255,6 @@ impl PushRequest<'_> {
         let width = rule.width();
         match self.write {
             Write::Row => push(self, width, width.floats::<Segmented<'_>>(), Scalar, rule, WholeRows),
-            Write::Delete => push(self, width, 0, Scalar, rule, Deletion),
             Write::Gradient => push(self, width, width.dim(), Scalar, rule, SegmentGradients::new(rule)),
             Write::Change => {
                 let floats = width.floats::<Segmented<'_>>();
@@ -255,6 +263,11 @@ impl PushRequest<'_> {
             Write::Damped => {
                 let floats = width.floats::<Segmented<'_>>();
                 push(self, width, floats, Scalar, rule, Damped)
+            }
+            Write::Delete => {
+                let (table, why) =
+                    (self.shards.schema.name.clone(), "deletions have no effect to apply".into());
+                Err(PushError::Program { table, why })
             }
             Write::Sum => {
                 let terms = Terms { pass: Vectors::pass_of(self.name.seq) };
@@ -276,28 +289,19 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
 ) -> Result<(), PushError> {
     let Shards { schema, shards, scratch, incarnations, .. } = call.shards;
     for r in 0..scratch.runs.len() {
-        let (owner, from) = scratch.runs[r];
-        let to = scratch.runs.get(r + 1).map_or(call.keys.len(), |next| next.1 as usize);
-        let from = from as usize;
-        let shard = &mut shards[owner as usize];
-        // Only the first run may have rows in an earlier call.
-        let name = if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } };
-        let part = match shard.begin_part(&name, (to - from) as u32)? {
-            PartStart::Duplicate => {
-                call.applied.duplicate += (to - from) as u32;
-                continue;
-            }
-            PartStart::From(part) => part,
+        let (run, last) = (&scratch.runs[r..], call.keys.len());
+        let Some((owner, range, part)) =
+            begin_run(shards, incarnations, run, (call.name, r == 0), last, call.applied)?
+        else {
+            continue;
         };
-        incarnations.raise(name.pusher, name.incarnation);
-        let start = part.from as usize;
-        call.applied.duplicate += part.from;
+        let (shard, start) = (&mut shards[owner], part.from as usize);
         let run = ShardRun {
             schema,
             name: call.name,
-            keys: &call.keys[from..to],
-            slots: &mut call.slots[from..to],
-            values: &call.values[from * floats..to * floats],
+            keys: &call.keys[range.clone()],
+            slots: &mut call.slots[range.clone()],
+            values: &call.values[range.start * floats..range.end * floats],
             start,
         };
         let result = if shard.journal.on {
@@ -329,6 +333,33 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
         result.map_err(|(_, e)| e)?;
     }
     Ok(())
+}
+
+/// Begins the first of `runs` as a part of the push. `first`: it is the push's first run, the only one that may have
+/// rows in an earlier call. Returns the place of its shard, its range in the `keys` keys of the call, and the part;
+/// `None` when the shard has all its rows.
+pub(crate) fn begin_run(
+    shards: &mut [Shard],
+    incarnations: &mut Incarnations,
+    runs: &[(u32, u32)],
+    (name, first): (&PushName, bool),
+    keys: usize,
+    applied: &mut Applied,
+) -> Result<Option<(usize, Range<usize>, PartProgress)>, PushError> {
+    let (owner, from) = (runs[0].0 as usize, runs[0].1 as usize);
+    let to = runs.get(1).map_or(keys, |next| next.1 as usize);
+    let name = if first { *name } else { PushName { row: 0, ..*name } };
+    match shards[owner].begin_part(&name, (to - from) as u32)? {
+        PartStart::Duplicate => {
+            applied.duplicate += (to - from) as u32;
+            Ok(None)
+        }
+        PartStart::From(part) => {
+            incarnations.raise(name.pusher, name.incarnation);
+            applied.duplicate += part.from;
+            Ok(Some((owner, from..to, part)))
+        }
+    }
 }
 
 /// The rows of one part in one shard. Rows before `start` were applied before.
@@ -364,11 +395,6 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     for j in start..keys.len() {
         prefetch_at(shard, keys, slots, j + AHEAD, stride);
         let (key, value) = (keys[j], &values[j * floats..j * floats + floats]);
-        if E::DELETES {
-            shard.delete_in_part(key);
-            applied.applied += 1;
-            continue;
-        }
         let mut slot = slots[j];
         if !holds(shard, slot, key) {
             let h = hash(key);

@@ -184,14 +184,6 @@ impl Shard {
         self.journal.arm(&self.image);
     }
 
-    /// Deletes the row of `key` as one step of a part. A key without a row is a step too.
-    #[cold]
-    pub(crate) fn delete_in_part(&mut self, key: u64) {
-        if !self.free(key) {
-            self.skip_step();
-        }
-    }
-
     /// Frees the row of `key`; `false` when there is none.
     pub(crate) fn free(&mut self, key: u64) -> bool {
         let slot = self.find(key);
