@@ -258,6 +258,7 @@ pub mod security {
 }
 
 /// Counters of servers and workers, for a monitoring system. docs/metrics.md lists them.
+/// [`MetricsSink`](metrics::MetricsSink) has an example.
 pub mod metrics {
     pub use gannet_node::{BUCKETS, Buckets, MetricsSink, bucket};
 }

@@ -7,6 +7,19 @@ use std::io;
 use std::path::PathBuf;
 
 /// Why a store or a table's shards cannot be opened.
+///
+/// ```
+/// # use gannet_core::{OpenError, Schema, Shards, Store};
+/// # use gannet_optim::{Add, Rule};
+/// let (store, schema) = (Store::memory(), Schema::scalar("clicks", Rule::Add(Add)));
+/// let _owner = Shards::open(&store, &schema, 0..64)?;
+/// match Shards::open(&store, &schema, 3..4) {
+///     Err(OpenError::Open { shard, .. }) => assert_eq!(shard, 3, "the owner is open"),
+///     Err(error) => println!("{error}"),
+///     Ok(_) => println!("shard 3 is open"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -146,6 +159,14 @@ pub enum OpenError {
 }
 
 /// Why an image cannot grow.
+///
+/// ```
+/// # use gannet_core::{GrowError, GrowthConfig, OpenError, Schema, Shards, Store};
+/// # use gannet_optim::{Add, Rule};
+/// let store = Store::memory_with(GrowthConfig { memory_limit: 4096, ..GrowthConfig::default() });
+/// let opened = Shards::open(&store, &Schema::scalar("clicks", Rule::Add(Add)), 0..64).err();
+/// assert!(matches!(opened, Some(OpenError::Limit { source: GrowError::Memory { limit: 4096, .. }, .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrowError {

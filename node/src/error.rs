@@ -9,6 +9,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Why a server refused a request: the code on the wire. The link stays open.
+///
+/// ```
+/// use gannet_core::Schema;
+/// use gannet_node::{Refusal, WorkerError};
+/// use gannet_optim::{Add, Rule};
+/// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// # let mut worker = Worker::connect(Transports::new(), config)?;
+///
+/// let schema = Schema::scalar("clicks", Rule::Add(Add));
+/// worker.open_table(&schema)?;
+/// let other = worker.open_table(&Schema { dim: 2, ..schema });
+/// assert!(matches!(other, Err(WorkerError::Refused { refusal: Refusal::Mismatch, .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -114,6 +131,18 @@ pub(crate) const REPLACED: &str = "a newer incarnation of this worker is there, 
     processes have one --task-index, give each its own; if not, start it again";
 
 /// Why a server cannot run.
+///
+/// ```
+/// use gannet_node::{Server, ServerConfig, ServerError};
+/// # use gannet_transport::multi::Transports;
+///
+/// let config = ServerConfig { threads: 0, ..ServerConfig::new("127.0.0.1:0") };
+/// match Server::start(Transports::new(), config) {
+///     Err(ServerError::Config { what, .. }) => assert_eq!(what, "--threads"),
+///     Err(error) => println!("{error}"),
+///     Ok(server) => println!("serving at {}", server.addr()),
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -167,6 +196,20 @@ pub enum ServerError {
 }
 
 /// Why a worker cannot go on.
+///
+/// ```
+/// use gannet_node::{Worker, WorkerConfig, WorkerError};
+/// use std::time::Duration;
+/// # use gannet_transport::multi::Transports;
+///
+/// // No server listens there.
+/// let config = WorkerConfig::builder(["127.0.0.1:1"]).peer_timeout(Duration::from_millis(100)).build();
+/// match Worker::connect(Transports::new(), config) {
+///     Err(WorkerError::PeerLost { peer, .. }) => assert!(peer.starts_with("127.0.0.1:1")),
+///     Err(error) => println!("{error}"),
+///     Ok(worker) => println!("connected over {}", worker.transport()),
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {

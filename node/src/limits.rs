@@ -120,6 +120,7 @@ pub const CLOCK_MAX: u64 = 1 << 62;
 /// Workers that keep step over a table.
 pub const GROUP_WORKERS_MAX: u32 = 4096;
 /// Workers that train synchronously: a step has a bit for each worker that was in it.
+/// [`SyncConfig::workers`](crate::SyncConfig::workers) counts them.
 pub const BSP_WORKERS_MAX: u32 = 32;
 /// Bytes of pushes that a server without `--memory-limit` keeps for incomplete steps, for each of its threads. All
 /// threads and tables share one budget (step_budget.rs).
@@ -144,7 +145,7 @@ pub const STALENESS_BUCKETS: usize = 64;
 pub const STATUS_PUSHERS_MAX: usize = 4096;
 /// Splits of one pass over the data.
 pub const TASKS_MAX: u64 = 1 << 20;
-/// Workers of a job with a scheduler.
+/// Workers of a job with a scheduler. [`JobPlan::workers`](crate::JobPlan::workers) says how many.
 pub const JOB_WORKERS_MAX: u32 = 1024;
 /// Bytes of a job's plan on the wire; mostly file names.
 pub const PLAN_BYTES_MAX: usize = 128 << 10;
@@ -200,7 +201,7 @@ pub const SUBSCRIBED_ROWS_MAX: usize = 1 << 18;
 pub const SWEEP_ROWS: usize = 1 << 15;
 /// A session that has been silent for so long gets no changes, because it may not take them.
 pub const DELTAS_QUIET: Duration = Duration::from_secs(1);
-/// The least bytes of a cache.
+/// The least bytes of a cache. [`RowCache::new`](crate::RowCache::new) checks it.
 pub const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// A row that was requested so many pulls ago and has not come is requested again: the worker that requested it is
 /// gone.

@@ -9,7 +9,7 @@ use crate::limits::part_keys;
 use gannet_core::{Schema, hash, shard_of};
 use std::ops::Range;
 
-/// Keys that travel together: one frame of a pull, one part of a push.
+/// Keys that travel together: one frame of a pull, one part of a push. [`ShardedKeys::chunks`] lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
     /// The worker's link.
@@ -31,6 +31,23 @@ impl Chunk {
 }
 
 /// A batch of keys of one table, in shard order. Values travel in this order.
+///
+/// ```
+/// # use gannet_core::Schema;
+/// # use gannet_optim::{Add, Rule};
+/// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// # let mut worker = Worker::connect(Transports::new(), config)?;
+/// # let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+/// let keys = worker.cut(table, &[7, 42, 9]);
+/// let (given, mut sharded, mut back) = ([0.7, 4.2, 0.9], Vec::new(), [0.0; 3]);
+/// keys.rows_by_shard(&given, 1, &mut sharded); // one float a row, in the order of keys.keys()
+/// keys.rows_as_given(&sharded, 1, &mut back);
+/// assert_eq!(back, given);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ShardedKeys {
     keys: Vec<u64>,

@@ -5,6 +5,16 @@ use std::fmt;
 use std::time::Duration;
 
 /// What a pull waits for.
+///
+/// ```
+/// use gannet_node::SyncMode;
+///
+/// let mode = SyncMode::Ssp(8);
+/// assert_eq!(mode.to_string(), "ssp:8");
+/// // A worker at step 10 may begin the pulls of steps up to 18.
+/// assert_eq!(mode.ahead_max(), 8);
+/// assert!(!mode.is_bsp());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
     /// Nothing: servers apply pushes when they arrive (ASP).
@@ -33,6 +43,14 @@ impl fmt::Display for SyncMode {
 }
 
 /// How a step combines the pushes of its workers.
+///
+/// ```
+/// use gannet_node::{Merge, StepReduce, SyncMode};
+///
+/// // Of 4 workers the first 3 make a step. Its gradients are averaged.
+/// let mode = SyncMode::Bsp(StepReduce { aggregate: 3, merge: Merge::Mean });
+/// assert_eq!(mode.to_string(), "bsp (a step is the pushes of 3, averaged)");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepReduce {
     /// The step is applied when so many workers have made it. Later pushes are dropped.
@@ -41,7 +59,7 @@ pub struct StepReduce {
     pub merge: Merge,
 }
 
-/// How the pushes of several workers to a key in one step are combined.
+/// How the pushes of several workers to a key in one step are combined. [`StepReduce`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merge {
     /// They are added.
@@ -52,6 +70,17 @@ pub enum Merge {
 }
 
 /// A worker's configuration for keeping step with others over a table.
+///
+/// [`Worker::join`](crate::Worker::join) takes it.
+/// ```
+/// use gannet_node::{SyncConfig, SyncMode};
+/// use std::time::Duration;
+///
+/// // Worker 2 of 4. If a worker is silent for 30 s, the others go on without it.
+/// let worker_timeout = Duration::from_secs(30);
+/// let sync = SyncConfig { rank: 2, workers: 4, mode: SyncMode::Ssp(8), worker_timeout, strict: false };
+/// assert_eq!(sync.mode.name(), "ssp:8");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncConfig {
     /// This worker's rank, from 0.

@@ -38,6 +38,12 @@ pub(crate) struct Nonces {
 }
 
 /// Why a token cannot be used. No message contains a byte of it.
+///
+/// ```
+/// use gannet_node::{Token, TokenError};
+///
+/// assert!(matches!(Token::new(b"short"), Err(TokenError::Length { bytes: 5, .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -83,6 +89,20 @@ pub enum TokenError {
 }
 
 /// A token, as the HMAC key. Its `Debug` output shows nothing of it.
+///
+/// ```
+/// use gannet_node::{Server, ServerConfig, Token, Worker, WorkerConfig};
+/// use gannet_transport::multi::Transports;
+///
+/// let token = Token::new(b"32 bytes or more from /dev/urandom")?;
+/// let net = Transports::new().with_token(true);
+/// let config = ServerConfig { token: Some(token.clone()), ..ServerConfig::new("127.0.0.1:0") };
+/// let server = Server::start(net.clone(), config)?;
+/// let config = WorkerConfig::builder([server.addr()]).token(token).build();
+/// let worker = Worker::connect(net, config)?;
+/// assert!(worker.links() > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Token(hmac::Key);
 

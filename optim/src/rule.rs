@@ -79,6 +79,16 @@ pub trait Visitor {
 }
 
 /// An update rule and its hyper-parameters, as a schema carries it.
+///
+/// ```
+/// use gannet_optim::{AdaGrad, Rule, Sgd};
+///
+/// let rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
+/// rule.check()?;
+/// assert_eq!((rule.name(), rule.floats(16)), ("adagrad", 32)); // weights, and a sum of squares each
+/// assert!(Rule::Sgd(Sgd { lr: f32::NAN }).check().is_err());
+/// # Ok::<(), gannet_optim::RuleError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// Adds what is pushed.

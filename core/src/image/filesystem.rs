@@ -26,6 +26,18 @@ pub enum Overwriting {
 }
 
 /// The filesystem of a folder, by its magic number (statfs(2)).
+///
+/// ```
+/// use gannet_core::{Filesystem, Overwriting};
+///
+/// let found = Filesystem::of(&std::env::temp_dir())?;
+/// if let Some((what, remedy)) = found.trouble() {
+///     println!("{}: {what}; {remedy}", found.name());
+/// }
+/// assert_eq!(Filesystem::of_magic(0xEF53).name(), "ext4");
+/// assert_eq!(Filesystem::of_magic(0xEF53).overwriting(), Overwriting::InPlace);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filesystem {
     magic: u64,

@@ -135,6 +135,21 @@ pub(crate) fn step(have: usize) -> usize {
 pub const STALL_BUCKETS: usize = 36;
 
 /// What growth has cost the thread that owns the shards.
+///
+/// ```
+/// # use gannet_core::{GrowthConfig, Schema, Shards, Store};
+/// # use gannet_optim::{Add, Rule};
+/// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+///
+/// let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+/// let store = Store::memory_with(GrowthConfig { clock: Some(clock), ..GrowthConfig::default() });
+/// let shards = Shards::open(&store, &Schema::scalar("clicks", Rule::Add(Add)), 0..64)?;
+/// // ... pushes ...
+/// let growth = shards.growth();
+/// println!("{} steps, the longest took {:?}", growth.by_owner + growth.by_grower, growth.longest);
+/// assert!(growth.longest <= growth.total);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// A histogram of the owner's time on growth. Bucket `i` counts the times of at most `2^i` nanoseconds that

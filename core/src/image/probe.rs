@@ -12,6 +12,13 @@ use std::sync::Arc;
 
 /// Fills a chunk in memory as an image does, and requests a huge page for it, as the grower does for full chunks.
 ///
+/// ```
+/// match gannet_core::try_huge_page() {
+///     Ok(()) => println!("large tables get huge pages"),
+///     Err(error) => println!("no huge page: {error}"),
+/// }
+/// ```
+///
 /// # Errors
 /// The system's error: there is no memory for the chunk, or it stays in small pages. Images still work in small pages,
 /// but reads of large tables are slower.

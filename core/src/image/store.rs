@@ -45,6 +45,16 @@ pub(crate) struct Folder {
 }
 
 /// How a store's images may grow.
+///
+/// ```
+/// # use gannet_core::{GrowthConfig, Schema, Shards, Store};
+/// # use gannet_optim::{Add, Rule};
+/// let growing = GrowthConfig { memory_limit: 1 << 30, ..GrowthConfig::default() };
+/// let store = Store::memory_with(growing);
+/// let _shards = Shards::open(&store, &Schema::scalar("clicks", Rule::Add(Add)), 0..64)?;
+/// assert!(store.memory_used() < store.memory_limit());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct GrowthConfig {
     /// The most bytes that all images may take together: headers, indexes and rows. A push that needs more
@@ -67,7 +77,7 @@ impl Store {
         Store::memory_with(GrowthConfig::default())
     }
 
-    /// A store of images in memory that grow as `growing` says.
+    /// A store of images in memory that grow as `growing` says. [`GrowthConfig`] has an example.
     pub fn memory_with(growing: GrowthConfig) -> Store {
         let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, None));
         Store(Arc::new(Inner { folder: None, boot: [0; 16], grower, opened: Arc::default() }))
@@ -166,7 +176,7 @@ impl Store {
         self.0.grower.budget.limit()
     }
 
-    /// Names of the tables that have images here, sorted.
+    /// Names of the tables that have images here, sorted. [`Store`] has an example.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -187,6 +197,20 @@ impl Store {
 
     /// Removes a table's images. Returns `false` and removes nothing if any of its shards is open. Images in
     /// memory disappear when they are closed.
+    ///
+    /// ```
+    /// # use gannet_core::{Schema, Shards, Store};
+    /// # use gannet_optim::{Add, Rule};
+    /// # let folder = tempfile::tempdir()?;
+    /// let store = Store::open_dir(folder.path())?;
+    /// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// let shards = Shards::open(&store, &schema, 0..1)?;
+    /// assert!(!store.drop_table("clicks")?, "its shard is open");
+    /// drop(shards);
+    /// assert!(store.drop_table("clicks")?);
+    /// assert!(store.tables()?.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The system does not allow their removal.

@@ -5,11 +5,25 @@ use crate::schema::schema_error::SchemaError;
 
 /// Default bytes of a shard's sketch: 16 MiB for a table of 64 shards. If a key's second push is admitted, the
 /// sketch remembers the last 4 to 8 million pushes of keys without a row. If the n-th push is admitted, it
-/// remembers n - 1 times as many.
+/// remembers n - 1 times as many. [`Admission`] has an example.
 pub const SKETCH_BYTES_DEFAULT: u32 = 256 << 10;
 
 /// Which push of a key without a row creates the row. Servers acknowledge earlier pushes as not admitted, and
 /// pulls read the initial value until then.
+///
+/// ```
+/// use gannet_core::{Admission, PushName, SKETCH_BYTES_DEFAULT, Schema, Shards, Store, Write};
+/// # use gannet_optim::{Add, Rule};
+///
+/// let admission = Admission::Count { pushes: 2, sketch_bytes: SKETCH_BYTES_DEFAULT };
+/// let schema = Schema { shards: 1, admission, ..Schema::scalar("clicks", Rule::Add(Add)) };
+/// let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+/// let first = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
+/// assert_eq!(shards.push(&first, Write::Gradient, &[7], None, &[1.0])?.not_admitted, 1);
+/// let second = PushName { seq: 2, ..first };
+/// assert_eq!(shards.push(&second, Write::Gradient, &[7], None, &[1.0])?.applied, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Admission {
     /// The first push.

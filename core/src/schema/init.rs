@@ -4,6 +4,18 @@
 use crate::hash::mix;
 
 /// The weights of a row before its first push: a function of (table seed, key) only.
+///
+/// ```
+/// use gannet_core::{Init, Schema};
+/// use gannet_optim::{AdaGrad, Rule};
+///
+/// let rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
+/// let init = Init::Normal { mean: 0.0, deviation: 0.01 };
+/// let schema = Schema { dim: 16, init, seed: 42, ..Schema::scalar("users", rule) };
+/// let mut weights = [0.0; 16];
+/// schema.initial_weights(7, &mut weights);
+/// assert!(weights.iter().all(|weight| weight.abs() < 0.1));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// All zero.
@@ -25,6 +37,14 @@ pub enum Init {
 }
 
 /// Writes the initial weights of `key` into `out`: one row of `out.len()` weights.
+///
+/// ```
+/// use gannet_core::{Init, initial_weights};
+///
+/// let mut weights = [9.0; 4];
+/// initial_weights(Init::Uniform { low: -1.0, high: 1.0 }, 42, 7, &mut weights);
+/// assert!(weights.iter().all(|weight| (-1.0..1.0).contains(weight)));
+/// ```
 pub fn initial_weights(init: Init, seed: u64, key: u64, out: &mut [f32]) {
     match init {
         Init::Zero => out.fill(0.0),

@@ -5,6 +5,18 @@ use crate::schema::init::Init;
 use gannet_optim::{GradientTransform, Rule};
 
 /// A run of floats in a row, with a rule of its own.
+///
+/// ```
+/// use gannet_core::{Init, Schema, Segment};
+/// use gannet_optim::{Ftrl, GradientTransform, RowAdaGrad, Rule};
+///
+/// // A row has one linear weight, and a factor of 16 weights with an optimizer of its own.
+/// let linear = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
+/// let rule = Rule::RowAdaGrad(RowAdaGrad { lr: 0.05, eps: 1e-8, initial_accumulator: 0.1 });
+/// let factor = Segment { dim: 16, rule, shaping: GradientTransform::NONE, init: Init::Zero };
+/// let schema = Schema { more: vec![factor], ..Schema::scalar("clicks", linear) };
+/// assert_eq!(schema.weights(), 17);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
     /// Weights of a row in this segment.
@@ -18,6 +30,21 @@ pub struct Segment {
 }
 
 /// Which segments of a row a pull reads.
+///
+/// ```
+/// use gannet_core::{Init, Read, Schema, Segment, Segments, Shards, Store};
+/// # use gannet_optim::{Add, GradientTransform, Rule};
+///
+/// # let (dim, rule, shaping, init) = (16, Rule::Add(Add), GradientTransform::NONE, Init::Zero);
+/// # let more = vec![Segment { dim, rule, shaping, init }];
+/// # let schema = Schema { shards: 1, more, ..Schema::scalar("clicks", rule) };
+/// // A row has a segment of 1 weight and one of 16. This pull reads the second one.
+/// let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+/// let mut factor = [9.0; 16];
+/// shards.pull_segments(&[7], Read::Weights, Segments::only(&[1]), &mut factor, None)?;
+/// assert_eq!(factor, [0.0; 16]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments(u8);
 

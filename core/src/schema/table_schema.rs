@@ -44,7 +44,7 @@ pub struct Schema {
     pub more: Vec<Segment>,
 }
 
-/// Default number of shards of a table.
+/// Default number of shards of a table. [`Schema::scalar`] uses it.
 pub const SHARDS_DEFAULT: u32 = 64;
 
 impl Schema {

@@ -50,6 +50,15 @@ pub struct FileV1 {
 }
 
 /// Why a checkpoint cannot be written or read.
+///
+/// ```
+/// use gannet_core::{Checkpoint, CheckpointError};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let opened = Checkpoint::open(folder.path()); // an empty folder
+/// assert!(matches!(opened, Err(CheckpointError::Missing(_))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {

@@ -29,7 +29,7 @@ struct PullRequest<'a> {
 impl Shards {
     /// Reads a row for each key into `out`, which holds `keys.len()` times [`Schema::read_floats`] floats. A key
     /// without a row reads as its initial value, and no row is created. With `slots`, appends the slot of each key
-    /// ([`NO_SLOT`](crate::NO_SLOT) for a key without a row), for use as a keyset.
+    /// ([`NO_SLOT`](crate::NO_SLOT) for a key without a row), for use as a keyset. [`Shards`] has an example.
     ///
     /// # Errors
     /// A key of a shard that is not here, or a wrong length. `out` is then unspecified.
@@ -44,6 +44,7 @@ impl Shards {
     }
 
     /// [`Shards::pull`] of some segments of each row: `out` holds `keys.len()` times [`Schema::read_floats_of`] floats.
+    /// [`Segments`] has an example.
     ///
     /// # Errors
     /// As [`Shards::pull`], or a segment that the rows do not have.

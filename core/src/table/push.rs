@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 /// How many rows ahead of the current one are prefetched.
 const AHEAD: usize = 16;
 
-/// The outcome of a push, in rows.
+/// The outcome of a push, in rows. [`Shards`] has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Rows applied now.
@@ -60,7 +60,7 @@ impl Shards {
     ///
     /// The run of the first key may begin in an earlier part: `name.row` rows of the run come before this call.
     /// The runs of the other shards begin here. `slots` are a keyset's slots; wrong slots are corrected.
-    /// Without slots, the keys are looked up.
+    /// Without slots, the keys are looked up. [`Shards`] has an example.
     ///
     /// # Errors
     /// See [`PushError`]. After any error, a caller that sends the same push again applies every row exactly once.

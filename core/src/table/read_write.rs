@@ -5,6 +5,16 @@ use crate::schema::segment::{Segment, Segments};
 use crate::schema::table_schema::Schema;
 
 /// What a pull reads of a row.
+///
+/// ```
+/// use gannet_core::{Read, Schema};
+/// use gannet_optim::{Ftrl, Rule};
+///
+/// let ftrl = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
+/// let schema = Schema { dim: 4, ..Schema::scalar("clicks", ftrl) };
+/// assert_eq!(schema.read_floats(Read::Weights), 4);
+/// assert_eq!(schema.read_floats(Read::State), 8); // z and n of each weight
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// `dim` weights.
@@ -14,6 +24,21 @@ pub enum Read {
 }
 
 /// What a push carries for a row.
+///
+/// ```
+/// # use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
+/// # use gannet_optim::{Add, Rule};
+/// # let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+/// let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+/// let mut weights = [0.0];
+/// let writes = [(Write::Gradient, &[2.0][..], 2.0), (Write::Row, &[5.0], 5.0), (Write::Delete, &[], 0.0)];
+/// for (seq, (write, values, then)) in (1..).zip(writes) {
+///     shards.push(&PushName { pusher: 1, incarnation: 1, seq, row: 0 }, write, &[7], None, values)?;
+///     shards.pull(&[7], Read::Weights, &mut weights, None)?;
+///     assert_eq!(weights, [then]);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     /// `dim` floats: a gradient, for the table's rule.

@@ -56,7 +56,7 @@ pub(crate) struct CallBuffers {
     pub(crate) runs: Vec<(u32, u32)>,
 }
 
-/// Sizes of a range of shards.
+/// Sizes of a range of shards. [`Shards::stats`] has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Live rows.
@@ -67,7 +67,7 @@ pub struct Stats {
     pub shards: u32,
 }
 
-/// What the shards remember of a pusher.
+/// What the shards remember of a pusher. [`Shards::pushers`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PusherStatus {
     /// The pusher's number, as in [`PushName`](crate::PushName).
@@ -157,6 +157,18 @@ impl Shards {
     }
 
     /// Rows, bytes and shards.
+    ///
+    /// ```
+    /// # use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// # let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+    /// # let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
+    /// shards.push(&name, Write::Gradient, &[7, 8], None, &[1.0, 2.0])?;
+    /// let stats = shards.stats();
+    /// assert_eq!((stats.rows, stats.shards), (2, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         self.shards.iter().fold(Stats::default(), |s, shard| Stats {
             rows: s.rows + shard.live(),
@@ -194,6 +206,18 @@ impl Shards {
     }
 
     /// What all shards here remember of each pusher, in the order of the pushers' numbers.
+    ///
+    /// ```
+    /// # use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// # let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+    /// # let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
+    /// shards.push(&name, Write::Gradient, &[7, 8], None, &[1.0, 2.0])?;
+    /// let last = shards.pushers()[0];
+    /// assert_eq!((last.pusher, last.seq, last.rows), (1, 1, 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pushers(&self) -> Vec<PusherStatus> {
         let mut all = std::collections::BTreeMap::<u64, PusherStatus>::new();
         for shard in &self.shards {
@@ -217,6 +241,18 @@ impl Shards {
     }
 
     /// Frees the row of `key`, so that its slot can be reused. Returns `false` when the key has no row here.
+    ///
+    /// ```
+    /// # use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// # let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+    /// # let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
+    /// shards.push(&name, Write::Gradient, &[7], None, &[1.0])?;
+    /// assert!(shards.free(7));
+    /// assert!(!shards.free(7), "it has no row any more");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn free(&mut self, key: u64) -> bool {
         let shard = crate::hash::shard_of(crate::hash::hash(key), self.schema.shards);
         match self.shards.get_mut(shard.wrapping_sub(self.first) as usize) {
@@ -227,6 +263,21 @@ impl Shards {
 
     /// Appends up to `most` rows of shard `shard`, starting at slot `from` (0 at first): their keys to `keys`, and
     /// [`Schema::floats`] floats for each to `rows`. Returns the slot to continue at, or `None` at the end.
+    ///
+    /// ```
+    /// # use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// # let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+    /// # let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
+    /// shards.push(&name, Write::Gradient, &[7, 8], None, &[1.0, 2.0])?;
+    /// let (mut keys, mut rows, mut next) = (Vec::new(), Vec::new(), Some(0));
+    /// while let Some(from) = next {
+    ///     next = shards.scan(0, from, 100, &mut keys, &mut rows);
+    /// }
+    /// assert_eq!((keys.len(), rows.iter().sum::<f32>()), (2, 3.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn scan(
         &mut self,
         shard: u32,

@@ -22,6 +22,30 @@ use std::time::Duration;
 /// up.
 ///
 /// Names follow Prometheus: counters end in `_total`, units are seconds and bytes.
+///
+/// ```
+/// # use gannet_node::{Buckets, MetricsSink, Server, ServerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// struct Names(Vec<&'static str>);
+/// type Labels<'a> = &'a [(&'static str, &'a str)];
+/// impl MetricsSink for Names {
+///     fn counter(&mut self, name: &'static str, _: &'static str, _: Labels<'_>, _: f64) {
+///         self.0.push(name);
+///     }
+///     // ... gauge() and histogram() do the same ...
+/// #     fn gauge(&mut self, name: &'static str, _: &'static str, _: Labels<'_>, _: f64) {
+/// #         self.0.push(name);
+/// #     }
+/// #     fn histogram(&mut self, name: &'static str, _: &'static str, _: Labels<'_>, _: &Buckets) {
+/// #         self.0.push(name);
+/// #     }
+/// }
+/// let mut names = Names(Vec::new());
+/// server.tally().tell(&mut names);
+/// assert!(names.0.contains(&"gannet_server_accepted_connections_total"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait MetricsSink {
     /// A number that only grows.
     fn counter(
@@ -104,16 +128,34 @@ impl Outcomes {
 }
 
 /// Number of buckets of a histogram of times. Bucket `i` counts times of at most `2^i` nanoseconds that exceed the
-/// bucket before. The last (over 17 s) has no bound.
+/// bucket before. The last (over 17 s) has no bound. [`bucket`] has an example.
 pub const BUCKETS: usize = 36;
 
 /// The bucket of a time in nanoseconds.
+///
+/// ```
+/// use gannet_node::{BUCKETS, bucket};
+///
+/// assert_eq!((bucket(1000), bucket(1024), bucket(1025)), (10, 10, 11));
+/// assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+/// ```
 #[inline(always)]
 pub fn bucket(nanos: u64) -> usize {
     ((u64::BITS - nanos.saturating_sub(1).leading_zeros()) as usize).min(BUCKETS - 1)
 }
 
 /// A histogram at one moment: counts by [`bucket`], and the sum.
+///
+/// ```
+/// use gannet_node::{Buckets, bucket};
+///
+/// let (mut all, mut one) = (Buckets::default(), Buckets::default());
+/// one.counts[bucket(1000)] += 1;
+/// one.sum_nanos += 1000;
+/// all.add(&one);
+/// all.add(&one);
+/// assert_eq!((all.count(), all.sum_nanos), (2, 2000));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buckets {
     /// Counts by bucket.

@@ -129,7 +129,8 @@ pub(crate) struct CarrierCounters {
     pub(crate) ended: Count,
 }
 
-/// What a server has done and what it holds. Its threads write it; any thread may read it at any time.
+/// What a server has done and what it holds. Its threads write it; any thread may read it at any time. [`MetricsSink`]
+/// has an example.
 #[derive(Debug)]
 pub struct ServerCounters {
     since: Instant,

@@ -5,6 +5,19 @@ use crate::scheduler::member::WorkerIncarnation;
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// Which rows a worker trains: those of a run, since a generation of it.
+///
+/// ```
+/// use gannet_node::RunId;
+///
+/// RunId::check_name("monday")?;
+/// assert!(RunId::check_name("mon.day").is_err());
+/// let run = RunId { name: "monday".into(), generation: 2, rows_since: 1, birth: 0 };
+/// assert_eq!(run.table("clicks"), "monday.clicks");
+/// // Generation 3 begins with new rows, which are in another table.
+/// let fresh = RunId { generation: 3, rows_since: 3, ..run };
+/// assert_eq!(fresh.table("clicks"), "monday.3.clicks");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunId {
     /// The run's name.
@@ -43,6 +56,13 @@ impl RunId {
 }
 
 /// A flag that must be the same for all workers of a run.
+///
+/// ```
+/// use gannet_node::RunSetting;
+///
+/// let alpha = RunSetting::new("--alpha", 0.1).of_rows();
+/// assert_eq!((alpha.value.as_str(), alpha.of_rows), ("0.1", true));
+/// ```
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct RunSetting {
     /// The flag, or its subject.
@@ -68,7 +88,7 @@ impl RunSetting {
     }
 }
 
-/// What a worker that joins a run wants.
+/// What a worker that joins a run wants. [`RunClient`](crate::RunClient) has an example.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunIntent {
     /// Begin the run, or go on with one that is not finished.
@@ -172,7 +192,7 @@ pub(crate) enum RunReplyV1 {
     },
 }
 
-/// A worker of a run.
+/// A worker of a run. [`RunClient::members`](crate::RunClient::members) returns them.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunMember {
     /// Its present incarnation.
@@ -186,6 +206,16 @@ pub struct RunMember {
 }
 
 /// A run, as `gannet status` shows it.
+///
+/// ```
+/// use gannet_node::{Run, Server, ServerConfig, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+///
+/// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// let runs = Run::all(Transports::new(), &WorkerConfig::reader([server.addr()]))?;
+/// assert!(runs.is_empty(), "nobody has trained here");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Its name.

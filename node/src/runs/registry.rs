@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The rank of a job's client among the workers of its run.
+/// The rank of a job's client among the workers of its run. A [`RunMember`] with this rank is the client.
 pub const CLIENT: u32 = u32::MAX - 1;
 
 /// The worker of a rank in words, or the client.
@@ -29,7 +29,7 @@ pub(super) fn who(rank: u32) -> String {
     if rank == CLIENT { "the client".into() } else { format!("worker {rank}") }
 }
 
-/// The registry's decision about a process that comes to a run.
+/// The registry's decision about a process that comes to a run. [`RunClient`](crate::RunClient) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunDecision {
     /// It begins the run.
@@ -112,7 +112,7 @@ pub(super) struct LastHeard {
     batches: u64,
 }
 
-/// The decision about a process that has its tables itself, without servers.
+/// The decision about a process that has its tables itself, without servers. [`Registry`] has an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalRunDecision {
     /// Which run it is.
@@ -126,6 +126,19 @@ pub struct LocalRunDecision {
 }
 
 /// The registry of runs: see the module.
+///
+/// ```
+/// use gannet_node::{Registry, RunDecision, RunIntent};
+///
+/// # let folder = tempfile::tempdir()?;
+/// // A process that has its tables itself, in this folder.
+/// let mut registry = Registry::of_one_process(folder.path())?;
+/// let (tables, at, notes) = (vec!["clicks".to_owned()], 1_800_000_000, String::new());
+/// let joined = registry.join_alone("monday", RunIntent::Auto, Vec::new(), tables, (at, notes))?;
+/// assert_eq!((joined.decided, joined.id.generation), (RunDecision::Begun, 1));
+/// registry.finish_alone(&joined.id, 500, at + 60)?; // 500 rows
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Registry {
     pub(super) file: Option<PathBuf>,

@@ -20,6 +20,16 @@ const NAME: &str = "RUNS";
 const MAGIC: [u8; 8] = *b"GNTRUNS1";
 
 /// Why the registry of runs cannot be read or written.
+///
+/// ```
+/// use gannet_node::{Registry, RunsError};
+///
+/// # let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("RUNS"), "this is no registry of runs")?;
+/// let opened = Registry::of_one_process(folder.path());
+/// assert!(matches!(opened, Err(RunsError::Torn { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunsError {

@@ -24,6 +24,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the data of a job is, for the scheduler that sends it to the workers. The thread that serves the workers calls
 /// it: a call takes about as long as reading [`FEED_BYTES_MAX`](crate::limits::FEED_BYTES_MAX) bytes.
+///
+/// ```
+/// use gannet_node::{DataSource, Split};
+/// use std::ops::Range;
+///
+/// struct OneText(&'static [u8]); // the text of the only split
+/// impl DataSource for OneText {
+///     fn text(&self, _: &Split) -> Result<Range<u64>, String> {
+///         Ok(0..self.0.len() as u64)
+///     }
+///     fn read(&self, _: u32, at: u64, out: &mut [u8]) -> Result<(), String> {
+///         let bytes = self.0.get(at as usize..).and_then(|rest| rest.get(..out.len()));
+///         out.copy_from_slice(bytes.ok_or("the text is shorter now")?);
+///         Ok(())
+///     }
+/// }
+/// let mut label = [0];
+/// OneText(b"1 7:1").read(0, 0, &mut label)?;
+/// assert_eq!(label, *b"1");
+/// # Ok::<(), String>(())
+/// ```
 pub trait DataSource: Send + Sync {
     /// The bytes of its file that are the text of a split: the lines that begin in it. A file that is one split is its
     /// own text.
@@ -40,6 +61,34 @@ pub trait DataSource: Send + Sync {
 }
 
 /// What a scheduler needs to send the workers of one job their data.
+///
+/// ```
+/// # use gannet_node::{DataLink, DataServerConfig, DataSource, JobPlan, PlanFile, Server, ServerConfig};
+/// # use gannet_node::{Split, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # use std::{ops::Range, sync::Arc};
+/// # let files = vec![PlanFile { name: "clicks.csv".into(), bytes: 1000, print: 0, whole: false }];
+/// # let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (1, 300, 64, 2, 10_000);
+/// # let plan = JobPlan { workers, files, task_bytes, batch, epochs, worker_timeout_ms, settings: Vec::new() };
+/// # struct OneText(&'static [u8]); // the text of the only split
+/// # impl DataSource for OneText {
+/// #     fn text(&self, _: &Split) -> Result<Range<u64>, String> {
+/// #         Ok(0..self.0.len() as u64)
+/// #     }
+/// #     fn read(&self, _: u32, at: u64, out: &mut [u8]) -> Result<(), String> {
+/// #         let bytes = self.0.get(at as usize..).and_then(|rest| rest.get(..out.len()));
+/// #         out.copy_from_slice(bytes.ok_or("the text is shorter now")?);
+/// #         Ok(())
+/// #     }
+/// # }
+/// let (stock, board) = (Arc::new(OneText(b"1 7:1")), Arc::default());
+/// let feeding = Some(DataServerConfig { plan, reading: "libsvm".into(), stock, board });
+/// let config = ServerConfig { scheduler_only: true, feeding, ..ServerConfig::new("127.0.0.1:0") };
+/// let client = Server::start(Transports::new(), config)?;
+/// let config = WorkerConfig::builder([client.addr()]).incarnation(1).build();
+/// assert_eq!(DataLink::connect(Transports::new(), config)?.offer()?.reading, "libsvm");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct DataServerConfig {
     /// The job. Workers of another job are refused.
@@ -60,7 +109,7 @@ pub(crate) struct OfferV1 {
     pub(crate) reading: String,
 }
 
-/// Counts what was sent so far.
+/// Counts what was sent so far. [`FeedStatus::fed`] returns it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServedBytes {
     /// Requests for bytes that were answered.
@@ -71,6 +120,15 @@ pub struct ServedBytes {
 
 /// Shared by the scheduler, which runs in a server's thread, and the process that has the data: the job's state, and
 /// the text that ends the job.
+///
+/// ```
+/// use gannet_node::{FeedStatus, ServedBytes};
+/// use std::sync::Arc;
+///
+/// let board = Arc::<FeedStatus>::default(); // also given to DataServerConfig
+/// assert!(board.job().is_none() && board.fed() == ServedBytes::default());
+/// board.end("stopped by its user"); // every worker gets this text
+/// ```
 #[derive(Debug, Default)]
 pub struct FeedStatus {
     published: Mutex<PublishedJob>,

@@ -5,7 +5,7 @@ use crate::limits::{JOB_WORKERS_MAX, PROGRESS_TIME_MIN, PROGRESS_TIMEOUTS, READ_
 use rkyv::{Archive, Deserialize, Serialize};
 use std::time::Duration;
 
-/// A data file as each worker sees it.
+/// A data file as each worker sees it. [`JobPlan`] has an example.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct PlanFile {
     /// Its name, for messages.
@@ -19,6 +19,19 @@ pub struct PlanFile {
 }
 
 /// What every worker of a job must agree on.
+///
+/// ```
+/// use gannet_node::{JobPlan, PlanFile};
+///
+/// let files = vec![PlanFile { name: "clicks.csv".into(), bytes: 1000, print: 0, whole: false }];
+/// let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (2, 300, 64, 2, 10_000);
+/// let plan = JobPlan { workers, files, task_bytes, batch, epochs, worker_timeout_ms, settings: Vec::new() };
+/// plan.check()?;
+/// assert_eq!(plan.tasks(), 8); // 4 splits of equal length in each of 2 passes
+/// let last = plan.task(7);
+/// assert_eq!((last.epoch, last.number, last.start, last.end), (1, 3, 750, 1000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct JobPlan {
     /// The most workers that the job may have.
@@ -37,7 +50,7 @@ pub struct JobPlan {
     pub settings: Vec<String>,
 }
 
-/// A split of the data: the lines that begin in `start..end` of a file.
+/// A split of the data: the lines that begin in `start..end` of a file. [`JobPlan`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Split {
     /// Its number in its pass, in the order of the data.

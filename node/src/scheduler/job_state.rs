@@ -74,7 +74,7 @@ pub enum JobStateError {
     Limit(String),
 }
 
-/// The reply to a heartbeat.
+/// The reply to a heartbeat. [`JobClient::beat`](crate::JobClient::beat) has an example.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeartbeatReply {
     /// This worker is the chief: the live one with the lowest index. When all is trained, the chief does not change

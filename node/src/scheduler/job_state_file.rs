@@ -118,6 +118,14 @@ pub(super) fn runs(folder: &Path) -> Result<Vec<String>, JobStateFileError> {
 
 /// Removes the job state of a run from a folder, if there is one, because the job has come to its end.
 ///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// use gannet_node::forget_job;
+///
+/// forget_job(folder.path())?; // the folder has no job state, which is no error
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// The system reports an error.
 pub fn forget_job(folder: &Path) -> io::Result<()> {

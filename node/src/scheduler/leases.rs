@@ -17,7 +17,7 @@ pub struct Lease {
     pub from: u64,
 }
 
-/// The reply to a worker that asks for a split.
+/// The reply to a worker that asks for a split. [`JobClient`](crate::JobClient) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplitGrant {
     /// A split: its number over all passes, what it is, and its first batch to train.

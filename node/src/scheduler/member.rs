@@ -2,7 +2,7 @@
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// An incarnation of a worker.
+/// An incarnation of a worker. [`JobClient::incarnation`](crate::JobClient::incarnation) returns it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[rkyv(derive(PartialEq, Eq, PartialOrd, Ord))]
 pub struct WorkerIncarnation {
@@ -12,7 +12,7 @@ pub struct WorkerIncarnation {
     pub incarnation: u64,
 }
 
-/// What a worker reports with each heartbeat.
+/// What a worker reports with each heartbeat. [`JobClient::beat`](crate::JobClient::beat) has an example.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 pub struct Progress {
     /// Its logical step.
@@ -32,6 +32,7 @@ pub struct Progress {
 }
 
 /// What a worker does, and whether it makes progress: reported with each heartbeat, beside [`Progress`].
+/// [`JobClient::beat`](crate::JobClient::beat) takes it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
     /// What it does.
@@ -41,7 +42,7 @@ pub struct Activity {
     pub progress: u64,
 }
 
-/// What a worker does.
+/// What a worker does. [`Heartbeat::is_at`](crate::Heartbeat::is_at) sets it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ActivityKind {
     /// It learns.
@@ -61,7 +62,7 @@ pub enum ActivityKind {
     Ending,
 }
 
-/// One worker, as `gannet status` shows it.
+/// One worker, as `gannet status` shows it. [`JobStatus::members`](crate::JobStatus::members) lists them.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub struct Member {
     /// Its present incarnation.
@@ -72,7 +73,7 @@ pub struct Member {
     pub progress: Progress,
 }
 
-/// The state of a worker.
+/// The state of a worker. [`Member::standing`] has it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {
     /// It sends heartbeats.

@@ -8,6 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The limits of sessions. A server checks their relations when it starts.
+///
+/// ```
+/// use gannet_node::{Server, ServerConfig, SessionLimits};
+/// use std::time::Duration;
+/// # use gannet_transport::multi::Transports;
+///
+/// let limits = SessionLimits { sessions: 100, silence: Duration::from_secs(60), ..SessionLimits::default() };
+/// let config = ServerConfig { limits, ..ServerConfig::new("127.0.0.1:0") };
+/// Server::start(Transports::new(), config)?.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct SessionLimits {
     /// Sessions of a thread. Further ones are refused.

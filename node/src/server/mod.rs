@@ -68,6 +68,17 @@ use thread::{ShardThread, ThreadSettings};
 use thread_health::ThreadHealth;
 
 /// A server's configuration.
+///
+/// ```
+/// use gannet_core::Store;
+/// use gannet_node::ServerConfig;
+///
+/// # let folder = tempfile::tempdir()?;
+/// let store = Store::open_dir(folder.path())?; // tables outlive the server
+/// let config = ServerConfig { threads: 2, store, ..ServerConfig::new("127.0.0.1:0") };
+/// assert!(config.token.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct ServerConfig {
     /// Where to listen, `host:port`. Port 0 lets the system choose one.
@@ -116,7 +127,7 @@ impl ServerConfig {
     }
 }
 
-/// Counts of what a server has done since it started.
+/// Counts of what a server has done since it started. [`Server::served`] returns them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ServerStats {
     /// Requests handled.
@@ -144,6 +155,18 @@ impl ServerStats {
 
 /// A running server. [`Server::stop`] ends it in order. Dropping it does the same, but only logs errors. If one of its
 /// threads dies, the whole server ends: it closes its sessions, and leaves its images as a kill would leave them.
+///
+/// ```
+/// use gannet_node::{Server, ServerConfig};
+/// use gannet_transport::multi::Transports;
+///
+/// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// println!("workers connect to {}", server.addr());
+/// assert!(server.is_running());
+/// assert_eq!(server.served().sessions_begun, 0);
+/// assert_eq!(server.stop()?, 0); // rows of all tables
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Server {
     addr: String,
     health: Arc<ThreadHealth>,

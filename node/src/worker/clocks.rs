@@ -29,6 +29,32 @@ pub(super) struct TableClock {
 }
 
 /// A slow worker that this one waits for.
+///
+/// ```
+/// # use gannet_core::{Read, Schema};
+/// # use gannet_node::{SyncConfig, SyncMode};
+/// # use gannet_optim::{Add, Rule};
+/// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// # let mut worker = Worker::connect(Transports::new(), config)?;
+/// # let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+/// # let worker_timeout = std::time::Duration::from_secs(30);
+/// # let sync = SyncConfig { rank: 0, workers: 2, mode: SyncMode::Ssp(0), worker_timeout, strict: false };
+/// # worker.join(table, sync)?;
+/// # let keys = std::sync::Arc::new(worker.cut(table, &[7]));
+/// // Worker 0 of 2 is at step 1 of ssp:0. Worker 1 has not begun.
+/// worker.tick(table)?;
+/// let pull = worker.begin_pull(table, keys, Read::Weights, Vec::new(), false)?;
+/// while worker.waiting_for().is_none() {
+///     worker.poll()?; // servers report a wait after a second
+/// }
+/// let slow = worker.waiting_for().map(|slow| (slow.rank, slow.clock, slow.here));
+/// assert_eq!(slow, Some((1, 0, false)));
+/// assert!(!worker.is_pulled(pull));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitingFor {
     /// Its rank.
@@ -44,6 +70,28 @@ pub struct WaitingFor {
 impl<N: Net> Worker<N> {
     /// Joins the workers that keep step over a table. From now on its pulls belong to the step that this worker is in,
     /// and [`Worker::tick`] ends the step. Returns the clock to begin at: that of the slowest worker.
+    ///
+    /// ```
+    /// # use gannet_core::{Schema, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut worker = Worker::connect(Transports::new(), config)?;
+    /// # let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+    /// use gannet_node::{SyncConfig, SyncMode};
+    /// use std::time::Duration;
+    ///
+    /// let (mode, worker_timeout) = (SyncMode::Ssp(8), Duration::from_secs(30));
+    /// let sync = SyncConfig { rank: 0, workers: 1, mode, worker_timeout, strict: false };
+    /// assert_eq!(worker.join(table, sync)?, 0);
+    /// worker.push(table, &[7], Write::Gradient, &[1.0])?;
+    /// assert_eq!(worker.tick(table)?, 1); // step 0 has ended
+    /// worker.leave(table)?;
+    /// assert_eq!(worker.clock(table), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The others keep step in another way, a newer incarnation of this worker has joined, this one has joined before,
@@ -103,7 +151,7 @@ impl<N: Net> Worker<N> {
         Ok(most)
     }
 
-    /// The step that this worker is in; `None` if it has not joined.
+    /// The step that this worker is in; `None` if it has not joined. [`Worker::join`] has an example.
     ///
     /// # Panics
     /// When the table is another worker's.
@@ -111,7 +159,7 @@ impl<N: Net> Worker<N> {
         self.tables[table.0].group.as_ref().map(|group| group.clock)
     }
 
-    /// Ends the step: all its pushes have begun. Returns the clock of the next.
+    /// Ends the step: all its pushes have begun. Returns the clock of the next. [`Worker::join`] has an example.
     ///
     /// # Errors
     /// This worker has not joined; or a request was refused.
@@ -127,7 +175,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Leaves the workers that keep step, once all pushes have been acknowledged. No worker waits for this one any
-    /// longer.
+    /// longer. [`Worker::join`] has an example.
     ///
     /// # Errors
     /// A request was refused, or a peer is lost for good.
@@ -141,7 +189,7 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// The worker that this one waits for, as the servers last reported.
+    /// The worker that this one waits for, as the servers last reported. [`WaitingFor`] has an example.
     pub fn waiting_for(&self) -> Option<WaitingFor> {
         let lowest =
             self.peers.iter().filter_map(|peer| peer.steps.waits.as_ref()).min_by_key(|waits| waits.clock);

@@ -11,7 +11,7 @@ use crate::scheduler::data_server::{DataRequest, OfferV1};
 use crate::scheduler::job_plan::JobPlan;
 use gannet_transport::{Head, Net};
 
-/// A link to the client that has the data of a job.
+/// A link to the client that has the data of a job. [`DataServerConfig`](crate::DataServerConfig) has an example.
 pub struct DataLink<N: Net> {
     worker: Worker<N>,
 }

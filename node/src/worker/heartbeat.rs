@@ -17,11 +17,37 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Fences an incarnation at every owner of shards: they apply nothing that it pushes afterwards.
+/// Fences an incarnation at every owner of shards: they apply nothing that it pushes afterwards. [`Heartbeat`] has an
+/// example.
 pub type FenceFn = Box<dyn FnMut(WorkerIncarnation) -> Result<(), WorkerError> + Send>;
 
 /// See the module. Dropping it ends the heartbeats without leaving the job, so the scheduler takes the worker for dead.
 /// The drop does not wait for a fence in progress: the worker that must fence next begins it again.
+///
+/// ```
+/// # use gannet_node::{Heartbeat, JobClient, JobPlan, PlanFile, Server, ServerConfig, SplitGrant};
+/// # use gannet_node::{Worker, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let files = vec![PlanFile { name: "clicks.csv".into(), bytes: 1000, print: 0, whole: false }];
+/// # let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (1, 300, 64, 2, 10_000);
+/// # let plan = JobPlan { workers, files, task_bytes, batch, epochs, worker_timeout_ms, settings: Vec::new() };
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// # let worker = Worker::connect(Transports::new(), config.clone())?;
+/// let job = JobClient::join(Transports::new(), config, 0, plan)?;
+/// let fence = Box::new(|_dead| Ok(())); // a job of several workers calls Worker::fence
+/// let heartbeat = Heartbeat::begin(job, fence, worker.tally())?;
+/// while let Some(SplitGrant::Task { index, .. }) = heartbeat.take(&|| false)? {
+///     heartbeat.done(index, 10)?; // 10 records
+/// }
+/// if heartbeat.sum_up(&|| false)? {
+///     // ... save the model ...
+///     heartbeat.saved()?;
+/// }
+/// assert_eq!(heartbeat.lost(), None);
+/// heartbeat.leave()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Heartbeat<N: Net> {
     shared: Arc<HeartbeatShared<N>>,
     thread: Option<JoinHandle<()>>,

@@ -9,13 +9,29 @@ use gannet_transport::Net;
 use std::sync::Arc;
 
 /// The incarnation of a session that has none yet or needs none. It may read; its pushes are refused.
+/// [`WorkerConfig::reader`] sets it.
 pub const NO_INCARNATION: u64 = 0;
 
 /// Asks [`Worker::connect`] to take an incarnation from the servers, with [`Worker::allocate_incarnation`].
+/// [`WorkerConfig::builder`] sets it.
 pub const NEXT_INCARNATION: u64 = u64::MAX;
 
 impl WorkerConfig {
     /// A configuration of a worker that only reads and asks: it needs no incarnation.
+    ///
+    /// ```
+    /// # use gannet_core::{Read, Schema, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// let config = WorkerConfig::reader([server.addr()]);
+    /// let mut reader = Worker::connect(Transports::new(), config)?;
+    /// let table = reader.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+    /// reader.pull(table, &[7], Read::Weights, &mut [0.0])?;
+    /// assert!(reader.push(table, &[7], Write::Gradient, &[1.0]).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reader(servers: impl IntoIterator<Item = impl Into<String>>) -> WorkerConfig {
         WorkerConfig::new(servers, u64::from(u32::MAX), NO_INCARNATION)
     }
@@ -28,6 +44,16 @@ impl<N: Net> Worker<N> {
     /// `config.servers` are all servers of the run in any order, and its scheduler if that is a process of its own. Of
     /// the servers with tables, the one whose address comes first in the order of text hands out the number, above all
     /// numbers that the others know. So all workers must write the addresses alike.
+    ///
+    /// ```
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// let config = WorkerConfig::builder([server.addr()]).build();
+    /// let first = Worker::allocate_incarnation(Transports::new(), &config)?;
+    /// assert!(Worker::allocate_incarnation(Transports::new(), &config)? > first);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// A server could not be reached for `peer_timeout`, or it refused because it cannot store its counter.

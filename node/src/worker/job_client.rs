@@ -18,6 +18,28 @@ use crate::scheduler::{
 use gannet_transport::Net;
 
 /// A worker's connection to the scheduler of its job.
+///
+/// ```
+/// # use gannet_node::{JobClient, JobPlan, PlanFile, Server, ServerConfig, SplitGrant, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let files = vec![PlanFile { name: "clicks.csv".into(), bytes: 1000, print: 0, whole: false }];
+/// # let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (1, 300, 64, 2, 10_000);
+/// # let plan = JobPlan { workers, files, task_bytes, batch, epochs, worker_timeout_ms, settings: Vec::new() };
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// let mut job = JobClient::join(Transports::new(), config, 0, plan)?;
+/// assert_eq!((job.joined().done, job.joined().tasks), (0, 8));
+/// let mut trained = 0;
+/// while let SplitGrant::Task { index, task, .. } = job.take(&[])? {
+///     // ... train the lines that begin in task.start..task.end ...
+///     trained += task.end - task.start;
+///     job.done(index, 10)?; // 10 records
+/// }
+/// assert_eq!(trained, 2 * 1000); // two passes
+/// job.saved()?;
+/// job.leave()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct JobClient<N: Net> {
     worker: Worker<N>,
     incarnation: WorkerIncarnation,
@@ -25,7 +47,7 @@ pub struct JobClient<N: Net> {
     joined: JobAnswer,
 }
 
-/// What a worker learns when it joins a job.
+/// What a worker learns when it joins a job. [`JobClient`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobAnswer {
     /// The number of the job: larger than that of any earlier job of this scheduler.
@@ -37,6 +59,22 @@ pub struct JobAnswer {
 }
 
 /// A job as its scheduler knows it.
+///
+/// ```
+/// # use gannet_node::{JobClient, JobPlan, JobStatus, PlanFile, Server, ServerConfig, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let files = vec![PlanFile { name: "clicks.csv".into(), bytes: 1000, print: 0, whole: false }];
+/// # let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (1, 300, 64, 2, 10_000);
+/// # let plan = JobPlan { workers, files, task_bytes, batch, epochs, worker_timeout_ms, settings: Vec::new() };
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// # let reader = WorkerConfig::reader([server.addr()]);
+/// assert_eq!(JobStatus::of(Transports::new(), reader.clone())?, None); // no worker has come yet
+/// let job = JobClient::join(Transports::new(), config, 0, plan)?;
+/// let status = JobStatus::of(Transports::new(), reader)?;
+/// assert_eq!(status.map(|job| (job.live, job.members.len(), job.tasks)), Some((true, 1, 8)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobStatus {
     /// The declared number of workers.
@@ -132,6 +170,21 @@ impl<N: Net> JobClient<N> {
     }
 
     /// Tells the scheduler that this worker lives, how far it is, and what it does.
+    ///
+    /// ```
+    /// # use gannet_node::{Activity, JobClient, JobPlan, PlanFile, Progress, Server, ServerConfig, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let files = vec![PlanFile { name: "clicks.csv".into(), bytes: 1000, print: 0, whole: false }];
+    /// # let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (1, 300, 64, 2, 10_000);
+    /// # let plan = JobPlan { workers, files, task_bytes, batch, epochs, worker_timeout_ms, settings: Vec::new() };
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut job = JobClient::join(Transports::new(), config, 0, plan)?;
+    /// let progress = Progress { clock: 3, examples: 192, ..Progress::default() };
+    /// let reply = job.beat(progress, Activity::default())?;
+    /// assert!(reply.chief && !reply.trained);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The scheduler is lost, or has given this worker up.

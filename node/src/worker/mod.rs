@@ -68,6 +68,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// When a worker reads rows itself instead of requesting them from their server.
+///
+/// ```
+/// use gannet_node::{OneSided, WorkerConfig};
+///
+/// // The worker requests every row, also from a server on its own host.
+/// let config = WorkerConfig::builder(["127.0.0.1:7700"]).one_sided(OneSided::Never).build();
+/// assert_eq!(config.one_sided, OneSided::Never);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OneSided {
     /// Where it costs less than a request. That is in the images of a server on this host, except for short rows that
@@ -83,6 +91,16 @@ pub enum OneSided {
 }
 
 /// The configuration of a worker.
+///
+/// ```
+/// use gannet_node::WorkerConfig;
+/// use std::time::Duration;
+///
+/// let config = WorkerConfig::builder(["10.0.0.1:7700"]).peer_timeout(Duration::from_secs(5)).build();
+/// // The builder has no method for this field.
+/// let config = WorkerConfig { in_flight_bytes_max: 64 << 20, ..config };
+/// assert_eq!(config.peer_timeout, Duration::from_secs(5));
+/// ```
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
     /// The servers' addresses, `host:port`, in any order.
@@ -148,6 +166,21 @@ impl WorkerConfig {
 }
 
 /// Counters of what a worker has done so far.
+///
+/// ```
+/// # use gannet_core::{Schema, Write};
+/// # use gannet_optim::{Add, Rule};
+/// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// # let mut worker = Worker::connect(Transports::new(), config)?;
+/// # let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+/// worker.push(table, &[7, 8], Write::Gradient, &[1.0, f32::NAN])?;
+/// let counters = worker.counters();
+/// assert_eq!((counters.applied, counters.not_finite), (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counters {
     /// Requests posted, resends included.
@@ -209,6 +242,49 @@ struct WorkerTable {
 }
 
 /// Pulls from and pushes to the servers. Belongs to one thread.
+///
+/// ```
+/// use gannet_core::{Read, Schema, Write};
+/// use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+/// use gannet_optim::{Rule, Sgd};
+/// use gannet_transport::multi::Transports;
+///
+/// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// let config = WorkerConfig::builder([server.addr()]).worker(0).build();
+/// let mut worker = Worker::connect(Transports::new(), config)?;
+/// let table = worker.open_table(&Schema::scalar("clicks", Rule::Sgd(Sgd { lr: 0.5 })))?;
+/// worker.push(table, &[7, 42], Write::Gradient, &[1.0, -1.0])?;
+/// let mut weights = [0.0; 2];
+/// worker.pull(table, &[7, 42], Read::Weights, &mut weights)?;
+/// assert_eq!(weights, [-0.5, 0.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The pipelined calls keep many batches in flight:
+/// ```
+/// # use gannet_core::{Read, Schema, Write};
+/// # use gannet_optim::{Rule, Sgd};
+/// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// # let mut worker = Worker::connect(Transports::new(), config)?;
+/// # let table = worker.open_table(&Schema::scalar("clicks", Rule::Sgd(Sgd { lr: 0.5 })))?;
+/// use std::sync::Arc;
+///
+/// let keys = Arc::new(worker.cut(table, &[7, 42])); // in the order of their shards
+/// let pull = worker.begin_pull(table, keys.clone(), Read::Weights, Vec::new(), true)?;
+/// // ... begin the pulls of the next batches ...
+/// let mut rows = worker.finish_pull(pull)?.values;
+/// assert_eq!(rows, [0.0, 0.0]);
+/// rows.fill(1.0); // the gradients, in the order of `keys`
+/// let seq = worker.next_seq(table);
+/// // The servers kept the keys of the pull, so the push sends none.
+/// let push = worker.begin_push(table, keys, Write::Gradient, rows, Some(pull), seq)?;
+/// worker.finish_push(push)?; // or Worker::drain, for all pushes
+/// assert!(worker.is_acked(push));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Worker<N: Net> {
     net: N,
     config: WorkerConfig,

@@ -19,11 +19,11 @@ use std::time::Duration;
 /// Buffers of finished pushes that are kept for [`Worker::spare`].
 pub(super) const SPARE_MAX: usize = 16;
 
-/// Names a pull in flight, and afterwards its keysets.
+/// Names a pull in flight, and afterwards its keysets. [`Worker`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullId(InFlightId);
 
-/// Names a push in flight.
+/// Names a push in flight. [`Worker`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PushId(InFlightId);
 
@@ -40,7 +40,7 @@ pub struct DataName {
     pub clock: u64,
 }
 
-/// A pull's answer.
+/// A pull's answer. [`Worker`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pulled {
     /// The rows, in shard order.
@@ -95,6 +95,7 @@ pub(super) fn read_floats(schema: &Schema, read: Read, segments: Segments) -> Re
 
 impl<N: Net> Worker<N> {
     /// Cuts a batch by shard. A key should not repeat: a pull answers it twice, and a push applies it twice.
+    /// [`ShardedKeys`] has an example.
     ///
     /// # Panics
     /// When the table is another worker's, or there are more than `u32::MAX` keys.
@@ -139,7 +140,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Begins to pull the rows of a cut's keys into `values`, which it resizes. With `keep` the servers keep the keys'
-    /// slots, so that a push to the same cut can name the pull instead of sending keys.
+    /// slots, so that a push to the same cut can name the pull instead of sending keys. [`Worker`] has an example.
     ///
     /// # Errors
     /// The cut is of another table; or the wait for earlier requests failed, when too many bytes are in flight.
@@ -227,7 +228,7 @@ impl<N: Net> Worker<N> {
         Ok(PullId(id))
     }
 
-    /// Waits for a pull's rows.
+    /// Waits for a pull's rows. [`Worker`] has an example.
     ///
     /// # Errors
     /// The pull has been finished before; a request was refused; a peer is lost for good.
@@ -270,7 +271,7 @@ impl<N: Net> Worker<N> {
 
     /// Begins to push `values`, rows in shard order. `keyset_of` names a finished pull of the same cut whose keysets
     /// were kept: the push then sends no keys. `seq` must be larger than that of every earlier push to this table.
-    /// [`Worker::drain`] waits for the acknowledgement.
+    /// [`Worker::drain`] waits for the acknowledgement. [`Worker`] has an example.
     ///
     /// # Errors
     /// The cut is of another table, lengths or `seq` do not fit, or as [`Worker::begin_pull`].
@@ -357,7 +358,7 @@ impl<N: Net> Worker<N> {
         Ok(PushId(id))
     }
 
-    /// Waits until a push is acknowledged in full.
+    /// Waits until a push is acknowledged in full. [`Worker`] has an example.
     ///
     /// # Errors
     /// A push was refused, or a peer is lost for good.
@@ -383,7 +384,7 @@ impl<N: Net> Worker<N> {
         self.pump(Duration::ZERO)
     }
 
-    /// Waits until every push is acknowledged.
+    /// Waits until every push is acknowledged. [`Worker`] has an example.
     ///
     /// # Errors
     /// A push was refused, or a peer is lost for good.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a worker that joins a run brings.
+/// What a worker that joins a run brings. [`RunClient`] has an example.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     /// The run's name.
@@ -35,6 +35,26 @@ pub struct RunRequest {
 }
 
 /// See the module.
+///
+/// ```
+/// # use gannet_node::{Run, RunClient, RunDecision, RunIntent, RunRequest, RunSetting};
+/// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// let (settings, tables) = (vec![RunSetting::new("--alpha", 0.1)], vec!["clicks".to_owned()]);
+/// let (name, want, notes) = ("monday".to_owned(), RunIntent::Auto, String::new());
+/// let request = RunRequest { name, want, settings, tables, at: 1_800_000_000, notes };
+/// let run = RunClient::join(Transports::new(), &config, 0, request)?;
+/// assert_eq!(run.decided(), RunDecision::Begun);
+/// let config = WorkerConfig { run: Some(run.id().clone()), ..config };
+/// let worker = Worker::connect(Transports::new(), config.clone())?;
+/// // ... open the table "clicks", train 500 rows, save the model ...
+/// run.done()?;
+/// run.finish(500, 1_800_000_060, &[])?;
+/// assert!(Run::all(Transports::new(), &config)?[0].finished);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RunClient<N: Net> {
     shared: Arc<RunShared<N>>,
     id: RunId,

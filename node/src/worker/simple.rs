@@ -12,6 +12,22 @@ use std::sync::Arc;
 impl<N: Net> Worker<N> {
     /// Reads a row for each key into `out`, in the order of the keys.
     ///
+    /// ```
+    /// # use gannet_core::{Read, Schema, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut worker = Worker::connect(Transports::new(), config)?;
+    /// # let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+    /// worker.push(table, &[7], Write::Gradient, &[1.5])?;
+    /// let mut clicks = [9.0; 3];
+    /// worker.pull(table, &[7, 8, 7], Read::Weights, &mut clicks)?;
+    /// assert_eq!(clicks, [1.5, 0.0, 1.5]); // key 8 has no row, and reads as its initial value
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// `out` has the wrong length, the request was refused, or a peer is lost for good.
     pub fn pull(
@@ -24,7 +40,8 @@ impl<N: Net> Worker<N> {
         self.pull_segments(table, keys, read, Segments::ALL, out)
     }
 
-    /// [`Worker::pull`] of some segments of each row, one after another. The other segments do not travel.
+    /// [`Worker::pull`] of some segments of each row, one after another. The other segments do not travel. [`Segments`]
+    /// has an example.
     ///
     /// # Errors
     /// As [`Worker::pull`]; or rows of the table do not have these segments.
@@ -59,6 +76,22 @@ impl<N: Net> Worker<N> {
 
     /// Pushes a row of values for each key and waits for the acknowledgement. A repeated key is applied each time, in
     /// order.
+    ///
+    /// ```
+    /// # use gannet_core::{Read, Schema, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut worker = Worker::connect(Transports::new(), config)?;
+    /// # let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+    /// worker.push(table, &[7, 8, 7], Write::Gradient, &[1.0, 2.0, 3.0])?;
+    /// let mut clicks = [0.0; 2];
+    /// worker.pull(table, &[7, 8], Read::Weights, &mut clicks)?;
+    /// assert_eq!(clicks, [4.0, 2.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `values` has the wrong length, the push was refused, or a peer is lost for good.

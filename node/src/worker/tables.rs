@@ -11,11 +11,11 @@ use gannet_core::{OpenError, PusherStatus, Schema, Stats};
 use gannet_transport::{Head, Net};
 use std::time::Duration;
 
-/// A table that this worker has opened.
+/// A table that this worker has opened. [`Worker::open_table`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TableId(pub(super) usize);
 
-/// Sizes of a table over all servers, and what the servers remember of its pushers.
+/// Sizes of a table over all servers, and what the servers remember of its pushers. [`Worker::status`] has an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableStatus {
     /// Rows, bytes and shards.
@@ -27,6 +27,23 @@ pub struct TableStatus {
 impl<N: Net> Worker<N> {
     /// Creates the table, or opens it if it exists with the same schema. The data that each server holds decides which
     /// server has which shards; the order of the addresses does not.
+    ///
+    /// ```
+    /// use gannet_core::Schema;
+    /// use gannet_optim::{Rule, Sgd};
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut worker = Worker::connect(Transports::new(), config)?;
+    ///
+    /// let schema = Schema { dim: 16, ..Schema::scalar("users", Rule::Sgd(Sgd { lr: 0.1 })) };
+    /// let users = worker.open_table(&schema)?;
+    /// assert_eq!(worker.open_table(&schema)?, users);
+    /// // A table keeps the schema that it was created with.
+    /// assert!(worker.open_table(&Schema { dim: 8, ..schema }).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The schema is not valid; the table exists with another schema, or was made by another number of servers; rows of
@@ -85,6 +102,22 @@ impl<N: Net> Worker<N> {
 
     /// Sizes and pushers of a table.
     ///
+    /// ```
+    /// # use gannet_core::{Schema, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut worker = Worker::connect(Transports::new(), config)?;
+    /// # let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+    /// worker.push(table, &[7, 8], Write::Gradient, &[1.0, 2.0])?;
+    /// let status = worker.status(table)?;
+    /// assert_eq!(status.stats.rows, 2);
+    /// assert_eq!((status.pushers[0].pusher, status.pushers[0].seq), (1, 1)); // worker 0 is pusher 1
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// A peer is lost for good.
     pub fn status(&mut self, table: TableId) -> Result<TableStatus, WorkerError> {
@@ -106,6 +139,23 @@ impl<N: Net> Worker<N> {
 
     /// Calls `rows` with pages of the table's rows until all have come: keys, and the stored floats of each. Pushes
     /// during the scan may or may not be included. A row that exists all the time comes once.
+    ///
+    /// ```
+    /// # use gannet_core::{Schema, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut worker = Worker::connect(Transports::new(), config)?;
+    /// # let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+    /// worker.push(table, &[7, 8], Write::Gradient, &[1.0, 2.0])?;
+    /// let mut rows = Vec::new();
+    /// worker.scan(table, |keys, floats| rows.extend(keys.iter().copied().zip(floats.iter().copied())))?;
+    /// rows.sort_by_key(|(key, _)| *key);
+    /// assert_eq!(rows, [(7, 1.0), (8, 2.0)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// A peer is lost for good.

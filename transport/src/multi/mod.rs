@@ -29,6 +29,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What carries the bytes.
+///
+/// ```
+/// use gannet_transport::multi::{Transport, Transports};
+///
+/// assert_eq!(Transports::new().transport(), Transport::Auto);
+/// let network = Transports::new().with_transport(Transport::Tcp);
+/// assert_eq!(network.transport(), Transport::Tcp);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
     /// A worker uses shared memory if the server is on this host and accepts it; else RDMA, if a device reaches
@@ -44,6 +52,18 @@ pub enum Transport {
 }
 
 /// The network of this machine, over the best transport for each peer.
+///
+/// ```
+/// use gannet_transport::multi::{Transport, Transports};
+/// use gannet_transport::{Listener, Net};
+/// use std::time::Duration;
+///
+/// let net = Transports::new().with_transport(Transport::Tcp).with_checksums();
+/// let listener = net.listen("127.0.0.1:0")?;
+/// let stream = net.connect(listener.addr(), Duration::from_secs(5))?;
+/// # drop(stream);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Transports {
     tcp: Tcp,

@@ -24,6 +24,12 @@ use std::time::{Duration, Instant};
 const AUTO: Io = Io::Epoll;
 
 /// What moves the bytes.
+///
+/// ```
+/// use gannet_transport::tcp::{Io, Tcp};
+///
+/// assert_eq!(Tcp::new().with_io(Io::Epoll).io(), "epoll");
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Io {
     /// The driver that was measured to be faster for training: epoll.
@@ -36,6 +42,15 @@ pub enum Io {
 }
 
 /// The network of this machine.
+///
+/// ```
+/// use gannet_transport::multi::Transports;
+/// use gannet_transport::tcp::Tcp;
+///
+/// // All payloads carry checksums, on loopback too.
+/// let net = Transports::over(Tcp::new().with_checksums());
+/// assert_eq!(net.io(), "epoll");
+/// ```
 #[derive(Debug, Clone)]
 pub struct Tcp {
     since: Instant,
@@ -85,6 +100,13 @@ impl Tcp {
 }
 
 /// Checks that the system offers io_uring: makes a ring and receives a byte through it.
+///
+/// ```
+/// match gannet_transport::tcp::try_uring() {
+///     Ok(()) => println!("io_uring works"),
+///     Err(refusal) => println!("no io_uring: {refusal}"),
+/// }
+/// ```
 ///
 /// # Errors
 /// Why io_uring cannot be used.

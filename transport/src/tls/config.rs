@@ -12,10 +12,43 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The certificate that a listener presents, and whether it requires one.
+///
+/// ```
+/// use gannet_transport::multi::Transports;
+/// use gannet_transport::tls::TlsServer;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+/// # let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+/// # std::fs::write(&cert, made.cert.pem())?;
+/// # std::fs::write(&key, made.signing_key.serialize_pem())?;
+/// let tls = TlsServer::load(&cert, &key, None)?; // two PEM files
+/// assert!(!tls.asks_for_certificates());
+/// let net = Transports::new().with_tls_server(tls);
+/// # drop(net);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct TlsServer(pub(super) Arc<ServerConfig>, bool);
 
 /// Which servers a worker trusts, and the certificate that it presents when a server requires one.
+///
+/// ```
+/// use gannet_transport::multi::Transports;
+/// use gannet_transport::tls::{TlsClient, TlsFileError};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+/// # let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+/// # std::fs::write(&cert, made.cert.pem())?;
+/// # std::fs::write(&key, made.signing_key.serialize_pem())?;
+/// // The server's certificate is for "localhost", and workers connect to 127.0.0.1.
+/// let net = Transports::new().with_tls_client(TlsClient::load(&cert, Some("localhost"), None)?);
+/// let missing = TlsClient::load(&folder.path().join("none.pem"), None, None);
+/// assert!(matches!(missing, Err(TlsFileError::Read { flag: "--tls-ca", .. })));
+/// # drop(net);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct TlsClient {
     pub(super) config: Arc<ClientConfig>,

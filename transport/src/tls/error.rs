@@ -4,7 +4,7 @@ use rustls::{AlertDescription, CertificateError, Error};
 use std::io;
 use std::path::PathBuf;
 
-/// Why a file cannot be used for TLS.
+/// Why a file cannot be used for TLS. [`TlsClient`](super::TlsClient) has an example.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsFileError {
@@ -56,7 +56,8 @@ pub enum TlsFileError {
     },
 }
 
-/// Why a connection could not be protected. The error ends that connection.
+/// Why a connection could not be protected. The error ends that connection. [`LinkError`](crate::LinkError) may hold
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {

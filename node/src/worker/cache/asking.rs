@@ -91,7 +91,7 @@ fn adds(schema: &Schema, read: Read, write: Write) -> bool {
 
 impl<N: Net> Worker<N> {
     /// Lets the cache answer pulls of a table's rows from now on: pulls of all segments, read as the cache was made
-    /// for.
+    /// for. [`RowCache`] has an example.
     ///
     /// # Errors
     /// The cache is of another table; or the table does not admit keys at once, so that the effect of a push to a

@@ -45,7 +45,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// How long a cached row may be used.
+/// How long a cached row may be used. [`CacheConfig`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Staleness {
     /// For so many pulls after the one that read it. The pulls of all workers that share the cache count.
@@ -55,6 +55,19 @@ pub enum Staleness {
 }
 
 /// How rows are cached.
+///
+/// ```
+/// use gannet_core::{Read, Schema};
+/// use gannet_node::{CacheConfig, RowCache, Staleness};
+/// use gannet_optim::{Add, Rule};
+///
+/// // At most 64 MiB. A cached row answers the 8 pulls after the one that read it.
+/// let staleness = Staleness::Pulls(8);
+/// let config = CacheConfig { bytes: 64 << 20, staleness, incremental: true, active: None };
+/// let cache = RowCache::new(&Schema::scalar("clicks", Rule::Add(Add)), Read::Weights, config)?;
+/// assert!(cache.rows() == 0 && cache.rows_max() > 300_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct CacheConfig {
     /// Bytes that the cache may take, including the map and the counts of frequency.
@@ -144,6 +157,28 @@ pub(super) enum CacheLookup {
 }
 
 /// Cached rows of one table, read in one way. Workers share it by `Arc`.
+///
+/// ```
+/// # use gannet_core::{Read, Schema};
+/// # use gannet_node::{CacheConfig, OneSided, RowCache, Server, ServerConfig, Staleness, Worker, WorkerConfig};
+/// # use gannet_optim::{Add, Rule};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).one_sided(OneSided::Never).build();
+/// # let mut worker = Worker::connect(Transports::new(), config)?;
+/// # let schema = Schema::scalar("clicks", Rule::Add(Add));
+/// # let table = worker.open_table(&schema)?;
+/// # let staleness = Staleness::Pulls(100);
+/// # let config = CacheConfig { bytes: 1 << 20, staleness, incremental: true, active: None };
+/// // This worker does not read rows in its server's memory (OneSided::Never), as if they were on two hosts.
+/// worker.cache_rows(table, RowCache::new(&schema, Read::Weights, config)?.into())?;
+/// let mut weights = [0.0];
+/// for _ in 0..4 {
+///     worker.pull(table, &[7], Read::Weights, &mut weights)?;
+/// }
+/// assert!(worker.counters().cache_hits > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RowCache {
     table: String,
     read: Read,
