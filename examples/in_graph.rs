@@ -89,7 +89,7 @@ fn main() -> Result<(), Failed> {
     let table = reader.open_table(&schema)?;
     let (keys, mut weights) = ((0..10).collect::<Vec<u64>>(), [0.0; 10]);
     reader.pull(table, &keys, gannet::Read::Weights, &mut weights)?;
-    println!("fed {} bytes; weights {weights:.2?}", status.fed().bytes);
+    println!("fed {} bytes; weights {weights:.2?}", status.served().bytes);
     std::fs::remove_file(path)?;
     Ok(())
 }

@@ -322,7 +322,7 @@ impl ServedJob<'_> {
             test,
             stats,
             transport: backend.transport(),
-            served: self.status.fed(),
+            served: self.status.served(),
             format: self.format,
         };
         report.print(self.args.json, validator.into_validations(), account);

@@ -480,12 +480,12 @@ pub fn alone(
     let tables = tables.iter().map(|own| (*own).to_owned()).collect();
     let request = (wall_clock(), notes(scale));
     let joined = registry.join_alone(run.name(), intent(run), settings()?, tables, request);
-    let RunAlone { id, decided, doomed, notes } = joined.map_err(Failure::input)?;
-    for table in &doomed {
+    let RunAlone { id, decided, to_drop, notes } = joined.map_err(Failure::input)?;
+    for table in &to_drop {
         let dropped = store.drop_table(table);
         dropped.map_err(|error| system(format!("table {table:?} cannot be dropped: {error}")))?;
     }
-    registry.dropped_alone(run.name(), &doomed).map_err(system)?;
+    registry.dropped_alone(run.name(), &to_drop).map_err(system)?;
     let is_lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
     print_decision(&id, decided, intent(run), if is_lbfgs { "" } else { AGAIN_ALONE });
     Ok(Some(LocalRun { registry, id, decided, scale: scale_of(&notes) }))

@@ -42,7 +42,7 @@ use std::time::Duration;
 /// #     }
 /// }
 /// let mut names = Names(Vec::new());
-/// server.tally().tell(&mut names);
+/// server.shared_counters().tell(&mut names);
 /// assert!(names.0.contains(&"gannet_server_accepted_connections_total"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -6,7 +6,7 @@ use crate::worker::Counters;
 use std::time::Duration;
 
 /// What a worker has done and what it has in flight. Its thread writes it; any thread may read it at any time.
-/// [`Worker::tally`](crate::Worker::tally) returns it.
+/// [`Worker::shared_counters`](crate::Worker::shared_counters) returns it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerCounters {

@@ -142,9 +142,9 @@ impl Registry {
         self.hear(name, incarnation.rank, session, now);
         let Some(run) = self.runs.get(name) else { return Ok(RunReplyV1::Noted) };
         let (generation, rows_since) = (run.generation, run.rows_since);
-        let (doomed, notes, birth) = (run.doomed.clone(), run.notes.clone(), run.birth);
+        let (to_drop, notes, birth) = (run.to_drop.clone(), run.notes.clone(), run.birth);
         tracing::info!(run = name, generation, worker = incarnation.rank, decided = decided.name(), "a run");
-        Ok(RunReplyV1::Joined { generation, rows_since, decided: decided.code(), doomed, notes, birth })
+        Ok(RunReplyV1::Joined { generation, rows_since, decided: decided.code(), to_drop, notes, birth })
     }
 
     /// The decision about a worker that comes to a run under way.
@@ -279,7 +279,7 @@ impl Registry {
                     by: incarnation,
                     settings: join.settings,
                     tables: Vec::new(),
-                    doomed: left.into_iter().map(|(_, table)| table).collect(),
+                    to_drop: left.into_iter().map(|(_, table)| table).collect(),
                     notes: join.notes,
                     birth: join.birth,
                     members: BTreeMap::new(),
@@ -322,10 +322,10 @@ fn next(
 ) -> RunRecord {
     let generation = run.generation.saturating_add(1);
     let id = run.id(name);
-    let RunRecord { rows_since, tables, mut doomed, notes, birth, .. } = run;
+    let RunRecord { rows_since, tables, mut to_drop, notes, birth, .. } = run;
     let (begun, rows_since, tables, notes) = match decided {
         RunDecision::Fresh => {
-            doomed.extend(tables.iter().map(|own_name| id.table(own_name)));
+            to_drop.extend(tables.iter().map(|own_name| id.table(own_name)));
             (RunIntent::Fresh, generation, Vec::new(), new_notes)
         }
         _ => (RunIntent::Continue, rows_since, tables, notes),
@@ -337,7 +337,7 @@ fn next(
         by,
         settings,
         tables,
-        doomed,
+        to_drop,
         notes,
         birth,
         members: BTreeMap::new(),

@@ -168,7 +168,7 @@ pub(crate) enum RunReplyV1 {
         /// The [`RunDecision`](super::RunDecision): 0 begun, 1 joined, 2 resumed, 3 continued, 4 fresh, 5 late.
         decided: u32,
         /// Tables of earlier generations, which all servers must drop.
-        doomed: Vec<String>,
+        to_drop: Vec<String>,
         /// What the run remembers of its data.
         notes: String,
         birth: u64,

@@ -94,7 +94,7 @@ pub(super) struct RunRecord {
     pub(super) by: WorkerIncarnation,
     pub(super) settings: Vec<RunSetting>,
     pub(super) tables: Vec<String>,
-    pub(super) doomed: Vec<String>,
+    pub(super) to_drop: Vec<String>,
     pub(super) notes: String,
     pub(super) birth: u64,
     pub(super) members: BTreeMap<u32, RunAdmission>,
@@ -120,7 +120,7 @@ pub struct LocalRunDecision {
     /// What was decided.
     pub decided: RunDecision,
     /// Tables of earlier generations, which the process must drop.
-    pub doomed: Vec<String>,
+    pub to_drop: Vec<String>,
     /// What the run remembers of its data.
     pub notes: String,
 }
@@ -258,10 +258,10 @@ impl Registry {
         let incarnation = WorkerIncarnation { rank: 0, incarnation: before + 1 };
         let join = JoinV1 { want, settings, tables, at, notes, birth, left: Vec::new() };
         match self.join(name, incarnation, join, 0, Duration::ZERO, &[]).map_err(|(_, text)| text)? {
-            RunReplyV1::Joined { generation, rows_since, decided, doomed, notes, birth } => {
+            RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
                 let decided = RunDecision::of_code(decided).unwrap_or(RunDecision::Begun);
                 let id = RunId { name: name.to_owned(), generation, rows_since, birth };
-                Ok(LocalRunDecision { id, decided, doomed, notes })
+                Ok(LocalRunDecision { id, decided, to_drop, notes })
             }
             _ => Err(format!("run {name:?}: another process is in it")),
         }
@@ -455,7 +455,7 @@ impl Registry {
     }
 
     fn dropped(&mut self, name: &str, tables: &[String]) -> Result<RunReplyV1, RunRefusal> {
-        self.change(name, |run| run.doomed.retain(|doomed| !tables.contains(doomed)))?;
+        self.change(name, |run| run.to_drop.retain(|to_drop| !tables.contains(to_drop)))?;
         Ok(RunReplyV1::Noted)
     }
 

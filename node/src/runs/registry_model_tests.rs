@@ -265,7 +265,7 @@ fn rows_without_their_registry_were_taken_for_new_ones() {
     }
     assert!(come(&mut registry, incarnation(0, 1), RunIntent::Continue, 3).is_err());
     assert_eq!(come(&mut registry, incarnation(0, 1), RunIntent::Fresh, 3), Ok((RunDecision::Fresh, 4, 4)));
-    assert_eq!(registry.runs["r"].doomed, ["r.t", "r.3.t"]);
+    assert_eq!(registry.runs["r"].to_drop, ["r.t", "r.3.t"]);
     // In memory, other servers report the tables that they have.
     let mut registry = open(None);
     let reply =
@@ -332,12 +332,12 @@ fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
     );
     let again = join(RunIntent::Auto, settings(5));
     let reply = ask(&mut registry, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
-    let RunReplyV1::Joined { doomed, .. } = reply else { panic!("{reply:?}") };
-    assert_eq!(doomed, ["r.t", "r.4.t"], "the tables of all generations whose rows are gone");
-    ask(&mut registry, incarnation(0, 13), RunActionV1::Dropped { tables: doomed }, later).unwrap();
+    let RunReplyV1::Joined { to_drop, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!(to_drop, ["r.t", "r.4.t"], "the tables of all generations whose rows are gone");
+    ask(&mut registry, incarnation(0, 13), RunActionV1::Dropped { tables: to_drop }, later).unwrap();
     let again = join(RunIntent::Auto, settings(5));
     let reply = ask(&mut registry, incarnation(0, 13), RunActionV1::Join(again), later).unwrap();
-    assert!(matches!(&reply, RunReplyV1::Joined { doomed, .. } if doomed.is_empty()), "{reply:?}");
+    assert!(matches!(&reply, RunReplyV1::Joined { to_drop, .. } if to_drop.is_empty()), "{reply:?}");
 }
 
 #[test]

@@ -81,9 +81,9 @@ pub trait DataSource: Send + Sync {
 /// #         Ok(())
 /// #     }
 /// # }
-/// let (stock, board) = (Arc::new(OneText(b"1 7:1")), Arc::default());
-/// let feeding = Some(DataServerConfig { plan, reading: "libsvm".into(), stock, board });
-/// let config = ServerConfig { scheduler_only: true, feeding, ..ServerConfig::new("127.0.0.1:0") };
+/// let (source, status) = (Arc::new(OneText(b"1 7:1")), Arc::default());
+/// let data_server = Some(DataServerConfig { plan, reading: "libsvm".into(), source, status });
+/// let config = ServerConfig { scheduler_only: true, data_server, ..ServerConfig::new("127.0.0.1:0") };
 /// let client = Server::start(Transports::new(), config)?;
 /// let config = WorkerConfig::builder([client.addr()]).incarnation(1).build();
 /// assert_eq!(DataLink::connect(Transports::new(), config)?.offer()?.reading, "libsvm");
@@ -109,7 +109,7 @@ pub(crate) struct OfferV1 {
     pub(crate) reading: String,
 }
 
-/// Counts what was sent so far. [`FeedStatus::fed`] returns it.
+/// Counts what was sent so far. [`FeedStatus::served`] returns it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServedBytes {
     /// Requests for bytes that were answered.
@@ -125,9 +125,9 @@ pub struct ServedBytes {
 /// use gannet_node::{FeedStatus, ServedBytes};
 /// use std::sync::Arc;
 ///
-/// let board = Arc::<FeedStatus>::default(); // also given to DataServerConfig
-/// assert!(board.job().is_none() && board.fed() == ServedBytes::default());
-/// board.end("stopped by its user"); // every worker gets this text
+/// let status = Arc::<FeedStatus>::default(); // also given to DataServerConfig
+/// assert!(status.job().is_none() && status.served() == ServedBytes::default());
+/// status.end("stopped by its user"); // every worker gets this text
 /// ```
 #[derive(Debug, Default)]
 pub struct FeedStatus {
@@ -152,7 +152,7 @@ impl FeedStatus {
     }
 
     /// Counts what was sent.
-    pub fn fed(&self) -> ServedBytes {
+    pub fn served(&self) -> ServedBytes {
         self.lock().served
     }
 

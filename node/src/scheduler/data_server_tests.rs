@@ -145,7 +145,7 @@ fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
         Refusal::Malformed
     );
     model.0.publish();
-    assert_eq!((status.fed().requests, status.fed().bytes, status.job().unwrap().examples), (6, 65, 9));
+    assert_eq!((status.served().requests, status.served().bytes, status.job().unwrap().examples), (6, 65, 9));
 }
 
 /// One request over a session, and its reply.

@@ -73,7 +73,7 @@ pub struct Member {
     pub progress: Progress,
 }
 
-/// The state of a worker. [`Member::standing`] has it.
+/// The state of a worker. [`Member::state`] has it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {
     /// It sends heartbeats.

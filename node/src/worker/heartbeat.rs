@@ -36,7 +36,7 @@ pub type FenceFn = Box<dyn FnMut(WorkerIncarnation) -> Result<(), WorkerError> +
 /// # let worker = Worker::connect(Transports::new(), config.clone())?;
 /// let job = JobClient::join(Transports::new(), config, 0, plan)?;
 /// let fence = Box::new(|_dead| Ok(())); // a job of several workers calls Worker::fence
-/// let heartbeat = Heartbeat::begin(job, fence, worker.tally())?;
+/// let heartbeat = Heartbeat::begin(job, fence, worker.shared_counters())?;
 /// while let Some(SplitGrant::Task { index, .. }) = heartbeat.take(&|| false)? {
 ///     heartbeat.done(index, 10)?; // 10 records
 /// }

@@ -173,7 +173,7 @@ where
             );
             return Err(WorkerError::Call(text));
         }
-        let RunEntry { id, decided, doomed, notes } = worker.join_run(&ask)?;
+        let RunEntry { id, decided, to_drop, notes } = worker.join_run(&ask)?;
         let generation = id.generation;
         if found.knowing.is_empty() && matches!(decided, RunDecision::Begun | RunDecision::Fresh) {
             // Two workers that write the servers' addresses differently may have begun it at two servers at once.
@@ -183,11 +183,11 @@ where
                 return Err(error);
             }
         }
-        if !doomed.is_empty() {
+        if !to_drop.is_empty() {
             let all = WorkerConfig { run: None, one_thread: false, ..config.clone() };
             let mut everywhere = Worker::connect(net, all)?;
-            doomed.iter().try_for_each(|table| everywhere.drop_table(table))?;
-            let dropped = RunActionV1::Dropped { tables: doomed };
+            to_drop.iter().try_for_each(|table| everywhere.drop_table(table))?;
+            let dropped = RunActionV1::Dropped { tables: to_drop };
             worker.run(&RunRequestV1 { what: dropped, ..ask.clone() })?;
         }
         ask.what = RunActionV1::Beat { generation, batches: 0 };
@@ -299,7 +299,7 @@ impl<N: Net> Drop for RunClient<N> {
 struct RunEntry {
     id: RunId,
     decided: RunDecision,
-    doomed: Vec<String>,
+    to_drop: Vec<String>,
     notes: String,
 }
 
@@ -335,11 +335,11 @@ impl<N: Net> Worker<N> {
         let since = Instant::now();
         loop {
             match self.run(ask)? {
-                RunReplyV1::Joined { generation, rows_since, decided, doomed, notes, birth } => {
+                RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
                     let decided = RunDecision::of_code(decided);
                     let decided = decided.ok_or_else(|| self.not_of_a_run(&RunReplyV1::Noted))?;
                     let id = RunId { name: ask.name.clone(), generation, rows_since, birth };
-                    return Ok(RunEntry { id, decided, doomed, notes });
+                    return Ok(RunEntry { id, decided, to_drop, notes });
                 }
                 RunReplyV1::Taken { silent_ms } if since.elapsed() > TAKEN_PATIENCE => {
                     let (name, rank, seconds) = (&ask.name, ask.incarnation.rank, silent_ms as f64 / 1000.0);
