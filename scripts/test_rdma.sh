@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The tests of RDMA on real verbs: unit tests and tests/verbs*.rs of transport, node and the root, built with the
-# features `rdma` and `rdma-dlopen`. They run in guests that have soft-RoCE (tests/softroce/softroce-vm: QEMU, no
-# KVM): in one guest, and those named verbs_pair* in two that are connected; on Debian 12's kernel and, if available,
+# The tests of RDMA on real verbs: unit tests and tests/verbs*.rs of transport, and tests/verbs*.rs of the root, built
+# with the features `rdma` and `rdma-dlopen`. They run in guests that have soft-RoCE (tests/softroce/softroce-vm: QEMU,
+# no KVM): in one guest, and those named verbs_pair* in two that are connected; on Debian 12's kernel and, if available,
 # that of its backports.
 # With GANNET_RDMA_DEVICE=name they run on that device of this machine instead, pairs as two processes.
 # The last line is `N passed, N failed`. For what could not run, a line begins with SKIPPED.
@@ -121,28 +121,24 @@ if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
         [ ! -s "$work/rdma.pair" ] || count "pairs on $GANNET_RDMA_DEVICE" pair_here "$work/rdma.pair"
     fi
 else
-    # The tests in one guest run once a feature, on another kernel each where both are available.
-    dlopen_ran=
+    kernels=()
     for kernel in backports stable; do
         $vm --kernel $kernel --prepare 2>"$work/why"
         case $? in
-            0) ;;
-            69)
-                skip "guests with the kernel $kernel: $(tail -n 1 "$work/why")"
-                continue
-                ;;
+            0) kernels+=($kernel) ;;
+            69) skip "guests with the kernel $kernel: $(tail -n 1 "$work/why")" ;;
             *)
                 cat "$work/why"
                 echo "rdma: guests with the kernel $kernel" >>"$names"
                 failed=$((failed + 1))
-                continue
                 ;;
         esac
-        if [ -z "$dlopen_ran" ]; then
+    done
+    # The tests in one guest run once a feature. The features have a kernel each where both kernels are available.
+    for kernel in "${kernels[@]}"; do
+        [ $kernel != "${kernels[0]}" ] ||
             count "rdma-dlopen in one guest, kernel $kernel" in_guests $kernel 1 "$work/rdma-dlopen.one"
-            dlopen_ran=1
-        fi
-        [ $kernel != stable ] || count "rdma in one guest, kernel $kernel" in_guests $kernel 1 "$work/rdma.one"
+        [ $kernel != "${kernels[-1]}" ] || count "rdma in one guest, kernel $kernel" in_guests $kernel 1 "$work/rdma.one"
         [ ! -s "$work/rdma.pair" ] || count "rdma in two guests, kernel $kernel" in_guests $kernel 2 "$work/rdma.pair"
     done
 fi

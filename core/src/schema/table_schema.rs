@@ -7,7 +7,7 @@ use crate::schema::init::{Init, initial_weights};
 use crate::schema::rule_bytes::{self, RULE_BYTES};
 use crate::schema::schema_error::SchemaError;
 use crate::schema::segment::Segment;
-use gannet_optim::{GradientTransform, Rule, in_words};
+use gannet_optim::{GradientTransform, Rule, Update, Visitor, all_finite, in_words};
 
 /// A table's schema. Two schemas are the same only if every field is equal.
 ///
@@ -46,6 +46,16 @@ pub struct Schema {
 
 /// Default number of shards of a table. [`Schema::scalar`] uses it.
 pub const SHARDS_DEFAULT: u32 = 64;
+
+struct SoundRow<'a>(&'a [f32]);
+
+impl Visitor for SoundRow<'_> {
+    type Out = bool;
+
+    fn run<U: Update>(self, rule: U) -> bool {
+        all_finite(self.0) && rule.is_sound(self.0)
+    }
+}
 
 impl Schema {
     /// How this schema differs from `requested`, in words: each different field, with both values. Empty when
@@ -101,6 +111,18 @@ impl Schema {
             admission,
             more: Vec::new(),
         }
+    }
+
+    /// Whether the table's rules can have made this row of [`floats`](Self::floats) floats. A push that would make
+    /// another row is not applied.
+    pub fn is_sound_row(&self, row: &[f32]) -> bool {
+        let mut rest = row;
+        row.len() == self.floats()
+            && self.segments().all(|segment| {
+                let (floats, behind) = rest.split_at(segment.rule.floats(segment.dim as usize));
+                rest = behind;
+                segment.rule.visit(SoundRow(floats))
+            })
     }
 
     /// The segments of a row, in the order in which rows, pulls and pushes have them.

@@ -151,7 +151,11 @@ impl CheckpointWriter {
     /// When `rows` has another length, or the table has no such shard.
     pub fn shard(&mut self, shard: u32, keys: &[u64], rows: &[f32]) -> Result<(), CheckpointError> {
         assert!(shard < self.shards && rows.len() == keys.len() * self.floats, "rows of one shard");
-        let name = format!("rows-{:06}-{shard:04}", self.manifest.generation);
+        let mut name = format!("rows-{:06}-{shard:04}", self.manifest.generation);
+        let earlier = self.manifest.files.iter().filter(|file| file.shard == shard).count();
+        if earlier > 0 {
+            name = format!("{name}-{earlier}");
+        }
         let path = self.folder.join(&name);
         let mut head = [0u8; HEAD];
         head[..8].copy_from_slice(ROWS_MAGIC);

@@ -31,6 +31,8 @@ pub(crate) struct Shard {
     pub(crate) pushers: Pushers,
     /// The version counter, a copy of the image's word.
     pub(crate) version: u64,
+    /// The version of the last deletion since the shard was opened; 0 when there was none.
+    pub(crate) deleted_at: u64,
     pub(crate) number: u32,
     pub(crate) moved: ExpansionBuffers,
     /// The ends of the stretches of rows that are listed as readable (readable_shard.rs).
@@ -148,6 +150,7 @@ impl Shard {
             geometry,
             pushers,
             version,
+            deleted_at: 0,
             number,
             moved: ExpansionBuffers::default(),
             listed: Vec::new(),
@@ -192,6 +195,7 @@ impl Shard {
         }
         let h = hash(key);
         self.version += 1;
+        self.deleted_at = self.version;
         self.image.word(VERSION).store(self.version, Release);
         self.arm_slot(slot);
         let home = self.geometry.home(h);

@@ -184,7 +184,7 @@ impl Subscription {
         let RequestBuffers { cached, changes, found, .. } = scratch;
         let cached_version = |i: usize| match (i < self.known, bit(&self.none, i)) {
             (false, _) => CachedVersion::Nothing,
-            (_, true) => CachedVersion::NoRow,
+            (_, true) => CachedVersion::NoRowAt(version),
             _ => CachedVersion::Row(version),
         };
         cached.clear();

@@ -6,8 +6,9 @@ use crate::error::WorkerError;
 use gannet_core::{Checkpoint, CheckpointWriter, Schema, Write};
 use gannet_transport::Net;
 use std::path::Path;
+use std::sync::Arc;
 
-/// Rows of a checkpoint that one push carries.
+/// Rows of a checkpoint that one push carries at least, but for the last.
 const LOAD_KEYS: usize = 1 << 16;
 
 impl<N: Net> Worker<N> {
@@ -44,8 +45,9 @@ impl<N: Net> Worker<N> {
     /// Writes every row of a table, with its optimizer state, into a checkpoint in `folder`. Returns the number of
     /// rows. The checkpoint replaces an older one in the folder as a whole, when it is complete.
     ///
-    /// Pushes that other workers make meanwhile may be in the checkpoint or not. The rows stay in this process's memory
-    /// until they are written.
+    /// Pushes that other workers make meanwhile may be in the checkpoint or not. A key that another worker deletes and
+    /// pushes again meanwhile may be in it twice; [`Worker::load`] then stores the newer row. The rows stay in this
+    /// process's memory until they are written.
     ///
     /// ```
     /// use gannet_core::{Read, Schema, Write};
@@ -86,26 +88,49 @@ impl<N: Net> Worker<N> {
     pub fn load(&mut self, table: TableId, folder: &Path) -> Result<u64, WorkerError> {
         let checkpoint = Checkpoint::open(folder)?;
         fit(checkpoint.schema(), self.schema(table), folder)?;
-        let floats = self.schema(table).floats();
-        let before = self.counters().not_finite;
-        let mut loaded = Ok(());
-        checkpoint.read(|keys, rows| {
-            for (keys, rows) in keys.chunks(LOAD_KEYS).zip(rows.chunks(LOAD_KEYS * floats)) {
-                if loaded.is_ok() {
-                    loaded = self.push(table, keys, Write::Row, rows);
-                }
+        let schema = self.schema(table).clone();
+        let (mut keys, mut rows, mut loaded) = (Vec::new(), Vec::new(), Ok(()));
+        let mut unsound = 0;
+        checkpoint.read(|block_keys, block_rows| {
+            unsound +=
+                block_rows.chunks_exact(schema.floats()).filter(|row| !schema.is_sound_row(row)).count();
+            keys.extend_from_slice(block_keys);
+            rows.extend_from_slice(block_rows);
+            if keys.len() >= LOAD_KEYS && unsound == 0 && loaded.is_ok() {
+                loaded = self.begin_load(table, &mut keys, &mut rows);
             }
         })?;
         loaded?;
-        match self.counters().not_finite - before {
-            0 => Ok(checkpoint.rows()),
-            refused => Err(WorkerError::Call(format!(
-                "{}: {refused} of {} rows have values that rule {} cannot make (such as NaN); load another checkpoint",
+        if unsound > 0 {
+            return Err(WorkerError::Call(format!(
+                "{}: {unsound} of {} rows have values that rule {} cannot make (such as NaN); load another checkpoint",
                 folder.display(),
                 checkpoint.rows(),
-                self.schema(table).rule.name()
-            ))),
+                schema.rule.name()
+            )));
         }
+        self.begin_load(table, &mut keys, &mut rows)?;
+        self.drain()?;
+        Ok(checkpoint.rows())
+    }
+
+    /// Begins a push of these rows, and empties the two lists.
+    fn begin_load(
+        &mut self,
+        table: TableId,
+        keys: &mut Vec<u64>,
+        rows: &mut Vec<f32>,
+    ) -> Result<(), WorkerError> {
+        if !keys.is_empty() {
+            let cut = Arc::new(self.cut(table, keys));
+            let mut sorted = self.spare();
+            cut.rows_by_shard(rows, self.schema(table).floats(), &mut sorted);
+            let seq = self.next_seq(table);
+            self.begin_push(table, cut, Write::Row, sorted, None, seq)?;
+        }
+        keys.clear();
+        rows.clear();
+        Ok(())
     }
 }
 

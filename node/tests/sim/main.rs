@@ -4,6 +4,7 @@ mod admission;
 mod cached;
 mod counters;
 mod data_server;
+mod deleted_rows;
 mod dropped;
 mod heartbeats;
 mod identity;

@@ -1,0 +1,272 @@
+//! Deleted rows in caches, subscriptions and keysets, in the simulation.
+
+use crate::model::{limits, random_values, schema, start, start_within, unique_keys};
+use crate::saved_rows::{Rows, connect, expected, pull, scanned, write};
+use crate::simulated::faults;
+
+use gannet_core::{Read, Store, Write};
+use gannet_node::{CacheConfig, RowCache, Staleness};
+use gannet_transport::sim::{Faults, Prng, Sim};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Another worker's cache learns that a row is gone: within its staleness, and at once for its own deletions.
+#[test]
+fn caches_see_deletions() {
+    for seed in 0..6 {
+        let sim = Sim::new(seed, faults(seed));
+        let addr = start(&sim, "sim:0", &Store::memory(), 1 + seed as usize % 3).1;
+        let mut reader = connect(&sim, std::slice::from_ref(&addr), 1, 1);
+        let mut writer = connect(&sim, &[addr], 2, 1);
+        let schema = schema("t", 2, 8);
+        let (here, there) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
+        let (staleness, active) = (2, [None, Some(Duration::from_millis(1))][seed as usize % 2]);
+        let config = CacheConfig {
+            bytes: 1 << 20,
+            staleness: Staleness::Pulls(staleness),
+            incremental: seed % 3 != 0,
+            active,
+        };
+        reader.cache_rows(here, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
+        let keys: Vec<u64> = (1..200).collect();
+        let ones = vec![1.0; keys.len() * 2];
+        for _ in 0..10 {
+            writer.push(there, &keys, Write::Gradient, &ones).unwrap();
+            for _ in 0..=staleness {
+                pull(&mut reader, here, &keys);
+            }
+            assert_eq!(pull(&mut reader, here, &keys), ones, "seed {seed}");
+            writer.delete(there, &keys).unwrap();
+            for _ in 0..=staleness {
+                pull(&mut reader, here, &keys);
+            }
+            assert!(pull(&mut reader, here, &keys).iter().all(|&x| x == 0.0), "seed {seed}: a row came back");
+            // Its own deletion is in its next pull.
+            reader.push(here, &keys, Write::Gradient, &ones).unwrap();
+            assert_eq!(pull(&mut reader, here, &keys), ones, "seed {seed}");
+            reader.delete(here, &keys).unwrap();
+            assert!(pull(&mut reader, here, &keys).iter().all(|&x| x == 0.0), "seed {seed}: an own deletion");
+        }
+    }
+}
+
+/// A followed key without a row gets one by an own push and loses it by another worker's deletion, all
+/// between two sweeps. The server then mentions nothing.
+#[test]
+fn a_row_that_came_and_went_between_two_sweeps_stayed_in_the_cache() {
+    let sim = Sim::new(1, Faults::none());
+    let addr = start(&sim, "sim:0", &Store::memory(), 1).1;
+    let mut reader = connect(&sim, std::slice::from_ref(&addr), 1, 1);
+    let mut writer = connect(&sim, &[addr], 2, 1);
+    let schema = schema("t", 2, 8);
+    let (here, there) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
+    let active = Some(Duration::from_millis(20));
+    let staleness = Staleness::Time(Duration::from_millis(200));
+    let config = CacheConfig { bytes: 1 << 20, staleness, incremental: true, active };
+    reader.cache_rows(here, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
+    let keys: Vec<u64> = (1..100).collect();
+    // The reader knows that the keys have no rows, and subscribes.
+    for _ in 0..20 {
+        pull(&mut reader, here, &keys);
+        sim.run(Duration::from_millis(5));
+    }
+    let before = reader.counters().cache_refreshed;
+    assert!(before > 0, "nothing is followed");
+    let ones = vec![1.0; keys.len() * 2];
+    reader.push(here, &keys, Write::Gradient, &ones).unwrap();
+    writer.delete(there, &keys).unwrap();
+    for n in 0..400 {
+        let got = pull(&mut reader, here, &keys);
+        sim.run(Duration::from_millis(5));
+        if n % 40 == 39 {
+            eprintln!(
+                "after {} ms: {} of {} wrong",
+                (n + 1) * 5,
+                got.iter().filter(|x| **x != 0.0).count(),
+                got.len()
+            );
+        }
+    }
+    let got = pull(&mut reader, here, &keys);
+    assert!(
+        got.iter().all(|&x| x == 0.0),
+        "2 s and 400 pulls later, {} floats are of deleted rows",
+        got.iter().filter(|x| **x != 0.0).count()
+    );
+}
+
+/// Two workers write at random, and one of them has a cache. At rest the cache must have the rows of the server.
+#[test]
+fn a_cache_at_rest_has_the_rows_that_are_there() {
+    let mut wrong = Vec::new();
+    for seed in 0..48 {
+        let sim = Sim::new(seed, faults(seed));
+        let mut prng = Prng::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (mut actor, addr) = start(&sim, "sim:0", &store, 1 + seed as usize % 3);
+        let mut reader = connect(&sim, std::slice::from_ref(&addr), 1, 1);
+        let mut writer = connect(&sim, std::slice::from_ref(&addr), 2, 1);
+        let schema = schema("t", 2, 8);
+        let (here, there) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
+        let active =
+            [None, Some(Duration::from_millis(1)), Some(Duration::from_millis(20))][seed as usize / 2 % 3];
+        let staleness = [2, 30][seed as usize / 6 % 2];
+        let config = CacheConfig {
+            bytes: 1 << 20,
+            staleness: Staleness::Pulls(staleness),
+            incremental: seed % 4 != 0,
+            active,
+        };
+        reader.cache_rows(here, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
+        let mut rows = Rows::new();
+        let all: Vec<u64> = (0..600u64).map(|k| k * 0x1_0000_0001).collect();
+        for round in 0..30 {
+            for _ in 0..prng.below(4) {
+                if prng.below(2) == 0 {
+                    write(&mut reader, here, &mut rows, &mut prng);
+                    if prng.below(2) == 0 {
+                        pull(&mut reader, here, &all);
+                    }
+                    reader.drain().unwrap();
+                } else {
+                    write(&mut writer, there, &mut rows, &mut prng);
+                    writer.drain().unwrap();
+                }
+                if prng.below(3) == 0 {
+                    pull(&mut reader, here, &all);
+                }
+                sim.run(Duration::from_millis(prng.below(30)));
+            }
+            for _ in 0..=staleness {
+                pull(&mut reader, here, &all);
+                sim.run(Duration::from_millis(prng.below(30)));
+            }
+            let (got, want) = (pull(&mut reader, here, &all), expected(&rows, &all));
+            let bad = got.iter().zip(&want).filter(|(a, b)| a != b).count();
+            if bad > 0 {
+                wrong.push((seed, round, bad, active.is_some()));
+                break;
+            }
+            if round % 7 == 6 {
+                sim.remove_actor(actor);
+                sim.reset_all(&addr);
+                actor = start(&sim, &addr, &store, 1 + prng.below(4) as usize).0;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "seed, round, wrong floats, active: {wrong:?}");
+}
+
+/// Keysets of a pull name rows that are deleted and come again, over bad links and restarts. Some pushes are named by
+/// their data.
+#[test]
+fn keysets_and_names_of_data_see_deletions() {
+    for seed in 0..16 {
+        let sim = match seed % 3 {
+            0 => Sim::new(seed, faults(seed)),
+            1 => Sim::new(seed, faults(seed)).near(),
+            _ => crate::simulated::far(seed, faults(seed)),
+        };
+        let mut prng = Prng::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
+        let mut worker = connect(&sim, std::slice::from_ref(&addr), 3, 1);
+        let table = worker.open_table(&schema("t", 2, 16)).unwrap();
+        let mut rows = Rows::new();
+        let mut data = 0;
+        let (mut again, mut names) = (Vec::new(), seed % 2 == 1);
+        for round in 0..40u64 {
+            let keys = unique_keys(&mut prng, 300, 400);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let id = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), true).unwrap();
+            let pulled = worker.finish_pull(id).unwrap();
+            assert_eq!(pulled.values, expected(&rows, cut.keys()), "seed {seed} round {round}");
+            for _ in 0..1 + prng.below(3) {
+                let kind = [Write::Gradient, Write::Row, Write::Delete][prng.below(3) as usize];
+                let floats = if kind == Write::Delete { 0 } else { 2 };
+                let values = random_values(&mut prng, cut.keys().len() * floats);
+                for (n, &key) in cut.keys().iter().enumerate() {
+                    match kind {
+                        Write::Gradient => {
+                            let row = rows.entry(key).or_default();
+                            *row = [row[0] + values[2 * n], row[1] + values[2 * n + 1]];
+                        }
+                        Write::Row => drop(rows.insert(key, [values[2 * n], values[2 * n + 1]])),
+                        _ => drop(rows.remove(&key)),
+                    }
+                }
+                let seq = worker.next_seq(table);
+                let name = names.then(|| {
+                    data += 1;
+                    gannet_node::DataName { pusher: 1 << 63 | 5, incarnation: 7, seq: data, clock: data }
+                });
+                again.push((cut.clone(), kind, values.clone(), name));
+                worker
+                    .begin_push_named(
+                        table,
+                        cut.clone(),
+                        kind,
+                        values,
+                        (prng.below(3) > 0).then_some(id),
+                        (seq, name),
+                    )
+                    .unwrap();
+            }
+            if names && prng.below(4) == 0 {
+                // The same data once more: nothing of it is applied.
+                let (cut, kind, values, name) = again[prng.below(again.len() as u64) as usize].clone();
+                let seq = worker.next_seq(table);
+                worker.begin_push_named(table, cut, kind, values, None, (seq, name)).unwrap();
+            }
+            sim.run(Duration::from_micros(prng.below(200)));
+            if round % 8 == 7 {
+                sim.remove_actor(actor);
+                sim.reset_all(&addr);
+                actor =
+                    start_within(&sim, &addr, &store, 1 + prng.below(4) as usize, limits(prng.below(81))).0;
+            }
+        }
+        names = false;
+        let _ = names;
+        worker.drain().unwrap();
+        assert!(scanned(&mut worker, table) == rows, "seed {seed}: the rows are wrong");
+    }
+}
+
+/// There is no own push. The key had no row in the last sweep; another worker makes a row, this worker pulls it
+/// by request, the other worker deletes it, and the next sweep mentions nothing.
+#[test]
+fn a_row_of_another_worker_that_came_and_went_between_two_sweeps_stayed_in_the_cache() {
+    let sim = Sim::new(1, Faults::none());
+    let addr = start(&sim, "sim:0", &Store::memory(), 1).1;
+    let mut reader = connect(&sim, std::slice::from_ref(&addr), 1, 1);
+    let mut writer = connect(&sim, &[addr], 2, 1);
+    let schema = schema("t", 2, 8);
+    let (here, there) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
+    let active = Some(Duration::from_millis(20));
+    let config = CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(3), incremental: true, active };
+    reader.cache_rows(here, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
+    let keys: Vec<u64> = (1..100).collect();
+    for _ in 0..20 {
+        pull(&mut reader, here, &keys);
+        sim.run(Duration::from_millis(30));
+    }
+    writer.push(there, &keys, Write::Gradient, &vec![1.0; keys.len() * 2]).unwrap();
+    for _ in 0..9 {
+        pull(&mut reader, here, &keys);
+    }
+    assert!(pull(&mut reader, here, &keys).iter().all(|&x| x == 1.0), "it has not pulled the new rows");
+    writer.delete(there, &keys).unwrap();
+    for _ in 0..60 {
+        sim.run(Duration::from_millis(30));
+        pull(&mut reader, here, &keys);
+    }
+    let got = pull(&mut reader, here, &keys);
+    assert!(
+        got.iter().all(|&x| x == 0.0),
+        "60 pulls later, {} floats are of deleted rows",
+        got.iter().filter(|x| **x != 0.0).count()
+    );
+}
