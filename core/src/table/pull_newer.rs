@@ -29,8 +29,8 @@ pub enum CachedVersion {
     Nothing,
     /// The reader knows that the key has no row.
     NoRow,
-    /// The reader was sent that the key had no row, at this snapshot version. It may have cached a row since, with a push
-    /// of its own or a pull. So the answer is sent again if any row of the key's shard was deleted since.
+    /// The reader learned that the key had no row, at this snapshot version. It may have cached a row since, with a
+    /// push of its own or a pull. So the answer is sent again if any row of the key's shard was deleted since.
     NoRowAt(u64),
     /// The row is cached from an answer with this snapshot version, of this incarnation of the shards.
     Row(u64),

@@ -1,7 +1,7 @@
 //! Deleted rows in caches, subscriptions and keysets, in the simulation.
 
 use crate::model::{limits, random_values, schema, start, start_within, unique_keys};
-use crate::saved_rows::{Rows, connect, expected, pull, scanned, write};
+use crate::saved_rows::{Rows, apply, connect, expected, pull, scanned, write};
 use crate::simulated::faults;
 
 use gannet_core::{Read, Store, Write};
@@ -176,7 +176,7 @@ fn keysets_and_names_of_data_see_deletions() {
         let table = worker.open_table(&schema("t", 2, 16)).unwrap();
         let mut rows = Rows::new();
         let mut data = 0;
-        let (mut again, mut names) = (Vec::new(), seed % 2 == 1);
+        let (mut again, names) = (Vec::new(), seed % 2 == 1);
         for round in 0..40u64 {
             let keys = unique_keys(&mut prng, 300, 400);
             let cut = Arc::new(worker.cut(table, &keys));
@@ -187,16 +187,7 @@ fn keysets_and_names_of_data_see_deletions() {
                 let kind = [Write::Gradient, Write::Row, Write::Delete][prng.below(3) as usize];
                 let floats = if kind == Write::Delete { 0 } else { 2 };
                 let values = random_values(&mut prng, cut.keys().len() * floats);
-                for (n, &key) in cut.keys().iter().enumerate() {
-                    match kind {
-                        Write::Gradient => {
-                            let row = rows.entry(key).or_default();
-                            *row = [row[0] + values[2 * n], row[1] + values[2 * n + 1]];
-                        }
-                        Write::Row => drop(rows.insert(key, [values[2 * n], values[2 * n + 1]])),
-                        _ => drop(rows.remove(&key)),
-                    }
-                }
+                apply(&mut rows, kind, cut.keys(), &values);
                 let seq = worker.next_seq(table);
                 let name = names.then(|| {
                     data += 1;
@@ -228,8 +219,6 @@ fn keysets_and_names_of_data_see_deletions() {
                     start_within(&sim, &addr, &store, 1 + prng.below(4) as usize, limits(prng.below(81))).0;
             }
         }
-        names = false;
-        let _ = names;
         worker.drain().unwrap();
         assert!(scanned(&mut worker, table) == rows, "seed {seed}: the rows are wrong");
     }

@@ -30,14 +30,9 @@ pub(crate) fn expected(rows: &Rows, keys: &[u64]) -> Vec<f32> {
     keys.iter().flat_map(|key| rows.get(key).copied().unwrap_or_default()).collect()
 }
 
-/// Pushes, replaces or deletes random rows without waiting, and does the same to the map.
-pub(crate) fn write(worker: &mut Worker<Sim>, table: TableId, rows: &mut Rows, prng: &mut Prng) {
-    let count = 1 + prng.below(400) as usize;
-    let cut = Arc::new(worker.cut(table, &unique_keys(prng, count, 600)));
-    let write = [Write::Gradient, Write::Row, Write::Delete][prng.below(3) as usize];
-    let floats = if write == Write::Delete { 0 } else { 2 };
-    let values = random_values(prng, cut.keys().len() * floats);
-    for (n, &key) in cut.keys().iter().enumerate() {
+/// What a push does to the rows.
+pub(crate) fn apply(rows: &mut Rows, write: Write, keys: &[u64], values: &[f32]) {
+    for (n, &key) in keys.iter().enumerate() {
         let value = |at: usize| values[2 * n + at];
         match write {
             Write::Gradient => {
@@ -48,6 +43,16 @@ pub(crate) fn write(worker: &mut Worker<Sim>, table: TableId, rows: &mut Rows, p
             _ => drop(rows.remove(&key)),
         }
     }
+}
+
+/// Pushes, replaces or deletes random rows without waiting, and does the same to the map.
+pub(crate) fn write(worker: &mut Worker<Sim>, table: TableId, rows: &mut Rows, prng: &mut Prng) {
+    let count = 1 + prng.below(400) as usize;
+    let cut = Arc::new(worker.cut(table, &unique_keys(prng, count, 600)));
+    let write = [Write::Gradient, Write::Row, Write::Delete][prng.below(3) as usize];
+    let floats = if write == Write::Delete { 0 } else { 2 };
+    let values = random_values(prng, cut.keys().len() * floats);
+    apply(rows, write, cut.keys(), &values);
     let seq = worker.next_seq(table);
     worker.begin_push(table, cut, write, values, None, seq).unwrap();
 }
