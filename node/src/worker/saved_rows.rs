@@ -8,7 +8,7 @@ use gannet_transport::Net;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rows of a checkpoint that one push carries at least, but for the last.
+/// A load begins a push as soon as it has this many rows.
 const LOAD_KEYS: usize = 1 << 16;
 
 impl<N: Net> Worker<N> {
@@ -84,7 +84,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// The folder holds no sound checkpoint. The rows of the checkpoint have another shape or another rule than the
     /// table, or they cannot be rows of its rule. The worker has joined the table in synchronous steps (`bsp`).
-    /// Otherwise as [`Worker::push`]. After an error a part of the rows may be in the table: call it again.
+    /// Otherwise as [`Worker::push`]. After an error a part of the rows may be in the table.
     pub fn load(&mut self, table: TableId, folder: &Path) -> Result<u64, WorkerError> {
         let checkpoint = Checkpoint::open(folder)?;
         fit(checkpoint.schema(), self.schema(table), folder)?;
@@ -94,9 +94,12 @@ impl<N: Net> Worker<N> {
         checkpoint.read(|block_keys, block_rows| {
             unsound +=
                 block_rows.chunks_exact(schema.floats()).filter(|row| !schema.is_sound_row(row)).count();
+            if unsound > 0 || loaded.is_err() {
+                return;
+            }
             keys.extend_from_slice(block_keys);
             rows.extend_from_slice(block_rows);
-            if keys.len() >= LOAD_KEYS && unsound == 0 && loaded.is_ok() {
+            if keys.len() >= LOAD_KEYS {
                 loaded = self.begin_load(table, &mut keys, &mut rows);
             }
         })?;

@@ -5,21 +5,44 @@ use crate::saved_rows::{Rows, apply, connect, expected, pull, scanned, write};
 use crate::simulated::faults;
 
 use gannet_core::{Read, Store, Write};
-use gannet_node::{CacheConfig, RowCache, Staleness};
+use gannet_node::{CacheConfig, RowCache, Staleness, TableId, Worker};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A worker that reads through a cache, and another one without a cache, with their numbers of one table.
+struct Pair {
+    reader: Worker<Sim>,
+    here: TableId,
+    writer: Worker<Sim>,
+    there: TableId,
+}
+
+impl Pair {
+    fn new(sim: &Sim, servers: &[String], config: CacheConfig) -> Pair {
+        let (mut reader, mut writer) = (connect(sim, servers, 1, 1), connect(sim, servers, 2, 1));
+        let schema = schema("t", 2, 8);
+        let (here, there) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
+        let rows = RowCache::new(&schema, Read::Weights, config).unwrap();
+        reader.cache_rows(here, Arc::new(rows)).unwrap();
+        Pair { reader, here, writer, there }
+    }
+
+    fn pull(&mut self, keys: &[u64]) -> Vec<f32> {
+        pull(&mut self.reader, self.here, keys)
+    }
+}
+
+/// Servers in memory, each with so many threads.
+fn served(sim: &Sim, servers: usize, threads: usize) -> Vec<String> {
+    (0..servers).map(|_| start(sim, "sim:0", &Store::memory(), threads).1).collect()
+}
 
 /// Another worker's cache learns that a row is gone: within its staleness, and at once for its own deletions.
 #[test]
 fn caches_see_deletions() {
     for seed in 0..6 {
         let sim = Sim::new(seed, faults(seed));
-        let addr = start(&sim, "sim:0", &Store::memory(), 1 + seed as usize % 3).1;
-        let mut reader = connect(&sim, std::slice::from_ref(&addr), 1, 1);
-        let mut writer = connect(&sim, &[addr], 2, 1);
-        let schema = schema("t", 2, 8);
-        let (here, there) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
         let (staleness, active) = (2, [None, Some(Duration::from_millis(1))][seed as usize % 2]);
         let config = CacheConfig {
             bytes: 1 << 20,
@@ -27,72 +50,65 @@ fn caches_see_deletions() {
             incremental: seed % 3 != 0,
             active,
         };
-        reader.cache_rows(here, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
+        let servers = served(&sim, 1 + seed as usize / 3, 1 + seed as usize % 3);
+        let mut pair = Pair::new(&sim, &servers, config);
+        let (here, there) = (pair.here, pair.there);
         let keys: Vec<u64> = (1..200).collect();
         let ones = vec![1.0; keys.len() * 2];
         for _ in 0..10 {
-            writer.push(there, &keys, Write::Gradient, &ones).unwrap();
+            pair.writer.push(there, &keys, Write::Gradient, &ones).unwrap();
             for _ in 0..=staleness {
-                pull(&mut reader, here, &keys);
+                pair.pull(&keys);
             }
-            assert_eq!(pull(&mut reader, here, &keys), ones, "seed {seed}");
-            writer.delete(there, &keys).unwrap();
+            assert_eq!(pair.pull(&keys), ones, "seed {seed}");
+            pair.writer.delete(there, &keys).unwrap();
             for _ in 0..=staleness {
-                pull(&mut reader, here, &keys);
+                pair.pull(&keys);
             }
-            assert!(pull(&mut reader, here, &keys).iter().all(|&x| x == 0.0), "seed {seed}: a row came back");
+            assert!(pair.pull(&keys).iter().all(|&x| x == 0.0), "seed {seed}: a row came back");
             // Its own deletion is in its next pull.
-            reader.push(here, &keys, Write::Gradient, &ones).unwrap();
-            assert_eq!(pull(&mut reader, here, &keys), ones, "seed {seed}");
-            reader.delete(here, &keys).unwrap();
-            assert!(pull(&mut reader, here, &keys).iter().all(|&x| x == 0.0), "seed {seed}: an own deletion");
+            pair.reader.push(here, &keys, Write::Gradient, &ones).unwrap();
+            assert_eq!(pair.pull(&keys), ones, "seed {seed}");
+            pair.reader.delete(here, &keys).unwrap();
+            assert!(pair.pull(&keys).iter().all(|&x| x == 0.0), "seed {seed}: an own deletion");
         }
     }
 }
 
-/// A followed key without a row gets one by an own push and loses it by another worker's deletion, all
-/// between two sweeps. The server then mentions nothing.
+/// Calls `case` for one and two servers with one to three threads each.
+fn for_each_layout(case: impl Fn(&Sim, &[String], &str)) {
+    for (servers, threads) in [(1, 1), (1, 2), (1, 3), (2, 1), (2, 3)] {
+        let sim = Sim::new(1, Faults::none());
+        let layout = format!("{servers} servers with {threads} threads");
+        case(&sim, &served(&sim, servers, threads), &layout);
+    }
+}
+
+/// A followed key without a row got one by an own push and lost it by another worker's deletion, all between two
+/// sweeps. The server then reported nothing.
 #[test]
 fn a_row_that_came_and_went_between_two_sweeps_stayed_in_the_cache() {
-    let sim = Sim::new(1, Faults::none());
-    let addr = start(&sim, "sim:0", &Store::memory(), 1).1;
-    let mut reader = connect(&sim, std::slice::from_ref(&addr), 1, 1);
-    let mut writer = connect(&sim, &[addr], 2, 1);
-    let schema = schema("t", 2, 8);
-    let (here, there) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
     let active = Some(Duration::from_millis(20));
     let staleness = Staleness::Time(Duration::from_millis(200));
     let config = CacheConfig { bytes: 1 << 20, staleness, incremental: true, active };
-    reader.cache_rows(here, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
-    let keys: Vec<u64> = (1..100).collect();
-    // The reader knows that the keys have no rows, and subscribes.
-    for _ in 0..20 {
-        pull(&mut reader, here, &keys);
-        sim.run(Duration::from_millis(5));
-    }
-    let before = reader.counters().cache_refreshed;
-    assert!(before > 0, "nothing is followed");
-    let ones = vec![1.0; keys.len() * 2];
-    reader.push(here, &keys, Write::Gradient, &ones).unwrap();
-    writer.delete(there, &keys).unwrap();
-    for n in 0..400 {
-        let got = pull(&mut reader, here, &keys);
-        sim.run(Duration::from_millis(5));
-        if n % 40 == 39 {
-            eprintln!(
-                "after {} ms: {} of {} wrong",
-                (n + 1) * 5,
-                got.iter().filter(|x| **x != 0.0).count(),
-                got.len()
-            );
+    for_each_layout(|sim, servers, layout| {
+        let mut pair = Pair::new(sim, servers, config);
+        let keys: Vec<u64> = (1..100).collect();
+        // The reader learns that the keys have no rows, and subscribes.
+        for _ in 0..20 {
+            pair.pull(&keys);
+            sim.run(Duration::from_millis(5));
         }
-    }
-    let got = pull(&mut reader, here, &keys);
-    assert!(
-        got.iter().all(|&x| x == 0.0),
-        "2 s and 400 pulls later, {} floats are of deleted rows",
-        got.iter().filter(|x| **x != 0.0).count()
-    );
+        assert!(pair.reader.counters().cache_refreshed > 0, "{layout}: no row is followed");
+        pair.reader.push(pair.here, &keys, Write::Gradient, &vec![1.0; keys.len() * 2]).unwrap();
+        pair.writer.delete(pair.there, &keys).unwrap();
+        for _ in 0..400 {
+            pair.pull(&keys);
+            sim.run(Duration::from_millis(5));
+        }
+        let wrong = pair.pull(&keys).into_iter().filter(|&x| x != 0.0).count();
+        assert_eq!(wrong, 0, "{layout}: 2 s and 400 pulls later, floats are of deleted rows");
+    });
 }
 
 /// Two workers write at random, and one of them has a cache. At rest the cache must have the rows of the server.
@@ -105,10 +121,6 @@ fn a_cache_at_rest_has_the_rows_that_are_there() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 1 + seed as usize % 3);
-        let mut reader = connect(&sim, std::slice::from_ref(&addr), 1, 1);
-        let mut writer = connect(&sim, std::slice::from_ref(&addr), 2, 1);
-        let schema = schema("t", 2, 8);
-        let (here, there) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
         let active =
             [None, Some(Duration::from_millis(1)), Some(Duration::from_millis(20))][seed as usize / 2 % 3];
         let staleness = [2, 30][seed as usize / 6 % 2];
@@ -118,7 +130,8 @@ fn a_cache_at_rest_has_the_rows_that_are_there() {
             incremental: seed % 4 != 0,
             active,
         };
-        reader.cache_rows(here, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
+        let Pair { mut reader, here, mut writer, there } =
+            Pair::new(&sim, std::slice::from_ref(&addr), config);
         let mut rows = Rows::new();
         let all: Vec<u64> = (0..600u64).map(|k| k * 0x1_0000_0001).collect();
         for round in 0..30 {
@@ -224,38 +237,33 @@ fn keysets_and_names_of_data_see_deletions() {
     }
 }
 
-/// There is no own push. The key had no row in the last sweep; another worker makes a row, this worker pulls it
-/// by request, the other worker deletes it, and the next sweep mentions nothing.
+/// Another worker made a row, and the reader pulled it by request before the next sweep. When the row was deleted
+/// before that sweep too, the server reported nothing.
 #[test]
 fn a_row_of_another_worker_that_came_and_went_between_two_sweeps_stayed_in_the_cache() {
-    let sim = Sim::new(1, Faults::none());
-    let addr = start(&sim, "sim:0", &Store::memory(), 1).1;
-    let mut reader = connect(&sim, std::slice::from_ref(&addr), 1, 1);
-    let mut writer = connect(&sim, &[addr], 2, 1);
-    let schema = schema("t", 2, 8);
-    let (here, there) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
     let active = Some(Duration::from_millis(20));
     let config = CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(3), incremental: true, active };
-    reader.cache_rows(here, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
-    let keys: Vec<u64> = (1..100).collect();
-    for _ in 0..20 {
-        pull(&mut reader, here, &keys);
-        sim.run(Duration::from_millis(30));
-    }
-    writer.push(there, &keys, Write::Gradient, &vec![1.0; keys.len() * 2]).unwrap();
-    for _ in 0..9 {
-        pull(&mut reader, here, &keys);
-    }
-    assert!(pull(&mut reader, here, &keys).iter().all(|&x| x == 1.0), "it has not pulled the new rows");
-    writer.delete(there, &keys).unwrap();
-    for _ in 0..60 {
-        sim.run(Duration::from_millis(30));
-        pull(&mut reader, here, &keys);
-    }
-    let got = pull(&mut reader, here, &keys);
-    assert!(
-        got.iter().all(|&x| x == 0.0),
-        "60 pulls later, {} floats are of deleted rows",
-        got.iter().filter(|x| **x != 0.0).count()
-    );
+    for_each_layout(|sim, servers, layout| {
+        let mut pair = Pair::new(sim, servers, config);
+        let keys: Vec<u64> = (1..100).collect();
+        for _ in 0..20 {
+            pair.pull(&keys);
+            sim.run(Duration::from_millis(30));
+        }
+        pair.writer.push(pair.there, &keys, Write::Gradient, &vec![1.0; keys.len() * 2]).unwrap();
+        for _ in 0..9 {
+            pair.pull(&keys);
+        }
+        assert!(
+            pair.pull(&keys).iter().all(|&x| x == 1.0),
+            "{layout}: the reader has not pulled the new rows"
+        );
+        pair.writer.delete(pair.there, &keys).unwrap();
+        for _ in 0..60 {
+            sim.run(Duration::from_millis(30));
+            pair.pull(&keys);
+        }
+        let wrong = pair.pull(&keys).into_iter().filter(|&x| x != 0.0).count();
+        assert_eq!(wrong, 0, "{layout}: 60 pulls later, floats are of deleted rows");
+    });
 }
