@@ -237,10 +237,9 @@ fn keysets_and_names_of_data_see_deletions() {
     }
 }
 
-/// Another worker made a row, and the reader pulled it by request before the next sweep. When the row was deleted
-/// before that sweep too, the server reported nothing.
+/// Another worker makes rows, the reader pulls them, and the other worker deletes them.
 #[test]
-fn a_row_of_another_worker_that_came_and_went_between_two_sweeps_stayed_in_the_cache() {
+fn followed_rows_that_another_worker_makes_and_deletes_are_gone() {
     let active = Some(Duration::from_millis(20));
     let config = CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(3), incremental: true, active };
     for_each_layout(|sim, servers, layout| {
