@@ -46,9 +46,12 @@ pub use image::store::{GrowthConfig, Store};
 // Pulls, pushes and programs.
 pub use error::{GrowError, OpenError, PullError, PushError, pusher_in_words};
 pub use push_name::{DATA_PUSHERS, PushName};
+pub use table::command::Position;
+pub use table::cursors::{Cursor, PushProgress};
+pub use table::cut::{CutProgress, ShardCut};
 pub use table::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_MAX, Term};
 pub use table::pull_newer::{CachedVersion, NewerRow};
-pub use table::push::Applied;
+pub use table::push::{Applied, PushOptions};
 pub use table::push_chunks::push_parts;
 pub use table::read_write::{Read, Write};
 pub use table::shards::{NO_SLOT, PusherStatus, Shards, Stats};

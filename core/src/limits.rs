@@ -33,6 +33,9 @@ pub const SEGMENTS_MAX: usize = 8;
 pub const TABLE_NAME_BYTES_MAX: usize = 64;
 /// Pushers that a shard remembers: a thousand workers with two splits of data each, and the pushers of earlier jobs.
 pub const PUSHERS_MAX: usize = 4096;
+/// The last deletions that a shard remembers. A reader of changes that needs older ones reads the whole shard.
+/// (Few in kill tests, so that the ring is full and overwrites its oldest entries.)
+pub const DELETIONS_MAX: usize = if cfg!(feature = "kill-points") { 256 } else { 1 << 14 };
 /// Extents that a shard's directory can hold.
 pub const EXTENTS_MAX: usize = 1024;
 /// Most keys of one pull or push call.

@@ -190,6 +190,23 @@ fn check(table: &mut Shards, want: &std::collections::HashMap<u64, [f32; 2]>, co
     assert_eq!(table.stats().rows as usize, want.len(), "{context}: count");
 }
 
+/// The delta above the empty table has every row, and every deletion once, in order.
+fn check_delta(
+    table: &mut Shards,
+    empty: &[Position],
+    admission: Admission,
+    want: &std::collections::HashMap<u64, [f32; 2]>,
+) {
+    let (cuts, mut rows) = (table.mark_cut(empty), 0);
+    assert!(cuts[0].position.command > 0 && cuts[0].from == empty[0].command);
+    let mut read = || table.read_cut(0, 10, |keys, _| rows += keys.len());
+    while read() == CutProgress::More {}
+    assert_eq!(rows, want.len());
+    if admission == Admission::All {
+        assert_eq!(cuts[0].deletions, (0..PARTS).flat_map(freed).collect::<Vec<_>>());
+    }
+}
+
 /// Finishes the script as a worker would: the first part that was not acknowledged is sent again.
 fn finish(table: &mut Shards, folder: &Path, most: usize) {
     let (acked, freed_to) = (done(folder, "acked"), done(folder, "freed"));
@@ -301,6 +318,11 @@ fn kill_at_every_point(admission: Admission, want: &std::collections::HashMap<u6
     let (mut kills, mut after) = (0, 1);
     loop {
         let folder = folder();
+        let empty = {
+            let (_store, mut table) = open(folder.path(), admission);
+            table.free(0); // a command, so that the position is not the beginning
+            table.positions()
+        };
         let finished = run_child(folder.path(), admission, 0, after, false);
         // A second kill while the undo is restored: recovery can be cut off as well.
         if kills % 4 == 1 {
@@ -309,6 +331,7 @@ fn kill_at_every_point(admission: Admission, want: &std::collections::HashMap<u6
         let (_store, mut table) = open(folder.path(), admission);
         finish(&mut table, folder.path(), most(after / 4 + 1));
         check(&mut table, want, &format!("killed at point {after}"));
+        check_delta(&mut table, &empty, admission, want);
         if finished {
             break;
         }

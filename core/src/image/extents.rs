@@ -52,7 +52,8 @@ struct BudgetCharge {
 
 impl Extents {
     /// Reserves the address range and maps the header of `file`, which must have at least a header. `counted`
-    /// returns how many bytes of the header have file space when a given number of pusher entries is used.
+    /// returns how many bytes of the header have file space when a given number of pusher entries is used, without the
+    /// ring of deletions.
     pub(crate) fn map(
         file: File,
         counted: impl Fn(usize) -> usize,
@@ -73,7 +74,8 @@ impl Extents {
             charged: Mutex::new(BudgetCharge { header: 0, regions: [0; 3], closed: false }),
         };
         let pushers = extents.word(PUSHERS_USED).load(Relaxed).min(PUSHERS_MAX as u64) as usize;
-        extents.charge_header(counted(pushers) as u64);
+        let deletions = held_deletions(extents.word(DELETED).load(Relaxed));
+        extents.charge_header((counted(pushers) + deletions) as u64);
         Ok(extents)
     }
 

@@ -113,7 +113,7 @@ mod tests {
         let shards = Shards::open_as(&store, &schema(), 1..3, &origin(2, 77)).unwrap();
         let bytes = std::fs::read(folder.path().join("t/shard-0002.image")).unwrap();
         assert_eq!(bytes[..8], *b"GANNETIM");
-        assert_eq!(bytes[8..16], [4, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(bytes[8..16], [5, 0, 0, 0, 2, 0, 0, 0]);
         assert_eq!(bytes[24..40], UID.0);
         assert_eq!(bytes[40..48], [2, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(bytes[48..56], shards.births()[1].to_le_bytes());

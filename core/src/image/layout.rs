@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! 0                 header: head | hot words | extent directory | pushers | undo halves | admission sketch
+//! DELETIONS         the ring of deletions, at the end of the header
 //! INDEX             buckets of the index
 //! OVERFLOW          overflow buckets
 //! SLAB              slots
@@ -14,7 +15,7 @@
 use crate::limits::*;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"GANNETIM");
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 
 /// Immutable head: magic, format, shard, table id, servers, birth, schema, crc. Written once when the image is made.
 pub(crate) const HEAD_BYTES: usize = 768;
@@ -52,8 +53,10 @@ pub const NO_CLOCK: u64 = u64::MAX;
 pub(crate) const CONFIRMED: usize = 0x340;
 /// `step << 1 | armed`: steps below `step` are completed; armed: undo half `step & 1` is valid.
 pub(crate) const COMMIT: usize = 0x400;
-/// The version counter. The journal does not cover it, but it is never behind the rows.
-pub(crate) const VERSION: usize = 0x408;
+/// The number of the last command. The journal does not cover it, but it is never behind the rows.
+pub(crate) const COMMAND: usize = 0x408;
+/// The epoch of the shard's history. Numbers of commands are compared only within an epoch.
+pub(crate) const EPOCH: usize = 0x410;
 
 // Words that an undo record covers as one block.
 pub(crate) const HOT: usize = 0x440;
@@ -70,6 +73,10 @@ pub(crate) const HOT_BYTES: usize = 64;
 /// The pusher whose part is being applied (entry + 1); 0 if none.
 pub(crate) const CURRENT: usize = 0x4C0;
 pub(crate) const PUSHERS_USED: usize = 0x4C8;
+/// How many deletions the ring has recorded since the image was made.
+pub(crate) const DELETED: usize = 0x4D0;
+/// Deletions up to this command may be missing in the ring.
+pub(crate) const FORGOTTEN: usize = 0x4D8;
 pub(crate) const REGION_BYTES: usize = 0x500; // a word for each region
 pub(crate) const EXTENTS_USED: usize = 0x540;
 
@@ -105,6 +112,17 @@ pub(crate) fn sketch_at(stride: usize) -> usize {
     header_bytes(stride)
 }
 
+/// The ring of deletions: (key, command) of each, 16 bytes.
+pub(crate) const DELETIONS: usize = HEADER_RESERVE_BYTES - DELETIONS_MAX * DELETION_BYTES;
+pub(crate) const DELETION_BYTES: usize = 16;
+/// File space for deletions is taken in steps of this many bytes.
+pub(crate) const DELETIONS_STEP: usize = 4096;
+
+/// Bytes of the ring that have file space after this many deletions.
+pub(crate) fn held_deletions(deleted: u64) -> usize {
+    (deleted.min(DELETIONS_MAX as u64) as usize * DELETION_BYTES).next_multiple_of(DELETIONS_STEP)
+}
+
 pub(crate) const INDEX: usize = HEADER_RESERVE_BYTES;
 pub(crate) const OVERFLOW: usize = INDEX + INDEX_BYTES_MAX;
 pub(crate) const SLAB: usize = OVERFLOW + OVERFLOW_BYTES_MAX;
@@ -135,7 +153,8 @@ impl Region {
 
 /// The stride of the widest rows: four planes, and two scalars for each segment.
 const STRIDE_MAX: usize = 16 + (4 * DIM_MAX as usize + 2 * SEGMENTS_MAX) * 4;
-const _: () = assert!(header_bytes(STRIDE_MAX) + SKETCH_BYTES_MAX <= HEADER_RESERVE_BYTES);
+const _: () = assert!(header_bytes(STRIDE_MAX) + SKETCH_BYTES_MAX <= DELETIONS);
+const _: () = assert!(DELETIONS.is_multiple_of(DELETIONS_STEP));
 const _: () = assert!(HEAD_SCHEMA + crate::schema::table_schema::SCHEMA_BYTES_MAX + 4 <= HEAD_BYTES);
 const _: () = assert!(HEAD_BYTES <= CLEAN && CURRENT >= HOT + HOT_BYTES);
 const _: () = assert!(CLEAN / 512 == (BOOT + 15) / 512 && BOOT + 16 <= HEAD_PAGE_BYTES);

@@ -105,6 +105,24 @@ impl Image {
         }
     }
 
+    /// Allocates file space for entry `i` of the ring of deletions, if it is the first entry of its allocation step.
+    ///
+    /// # Errors
+    /// No space, or the memory limit.
+    pub(crate) fn hold_deletion(&self, i: usize) -> Result<(), GrowError> {
+        let at = DELETIONS + i * DELETION_BYTES;
+        if at.is_multiple_of(DELETIONS_STEP) { self.extents.hold(at, DELETIONS_STEP) } else { Ok(()) }
+    }
+
+    /// The key and the command of entry `i` of the ring of deletions, which must have file space.
+    pub(crate) fn deletion(&self, i: usize) -> [&AtomicU64; 2] {
+        assert!(i < DELETIONS_MAX);
+        let at = DELETIONS + i * DELETION_BYTES;
+        // SAFETY: inside the mapped chunk of the header (checked) and aligned; words here are only accessed as atomics
+        // or through `copy`, which needs `&mut self`.
+        [0, 8].map(|word| unsafe { &*self.base.add(at + word).cast::<AtomicU64>() })
+    }
+
     /// Maps the extents of the directory, which was checked against the file's length.
     pub(crate) fn map_extents(&mut self) -> io::Result<()> {
         self.extents.map_all()?;
@@ -333,6 +351,7 @@ impl Image {
         let Some(end) = at.checked_add(bytes) else { return false };
         let inside = |start: usize, length: usize| at >= start && end <= start + length;
         inside(0, self.header)
+            || inside(DELETIONS, DELETIONS_MAX * DELETION_BYTES)
             || inside(INDEX, self.buckets * 64)
             || inside(OVERFLOW, self.overflow_buckets * 64)
             || inside(SLAB, self.slots as usize * self.stride)
@@ -363,6 +382,11 @@ impl Image {
         // SAFETY: inside the mapped header (checked) and aligned; single words here are only accessed as atomics or
         // through `copy`, which needs `&mut self`.
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }
+    }
+
+    /// The offset of the admission sketch.
+    pub(crate) fn sketch_start(&self) -> usize {
+        self.header - self.sketch
     }
 
     /// A word of the admission sketch, at its offset from the base.

@@ -57,6 +57,44 @@ impl Shard {
     }
 }
 
+impl Shard {
+    /// The bytes of the admission sketch, which has `bytes` bytes; empty without admission by count.
+    pub(crate) fn sketch_bytes(&self, bytes: usize) -> Vec<u8> {
+        let word = |at: usize| self.image.sketch_word(self.image.sketch_start() + at).to_le_bytes();
+        (0..bytes).step_by(8).flat_map(word).collect()
+    }
+
+    /// Raises every counter to that of `other`, the sketch of a shard that had some of this shard's keys. So no key is
+    /// admitted later than with `other` alone.
+    pub(crate) fn merge_sketch(&mut self, schema: &Schema, other: &[u8]) {
+        let Admission::Count { pushes, sketch_bytes } = schema.admission else { return };
+        let start = self.image.sketch_start();
+        for (line, other) in
+            other.as_chunks::<LINE_BYTES>().0.iter().enumerate().take(sketch_bytes as usize / LINE_BYTES)
+        {
+            let at = |word: usize| start + line * LINE_BYTES + 8 * word;
+            let own: SketchLine = std::array::from_fn(|i| self.image.sketch_word(at(i)));
+            let merged = highest(&own, other, pushes - 1);
+            merged.iter().enumerate().for_each(|(i, word)| self.image.set_sketch_word(at(i), *word));
+        }
+    }
+}
+
+/// The higher of each counter of two lines. The line's count of pushes is the higher one, too.
+fn highest(own: &SketchLine, other: &[u8; LINE_BYTES], most: u32) -> SketchLine {
+    let mut bytes: [u8; LINE_BYTES] = bytemuck::cast(own.map(u64::to_le));
+    let pushes = |line: &[u8]| u16::from_le_bytes([line[0], line[1]]);
+    let count = pushes(&bytes).max(pushes(other));
+    for (own, other) in bytes.iter_mut().zip(other) {
+        *own = match width(most) == ROW_BYTES {
+            true => (*own).max(*other),
+            false => (*own & 0x0F).max(*other & 0x0F) | (*own & 0xF0).max(*other & 0xF0),
+        };
+    }
+    bytes[..2].copy_from_slice(&count.to_le_bytes());
+    bytemuck::cast::<_, SketchLine>(bytes).map(u64::from_le)
+}
+
 /// 24 random bits of (table seed, key, pusher, seq) as a number in [0, 1). The row number is left out, because
 /// it depends on how the batch was divided among the servers.
 fn drawn(seed: u64, key: u64, name: &PushName) -> f32 {

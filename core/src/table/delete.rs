@@ -12,7 +12,7 @@ impl Shards {
     ///
     /// # Errors
     /// As for [`push`](Self::push).
-    pub(crate) fn delete(&mut self, name: &PushName, keys: &[u64]) -> Result<Applied, PushError> {
+    pub(crate) fn delete(&mut self, name: &PushName, total: u64, keys: &[u64]) -> Result<Applied, PushError> {
         self.cut_runs(keys)?;
         let Shards { shards, scratch, incarnations, .. } = self;
         let mut applied = Applied::default();
@@ -21,7 +21,7 @@ impl Shards {
                 shards,
                 incarnations,
                 &scratch.runs[r..],
-                (name, r == 0),
+                (name, total, r == 0),
                 keys.len(),
                 &mut applied,
             )?;
@@ -39,7 +39,7 @@ impl Shards {
 impl Shard {
     /// Deletes the row of `key` as one step of a part. A key without a row is a step too.
     fn delete_in_part(&mut self, key: u64) {
-        if !self.free(key) {
+        if !self.delete_row(key) {
             self.skip_step();
         }
     }

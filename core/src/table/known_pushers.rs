@@ -82,6 +82,7 @@ impl Shards {
         if known.is_none() {
             shard.pushers.put(i, name.pusher);
         }
+        shard.begin_command();
         let entry = PusherEntry { done: name.row, rows: name.row, ..shard.entry(name) };
         shard.store_entry(&entry, i, false);
         shard.journal.settle(&shard.image);
@@ -121,6 +122,7 @@ impl Shards {
                 shard.pushers.put(i, pusher);
             }
             entry.flags |= flags;
+            shard.begin_command();
             shard.store_entry(&entry, i, false);
             shard.journal.settle(&shard.image);
             self.incarnations.raise(pusher, incarnation);

@@ -2,8 +2,12 @@
 
 mod admission_sketch;
 pub(crate) mod checkpoint;
+pub(crate) mod command;
+pub(crate) mod cursors;
+pub(crate) mod cut;
 mod damping;
 mod delete;
+mod deletions;
 mod effect;
 mod known_pushers;
 mod newest_incarnations;

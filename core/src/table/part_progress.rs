@@ -29,9 +29,14 @@ pub(crate) struct PartProgress {
 }
 
 impl Shard {
-    /// Checks the name of a part of `rows` rows. If the shard has a journal, also records the part before its
-    /// first row is applied.
-    pub(crate) fn begin_part(&mut self, name: &PushName, rows: u32) -> Result<PartStart, PushError> {
+    /// Checks the name of a part of `rows` rows, of a push of `total` rows over all shards (0: unknown). If the shard
+    /// has a journal, also records the part before its first row is applied.
+    pub(crate) fn begin_part(
+        &mut self,
+        name: &PushName,
+        rows: u32,
+        total: u64,
+    ) -> Result<PartStart, PushError> {
         let (shard, seq, row) = (self.number, name.seq, name.row);
         let end = row.checked_add(rows).ok_or(PushError::Gap { shard, seq, row, done: 0 })?;
         let known = self.pushers.find(name.pusher);
@@ -58,11 +63,9 @@ impl Shard {
             return Err(PushError::Gap { shard, seq, row, done });
         }
         let place = known.map_or_else(|| self.place(), Ok)?;
-        // Each part gets a version of its own.
-        self.version += 1;
-        self.image.word(VERSION).store(self.version, Release);
+        self.begin_command();
         let start = (self.journal.step() + 1).wrapping_sub(u64::from(done));
-        let entry = PusherEntry { done, rows: before.rows.max(end), start, ..self.entry(name) };
+        let entry = PusherEntry { done, rows: before.rows.max(end), start, total, ..self.entry(name) };
         if self.journal.on {
             self.store_entry(&entry, place, true);
         }
@@ -87,7 +90,7 @@ impl Shard {
     /// The entry of a push of which no row is applied yet.
     pub(crate) fn entry(&self, name: &PushName) -> PusherEntry {
         let PushName { pusher, incarnation, seq, .. } = *name;
-        PusherEntry { pusher, incarnation, seq, version: self.version, ..PusherEntry::default() }
+        PusherEntry { pusher, incarnation, seq, version: self.command, ..PusherEntry::default() }
     }
 
     /// Writes a pusher's entry as one step. With `current`, also marks it as the entry of the part that is
@@ -112,7 +115,7 @@ impl Shard {
         self.journal.settle(&self.image);
         crate::kill_point!();
         let PartProgress { place: i, mut entry, row, rows, .. } = part;
-        entry.version = self.version;
+        entry.version = self.command;
         entry.done = row + result.as_ref().err().map_or(rows, |(done, _)| *done);
         if self.journal.on {
             // Single words suffice: while CURRENT is not 0, a recovery computes these words again.

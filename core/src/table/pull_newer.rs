@@ -15,12 +15,10 @@
 
 use crate::error::PullError;
 use crate::hash::{hash, shard_of};
-use crate::image::layout::VERSION;
 use crate::index::hash_index::NONE;
 use crate::schema::segment::Segments;
 use crate::table::read_write::Read;
 use crate::table::shards::Shards;
-use std::sync::atomic::Ordering::Release;
 
 /// What a reader has cached of a key's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +49,8 @@ impl Shards {
     /// A snapshot version: every later change gets a higher row version, and no earlier change has a higher
     /// one. This raises the version counters of all shards here to the snapshot version.
     pub fn snapshot_version(&mut self) -> u64 {
-        let highest = self.shards.iter().map(|shard| shard.version).max().unwrap_or(0);
-        for shard in self.shards.iter_mut().filter(|shard| shard.version < highest) {
-            shard.version = highest;
-            shard.image.word(VERSION).store(highest, Release);
-        }
+        let highest = self.shards.iter().map(|shard| shard.command).max().unwrap_or(0);
+        self.shards.iter_mut().for_each(|shard| shard.raise_command(highest));
         highest
     }
 

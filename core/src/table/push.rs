@@ -2,10 +2,8 @@
 //! part of the push: the shard checks the part's name, then applies it row by row. Each row is one step of the
 //! journal.
 
-use crate::error::{GrowError, PullError, PushError};
+use crate::error::{PullError, PushError};
 use crate::hash::{hash, shard_of};
-use crate::image::layout::*;
-use crate::index::expansion;
 use crate::index::hash_index;
 use crate::index::hash_index::NONE;
 use crate::index::resolve::{BLOCK, KeyBlock};
@@ -24,7 +22,6 @@ use crate::table::vectors::Vectors;
 use crate::table::width::{Any, Fixed, Width};
 use gannet_optim::{Cpu, Isa, Scalar, Update, Work, all_finite};
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// How many rows ahead of the current one are prefetched.
 const AHEAD: usize = 16;
@@ -43,9 +40,19 @@ pub struct Applied {
     pub not_admitted: u32,
 }
 
+/// What a push says besides its name and its rows. By default the clock is 0, and the size is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PushOptions {
+    /// The clock that the schedule of the learning rate follows.
+    pub clock: u64,
+    /// Rows of the whole push, over all shards of the table; 0: unknown.
+    pub total: u64,
+}
+
 struct PushRequest<'a> {
     shards: &'a mut Shards,
     name: &'a PushName,
+    total: u64,
     write: Write,
     keys: &'a [u64],
     slots: &'a mut [u32],
@@ -72,17 +79,18 @@ impl Shards {
         slots: Option<&mut [u32]>,
         values: &[f32],
     ) -> Result<Applied, PushError> {
-        self.push_at(name, name.seq, write, keys, slots, values)
+        self.push_at(name, PushOptions { clock: name.seq, total: 0 }, write, keys, slots, values)
     }
 
-    /// [`push`](Self::push), with a learning-rate schedule that follows `clock` instead of the name's seq.
+    /// [`push`](Self::push), with a learning-rate schedule that follows a clock instead of the name's seq, and with the
+    /// size of the whole push.
     ///
     /// # Errors
     /// As for `push`.
     pub fn push_at(
         &mut self,
         name: &PushName,
-        clock: u64,
+        PushOptions { clock, total }: PushOptions,
         write: Write,
         keys: &[u64],
         slots: Option<&mut [u32]>,
@@ -105,7 +113,7 @@ impl Shards {
         }
         self.check_pusher(name.pusher, name.incarnation)?;
         if write == Write::Delete {
-            return self.delete(name, keys);
+            return self.delete(name, total, keys);
         }
         let by_keyset = slots.is_some();
         let mut own = std::mem::take(&mut self.scratch.slots);
@@ -118,7 +126,8 @@ impl Shards {
                 Write::Gradient => self.cpu.fit(self.schema.dim as usize),
                 Write::Change | Write::Sum | Write::Damped | Write::Row | Write::Delete => Cpu::Scalar,
             };
-            let call = PushRequest { shards: self, name, write, keys, slots, values, applied: &mut applied };
+            let call =
+                PushRequest { shards: self, name, total, write, keys, slots, values, applied: &mut applied };
             let parts = call.shards.schema.parts(Some(clock));
             let pushed =
                 if parts.is_empty() { rule.work(cpu, call) } else { call.run_segments(Segmented(&parts)) };
@@ -291,7 +300,7 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
     for r in 0..scratch.runs.len() {
         let (run, last) = (&scratch.runs[r..], call.keys.len());
         let Some((owner, range, part)) =
-            begin_run(shards, incarnations, run, (call.name, r == 0), last, call.applied)?
+            begin_run(shards, incarnations, run, (call.name, call.total, r == 0), last, call.applied)?
         else {
             continue;
         };
@@ -342,14 +351,14 @@ pub(crate) fn begin_run(
     shards: &mut [Shard],
     incarnations: &mut Incarnations,
     runs: &[(u32, u32)],
-    (name, first): (&PushName, bool),
+    (name, total, first): (&PushName, u64, bool),
     keys: usize,
     applied: &mut Applied,
 ) -> Result<Option<(usize, Range<usize>, PartProgress)>, PushError> {
     let (owner, from) = (runs[0].0 as usize, runs[0].1 as usize);
     let to = runs.get(1).map_or(keys, |next| next.1 as usize);
     let name = if first { *name } else { PushName { row: 0, ..*name } };
-    match shards[owner].begin_part(&name, (to - from) as u32)? {
+    match shards[owner].begin_part(&name, (to - from) as u32, total)? {
         PartStart::Duplicate => {
             applied.duplicate += (to - from) as u32;
             Ok(None)
@@ -408,7 +417,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
                 missing(schema, rule, key, init, next);
                 effect.apply(isa, rule, next, value);
                 if sound(rule, value, next) {
-                    slots[j] = shard.insert(key, next).map_err(|e| (j as u32, e))?;
+                    slots[j] = shard.insert_row(key, next).map_err(|e| (j as u32, e))?;
                     applied.applied += 1;
                 } else {
                     applied.not_finite += 1;
@@ -425,7 +434,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
             shard.skip_step();
             continue;
         }
-        replace_row::<JOURNAL>(shard, slot, next);
+        shard.write_row::<JOURNAL>(slot, next.len(), |row| row.copy_from_slice(next));
         applied.applied += 1;
     }
     Ok(())
@@ -441,62 +450,5 @@ fn prefetch_at(shard: &Shard, keys: &[u64], slots: &[u32], j: usize, stride: usi
             shard.image.prefetch_bucket(shard.geometry.home(h));
         }
         shard.image.prefetch_row(slot, stride);
-    }
-}
-
-/// Replaces the floats of the row in `slot`, as one step of the journal. If the row already has the shard's
-/// version, the counter is raised first, so two states of a row never have the same version.
-#[inline(always)]
-fn replace_row<const JOURNAL: bool>(shard: &mut Shard, slot: u32, floats: &[f32]) {
-    if shard.image.row(slot).version() >> 2 == shard.version {
-        shard.version += 1;
-        shard.image.word(VERSION).store(shard.version, Release);
-    }
-    if JOURNAL {
-        shard.journal.arm_row(&mut shard.image, slot, 16 + floats.len() * 4);
-    }
-    let version = shard.version;
-    shard.image.row(slot).write(floats.len(), version, |row| row.copy_from_slice(floats));
-    shard.journal.done();
-}
-
-impl Shard {
-    /// Inserts a row with these floats, as one step.
-    #[inline(never)]
-    fn insert(&mut self, key: u64, row: &[f32]) -> Result<u32, PushError> {
-        let shard = self.number;
-        let refuse = |error| PushError::of_growth(shard, error);
-        let h = hash(key);
-        let home = self.geometry.home(h);
-        hash_index::prepare(&mut self.image, home).map_err(refuse)?;
-        let free = self.image.word(FREE_HEAD).load(Relaxed);
-        let high = self.image.word(HIGH_WATER).load(Relaxed);
-        let slot = if free != 0 { free as u32 - 1 } else { high as u32 };
-        if slot >= self.image.slots() {
-            let bytes = (slot as usize + 1) * (self.image.row_offset(1) - self.image.row_offset(0));
-            self.image.grow(Region::Slab, bytes).map_err(refuse)?;
-            if slot >= self.image.slots() {
-                return Err(refuse(GrowError::Slots));
-            }
-        }
-        self.arm_slot(slot);
-        if free != 0 {
-            let next = self.image.row(slot).key();
-            self.image.word(FREE_HEAD).store(next, Release);
-        } else {
-            self.image.word(HIGH_WATER).store(high + 1, Release);
-        }
-        crate::kill_point!();
-        let version = self.version;
-        let mut r = self.image.row(slot);
-        r.set_key(key);
-        r.write(row.len(), version, |floats| floats.copy_from_slice(row));
-        hash_index::insert(&mut self.image, &mut self.journal, home, h, slot);
-        crate::kill_point!();
-        let live = self.live();
-        self.image.word(LIVE_ROWS).store(live + 1, Release);
-        expansion::expand_if_full(&mut self.image, &mut self.journal, &mut self.geometry, &mut self.moved);
-        self.journal.done();
-        Ok(slot)
     }
 }

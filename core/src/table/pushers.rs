@@ -27,8 +27,10 @@ pub(crate) struct PusherEntry {
     /// sequence.
     pub(crate) start: u64,
     pub(crate) flags: u32,
-    /// The shard's version counter when the last part was applied.
+    /// The shard's last command when the last part was applied.
     pub(crate) version: u64,
+    /// Rows of the whole push, over all shards of the table; 0: unknown.
+    pub(crate) total: u64,
 }
 
 /// Offset of entry `i`.
@@ -48,6 +50,7 @@ impl PusherEntry {
             start: w(4),
             flags: w(5) as u32,
             version: w(6),
+            total: w(7),
         }
     }
 
@@ -60,6 +63,7 @@ impl PusherEntry {
             self.start,
             u64::from(self.flags),
             self.version,
+            self.total,
         ];
         for (n, word) in words.into_iter().enumerate() {
             image.word(offset(i) + 8 * n).store(word, Release);

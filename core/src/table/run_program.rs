@@ -1,7 +1,7 @@
 //! Runs a program on the columns of a table of vectors: one block of rows at a time, in the order of their slots.
 
 use crate::error::PushError;
-use crate::image::layout::{HIGH_WATER, VERSION};
+use crate::image::layout::HIGH_WATER;
 use crate::image::row_version::LIVE;
 use crate::push_name::PushName;
 use crate::table::part_progress::PartStart;
@@ -11,7 +11,7 @@ use crate::table::shards::Shards;
 use crate::table::vectors::Vectors;
 use gannet_optim::all_finite;
 use gannet_optim::lbfgs::{Sum, align, dot, norm1, project, pseudo_gradient};
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Rows of a block: few enough that their columns stay in the L1 cache.
 const BLOCK: usize = 64;
@@ -185,7 +185,7 @@ impl Shard {
         floats: usize,
     ) -> Result<Vec<f64>, PushError> {
         // A part that was interrupted begins again. The rows that it has already written get the same values again.
-        let part = match self.begin_part(name, ALL_ROWS)? {
+        let part = match self.begin_part(name, ALL_ROWS, 0)? {
             PartStart::From(part) => Some(part),
             PartStart::Duplicate => None,
         };
@@ -238,18 +238,15 @@ impl Shard {
         if blocks.written.is_empty() || made.clone().any(|(_, value)| !value.is_finite()) {
             return;
         }
-        if self.image.row(slot).version() >> 2 == self.version {
-            self.version += 1;
-            self.image.word(VERSION).store(self.version, Release);
-        }
-        if self.journal.on {
-            self.journal.arm_row(&mut self.image, slot, 16 + floats * 4);
-        }
-        let (version, vectors) = (self.version, blocks.vectors);
-        self.image.row(slot).write(floats, version, |row| {
+        let vectors = blocks.vectors;
+        let write = |row: &mut [f32]| {
             made.for_each(|(column, value)| vectors.store(row, column, value));
             debug_assert!(all_finite(row));
-        });
-        self.journal.done();
+        };
+        if self.journal.on {
+            self.write_row::<true>(slot, floats, write);
+        } else {
+            self.write_row::<false>(slot, floats, write);
+        }
     }
 }

@@ -13,10 +13,11 @@ use crate::image::row_version::LIVE;
 use crate::index::expansion::ExpansionBuffers;
 use crate::index::geometry::Geometry;
 use crate::index::hash_index;
-use crate::index::hash_index::NONE;
 use crate::index::resolve::ShardIndex;
 use crate::schema::identity::{Origin, TableIdentity};
 use crate::schema::table_schema::Schema;
+use crate::table::command::{FIRST_EPOCH, PageVersions};
+use crate::table::cut::Cut;
 use crate::table::pushers::{PusherEntry, Pushers, offset};
 use std::fs::File;
 use std::path::Path;
@@ -29,10 +30,14 @@ pub(crate) struct Shard {
     pub(crate) journal: Journal,
     pub(crate) geometry: Geometry,
     pub(crate) pushers: Pushers,
-    /// The version counter, a copy of the image's word.
-    pub(crate) version: u64,
-    /// The version of the last deletion since the shard was opened; 0 when there was none.
+    /// The number of the last command, a copy of the image's word.
+    pub(crate) command: u64,
+    /// The command of the last deletion since the shard was opened; 0 when there was none.
     pub(crate) deleted_at: u64,
+    pub(crate) pages: PageVersions,
+    /// The cut that is being read, and the command at which it was marked; 0: there is none.
+    pub(crate) cut: Option<Box<Cut>>,
+    pub(crate) cut_at: u64,
     pub(crate) number: u32,
     pub(crate) moved: ExpansionBuffers,
     /// The ends of the stretches of rows that are listed as readable (readable_shard.rs).
@@ -73,6 +78,7 @@ impl Shard {
         })?;
         (0..2).for_each(|i| image.bucket(i).reset());
         image.word(INCARNATION).store(1, Relaxed);
+        image.word(EPOCH).store(FIRST_EPOCH, Relaxed);
         write_head(&mut image, schema, number, place.origin);
         mark_open(&image, place);
         if place.durable {
@@ -143,14 +149,18 @@ impl Shard {
         image.word(LOWEST).store(NO_CLOCK, Release);
         image.word(SERVING).store(1, Release);
         let pushers = Pushers::load(&image);
-        let version = words(VERSION);
+        let command = words(COMMAND);
+        let pages = PageVersions::opened(words(HIGH_WATER), command);
         Ok(Shard {
             image,
             journal,
             geometry,
             pushers,
-            version,
+            command,
             deleted_at: 0,
+            pages,
+            cut: None,
+            cut_at: 0,
             number,
             moved: ExpansionBuffers::default(),
             listed: Vec::new(),
@@ -177,39 +187,12 @@ impl Shard {
         self.journal.settle(&self.image);
     }
 
-    /// Arms a step that takes a slot into use or frees it: it changes counters of the image, the row's head, and
-    /// buckets, which the step logs as it goes.
-    pub(crate) fn arm_slot(&mut self, slot: u32) {
-        self.journal.begin();
-        self.journal.log(&mut self.image, HOT, HOT_BYTES);
-        let head = self.image.row_offset(slot);
-        self.journal.log(&mut self.image, head, 16);
-        self.journal.arm(&self.image);
-    }
-
-    /// Frees the row of `key`; `false` when there is none.
+    /// Deletes the row of `key`, as a command of its own; `false` when there is none.
     pub(crate) fn free(&mut self, key: u64) -> bool {
-        let slot = self.find(key);
-        if slot == NONE {
-            return false;
-        }
-        let h = hash(key);
-        self.version += 1;
-        self.deleted_at = self.version;
-        self.image.word(VERSION).store(self.version, Release);
-        self.arm_slot(slot);
-        let home = self.geometry.home(h);
-        hash_index::remove(&mut self.image, &mut self.journal, home, h, slot);
-        crate::kill_point!();
-        let next = self.image.word(FREE_HEAD).load(Relaxed);
-        self.image.row(slot).free(self.version, next);
-        crate::kill_point!();
-        self.image.word(FREE_HEAD).store(u64::from(slot) + 1, Release);
-        let live = self.live();
-        self.image.word(LIVE_ROWS).store(live.saturating_sub(1), Release);
-        self.journal.done();
+        self.begin_command();
+        let deleted = self.delete_row(key);
         self.journal.settle(&self.image);
-        true
+        deleted
     }
 
     /// Calls `row` for up to `most` live rows from slot `from` on. Returns the slot to continue at, or `None` at the

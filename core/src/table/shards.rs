@@ -138,7 +138,7 @@ impl Shards {
     /// The version counter of each shard: (shard, counter).
     #[cfg(feature = "test-support")]
     pub fn versions(&self) -> Vec<(u32, u64)> {
-        self.shards.iter().map(|shard| (shard.number, shard.version)).collect()
+        self.shards.iter().map(|shard| (shard.number, shard.command)).collect()
     }
 
     /// The table's schema.

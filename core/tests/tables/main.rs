@@ -1,6 +1,7 @@
 //! Tables and their images: rows, growth, names of pushes, fences, mapped shards.
 
 mod admission;
+mod cut;
 mod damping;
 mod fence;
 mod growth;

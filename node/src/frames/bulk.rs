@@ -179,6 +179,8 @@ pub(crate) struct PushFrame {
     pub(crate) seq: u64,
     /// Rows of the push that come before the first key, in the first key's shard.
     pub(crate) row: u32,
+    /// Rows of the whole push, over all shards of the table; 0: unknown.
+    pub(crate) total: u32,
     /// Session, and the keyset's place plus 1; 0: the keys are in the payload.
     pub(crate) keyset: u64,
     /// The payload has hints for the rows' slots.
@@ -199,7 +201,7 @@ impl FrameKind for PushFrame {
             (Field::Aux, "change 1, slots 2, named 4, sum 8, some 16, damped 32, row 64, delete 128"),
             (Field::W0, "table; keys"),
             (Field::W1, "seq"),
-            (Field::W2, "row"),
+            (Field::W2, "row; rows of the push"),
             (Field::W3, "session; keyset + 1"),
         ],
         payload: "push",
@@ -218,7 +220,7 @@ impl FrameKind for PushFrame {
         };
         let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
         let aux = aux | if self.some { SOME } else { 0 };
-        let words = [pair(self.table, self.keys), self.seq, u64::from(self.row), self.keyset];
+        let words = [pair(self.table, self.keys), self.seq, pair(self.row, self.total), self.keyset];
         Head::new(Self::KIND, aux, id, words)
     }
 
@@ -247,8 +249,8 @@ impl FrameKind for PushFrame {
             return Err(contradiction("aux says that a keyset has some of the rows, but w3 names none"));
         }
         let (table, keys) = super::unpair(head.words[0]);
-        let (row,) = read::<PushFrame, _>(head, Field::W2)?;
-        Ok(PushFrame { table, keys, write, seq: head.words[1], row, keyset, slots, named, some })
+        let (row, total) = super::unpair(head.words[2]);
+        Ok(PushFrame { table, keys, write, seq: head.words[1], row, total, keyset, slots, named, some })
     }
 }
 
@@ -338,6 +340,7 @@ mod tests {
             write: Write::Change,
             seq: u64::MAX,
             row: 4,
+            total: 0,
             keyset: 1 << 40,
             slots: false,
             named: true,

@@ -266,6 +266,7 @@ mod tests {
                 write: Write::Gradient,
                 seq: 1,
                 row: 0,
+                total: 0,
                 keyset: u64::from(by_keyset),
                 slots: carries == Carries::KeysAndSlots,
                 named: name.is_some(),

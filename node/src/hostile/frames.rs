@@ -347,8 +347,19 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     let (row, count) = (choices.below(3) as u32, keys.len() as u32);
     let slots = keyset == 0 && choices.below(3) == 0;
     let some = keyset != 0 && choices.below(2) == 0;
-    let head =
-        PushFrame { table, keys: count, write, seq: *seq, row, keyset, slots, named: false, some }.encode(id);
+    let head = PushFrame {
+        table,
+        keys: count,
+        write,
+        seq: *seq,
+        row,
+        total: count,
+        keyset,
+        slots,
+        named: false,
+        some,
+    }
+    .encode(id);
     let (mut bits, mut hints, mut others) = (Vec::new(), Vec::new(), &keys[..]);
     if some {
         bits.extend((0..bit_words(keys.len())).map(|_| choices.word()));

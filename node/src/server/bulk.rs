@@ -15,7 +15,7 @@ use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
 use crate::partition::in_words;
 use crate::worker::NO_INCARNATION;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{CachedVersion, NewerRow, PushError, PushName, Shards};
+use gannet_core::{CachedVersion, NewerRow, PushError, PushName, PushOptions, Shards};
 use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
@@ -286,16 +286,17 @@ pub(super) fn push(
             now,
         );
     }
+    let options = PushOptions { clock, total: u64::from(request.total) };
     let pushed = if request.some {
-        shards.push_at(&name, clock, request.write, keys, Some(found), values)
+        shards.push_at(&name, options, request.write, keys, Some(found), values)
     } else if request.slots {
         found.clear();
         found.extend_from_slice(slots);
-        shards.push_at(&name, clock, request.write, keys, Some(found), values)
+        shards.push_at(&name, options, request.write, keys, Some(found), values)
     } else if let Some(keyset) = keyset {
-        shards.push_at(&name, clock, request.write, &keyset.keys, Some(&mut keyset.slots), values)
+        shards.push_at(&name, options, request.write, &keyset.keys, Some(&mut keyset.slots), values)
     } else {
-        shards.push_at(&name, clock, request.write, keys, None, values)
+        shards.push_at(&name, options, request.write, keys, None, values)
     };
     match pushed {
         Ok(applied) => {

@@ -27,6 +27,7 @@ fn push(table: u32, seq: u64, named: bool) -> (Head, Vec<u8>) {
         write: Write::Gradient,
         seq,
         row: 0,
+        total: 0,
         keyset: 0,
         slots: false,
         named,

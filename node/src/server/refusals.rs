@@ -154,6 +154,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
             write: Write::Gradient,
             seq,
             row: 0,
+            total: 0,
             keyset,
             slots: false,
             named: false,
@@ -201,8 +202,19 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
     let schema = Schema { shards: 1, ..Schema::scalar("adam", adam) };
     let table = open_as(&sim, &mut link, &schema);
     let push = |write, seq| {
-        PushFrame { table, keys: 1, write, seq, row: 0, keyset: 0, slots: false, named: false, some: false }
-            .encode(1)
+        PushFrame {
+            table,
+            keys: 1,
+            write,
+            seq,
+            row: 0,
+            total: 0,
+            keyset: 0,
+            slots: false,
+            named: false,
+            some: false,
+        }
+        .encode(1)
     };
     let change = bytes(&[5], &vec![0.0; schema.floats()]);
     let padded = [change.clone(), vec![0; change.len().next_multiple_of(8) - change.len()]].concat();
@@ -240,7 +252,8 @@ fn rows_are_not_replaced_or_deleted_in_a_synchronous_step() {
     assert_eq!(joined.0.kind, JoinedFrame::KIND);
     for (write, floats) in [(Write::Row, 1), (Write::Delete, 0)] {
         let (slots, named, some) = (false, false, false);
-        let push = PushFrame { table, keys: 1, write, seq: 1, row: 0, keyset: 0, slots, named, some };
+        let push =
+            PushFrame { table, keys: 1, write, seq: 1, row: 0, total: 0, keyset: 0, slots, named, some };
         let mut payload = bytes(&[5], &vec![1.0; floats]);
         payload.resize(payload.len().next_multiple_of(8), 0);
         let (refusal, text) = refused(ask(&sim, &mut link, push.encode(1), &payload));

@@ -61,6 +61,7 @@ fn what_changes_is_sent_unasked() {
             write,
             seq,
             row: 0,
+            total: 0,
             keyset: 0,
             slots: false,
             named: false,

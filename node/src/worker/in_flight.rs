@@ -360,6 +360,7 @@ impl InFlight {
                     write: push.write,
                     seq: push.name.map_or(push.seq, |(seq, _)| seq),
                     row: push.laid.chunks()[chunk].row,
+                    total: push.laid.keys().len() as u32,
                     keyset: push.keysets[chunk],
                     slots: !payload.slots.is_empty(),
                     named: payload.name.is_some(),

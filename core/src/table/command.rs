@@ -1,0 +1,238 @@
+//! The commands of a shard, and the one place where rows change.
+//!
+//! A command is one change of a shard: a part of a push, a part of a program, a fence, a note, the end of a pusher, a
+//! deletion. It takes the shard's next number before it changes anything, and each row that it changes gets that
+//! number as its version. So the version of a row is the command at which the row last changed. A key that occurs
+//! twice in a part makes the rest of the part a command of its own: two states of a row never have the same version.
+//!
+//! Every change of a row passes through [`write_row`](Shard::write_row), [`insert_row`](Shard::insert_row) or
+//! [`delete_row`](Shard::delete_row). They arm the journal, save a row that a cut still needs ([`cut`](super::cut)),
+//! and note which page of slots has changed.
+
+use crate::error::{GrowError, PushError};
+use crate::hash::hash;
+use crate::image::layout::*;
+use crate::index::expansion;
+use crate::index::hash_index::{self, NONE};
+use crate::schema::identity::TableUid;
+use crate::table::shard::Shard;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// The epoch of every history, until a shard can change its owner.
+pub(crate) const FIRST_EPOCH: u64 = 1;
+
+/// A place in the history of a shard. Two positions can be compared when table, shard, birth and epoch agree.
+///
+/// ```
+/// use gannet_core::{PushName, Schema, Shards, Store, Write};
+/// use gannet_optim::{Add, Rule};
+///
+/// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+/// let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+/// let before = shards.positions()[0];
+/// shards.push(&PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 }, Write::Gradient, &[7], None, &[1.0])?;
+/// let after = shards.positions()[0];
+/// assert!(before.is_comparable(&after) && before.command < after.command);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The table's id.
+    pub table: TableUid,
+    /// The shard's number.
+    pub shard: u32,
+    /// The birth of the shard's image: a random number that was drawn when the image was made.
+    pub birth: u64,
+    /// The epoch of the history. It is 1 as long as the shard keeps its owner.
+    pub epoch: u64,
+    /// The number of the last command.
+    pub command: u64,
+}
+
+impl Position {
+    /// Whether both positions are of one history.
+    pub fn is_comparable(&self, other: &Position) -> bool {
+        let of = |p: &Position| (p.table, p.shard, p.birth, p.epoch);
+        of(self) == of(other)
+    }
+}
+
+/// The highest version in each page of slots.
+#[derive(Default)]
+pub(crate) struct PageVersions(Vec<u64>);
+
+/// Slots of a page.
+pub(crate) const PAGE_SLOTS: u32 = 64;
+
+impl PageVersions {
+    /// Of an image with `slots` used slots that was opened at this command. Each page may have changed with it, until
+    /// a reader has looked ([`lower`](Self::lower)).
+    pub(crate) fn opened(slots: u64, command: u64) -> PageVersions {
+        PageVersions(vec![command; slots.div_ceil(u64::from(PAGE_SLOTS)) as usize])
+    }
+
+    /// Notes that a slot has changed.
+    #[inline(always)]
+    fn raise(&mut self, slot: u32, command: u64) {
+        self.0[(slot / PAGE_SLOTS) as usize] = command;
+    }
+
+    /// Makes space for a slot that is used for the first time.
+    fn hold(&mut self, slot: u32) {
+        let page = (slot / PAGE_SLOTS) as usize;
+        if page >= self.0.len() {
+            self.0.resize(page + 1, 0);
+        }
+    }
+
+    /// No row of this page has a higher version.
+    pub(crate) fn highest(&self, page: u32) -> u64 {
+        self.0.get(page as usize).copied().unwrap_or(0)
+    }
+
+    /// Notes the highest version of a page, which a reader has found.
+    pub(crate) fn lower(&mut self, page: u32, highest: u64) {
+        if let Some(known) = self.0.get_mut(page as usize) {
+            *known = highest.min(*known);
+        }
+    }
+}
+
+impl Shard {
+    /// Takes the number of the next command.
+    #[inline(always)]
+    pub(crate) fn begin_command(&mut self) -> u64 {
+        self.command += 1;
+        self.image.word(COMMAND).store(self.command, Release);
+        self.command
+    }
+
+    /// Raises the number of the last command: the next command gets a higher number than `least`.
+    pub(crate) fn raise_command(&mut self, least: u64) {
+        if self.command < least {
+            self.command = least;
+            self.image.word(COMMAND).store(least, Release);
+        }
+    }
+
+    /// The shard's place in its history.
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            table: self.identity().uid,
+            shard: self.number,
+            birth: self.birth(),
+            epoch: self.image.word(EPOCH).load(Relaxed),
+            command: self.command,
+        }
+    }
+
+    /// Called before the row in a slot changes or goes, if the row has the current command's version or belongs to a
+    /// cut.
+    #[cold]
+    #[inline(never)]
+    fn before_change(&mut self, slot: u32, version: u64) {
+        if version <= self.cut_at {
+            self.save_for_cut(slot);
+        }
+        if version == self.command {
+            self.begin_command();
+        }
+    }
+
+    /// Writes the first `floats` floats of the row in `slot`, as one step of the journal.
+    #[inline(always)]
+    pub(crate) fn write_row<const JOURNAL: bool>(
+        &mut self,
+        slot: u32,
+        floats: usize,
+        write: impl FnOnce(&mut [f32]),
+    ) {
+        let before = self.image.row(slot).version() >> 2;
+        if before == self.command || before <= self.cut_at {
+            self.before_change(slot, before);
+        }
+        if JOURNAL {
+            self.journal.arm_row(&mut self.image, slot, 16 + floats * 4);
+        }
+        let command = self.command;
+        self.image.row(slot).write(floats, command, write);
+        self.journal.done();
+        self.pages.raise(slot, command);
+    }
+
+    /// Inserts a row with these floats, as one step.
+    #[inline(never)]
+    pub(crate) fn insert_row(&mut self, key: u64, row: &[f32]) -> Result<u32, PushError> {
+        let shard = self.number;
+        let refuse = |error| PushError::of_growth(shard, error);
+        let h = hash(key);
+        let home = self.geometry.home(h);
+        hash_index::prepare(&mut self.image, home).map_err(refuse)?;
+        let free = self.image.word(FREE_HEAD).load(Relaxed);
+        let high = self.image.word(HIGH_WATER).load(Relaxed);
+        let slot = if free != 0 { free as u32 - 1 } else { high as u32 };
+        if slot >= self.image.slots() {
+            let bytes = (slot as usize + 1) * (self.image.row_offset(1) - self.image.row_offset(0));
+            self.image.grow(Region::Slab, bytes).map_err(refuse)?;
+            if slot >= self.image.slots() {
+                return Err(refuse(GrowError::Slots));
+            }
+        }
+        self.pages.hold(slot);
+        self.arm_slot(slot);
+        if free != 0 {
+            let next = self.image.row(slot).key();
+            self.image.word(FREE_HEAD).store(next, Release);
+        } else {
+            self.image.word(HIGH_WATER).store(high + 1, Release);
+        }
+        crate::kill_point!();
+        let command = self.command;
+        let mut r = self.image.row(slot);
+        r.set_key(key);
+        r.write(row.len(), command, |floats| floats.copy_from_slice(row));
+        hash_index::insert(&mut self.image, &mut self.journal, home, h, slot);
+        crate::kill_point!();
+        let live = self.live();
+        self.image.word(LIVE_ROWS).store(live + 1, Release);
+        expansion::expand_if_full(&mut self.image, &mut self.journal, &mut self.geometry, &mut self.moved);
+        self.journal.done();
+        self.pages.raise(slot, command);
+        Ok(slot)
+    }
+
+    /// Deletes the row of `key`, as one step, and records the deletion. Returns `false` when there is no row.
+    pub(crate) fn delete_row(&mut self, key: u64) -> bool {
+        let slot = self.find(key);
+        if slot == NONE {
+            return false;
+        }
+        let h = hash(key);
+        let before = self.image.row(slot).version() >> 2;
+        self.before_change(slot, before);
+        self.deleted_at = self.command;
+        self.arm_slot(slot);
+        let home = self.geometry.home(h);
+        hash_index::remove(&mut self.image, &mut self.journal, home, h, slot);
+        crate::kill_point!();
+        let next = self.image.word(FREE_HEAD).load(Relaxed);
+        self.image.row(slot).free(self.command, next);
+        crate::kill_point!();
+        self.image.word(FREE_HEAD).store(u64::from(slot) + 1, Release);
+        let live = self.live();
+        self.image.word(LIVE_ROWS).store(live.saturating_sub(1), Release);
+        self.record_deletion(key);
+        self.journal.done();
+        true
+    }
+
+    /// Arms a step that takes a slot into use or frees it: it changes counters of the image, the row's head, and
+    /// buckets, which the step logs as it goes.
+    fn arm_slot(&mut self, slot: u32) {
+        self.journal.begin();
+        self.journal.log(&mut self.image, HOT, HOT_BYTES);
+        let head = self.image.row_offset(slot);
+        self.journal.log(&mut self.image, head, 16);
+        self.journal.arm(&self.image);
+    }
+}

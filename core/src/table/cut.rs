@@ -1,0 +1,201 @@
+//! Cuts: the state of a shard at one command, which is read while the shard goes on changing.
+//!
+//! A cut is marked between two commands. From then on a reader takes its rows in slices, in the order of the slots. A
+//! row that is about to change before the reader has reached it is saved first. So the reader gets every row as it was
+//! at the mark, once, and the shard needs no copy of itself.
+//!
+//! A cut can be a *delta*: the rows and deletions above an earlier position. Pages of slots without such rows are
+//! skipped. If the ring of deletions has forgotten what the delta needs, the cut is full instead, and says so.
+
+use crate::image::layout::*;
+use crate::image::row_version::LIVE;
+use crate::table::command::{PAGE_SLOTS, Position};
+use crate::table::shard::Shard;
+use crate::table::shards::Shards;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How many slots a slice visits for each row that it may return.
+const VISITS_A_ROW: usize = 16;
+
+/// A cut of a shard that is being read.
+#[derive(Default)]
+pub(crate) struct Cut {
+    /// Only what changed above this command; 0: everything.
+    from: u64,
+    /// The next slot to read, and the end of the slots that were in use at the mark.
+    next: u32,
+    end: u32,
+    /// The highest version that was read of the page of `next`, if it was read from its first slot on.
+    highest: Option<u64>,
+    /// Rows that changed before they were read: keys, and the floats of each.
+    keys: Vec<u64>,
+    rows: Vec<f32>,
+    floats: usize,
+}
+
+/// What a cut contains of a shard. [`Shards::mark_cut`] has an example.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardCut {
+    /// The place of the cut in the shard's history.
+    pub position: Position,
+    /// The cut holds what changed above this command; 0: all rows.
+    pub from: u64,
+    /// The deleted keys of a delta, oldest first. A key that has a row in the delta was created again later.
+    pub deletions: Vec<u64>,
+    /// The bytes of the admission sketch; empty without admission by count.
+    pub sketch: Vec<u8>,
+}
+
+/// How much of a cut has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutProgress {
+    /// There may be more rows.
+    More,
+    /// The reader has all rows.
+    End,
+}
+
+impl Shard {
+    /// Marks a cut. An earlier cut of this shard ends.
+    fn mark_cut(&mut self, from: u64, floats: usize, sketch: usize) -> ShardCut {
+        let known = if from == 0 { None } else { self.deletions_since(from) };
+        let (from, deletions) = known.map_or((0, Vec::new()), |deletions| (from, deletions));
+        let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
+        self.cut = Some(Box::new(Cut { from, end, floats, ..Cut::default() }));
+        self.cut_at = self.command;
+        ShardCut { position: self.position(), from, deletions, sketch: self.sketch_bytes(sketch) }
+    }
+
+    /// Ends the cut: rows are not saved any more.
+    fn end_cut(&mut self) {
+        (self.cut, self.cut_at) = (None, 0);
+    }
+
+    /// Saves the row in `slot`, which is about to change, if the cut needs it.
+    pub(crate) fn save_for_cut(&mut self, slot: u32) {
+        let row = self.image.row(slot);
+        let (version, key) = (row.version(), row.key());
+        let Some(cut) = &mut self.cut else { return };
+        let wanted = version & LIVE != 0 && version >> 2 > cut.from;
+        if wanted && slot >= cut.next && slot < cut.end {
+            cut.keys.push(key);
+            cut.rows.extend_from_slice(self.image.row(slot).floats(cut.floats));
+        }
+    }
+
+    /// Passes up to `most` rows of the cut to `row`.
+    fn read_cut(&mut self, most: usize, mut row: impl FnMut(&[u64], &[f32])) -> CutProgress {
+        let Some(mut cut) = self.cut.take() else { return CutProgress::End };
+        row(&cut.keys, &cut.rows);
+        let mut rows = cut.keys.len();
+        (cut.keys, cut.rows) = (Vec::new(), Vec::new());
+        let mut visits = most.saturating_mul(VISITS_A_ROW);
+        while cut.next < cut.end && rows < most && visits > 0 {
+            visits -= 1;
+            if cut.next.is_multiple_of(PAGE_SLOTS) {
+                if self.pages.highest(cut.next / PAGE_SLOTS) <= cut.from {
+                    cut.next = cut.next.saturating_add(PAGE_SLOTS);
+                    continue;
+                }
+                cut.highest = Some(0);
+            }
+            rows += self.read_slot(&mut cut, &mut row);
+        }
+        if cut.next < cut.end {
+            self.cut = Some(cut);
+            return CutProgress::More;
+        }
+        self.end_cut();
+        CutProgress::End
+    }
+
+    /// Passes the row of the next slot to `row`, if the cut contains it. Returns how many rows were passed on.
+    #[inline(always)]
+    fn read_slot(&mut self, cut: &mut Cut, row: &mut impl FnMut(&[u64], &[f32])) -> usize {
+        let slot = cut.next;
+        let r = self.image.row(slot);
+        let (version, key) = (r.version(), r.key());
+        cut.highest = cut.highest.map(|highest| highest.max(version >> 2));
+        cut.next += 1;
+        if cut.next.is_multiple_of(PAGE_SLOTS)
+            && let Some(highest) = cut.highest.take()
+        {
+            self.pages.lower(slot / PAGE_SLOTS, highest);
+        }
+        let counter = version >> 2;
+        if version & LIVE == 0 || counter <= cut.from || counter > self.cut_at {
+            return 0;
+        }
+        row(&[key], self.image.row(slot).floats(cut.floats));
+        1
+    }
+
+    /// Floats of saved rows that the reader has not taken yet.
+    fn saved_floats(&self) -> usize {
+        self.cut.as_ref().map_or(0, |cut| cut.rows.len())
+    }
+}
+
+impl Shards {
+    /// The place of each shard in its history, in the order of the shards.
+    pub fn positions(&self) -> Vec<Position> {
+        self.shards.iter().map(Shard::position).collect()
+    }
+
+    /// Marks a cut of all shards here, which [`read_cut`](Self::read_cut) reads while pushes go on. `from` has the
+    /// position of an earlier cut for some of the shards: where it is of the same history, the new cut is a delta
+    /// above it. The other shards are cut in full. A cut that is still being read is given up.
+    ///
+    /// ```
+    /// # use gannet_core::{CutProgress, PushName, Schema, Shards, Store, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+    /// let name = |seq| PushName { pusher: 1, incarnation: 1, seq, row: 0 };
+    /// shards.push(&name(1), Write::Gradient, &[7, 8], None, &[1.0, 2.0])?;
+    ///
+    /// let full = shards.mark_cut(&[]);
+    /// shards.push(&name(2), Write::Gradient, &[8], None, &[5.0])?; // after the mark: not in the cut
+    /// let mut sum = 0.0;
+    /// while shards.read_cut(0, 1000, |_keys, rows| sum += rows.iter().sum::<f32>()) == CutProgress::More {}
+    /// assert_eq!(sum, 3.0);
+    ///
+    /// shards.mark_cut(&[full[0].position]);
+    /// let mut changed = Vec::new();
+    /// while shards.read_cut(0, 1000, |keys, _rows| changed.extend_from_slice(keys)) == CutProgress::More {}
+    /// assert_eq!(changed, [8]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn mark_cut(&mut self, from: &[Position]) -> Vec<ShardCut> {
+        let (floats, sketch) = (self.schema.floats(), self.schema.admission.sketch_bytes());
+        let mark = |shard: &mut Shard| {
+            let now = shard.position();
+            let known = from.iter().find(|p| p.is_comparable(&now) && p.command <= now.command);
+            shard.mark_cut(known.map_or(0, |p| p.command), floats, sketch)
+        };
+        self.shards.iter_mut().map(mark).collect()
+    }
+
+    /// Passes about `most` rows of a shard's cut to `rows`, in one or several calls: keys, and [`Schema::floats`] floats
+    /// for each. Rows that were saved since the last call all come first. A shard that is not here, or has no cut, has
+    /// no rows.
+    ///
+    /// [`Schema::floats`]: crate::Schema::floats
+    pub fn read_cut(&mut self, shard: u32, most: usize, rows: impl FnMut(&[u64], &[f32])) -> CutProgress {
+        match self.shards.get_mut(shard.wrapping_sub(self.first) as usize) {
+            Some(shard) => shard.read_cut(most, rows),
+            None => CutProgress::End,
+        }
+    }
+
+    /// Gives up the cuts of all shards here.
+    pub fn end_cut(&mut self) {
+        self.shards.iter_mut().for_each(Shard::end_cut);
+    }
+
+    /// Bytes of the rows that were saved for cuts and that no reader has taken yet. Who writes a cut keeps this
+    /// bounded: it reads before it lets more pushes in.
+    pub fn saved_bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.saved_floats() * 4).sum()
+    }
+}
