@@ -48,7 +48,7 @@ pub use error::{GrowError, OpenError, PullError, PushError, pusher_in_words};
 pub use push_name::{DATA_PUSHERS, PushName};
 pub use table::command::Position;
 pub use table::cursors::{Cursor, PushProgress};
-pub use table::cut::{CutProgress, ShardCut};
+pub use table::cut::{CutProgress, MarkedShard};
 pub use table::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_MAX, Term};
 pub use table::pull_newer::{CachedVersion, NewerRow};
 pub use table::push::{Applied, PushOptions};

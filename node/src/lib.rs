@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod cuts;
 mod error;
 mod frames;
 #[cfg(any(test, feature = "test-support"))]
@@ -24,6 +25,7 @@ mod token;
 mod vectors;
 mod worker;
 
+pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use error::{Refusal, ServerError, WorkerError};
 pub use partition::share;

@@ -6,6 +6,8 @@ mod cached_pulls;
 #[cfg(test)]
 mod cached_pulls_tests;
 mod clocks;
+mod cut_writer;
+mod cuts;
 mod dispatch;
 #[cfg(test)]
 mod fences;
@@ -58,6 +60,7 @@ use incarnations::HighestIncarnation;
 pub use memory::SessionLimits;
 use memory::SessionMemory;
 use session::GreetedConnection;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -99,6 +102,11 @@ pub struct ServerConfig {
     pub scheduler_only: bool,
     /// The data that this server, as the scheduler of a job, sends to the workers.
     pub data_server: Option<DataServerConfig>,
+    /// The folder where the server writes checkpoints when a coordinator asks for them ([`save_checkpoint`]). All
+    /// servers of a job and the coordinator reach the same folder, each by its own path.
+    ///
+    /// [`save_checkpoint`]: crate::save_checkpoint
+    pub checkpoints: Option<PathBuf>,
 }
 
 impl ServerConfig {
@@ -115,6 +123,7 @@ impl ServerConfig {
             token: None,
             scheduler_only: false,
             data_server: None,
+            checkpoints: None,
         }
     }
 
@@ -246,6 +255,7 @@ impl Server {
             let mut tables =
                 ServerTables::new(config.store.clone(), identities.clone(), thread, self.counters.clone());
             tables.scheduler_only = config.scheduler_only;
+            tables.checkpoints.clone_from(&config.checkpoints);
             let settings = ThreadSettings { thread, ..settings.clone() };
             let (net, health, counters) = (net.clone(), self.health.clone(), self.counters.clone());
             let name = format!("gannet-shard-{thread}");
@@ -429,6 +439,7 @@ impl<N: Net> LocalServer<N> {
             let mut tables =
                 ServerTables::new(config.store.clone(), identities.clone(), thread, counters.clone());
             tables.scheduler_only = config.scheduler_only;
+            tables.checkpoints.clone_from(&config.checkpoints);
             let settings = ThreadSettings { thread, ..settings.clone() };
             let thread = ShardThread::new(net.clone(), outlet, tables, settings, counters.clone())?;
             inboxes.push(ThreadInbox { inbox, waker: thread.waker() });
