@@ -25,8 +25,8 @@ mod token;
 mod vectors;
 mod worker;
 
-pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
+pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use error::{Refusal, ServerError, WorkerError};
 pub use partition::share;
 pub use runs::{

@@ -7,8 +7,8 @@ use crate::limits::CUT_FREEZE_MAX;
 use crate::token::draw_number;
 use crate::worker::{NO_INCARNATION, Worker, WorkerConfig};
 use gannet_core::{
-    CheckpointDir, Cursor, Draft, FileEntry, JobManifest, PushProgress, Schema, ShardCut, StateEntry, TableCut,
-    TableUid,
+    CheckpointDir, Cursor, Draft, FileEntry, JobManifest, PushProgress, Schema, ShardCut, StateEntry,
+    TableCut, TableUid,
 };
 use gannet_transport::Net;
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ fn save<N: Net>(
     draft: Draft,
 ) -> Result<SavedCheckpoint, WorkerError> {
     let config = WorkerConfig {
-        worker: u64::from(u32::MAX),
+        pusher: u64::from(u32::MAX),
         incarnation: NO_INCARNATION,
         run: None,
         ..config.clone()
@@ -293,7 +293,9 @@ fn written<N: Net>(worker: &mut Worker<N>, cut: u64) -> Result<Vec<CutFileV1>, W
                 CutReplyV1::Written { files: own } => files.extend(own),
                 CutReplyV1::Writing { .. } => writing = true,
                 CutReplyV1::Failed { why } => {
-                    return Err(WorkerError::Call(format!("a server could not write its part of the checkpoint: {why}")));
+                    return Err(WorkerError::Call(format!(
+                        "a server could not write its part of the checkpoint: {why}"
+                    )));
                 }
                 reply => return Err(unexpected(&reply)),
             }
@@ -336,8 +338,9 @@ fn manifest(
     manifest.parent = parent.filter(|_| increment).map(|parent| parent.number);
     manifest.states = states;
     for (place, table) in (0..).zip(tables) {
-        let schema = Schema::decode(&table.schema)
-            .ok_or_else(|| WorkerError::Call(format!("the schema of table {:?} cannot be read", table.name)))?;
+        let schema = Schema::decode(&table.schema).ok_or_else(|| {
+            WorkerError::Call(format!("the schema of table {:?} cannot be read", table.name))
+        })?;
         let cut = |shard: u32| {
             let marked = shards.get(&(place, shard))?;
             let &CutShardV1 { birth, epoch, from, to, .. } = marked;
@@ -376,5 +379,7 @@ fn unexpected(reply: &CutReplyV1) -> WorkerError {
         CutReplyV1::Failed { .. } => "failed",
         CutReplyV1::Done => "done",
     };
-    WorkerError::Cut(format!("a server answered {what:?} to another step of a cut: begin the checkpoint again"))
+    WorkerError::Cut(format!(
+        "a server answered {what:?} to another step of a cut: begin the checkpoint again"
+    ))
 }

@@ -70,15 +70,30 @@ pub(crate) struct CutBaseV1 {
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub(crate) enum CutReplyV1 {
     /// The thread holds pushes back.
-    Frozen { tables: Vec<CutTableV1>, pushes: Vec<CutPushV1>, held: Vec<PushLimitV1> },
+    Frozen {
+        tables: Vec<CutTableV1>,
+        pushes: Vec<CutPushV1>,
+        held: Vec<PushLimitV1>,
+    },
     /// The cut is marked.
-    Marked { shards: Vec<CutShardV1>, pushes: Vec<CutPushV1>, states: Vec<(String, Vec<u8>)> },
+    Marked {
+        shards: Vec<CutShardV1>,
+        pushes: Vec<CutPushV1>,
+        states: Vec<(String, Vec<u8>)>,
+    },
     /// The cut is being written.
-    Writing { rows: u64, bytes: u64 },
+    Writing {
+        rows: u64,
+        bytes: u64,
+    },
     /// All files are written and synced.
-    Written { files: Vec<CutFileV1> },
+    Written {
+        files: Vec<CutFileV1>,
+    },
     /// The writing has failed.
-    Failed { why: String },
+    Failed {
+        why: String,
+    },
     Done,
 }
 

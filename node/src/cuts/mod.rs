@@ -20,6 +20,6 @@ mod messages;
 
 pub use coordinator::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub(crate) use messages::{
-    CutActionV1, CutBaseV1, CutFileV1, CutPushV1, CutReplyV1, CutRequestV1, CutShardV1, CutStepV1, CutTableV1,
-    MarkV1, PushLimitV1,
+    CutActionV1, CutBaseV1, CutFileV1, CutPushV1, CutReplyV1, CutRequestV1, CutShardV1, CutStepV1,
+    CutTableV1, MarkV1, PushLimitV1,
 };

@@ -8,8 +8,8 @@
 #[macro_use]
 mod declare;
 mod bulk;
-mod cuts;
 pub(crate) mod control;
+mod cuts;
 pub(crate) mod pull_newer;
 pub(crate) mod push_payload;
 mod read_paths;

@@ -73,8 +73,14 @@ impl CutWriter {
             ));
         }
         let counts = Arc::<Counts>::default();
-        let files =
-            CutFiles { folder, level, left: 0, open: HashMap::new(), written: Vec::new(), counts: counts.clone() };
+        let files = CutFiles {
+            folder,
+            level,
+            left: 0,
+            open: HashMap::new(),
+            written: Vec::new(),
+            counts: counts.clone(),
+        };
         let (send_outcome, outcome) = channel();
         Ok(CutWriter {
             starts: HashMap::new(),
@@ -162,11 +168,7 @@ struct CutFiles {
 
 impl CutFiles {
     /// Writes blocks until all files are finished.
-    fn run(
-        mut self,
-        mut starts: HashMap<(u32, u32), FileStart>,
-        blocks: &Receiver<CutBlock>,
-    ) -> Outcome {
+    fn run(mut self, mut starts: HashMap<(u32, u32), FileStart>, blocks: &Receiver<CutBlock>) -> Outcome {
         while self.left > 0 {
             let Ok(block) = blocks.recv() else {
                 return Err("the server gave the checkpoint up".into());

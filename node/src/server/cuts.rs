@@ -12,7 +12,9 @@ use crate::cuts::{
 use crate::error::Refusal;
 use crate::frames::{CutFrame, CutIsFrame, FrameKind, control};
 use crate::limits::{CUT_FREEZE_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX, CUT_SLICE_BYTES};
-use gannet_core::{CheckpointDir, CutProgress, MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid};
+use gannet_core::{
+    CheckpointDir, CutProgress, MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid,
+};
 use gannet_transport::{Frame, Transmit};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -72,11 +74,6 @@ impl Cuts {
     pub(super) fn step_limit(&self, table: u32) -> Option<u64> {
         let cut = self.cut.as_ref().filter(|cut| cut.until.is_some())?;
         Some(cut.steps.get(&table).copied().unwrap_or(0))
-    }
-
-    /// Whether the thread has a cut to write.
-    pub(super) fn is_writing(&self) -> bool {
-        self.cut.as_ref().is_some_and(|cut| cut.writing.is_some())
     }
 }
 
@@ -164,7 +161,8 @@ impl ServerTables {
         now: Duration,
     ) -> Result<CutReplyV1, RequestFailure> {
         if let Some(cut) = self.cuts.cut.as_ref().filter(|cut| cut.session != session) {
-            let text = format!("thread {} already writes cut {:016x}: try again later", self.thread(), cut.number);
+            let text =
+                format!("thread {} already writes cut {:016x}: try again later", self.thread(), cut.number);
             return refuse(Refusal::Cut, text);
         }
         self.end_cut();
@@ -227,8 +225,7 @@ impl ServerTables {
     ) -> Result<CutReplyV1, RequestFailure> {
         let number = |name: &str| self.all.iter().position(|table| table.schema.name == name);
         let limits: Vec<_> = pushes.iter().filter_map(|p| Some((number(&p.table)? as u32, p))).collect();
-        let steps: Vec<_> =
-            steps.iter().filter_map(|s| Some((number(&s.table)? as u32, s.step))).collect();
+        let steps: Vec<_> = steps.iter().filter_map(|s| Some((number(&s.table)? as u32, s.step))).collect();
         let Some(cut) = &mut self.cuts.cut else { return self.frozen() };
         if cut.until.is_none() {
             return refuse(Refusal::Malformed, "the cut does not hold pushes back");
@@ -251,17 +248,11 @@ impl ServerTables {
     }
 
     /// Marks the cut of all shards here, and begins to write it.
-    fn mark(
-        &mut self,
-        mark: &MarkV1,
-        states: Vec<(String, Vec<u8>)>,
-    ) -> Result<CutReplyV1, RequestFailure> {
+    fn mark(&mut self, mark: &MarkV1, states: Vec<(String, Vec<u8>)>) -> Result<CutReplyV1, RequestFailure> {
         let place = |name: &str| mark.tables.iter().position(|known| known == name).map(|p| p as u32);
         let places: Vec<Option<u32>> = self.all.iter().map(|table| place(&table.schema.name)).collect();
-        if let Some(table) = self
-            .all
-            .iter()
-            .find(|table| table.shards.is_some() && !mark.tables.contains(&table.schema.name))
+        if let Some(table) =
+            self.all.iter().find(|table| table.shards.is_some() && !mark.tables.contains(&table.schema.name))
         {
             let text = format!("table {:?} was opened since the cut began: begin again", table.schema.name);
             return refuse(Refusal::Cut, text);
@@ -282,7 +273,8 @@ impl ServerTables {
             let (Some(own), Some(place)) = (table.shards.as_mut(), places[number]) else { continue };
             let (floats, of, uid) = (own.schema().floats() as u32, own.schema().shards, own.identity().uid);
             for marked in own.mark_cut(&bases(&mark.bases, place)) {
-                let MarkedShard { position: Position { shard, birth, epoch, command, .. }, from, .. } = marked;
+                let MarkedShard { position: Position { shard, birth, epoch, command, .. }, from, .. } =
+                    marked;
                 let kind = if from == 0 { RowFileKind::Full } else { RowFileKind::Increment };
                 let head =
                     RowFileHead { number: mark.number, uid, table: place, shard, shards: of, floats, kind };
@@ -313,7 +305,7 @@ impl ServerTables {
         };
         writing.writer.look();
         match writing.writer.state() {
-            WriterState::Writing { rows, bytes } => CutReplyV1::Writing { rows, bytes },
+            &WriterState::Writing { rows, bytes } => CutReplyV1::Writing { rows, bytes },
             WriterState::Written(files) => CutReplyV1::Written { files: files.clone() },
             WriterState::Failed(why) => CutReplyV1::Failed { why: why.clone() },
         }
@@ -342,7 +334,10 @@ impl ServerTables {
     pub(super) fn expire_cut(&mut self, now: Duration) {
         let expired = |cut: &ThreadCut| cut.until.is_some_and(|until| now >= until);
         if self.cuts.cut.as_ref().is_some_and(expired) {
-            tracing::warn!(thread = self.thread(), "a checkpoint was given up: it held pushes back for too long");
+            tracing::warn!(
+                thread = self.thread(),
+                "a checkpoint was given up: it held pushes back for too long"
+            );
             self.end_cut();
         }
     }
@@ -442,7 +437,7 @@ fn bases(bases: &[CutBaseV1], table: u32) -> Vec<Position> {
 
 fn cut_table(table: &ServerTable) -> CutTableV1 {
     let sums = table.group.as_ref().and_then(|group| group.sums.as_ref());
-    let uid = table.shards.as_ref().map_or(TableUid::default(), |shards| shards.identity().uid);
+    let uid = table.shards.as_ref().map_or(TableUid([0; 16]), |shards| shards.identity().uid);
     CutTableV1 {
         name: table.schema.name.clone(),
         schema: table.schema.encode(),

@@ -2,18 +2,18 @@
 //! the answers that wait for other workers.
 
 use super::bulk::{self, BulkReply, RequestFailure, RequestOutcome};
+use super::incarnations::Incarnations;
 use super::pending_replies::{self, PendingReply};
 use super::scheduler_rpc;
 use super::session::{RequestContext, WorkerState};
 use super::{images, incarnations, regions, runs, vectors};
-use super::incarnations::Incarnations;
 use crate::error::Refusal;
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
-    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, CutFrame, DropTableFrame, FeedFrame, FenceFrame,
-    FrameKind, HelloFrame, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame, LeaveFrame, OpenTableFrame,
-    PingFrame, PongFrame, PullFrame, PushFrame, RefusedFrame, RegionsFrame, RunFrame, ScanFrame, StatusFrame,
-    SubscribeFrame, TickFrame, VectorFrame,
+    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, CutFrame, DropTableFrame, FeedFrame,
+    FenceFrame, FrameKind, HelloFrame, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame, LeaveFrame,
+    OpenTableFrame, PingFrame, PongFrame, PullFrame, PushFrame, RefusedFrame, RegionsFrame, RunFrame,
+    ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame,
 };
 use crate::limits::TEXT_BYTES_MAX;
 use crate::runs::Registry;

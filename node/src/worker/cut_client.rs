@@ -9,7 +9,11 @@ use gannet_transport::Net;
 
 impl<N: Net> Worker<N> {
     /// Sends a step of a cut to every thread, and returns the reply of each.
-    pub(crate) fn cut_step(&mut self, cut: u64, action: &CutActionV1) -> Result<Vec<CutReplyV1>, WorkerError> {
+    pub(crate) fn cut_step(
+        &mut self,
+        cut: u64,
+        action: &CutActionV1,
+    ) -> Result<Vec<CutReplyV1>, WorkerError> {
         let request = CutRequestV1 { cut, action: action.clone() };
         let payload = |_: usize, _: u32| control::seal(&request);
         let ask = ControlRequest::with_payload(&CutFrame {}, None, &payload);
