@@ -74,7 +74,7 @@ pub use checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint
 pub use checkpoint::draft::Draft;
 pub use checkpoint::encoder::RowFileEncoder;
 pub use checkpoint::error::CheckpointDirError;
-pub use checkpoint::manifest::{FileEntry, JobManifest, PusherCursor, ShardCut, StateEntry, TableCut};
+pub use checkpoint::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
 pub use checkpoint::prune::PrunePlan;
 pub use checkpoint::row_file::{RowFileHead, RowFileKind};
 pub use checkpoint::row_file_reader::{RowBlock, RowFileReader};
