@@ -3,6 +3,7 @@
 mod admission;
 mod bench;
 mod cache;
+mod checkpoint;
 mod damping;
 mod data_server;
 mod doctor;
@@ -31,6 +32,7 @@ mod validation;
 
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
+pub use checkpoint::CheckpointArgs;
 pub use cache::{CacheArgs, SyncRowsName};
 pub use damping::{DampingArgs, DampingName};
 pub use data_server::FeedingArgs;
@@ -226,6 +228,9 @@ pub struct JobArgs {
     /// Keep the server's shards in this folder (tmpfs or disk), so that they survive a restart.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// The checkpoints of the job.
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
     /// How the data is divided among the workers.
     #[command(flatten)]
     pub tasks: TaskArgs,

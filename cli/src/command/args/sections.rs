@@ -72,6 +72,7 @@ const SECTIONS: [(&str, &[&str]); 11] = [
     ),
     ("Training", &["warm-start", "epochs", "batch", "threads", "validate-every"]),
     ("Output", &["out", "save-secs", "json"]),
+    ("Checkpoints", &["checkpoint", "checkpoint-secs", "checkpoint-keep"]),
     (
         "Job",
         &[
