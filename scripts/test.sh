@@ -25,7 +25,7 @@ tests "tests" cargo test --workspace --no-fail-fast
 # The whole workspace: a single package has other features, and some dependencies would be built again.
 check "benches, once" cargo test --workspace --bench optim --bench core --bench transport
 tests "kill -9 at every step" cargo test --workspace --no-fail-fast --features gannet-core/kill-points \
-    --test kill --test kill_vectors
+    --test kill --test kill_vectors --test kill_checkpoint
 nested "rdma, in guests with soft-RoCE" scripts/test_rdma.sh
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 

@@ -228,6 +228,12 @@ pub mod storage {
         Checkpoint, CheckpointError, CheckpointWriter, Filesystem, GrowError, Growth, GrowthConfig,
         OpenError, Shards, Stats, Store, try_huge_page,
     };
+    // The checkpoints of a job.
+    pub use gannet_core::{
+        CheckpointDir, CheckpointDirError, CheckpointState, Draft, FileEntry, JobManifest, ListedCheckpoint,
+        PrunePlan, PusherCursor, RowBlock, RowFileEncoder, RowFileHead, RowFileKind, RowFileReader,
+        RowFileWriter, SavedRowFile, ShardCut, StateEntry, TableCut, TableUid, Verified,
+    };
 }
 
 /// Transports: tcp, shared memory and RDMA (docs/transports.md).

@@ -28,10 +28,12 @@ const ONLY_CLI: &[&str] = &[
     "hyper-util",
     "indicatif",
     "mimalloc",
+    "safetensors",
     "serde_json",
     "signal-hook",
     "tokio",
     "tracing-subscriber",
+    "zip",
 ];
 
 /// The files that may hold unsafe code, each block with its reason.
@@ -56,8 +58,19 @@ const UNSAFE: &[&str] = &[
 ];
 
 /// The modules of core, as layers: a module uses those before it. lib.rs describes them.
-const CORE_LAYERS: &[&str] =
-    &["limits", "hash", "kill", "push_name", "schema", "error", "image", "index", "table", "reader"];
+const CORE_LAYERS: &[&str] = &[
+    "limits",
+    "hash",
+    "kill",
+    "push_name",
+    "schema",
+    "error",
+    "image",
+    "checkpoint",
+    "index",
+    "table",
+    "reader",
+];
 
 const BANNED: &[&str] =
     &["common", "util", "utils", "lib_", "libs", "manager", "managers", "helper", "helpers", "misc"];

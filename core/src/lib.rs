@@ -10,12 +10,14 @@
 //! schema                          what a table is, as plain data
 //! error                           why a call is refused
 //! image                           a shard's memory: a mapped file, its layout, its journal, its folder
+//! checkpoint                      the files of a job's checkpoints
 //! index                           from the hash of a key to the slot of its row
 //! table                           pulls and pushes on the shards that one thread owns
 //! reader                          rows read without a request to their owner: mapped images, RDMA
 //! ```
 #![deny(unsafe_code)]
 
+mod checkpoint;
 mod error;
 mod hash;
 mod image;
@@ -67,6 +69,19 @@ pub use reader::remote_row_reader::{
 
 // Checkpoints.
 pub use table::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
+
+// The checkpoints of a job.
+pub use checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint};
+pub use checkpoint::draft::Draft;
+pub use checkpoint::encoder::RowFileEncoder;
+pub use checkpoint::error::CheckpointDirError;
+pub use checkpoint::manifest::{FileEntry, JobManifest, PusherCursor, ShardCut, StateEntry, TableCut};
+pub use checkpoint::prune::PrunePlan;
+pub use checkpoint::row_file::{RowFileHead, RowFileKind};
+pub use checkpoint::row_file_reader::{RowBlock, RowFileReader};
+pub use checkpoint::row_file_writer::RowFileWriter;
+pub use checkpoint::shard_rows::SavedRowFile;
+pub use checkpoint::verify::Verified;
 
 // Hashes of keys, and hints to the cache.
 pub use hash::{hash, mix, shard_of};

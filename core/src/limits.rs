@@ -63,7 +63,19 @@ pub const ADMIT_PUSHES_MAX: u32 = 256;
 /// Most bytes of a shard's admission sketch.
 pub const SKETCH_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of a block of a checkpoint's row file before compression: what its writer collects, and its reader holds.
+pub const CHECKPOINT_BLOCK_BYTES: usize = 512 << 10;
+/// The most bytes of such a block. A row of the most floats fits, and so does the largest admission sketch.
+pub const CHECKPOINT_BLOCK_BYTES_MAX: usize = 4 << 20;
+/// The most bytes of a checkpoint's manifest.
+pub const CHECKPOINT_MANIFEST_BYTES_MAX: u64 = 64 << 20;
+/// The most bytes of a state file of a checkpoint. Its reader holds it in memory.
+pub const CHECKPOINT_STATE_BYTES_MAX: u64 = 1 << 30;
+/// How many numbers a new checkpoint tries while other processes take them.
+pub const CHECKPOINT_NUMBER_TRIES: u32 = 1000;
+
 const _: () = assert!(SLOTS_MAX < u32::MAX);
+const _: () = assert!(SKETCH_BYTES_MAX <= CHECKPOINT_BLOCK_BYTES_MAX);
 const _: () = assert!(INDEX_BYTES_MAX / 64 * 6 >= SLOTS_MAX as usize / 2);
 const _: () =
     assert!(HEADER_RESERVE_BYTES.is_multiple_of(CHUNK_BYTES) && INDEX_BYTES_MAX.is_multiple_of(CHUNK_BYTES));

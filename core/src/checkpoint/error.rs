@@ -1,0 +1,99 @@
+//! Why a checkpoint of a job cannot be written or read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a checkpoint of a job cannot be written or read.
+///
+/// ```
+/// use gannet_core::{CheckpointDir, CheckpointDirError};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let opened = CheckpointDir::open(&folder.path().join("nothing"));
+/// assert!(matches!(opened, Err(CheckpointDirError::NoDirectory(_))));
+/// let empty = CheckpointDir::open(folder.path())?;
+/// assert!(matches!(empty.chain(3), Err(CheckpointDirError::Refused { number: 3, newest: None, .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointDirError {
+    /// A call of the operating system failed.
+    #[error("{what} {}: {source}", path.display())]
+    Io {
+        /// The operation that failed.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// There is no such folder.
+    #[error("{}: there is no such folder: give the folder that --checkpoint named", .0.display())]
+    NoDirectory(PathBuf),
+    /// The folder has no checkpoint of this number, or one whose save was cut short.
+    #[error("{}: there is no whole checkpoint here (no MANIFEST file)", .0.display())]
+    Missing(PathBuf),
+    /// A file is damaged, is not what the manifest says, or is not of this version.
+    #[error("{}: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The checkpoint belongs to another run.
+    #[error(
+        "{}: this checkpoint is of the run {saved:?}, but the run {asked:?} wants it: give each run a \
+         --checkpoint folder of its own",
+        path.display()
+    )]
+    OtherRun {
+        /// The manifest.
+        path: PathBuf,
+        /// The run that saved it.
+        saved: String,
+        /// The run that would restore it.
+        asked: String,
+    },
+    /// A checkpoint cannot be used. The error says which other one can.
+    #[error("checkpoint {number} cannot be used: {reason}; {}", offer(.newest.as_ref(), directory))]
+    Refused {
+        /// The requested checkpoint.
+        number: u64,
+        /// Why it cannot be used.
+        reason: Box<CheckpointDirError>,
+        /// The checkpoint directory.
+        directory: PathBuf,
+        /// The newest checkpoint there that can be used.
+        newest: Option<u64>,
+    },
+}
+
+fn offer(newest: Option<&u64>, directory: &Path) -> String {
+    let directory = directory.display();
+    match newest {
+        Some(number) => format!("the newest good checkpoint in {directory} is {number}"),
+        None => format!("{directory} has no other good checkpoint"),
+    }
+}
+
+impl CheckpointDirError {
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointDirError {
+        let path = path.to_path_buf();
+        move |source| CheckpointDirError::Io { what, path, source }
+    }
+
+    pub(crate) fn damaged(path: &Path, why: impl Into<String>) -> CheckpointDirError {
+        CheckpointDirError::Damaged { path: path.into(), why: why.into() }
+    }
+
+    /// Whether the system failed, so that the files may be good all the same.
+    pub fn is_system(&self) -> bool {
+        match self {
+            CheckpointDirError::Io { .. } => true,
+            CheckpointDirError::Refused { reason, .. } => reason.is_system(),
+            _ => false,
+        }
+    }
+}

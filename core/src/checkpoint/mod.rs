@@ -1,0 +1,21 @@
+//! The checkpoints of a whole job, in a checkpoint directory: manifests, row files, state files. docs/checkpoint.md has
+//! the bytes.
+//!
+//! The folder that `--out` writes is something else: a model without the job's state, in `table/checkpoint.rs`.
+
+#[cfg(test)]
+mod checkpoint_tests;
+pub(crate) mod directory;
+pub(crate) mod draft;
+pub(crate) mod encoder;
+pub(crate) mod error;
+pub(crate) mod manifest;
+mod manifest_v1;
+pub(crate) mod prune;
+pub(crate) mod row_file;
+pub(crate) mod row_file_reader;
+#[cfg(test)]
+mod row_file_tests;
+pub(crate) mod row_file_writer;
+pub(crate) mod shard_rows;
+pub(crate) mod verify;

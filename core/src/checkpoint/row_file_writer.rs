@@ -1,0 +1,122 @@
+//! Writes a row file: what the encoder makes, to the disk and synced.
+
+use crate::checkpoint::encoder::RowFileEncoder;
+use crate::checkpoint::error::CheckpointDirError;
+use crate::checkpoint::manifest::FileEntry;
+use crate::checkpoint::row_file::RowFileHead;
+use crate::image::durability::{self, Durable};
+use crate::limits::CHECKPOINT_BLOCK_BYTES;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Writes the rows of one shard to a file. Errors name the file.
+///
+/// ```
+/// use gannet_core::{RowBlock, RowFileHead, RowFileKind, RowFileReader, RowFileWriter, TableUid};
+///
+/// let folder = tempfile::tempdir()?;
+/// let (number, uid, kind) = (1, TableUid([7; 16]), RowFileKind::Full);
+/// let head = RowFileHead { number, uid, table: 0, shard: 0, shards: 1, floats: 1, kind };
+/// let mut writer = RowFileWriter::create(folder.path(), head, 1)?;
+/// writer.rows(&[5, 6], &[0.5, 1.5])?;
+/// let entry = writer.finish()?; // synced
+///
+/// let mut reader = RowFileReader::open(&folder.path().join(&entry.name), &head, &entry)?;
+/// assert!(matches!(reader.next()?, Some(RowBlock::Rows { keys: &[5, 6], floats: &[0.5, 1.5] })));
+/// assert!(reader.next()?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RowFileWriter {
+    encoder: RowFileEncoder,
+    file: File,
+    path: PathBuf,
+    /// Whole blocks that are not written yet.
+    encoded: Vec<u8>,
+}
+
+impl RowFileWriter {
+    /// Makes the file [`RowFileHead::file_name`] in `folder`. `level` is that of [`RowFileEncoder::new`].
+    ///
+    /// # Errors
+    /// The file exists or cannot be made.
+    ///
+    /// # Panics
+    /// Where [`RowFileEncoder::new`] does.
+    pub fn create(folder: &Path, head: RowFileHead, level: i32) -> Result<RowFileWriter, CheckpointDirError> {
+        let path = folder.join(head.file_name());
+        let file = File::create_new(&path).map_err(CheckpointDirError::io("making", &path))?;
+        crate::kill_point!();
+        let mut encoded = Vec::new();
+        let encoder = RowFileEncoder::new(head, level, &mut encoded);
+        Ok(RowFileWriter { encoder, file, path, encoded })
+    }
+
+    /// Adds rows, as [`RowFileEncoder::rows`] does.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    ///
+    /// # Panics
+    /// When `floats` has another length.
+    pub fn rows(&mut self, keys: &[u64], floats: &[f32]) -> Result<(), CheckpointDirError> {
+        self.encoder.rows(keys, floats, &mut self.encoded);
+        self.write(CHECKPOINT_BLOCK_BYTES)
+    }
+
+    /// Adds deleted keys, as [`RowFileEncoder::deletions`] does.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    ///
+    /// # Panics
+    /// When the file is a full one.
+    pub fn deletions(&mut self, keys: &[u64]) -> Result<(), CheckpointDirError> {
+        self.encoder.deletions(keys, &mut self.encoded);
+        self.write(CHECKPOINT_BLOCK_BYTES)
+    }
+
+    /// Adds the shard's admission sketch, as [`RowFileEncoder::sketch`] does.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    ///
+    /// # Panics
+    /// When the sketch is too long.
+    pub fn sketch(&mut self, bytes: &[u8]) -> Result<(), CheckpointDirError> {
+        self.encoder.sketch(bytes, &mut self.encoded);
+        self.write(CHECKPOINT_BLOCK_BYTES)
+    }
+
+    /// Writes the rest and syncs the file. Returns what the manifest says of it.
+    ///
+    /// # Errors
+    /// The file cannot be written or synced.
+    pub fn finish(mut self) -> Result<FileEntry, CheckpointDirError> {
+        let encoder = self.encoder;
+        let entry = encoder.finish(&mut self.encoded);
+        let written = self.file.write_all(&self.encoded);
+        written.map_err(CheckpointDirError::io("writing", &self.path))?;
+        crate::kill_point!();
+        sync(&self.file, &self.path)?;
+        Ok(entry)
+    }
+
+    /// Writes what is encoded if it has at least so many bytes.
+    fn write(&mut self, least: usize) -> Result<(), CheckpointDirError> {
+        if self.encoded.len() >= least {
+            self.file.write_all(&self.encoded).map_err(CheckpointDirError::io("writing", &self.path))?;
+            self.encoded.clear();
+            crate::kill_point!();
+        }
+        Ok(())
+    }
+}
+
+/// Syncs a file.
+pub(crate) fn sync(file: &File, path: &Path) -> Result<(), CheckpointDirError> {
+    let synced = durability::during(&Durable::File, || file.sync_all());
+    synced.map_err(CheckpointDirError::io("syncing", path))?;
+    crate::kill_point!();
+    Ok(())
+}

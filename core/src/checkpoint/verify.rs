@@ -1,0 +1,107 @@
+//! Reads every byte of a checkpoint, to find damage that lengths do not show.
+
+use crate::checkpoint::directory::CheckpointDir;
+use crate::checkpoint::error::CheckpointDirError;
+use crate::checkpoint::manifest::JobManifest;
+use crate::checkpoint::row_file_reader::{RowBlock, RowFileReader};
+use crate::schema::admission::Admission;
+use std::collections::BTreeMap;
+
+/// What [`CheckpointDir::verify`] has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Checkpoints: the one that was asked for, and those that it needs.
+    pub checkpoints: u64,
+    /// Row files and state files.
+    pub files: u64,
+    /// Bytes of these files.
+    pub bytes: u64,
+    /// Rows in them.
+    pub rows: u64,
+}
+
+impl CheckpointDir {
+    /// Reads every byte of a checkpoint and of those that it needs, and checks all of them.
+    ///
+    /// # Errors
+    /// [`CheckpointDirError::Refused`]: a file is missing or damaged, which the error names. The error also offers the
+    /// newest checkpoint that is good; to find it, others are read whole too.
+    pub fn verify(&self, number: u64) -> Result<Verified, CheckpointDirError> {
+        // Of each checkpoint that was read: whether its own files are good.
+        let mut good = BTreeMap::new();
+        let reason = match self.verify_chain(number, &mut good) {
+            Ok(verified) => return Ok(verified),
+            Err(reason) if reason.is_system() => return Err(reason),
+            Err(reason) => reason,
+        };
+        let others = self.numbers()?.into_iter().rev().filter(|other| *other != number);
+        let mut newest = None;
+        for other in others {
+            if self.verify_chain(other, &mut good).is_ok() {
+                newest = Some(other);
+                break;
+            }
+        }
+        let directory = self.path().to_path_buf();
+        Err(CheckpointDirError::Refused { number, reason: reason.into(), directory, newest })
+    }
+
+    fn verify_chain(
+        &self,
+        number: u64,
+        good: &mut BTreeMap<u64, bool>,
+    ) -> Result<Verified, CheckpointDirError> {
+        let mut sum = Verified::default();
+        for manifest in self.chain_of(number)? {
+            match good.get(&manifest.number) {
+                Some(true) => {}
+                Some(false) => {
+                    let why = "it needs a checkpoint that is damaged";
+                    return Err(CheckpointDirError::damaged(&self.folder(number), why));
+                }
+                None => {
+                    let read = self.verify_files(&manifest);
+                    good.insert(manifest.number, read.is_ok());
+                    read?;
+                }
+            }
+            sum.checkpoints += 1;
+            sum.files += (manifest.files().count() + manifest.states.len()) as u64;
+            sum.bytes += manifest.bytes();
+            sum.rows += manifest.rows();
+        }
+        Ok(sum)
+    }
+
+    /// Reads the files of one checkpoint.
+    fn verify_files(&self, manifest: &JobManifest) -> Result<(), CheckpointDirError> {
+        for state in &manifest.states {
+            self.read_state(manifest, &state.name)?;
+        }
+        let folder = self.folder(manifest.number);
+        for (number, table) in (0..).zip(&manifest.tables) {
+            let sketch = match table.schema.admission {
+                Admission::Count { sketch_bytes, .. } => sketch_bytes as usize,
+                _ => 0,
+            };
+            for cut in &table.shards {
+                let Some((entry, head)) = cut.file.as_ref().zip(manifest.row_file_head(number, cut.shard))
+                else {
+                    continue;
+                };
+                let path = folder.join(&entry.name);
+                let mut reader = RowFileReader::open(&path, &head, entry)?;
+                while let Some(block) = reader.next()? {
+                    if let RowBlock::Sketch(bytes) = block
+                        && bytes.len() != sketch
+                    {
+                        let found = bytes.len();
+                        let why = format!("its sketch has {found} bytes, but the table's has {sketch}");
+                        return Err(CheckpointDirError::damaged(&path, why));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
