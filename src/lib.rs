@@ -97,8 +97,8 @@ pub mod table {
 /// ```
 pub mod server {
     pub use gannet_node::{
-        RestoreError, RestoreSource, Restored, Server, ServerConfig, ServerCounters, ServerError, ServerStats,
-        SessionLimits, restore_folder,
+        RestoreError, RestoreSource, Restored, Server, ServerConfig, ServerCounters, ServerError,
+        ServerStats, SessionLimits, restore_folder,
     };
 }
 
@@ -230,10 +230,13 @@ pub mod storage {
     };
     // The checkpoints of a job.
     pub use gannet_core::{
-        CheckpointDir, CheckpointDirError, CheckpointState, Draft, FileEntry, JobManifest, ListedCheckpoint,
-        PrunePlan, PusherCursor, RowBlock, RowFileEncoder, RowFileHead, RowFileKind, RowFileReader,
+        CheckpointDir, CheckpointDirError, CheckpointState, Cursor, Draft, FileEntry, JobManifest,
+        ListedCheckpoint, PrunePlan, RowBlock, RowFileEncoder, RowFileHead, RowFileKind, RowFileReader,
         RowFileWriter, SavedRowFile, ShardCut, StateEntry, TableCut, TableUid, Verified,
     };
+    pub use gannet_node::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
+    // Cuts of shards in one's own process.
+    pub use gannet_core::{CutProgress, MarkedShard, Position, PushOptions, PushProgress};
 }
 
 /// Transports: tcp, shared memory and RDMA (docs/transports.md).

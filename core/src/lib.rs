@@ -50,7 +50,7 @@ pub use error::{GrowError, OpenError, PullError, PushError, pusher_in_words};
 pub use push_name::{DATA_PUSHERS, PushName};
 pub use table::command::Position;
 pub use table::cursors::{Cursor, PushProgress};
-pub use table::cut::{CutProgress, ShardCut};
+pub use table::cut::{CutProgress, MarkedShard};
 pub use table::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_MAX, Term};
 pub use table::pull_newer::{CachedVersion, NewerRow};
 pub use table::push::{Applied, PushOptions};
@@ -75,7 +75,7 @@ pub use checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint
 pub use checkpoint::draft::Draft;
 pub use checkpoint::encoder::RowFileEncoder;
 pub use checkpoint::error::CheckpointDirError;
-pub use checkpoint::manifest::{FileEntry, JobManifest, PusherCursor, ShardCut, StateEntry, TableCut};
+pub use checkpoint::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
 pub use checkpoint::prune::PrunePlan;
 pub use checkpoint::row_file::{RowFileHead, RowFileKind};
 pub use checkpoint::row_file_reader::{RowBlock, RowFileReader};

@@ -190,7 +190,7 @@ fn check(table: &mut Shards, want: &std::collections::HashMap<u64, [f32; 2]>, co
     assert_eq!(table.stats().rows as usize, want.len(), "{context}: count");
 }
 
-/// The delta above the empty table has every row, and every deletion once, in order.
+/// The delta above the empty table has every row, and every deleted key that has no row again.
 fn check_delta(
     table: &mut Shards,
     empty: &[Position],
@@ -203,7 +203,10 @@ fn check_delta(
     while read() == CutProgress::More {}
     assert_eq!(rows, want.len());
     if admission == Admission::All {
-        assert_eq!(cuts[0].deletions, (0..PARTS).flat_map(freed).collect::<Vec<_>>());
+        let gone = (0..PARTS).flat_map(freed).filter(|key| !want.contains_key(key));
+        let gone: std::collections::BTreeSet<u64> = gone.collect();
+        assert!(!gone.is_empty());
+        assert_eq!(cuts[0].deletions, gone.into_iter().collect::<Vec<_>>());
     }
 }
 

@@ -4,7 +4,7 @@ use crate::runs::RunsError;
 use crate::scheduler::JobStateFileError;
 use crate::server::incarnations::CounterError;
 use crate::server::restore::RestoreError;
-use gannet_core::{CheckpointError, OpenError, PullError, PushError};
+use gannet_core::{CheckpointDirError, CheckpointError, OpenError, PullError, PushError};
 use gannet_transport::{LinkError, NetError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,11 +59,13 @@ pub enum Refusal {
     Tls = 13,
     /// The server holds nothing of the table, or another table than requested: ask what it holds.
     Identity = 14,
+    /// A cut was given up, or cannot begin now: begin the checkpoint again.
+    Cut = 15,
 }
 
 impl Refusal {
     /// All refusals with their names in metrics. The code on the wire is the position plus 1.
-    const NAMED: [(Refusal, &str); 14] = [
+    const NAMED: [(Refusal, &str); 15] = [
         (Refusal::Malformed, "malformed"),
         (Refusal::Unknown, "unknown"),
         (Refusal::Mismatch, "mismatch"),
@@ -78,6 +80,7 @@ impl Refusal {
         (Refusal::Token, "token"),
         (Refusal::Tls, "tls"),
         (Refusal::Identity, "identity"),
+        (Refusal::Cut, "cut"),
     ];
     /// Number of refusals.
     pub(crate) const COUNT: usize = Refusal::NAMED.len();
@@ -302,6 +305,12 @@ pub enum WorkerError {
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The checkpoint of a job cannot be read or written.
+    #[error(transparent)]
+    CheckpointDir(#[from] CheckpointDirError),
+    /// A checkpoint was given up.
+    #[error("{0}")]
+    Cut(String),
 }
 
 #[cfg(test)]

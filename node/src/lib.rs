@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod cuts;
 mod error;
 mod frames;
 #[cfg(any(test, feature = "test-support"))]
@@ -25,6 +26,7 @@ mod vectors;
 mod worker;
 
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
+pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use error::{Refusal, ServerError, WorkerError};
 pub use partition::share;
 pub use runs::{

@@ -26,6 +26,18 @@ pub const CREDIT_FRAMES: u32 = 1024;
 pub const CREDIT_BYTES: u64 = 64 << 20;
 /// Finished pulls whose keysets a worker remembers. It forgets the oldest first.
 pub const KEPT_PULLS_MAX: usize = 256;
+/// The longest time for which a cut may hold pushes back.
+pub const CUT_FREEZE_MAX: Duration = Duration::from_secs(5);
+/// Pushers of all tables of a thread that one message of a cut can list.
+pub const CUT_PUSHES_MAX: usize = 3000;
+/// Bytes of the rows of a cut that a turn of a server thread reads.
+pub const CUT_SLICE_BYTES: usize = 128 << 10;
+/// Blocks between a server thread and the thread that writes its cut.
+pub const CUT_QUEUE_BLOCKS: usize = 16;
+/// How often a server thread looks whether the thread that writes its cut has caught up.
+pub const CUT_RETRY: Duration = Duration::from_millis(1);
+/// Bytes of a table's rows on one thread that wait for the writer because pushes changed them. Above, pushes wait.
+pub const CUT_SAVED_BYTES_MAX: usize = 16 << 20;
 /// Tables on a server thread.
 pub const TABLES_MAX: usize = 256;
 /// Threads of a server.

@@ -13,7 +13,9 @@ pub fn run(args: &RestoreFoldersArgs) -> Result<(), Failure> {
     let RestoreFoldersArgs { dir, data_dir, servers, shards, scheduler, .. } = args;
     if scheduler >= servers {
         let last = servers - 1;
-        return Err(Failure::input(format!("--scheduler {scheduler}: with --servers {servers}, 0 to {last} is allowed")));
+        return Err(Failure::input(format!(
+            "--scheduler {scheduler}: with --servers {servers}, 0 to {last} is allowed"
+        )));
     }
     let threads = args.threads.map_or_else(|| ServerConfig::new("").threads, |threads| threads as usize);
     let mut number = args.number;
@@ -22,8 +24,7 @@ pub fn run(args: &RestoreFoldersArgs) -> Result<(), Failure> {
         let folder = data_dir.join(format!("server-{server}"));
         let store = server::store(Some(&folder), &args.memory)?;
         let (shards, scheduler) = (*shards, server == *scheduler);
-        let source =
-            RestoreSource { number, shards, scheduler, ..RestoreSource::new(dir, server, *servers) };
+        let source = RestoreSource { number, shards, scheduler, ..RestoreSource::new(dir, server, *servers) };
         let restored = restore_folder(&store, threads, &source)?;
         // All servers take the same one, also if a newer one is finished meanwhile.
         number = Some(restored.checkpoint);
@@ -41,7 +42,8 @@ fn report(restored: &Restored, folder: &Path) {
     match kept {
         true => say!("{folder}: has these tables already, and stays as it is"),
         false => {
-            let (rows, tables) = (counted(*rows, "row", "rows"), counted(tables.len() as u64, "table", "tables"));
+            let (rows, tables) =
+                (counted(*rows, "row", "rows"), counted(tables.len() as u64, "table", "tables"));
             say!("{folder}: {rows} of {tables} from checkpoint {checkpoint}");
         }
     }

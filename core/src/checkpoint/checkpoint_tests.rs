@@ -2,13 +2,14 @@
 
 use super::directory::{CheckpointDir, CheckpointState, MANIFEST};
 use super::error::CheckpointDirError;
-use super::manifest::{JobManifest, PusherCursor, ShardCut, TableCut};
+use super::manifest::{JobManifest, ShardCut, TableCut};
 use super::row_file_writer::RowFileWriter;
 use crate::hash::{hash, shard_of};
 use crate::image::durability::{Durable, observed};
 use crate::schema::admission::Admission;
 use crate::schema::identity::TableUid;
 use crate::schema::table_schema::Schema;
+use crate::table::cursors::Cursor;
 use gannet_optim::{Add, Rule};
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -37,7 +38,7 @@ fn manifest(schema: &Schema, number: u64, step: u64, parent: Option<u64>) -> Job
     let shard =
         |shard| ShardCut { shard, birth: 50 + u64::from(shard), epoch: 1, from, to: step, file: None };
     let shards = (0..schema.shards).map(shard).collect();
-    let cursors = vec![PusherCursor { pusher: 3, incarnation: 2, seq: step, closed: false }];
+    let cursors = vec![Cursor { pusher: 3, incarnation: 2, seq: step, closed: false }];
     let table = TableCut { schema: schema.clone(), uid: UID, shards, cursors };
     JobManifest { parent, tables: vec![table], ..JobManifest::new(number, "monday") }
 }
@@ -293,7 +294,7 @@ fn an_old_checkpoint_is_read() {
     let newest = directory.newest_valid().unwrap().unwrap();
     assert_eq!((newest.number, newest.parent, newest.run.as_str()), (2, Some(1), "monday"));
     assert_eq!(newest.note("cut"), Some("4"));
-    let cursor = PusherCursor { pusher: 3, incarnation: 2, seq: 4, closed: false };
+    let cursor = Cursor { pusher: 3, incarnation: 2, seq: 4, closed: false };
     assert_eq!((newest.tables[0].uid, &newest.tables[0].cursors[..]), (UID, &[cursor][..]));
     assert_eq!(newest.tables[0].schema, pinned_schema());
     assert_eq!(directory.read_state(&newest, "tasks").unwrap(), b"two of three splits");

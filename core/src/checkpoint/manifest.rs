@@ -4,18 +4,19 @@ use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::row_file::{RowFileHead, RowFileKind};
 use crate::schema::identity::TableUid;
 use crate::schema::table_schema::Schema;
+use crate::table::cursors::Cursor;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What a checkpoint consists of.
 ///
 /// ```
-/// use gannet_core::{JobManifest, PusherCursor, Schema, ShardCut, TableCut, TableUid};
+/// use gannet_core::{JobManifest, Cursor, Schema, ShardCut, TableCut, TableUid};
 /// use gannet_optim::{Add, Rule};
 ///
 /// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
 /// let empty = ShardCut { shard: 0, birth: 5, epoch: 1, from: 0, to: 0, file: None };
-/// let cursors = vec![PusherCursor { pusher: 0, incarnation: 1, seq: 41, closed: false }];
+/// let cursors = vec![Cursor { pusher: 0, incarnation: 1, seq: 41, closed: false }];
 /// let table = TableCut { schema, uid: TableUid([7; 16]), shards: vec![empty], cursors };
 /// let manifest = JobManifest { tables: vec![table], ..JobManifest::new(1, "monday") };
 /// assert_eq!(manifest.check(), Ok(()));
@@ -58,7 +59,7 @@ pub struct TableCut {
     /// A cut for each shard of the schema, in their order.
     pub shards: Vec<ShardCut>,
     /// The last whole push of each pusher in the cut, in the order of pushers.
-    pub cursors: Vec<PusherCursor>,
+    pub cursors: Vec<Cursor>,
 }
 
 /// A shard in a checkpoint.
@@ -92,19 +93,6 @@ pub struct FileEntry {
     pub rows: u64,
     /// Deleted keys in it.
     pub deletions: u64,
-}
-
-/// The last whole push of a pusher in a cut. All its pushes up to this one are in the cut, and none after it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PusherCursor {
-    /// The pusher.
-    pub pusher: u64,
-    /// Its incarnation.
-    pub incarnation: u64,
-    /// The sequence number of the push.
-    pub seq: u64,
-    /// Whether the pusher pushes never again.
-    pub closed: bool,
 }
 
 impl JobManifest {

@@ -1,8 +1,9 @@
 //! The archive of a manifest, version 1, with the head before it. docs/checkpoint.md has the bytes.
 
-use crate::checkpoint::manifest::{FileEntry, JobManifest, PusherCursor, ShardCut, StateEntry, TableCut};
+use crate::checkpoint::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
 use crate::schema::identity::TableUid;
 use crate::schema::table_schema::Schema;
+use crate::table::cursors::Cursor;
 
 const MAGIC: &[u8; 8] = b"GANNETJM";
 const VERSION: u32 = 1;
@@ -114,8 +115,7 @@ fn archived(manifest: &JobManifest) -> JobManifestV1 {
         let ShardCut { shard, birth, epoch, from, to, file: own } = cut;
         ShardV1 { shard, birth, epoch, from, to, file: own.map(file) }
     };
-    let cursor =
-        |PusherCursor { pusher, incarnation, seq, closed }| CursorV1 { pusher, incarnation, seq, closed };
+    let cursor = |Cursor { pusher, incarnation, seq, closed }| CursorV1 { pusher, incarnation, seq, closed };
     let table = |cut: TableCut| TableV1 {
         name: cut.schema.name.clone(),
         schema: cut.schema.encode(),
@@ -137,8 +137,7 @@ fn unarchived(archive: JobManifestV1) -> Result<JobManifest, String> {
         let ShardV1 { shard, birth, epoch, from, to, file: own } = cut;
         ShardCut { shard, birth, epoch, from, to, file: own.map(file) }
     };
-    let cursor =
-        |CursorV1 { pusher, incarnation, seq, closed }| PusherCursor { pusher, incarnation, seq, closed };
+    let cursor = |CursorV1 { pusher, incarnation, seq, closed }| Cursor { pusher, incarnation, seq, closed };
     let table = |cut: TableV1| {
         let schema = Schema::decode(&cut.schema).filter(|schema| schema.name == cut.name);
         let schema = schema.ok_or_else(|| format!("the schema of table {:?} is not valid", cut.name))?;

@@ -2,13 +2,14 @@
 
 use super::encoder::RowFileEncoder;
 use super::error::CheckpointDirError;
-use super::manifest::{FileEntry, JobManifest, PusherCursor, ShardCut, StateEntry, TableCut};
+use super::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
 use super::row_file::{RowFileHead, RowFileKind};
 use super::row_file_reader::{RowBlock, RowFileReader};
 use crate::hash::{hash, shard_of};
 use crate::schema::admission::Admission;
 use crate::schema::identity::TableUid;
 use crate::schema::table_schema::Schema;
+use crate::table::cursors::Cursor;
 use gannet_optim::{Add, Rule};
 use std::path::Path;
 
@@ -175,7 +176,7 @@ fn some_manifest() -> JobManifest {
     let admission = Admission::Count { pushes: 2, sketch_bytes: 64 };
     let schema = Schema { dim: 3, shards: 2, admission, ..Schema::scalar("clicks", Rule::Add(Add)) };
     let shard = |shard| ShardCut { shard, birth: 50, epoch: 1, from: 3, to: 9, file: None };
-    let cursors = vec![PusherCursor { pusher: 3, incarnation: 2, seq: 9, closed: false }];
+    let cursors = vec![Cursor { pusher: 3, incarnation: 2, seq: 9, closed: false }];
     let table = TableCut { schema, uid: UID, shards: vec![shard(0), shard(1)], cursors };
     let mut manifest = JobManifest { parent: Some(3), tables: vec![table], ..JobManifest::new(4, "monday") };
     let file = FileEntry { name: "t00-0001.rows".into(), bytes: 5, crc: 6, rows: 7, deletions: 8 };

@@ -56,7 +56,7 @@ impl CheckpointDir {
     ///
     /// ```
     /// use gannet_core::{
-    ///     CheckpointDir, JobManifest, PusherCursor, RowFileWriter, Schema, ShardCut, TableCut, TableUid,
+    ///     CheckpointDir, JobManifest, Cursor, RowFileWriter, Schema, ShardCut, TableCut, TableUid,
     /// };
     /// use gannet_optim::{Add, Rule};
     ///

@@ -9,6 +9,7 @@
 
 use crate::image::layout::*;
 use crate::image::row_version::LIVE;
+use crate::index::hash_index::NONE;
 use crate::table::command::{PAGE_SLOTS, Position};
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
@@ -35,12 +36,12 @@ pub(crate) struct Cut {
 
 /// What a cut contains of a shard. [`Shards::mark_cut`] has an example.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ShardCut {
+pub struct MarkedShard {
     /// The place of the cut in the shard's history.
     pub position: Position,
     /// The cut holds what changed above this command; 0: all rows.
     pub from: u64,
-    /// The deleted keys of a delta, oldest first. A key that has a row in the delta was created again later.
+    /// The keys of a delta whose rows were deleted, in ascending order. None of them has a row in the cut.
     pub deletions: Vec<u64>,
     /// The bytes of the admission sketch; empty without admission by count.
     pub sketch: Vec<u8>,
@@ -57,13 +58,17 @@ pub enum CutProgress {
 
 impl Shard {
     /// Marks a cut. An earlier cut of this shard ends.
-    fn mark_cut(&mut self, from: u64, floats: usize, sketch: usize) -> ShardCut {
+    fn mark_cut(&mut self, from: u64, floats: usize, sketch: usize) -> MarkedShard {
         let known = if from == 0 { None } else { self.deletions_since(from) };
-        let (from, deletions) = known.map_or((0, Vec::new()), |deletions| (from, deletions));
+        let (from, mut deletions) = known.map_or((0, Vec::new()), |deletions| (from, deletions));
+        // A key that has a row again is among the rows of the delta.
+        deletions.sort_unstable();
+        deletions.dedup();
+        deletions.retain(|&key| self.find(key) == NONE);
         let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
         self.cut = Some(Box::new(Cut { from, end, floats, ..Cut::default() }));
         self.cut_at = self.command;
-        ShardCut { position: self.position(), from, deletions, sketch: self.sketch_bytes(sketch) }
+        MarkedShard { position: self.position(), from, deletions, sketch: self.sketch_bytes(sketch) }
     }
 
     /// Ends the cut: rows are not saved any more.
@@ -166,7 +171,7 @@ impl Shards {
     /// assert_eq!(changed, [8]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn mark_cut(&mut self, from: &[Position]) -> Vec<ShardCut> {
+    pub fn mark_cut(&mut self, from: &[Position]) -> Vec<MarkedShard> {
         let (floats, sketch) = (self.schema.floats(), self.schema.admission.sketch_bytes());
         let mark = |shard: &mut Shard| {
             let now = shard.position();

@@ -30,7 +30,7 @@ impl Shard {
     }
 
     /// The keys of the rows that commands above `from` have deleted, oldest first. A key may occur several times, and
-    /// may have a row again. `None` when the ring has forgotten some of these deletions.
+    /// may have a row again by now. `None` when the ring has forgotten some of these deletions.
     pub(crate) fn deletions_since(&self, from: u64) -> Option<Vec<u64>> {
         if self.image.word(FORGOTTEN).load(Relaxed) > from {
             return None;

@@ -166,7 +166,7 @@ impl Shards {
 mod tests {
     use super::*;
     use crate::{Cursor, PushName, Store, Write};
-    use gannet_optim::{Add, AdaGrad, Rule};
+    use gannet_optim::{AdaGrad, Add, Rule};
     use proptest::prelude::*;
     use std::collections::HashMap;
 

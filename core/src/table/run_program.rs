@@ -172,20 +172,22 @@ impl Shards {
                 ),
             });
         };
-        own.run_program(name, program, Blocks::new(program, vectors), self.schema.floats())
+        // A program is whole when each shard has run it.
+        let total = u64::from(self.schema.shards) * u64::from(ALL_ROWS);
+        own.run_program((name, total), program, Blocks::new(program, vectors), self.schema.floats())
     }
 }
 
 impl Shard {
     fn run_program(
         &mut self,
-        name: &PushName,
+        (name, total): (&PushName, u64),
         program: &Program,
         mut blocks: Blocks,
         floats: usize,
     ) -> Result<Vec<f64>, PushError> {
         // A part that was interrupted begins again. The rows that it has already written get the same values again.
-        let part = match self.begin_part(name, ALL_ROWS, 0)? {
+        let part = match self.begin_part(name, ALL_ROWS, total)? {
             PartStart::From(part) => Some(part),
             PartStart::Duplicate => None,
         };

@@ -104,7 +104,7 @@ impl Reader {
 }
 
 /// Applies a cut to a copy of the table: deletions first, then rows.
-fn apply(copy: &mut Rows, cuts: &[ShardCut], rows: Rows) {
+fn apply(copy: &mut Rows, cuts: &[MarkedShard], rows: Rows) {
     for cut in cuts {
         if cut.from == 0 {
             copy.retain(|&key, _| shard_of(hash(key), SHARDS) != cut.position.shard);
@@ -163,13 +163,13 @@ proptest! {
 }
 
 /// Marks a cut, and returns the cuts and how many rows they have.
-fn cut(table: &mut Table, from: &[Position]) -> (Vec<ShardCut>, Rows) {
+fn cut(table: &mut Table, from: &[Position]) -> (Vec<MarkedShard>, Rows) {
     let cuts = table.shards.mark_cut(from);
     let rows = Reader::default().finish(table, 1000);
     (cuts, rows)
 }
 
-fn positions(cuts: &[ShardCut]) -> Vec<Position> {
+fn positions(cuts: &[MarkedShard]) -> Vec<Position> {
     cuts.iter().map(|cut| cut.position).collect()
 }
 

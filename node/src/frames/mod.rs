@@ -9,6 +9,7 @@
 mod declare;
 mod bulk;
 pub(crate) mod control;
+mod cuts;
 pub(crate) mod pull_newer;
 pub(crate) mod push_payload;
 mod read_paths;
@@ -25,6 +26,7 @@ mod vectors;
 mod word;
 
 pub(crate) use bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame};
+pub(crate) use cuts::{CutFrame, CutIsFrame};
 pub(crate) use declare::{Field, FrameDirection, FrameError, FrameKind, FrameRow};
 pub(crate) use read_paths::{ImagesFrame, ImagesGivenFrame, RegionsAreFrame, RegionsFrame};
 pub(crate) use runs::{AllocateFrame, AllocatedFrame, RunFrame, RunIsFrame};
@@ -53,7 +55,7 @@ use gannet_transport::Head;
 
 /// Every frame kind, by subject.
 #[cfg(any(test, feature = "test-support"))]
-pub(crate) const ALL: [&[FrameRow]; 9] = [
+pub(crate) const ALL: [&[FrameRow]; 10] = [
     session::FRAMES,
     tables::FRAMES,
     bulk::FRAMES,
@@ -63,6 +65,7 @@ pub(crate) const ALL: [&[FrameRow]; 9] = [
     scheduler::FRAMES,
     subscriptions::FRAMES,
     runs::FRAMES,
+    cuts::FRAMES,
 ];
 
 /// Requests about one link. The worker does not resend them over another link, and no call waits for their answers.

@@ -245,7 +245,9 @@ impl Registry {
             let before = self.runs.insert(name.clone(), run);
             if self.runs.len() > RUNS_MAX {
                 self.runs.remove(&name);
-                return Err(format!("{RUNS_MAX} runs are known here, the limit: begin with an empty data folder"));
+                return Err(format!(
+                    "{RUNS_MAX} runs are known here, the limit: begin with an empty data folder"
+                ));
             }
             self.save(&name, before).map_err(|(_, why)| why)?;
             self.wait_for_members(&name, now);

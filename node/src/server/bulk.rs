@@ -256,7 +256,8 @@ pub(super) fn push(
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
     let stored = tables.stores_pushes(request.table, pusher);
-    let (shards, counters) = shards(&mut tables.all, request.table)?;
+    let ServerTables { all, cuts, .. } = tables;
+    let (shards, counters) = shards(all, request.table)?;
     let count = request.keys as usize;
     let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
     check_lengths(frame, count, layout.bytes(), layout.value_bytes() + count * 12)?;
@@ -275,6 +276,9 @@ pub(super) fn push(
     };
     let (name, clock) = push_name(&request, named, pusher)?;
     pusher.enter_table(request.table, shards)?;
+    if !stored && cuts.holds(request.table, &name, shards) {
+        return Err(RequestFailure::Parked(request.table));
+    }
     if stored {
         let keys = keyset.map_or(keys, |keyset| &keyset.keys);
         let (write, name) = (request.write, request.named.then_some(name));

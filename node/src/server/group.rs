@@ -163,9 +163,9 @@ impl ServerTable {
         Ok(())
     }
 
-    /// Applies the steps that are complete, and writes the lowest clock to the images. Returns `true` if something has
+    /// Applies the steps that are complete, up to a cut's `limit`, and writes the lowest clock to the images. Returns `true` if something has
     /// happened that requests may wait for.
-    pub(super) fn advance(&mut self) -> bool {
+    pub(super) fn advance(&mut self, limit: Option<u64>) -> bool {
         let ServerTable {
             group: Some(group), shards, step_files: files, recovered, schema, counters, ..
         } = self
@@ -178,6 +178,9 @@ impl ServerTable {
             let floats = |write| schema.write_floats(write);
             let how = StepMerge { merge: together.merge, floats, shards: schema.shards };
             loop {
+                if limit.is_some_and(|limit| sums.at() >= limit) {
+                    break;
+                }
                 let has = |shard, name: &PushName| shards.as_mut().is_some_and(|here| here.has(shard, name));
                 let NextStep::Step(sum) = sums.next(&group.clocks, together.aggregate, &how, has) else {
                     break;
@@ -240,7 +243,8 @@ impl ServerTables {
 
     /// Advances a table's group after a change.
     pub(super) fn settle(&mut self, number: usize) {
-        self.group_changed |= self.all[number].advance();
+        let limit = self.cuts.step_limit(number as u32);
+        self.group_changed |= self.all[number].advance(limit);
     }
 
     pub(super) fn answer_join(

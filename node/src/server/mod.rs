@@ -6,6 +6,8 @@ mod cached_pulls;
 #[cfg(test)]
 mod cached_pulls_tests;
 mod clocks;
+mod cut_writer;
+mod cuts;
 mod dispatch;
 #[cfg(test)]
 mod fences;
@@ -59,6 +61,7 @@ pub use memory::SessionLimits;
 use memory::SessionMemory;
 use restore::{OpenedTables, RestoreSource, open_tables};
 use session::GreetedConnection;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -102,6 +105,11 @@ pub struct ServerConfig {
     /// The checkpoint that the tables are restored from before the server listens. A data folder that has the tables
     /// is used as it is.
     pub restore: Option<RestoreSource>,
+    /// The folder where the server writes checkpoints when a coordinator asks for them ([`save_checkpoint`]). All
+    /// servers of a job and the coordinator reach the same folder, each by its own path.
+    ///
+    /// [`save_checkpoint`]: crate::save_checkpoint
+    pub checkpoints: Option<PathBuf>,
 }
 
 impl ServerConfig {
@@ -119,6 +127,7 @@ impl ServerConfig {
             scheduler_only: false,
             data_server: None,
             restore: None,
+            checkpoints: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The tables of one server thread, and the rare requests about them.
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
+use super::cuts::Cuts;
 use super::group::{AGGREGATE, Group, is_data};
 use super::identities::{Identities, IdentityClaim, to_begin_anew};
 use super::regions::Regions;
@@ -54,6 +55,10 @@ pub(super) struct ServerTables {
     pub(super) memory_short: bool,
     /// The memory for pushes that wait for their synchronous step.
     pub(super) step_budget: Option<Arc<StepBudget>>,
+    /// The cut of this thread.
+    pub(super) cuts: Cuts,
+    /// Where checkpoints are written.
+    pub(super) checkpoints: Option<std::path::PathBuf>,
     /// Sessions to end, each as (table, pusher, the highest fenced incarnation).
     pub(super) fenced: Vec<(u32, u64, u64)>,
     /// The server is only a scheduler and has no tables.
@@ -84,6 +89,8 @@ impl ServerTables {
             group_changed: false,
             memory_short: false,
             step_budget: None,
+            cuts: Cuts::default(),
+            checkpoints: None,
             fenced: Vec::new(),
             scheduler_only: false,
             log_limiter: LogLimiter::default(),

@@ -1,6 +1,7 @@
 //! A server thread: it polls its links and owns its shards. `run_once` is one round of the event loop.
 
 use super::bulk::{Pusher, RequestBuffers};
+use super::cuts::CutTurn;
 use super::dispatch::turn_away;
 use super::incarnations::{HighestIncarnation, Incarnations};
 use super::keysets::Keysets;
@@ -13,7 +14,7 @@ use crate::counters::{ServerCounters, ThreadCounters};
 use crate::error::{Refusal, ServerError};
 use crate::frames::WelcomeFrame;
 use crate::frames::control::WelcomeV1;
-use crate::limits::{INBOX_MAX, MEMORY_RETRY, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
+use crate::limits::{CUT_RETRY, INBOX_MAX, MEMORY_RETRY, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::log_limiter::LogLimiter;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
@@ -105,7 +106,8 @@ impl<N: Net> ShardThread<N> {
             0 if !tables.scheduler_only => Some(Registry::open(tables.store().folder(), net.now())?),
             _ => None,
         };
-        if let Some(((states, scheduler), incarnations)) = states.zip(scheduler.as_mut()).zip(incarnations.as_mut())
+        if let Some(((states, scheduler), incarnations)) =
+            states.zip(scheduler.as_mut()).zip(incarnations.as_mut())
         {
             let holders = StateHolders { scheduler, runs: runs.as_mut(), incarnations };
             states.restore(holders, net.now())?;
@@ -159,9 +161,11 @@ impl<N: Net> ShardThread<N> {
     /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
-        let busy = idle_from.is_none_or(|now| now < self.spin_until);
+        let writing = self.tables.write_cut();
+        let busy = writing == CutTurn::More || idle_from.is_none_or(|now| now < self.spin_until);
+        let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
-        let sleep = match self.next_sweep.min(self.next_memory_retry) {
+        let sleep = match self.next_sweep.min(self.next_memory_retry).min(self.tables.cut_expires()) {
             Duration::MAX => sleep,
             at => sleep.min(at.saturating_sub(self.net.now())),
         };
@@ -194,6 +198,10 @@ impl<N: Net> ShardThread<N> {
             (self.next_memory_retry, self.tables.group_changed) = (Duration::MAX, true);
             self.resume_group_waiters();
         }
+        if now >= self.tables.cut_expires() {
+            self.tables.expire_cut(now);
+        }
+        self.resume_group_waiters();
         if now >= self.next_tick {
             self.tick(now);
         }
@@ -309,6 +317,7 @@ impl<N: Net> ShardThread<N> {
         let Some(session) = self.sessions[token].take() else { return };
         let number = session.pusher().session;
         self.tables.end_session(number, self.net.now());
+        self.tables.end_cut_of(number);
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.closed(number);
         }

@@ -1,7 +1,7 @@
 //! Programs on tables of vectors. A request runs on one shard, so that other sessions have their turn in between.
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse, shards};
-use super::tables::ServerTable;
+use super::tables::ServerTables;
 use crate::error::Refusal;
 use crate::frames::control::{self, VectorDoneV1, VectorV1};
 use crate::frames::{FrameKind, VectorDoneFrame, VectorFrame};
@@ -17,7 +17,7 @@ const _: () = assert!(PROGRAM_SUMS_MAX * 8 + ANSWER_HEAD_BYTES <= PART_BYTES_MAX
 /// Runs a program and answers its sums.
 pub(super) fn run(
     frame: &Frame<'_>,
-    tables: &mut [ServerTable],
+    tables: &mut ServerTables,
     pusher: &mut Pusher,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
@@ -30,7 +30,8 @@ pub(super) fn run(
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
-    let (shards, _) = shards(tables, table)?;
+    let ServerTables { all, cuts, .. } = tables;
+    let (shards, _) = shards(all, table)?;
     pusher.enter_table(table, shards)?;
     let (shard, sums) = (request.shard, request.sums.len());
     let Pusher { pusher, incarnation, .. } = *pusher;
@@ -40,6 +41,9 @@ pub(super) fn run(
     };
     if sums > PROGRAM_SUMS_MAX {
         return refuse(Refusal::Limit, format!("{sums} sums, {PROGRAM_SUMS_MAX} are the limit"));
+    }
+    if cuts.holds(table, &name, shards) {
+        return Err(RequestFailure::Parked(table));
     }
     // Space for the answer comes first: a program that has run is always answered.
     transmit.reserve(sums * 8 + ANSWER_HEAD_BYTES).ok_or(Full)?;

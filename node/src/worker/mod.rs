@@ -7,6 +7,7 @@
 mod builder;
 mod cache;
 mod clocks;
+mod cut_client;
 mod data_link;
 #[cfg(test)]
 mod full_disk;

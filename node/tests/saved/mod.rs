@@ -1,7 +1,7 @@
 //! Checkpoints that tests make with the library: a cut of a table's shards, written to files.
 
 use gannet_core::{
-    CheckpointDir, CutProgress, JobManifest, Position, PusherCursor, RowFileWriter, SavedShard, Shards, TableCut,
+    CheckpointDir, Cursor, CutProgress, JobManifest, Position, RowFileWriter, ShardCut, Shards, TableCut,
 };
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Saver {
         for (table, from) in tables.iter_mut().zip(&mut self.cuts) {
             let marked = table.mark_cut(from);
             *from = marked.iter().map(|cut| cut.position).collect();
-            let shards = marked.iter().map(|cut| SavedShard {
+            let shards = marked.iter().map(|cut| ShardCut {
                 shard: cut.position.shard,
                 birth: cut.position.birth,
                 epoch: cut.position.epoch,
@@ -46,7 +46,7 @@ impl Saver {
             let cursors = table.push_progress().into_iter().map(|progress| {
                 assert!(progress.is_whole(), "{progress:?}");
                 let gannet_core::PushProgress { pusher, incarnation, seq, closed, .. } = progress;
-                PusherCursor { pusher, incarnation, seq, closed }
+                Cursor { pusher, incarnation, seq, closed }
             });
             let (schema, uid) = (table.schema().clone(), table.identity().uid);
             let (shards, cursors) = (shards.collect(), cursors.collect());

@@ -119,7 +119,9 @@ impl RestoreError {
 /// What to do when rows cannot be restored.
 fn remedy(source: &RestoreRowsError) -> &'static str {
     match source {
-        RestoreRowsError::Push(_) => "; give the server more memory (--memory-limit), or restore onto more servers",
+        RestoreRowsError::Push(_) => {
+            "; give the server more memory (--memory-limit), or restore onto more servers"
+        }
         _ => "; restore another checkpoint",
     }
 }

@@ -104,7 +104,10 @@ fn differs(plan: &RestorePlan, table: &TableCut, held: &HeldTable) -> Option<Str
         ));
     }
     let wanted = plan.shards.filter(|&shards| shards != held.shards)?;
-    Some(format!("its table {name:?} has {} shards, and {wanted} are wanted: name an empty folder", held.shards))
+    Some(format!(
+        "its table {name:?} has {} shards, and {wanted} are wanted: name an empty folder",
+        held.shards
+    ))
 }
 
 /// Marks the folder, and removes what an interrupted restore has left of the tables.
@@ -132,8 +135,7 @@ pub(super) fn begin(plan: &RestorePlan, store: &Store) -> Result<(), RestoreErro
 /// Writes the states into the files that a restart reads.
 pub(super) fn save_states(states: &SavedStates, config: &ServerConfig) -> Result<(), RestoreError> {
     let Some(folder) = config.store.folder() else { return Ok(()) };
-    let (now, refuse) =
-        (Duration::ZERO, |why: String| RestoreError::Folder { folder: folder.into(), why });
+    let (now, refuse) = (Duration::ZERO, |why: String| RestoreError::Folder { folder: folder.into(), why });
     let scheduler = Schedulers::open(Some(folder), config.data_server.clone(), now);
     let mut scheduler = scheduler.map_err(|error| refuse(error.to_string()))?;
     let mut runs = match config.scheduler_only {

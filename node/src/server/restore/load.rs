@@ -7,9 +7,7 @@ use crate::server::group::AGGREGATE;
 use crate::server::identities::IdentityClaim;
 use crate::server::step_files;
 use crate::server::tables::ServerTables;
-use gannet_core::{
-    Cursor, DATA_PUSHERS, PusherCursor, RowBlock, SavedRowFile, Shards, TableCut, TableIdentity,
-};
+use gannet_core::{Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, Shards, TableCut, TableIdentity};
 use std::ops::Range;
 
 /// The shards of a table of `saved` shards that hold keys of these shards of a table of `shards` shards. Both numbers
@@ -105,13 +103,9 @@ fn load_file(
 
 /// Records the last push of every pusher. Splits of data that are closed come first: their entries may be used again.
 fn set_cursors(saved: &TableCut, shards: &mut Shards) -> Result<(), gannet_core::PushError> {
-    let cursors = saved.cursors.iter().map(|saved| {
-        let PusherCursor { pusher, incarnation, seq, closed } = *saved;
-        Cursor { pusher, incarnation, seq, closed }
-    });
-    let reusable = |cursor: &Cursor| cursor.closed && cursor.pusher >= DATA_PUSHERS;
-    let (closed, open): (Vec<Cursor>, Vec<Cursor>) = cursors.partition(reusable);
-    closed.iter().chain(&open).try_for_each(|cursor| shards.set_cursor(cursor))
+    let reusable = |cursor: &&Cursor| cursor.closed && cursor.pusher >= DATA_PUSHERS;
+    let (closed, open): (Vec<&Cursor>, Vec<&Cursor>) = saved.cursors.iter().partition(reusable);
+    closed.into_iter().chain(open).try_for_each(|cursor| shards.set_cursor(cursor))
 }
 
 #[cfg(test)]

@@ -170,6 +170,7 @@ pub(super) fn open_tables(
         let mut tables =
             ServerTables::new(config.store.clone(), identities.clone(), thread, counters.clone());
         tables.scheduler_only = config.scheduler_only;
+        tables.checkpoints.clone_from(&config.checkpoints);
         tables
     };
     let threads: Vec<ServerTables> = (0..config.threads as u32).map(new_tables).collect();
@@ -202,8 +203,7 @@ fn restore(
     folder::begin(&plan, store)?;
     let load = |tables: &mut ServerTables| tables.restore(&plan);
     let rows = std::thread::scope(|scope| -> Result<u64, ServerError> {
-        let threads: Vec<_> =
-            opened.threads.iter_mut().map(|tables| scope.spawn(|| load(tables))).collect();
+        let threads: Vec<_> = opened.threads.iter_mut().map(|tables| scope.spawn(|| load(tables))).collect();
         let mut rows = 0;
         for thread in threads {
             let died = |_| ServerError::Died("a thread that loaded a checkpoint panicked".into());

@@ -25,7 +25,8 @@ pub(in crate::server) struct StateHolders<'a> {
 /// A state's name, and its bytes.
 pub(in crate::server) type NamedState = (&'static str, Vec<u8>);
 
-/// What a checkpoint of a run saves of these holders. Nothing is saved of what does not know the run.
+/// What a checkpoint of a run saves of these holders. Nothing is saved of what does not know the run. The counter of
+/// incarnations is that of the server with the registry, so that a checkpoint has it once.
 pub(in crate::server) fn snapshot(
     run: &str,
     scheduler: &Schedulers,
@@ -34,7 +35,8 @@ pub(in crate::server) fn snapshot(
 ) -> Vec<NamedState> {
     let tasks = scheduler.snapshot(run).map(|bytes| (TASKS, bytes));
     let runs = runs.and_then(|runs| runs.snapshot(run)).map(|bytes| (RUNS, bytes));
-    tasks.into_iter().chain(runs).chain([(INCARNATIONS, incarnations.snapshot())]).collect()
+    let counter = runs.is_some().then(|| (INCARNATIONS, incarnations.snapshot()));
+    tasks.into_iter().chain(runs).chain(counter).collect()
 }
 
 /// The states of a checkpoint, read.

@@ -1,0 +1,385 @@
+//! The coordinator of a checkpoint: it makes all server threads cut their tables together, and publishes what they have
+//! written.
+
+use super::messages::*;
+use crate::error::{Refusal, WorkerError};
+use crate::limits::CUT_FREEZE_MAX;
+use crate::token::draw_number;
+use crate::worker::{NO_INCARNATION, Worker, WorkerConfig};
+use gannet_core::{
+    CheckpointDir, Cursor, Draft, FileEntry, JobManifest, PushProgress, Schema, ShardCut, StateEntry,
+    TableCut, TableUid,
+};
+use gannet_transport::Net;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often the coordinator asks.
+const ASK_EVERY: Duration = Duration::from_millis(1);
+/// How often it asks how far the writing is.
+const POLL_EVERY: Duration = Duration::from_millis(10);
+/// After so many questions without progress it lets in the pushes that wait: a push that it needs may be behind them.
+const QUESTIONS_MAX: u32 = 20;
+/// Before it tries again.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// What a checkpoint should be. [`save_checkpoint`] has an example.
+#[derive(Clone, Debug)]
+pub struct CheckpointOptions {
+    /// The run's name, for the manifest.
+    pub run: String,
+    /// Write only what has changed since the newest valid checkpoint of the directory, where there is one of this run.
+    pub increment: bool,
+    /// zstd's level; 0: no compression.
+    pub level: i32,
+    /// The longest time for which pushes wait for the cut. At most 5 s.
+    pub freeze: Duration,
+    /// How often a cut is tried, if pushes had to wait for too long.
+    pub tries: u32,
+    /// Notes for the manifest: (name, value).
+    pub notes: Vec<(String, String)>,
+}
+
+impl Default for CheckpointOptions {
+    /// Of no run, full, zstd level 1, 1 s, 5 tries, no notes.
+    fn default() -> CheckpointOptions {
+        let (freeze, tries) = (Duration::from_secs(1), 5);
+        CheckpointOptions { run: String::new(), increment: false, level: 1, freeze, tries, notes: Vec::new() }
+    }
+}
+
+/// What [`save_checkpoint`] has saved.
+#[derive(Clone, Debug)]
+pub struct SavedCheckpoint {
+    /// What is in it.
+    pub manifest: JobManifest,
+    /// How long pushes were held back, from the first request to the last reply.
+    pub frozen: Duration,
+}
+
+/// Saves a checkpoint of all tables that are open on these servers, while training goes on. The servers write the
+/// rows; `directory` must be their checkpoint directory.
+///
+/// The checkpoint is one consistent cut: it has each push on all its shards, or on none. Pushes are held back while the
+/// servers mark the cut, and go on while they write it.
+///
+/// ```
+/// use gannet_core::{CheckpointDir, Schema, Write};
+/// use gannet_node::{CheckpointOptions, save_checkpoint};
+/// # use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+/// use gannet_optim::{Add, Rule};
+/// # use gannet_transport::multi::Transports;
+/// # let folder = tempfile::tempdir()?;
+/// let config = ServerConfig { checkpoints: Some(folder.path().into()), ..ServerConfig::new("127.0.0.1:0") };
+/// let server = Server::start(Transports::new(), config)?;
+/// let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// let mut worker = Worker::connect(Transports::new(), config.clone())?;
+/// let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+/// worker.push(table, &[7, 8], Write::Gradient, &[1.0, 2.0])?;
+///
+/// let directory = CheckpointDir::create(folder.path())?;
+/// let saved = save_checkpoint(Transports::new(), &config, &directory, &CheckpointOptions::default())?;
+/// assert_eq!((saved.manifest.number, saved.manifest.rows()), (1, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// A server cannot be reached or has no checkpoint directory; pushes had to wait for too long, several times; or a
+/// file cannot be written. The directory then has the checkpoints that it had before.
+pub fn save_checkpoint<N: Net>(
+    net: N,
+    config: &WorkerConfig,
+    directory: &CheckpointDir,
+    options: &CheckpointOptions,
+) -> Result<SavedCheckpoint, WorkerError> {
+    let mut tries = 1;
+    loop {
+        let draft = directory.begin()?;
+        let folder = draft.path().to_path_buf();
+        let saved = save(net.clone(), config, directory, options, draft);
+        let Err(error) = saved else { return saved };
+        // An error that remains only takes space: the folder has no manifest.
+        let _ = std::fs::remove_dir_all(&folder);
+        let again = matches!(
+            error,
+            WorkerError::Cut(_) | WorkerError::Refused { refusal: Refusal::Cut | Refusal::Limit, .. }
+        );
+        if !again || tries >= options.tries {
+            return Err(error);
+        }
+        tracing::warn!(%error, tries, "a checkpoint is tried again");
+        tries += 1;
+        std::thread::sleep(RETRY_AFTER);
+    }
+}
+
+/// One try.
+fn save<N: Net>(
+    net: N,
+    config: &WorkerConfig,
+    directory: &CheckpointDir,
+    options: &CheckpointOptions,
+    draft: Draft,
+) -> Result<SavedCheckpoint, WorkerError> {
+    let config = WorkerConfig {
+        pusher: u64::from(u32::MAX),
+        incarnation: NO_INCARNATION,
+        run: None,
+        ..config.clone()
+    };
+    let mut worker = Worker::connect(net.clone(), config)?;
+    let cut = draw_number().ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
+    let parent = if options.increment { directory.newest_valid()? } else { None };
+    let parent = parent.filter(|parent| parent.run == options.run);
+    let from = net.now();
+    let frozen = freeze(&mut worker, &net, cut, options)?;
+    let tables = tables(&frozen)?;
+    let mark = MarkV1 {
+        number: draft.number(),
+        level: options.level,
+        tables: tables.iter().map(|table| table.name.clone()).collect(),
+        bases: parent.as_ref().map(|parent| bases(parent, &tables)).unwrap_or_default(),
+    };
+    let marked = worker.cut_step(cut, &CutActionV1::Mark(mark))?;
+    worker.cut_step(cut, &CutActionV1::Release)?;
+    let frozen = net.now().saturating_sub(from);
+    let files = written(&mut worker, cut)?;
+    let manifest = manifest(&draft, options, parent, &tables, marked, files)?;
+    draft.publish(&manifest)?;
+    worker.cut_step(cut, &CutActionV1::End)?;
+    Ok(SavedCheckpoint { manifest, frozen })
+}
+
+/// Makes all threads hold new pushes back, and waits until all begun ones are whole.
+fn freeze<N: Net>(
+    worker: &mut Worker<N>,
+    net: &N,
+    cut: u64,
+    options: &CheckpointOptions,
+) -> Result<Vec<CutReplyV1>, WorkerError> {
+    let limit = options.freeze.min(CUT_FREEZE_MAX);
+    let until = net.now() + limit;
+    let mut replies = worker.cut_step(cut, &CutActionV1::Freeze { ms: limit.as_millis() as u32 })?;
+    let (mut asked, mut before) = (0, None);
+    loop {
+        let state = Frozen::of(&replies)?;
+        if state.is_whole() {
+            return Ok(replies);
+        }
+        if net.now() >= until {
+            return Err(WorkerError::Cut(format!(
+                "pushes were held back for {:.1} s, and {} is still not complete on all its shards: the checkpoint was \
+                 given up",
+                limit.as_secs_f64(),
+                state.missing()
+            )));
+        }
+        asked = if before.as_ref() == Some(&state) { asked + 1 } else { 0 };
+        let (mut pushes, steps) = state.limits();
+        if asked >= QUESTIONS_MAX {
+            pushes.extend(state.held.iter().cloned());
+            asked = 0;
+        }
+        before = Some(state);
+        worker.cut_wait(ASK_EVERY)?;
+        replies = worker.cut_step(cut, &CutActionV1::Admit { pushes, steps })?;
+    }
+}
+
+/// What all threads have while they hold pushes back.
+#[derive(PartialEq)]
+struct Frozen {
+    pushes: BTreeMap<(String, u64), PushProgress>,
+    /// For tables in synchronous steps: the lowest and the highest step of the threads.
+    steps: BTreeMap<String, (u64, u64)>,
+    held: Vec<PushLimitV1>,
+}
+
+impl Frozen {
+    fn of(replies: &[CutReplyV1]) -> Result<Frozen, WorkerError> {
+        let mut all = Frozen { pushes: BTreeMap::new(), steps: BTreeMap::new(), held: Vec::new() };
+        for reply in replies {
+            let CutReplyV1::Frozen { tables, pushes, held } = reply else { return Err(unexpected(reply)) };
+            for push in pushes {
+                let Some(table) = tables.get(push.table as usize) else { return Err(unexpected(reply)) };
+                let own = push.progress();
+                let known = all.pushes.entry((table.name.clone(), push.pusher));
+                known.and_modify(|known| known.add(&own)).or_insert(own);
+            }
+            for (name, step) in tables.iter().filter_map(|table| Some((&table.name, table.step?))) {
+                let steps = all.steps.entry(name.clone()).or_insert((step, step));
+                *steps = (steps.0.min(step), steps.1.max(step));
+            }
+            all.held.extend(held.iter().cloned());
+        }
+        Ok(all)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.pushes.values().all(PushProgress::is_whole) && self.steps.values().all(|(low, high)| low == high)
+    }
+
+    /// A push or step that is not whole, in words.
+    fn missing(&self) -> String {
+        if let Some(((table, _), push)) = self.pushes.iter().find(|(_, push)| !push.is_whole()) {
+            let who = gannet_core::pusher_in_words(push.pusher);
+            return format!("push {} of {who} to table {table:?}", push.seq);
+        }
+        let step = self.steps.iter().find(|(_, (low, high))| low != high);
+        step.map_or_else(String::new, |(table, (_, high))| format!("step {high} of table {table:?}"))
+    }
+
+    /// What all threads should let in.
+    fn limits(&self) -> (Vec<PushLimitV1>, Vec<CutStepV1>) {
+        let push = |((table, pusher), push): (&(String, u64), &PushProgress)| PushLimitV1 {
+            table: table.clone(),
+            pusher: *pusher,
+            incarnation: push.incarnation,
+            seq: push.seq,
+        };
+        let unfinished = self.pushes.iter().filter(|(_, push)| !push.is_whole());
+        let step = |(table, &(_, step)): (&String, &(u64, u64))| CutStepV1 { table: table.clone(), step };
+        (unfinished.map(push).collect(), self.steps.iter().map(step).collect())
+    }
+}
+
+/// The tables of all threads, in the order of names.
+fn tables(replies: &[CutReplyV1]) -> Result<Vec<CutTableV1>, WorkerError> {
+    let mut all = BTreeMap::<String, CutTableV1>::new();
+    for reply in replies {
+        let CutReplyV1::Frozen { tables, .. } = reply else { return Err(unexpected(reply)) };
+        for table in tables {
+            let known = all.entry(table.name.clone()).or_insert_with(|| table.clone());
+            // A thread without a shard of the table does not know its id.
+            if known.uid == [0; 16] {
+                known.uid = table.uid;
+            }
+            if known.schema != table.schema || (table.uid != [0; 16] && known.uid != table.uid) {
+                return Err(WorkerError::Identity(format!(
+                    "the servers have different tables {:?}: name all servers of one job, and no others",
+                    table.name
+                )));
+            }
+        }
+    }
+    if all.is_empty() {
+        let text = "no table is open on these servers: start the workers, or begin the checkpoint later";
+        return Err(WorkerError::Call(text.into()));
+    }
+    Ok(all.into_values().collect())
+}
+
+/// Where the parent's cut ends, for the tables that it has.
+fn bases(parent: &JobManifest, tables: &[CutTableV1]) -> Vec<CutBaseV1> {
+    let of = |(place, table): (u32, &CutTableV1)| {
+        let (_, cut) = parent.table(&table.name)?;
+        let same = cut.schema.encode() == table.schema && cut.uid.0 == table.uid;
+        let base = move |shard: &ShardCut| {
+            let ShardCut { shard, birth, epoch, to: command, .. } = *shard;
+            CutBaseV1 { table: place, uid: table.uid, shard, birth, epoch, command }
+        };
+        same.then(|| cut.shards.iter().map(base).collect::<Vec<_>>())
+    };
+    (0..).zip(tables).filter_map(of).flatten().collect()
+}
+
+/// Waits until all threads have written their files.
+fn written<N: Net>(worker: &mut Worker<N>, cut: u64) -> Result<Vec<CutFileV1>, WorkerError> {
+    loop {
+        let replies = worker.cut_step(cut, &CutActionV1::Poll)?;
+        let (mut files, mut writing) = (Vec::new(), false);
+        for reply in replies {
+            match reply {
+                CutReplyV1::Written { files: own } => files.extend(own),
+                CutReplyV1::Writing { .. } => writing = true,
+                CutReplyV1::Failed { why } => {
+                    return Err(WorkerError::Call(format!(
+                        "a server could not write its part of the checkpoint: {why}"
+                    )));
+                }
+                reply => return Err(unexpected(&reply)),
+            }
+        }
+        if !writing {
+            return Ok(files);
+        }
+        worker.cut_wait(POLL_EVERY)?;
+    }
+}
+
+fn manifest(
+    draft: &Draft,
+    options: &CheckpointOptions,
+    parent: Option<JobManifest>,
+    tables: &[CutTableV1],
+    marked: Vec<CutReplyV1>,
+    files: Vec<CutFileV1>,
+) -> Result<JobManifest, WorkerError> {
+    let mut files: BTreeMap<(u32, u32), FileEntry> = files.into_iter().map(entry).collect();
+    let (mut shards, mut pushers) = (BTreeMap::<(u32, u32), CutShardV1>::new(), BTreeMap::new());
+    let mut states = Vec::<StateEntry>::new();
+    for reply in marked {
+        let CutReplyV1::Marked { shards: own, pushes, states: own_states } = reply else {
+            return Err(unexpected(&reply));
+        };
+        shards.extend(own.into_iter().map(|shard| ((shard.table, shard.shard), shard)));
+        for push in &pushes {
+            let own = push.progress();
+            let known = pushers.entry((push.table, push.pusher));
+            known.and_modify(|known: &mut PushProgress| known.add(&own)).or_insert(own);
+        }
+        for (name, bytes) in own_states {
+            states.push(draft.state(&name, &bytes)?);
+        }
+    }
+    let increment = shards.values().any(|shard| shard.from > 0);
+    let mut manifest = JobManifest::new(draft.number(), &options.run);
+    manifest.notes.clone_from(&options.notes);
+    manifest.parent = parent.filter(|_| increment).map(|parent| parent.number);
+    manifest.states = states;
+    for (place, table) in (0..).zip(tables) {
+        let schema = Schema::decode(&table.schema).ok_or_else(|| {
+            WorkerError::Call(format!("the schema of table {:?} cannot be read", table.name))
+        })?;
+        let cut = |shard: u32| {
+            let marked = shards.get(&(place, shard))?;
+            let &CutShardV1 { birth, epoch, from, to, .. } = marked;
+            Some(ShardCut { shard, birth, epoch, from, to, file: files.remove(&(place, shard)) })
+        };
+        let cuts: Option<Vec<ShardCut>> = (0..schema.shards).map(cut).collect();
+        let Some(shards) = cuts else {
+            return Err(WorkerError::Cut(format!(
+                "table {:?}: a shard is on none of these servers: name all servers of the job",
+                table.name
+            )));
+        };
+        let of = pushers.range((place, 0)..=(place, u64::MAX));
+        let cursors = of.map(|(_, push)| cursor(push)).collect();
+        manifest.tables.push(TableCut { schema, uid: TableUid(table.uid), shards, cursors });
+    }
+    Ok(manifest)
+}
+
+fn entry(file: CutFileV1) -> ((u32, u32), FileEntry) {
+    let CutFileV1 { table, shard, name, bytes, crc, rows, deletions } = file;
+    ((table, shard), FileEntry { name, bytes, crc, rows, deletions })
+}
+
+fn cursor(push: &PushProgress) -> Cursor {
+    let PushProgress { pusher, incarnation, seq, closed, .. } = *push;
+    Cursor { pusher, incarnation, seq, closed }
+}
+
+fn unexpected(reply: &CutReplyV1) -> WorkerError {
+    let what = match reply {
+        CutReplyV1::Frozen { .. } => "frozen",
+        CutReplyV1::Marked { .. } => "marked",
+        CutReplyV1::Writing { .. } => "writing",
+        CutReplyV1::Written { .. } => "written",
+        CutReplyV1::Failed { .. } => "failed",
+        CutReplyV1::Done => "done",
+    };
+    WorkerError::Cut(format!(
+        "a server answered {what:?} to another step of a cut: begin the checkpoint again"
+    ))
+}

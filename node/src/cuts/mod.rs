@@ -1,0 +1,25 @@
+//! Cuts of all tables of a job: the protocol between the coordinator of a checkpoint and the server threads.
+//!
+//! ```text
+//! coordinator                       each thread of each server
+//!   freeze       ->                 holds back every push that it has not begun
+//!                <-  progress       what it has of the last push of each pusher
+//!   admit        ->                 lets in the pushes that another thread has begun
+//!                <-  progress       ... until every push is whole
+//!   mark         ->                 marks the cut of each shard, and begins to write its rows
+//!                <-  marked         positions, cursors, states
+//!   release      ->                 lets all pushes in
+//!   poll         ->                 writes on, a slice between other requests
+//!                <-  written        the files
+//! ```
+//! All threads hold back new pushes from the first mark to the last. So no push is in the cut of one shard and missing
+//! in that of another, and each pusher's pushes are in the cut up to one sequence number.
+
+mod coordinator;
+mod messages;
+
+pub use coordinator::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
+pub(crate) use messages::{
+    CutActionV1, CutBaseV1, CutFileV1, CutPushV1, CutReplyV1, CutRequestV1, CutShardV1, CutStepV1,
+    CutTableV1, MarkV1, PushLimitV1,
+};

@@ -1,0 +1,447 @@
+//! Cuts on one server thread: it holds pushes back, marks the cut, and writes the rows in slices between requests. See
+//! the module `cuts` for the protocol.
+
+use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
+use super::cut_writer::{CutBlock, CutFileId, CutWriter, WriterState};
+use super::group::is_data;
+use super::tables::{ServerTable, ServerTables};
+use crate::cuts::{
+    CutActionV1, CutBaseV1, CutPushV1, CutReplyV1, CutRequestV1, CutShardV1, CutStepV1, CutTableV1, MarkV1,
+    PushLimitV1,
+};
+use crate::error::Refusal;
+use crate::frames::{CutFrame, CutIsFrame, FrameKind, control};
+use crate::limits::{CUT_FREEZE_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX, CUT_SLICE_BYTES};
+use gannet_core::{
+    CheckpointDir, CutProgress, MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid,
+};
+use gannet_transport::{Frame, Transmit};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The cut of this thread, if there is one.
+#[derive(Default)]
+pub(super) struct Cuts {
+    cut: Option<ThreadCut>,
+}
+
+struct ThreadCut {
+    number: u64,
+    /// The session of the coordinator. The cut ends with it.
+    session: u32,
+    /// Pushes are held back until then, at the latest; `None`: they are not held back.
+    until: Option<Duration>,
+    /// The last push of each table's pushers that is let in while pushes are held back.
+    admitted: HashMap<(u32, u64), (u64, u64)>,
+    /// The steps below these may be applied meanwhile, by table.
+    steps: HashMap<u32, u64>,
+    /// Pushes that were held back, one for each pusher.
+    held: HashMap<(u32, u64), (u64, u64)>,
+    writing: Option<Writing>,
+}
+
+/// A cut that is being written.
+struct Writing {
+    writer: CutWriter,
+    /// The shards that are not read to their end: table on this thread, shard, floats of a row.
+    left: Vec<(CutFileId, u32)>,
+    /// A block that the writer could not take yet.
+    waiting: Option<CutBlock>,
+}
+
+/// What a thread's turn of writing came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum CutTurn {
+    /// There is nothing to write.
+    Idle,
+    /// There is more to write at once.
+    More,
+    /// The writer is behind.
+    Behind,
+}
+
+impl Cuts {
+    /// Whether this push must wait: a cut holds it back, or the rows saved for the cut are too many.
+    #[inline]
+    pub(super) fn holds(&mut self, table: u32, name: &PushName, shards: &Shards) -> bool {
+        match &mut self.cut {
+            None => false,
+            Some(cut) => cut.holds(table, name, shards),
+        }
+    }
+
+    /// The first synchronous step of a table that must wait for the cut.
+    pub(super) fn step_limit(&self, table: u32) -> Option<u64> {
+        let cut = self.cut.as_ref().filter(|cut| cut.until.is_some())?;
+        Some(cut.steps.get(&table).copied().unwrap_or(0))
+    }
+}
+
+impl ThreadCut {
+    #[cold]
+    fn holds(&mut self, table: u32, name: &PushName, shards: &Shards) -> bool {
+        let last = (name.incarnation, name.seq);
+        if self.until.is_some() {
+            let admitted = self.admitted.get(&(table, name.pusher));
+            if admitted.is_none_or(|&admitted| last > admitted) {
+                self.held.insert((table, name.pusher), last);
+                return true;
+            }
+        }
+        self.writing.is_some() && shards.saved_bytes() > CUT_SAVED_BYTES_MAX
+    }
+}
+
+/// The push progress of all tables on a thread, except of data that is closed: nobody resends its pushes.
+fn pushes(tables: &[ServerTable], place: impl Fn(usize) -> Option<u32>) -> Vec<CutPushV1> {
+    let of = |(number, table): (usize, &ServerTable)| {
+        let place = place(number)?;
+        let pushes = table.shards.as_ref()?.push_progress();
+        let open = pushes.into_iter().filter(|push| !(push.closed && is_data(push.pusher)));
+        Some(open.map(move |push| CutPushV1::new(place, &push)).collect::<Vec<_>>())
+    };
+    tables.iter().enumerate().filter_map(of).flatten().collect()
+}
+
+impl ServerTables {
+    /// Answers a step of a cut.
+    pub(super) fn answer_cut(
+        &mut self,
+        frame: &Frame<'_>,
+        pusher: &Pusher,
+        states: impl FnOnce() -> Vec<(String, Vec<u8>)>,
+        now: Duration,
+        transmit: &mut Transmit,
+    ) -> RequestOutcome {
+        CutFrame::decode(&frame.head)?;
+        let CutRequestV1 { cut, action } = match control::open(frame.payload) {
+            Ok(request) => request,
+            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+        };
+        if !matches!(action, CutActionV1::Freeze { .. }) {
+            self.must_be_current(cut, pusher.session)?;
+        }
+        let reply = match action {
+            CutActionV1::Freeze { ms } => self.freeze(cut, pusher.session, ms, now)?,
+            CutActionV1::Admit { pushes, steps } => self.admit_pushes(&pushes, &steps)?,
+            CutActionV1::Mark(mark) => self.mark(&mark, states())?,
+            CutActionV1::Release => {
+                self.release_pushes();
+                CutReplyV1::Done
+            }
+            CutActionV1::Poll => self.writing_progress(),
+            CutActionV1::End => {
+                self.end_cut();
+                CutReplyV1::Done
+            }
+        };
+        Ok(transmit.send_copy(CutIsFrame {}.encode(frame.head.id), &control::seal(&reply))?)
+    }
+
+    fn must_be_current(&self, cut: u64, session: u32) -> Result<(), RequestFailure> {
+        match &self.cuts.cut {
+            Some(current) if current.number == cut && current.session == session => Ok(()),
+            _ => refuse(
+                Refusal::Cut,
+                format!(
+                    "thread {} has no cut {cut:016x} any more: the server was started again, the coordinator's \
+                     connection was lost, or pushes were held back for too long; begin the checkpoint again",
+                    self.thread()
+                ),
+            ),
+        }
+    }
+
+    /// Holds back every push that no shard here has begun.
+    fn freeze(
+        &mut self,
+        number: u64,
+        session: u32,
+        ms: u32,
+        now: Duration,
+    ) -> Result<CutReplyV1, RequestFailure> {
+        if let Some(cut) = self.cuts.cut.as_ref().filter(|cut| cut.session != session) {
+            let text =
+                format!("thread {} already writes cut {:016x}: try again later", self.thread(), cut.number);
+            return refuse(Refusal::Cut, text);
+        }
+        self.end_cut();
+        let until = Some(now + Duration::from_millis(u64::from(ms)).min(CUT_FREEZE_MAX));
+        let (admitted, steps, held) = Default::default();
+        self.cuts.cut = Some(ThreadCut { number, session, until, admitted, steps, held, writing: None });
+        self.admit_begun();
+        self.frozen()
+    }
+
+    /// Lets in the pushes that a shard here has begun, and the steps that are applied.
+    fn admit_begun(&mut self) {
+        let Some(cut) = &mut self.cuts.cut else { return };
+        for (number, table) in (0..).zip(&self.all) {
+            let Some(shards) = &table.shards else { continue };
+            for push in shards.push_progress() {
+                let admitted = cut.admitted.entry((number, push.pusher)).or_default();
+                *admitted = (*admitted).max((push.incarnation, push.seq));
+            }
+            if let Some(sums) = table.group.as_ref().and_then(|group| group.sums.as_ref()) {
+                cut.steps.insert(number, sums.at());
+            }
+        }
+    }
+
+    /// What this thread has while it holds pushes back.
+    fn frozen(&self) -> Result<CutReplyV1, RequestFailure> {
+        let named = || self.all.iter().filter(|table| !table.schema.name.is_empty());
+        let name_of = |number: u32| self.all[number as usize].schema.name.clone();
+        let tables: Vec<CutTableV1> = named().map(cut_table).collect();
+        let place = |number: usize| {
+            let name = &self.all[number].schema.name;
+            tables.iter().position(|table| table.name == *name).map(|place| place as u32)
+        };
+        let pushes = pushes(&self.all, place);
+        if pushes.len() > CUT_PUSHES_MAX {
+            let text = format!(
+                "thread {} knows {} pushers, and a cut can have {CUT_PUSHES_MAX}: let earlier runs finish, or drop \
+                 their tables",
+                self.thread(),
+                pushes.len()
+            );
+            return refuse(Refusal::Limit, text);
+        }
+        let held = self.cuts.cut.iter().flat_map(|cut| &cut.held);
+        let limit = |(&(table, pusher), &(incarnation, seq)): (&(u32, u64), &(u64, u64))| PushLimitV1 {
+            table: name_of(table),
+            pusher,
+            incarnation,
+            seq,
+        };
+        let held = held.map(limit).collect();
+        Ok(CutReplyV1::Frozen { tables, pushes, held })
+    }
+
+    fn admit_pushes(
+        &mut self,
+        pushes: &[PushLimitV1],
+        steps: &[CutStepV1],
+    ) -> Result<CutReplyV1, RequestFailure> {
+        let number = |name: &str| self.all.iter().position(|table| table.schema.name == name);
+        let limits: Vec<_> = pushes.iter().filter_map(|p| Some((number(&p.table)? as u32, p))).collect();
+        let steps: Vec<_> = steps.iter().filter_map(|s| Some((number(&s.table)? as u32, s.step))).collect();
+        let Some(cut) = &mut self.cuts.cut else { return self.frozen() };
+        if cut.until.is_none() {
+            return refuse(Refusal::Malformed, "the cut does not hold pushes back");
+        }
+        for (table, limit) in limits {
+            let admitted = cut.admitted.entry((table, limit.pusher)).or_default();
+            *admitted = (*admitted).max((limit.incarnation, limit.seq));
+        }
+        for &(table, step) in &steps {
+            let limit = cut.steps.entry(table).or_default();
+            *limit = step.max(*limit);
+        }
+        let reply = self.frozen();
+        if let Some(cut) = &mut self.cuts.cut {
+            cut.held.clear();
+        }
+        steps.iter().for_each(|&(table, _)| self.settle(table as usize));
+        self.group_changed = true;
+        reply
+    }
+
+    /// Marks the cut of all shards here, and begins to write it.
+    fn mark(&mut self, mark: &MarkV1, states: Vec<(String, Vec<u8>)>) -> Result<CutReplyV1, RequestFailure> {
+        let place = |name: &str| mark.tables.iter().position(|known| known == name).map(|p| p as u32);
+        let places: Vec<Option<u32>> = self.all.iter().map(|table| place(&table.schema.name)).collect();
+        if let Some(table) =
+            self.all.iter().find(|table| table.shards.is_some() && !mark.tables.contains(&table.schema.name))
+        {
+            let text = format!("table {:?} was opened since the cut began: begin again", table.schema.name);
+            return refuse(Refusal::Cut, text);
+        }
+        let pushes = pushes(&self.all, |number| places[number]);
+        let Some(directory) = self.checkpoints.as_deref() else {
+            let text = "this server has no checkpoint directory: start it with --checkpoint DIR";
+            return refuse(Refusal::Mismatch, text);
+        };
+        let directory = CheckpointDir::open(directory).map_err(|error| error.to_string());
+        let started = directory.and_then(|of| CutWriter::start(of.folder(mark.number), mark.level));
+        let mut writer = match started {
+            Ok(writer) => writer,
+            Err(why) => return refuse(Refusal::Mismatch, why),
+        };
+        let (mut shards, mut left) = (Vec::new(), Vec::new());
+        for (number, table) in self.all.iter_mut().enumerate() {
+            let (Some(own), Some(place)) = (table.shards.as_mut(), places[number]) else { continue };
+            let (floats, of, uid) = (own.schema().floats() as u32, own.schema().shards, own.identity().uid);
+            for marked in own.mark_cut(&bases(&mark.bases, place)) {
+                let MarkedShard { position: Position { shard, birth, epoch, command, .. }, from, .. } =
+                    marked;
+                let kind = if from == 0 { RowFileKind::Full } else { RowFileKind::Increment };
+                let head =
+                    RowFileHead { number: mark.number, uid, table: place, shard, shards: of, floats, kind };
+                writer.begin(head, marked.deletions, marked.sketch);
+                left.push((CutFileId { table: number as u32, place, shard }, floats));
+                shards.push(CutShardV1 { table: place, shard, birth, epoch, from, to: command });
+            }
+        }
+        writer.begun();
+        if let Some(cut) = &mut self.cuts.cut {
+            cut.writing = Some(Writing { writer, left, waiting: None });
+        }
+        Ok(CutReplyV1::Marked { shards, pushes, states })
+    }
+
+    /// Lets all pushes and steps in.
+    fn release_pushes(&mut self) {
+        if let Some(cut) = &mut self.cuts.cut {
+            (cut.until, cut.admitted, cut.held) = (None, HashMap::new(), HashMap::new());
+        }
+        (0..self.all.len()).for_each(|number| self.settle(number));
+        self.group_changed = true;
+    }
+
+    fn writing_progress(&mut self) -> CutReplyV1 {
+        let Some(writing) = self.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
+            return CutReplyV1::Failed { why: "the cut is not marked".into() };
+        };
+        writing.writer.look();
+        match writing.writer.state() {
+            &WriterState::Writing { rows, bytes } => CutReplyV1::Writing { rows, bytes },
+            WriterState::Written(files) => CutReplyV1::Written { files: files.clone() },
+            WriterState::Failed(why) => CutReplyV1::Failed { why: why.clone() },
+        }
+    }
+
+    /// Forgets the cut, whatever its state is.
+    fn end_cut(&mut self) {
+        if self.cuts.cut.take().is_some() {
+            self.all.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
+            (0..self.all.len()).for_each(|number| self.settle(number));
+            self.group_changed = true;
+        }
+    }
+
+    /// The coordinator's session has ended.
+    pub(super) fn end_cut_of(&mut self, session: u32) {
+        if let Some(cut) = self.cuts.cut.as_ref().filter(|cut| cut.session == session) {
+            if !cut.is_written() {
+                tracing::warn!(thread = self.thread(), "a checkpoint was given up: its coordinator has gone");
+            }
+            self.end_cut();
+        }
+    }
+
+    /// Gives up a cut that has held pushes back for too long.
+    pub(super) fn expire_cut(&mut self, now: Duration) {
+        let expired = |cut: &ThreadCut| cut.until.is_some_and(|until| now >= until);
+        if self.cuts.cut.as_ref().is_some_and(expired) {
+            tracing::warn!(
+                thread = self.thread(),
+                "a checkpoint was given up: it held pushes back for too long"
+            );
+            self.end_cut();
+        }
+    }
+
+    /// When pushes that are held back must be let in.
+    pub(super) fn cut_expires(&self) -> Duration {
+        self.cuts.cut.as_ref().and_then(|cut| cut.until).unwrap_or(Duration::MAX)
+    }
+
+    /// Writes a slice of the cut.
+    pub(super) fn write_cut(&mut self) -> CutTurn {
+        let Some(writing) = self.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
+            return CutTurn::Idle;
+        };
+        let before: usize = self.all.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum();
+        let turn = writing.turn(&mut self.all, before > CUT_SAVED_BYTES_MAX / 2);
+        self.group_changed |= before > CUT_SAVED_BYTES_MAX;
+        turn
+    }
+}
+
+impl ThreadCut {
+    fn is_written(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| matches!(writing.writer.state(), WriterState::Written(_)))
+    }
+}
+
+impl Writing {
+    /// Reads a slice of the first shard, or of all shards with saved rows, and gives it to the writer.
+    fn turn(&mut self, tables: &mut [ServerTable], saved: bool) -> CutTurn {
+        self.writer.look();
+        if let Some(block) = self.waiting.take()
+            && let Err(block) = self.writer.put(block)
+        {
+            self.waiting = Some(block);
+            return CutTurn::Behind;
+        }
+        if !matches!(self.writer.state(), WriterState::Writing { .. }) {
+            self.left.clear();
+            return CutTurn::Idle;
+        }
+        if saved {
+            for place in (0..self.left.len()).rev() {
+                if self.read(tables, place, 0) == CutTurn::Behind {
+                    return CutTurn::Behind;
+                }
+            }
+        }
+        match self.left.len() {
+            0 => CutTurn::Idle,
+            _ => self.read(tables, 0, CUT_SLICE_BYTES),
+        }
+    }
+
+    /// Reads about so many bytes of one of the shards that are left, and all its saved rows.
+    fn read(&mut self, tables: &mut [ServerTable], place: usize, bytes: usize) -> CutTurn {
+        let (file, floats) = self.left[place];
+        let Some(shards) = tables.get_mut(file.table as usize).and_then(|table| table.shards.as_mut()) else {
+            self.writer.fail("a table was dropped while it was written".into());
+            return CutTurn::Idle;
+        };
+        let (mut keys, mut rows) = (Vec::new(), Vec::new());
+        let most = bytes / (8 + 4 * floats as usize);
+        let progress = shards.read_cut(file.shard, most, |block_keys, block_rows| {
+            keys.extend_from_slice(block_keys);
+            rows.extend_from_slice(block_rows);
+        });
+        let end = progress == CutProgress::End;
+        if end {
+            self.left.swap_remove(place);
+        }
+        if keys.is_empty() && !end {
+            return CutTurn::More;
+        }
+        match self.writer.put(CutBlock { file, keys, rows, end }) {
+            Ok(()) => CutTurn::More,
+            Err(block) => {
+                self.waiting = Some(block);
+                CutTurn::Behind
+            }
+        }
+    }
+}
+
+/// The positions of the parent for one table.
+fn bases(bases: &[CutBaseV1], table: u32) -> Vec<Position> {
+    let of = bases.iter().filter(|base| base.table == table);
+    of.map(|&CutBaseV1 { uid, shard, birth, epoch, command, .. }| Position {
+        table: TableUid(uid),
+        shard,
+        birth,
+        epoch,
+        command,
+    })
+    .collect()
+}
+
+fn cut_table(table: &ServerTable) -> CutTableV1 {
+    let sums = table.group.as_ref().and_then(|group| group.sums.as_ref());
+    let uid = table.shards.as_ref().map_or(TableUid([0; 16]), |shards| shards.identity().uid);
+    CutTableV1 {
+        name: table.schema.name.clone(),
+        schema: table.schema.encode(),
+        uid: uid.0,
+        step: sums.filter(|_| table.shards.is_some()).map(super::step_sums::StepSums::at),
+    }
+}

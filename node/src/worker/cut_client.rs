@@ -1,0 +1,46 @@
+//! The steps of a cut, from the coordinator of a checkpoint to every server thread.
+
+use super::Worker;
+use super::tables::{ControlReply, ControlRequest, Recipients};
+use crate::cuts::{CutActionV1, CutReplyV1, CutRequestV1};
+use crate::error::WorkerError;
+use crate::frames::{CutFrame, control};
+use gannet_transport::Net;
+
+impl<N: Net> Worker<N> {
+    /// Sends a step of a cut to every thread, and returns the reply of each.
+    pub(crate) fn cut_step(
+        &mut self,
+        cut: u64,
+        action: &CutActionV1,
+    ) -> Result<Vec<CutReplyV1>, WorkerError> {
+        let request = CutRequestV1 { cut, action: action.clone() };
+        let payload = |_: usize, _: u32| control::seal(&request);
+        let ask = ControlRequest::with_payload(&CutFrame {}, None, &payload);
+        let replies = self.ask(&ask, Recipients::All)?;
+        let wanted = self.links_now().count();
+        if replies.len() != wanted {
+            return Err(WorkerError::Call(format!(
+                "{} of {wanted} server threads answered a step of a checkpoint: a server restarted meanwhile; begin \
+                 the checkpoint again",
+                replies.len()
+            )));
+        }
+        let open = |ControlReply { link, payload, .. }: &ControlReply| {
+            control::open(payload).map_err(|error| WorkerError::Protocol {
+                peer: self.peers[*link].name.clone(),
+                what: error.to_string(),
+            })
+        };
+        replies.iter().map(open).collect()
+    }
+
+    /// Waits, and keeps the links alive.
+    pub(crate) fn cut_wait(&mut self, time: std::time::Duration) -> Result<(), WorkerError> {
+        let until = self.net.now() + time;
+        while self.net.now() < until {
+            self.pump(until.saturating_sub(self.net.now()))?;
+        }
+        Ok(())
+    }
+}
