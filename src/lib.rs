@@ -96,7 +96,10 @@ pub mod table {
 /// # Ok::<(), gannet::server::ServerError>(())
 /// ```
 pub mod server {
-    pub use gannet_node::{Server, ServerConfig, ServerCounters, ServerError, ServerStats, SessionLimits};
+    pub use gannet_node::{
+        RestoreError, RestoreSource, Restored, Server, ServerConfig, ServerCounters, ServerError,
+        ServerStats, SessionLimits, restore_folder,
+    };
 }
 
 /// A worker: its settings, pipelined pulls and pushes, cached rows, errors.

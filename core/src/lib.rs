@@ -56,6 +56,7 @@ pub use table::pull_newer::{CachedVersion, NewerRow};
 pub use table::push::{Applied, PushOptions};
 pub use table::push_chunks::push_parts;
 pub use table::read_write::{Read, Write};
+pub use table::restore::RestoreRowsError;
 pub use table::shards::{NO_SLOT, PusherStatus, Shards, Stats};
 
 // Reads without the owner.

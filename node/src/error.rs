@@ -3,6 +3,7 @@
 use crate::runs::RunsError;
 use crate::scheduler::JobStateFileError;
 use crate::server::incarnations::CounterError;
+use crate::server::restore::RestoreError;
 use gannet_core::{CheckpointDirError, CheckpointError, OpenError, PullError, PushError};
 use gannet_transport::{LinkError, NetError};
 use std::sync::Arc;
@@ -180,6 +181,9 @@ pub enum ServerError {
     /// The counter of incarnations cannot be read.
     #[error(transparent)]
     Counter(#[from] CounterError),
+    /// A checkpoint cannot be restored.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     /// The system gave no random number to distinguish this incarnation of the server.
     #[error("cannot draw a random number for this incarnation of the server: {source}")]
     Incarnation {

@@ -41,6 +41,7 @@ pub use scheduler::table_records::{ShardHolder, TableRecord};
 pub use scheduler::{JobStateFileError, forget_job};
 pub use server::identities::open_whole;
 pub use server::incarnations::CounterError;
+pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder};
 pub use server::{LocalServer, Server, ServerConfig, ServerStats, SessionLimits};
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};

@@ -44,7 +44,11 @@ impl fmt::Display for Failure {
 
 impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Failure {
-        let code = if matches!(error, ServerError::Config { .. }) { INPUT } else { SYSTEM };
+        let code = match &error {
+            ServerError::Config { .. } => INPUT,
+            ServerError::Restore(error) if !error.is_system() => INPUT,
+            _ => SYSTEM,
+        };
         Failure::new(code, error.to_string())
     }
 }

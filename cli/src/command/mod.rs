@@ -21,6 +21,7 @@ mod optimizer;
 mod predict;
 mod remote_worker;
 mod report;
+mod restore;
 mod runs;
 mod saved_model;
 mod security;
@@ -46,6 +47,7 @@ pub fn run(cli: args::Cli) -> Result<(), Failure> {
         args::Command::Server(args) => server::run(&args),
         args::Command::Scheduler(args) => server::schedule(&args),
         args::Command::Status(args) => status::run(&args),
+        args::Command::Checkpoint(args::CheckpointCommand::Restore(args)) => restore::run(&args),
         args::Command::Predict(args) => predict::run(&args),
         args::Command::Doctor(args) => doctor::run(&args),
         args::Command::Bench(args) => bench::run(&args, &cli.log),

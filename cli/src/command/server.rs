@@ -5,7 +5,8 @@ use super::args::security::{SecurityArgs, TlsServerArgs};
 use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
 use super::metrics::Metrics;
 use super::report::counted;
-use super::{Failure, security, signals};
+use super::{Failure, restore, security, signals};
+use gannet::server::RestoreSource;
 use gannet::storage::{Checkpoint, CheckpointError, GrowthConfig, Store};
 use gannet::{Server, ServerConfig, Transports};
 use std::path::Path;
@@ -25,6 +26,7 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         tls_server: &args.tls_server,
         metrics: &args.metrics,
         scheduler_only: false,
+        restore: restore::source(&args.restore)?,
     })
 }
 
@@ -41,6 +43,7 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
         tls_server: &args.tls_server,
         metrics: &args.metrics,
         scheduler_only: true,
+        restore: None,
     })
 }
 
@@ -105,6 +108,7 @@ pub struct Serving<'a> {
     pub tls_server: &'a TlsServerArgs,
     pub metrics: &'a MetricsArgs,
     pub scheduler_only: bool,
+    pub restore: Option<RestoreSource>,
 }
 
 /// Serves until a signal.
@@ -123,6 +127,7 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
     }
     config.limits = sessions.limits();
     config.scheduler_only = settings.scheduler_only;
+    config.restore = settings.restore.clone();
     raise_descriptors();
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);

@@ -54,6 +54,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
                 metrics: &args.metrics,
                 tls_server: &args.job.tls_server,
                 scheduler_only: false,
+                restore: None,
             };
             server::serve(&serving)
         }

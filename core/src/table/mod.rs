@@ -21,6 +21,7 @@ pub(crate) mod push;
 pub(crate) mod push_chunks;
 mod pushers;
 pub(crate) mod read_write;
+pub(crate) mod restore;
 mod run_program;
 pub(crate) mod segment_rules;
 mod shard;

@@ -14,7 +14,7 @@ use super::messages::{
 };
 use super::runs_file::{self, RunsError};
 use crate::error::Refusal;
-use crate::limits::{RUN_MEMBERS_LISTED, RUN_SILENCE};
+use crate::limits::{RUN_MEMBERS_LISTED, RUN_SILENCE, RUNS_MAX};
 use crate::scheduler::member::WorkerIncarnation;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -213,17 +213,46 @@ impl Registry {
     pub fn open(folder: Option<&Path>, now: Duration) -> Result<Registry, RunsError> {
         let file = folder.map(runs_file::file);
         let runs = file.as_deref().map_or(Ok(BTreeMap::new()), runs_file::load)?;
-        let mut heard = BTreeMap::new();
-        // Members of a running run may be alive: all of them get time to report.
-        for (name, run) in runs.iter().filter(|(_, run)| run.finished.is_none()) {
-            for (&rank, _) in run.members.iter().filter(|(_, member)| !member.done) {
-                heard.insert(
-                    (name.clone(), rank),
-                    LastHeard { at: now, session: None, gone: false, batches: 0 },
-                );
-            }
+        let mut registry = Registry { file, runs, ..Registry::default() };
+        let names: Vec<String> = registry.runs.keys().cloned().collect();
+        names.iter().for_each(|name| registry.wait_for_members(name, now));
+        Ok(registry)
+    }
+
+    /// Gives the members of a running run time to report: they may be alive.
+    fn wait_for_members(&mut self, name: &str, now: Duration) {
+        let Some(run) = self.runs.get(name).filter(|run| run.finished.is_none()) else { return };
+        for (&rank, _) in run.members.iter().filter(|(_, member)| !member.done) {
+            let heard = LastHeard { at: now, session: None, gone: false, batches: 0 };
+            self.heard.insert((name.to_owned(), rank), heard);
         }
-        Ok(Registry { file, runs, heard, finished: BTreeMap::new() })
+    }
+
+    /// What this registry knows of a run, as a checkpoint has it (its state `runs`). `None`: it does not know the run.
+    pub(crate) fn snapshot(&self, name: &str) -> Option<Vec<u8>> {
+        let run = self.runs.get(name)?;
+        Some(runs_file::encode(&BTreeMap::from([(name.to_owned(), run.clone())])))
+    }
+
+    /// Takes over the runs of a checkpoint, as [`snapshot`](Self::snapshot) made them. In a data folder they are also
+    /// saved. Other runs that are known here stay.
+    ///
+    /// # Errors
+    /// The bytes are no runs, there are too many runs, or they cannot be saved: in words.
+    pub(crate) fn restore(&mut self, bytes: &[u8], now: Duration) -> Result<(), String> {
+        for (name, run) in runs_file::decode(bytes)? {
+            RunId::check_name(&name)?;
+            let before = self.runs.insert(name.clone(), run);
+            if self.runs.len() > RUNS_MAX {
+                self.runs.remove(&name);
+                return Err(format!(
+                    "{RUNS_MAX} runs are known here, the limit: begin with an empty data folder"
+                ));
+            }
+            self.save(&name, before).map_err(|(_, why)| why)?;
+            self.wait_for_members(&name, now);
+        }
+        Ok(())
     }
 
     /// As [`open`](Self::open), for a process that has its tables itself: nobody else can be in its runs.

@@ -72,34 +72,47 @@ pub(super) fn load(file: &Path) -> Result<BTreeMap<String, RunRecord>, RunsError
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(source) => return Err(RunsError::Io { path: file.into(), source }),
     };
-    let torn = |why: &str| RunsError::Torn { path: file.into(), why: why.to_owned() };
+    decode(&bytes).map_err(|why| RunsError::Torn { path: file.into(), why })
+}
+
+/// The bytes of a registry's file. A checkpoint has the same bytes as its state `runs`.
+pub(super) fn encode(runs: &BTreeMap<String, RunRecord>) -> Vec<u8> {
+    let payload = control::seal(&RunsV1 { runs: runs.clone() });
+    let mut bytes = vec![0; 16];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+    bytes.extend_from_slice(&payload);
+    bytes
+}
+
+/// The runs in these bytes.
+///
+/// # Errors
+/// They are no registry, or a torn one: in words.
+pub(super) fn decode(bytes: &[u8]) -> Result<BTreeMap<String, RunRecord>, String> {
     let Some((head, payload)) = bytes.split_first_chunk::<16>() else {
-        return Err(torn("it is too short"));
+        return Err("it is too short".into());
     };
     if head[..8] != MAGIC {
         let why = match head[..7] == MAGIC[..7] {
             true => "another version of gannet wrote it",
             false => "it does not begin as a registry does",
         };
-        return Err(torn(why));
+        return Err(why.into());
     }
     if head[8..12] != crc32c::crc32c(payload).to_le_bytes() || head[12..] != [0; 4] {
-        return Err(torn("its checksum is wrong"));
+        return Err("its checksum is wrong".into());
     }
-    control::open::<RunsV1>(payload).map(|archive| archive.runs).map_err(|error| torn(&error.to_string()))
+    control::open::<RunsV1>(payload).map(|archive| archive.runs).map_err(|error| error.to_string())
 }
 
 /// Writes the runs.
 pub(super) fn save(file: &Path, runs: &BTreeMap<String, RunRecord>) -> Result<(), RunsError> {
-    let payload = control::seal(&RunsV1 { runs: runs.clone() });
-    let mut head = [0; 16];
-    head[..8].copy_from_slice(&MAGIC);
-    head[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+    let encoded = encode(runs);
     let new = file.with_extension("new");
     let written = || -> io::Result<()> {
         let mut bytes = File::create(&new)?;
-        bytes.write_all(&head)?;
-        bytes.write_all(&payload)?;
+        bytes.write_all(&encoded)?;
         bytes.sync_all()?;
         fs::rename(&new, file)?;
         match file.parent() {

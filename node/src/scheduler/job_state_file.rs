@@ -5,7 +5,7 @@ use super::job_state::JobState;
 use crate::frames::control;
 use crate::runs::RunId;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "scheduler.book";
@@ -60,46 +60,56 @@ impl JobStateFile {
 
     /// Reads the job state, if there is one.
     pub(super) fn load(&self) -> Result<Option<JobState>, JobStateFileError> {
-        let torn = |why: &str| JobStateFileError::Torn { path: self.path.clone(), why: why.to_owned() };
         let bytes = match fs::read(&self.path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(JobStateFileError::Io { path: self.path.clone(), source }),
         };
-        let Some((head, payload)) = bytes.split_first_chunk::<16>() else {
-            return Err(torn("it is too short"));
-        };
-        if head[..8] != MAGIC {
-            let other = head[..7] == MAGIC[..7];
-            let why = if other {
-                "another version of gannet wrote it"
-            } else {
-                "it does not begin like a job state file"
-            };
-            return Err(torn(why));
-        }
-        if head[8..12] != crc32c::crc32c(payload).to_le_bytes() {
-            return Err(torn("its checksum is wrong"));
-        }
-        control::open(payload).map(Some).map_err(|error| torn(&error.to_string()))
+        let torn = |why| JobStateFileError::Torn { path: self.path.clone(), why };
+        decode(&bytes).map(Some).map_err(torn)
     }
 
     /// Writes the job state.
     pub(super) fn save(&self, job: &JobState) -> Result<(), JobStateFileError> {
-        let payload = control::seal(job);
-        let mut head = [0; 16];
-        head[..8].copy_from_slice(&MAGIC);
-        head[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+        let bytes = encode(job);
         let new = self.path.with_extension("new");
         let written = || -> io::Result<()> {
-            let mut file = fs::File::create(&new)?;
-            file.write_all(&head)?;
-            file.write_all(&payload)?;
-            drop(file);
+            fs::write(&new, &bytes)?;
             fs::rename(&new, &self.path)
         };
         written().map_err(|source| JobStateFileError::Io { path: self.path.clone(), source })
     }
+}
+
+/// The bytes of a job state file. A checkpoint has the same bytes as its state `tasks`.
+pub(super) fn encode(job: &JobState) -> Vec<u8> {
+    let payload = control::seal(job);
+    let mut bytes = vec![0; 16];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+    bytes.extend_from_slice(&payload);
+    bytes
+}
+
+/// The job state in these bytes.
+///
+/// # Errors
+/// They are no job state, or a torn one: in words.
+pub(super) fn decode(bytes: &[u8]) -> Result<JobState, String> {
+    let Some((head, payload)) = bytes.split_first_chunk::<16>() else {
+        return Err("it is too short".into());
+    };
+    if head[..8] != MAGIC {
+        let why = match head[..7] == MAGIC[..7] {
+            true => "another version of gannet wrote it",
+            false => "it does not begin like a job state file",
+        };
+        return Err(why.into());
+    }
+    if head[8..12] != crc32c::crc32c(payload).to_le_bytes() || head[12..] != [0; 4] {
+        return Err("its checksum is wrong".into());
+    }
+    control::open(payload).map_err(|error| error.to_string())
 }
 
 /// The runs whose job states are in a folder; the empty name is the run without a name.

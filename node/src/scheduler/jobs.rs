@@ -141,6 +141,24 @@ impl Schedulers {
         self.jobs.values().map(Scheduler::highest_incarnation).max().unwrap_or(0)
     }
 
+    /// The state of a run's job, as a checkpoint has it (its state `tasks`). `None`: the run has no job here.
+    pub(crate) fn snapshot(&self, run: &str) -> Option<Vec<u8>> {
+        self.jobs.get(self.key(run)).and_then(Scheduler::snapshot)
+    }
+
+    /// Goes on with the state of a run's job, as [`snapshot`](Self::snapshot) made it. In a data folder it is also
+    /// saved.
+    ///
+    /// # Errors
+    /// The bytes are no such state, or cannot be saved: in words.
+    pub(crate) fn restore(&mut self, run: &str, bytes: &[u8], now: Duration) -> Result<(), String> {
+        let key = self.key(run).to_owned();
+        if !self.jobs.contains_key(&key) {
+            self.begin(&key, now).map_err(|(_, why)| why)?;
+        }
+        self.jobs.get_mut(&key).map_or(Ok(()), |scheduler| scheduler.restore(bytes, now))
+    }
+
     /// A session has ended.
     pub(crate) fn closed(&mut self, session: u32) {
         self.jobs.values_mut().for_each(|scheduler| scheduler.closed(session));

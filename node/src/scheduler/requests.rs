@@ -5,7 +5,7 @@ use super::data_server::{DataServer, DataServerConfig};
 use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::JobPlan;
 use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitCounts};
-use super::job_state_file::{JobStateFile, JobStateFileError};
+use super::job_state_file::{self, JobStateFile, JobStateFileError};
 use super::leases::SplitGrant;
 use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
 use super::table_records::{JobTableV1, RecordOutcome};
@@ -194,6 +194,29 @@ impl Scheduler {
         };
         scheduler.publish();
         Ok(scheduler)
+    }
+
+    /// The job state as a checkpoint has it. `None`: there is no job.
+    pub(super) fn snapshot(&self) -> Option<Vec<u8>> {
+        self.job.as_ref().map(job_state_file::encode)
+    }
+
+    /// Goes on with the job state of a checkpoint. The tables' images were made anew, so the next worker reports their
+    /// births.
+    ///
+    /// # Errors
+    /// The bytes are no job state, are of other data than this scheduler has, or cannot be saved: in words.
+    pub(super) fn restore(&mut self, bytes: &[u8], now: Duration) -> Result<(), String> {
+        let mut job = job_state_file::decode(bytes)?;
+        if let Some(data_server) = &self.data_server {
+            data_server.check_job(&job)?;
+        }
+        job.forget_tables();
+        self.heartbeats = HeartbeatTimes::of(job.live_incarnations(), now);
+        (self.job, self.over_since) = (Some(job), None);
+        self.save_job().map_err(|(_, why)| why)?;
+        self.publish();
+        Ok(())
     }
 
     /// Answers a request of a program that names no generation.

@@ -101,6 +101,11 @@ pub enum RecordOutcome {
 }
 
 impl JobState {
+    /// Forgets which images the tables have: a restore makes new ones.
+    pub(super) fn forget_tables(&mut self) {
+        self.tables.clear();
+    }
+
     /// A worker reports the rows of a table. If they are not the rows that the job has trained, the job fails.
     ///
     /// # Errors

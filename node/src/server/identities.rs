@@ -74,6 +74,11 @@ impl Identities {
         true
     }
 
+    /// This incarnation of the server.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
     /// The identity and the seed of new images.
     pub(super) fn origin(&self, identity: TableIdentity) -> Origin {
         Origin { identity, seed: self.incarnation }

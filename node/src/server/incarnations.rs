@@ -128,6 +128,33 @@ impl Incarnations {
         self.highest.max(self.named.0.load(Relaxed))
     }
 
+    /// The counter as a checkpoint has it (its state `incarnations`): the bytes of its file, with the highest number
+    /// that this server knows of.
+    pub(super) fn snapshot(&self) -> Vec<u8> {
+        encode(self.highest()).to_vec()
+    }
+
+    /// Takes over the counter of a checkpoint. Numbers that were handed out after the checkpoint are below those that
+    /// are handed out from now on, and so is `named`, the highest one that the checkpoint names anywhere else.
+    ///
+    /// # Errors
+    /// The bytes are no counter, or the number cannot be saved: in words.
+    pub(super) fn restore(&mut self, bytes: Option<&[u8]>, named: u64) -> Result<(), String> {
+        let stored = bytes.map_or(Ok(0), decode).map_err(|unread| match unread {
+            UnreadCounter::Torn(why) => why,
+            UnreadCounter::Newer(found) => format!("it has version {found}, not {VERSION}"),
+        })?;
+        if self.looks_only {
+            return Ok(());
+        }
+        let highest = stored.max(named).saturating_add(INCARNATION_GAP).max(self.highest);
+        if let Some(file) = &self.file {
+            save(file, highest).map_err(|error| error.to_string())?;
+        }
+        self.highest = highest;
+        Ok(())
+    }
+
     /// A number above `floor` and above all that this server knows of.
     pub(super) fn allocate(&mut self, floor: u64) -> Result<u64, CounterError> {
         let before = self.highest().max(floor);
@@ -182,22 +209,36 @@ fn load(file: &Path) -> Result<Option<u64>, CounterError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(CounterError::Io { path: file.into(), source }),
     };
-    let torn = |why: String| CounterError::Torn { path: file.into(), why };
+    decode(&bytes).map(Some).map_err(|unread| match unread {
+        UnreadCounter::Torn(why) => CounterError::Torn { path: file.into(), why },
+        UnreadCounter::Newer(found) => CounterError::Newer { path: file.into(), found },
+    })
+}
+
+/// Why bytes are no counter.
+enum UnreadCounter {
+    Torn(String),
+    /// They have this later version.
+    Newer(u32),
+}
+
+/// The number in the bytes of a counter's file.
+fn decode(bytes: &[u8]) -> Result<u64, UnreadCounter> {
+    let torn = |why: String| Err(UnreadCounter::Torn(why));
     let Some((head, _)) = bytes.split_first_chunk::<16>().filter(|(head, _)| head[..8] == MAGIC) else {
-        return Err(torn(format!("its {} bytes do not begin as a counter does", bytes.len())));
+        return torn(format!("its {} bytes do not begin as a counter does", bytes.len()));
     };
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let found = word(8);
-    if found > VERSION {
-        return Err(CounterError::Newer { path: file.into(), found });
+    if word(8) > VERSION {
+        return Err(UnreadCounter::Newer(word(8)));
     }
-    let Ok(bytes) = <[u8; BYTES]>::try_from(&*bytes) else {
-        return Err(torn(format!("it has {} bytes, not {BYTES}", bytes.len())));
+    let Ok(bytes) = <[u8; BYTES]>::try_from(bytes) else {
+        return torn(format!("it has {} bytes, not {BYTES}", bytes.len()));
     };
     let number = bytes[16..].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
     match encode(number) == bytes {
-        true => Ok(Some(number)),
-        false => Err(torn("its checksum is wrong".into())),
+        true => Ok(number),
+        false => torn("its checksum is wrong".into()),
     }
 }
 

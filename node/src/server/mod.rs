@@ -27,6 +27,7 @@ mod pending_replies;
 #[cfg(test)]
 mod refusals;
 mod regions;
+pub(crate) mod restore;
 mod runs;
 mod scheduler_rpc;
 #[cfg(any(test, feature = "test-support"))]
@@ -55,10 +56,10 @@ use acceptor::{Acceptor, ThreadInbox};
 use gannet_core::Store;
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
-use identities::Identities;
 use incarnations::HighestIncarnation;
 pub use memory::SessionLimits;
 use memory::SessionMemory;
+use restore::{OpenedTables, RestoreSource, open_tables};
 use session::GreetedConnection;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,7 +67,6 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use step_budget::StepBudget;
-use tables::ServerTables;
 use thread::{ShardThread, ThreadSettings};
 use thread_health::ThreadHealth;
 
@@ -102,6 +102,9 @@ pub struct ServerConfig {
     pub scheduler_only: bool,
     /// The data that this server, as the scheduler of a job, sends to the workers.
     pub data_server: Option<DataServerConfig>,
+    /// The checkpoint that the tables are restored from before the server listens. A data folder that has the tables
+    /// is used as it is.
+    pub restore: Option<RestoreSource>,
     /// The folder where the server writes checkpoints when a coordinator asks for them ([`save_checkpoint`]). All
     /// servers of a job and the coordinator reach the same folder, each by its own path.
     ///
@@ -123,6 +126,7 @@ impl ServerConfig {
             token: None,
             scheduler_only: false,
             data_server: None,
+            restore: None,
             checkpoints: None,
         }
     }
@@ -219,7 +223,7 @@ impl Server {
     /// Listens and starts the threads.
     ///
     /// # Errors
-    /// The address is taken, an option is out of range, or the system gives no thread.
+    /// The address is taken, an option is out of range, the system gives no thread, or a checkpoint cannot be restored.
     pub fn start<N>(net: N, config: ServerConfig) -> Result<Server, ServerError>
     where
         N: Net + Send,
@@ -228,12 +232,14 @@ impl Server {
         N::Waker: Send + Sync,
     {
         config.check()?;
+        let (incarnation, counters) = (new_incarnation()?, ServerCounters::new(config.threads));
+        let opened = open_tables(&config, incarnation, &counters)?;
         let listener = net.listen(&config.listen)?;
         let (addr, health) = (listener.addr().to_owned(), ThreadHealth::new());
-        let (counters, threads, acceptor) = (ServerCounters::new(config.threads), Vec::new(), None);
+        let (threads, acceptor) = (Vec::new(), None);
         // If the start fails, dropping this value ends the threads that have started.
         let mut server = Server { addr, health, acceptor, threads, counters };
-        let inboxes = server.start_threads(&net, &config)?;
+        let inboxes = server.start_threads(&net, settings(&config, incarnation), opened)?;
         server.start_acceptor(net, listener, inboxes, &config)?;
         let (addr, threads, store) = (server.addr(), config.threads, config.store.kind());
         tracing::info!(addr, threads, store, "serving");
@@ -241,28 +247,28 @@ impl Server {
     }
 
     /// Starts the threads that own shards. Returns their inboxes.
-    fn start_threads<N>(&mut self, net: &N, config: &ServerConfig) -> Result<Vec<ThreadInbox<N>>, ServerError>
+    fn start_threads<N>(
+        &mut self,
+        net: &N,
+        settings: ThreadSettings,
+        opened: OpenedTables,
+    ) -> Result<Vec<ThreadInbox<N>>, ServerError>
     where
         N: Net + Send,
         N::Stream: Send,
         N::Waker: Send + Sync,
     {
-        let incarnation = new_incarnation()?;
-        let (settings, mut inboxes) = (settings(config, incarnation), Vec::new());
-        let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
-        for thread in 0..config.threads as u32 {
+        let (mut inboxes, mut states) = (Vec::new(), opened.states);
+        for tables in opened.threads {
             let (inbox, outlet) = sync_channel::<GreetedConnection<N::Stream>>(INBOX_MAX);
-            let mut tables =
-                ServerTables::new(config.store.clone(), identities.clone(), thread, self.counters.clone());
-            tables.scheduler_only = config.scheduler_only;
-            tables.checkpoints.clone_from(&config.checkpoints);
+            let (thread, states) = (tables.thread(), states.take());
             let settings = ThreadSettings { thread, ..settings.clone() };
             let (net, health, counters) = (net.clone(), self.health.clone(), self.counters.clone());
             let name = format!("gannet-shard-{thread}");
             let builder = std::thread::Builder::new().name(name.clone());
             // A poll belongs to its thread. The thread creates it and sends back only its waker.
             let (started_sender, started) = sync_channel(1);
-            let run = move || match ShardThread::new(net, outlet, tables, settings, counters) {
+            let run = move || match ShardThread::new(net, outlet, (tables, states), settings, counters) {
                 Ok(thread) => {
                     let _ = started_sender.send(Ok(thread.waker()));
                     health.run(&name, || run_thread(thread, &health))
@@ -427,21 +433,17 @@ impl<N: Net> LocalServer<N> {
     /// As [`Server::start`].
     pub fn new(net: N, config: ServerConfig) -> Result<LocalServer<N>, ServerError> {
         config.check()?;
+        let (incarnation, counters) = (new_incarnation()?, ServerCounters::new(config.threads));
+        let settings = settings(&config, incarnation);
+        let OpenedTables { threads: opened, mut states, .. } = open_tables(&config, incarnation, &counters)?;
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
-        let counters = ServerCounters::new(config.threads);
-        let incarnation = new_incarnation()?;
-        let settings = settings(&config, incarnation);
-        let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
-        for thread in 0..config.threads as u32 {
+        for tables in opened {
             let (inbox, outlet): (_, Receiver<GreetedConnection<N::Stream>>) = sync_channel(INBOX_MAX);
-            let mut tables =
-                ServerTables::new(config.store.clone(), identities.clone(), thread, counters.clone());
-            tables.scheduler_only = config.scheduler_only;
-            tables.checkpoints.clone_from(&config.checkpoints);
-            let settings = ThreadSettings { thread, ..settings.clone() };
-            let thread = ShardThread::new(net.clone(), outlet, tables, settings, counters.clone())?;
+            let settings = ThreadSettings { thread: tables.thread(), ..settings.clone() };
+            let opened = (tables, states.take());
+            let thread = ShardThread::new(net.clone(), outlet, opened, settings, counters.clone())?;
             inboxes.push(ThreadInbox { inbox, waker: thread.waker() });
             threads.push(thread);
         }
@@ -463,6 +465,12 @@ impl<N: Net> LocalServer<N> {
     /// As [`Server::shared_counters`].
     pub fn shared_counters(&self) -> Arc<ServerCounters> {
         self.counters.clone()
+    }
+
+    /// What a checkpoint of `run` saves besides rows: the name and the bytes of each state
+    /// ([`Draft::state`](gannet_core::Draft::state)).
+    pub fn saved_states(&self, run: &str) -> Vec<(&'static str, Vec<u8>)> {
+        self.threads.first().map_or_else(Vec::new, |thread| thread.saved_states(run))
     }
 
     /// Does all work that is ready, without sleeping.

@@ -68,7 +68,7 @@ pub(super) struct ServerTables {
     /// incarnation.
     pub(super) incarnation: u64,
     /// The identities of the tables, shared by all threads of the server.
-    identities: Arc<Identities>,
+    pub(super) identities: Arc<Identities>,
     store: Store,
     thread: u32,
     threads: u32,

@@ -6,6 +6,7 @@ use super::dispatch::turn_away;
 use super::incarnations::{HighestIncarnation, Incarnations};
 use super::keysets::Keysets;
 use super::memory::{SessionLimits, SessionMemory};
+use super::restore::{self, NamedState, SavedStates, StateHolders};
 use super::session::{GreetedConnection, RequestContext, Session, SessionEnd};
 use super::step_budget::StepBudget;
 use super::tables::ServerTables;
@@ -84,16 +85,16 @@ impl<N: Net> ShardThread<N> {
     pub(super) fn new(
         net: N,
         inbox: Receiver<GreetedConnection<N::Stream>>,
-        mut tables: ServerTables,
+        (mut tables, states): (ServerTables, Option<SavedStates>),
         settings: ThreadSettings,
         counters: Arc<ServerCounters>,
     ) -> Result<Self, ServerError> {
         let (poll, ticked_at) = (net.poll()?, net.now());
-        let scheduler = match settings.thread {
+        let mut scheduler = match settings.thread {
             0 => Some(Schedulers::open(tables.store().folder(), settings.data_server.clone(), net.now())?),
             _ => None,
         };
-        let incarnations = match settings.thread {
+        let mut incarnations = match settings.thread {
             0 => Some(Incarnations::open(
                 tables.store(),
                 settings.highest_incarnation.clone(),
@@ -101,10 +102,16 @@ impl<N: Net> ShardThread<N> {
             )?),
             _ => None,
         };
-        let runs = match settings.thread {
+        let mut runs = match settings.thread {
             0 if !tables.scheduler_only => Some(Registry::open(tables.store().folder(), net.now())?),
             _ => None,
         };
+        if let Some(((states, scheduler), incarnations)) =
+            states.zip(scheduler.as_mut()).zip(incarnations.as_mut())
+        {
+            let holders = StateHolders { scheduler, runs: runs.as_mut(), incarnations };
+            states.restore(holders, net.now())?;
+        }
         tables.registrar = net.registrar();
         tables.incarnation = settings.incarnation;
         tables.step_budget = Some(settings.step_budget.clone());
@@ -134,6 +141,16 @@ impl<N: Net> ShardThread<N> {
             next_memory_retry: Duration::MAX,
             counters,
         })
+    }
+
+    /// What a checkpoint of `run` saves of this thread, besides rows. Only thread 0 has something.
+    pub(super) fn saved_states(&self, run: &str) -> Vec<NamedState> {
+        match (&self.scheduler, &self.incarnations) {
+            (Some(scheduler), Some(incarnations)) => {
+                restore::snapshot(run, scheduler, self.runs.as_ref(), incarnations)
+            }
+            _ => Vec::new(),
+        }
     }
 
     pub(super) fn waker(&self) -> N::Waker {

@@ -11,6 +11,7 @@ mod identity;
 mod incarnations;
 mod one_sided;
 mod rdma;
+mod restore;
 mod saved_rows;
 mod scheduled;
 mod segments;
@@ -22,5 +23,7 @@ mod waiting;
 
 #[path = "../model/mod.rs"]
 mod model;
+#[path = "../saved/mod.rs"]
+mod saved;
 #[path = "../stepping/mod.rs"]
 mod stepping;

@@ -18,6 +18,7 @@ mod model;
 mod numbers;
 mod one_sided;
 mod optimizer;
+mod restore;
 mod run;
 mod scheduling;
 mod sections;
@@ -46,6 +47,7 @@ pub use metrics::MetricsArgs;
 pub use model::{ModelArgs, ModelName};
 pub use one_sided::OneSidedArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
+pub use restore::{CheckpointCommand, RestoreArgs, RestoreFoldersArgs};
 pub use run::{DEFAULT_RUN, RunArgs};
 pub use scheduling::{SchedulerArgs, StatusArgs};
 pub use sessions::SessionArgs;
@@ -115,6 +117,9 @@ pub enum Command {
     Status(StatusArgs),
     /// Score examples with a trained model.
     Predict(PredictArgs),
+    /// Work with the checkpoints of a job.
+    #[command(subcommand)]
+    Checkpoint(CheckpointCommand),
     /// Measure this machine's limit, and the server beside it.
     Bench(BenchArgs),
     /// Check what this machine supports, and say what to do about problems.
@@ -272,6 +277,9 @@ pub struct ServerArgs {
     /// Keep the shards in this folder (tmpfs or disk), so that they survive a restart.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// The checkpoint that it takes its tables from.
+    #[command(flatten)]
+    pub restore: RestoreArgs,
     /// Limits of its sessions.
     #[command(flatten)]
     pub sessions: SessionArgs,

@@ -105,6 +105,7 @@ const SECTIONS: [(&str, &[&str]); 11] = [
         &[
             "listen",
             "data-dir",
+            "restore",
             "memory-limit",
             "sessions-max",
             "session-silence",

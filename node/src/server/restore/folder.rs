@@ -1,0 +1,159 @@
+//! What a data folder holds before a restore, and the file RESTORING that marks a restore under way.
+
+use super::error::RestoreError;
+use super::states::{SavedStates, StateHolders};
+use super::{RestorePlan, ServerConfig};
+use crate::runs::Registry;
+use crate::scheduler::Schedulers;
+use crate::server::incarnations::{HighestIncarnation, Incarnations};
+use gannet_core::{HeldTable, Store, TableCut};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+const RESTORING: &str = "RESTORING";
+/// The most bytes of RESTORING that an error shows.
+const SHOWN_BYTES: usize = 4096;
+
+/// What a restore finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FolderState {
+    /// There is nothing to go on from.
+    Restore,
+    /// The tables are there.
+    Whole,
+}
+
+fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
+    let path = path.to_path_buf();
+    move |source| RestoreError::Io { what, path, source }
+}
+
+/// Refuses a data folder in which a restore was interrupted.
+pub(super) fn refuse_interrupted(store: &Store) -> Result<(), RestoreError> {
+    let Some(folder) = store.folder() else { return Ok(()) };
+    let path = folder.join(RESTORING);
+    match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(io_error("reading", &path)(source)),
+        Ok(bytes) => {
+            let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
+            let checkpoint = String::from_utf8_lossy(shown).trim().to_owned();
+            Err(RestoreError::Interrupted { folder: folder.into(), checkpoint })
+        }
+    }
+}
+
+/// Looks at the data folder, if there is one.
+pub(super) fn look(plan: &RestorePlan, store: &Store) -> Result<FolderState, RestoreError> {
+    let Some(folder) = store.folder() else { return Ok(FolderState::Restore) };
+    if folder.join(RESTORING).exists() {
+        return Ok(FolderState::Restore);
+    }
+    let refuse = |why: String| Err(RestoreError::Folder { folder: folder.into(), why });
+    let (mut there, mut missing) = (Vec::new(), Vec::new());
+    for table in plan.tables() {
+        let name = &table.schema.name;
+        let held = store.held(name)?.filter(|held| held.confirmed);
+        match held {
+            Some(held) => match differs(plan, table, &held) {
+                Some(why) => return refuse(why),
+                None => there.push(name.as_str()),
+            },
+            None if plan.has_shards(table) => missing.push(name.as_str()),
+            None => {}
+        }
+    }
+    match (there.is_empty(), missing.is_empty()) {
+        (false, true) => Ok(FolderState::Whole),
+        (false, false) => refuse(format!(
+            "it holds the rows of {}, but nothing of {}, which the checkpoint has too: restore into an empty folder",
+            there.join(", "),
+            missing.join(", ")
+        )),
+        // A server without shards has at most the states.
+        (true, true) if knows_run(plan, folder)? => Ok(FolderState::Whole),
+        (true, _) => Ok(FolderState::Restore),
+    }
+}
+
+/// Whether the scheduler or the registry of this folder knows the run of the checkpoint.
+fn knows_run(plan: &RestorePlan, folder: &Path) -> Result<bool, RestoreError> {
+    let refuse = |why: String| RestoreError::Folder { folder: folder.into(), why };
+    let runs = Registry::open(Some(folder), Duration::ZERO).map_err(|error| refuse(error.to_string()))?;
+    let scheduler = Schedulers::open(Some(folder), None, Duration::ZERO);
+    let scheduler = scheduler.map_err(|error| refuse(error.to_string()))?;
+    let run = plan.states.run();
+    Ok(runs.snapshot(run).is_some() || scheduler.snapshot(run).is_some())
+}
+
+/// Why the server cannot go on from these images.
+fn differs(plan: &RestorePlan, table: &TableCut, held: &HeldTable) -> Option<String> {
+    let (name, identity) = (&table.schema.name, held.identity);
+    if identity.uid != table.uid {
+        return Some(format!(
+            "it holds another table {name:?} (id {}, but id {} is in the checkpoint): name an empty folder",
+            identity.uid, table.uid
+        ));
+    }
+    if (identity.server, identity.servers) != (plan.server, plan.servers) {
+        return Some(format!(
+            "its table {name:?} is that of server {} of {}, and this is server {} of {}: name an empty folder",
+            identity.server, identity.servers, plan.server, plan.servers
+        ));
+    }
+    let wanted = plan.shards.filter(|&shards| shards != held.shards)?;
+    Some(format!(
+        "its table {name:?} has {} shards, and {wanted} are wanted: name an empty folder",
+        held.shards
+    ))
+}
+
+/// Marks the folder, and removes what an interrupted restore has left of the tables.
+pub(super) fn begin(plan: &RestorePlan, store: &Store) -> Result<(), RestoreError> {
+    let Some(folder) = store.folder() else { return Ok(()) };
+    let path = folder.join(RESTORING);
+    let written = || -> io::Result<()> {
+        let mut file = File::create(&path)?;
+        file.write_all(plan.in_words().as_bytes())?;
+        file.sync_all()?;
+        File::open(folder)?.sync_all()
+    };
+    written().map_err(io_error("writing", &path))?;
+    for table in plan.tables() {
+        let name = &table.schema.name;
+        let path = folder.join(name);
+        if path.exists() {
+            tracing::info!(folder = %path.display(), "removing what an interrupted start has left here");
+        }
+        store.drop_table(name).map_err(io_error("removing", &path))?;
+    }
+    Ok(())
+}
+
+/// Writes the states into the files that a restart reads.
+pub(super) fn save_states(states: &SavedStates, config: &ServerConfig) -> Result<(), RestoreError> {
+    let Some(folder) = config.store.folder() else { return Ok(()) };
+    let (now, refuse) = (Duration::ZERO, |why: String| RestoreError::Folder { folder: folder.into(), why });
+    let scheduler = Schedulers::open(Some(folder), config.data_server.clone(), now);
+    let mut scheduler = scheduler.map_err(|error| refuse(error.to_string()))?;
+    let mut runs = match config.scheduler_only {
+        true => None,
+        false => Some(Registry::open(Some(folder), now).map_err(|error| refuse(error.to_string()))?),
+    };
+    let incarnations =
+        Incarnations::open(&config.store, HighestIncarnation::default(), config.scheduler_only);
+    let mut incarnations = incarnations.map_err(|error| refuse(error.to_string()))?;
+    let holders =
+        StateHolders { scheduler: &mut scheduler, runs: runs.as_mut(), incarnations: &mut incarnations };
+    states.restore(holders, now)
+}
+
+/// Ends the restore: from now on the server goes on from the folder.
+pub(super) fn end(store: &Store) -> Result<(), RestoreError> {
+    let Some(folder) = store.folder() else { return Ok(()) };
+    let path = folder.join(RESTORING);
+    let removed = || fs::remove_file(&path).and_then(|()| File::open(folder)?.sync_all());
+    removed().map_err(io_error("removing", &path))
+}

@@ -1,0 +1,131 @@
+//! One thread's part of a restore: it opens its shards of each table and loads their rows.
+
+use super::RestorePlan;
+use super::error::RestoreError;
+use crate::server::bulk::RequestFailure;
+use crate::server::group::AGGREGATE;
+use crate::server::identities::IdentityClaim;
+use crate::server::step_files;
+use crate::server::tables::ServerTables;
+use gannet_core::{Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, Shards, TableCut, TableIdentity};
+use std::ops::Range;
+
+/// The shards of a table of `saved` shards that hold keys of these shards of a table of `shards` shards. Both numbers
+/// are powers of two: a shard is a range of hashes.
+pub(super) fn saved_shards(range: &Range<u32>, shards: u32, saved: u32) -> Range<u32> {
+    let at = |shard: u32| u64::from(shard) * u64::from(saved);
+    let (from, to) = (at(range.start) / u64::from(shards), at(range.end).div_ceil(u64::from(shards)));
+    from as u32..to as u32
+}
+
+impl ServerTables {
+    /// Opens the shards of this thread of every table of the plan, and loads them. Returns the number of their rows.
+    pub(super) fn restore(&mut self, plan: &RestorePlan) -> Result<u64, RestoreError> {
+        let mut rows = 0;
+        for saved in plan.tables() {
+            let schema = plan.schema(saved);
+            let table = schema.name.clone();
+            let identity = TableIdentity { uid: saved.uid, server: plan.server, servers: plan.servers };
+            let claim = IdentityClaim { identity, make_in: self.identities.incarnation() };
+            let failed = |why: String| RestoreError::Table { table: table.clone(), why };
+            let number = self.open(schema, claim).map_err(|failure| match failure {
+                RequestFailure::Refused(_, why) => failed(why),
+                RequestFailure::Full | RequestFailure::Parked(_) => failed("it cannot be opened".into()),
+            })?;
+            let store = self.store().clone();
+            let opened = &mut self.all[number];
+            let Some(shards) = &mut opened.shards else { continue };
+            load_rows(plan, saved, shards)?;
+            set_cursors(saved, shards).map_err(|error| failed(error.to_string()))?;
+            opened.recovered = step_files::finish(&store, shards, AGGREGATE).map_err(failed)?;
+            rows += shards.stats().rows;
+        }
+        self.publish();
+        Ok(rows)
+    }
+
+    /// Notes in every image that the restore has come to its end.
+    pub(super) fn confirm_restored(&self) {
+        for table in &self.all {
+            if let Some(shards) = &table.shards {
+                shards.confirm();
+            }
+            self.identities.confirm(&table.schema.name);
+        }
+    }
+}
+
+/// Loads the rows and the admission sketches of these shards.
+fn load_rows(plan: &RestorePlan, saved: &TableCut, shards: &mut Shards) -> Result<(), RestoreError> {
+    let (range, count) = (shards.range(), shards.schema().shards);
+    for from in saved_shards(&range, count, saved.schema.shards) {
+        let mut sketch = None;
+        for file in plan.directory.shard_files(&plan.chain, &saved.schema.name, from) {
+            load_file(&file, shards, &mut sketch)?;
+        }
+        let Some(sketch) = sketch else { continue };
+        for shard in saved_shards(&(from..from + 1), saved.schema.shards, count) {
+            shards.merge_sketch(shard, &sketch);
+        }
+    }
+    Ok(())
+}
+
+/// Loads a row file: first its deletions, then its rows. Keeps its admission sketch, if it has one.
+fn load_file(
+    file: &SavedRowFile,
+    shards: &mut Shards,
+    sketch: &mut Option<Vec<u8>>,
+) -> Result<(), RestoreError> {
+    let mut left = file.entry.deletions;
+    let mut reader = file.open()?;
+    while left > 0
+        && let Some(block) = reader.next()?
+    {
+        if let RowBlock::Deletions { keys } = block {
+            shards.restore_deletions(keys);
+            left = left.saturating_sub(keys.len() as u64);
+        }
+    }
+    let mut reader = file.open()?;
+    while let Some(block) = reader.next()? {
+        match block {
+            RowBlock::Rows { keys, floats } => {
+                let restored = shards.restore_rows(keys, floats);
+                restored.map_err(|source| RestoreError::Rows { file: file.path.clone(), source })?;
+            }
+            RowBlock::Deletions { .. } => {}
+            RowBlock::Sketch(bytes) => *sketch = Some(bytes.to_vec()),
+        }
+    }
+    Ok(())
+}
+
+/// Records the last push of every pusher. Splits of data that are closed come first: their entries may be used again.
+fn set_cursors(saved: &TableCut, shards: &mut Shards) -> Result<(), gannet_core::PushError> {
+    let reusable = |cursor: &&Cursor| cursor.closed && cursor.pusher >= DATA_PUSHERS;
+    let (closed, open): (Vec<&Cursor>, Vec<&Cursor>) = saved.cursors.iter().partition(reusable);
+    closed.into_iter().chain(open).try_for_each(|cursor| shards.set_cursor(cursor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::saved_shards;
+
+    #[test]
+    fn a_range_of_shards_names_the_saved_shards_with_its_keys() {
+        assert_eq!(saved_shards(&(0..4), 4, 4), 0..4);
+        assert_eq!(saved_shards(&(1..3), 4, 16), 4..12);
+        assert_eq!(saved_shards(&(5..7), 8, 2), 1..2);
+        assert_eq!(saved_shards(&(3..5), 8, 2), 0..2);
+        assert_eq!(saved_shards(&(0..1), 1, 4096), 0..4096);
+        assert_eq!(saved_shards(&(4095..4096), 4096, 1), 0..1);
+        for (shards, saved) in [(8, 2), (2, 8), (4, 4)] {
+            for key in 0..500 {
+                let of = |shards| gannet_core::shard_of(gannet_core::hash(key), shards);
+                let own = of(shards);
+                assert!(saved_shards(&(own..own + 1), shards, saved).contains(&of(saved)));
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Restore: a server takes its tables from a checkpoint before it listens. It is then what it would be if it had been
+//! killed at the checkpoint's cut and started again on its data folder.
+//!
+//! ```text
+//! the folder holds                        the server
+//! the tables, confirmed                   goes on from them; the checkpoint is not read
+//! nothing, or images without confirmation restores
+//! RESTORING (a restore was interrupted)   removes the tables and restores
+//! ```
+//! A restore writes RESTORING into the data folder first, and removes it last. In between, no image counts as
+//! confirmed, and a start without a restore is refused.
+
+mod error;
+mod folder;
+mod load;
+mod states;
+
+pub use error::RestoreError;
+pub(super) use states::{NamedState, SavedStates, StateHolders, snapshot};
+
+use super::identities::Identities;
+use super::tables::ServerTables;
+use super::{ServerConfig, new_incarnation};
+use crate::counters::ServerCounters;
+use crate::error::ServerError;
+use crate::partition::share;
+use folder::FolderState;
+use gannet_core::{CheckpointDir, JobManifest, Schema, Store, TableCut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A checkpoint, and which part of it a server takes.
+///
+/// ```
+/// use gannet_node::RestoreSource;
+///
+/// // The newest checkpoint, for server 1 of 3.
+/// let source = RestoreSource::new("checkpoints", 1, 3);
+/// assert_eq!((source.number, source.shards), (None, None));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreSource {
+    /// The checkpoint directory.
+    pub directory: PathBuf,
+    /// The number of the checkpoint. `None`: the newest one that can be used.
+    pub number: Option<u64>,
+    /// The server's number, counted from 0.
+    pub server: u32,
+    /// The number of servers.
+    pub servers: u32,
+    /// The number of shards of each table. `None`: as many as the checkpoint has.
+    pub shards: Option<u32>,
+    /// Whether this server is the job's scheduler and has its registry of runs: it takes their states, too.
+    pub scheduler: bool,
+    /// The run that must have saved the checkpoint. `None`: any.
+    pub run: Option<String>,
+}
+
+impl RestoreSource {
+    /// The newest checkpoint of a directory, for server `server` of `servers`. Server 0 is the scheduler.
+    pub fn new(directory: impl Into<PathBuf>, server: u32, servers: u32) -> RestoreSource {
+        let (directory, scheduler) = (directory.into(), server == 0);
+        RestoreSource { directory, number: None, server, servers, shards: None, scheduler, run: None }
+    }
+}
+
+/// What a restore has done. [`restore_folder`] has an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The number of the checkpoint.
+    pub checkpoint: u64,
+    /// The tables.
+    pub tables: Vec<String>,
+    /// Rows of the checkpoint that are on this server now.
+    pub rows: u64,
+    /// The data folder had the tables already. The server goes on from them, and nothing was loaded.
+    pub kept: bool,
+}
+
+/// A checkpoint that is being restored, for all threads of a server.
+pub(super) struct RestorePlan {
+    directory: CheckpointDir,
+    /// The checkpoint and those that it needs, the oldest first.
+    chain: Vec<JobManifest>,
+    server: u32,
+    servers: u32,
+    shards: Option<u32>,
+    /// The server is only a scheduler and has no tables.
+    states_only: bool,
+    states: SavedStates,
+}
+
+impl RestorePlan {
+    fn new(source: &RestoreSource, states_only: bool) -> Result<RestorePlan, RestoreError> {
+        let &RestoreSource { server, servers, shards, scheduler, .. } = source;
+        if server >= servers {
+            return Err(RestoreError::Place { server, servers });
+        }
+        let directory = CheckpointDir::open(&source.directory)?;
+        let number = match source.number {
+            Some(number) => number,
+            None => match directory.newest_valid()? {
+                Some(manifest) => manifest.number,
+                None => return Err(RestoreError::NoCheckpoint(source.directory.clone())),
+            },
+        };
+        let chain = directory.chain(number)?;
+        let Some(newest) = chain.last() else {
+            return Err(RestoreError::NoCheckpoint(source.directory.clone()));
+        };
+        if let Some(run) = &source.run {
+            newest.must_be_of(run, &directory.folder(number))?;
+        }
+        let states = SavedStates::read(&directory, newest, scheduler || states_only)?;
+        let plan = RestorePlan { directory, server, servers, shards, states_only, states, chain };
+        for table in plan.tables() {
+            let checked = plan.schema(table).check();
+            checked.map_err(|error| RestoreError::Shards {
+                shards: plan.schema(table).shards,
+                why: error.to_string(),
+            })?;
+        }
+        Ok(plan)
+    }
+
+    /// The tables that this server restores.
+    fn tables(&self) -> &[TableCut] {
+        match self.chain.last() {
+            Some(newest) if !self.states_only => &newest.tables,
+            _ => &[],
+        }
+    }
+
+    /// The schema that a table gets.
+    fn schema(&self, table: &TableCut) -> Schema {
+        let shards = self.shards.unwrap_or(table.schema.shards);
+        Schema { shards, ..table.schema.clone() }
+    }
+
+    fn number(&self) -> u64 {
+        self.chain.last().map_or(0, |newest| newest.number)
+    }
+
+    /// Whether this server has a shard of any table.
+    fn has_shards(&self, table: &TableCut) -> bool {
+        !share(0..self.schema(table).shards, self.server, self.servers).is_empty()
+    }
+
+    /// Which checkpoint it is, in words.
+    fn in_words(&self) -> String {
+        format!("checkpoint {} of {}", self.number(), self.directory.path().display())
+    }
+}
+
+/// The tables of each thread of a server, and the states that thread 0 takes over when it begins.
+pub(super) struct OpenedTables {
+    pub(super) threads: Vec<ServerTables>,
+    pub(super) states: Option<SavedStates>,
+    pub(super) restored: Option<Restored>,
+}
+
+/// Makes the tables of each thread of a server: restored ones, or none that are open.
+pub(super) fn open_tables(
+    config: &ServerConfig,
+    incarnation: u64,
+    counters: &Arc<ServerCounters>,
+) -> Result<OpenedTables, ServerError> {
+    let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
+    let new_tables = |thread| {
+        let mut tables =
+            ServerTables::new(config.store.clone(), identities.clone(), thread, counters.clone());
+        tables.scheduler_only = config.scheduler_only;
+        tables.checkpoints.clone_from(&config.checkpoints);
+        tables
+    };
+    let threads: Vec<ServerTables> = (0..config.threads as u32).map(new_tables).collect();
+    let opened = OpenedTables { threads, states: None, restored: None };
+    match &config.restore {
+        None => {
+            folder::refuse_interrupted(&config.store)?;
+            Ok(opened)
+        }
+        Some(source) => restore(source, config, opened),
+    }
+}
+
+/// Restores the tables of all threads, each in a thread of its own.
+fn restore(
+    source: &RestoreSource,
+    config: &ServerConfig,
+    mut opened: OpenedTables,
+) -> Result<OpenedTables, ServerError> {
+    let plan = RestorePlan::new(source, config.scheduler_only)?;
+    let (store, checkpoint) = (&config.store, plan.number());
+    let tables: Vec<String> = plan.tables().iter().map(|table| table.schema.name.clone()).collect();
+    if folder::look(&plan, store)? == FolderState::Whole {
+        let folder = store.folder().unwrap_or(Path::new("")).display();
+        tracing::info!(%folder, checkpoint, "the folder has these tables: the server goes on from them, not from the checkpoint");
+        opened.restored = Some(Restored { checkpoint, tables, rows: 0, kept: true });
+        return Ok(opened);
+    }
+    tracing::info!(checkpoint, directory = %source.directory.display(), "restoring");
+    folder::begin(&plan, store)?;
+    let load = |tables: &mut ServerTables| tables.restore(&plan);
+    let rows = std::thread::scope(|scope| -> Result<u64, ServerError> {
+        let threads: Vec<_> = opened.threads.iter_mut().map(|tables| scope.spawn(|| load(tables))).collect();
+        let mut rows = 0;
+        for thread in threads {
+            let died = |_| ServerError::Died("a thread that loaded a checkpoint panicked".into());
+            rows += thread.join().map_err(died)??;
+        }
+        Ok(rows)
+    })?;
+    // The states are in the folder before an image is confirmed. A server in memory gets them when it begins.
+    match store.folder() {
+        Some(_) => folder::save_states(&plan.states, config)?,
+        None => opened.states = Some(plan.states.clone()),
+    }
+    opened.threads.iter().for_each(ServerTables::confirm_restored);
+    folder::end(store)?;
+    tracing::info!(checkpoint, rows, "restored");
+    opened.restored = Some(Restored { checkpoint, tables, rows, kept: false });
+    Ok(opened)
+}
+
+/// Restores a server's part of a checkpoint into a store with a data folder, with `threads` threads, and closes its
+/// images in order. A server that is started on the folder goes on from there.
+///
+/// ```
+/// use gannet_core::{CheckpointDir, JobManifest, Store};
+/// use gannet_node::{RestoreSource, restore_folder};
+///
+/// # let folder = tempfile::tempdir()?;
+/// // A checkpoint without tables.
+/// let checkpoints = folder.path().join("checkpoints");
+/// let draft = CheckpointDir::create(&checkpoints)?.begin()?;
+/// let number = draft.number();
+/// draft.publish(&JobManifest::new(number, "monday"))?;
+///
+/// let store = Store::open_dir(&folder.path().join("server-0"))?;
+/// let restored = restore_folder(&store, 2, &RestoreSource::new(&checkpoints, 0, 1))?;
+/// assert_eq!((restored.checkpoint, restored.rows), (1, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The checkpoint cannot be restored, or the images cannot be closed.
+pub fn restore_folder(
+    store: &Store,
+    threads: usize,
+    source: &RestoreSource,
+) -> Result<Restored, ServerError> {
+    let (store, restore) = (store.clone(), Some(source.clone()));
+    let config = ServerConfig { threads, store, restore, ..ServerConfig::new("") };
+    config.check()?;
+    let counters = ServerCounters::new(threads);
+    let mut opened = open_tables(&config, new_incarnation()?, &counters)?;
+    opened.threads.iter_mut().try_for_each(ServerTables::close)?;
+    let (checkpoint, none) = (0, Vec::new());
+    Ok(opened.restored.unwrap_or(Restored { checkpoint, tables: none, rows: 0, kept: false }))
+}

@@ -1,0 +1,107 @@
+//! The states of a checkpoint that are not rows: what the scheduler and the registry know of the run, and the counter of
+//! incarnations. A data folder gets them as the files that a restart reads; a server in memory takes them over.
+
+use super::error::RestoreError;
+use crate::limits::INCARNATION_NAMED_MAX;
+use crate::runs::Registry;
+use crate::scheduler::Schedulers;
+use crate::server::incarnations::Incarnations;
+use gannet_core::{CheckpointDir, JobManifest};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The names of the states in a checkpoint.
+const TASKS: &str = "tasks";
+const RUNS: &str = "runs";
+const INCARNATIONS: &str = "incarnations";
+
+/// Thread 0's parts of a server that have such states. A server without tables has no registry.
+pub(in crate::server) struct StateHolders<'a> {
+    pub(in crate::server) scheduler: &'a mut Schedulers,
+    pub(in crate::server) runs: Option<&'a mut Registry>,
+    pub(in crate::server) incarnations: &'a mut Incarnations,
+}
+
+/// A state's name, and its bytes.
+pub(in crate::server) type NamedState = (&'static str, Vec<u8>);
+
+/// What a checkpoint of a run saves of these holders. Nothing is saved of what does not know the run. The counter of
+/// incarnations is that of the server with the registry, so that a checkpoint has it once.
+pub(in crate::server) fn snapshot(
+    run: &str,
+    scheduler: &Schedulers,
+    runs: Option<&Registry>,
+    incarnations: &Incarnations,
+) -> Vec<NamedState> {
+    let tasks = scheduler.snapshot(run).map(|bytes| (TASKS, bytes));
+    let runs = runs.and_then(|runs| runs.snapshot(run)).map(|bytes| (RUNS, bytes));
+    let counter = runs.is_some().then(|| (INCARNATIONS, incarnations.snapshot()));
+    tasks.into_iter().chain(runs).chain(counter).collect()
+}
+
+/// The states of a checkpoint, read.
+#[derive(Debug, Clone)]
+pub(in crate::server) struct SavedStates {
+    folder: PathBuf,
+    run: String,
+    tasks: Option<Vec<u8>>,
+    runs: Option<Vec<u8>>,
+    incarnations: Option<Vec<u8>>,
+    /// The highest incarnation that a cursor of the checkpoint names.
+    named: u64,
+}
+
+impl SavedStates {
+    /// Reads the states of a checkpoint. `whole`: also those of the scheduler and of the registry. The counter of
+    /// incarnations concerns every server.
+    pub(super) fn read(
+        directory: &CheckpointDir,
+        manifest: &JobManifest,
+        whole: bool,
+    ) -> Result<SavedStates, RestoreError> {
+        let has = |name: &str| manifest.states.iter().any(|state| state.name == name);
+        let read = |name: &str, wanted: bool| -> Result<Option<Vec<u8>>, RestoreError> {
+            match wanted && has(name) {
+                true => Ok(Some(directory.read_state(manifest, name)?)),
+                false => Ok(None),
+            }
+        };
+        let cursors = manifest.tables.iter().flat_map(|table| &table.cursors);
+        let named = cursors.map(|cursor| cursor.incarnation).filter(|&number| number < INCARNATION_NAMED_MAX);
+        Ok(SavedStates {
+            folder: directory.folder(manifest.number),
+            run: manifest.run.clone(),
+            tasks: read(TASKS, whole)?,
+            runs: read(RUNS, whole)?,
+            incarnations: read(INCARNATIONS, true)?,
+            named: named.max().unwrap_or(0),
+        })
+    }
+
+    /// The run that saved them.
+    pub(super) fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// Gives the states to a server's thread 0, and saves them if it has a data folder.
+    pub(in crate::server) fn restore(
+        &self,
+        holders: StateHolders<'_>,
+        now: Duration,
+    ) -> Result<(), RestoreError> {
+        let StateHolders { scheduler, runs, incarnations } = holders;
+        let failed = |name: &str, why: String| {
+            let file = self.folder.join(format!("{name}.state"));
+            RestoreError::State { file, why }
+        };
+        if let Some(tasks) = &self.tasks {
+            scheduler.restore(&self.run, tasks, now).map_err(|why| failed(TASKS, why))?;
+        }
+        if let Some((saved, runs)) = self.runs.as_ref().zip(runs) {
+            runs.restore(saved, now).map_err(|why| failed(RUNS, why))?;
+        }
+        let named = self.named.max(scheduler.highest_incarnation());
+        let restored = incarnations.restore(self.incarnations.as_deref(), named);
+        restored.map_err(|why| failed(INCARNATIONS, why))
+    }
+}
