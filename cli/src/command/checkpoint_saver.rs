@@ -1,10 +1,10 @@
 //! Checkpoints of a job while it trains: a thread of worker 0 saves one every `--checkpoint-secs`, over connections of
 //! its own.
 
+use super::Failure;
 use super::args::TrainArgs;
 use super::job::WorkerConnection;
 use super::report::counted;
-use super::Failure;
 use gannet::storage::{CheckpointDir, CheckpointOptions, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -38,7 +38,8 @@ impl CheckpointSaver {
         line: &WorkerConnection,
         run: &str,
     ) -> Result<Option<CheckpointSaver>, Failure> {
-        let Some(folder) = args.job.checkpoint.checkpoint.as_deref().filter(|_| args.job.task_index == 0) else {
+        let Some(folder) = args.job.checkpoint.checkpoint.as_deref().filter(|_| args.job.task_index == 0)
+        else {
             return Ok(None);
         };
         let mut job = Job {
@@ -60,7 +61,8 @@ impl CheckpointSaver {
             }
         };
         let thread = std::thread::Builder::new().name("checkpoints".into()).spawn(run);
-        let thread = thread.map_err(|error| Failure::new(super::failure::SYSTEM, format!("starting a thread: {error}")))?;
+        let thread = thread
+            .map_err(|error| Failure::new(super::failure::SYSTEM, format!("starting a thread: {error}")))?;
         Ok(Some(CheckpointSaver { end, thread: Some(thread) }))
     }
 
@@ -102,12 +104,18 @@ impl Job {
             }
             Err(error) => {
                 self.increments = INCREMENTS;
-                notice!("warning: a checkpoint in {} was not saved: {error}", self.directory.path().display());
+                notice!(
+                    "warning: a checkpoint in {} was not saved: {error}",
+                    self.directory.path().display()
+                );
                 return;
             }
         }
         if let Err(error) = self.directory.prune(self.keep) {
-            notice!("warning: old checkpoints in {} were not removed: {error}", self.directory.path().display());
+            notice!(
+                "warning: old checkpoints in {} were not removed: {error}",
+                self.directory.path().display()
+            );
         }
     }
 }

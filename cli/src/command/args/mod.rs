@@ -33,8 +33,8 @@ mod validation;
 
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
-pub use checkpoint::CheckpointArgs;
 pub use cache::{CacheArgs, SyncRowsName};
+pub use checkpoint::CheckpointArgs;
 pub use damping::{DampingArgs, DampingName};
 pub use data_server::FeedingArgs;
 pub use doctor::DoctorArgs;
