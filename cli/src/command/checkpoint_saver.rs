@@ -33,20 +33,16 @@ struct Job {
 
 impl CheckpointSaver {
     /// Starts the thread in worker 0 of a job with `--checkpoint`.
-    pub fn start(
-        args: &TrainArgs,
-        line: &WorkerConnection,
-        run: &str,
-    ) -> Result<Option<CheckpointSaver>, Failure> {
+    pub fn start(args: &TrainArgs, line: &WorkerConnection) -> Result<Option<CheckpointSaver>, Failure> {
         let Some(folder) = args.job.checkpoint.checkpoint.as_deref().filter(|_| args.job.task_index == 0)
         else {
             return Ok(None);
         };
         let mut job = Job {
             net: line.net.clone(),
-            config: line.config.clone(),
+            config: line.of_all_servers(),
             directory: CheckpointDir::create(folder)?,
-            options: CheckpointOptions { run: run.into(), ..CheckpointOptions::default() },
+            options: CheckpointOptions { run: args.job.run.name().into(), ..CheckpointOptions::default() },
             keep: args.job.checkpoint.checkpoint_keep,
             increments: INCREMENTS,
         };

@@ -195,9 +195,14 @@ impl WorkerConnection {
         self.in_metrics = true;
     }
 
+    /// The configuration of a client of all servers and the scheduler.
+    pub fn of_all_servers(&self) -> WorkerConfig {
+        WorkerConfig { servers: self.allocators.clone(), ..self.config.clone() }
+    }
+
     /// Allocates an incarnation that no worker has had.
     pub fn allocate(&self) -> Result<u64, WorkerError> {
-        let config = WorkerConfig { servers: self.allocators.clone(), ..self.config.clone() };
+        let config = self.of_all_servers();
         Worker::allocate_incarnation_with_counters(self.net.clone(), &config, self.counters.clone())
     }
 }

@@ -4,7 +4,7 @@ use clap::{Arg, Command};
 use std::ffi::OsString;
 
 /// The sections in the order of the help, each with its flags.
-const SECTIONS: [(&str, &[&str]); 11] = [
+const SECTIONS: [(&str, &[&str]); 12] = [
     (
         "Data",
         &[

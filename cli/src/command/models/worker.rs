@@ -56,7 +56,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         in_job.open_tables(tables.worker())?;
         in_job.start_together(job, &own.stop)?;
     }
-    let saver = CheckpointSaver::start(args, &line, &run.id().name)?;
+    let saver = CheckpointSaver::start(args, &line)?;
     let (mut fitted, validations) = own.train(&mut tables, &run, in_job.as_ref())?;
     let account = own.close(&mut tables, &run, in_job.as_ref(), &mut fitted)?;
     CheckpointSaver::end(saver, fitted.stopped);
