@@ -158,7 +158,7 @@ fn the_model_of_a_job_with_a_missing_worker_was_not_marked() {
     let server = world.server("127.0.0.1:0", "a", 1);
     let out = world.file("model");
     let more = format!("--tasks off --batch 64 --allow-missing-workers --out {}", out.display());
-    let line = world.line(&server.addr, 2, 0, &more).replace("--peer-timeout 20", "--peer-timeout 1");
+    let line = world.line(&server.addr, 2, 0, &more).replace("--peer-timeout 20", "--peer-timeout 5");
     ok(&run(&line));
     let scored = run(&format!("predict --model {} {} --json", out.display(), world.data.display()));
     assert_eq!(ok(&scored)["model_complete"], false, "{scored:?}");
@@ -167,7 +167,7 @@ fn the_model_of_a_job_with_a_missing_worker_was_not_marked() {
     let late = run(&world.line(&server.addr, 2, 1, "--tasks off --batch 64"));
     refused(&late, &["without the share of worker 1"]);
     let line = world.line(&server.addr, 2, 1, "--tasks off --batch 64 --allow-missing-workers --run other");
-    let alone = run(&line.replace("--peer-timeout 20", "--peer-timeout 1"));
+    let alone = run(&line.replace("--peer-timeout 20", "--peer-timeout 5"));
     assert!(alone.code == Some(3) && alone.err.contains("Without worker 0 no model is saved"), "{alone:?}");
 }
 

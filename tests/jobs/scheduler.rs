@@ -290,7 +290,7 @@ fn status_says_who_waits_for_whom() {
     assert!(matches!(second.code, Some(0 | 3)), "{second:?}");
     check_end(&served.addr);
     let alone = run(&line(1)
-        .replace("--peer-timeout 20", "--run alone --peer-timeout 1")
+        .replace("--peer-timeout 20", "--run alone --peer-timeout 5")
         .replace("--epochs 2", "--epochs 1"));
     assert!(alone.code == Some(3) && alone.err.contains("workers [0] have not come"), "{alone:?}");
 }

@@ -42,7 +42,7 @@ fn a_cache_saves_bytes_at_the_same_loss() {
     for flags in [
         "--cache-bytes 8MB",
         "--cache-bytes 8MB --sync ssp:8 --sync-rows full",
-        "--cache-bytes 2MB --cache-staleness 20ms",
+        "--cache-bytes 2MB --cache-staleness 200ms",
         // All rows change all the time, so changes that the server sends unrequested cost more bytes than they save.
         "--cache-bytes 8MB --active-pull 5",
     ] {
