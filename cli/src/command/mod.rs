@@ -4,6 +4,7 @@ pub mod args;
 mod bench;
 mod bench_growth;
 mod cache_flags;
+mod checkpoint;
 mod data_server;
 mod doctor;
 mod failure;
@@ -20,6 +21,7 @@ mod optimizer;
 mod predict;
 mod remote_worker;
 mod report;
+mod row_state;
 mod runs;
 mod saved_model;
 mod security;
@@ -46,6 +48,7 @@ pub fn run(cli: args::Cli) -> Result<(), Failure> {
         args::Command::Scheduler(args) => server::schedule(&args),
         args::Command::Status(args) => status::run(&args),
         args::Command::Predict(args) => predict::run(&args),
+        args::Command::Checkpoint(args) => checkpoint::run(&args),
         args::Command::Doctor(args) => doctor::run(&args),
         args::Command::Bench(args) => bench::run(&args, &cli.log),
     }

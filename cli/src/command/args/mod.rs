@@ -3,6 +3,7 @@
 mod admission;
 mod bench;
 mod cache;
+mod checkpoint;
 mod damping;
 mod data_server;
 mod doctor;
@@ -32,6 +33,10 @@ mod validation;
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
 pub use cache::{CacheArgs, SyncRowsName};
+pub use checkpoint::{
+    ArraysName, CheckpointArgs, CheckpointCommand, DiffArgs, ExportArgs, ImportArgs, ListArgs, PruneArgs,
+    ShowArgs,
+};
 pub use damping::{DampingArgs, DampingName};
 pub use data_server::FeedingArgs;
 pub use doctor::DoctorArgs;
@@ -113,6 +118,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Score examples with a trained model.
     Predict(PredictArgs),
+    /// List, check, compare, export and prune the checkpoints of a job.
+    Checkpoint(CheckpointArgs),
     /// Measure this machine's limit, and the server beside it.
     Bench(BenchArgs),
     /// Check what this machine supports, and say what to do about problems.

@@ -1,0 +1,147 @@
+//! The flags of `gannet checkpoint`.
+
+use super::OptimizerArgs;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// `gannet checkpoint`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit codes: 0 done; 1 verify has found damage, or an error of the system; 2 bad input, a bad flag, or \
+a checkpoint that cannot be used.\nDIR is the folder that --checkpoint of a job names. N is a number that `ls` prints."
+)]
+pub struct CheckpointArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CheckpointCommand,
+}
+
+/// What `gannet checkpoint` does.
+#[derive(Subcommand, Debug)]
+pub enum CheckpointCommand {
+    /// List the checkpoints of a folder, and say which can be used.
+    Ls(ListArgs),
+    /// Show what a checkpoint holds: its tables, shards, notes.
+    Show(ShowArgs),
+    /// Read every byte of a checkpoint and of those that it needs. Exit code 1 if something is damaged.
+    Verify(ShowArgs),
+    /// Compare the rows of two checkpoints.
+    Diff(DiffArgs),
+    /// Remove old checkpoints. One that an increment needs is never removed.
+    Prune(PruneArgs),
+    /// Write the rows of a table to a file.
+    Export(ExportArgs),
+    /// Make a checkpoint of one table from a file of arrays.
+    Import(Box<ImportArgs>),
+}
+
+/// `gannet checkpoint ls`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// The checkpoint folder.
+    pub dir: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gannet checkpoint show` and `verify`.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// The checkpoint folder.
+    pub dir: PathBuf,
+    /// Which checkpoint. Default: the newest that can be used; for verify the newest.
+    #[arg(value_name = "N")]
+    pub number: Option<u64>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gannet checkpoint diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// The checkpoint folder.
+    pub dir: PathBuf,
+    /// A checkpoint.
+    pub a: u64,
+    /// The checkpoint to compare it with.
+    pub b: u64,
+    /// List up to N keys of each kind for each table.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keys: usize,
+}
+
+/// `gannet checkpoint prune`.
+#[derive(Args, Debug)]
+pub struct PruneArgs {
+    /// The checkpoint folder.
+    pub dir: PathBuf,
+    /// How many of the newest checkpoints stay.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: u32,
+    /// Say what would be removed, and remove nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Files of arrays.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArraysName {
+    /// numpy.load reads it: arrays `keys` (uint64, n) and `values` (float32, n x dim).
+    Npz,
+    /// The same two tensors for safetensors.
+    Safetensors,
+    /// A line a row: the key and its values, with blanks between them.
+    Text,
+}
+
+/// `gannet checkpoint export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// The checkpoint folder.
+    pub dir: PathBuf,
+    /// Which checkpoint, and the file to write. Without N it is the newest that can be used. An existing file is
+    /// replaced when the new one is whole.
+    #[arg(value_name = "[N] FILE", num_args = 1..=2, required = true)]
+    pub number_and_file: Vec<PathBuf>,
+    /// The table.
+    #[arg(long, value_name = "NAME")]
+    pub table: String,
+    /// The format of FILE.
+    #[arg(long, value_enum)]
+    pub format: ArraysName,
+    /// Write whole rows, with the optimizer's state. Default: the weights.
+    #[arg(long)]
+    pub state: bool,
+}
+
+/// `gannet checkpoint import`.
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// A file of arrays, as export writes it.
+    pub file: PathBuf,
+    /// The checkpoint folder, which is made if it does not exist.
+    pub dir: PathBuf,
+    /// The format of FILE: npz or safetensors.
+    #[arg(long, value_enum)]
+    pub format: ArraysName,
+    /// The name of the table.
+    #[arg(long, value_name = "NAME")]
+    pub table: String,
+    /// Shards of the table, a power of two up to 4096.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub shards: u32,
+    /// Weights of a row. Default: the columns of `values`; with --state it must be given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub dim: Option<u32>,
+    /// `values` holds whole rows, with the optimizer's state, as export --state writes them.
+    #[arg(long, requires = "dim")]
+    pub state: bool,
+    /// The run that the checkpoint belongs to.
+    #[arg(long, value_name = "NAME", default_value = super::DEFAULT_RUN)]
+    pub run: String,
+    /// The update rule of the table. Default: ftrl for one weight, adagrad for more.
+    #[command(flatten)]
+    pub optimizer: OptimizerArgs,
+}
