@@ -56,8 +56,8 @@ fn save(folder: &Path, parent: Option<u64>, rows: &BTreeMap<u64, f32>, deleted: 
     to
 }
 
-/// A folder with checkpoint 1 (100 rows), its increment 2 (10 new rows, 5 changed, 3 deleted), a whole one 3, and a save
-/// that was cut short.
+/// A folder with checkpoint 1 (100 rows), its increment 2 (10 new rows, 5 changed, 3 deleted), a whole one 3, and a
+/// save that was cut short.
 fn some() -> (tempfile::TempDir, String, BTreeMap<u64, f32>) {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let path = folder.path().join("checkpoints");
