@@ -4,6 +4,7 @@ pub mod args;
 mod bench;
 mod bench_growth;
 mod cache_flags;
+mod checkpoint;
 mod checkpoint_saver;
 mod data_server;
 mod doctor;
@@ -22,6 +23,7 @@ mod predict;
 mod remote_worker;
 mod report;
 mod restore;
+mod row_state;
 mod runs;
 mod saved_model;
 mod security;
@@ -47,8 +49,8 @@ pub fn run(cli: args::Cli) -> Result<(), Failure> {
         args::Command::Server(args) => server::run(&args),
         args::Command::Scheduler(args) => server::schedule(&args),
         args::Command::Status(args) => status::run(&args),
-        args::Command::Checkpoint(args::CheckpointCommand::Restore(args)) => restore::run(&args),
         args::Command::Predict(args) => predict::run(&args),
+        args::Command::Checkpoint(args) => checkpoint::run(&args),
         args::Command::Doctor(args) => doctor::run(&args),
         args::Command::Bench(args) => bench::run(&args, &cli.log),
     }

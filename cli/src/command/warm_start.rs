@@ -5,7 +5,7 @@ use super::Failure;
 use super::args::{JobName, ModelName, TrainArgs};
 use super::model::{self, DataReading};
 use super::models::Shape;
-use gannet::optim::{Update, Visitor};
+use super::row_state::{fresh_segment, segment_weights};
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
 use gannet::train::{BackendError, DetectedFile, RowSink, StartRows};
@@ -178,26 +178,6 @@ fn has_state_for(from: &Rule, to: &Rule) -> bool {
     }
 }
 
-struct WarmWeights<'a>(&'a [f32], &'a mut [f32]);
-
-impl Visitor for WarmWeights<'_> {
-    type Out = ();
-
-    fn run<U: Update>(self, rule: U) {
-        rule.weights(self.0, self.1);
-    }
-}
-
-struct FreshState<'a>(&'a [f32], &'a mut [f32]);
-
-impl Visitor for FreshState<'_> {
-    type Out = ();
-
-    fn run<U: Update>(self, rule: U) {
-        rule.init(self.0, self.1);
-    }
-}
-
 /// Appends a saved row to `out`, in the layout of this training.
 fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) {
     for (from, to) in parts {
@@ -209,9 +189,9 @@ fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) 
             continue;
         }
         let (mut weights, start) = (vec![0.0; dim], out.len());
-        from.rule.visit(WarmWeights(own, &mut weights));
+        segment_weights(&from.rule, own, &mut weights);
         out.resize(start + to.rule.floats(dim), 0.0);
-        to.rule.visit(FreshState(&weights, &mut out[start..]));
+        fresh_segment(&to.rule, &weights, &mut out[start..]);
     }
 }
 

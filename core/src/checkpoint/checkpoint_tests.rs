@@ -319,3 +319,16 @@ fn pinned_schema() -> Schema {
 fn pinned_row(key: u64, round: u64) -> Vec<u32> {
     (0..4).map(|at| ((key * 4 + at) as f32 / 8.0 + round as f32).to_bits()).collect()
 }
+
+#[test]
+fn no_two_savers_get_the_same_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = CheckpointDir::create(folder.path()).unwrap();
+    let begin = || (0..20).map(|_| directory.begin().unwrap().number()).collect::<Vec<u64>>();
+    let mut all: Vec<u64> = std::thread::scope(|scope| {
+        let savers: Vec<_> = (0..4).map(|_| scope.spawn(begin)).collect();
+        savers.into_iter().flat_map(|saver| saver.join().unwrap()).collect()
+    });
+    all.sort_unstable();
+    assert_eq!(all, (1..=80).collect::<Vec<u64>>());
+}

@@ -223,8 +223,8 @@ impl CheckpointDir {
     }
 
     /// The newest checkpoint whose chain of manifests is sound and whose files have the listed lengths.
-    /// [`verify`](Self::verify) also reads the files. `None`: no save was finished here. A newer one that cannot be used
-    /// is skipped with a warning.
+    /// [`verify`](Self::verify) also reads the files. `None`: no save was finished here. A newer one that cannot be
+    /// used is skipped with a warning.
     ///
     /// # Errors
     /// The system fails, or checkpoints are here and none can be used.

@@ -5,6 +5,10 @@ use crate::checkpoint::row_file::{BLOCK_HEAD_BYTES, BlockHead, BlockKind, RowFil
 use crate::limits::{CHECKPOINT_BLOCK_BYTES, CHECKPOINT_BLOCK_BYTES_MAX};
 use zstd::bulk::Compressor;
 
+/// Blocks of rows that are stored as they are after one that hardly shrank. Floats that were learned hardly shrink, and
+/// zstd finds that out at a third of a disk's rate.
+const BLOCKS_LEFT_ALONE: u32 = 31;
+
 /// Encodes the rows of one shard. Rows wait in memory until a block of 512 KiB is full. Each call appends whole
 /// blocks to `out`, which the caller writes to the file in this order.
 ///
@@ -43,6 +47,8 @@ pub struct RowFileEncoder {
     deleted: Vec<u8>,
     /// `None`: blocks are stored as they are.
     compressor: Option<Compressor<'static>>,
+    /// Blocks of rows that are stored as they are before the next try to compress one.
+    left_alone: u32,
     /// The place of the next block.
     place: u32,
     entry: FileEntry,
@@ -50,7 +56,8 @@ pub struct RowFileEncoder {
 
 impl RowFileEncoder {
     /// An encoder for one file, whose head is appended to `out`. `level` is zstd's level; 0 stores blocks as they
-    /// are. A block that does not shrink is stored as it is.
+    /// are. A block that does not shrink is stored as it is. After one that shrinks by less than an eighth, the next 31
+    /// blocks of rows are too.
     ///
     /// # Panics
     /// When `head` has no floats, more floats than a row can have, or a shard that is not below its number of shards.
@@ -72,6 +79,7 @@ impl RowFileEncoder {
             held: 0,
             deleted: Vec::new(),
             compressor: if level == 0 { None } else { Compressor::new(level).ok() },
+            left_alone: 0,
             place: 0,
             entry: FileEntry { name, bytes: bytes.len() as u64, crc, rows: 0, deletions: 0 },
         }
@@ -168,11 +176,20 @@ impl RowFileEncoder {
         debug_assert!(payload.len() <= CHECKPOINT_BLOCK_BYTES_MAX);
         let start = out.len();
         let at = start + BLOCK_HEAD_BYTES;
-        let shrunk = self.compressor.as_mut().and_then(|compressor| {
+        let tried = kind != BlockKind::Rows || self.left_alone == 0;
+        let shrunk = self.compressor.as_mut().filter(|_| tried).and_then(|compressor| {
             // The place is one byte too short for a payload that does not shrink.
             out.resize(at + payload.len() - 1, 0);
             compressor.compress_to_buffer(payload, &mut out[at..]).ok()
         });
+        if kind == BlockKind::Rows {
+            let worth = shrunk.is_some_and(|bytes| bytes <= payload.len() / 8 * 7);
+            self.left_alone = match tried {
+                true if worth => 0,
+                true => BLOCKS_LEFT_ALONE,
+                false => self.left_alone - 1,
+            };
+        }
         match shrunk {
             Some(bytes) => out.truncate(at + bytes),
             None => {

@@ -172,6 +172,33 @@ fn long_files_have_many_blocks() {
     }
 }
 
+/// After a block that does not shrink, blocks are stored as they are for a while. Then they are compressed again.
+#[test]
+fn compression_rests_after_a_block_that_does_not_shrink() {
+    let head = head(RowFileKind::Full);
+    let rows = |encoder: &mut RowFileEncoder, out: &mut Vec<u8>, from: u64, random: bool| {
+        let float = |x: u64| if random { f32::from_bits(crate::hash::mix(x) as u32) } else { 0.5 };
+        // A block of 512 KiB has 32,768 rows of 16 bytes.
+        let keys: Vec<u64> =
+            (from..from + 32_768).map(|x| if random { crate::hash::mix(x) } else { 0 }).collect();
+        let floats: Vec<f32> = (from..from + 65_536).map(float).collect();
+        let before = out.len();
+        encoder.rows(&keys, &floats, out);
+        out.len() - before
+    };
+    let mut out = Vec::new();
+    let mut encoder = RowFileEncoder::new(head, 1, &mut out);
+    let whole = (512 << 10) + 32;
+    assert!(rows(&mut encoder, &mut out, 0, false) < whole / 10);
+    assert_eq!(rows(&mut encoder, &mut out, 0, true), whole);
+    for n in 0..31 {
+        assert_eq!(rows(&mut encoder, &mut out, n, false), whole, "block {n} after it");
+    }
+    assert!(rows(&mut encoder, &mut out, 0, false) < whole / 10);
+    let entry = encoder.finish(&mut out);
+    assert_eq!(read(&out, &head, &entry).unwrap().0, 34 * 32_768);
+}
+
 fn some_manifest() -> JobManifest {
     let admission = Admission::Count { pushes: 2, sketch_bytes: 64 };
     let schema = Schema { dim: 3, shards: 2, admission, ..Schema::scalar("clicks", Rule::Add(Add)) };

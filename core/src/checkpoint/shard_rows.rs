@@ -125,8 +125,8 @@ impl CheckpointDir {
         Ok(())
     }
 
-    /// The admission sketch of a shard in the newest checkpoint of `chain`: that of the newest file which has one. `None`:
-    /// no file has one.
+    /// The admission sketch of a shard in the newest checkpoint of `chain`: that of the newest file which has one.
+    /// `None`: no file has one.
     ///
     /// # Errors
     /// A file is missing or damaged.

@@ -10,6 +10,7 @@ mod doctor;
 mod foreign;
 mod input;
 mod io;
+mod job_checkpoints;
 mod lbfgs;
 mod log;
 mod memory;
@@ -34,12 +35,16 @@ mod validation;
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
 pub use cache::{CacheArgs, SyncRowsName};
-pub use checkpoint::CheckpointArgs;
+pub use checkpoint::{
+    ArraysName, CheckpointArgs, CheckpointCommand, DiffArgs, ExportArgs, ImportArgs, ListArgs, PruneArgs,
+    SaveArgs, ShowArgs,
+};
 pub use damping::{DampingArgs, DampingName};
 pub use data_server::FeedingArgs;
 pub use doctor::DoctorArgs;
 pub use input::{CountsName, FormatName, InputArgs, ScaleName};
 pub use io::{IoArgs, IoName};
+pub use job_checkpoints::JobCheckpointArgs;
 pub use lbfgs::LbfgsArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
@@ -47,7 +52,7 @@ pub use metrics::MetricsArgs;
 pub use model::{ModelArgs, ModelName};
 pub use one_sided::OneSidedArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
-pub use restore::{CheckpointCommand, RestoreArgs, RestoreFoldersArgs};
+pub use restore::{RestoreArgs, RestoreFoldersArgs};
 pub use run::{DEFAULT_RUN, RunArgs};
 pub use scheduling::{SchedulerArgs, StatusArgs};
 pub use sessions::SessionArgs;
@@ -117,9 +122,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Score examples with a trained model.
     Predict(PredictArgs),
-    /// Work with the checkpoints of a job.
-    #[command(subcommand)]
-    Checkpoint(CheckpointCommand),
+    /// Save, list, check, compare, restore, export and prune the checkpoints of a job.
+    Checkpoint(CheckpointArgs),
     /// Measure this machine's limit, and the server beside it.
     Bench(BenchArgs),
     /// Check what this machine supports, and say what to do about problems.
@@ -235,7 +239,7 @@ pub struct JobArgs {
     pub data_dir: Option<PathBuf>,
     /// The checkpoints of the job.
     #[command(flatten)]
-    pub checkpoint: CheckpointArgs,
+    pub checkpoint: JobCheckpointArgs,
     /// How the data is divided among the workers.
     #[command(flatten)]
     pub tasks: TaskArgs,

@@ -1,7 +1,7 @@
 //! The flags of a restore: for `gannet server` and `gannet checkpoint restore`.
 
 use super::MemoryArgs;
-use clap::{Args, Subcommand};
+use clap::Args;
 use std::path::PathBuf;
 
 /// The flags of a server that is restored from a checkpoint.
@@ -22,13 +22,6 @@ pub struct RestoreArgs {
     /// many as the checkpoint has.
     #[arg(long, value_name = "N", requires = "restore", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub shards: Option<u32>,
-}
-
-/// `gannet checkpoint`.
-#[derive(Subcommand, Debug)]
-pub enum CheckpointCommand {
-    /// Write the data folders of servers from a checkpoint.
-    Restore(RestoreFoldersArgs),
 }
 
 /// `gannet checkpoint restore`.

@@ -1,0 +1,153 @@
+//! `gannet checkpoint export`: the rows of a table as a file of arrays or of text. Memory holds a block of rows.
+
+use super::super::Failure;
+use super::super::args::{ArraysName, ExportArgs};
+use super::super::failure::SYSTEM;
+use super::super::row_state::weights_of_row;
+use super::arrays::ArrayFiles;
+use super::{chain, newest, npz, safetensors};
+use gannet::storage::{CheckpointDir, JobManifest, TableCut};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// Runs the command.
+pub fn run(args: &ExportArgs) -> Result<(), Failure> {
+    let directory = CheckpointDir::open(&args.dir)?;
+    let (number, target) = number_and_file(args)?;
+    let chain = chain(&directory, number)?;
+    let manifest = newest(&chain)?;
+    let Some((_, table)) = manifest.table(&args.table) else {
+        let names: Vec<&str> = manifest.tables.iter().map(|table| table.schema.name.as_str()).collect();
+        let (number, names) = (manifest.number, names.join(", "));
+        return Err(Failure::input(format!(
+            "--table {}: checkpoint {number} has no such table; it has {names}",
+            args.table
+        )));
+    };
+    let new = beside(target, "new");
+    let out = File::create(&new).map_err(failed("making", &new))?;
+    let rows = write(args, &directory, (&chain, table), (&out, target));
+    let whole = rows.and_then(|rows| {
+        out.sync_all().map_err(failed("syncing", &new))?;
+        std::fs::rename(&new, target).map_err(failed("naming", target))?;
+        Ok(rows)
+    });
+    let rows = whole.inspect_err(|_| {
+        let _ = std::fs::remove_file(&new);
+    })?;
+    let (number, file) = (manifest.number, target.display());
+    let what = if args.state { "rows with the optimizer's state" } else { "rows of weights" };
+    say!("{rows} {what} of table {} in checkpoint {number}: {file}", args.table);
+    Ok(())
+}
+
+/// The words after DIR: `[N] FILE`.
+fn number_and_file(args: &ExportArgs) -> Result<(Option<u64>, &Path), Failure> {
+    match &args.number_and_file[..] {
+        [file] => Ok((None, file)),
+        [number, file] => match number.to_str().and_then(|number| number.parse().ok()) {
+            Some(number) => Ok((Some(number), file)),
+            None => Err(Failure::input(format!(
+                "{} is no number of a checkpoint: say DIR FILE, or DIR N FILE",
+                number.display()
+            ))),
+        },
+        _ => Err(Failure::input("say DIR FILE, or DIR N FILE")),
+    }
+}
+
+fn failed<'a>(what: &'a str, path: &'a Path) -> impl Fn(io::Error) -> Failure + 'a {
+    move |error| Failure::new(SYSTEM, format!("{what} {}: {error}", path.display()))
+}
+
+/// The path with this after its name.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+/// Writes all rows. Returns their number.
+fn write(
+    args: &ExportArgs,
+    directory: &CheckpointDir,
+    (chain, table): (&[JobManifest], &TableCut),
+    (out, target): (&File, &Path),
+) -> Result<u64, Failure> {
+    let schema = &table.schema;
+    let width = if args.state { schema.floats() } else { schema.weights() };
+    let writing = failed("writing", target);
+    let mut count = 0;
+    if args.format == ArraysName::Text {
+        let mut out = BufWriter::with_capacity(1 << 20, out);
+        let mut text = String::new();
+        each_block((args, target), directory, (chain, table), |keys, values| {
+            text.clear();
+            for (key, row) in keys.iter().zip(values.chunks_exact(width)) {
+                let _ = write!(text, "{key}");
+                row.iter().for_each(|value| {
+                    let _ = write!(text, " {value}");
+                });
+                text.push('\n');
+            }
+            count += keys.len() as u64;
+            out.write_all(text.as_bytes())
+        })?;
+        return out.flush().map(|()| count).map_err(writing);
+    }
+    // The arrays follow each other in the file, and rows come together: they wait in files without a name.
+    let spool = |ending| {
+        let path = beside(target, ending);
+        let file = File::options().read(true).write(true).create_new(true).open(&path);
+        file.and_then(|file| std::fs::remove_file(&path).map(|()| file)).map_err(failed("making", &path))
+    };
+    let (mut keys_out, mut values_out) = (spool("keys")?, spool("values")?);
+    let mut bytes = Vec::new();
+    each_block((args, target), directory, (chain, table), |keys, values| {
+        count += keys.len() as u64;
+        bytes.clear();
+        bytes.extend(keys.iter().flat_map(|key| key.to_le_bytes()));
+        keys_out.write_all(&bytes)?;
+        bytes.clear();
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        values_out.write_all(&bytes)
+    })?;
+    let both = keys_out.rewind().and_then(|()| values_out.rewind());
+    both.map_err(&writing)?;
+    let arrays = ArrayFiles { rows: count, width, keys: keys_out, values: values_out };
+    let written = match args.format {
+        ArraysName::Npz => npz::write(out, arrays),
+        _ => safetensors::write(out, arrays),
+    };
+    written.map(|()| count).map_err(writing)
+}
+
+/// Calls `put` with all rows of a table, shard by shard: keys, and the exported values of each.
+fn each_block(
+    (args, target): (&ExportArgs, &Path),
+    directory: &CheckpointDir,
+    (chain, table): (&[JobManifest], &TableCut),
+    mut put: impl FnMut(&[u64], &[f32]) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let (schema, floats) = (&table.schema, table.schema.floats());
+    let (mut done, mut weights) = (Ok(()), Vec::new());
+    for shard in 0..schema.shards {
+        directory.shard_rows(chain, &schema.name, shard, |keys, rows| {
+            if done.is_err() {
+                return;
+            }
+            if args.state {
+                done = put(keys, rows);
+                return;
+            }
+            weights.clear();
+            rows.chunks_exact(floats).for_each(|row| weights_of_row(schema, row, &mut weights));
+            done = put(keys, &weights);
+        })?;
+        std::mem::replace(&mut done, Ok(())).map_err(failed("writing", target))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! `gannet checkpoint`: the checkpoints of a job, saved from running servers, and read and changed as files.
+
+mod arrays;
+mod diff;
+mod export;
+mod import;
+mod list;
+mod npz;
+mod prune;
+mod safetensors;
+mod save;
+mod show;
+mod verify;
+
+use super::Failure;
+use super::args::{CheckpointArgs, CheckpointCommand};
+use gannet::storage::{CheckpointDir, CheckpointDirError, JobManifest};
+use std::path::Path;
+
+/// Runs the command.
+pub fn run(args: &CheckpointArgs) -> Result<(), Failure> {
+    match &args.command {
+        CheckpointCommand::Save(args) => save::run(args),
+        CheckpointCommand::Restore(args) => super::restore::run(args),
+        CheckpointCommand::Ls(args) => list::run(args),
+        CheckpointCommand::Show(args) => show::run(args),
+        CheckpointCommand::Verify(args) => verify::run(args),
+        CheckpointCommand::Diff(args) => diff::run(args),
+        CheckpointCommand::Prune(args) => prune::run(args),
+        CheckpointCommand::Export(args) => export::run(args),
+        CheckpointCommand::Import(args) => import::run(args),
+    }
+}
+
+/// The chain of the checkpoint with this number, or of the newest that can be used.
+fn chain(directory: &CheckpointDir, number: Option<u64>) -> Result<Vec<JobManifest>, Failure> {
+    let number = match number {
+        Some(number) => number,
+        None => directory.newest_valid()?.ok_or_else(|| none(directory.path()))?.number,
+    };
+    Ok(directory.chain(number)?)
+}
+
+/// The failure for a folder without checkpoints.
+fn none(path: &Path) -> Failure {
+    Failure::input(format!(
+        "{}: there is no checkpoint here: give the folder that --checkpoint of the job named",
+        path.display()
+    ))
+}
+
+/// The newest manifest of a chain, which is never empty.
+fn newest(chain: &[JobManifest]) -> Result<&JobManifest, Failure> {
+    chain.last().ok_or_else(|| Failure::input("the chain of the checkpoint is empty"))
+}
+
+/// What kind of checkpoint it is, in words.
+fn kind(manifest: &JobManifest) -> String {
+    match manifest.parent {
+        None => "full".into(),
+        Some(parent) => format!("increment of {parent}"),
+    }
+}
+
+/// Why a checkpoint is damaged, without the offer of another one.
+fn reason(error: &CheckpointDirError) -> String {
+    match error {
+        CheckpointDirError::Refused { reason, .. } => reason.to_string(),
+        other => other.to_string(),
+    }
+}
