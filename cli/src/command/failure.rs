@@ -1,7 +1,7 @@
 //! Failures of a command: a message for users and the documented exit code.
 
 use gannet::server::ServerError;
-use gannet::storage::{CheckpointError, OpenError};
+use gannet::storage::{CheckpointDirError, CheckpointError, OpenError};
 use gannet::worker::WorkerError;
 use std::fmt;
 
@@ -78,5 +78,11 @@ impl From<CheckpointError> for Failure {
     fn from(error: CheckpointError) -> Failure {
         let code = if matches!(error, CheckpointError::Io { .. }) { SYSTEM } else { INPUT };
         Failure::new(code, error.to_string())
+    }
+}
+
+impl From<CheckpointDirError> for Failure {
+    fn from(error: CheckpointDirError) -> Failure {
+        Failure::new(if error.is_system() { SYSTEM } else { INPUT }, error.to_string())
     }
 }

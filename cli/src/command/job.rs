@@ -38,6 +38,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         ),
         (runs::misplaced(job).is_some(), runs::misplaced(job).unwrap_or_default(), "a worker or a client"),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
+        (client && job.checkpoint.checkpoint.is_some(), "--checkpoint", "a ps or a worker"),
         (worker && job.data_dir.is_some(), "--data-dir", "a ps or a client; a worker keeps no rows"),
     ];
     if let Some(flag) = misplaced_alone(job) {
@@ -75,6 +76,7 @@ fn misplaced_alone(job: &JobArgs) -> Option<String> {
         (job.tasks.task_bytes.is_some(), "--task-bytes"),
         (job.tasks.start_together, "--start-together"),
         (job.tasks.scheduler.is_some(), "--scheduler"),
+        (job.checkpoint.checkpoint.is_some(), "--checkpoint"),
     ];
     let flag = flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| (*flag).to_owned());
     flag.or_else(|| sync_flags::misplaced(job))
@@ -193,9 +195,14 @@ impl WorkerConnection {
         self.in_metrics = true;
     }
 
+    /// The configuration of a client of all servers and the scheduler.
+    pub fn of_all_servers(&self) -> WorkerConfig {
+        WorkerConfig { servers: self.allocators.clone(), ..self.config.clone() }
+    }
+
     /// Allocates an incarnation that no worker has had.
     pub fn allocate(&self) -> Result<u64, WorkerError> {
-        let config = WorkerConfig { servers: self.allocators.clone(), ..self.config.clone() };
+        let config = self.of_all_servers();
         Worker::allocate_incarnation_with_counters(self.net.clone(), &config, self.counters.clone())
     }
 }

@@ -1,6 +1,7 @@
 //! `gannet train --optimizer lbfgs`: in this process, or as a worker of a job, whose worker 0 leads.
 
 use super::args::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, TasksName, TrainArgs};
+use super::checkpoint_saver::CheckpointSaver;
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::Metrics;
 use super::model::{self, Notes};
@@ -197,6 +198,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let account = run.account();
     let worker = line.connect(&metrics)?;
     let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
+    let saver = CheckpointSaver::start(args, &line)?;
     let stopped = match index {
         0 => {
             let (stopped, rows) = lead(args, plan, &mut columns, &stop, &account)?;
@@ -227,6 +229,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
             done.stopped
         }
     };
+    CheckpointSaver::end(saver, stopped);
     columns.close().map_err(train::backend_failure)?;
     ended(stopped)
 }

@@ -2,6 +2,7 @@
 //! of the job, the chief, evaluates and saves the model.
 
 use super::args::{TasksName, TrainArgs};
+use super::checkpoint_saver::CheckpointSaver;
 use super::metrics::Metrics;
 use super::remote_worker::DataClient;
 use super::runs::{self, Account, InRun};
@@ -62,8 +63,10 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
     if let Some(in_job) = &in_job {
         in_job.start_together(job, &own.stop)?;
     }
+    let saver = CheckpointSaver::start(args, &line)?;
     let (mut trained, validations) = own.train(&mut backend, &run, in_job.as_ref())?;
     let account = own.close(&mut backend, &run, in_job.as_ref(), &mut trained)?;
+    CheckpointSaver::end(saver, trained.stopped);
     let test = own.evaluate(&mut backend, &mut trained)?;
     own.report(&mut backend, &run, &trained, (test.as_ref(), &account), validations)?;
     if let Some(in_job) = in_job {

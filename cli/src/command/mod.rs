@@ -4,6 +4,7 @@ pub mod args;
 mod bench;
 mod bench_growth;
 mod cache_flags;
+mod checkpoint_saver;
 mod data_server;
 mod doctor;
 mod failure;

@@ -1,11 +1,12 @@
 //! Restores from a checkpoint: the data folders of servers (`gannet checkpoint restore`), and the source for a server
 //! that restores itself (`--restore`).
 
-use super::args::{RestoreArgs, RestoreFoldersArgs};
+use super::args::{JobArgs, RestoreArgs, RestoreFoldersArgs};
 use super::report::counted;
-use super::{Failure, server};
+use super::{Failure, server, tasks};
 use gannet::ServerConfig;
 use gannet::server::{RestoreSource, Restored, restore_folder};
+use gannet::storage::CheckpointDir;
 use std::path::{Path, PathBuf};
 
 /// Writes the data folders of all servers.
@@ -47,6 +48,17 @@ fn report(restored: &Restored, folder: &Path) {
             say!("{folder}: {rows} of {tables} from checkpoint {checkpoint}");
         }
     }
+}
+
+/// The newest checkpoint of a ps of a job (`--checkpoint`), if the folder has one.
+pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
+    let Some(folder) = &job.checkpoint.checkpoint else { return Ok(None) };
+    if CheckpointDir::create(folder)?.newest_valid()?.is_none() {
+        return Ok(None);
+    }
+    let (server, servers) = (job.task_index, job.ps_hosts.len() as u32);
+    let scheduler = tasks::default_scheduler(&job.ps_hosts) == job.ps_hosts[server as usize];
+    Ok(Some(RestoreSource { scheduler, ..RestoreSource::new(folder, server, servers) }))
 }
 
 /// What `--restore` and the flags beside it name.

@@ -7,7 +7,7 @@ use super::metrics::Metrics;
 use super::report::counted;
 use super::{Failure, restore, security, signals};
 use gannet::server::RestoreSource;
-use gannet::storage::{Checkpoint, CheckpointError, GrowthConfig, Store};
+use gannet::storage::{Checkpoint, CheckpointDir, CheckpointError, GrowthConfig, Store};
 use gannet::{Server, ServerConfig, Transports};
 use std::path::Path;
 use std::sync::LazyLock;
@@ -26,6 +26,7 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         tls_server: &args.tls_server,
         metrics: &args.metrics,
         scheduler_only: false,
+        checkpoints: args.checkpoint.as_deref(),
         restore: restore::source(&args.restore)?,
     })
 }
@@ -43,6 +44,7 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
         tls_server: &args.tls_server,
         metrics: &args.metrics,
         scheduler_only: true,
+        checkpoints: None,
         restore: None,
     })
 }
@@ -108,6 +110,8 @@ pub struct Serving<'a> {
     pub tls_server: &'a TlsServerArgs,
     pub metrics: &'a MetricsArgs,
     pub scheduler_only: bool,
+    /// Where checkpoints are written.
+    pub checkpoints: Option<&'a Path>,
     pub restore: Option<RestoreSource>,
 }
 
@@ -128,6 +132,10 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
     config.limits = sessions.limits();
     config.scheduler_only = settings.scheduler_only;
     config.restore = settings.restore.clone();
+    config.checkpoints = settings.checkpoints.map(Path::to_path_buf);
+    if let Some(folder) = settings.checkpoints {
+        CheckpointDir::create(folder)?;
+    }
     raise_descriptors();
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);

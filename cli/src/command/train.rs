@@ -9,8 +9,8 @@ use super::runs::{Account, LocalRun};
 use super::server::Serving;
 use super::validation::Validator;
 use super::{
-    Failure, data_server, input, input_check, job, lbfgs, lr_worker, models, optimizer, remote_worker, runs,
-    saved_model, server, signals, sync_flags, tasks, warm_start,
+    Failure, data_server, input, input_check, job, lbfgs, lr_worker, models, optimizer, remote_worker,
+    restore, runs, saved_model, server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::Schema;
 use gannet::table::Admission;
@@ -54,7 +54,8 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
                 metrics: &args.metrics,
                 tls_server: &args.job.tls_server,
                 scheduler_only: false,
-                restore: None,
+                checkpoints: args.job.checkpoint.checkpoint.as_deref(),
+                restore: restore::newest(&args.job)?,
             };
             server::serve(&serving)
         }

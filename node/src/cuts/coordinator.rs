@@ -26,7 +26,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// What a checkpoint should be. [`save_checkpoint`] has an example.
 #[derive(Clone, Debug)]
 pub struct CheckpointOptions {
-    /// The run's name, for the manifest.
+    /// The run whose tables are saved; empty: all tables.
     pub run: String,
     /// Write only what has changed since the newest valid checkpoint of the directory, where there is one of this run.
     pub increment: bool,
@@ -41,7 +41,7 @@ pub struct CheckpointOptions {
 }
 
 impl Default for CheckpointOptions {
-    /// Of no run, full, zstd level 1, 1 s, 5 tries, no notes.
+    /// All tables, full, zstd level 1, 1 s, 5 tries, no notes.
     fn default() -> CheckpointOptions {
         let (freeze, tries) = (Duration::from_secs(1), 5);
         CheckpointOptions { run: String::new(), increment: false, level: 1, freeze, tries, notes: Vec::new() }
@@ -57,7 +57,7 @@ pub struct SavedCheckpoint {
     pub frozen: Duration,
 }
 
-/// Saves a checkpoint of all tables that are open on these servers, while training goes on. The servers write the
+/// Saves a checkpoint of the tables that are open on these servers, while training goes on. The servers write the
 /// rows; `directory` must be their checkpoint directory.
 ///
 /// The checkpoint is one consistent cut: it has each push on all its shards, or on none. Pushes are held back while the
@@ -128,7 +128,9 @@ fn save<N: Net>(
         ..config.clone()
     };
     let mut worker = Worker::connect(net.clone(), config)?;
-    let cut = draw_number().ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
+    let drawn = draw_number();
+    let cut = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
+    let cut = (cut, options.run.as_str());
     let parent = if options.increment { directory.newest_valid()? } else { None };
     let parent = parent.filter(|parent| parent.run == options.run);
     let from = net.now();
@@ -154,7 +156,7 @@ fn save<N: Net>(
 fn freeze<N: Net>(
     worker: &mut Worker<N>,
     net: &N,
-    cut: u64,
+    cut: (u64, &str),
     options: &CheckpointOptions,
 ) -> Result<Vec<CutReplyV1>, WorkerError> {
     let limit = options.freeze.min(CUT_FREEZE_MAX);
@@ -284,7 +286,7 @@ fn bases(parent: &JobManifest, tables: &[CutTableV1]) -> Vec<CutBaseV1> {
 }
 
 /// Waits until all threads have written their files.
-fn written<N: Net>(worker: &mut Worker<N>, cut: u64) -> Result<Vec<CutFileV1>, WorkerError> {
+fn written<N: Net>(worker: &mut Worker<N>, cut: (u64, &str)) -> Result<Vec<CutFileV1>, WorkerError> {
     loop {
         let replies = worker.cut_step(cut, &CutActionV1::Poll)?;
         let (mut files, mut writing) = (Vec::new(), false);
@@ -329,7 +331,9 @@ fn manifest(
             known.and_modify(|known: &mut PushProgress| known.add(&own)).or_insert(own);
         }
         for (name, bytes) in own_states {
-            states.push(draft.state(&name, &bytes)?);
+            if !states.iter().any(|state| state.name == name) {
+                states.push(draft.state(&name, &bytes)?);
+            }
         }
     }
     let increment = shards.values().any(|shard| shard.from > 0);

@@ -8,6 +8,8 @@ use rkyv::{Archive, Deserialize, Serialize};
 pub(crate) struct CutRequestV1 {
     /// A random number that the coordinator has drawn for this try.
     pub cut: u64,
+    /// The run whose tables are cut; empty: all tables.
+    pub run: String,
     pub action: CutActionV1,
 }
 

@@ -16,7 +16,7 @@ use gannet_core::{
     CheckpointDir, CutProgress, MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid,
 };
 use gannet_transport::{Frame, Transmit};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// The cut of this thread, if there is one.
@@ -27,10 +27,14 @@ pub(super) struct Cuts {
 
 struct ThreadCut {
     number: u64,
+    /// The run whose tables are cut; empty: all tables.
+    run: String,
     /// The session of the coordinator. The cut ends with it.
     session: u32,
     /// Pushes are held back until then, at the latest; `None`: they are not held back.
     until: Option<Duration>,
+    /// The tables that are cut. Pushes to other tables are not held back.
+    tables: HashSet<u32>,
     /// The last push of each table's pushers that is let in while pushes are held back.
     admitted: HashMap<(u32, u64), (u64, u64)>,
     /// The steps below these may be applied meanwhile, by table.
@@ -70,18 +74,30 @@ impl Cuts {
         }
     }
 
+    /// Whether shards of a table here are part of the cut.
+    fn covers(&self, table: &ServerTable) -> bool {
+        table.shards.is_some() && self.cut.as_ref().is_some_and(|cut| cut.covers(table))
+    }
+
     /// The first synchronous step of a table that must wait for the cut.
     pub(super) fn step_limit(&self, table: u32) -> Option<u64> {
         let cut = self.cut.as_ref().filter(|cut| cut.until.is_some())?;
-        Some(cut.steps.get(&table).copied().unwrap_or(0))
+        cut.steps.get(&table).copied()
     }
 }
 
 impl ThreadCut {
+    /// Whether a table belongs to the run. The table may have no shard here.
+    fn covers(&self, table: &ServerTable) -> bool {
+        let name = &table.schema.name;
+        let own = name.strip_prefix(&self.run).is_some_and(|rest| rest.starts_with('.'));
+        !name.is_empty() && (self.run.is_empty() || own)
+    }
+
     #[cold]
     fn holds(&mut self, table: u32, name: &PushName, shards: &Shards) -> bool {
         let last = (name.incarnation, name.seq);
-        if self.until.is_some() {
+        if self.until.is_some() && self.tables.contains(&table) {
             let admitted = self.admitted.get(&(table, name.pusher));
             if admitted.is_none_or(|&admitted| last > admitted) {
                 self.held.insert((table, name.pusher), last);
@@ -109,12 +125,12 @@ impl ServerTables {
         &mut self,
         frame: &Frame<'_>,
         pusher: &Pusher,
-        states: impl FnOnce() -> Vec<(String, Vec<u8>)>,
+        states: impl FnOnce(&str) -> Vec<(String, Vec<u8>)>,
         now: Duration,
         transmit: &mut Transmit,
     ) -> RequestOutcome {
         CutFrame::decode(&frame.head)?;
-        let CutRequestV1 { cut, action } = match control::open(frame.payload) {
+        let CutRequestV1 { cut, run, action } = match control::open(frame.payload) {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
         };
@@ -122,9 +138,9 @@ impl ServerTables {
             self.must_be_current(cut, pusher.session)?;
         }
         let reply = match action {
-            CutActionV1::Freeze { ms } => self.freeze(cut, pusher.session, ms, now)?,
+            CutActionV1::Freeze { ms } => self.freeze((cut, run), pusher.session, ms, now)?,
             CutActionV1::Admit { pushes, steps } => self.admit_pushes(&pushes, &steps)?,
-            CutActionV1::Mark(mark) => self.mark(&mark, states())?,
+            CutActionV1::Mark(mark) => self.mark(&mark, states(&run))?,
             CutActionV1::Release => {
                 self.release_pushes();
                 CutReplyV1::Done
@@ -155,7 +171,7 @@ impl ServerTables {
     /// Holds back every push that no shard here has begun.
     fn freeze(
         &mut self,
-        number: u64,
+        (number, run): (u64, String),
         session: u32,
         ms: u32,
         now: Duration,
@@ -167,8 +183,9 @@ impl ServerTables {
         }
         self.end_cut();
         let until = Some(now + Duration::from_millis(u64::from(ms)).min(CUT_FREEZE_MAX));
-        let (admitted, steps, held) = Default::default();
-        self.cuts.cut = Some(ThreadCut { number, session, until, admitted, steps, held, writing: None });
+        let (tables, admitted, steps, held) = Default::default();
+        self.cuts.cut =
+            Some(ThreadCut { number, run, session, until, tables, admitted, steps, held, writing: None });
         self.admit_begun();
         self.frozen()
     }
@@ -177,7 +194,8 @@ impl ServerTables {
     fn admit_begun(&mut self) {
         let Some(cut) = &mut self.cuts.cut else { return };
         for (number, table) in (0..).zip(&self.all) {
-            let Some(shards) = &table.shards else { continue };
+            let Some(shards) = table.shards.as_ref().filter(|_| cut.covers(table)) else { continue };
+            cut.tables.insert(number);
             for push in shards.push_progress() {
                 let admitted = cut.admitted.entry((number, push.pusher)).or_default();
                 *admitted = (*admitted).max((push.incarnation, push.seq));
@@ -190,7 +208,8 @@ impl ServerTables {
 
     /// What this thread has while it holds pushes back.
     fn frozen(&self) -> Result<CutReplyV1, RequestFailure> {
-        let named = || self.all.iter().filter(|table| !table.schema.name.is_empty());
+        let covered = |table: &&ServerTable| self.cuts.cut.as_ref().is_some_and(|cut| cut.covers(table));
+        let named = || self.all.iter().filter(covered);
         let name_of = |number: u32| self.all[number as usize].schema.name.clone();
         let tables: Vec<CutTableV1> = named().map(cut_table).collect();
         let place = |number: usize| {
@@ -252,7 +271,7 @@ impl ServerTables {
         let place = |name: &str| mark.tables.iter().position(|known| known == name).map(|p| p as u32);
         let places: Vec<Option<u32>> = self.all.iter().map(|table| place(&table.schema.name)).collect();
         if let Some(table) =
-            self.all.iter().find(|table| table.shards.is_some() && !mark.tables.contains(&table.schema.name))
+            self.all.iter().find(|table| self.cuts.covers(table) && !mark.tables.contains(&table.schema.name))
         {
             let text = format!("table {:?} was opened since the cut began: begin again", table.schema.name);
             return refuse(Refusal::Cut, text);

@@ -2,11 +2,10 @@
 //! the answers that wait for other workers.
 
 use super::bulk::{self, BulkReply, RequestFailure, RequestOutcome};
-use super::incarnations::Incarnations;
 use super::pending_replies::{self, PendingReply};
 use super::scheduler_rpc;
 use super::session::{RequestContext, WorkerState};
-use super::{images, incarnations, regions, runs, vectors};
+use super::{images, incarnations, regions, restore, runs, vectors};
 use crate::error::Refusal;
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
@@ -16,8 +15,6 @@ use crate::frames::{
     ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame,
 };
 use crate::limits::TEXT_BYTES_MAX;
-use crate::runs::Registry;
-use crate::scheduler::Schedulers;
 use gannet_transport::{Frame, Head, Link, NoOwner, Stream, Transmit};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -97,7 +94,14 @@ impl RequestHandler<'_, '_> {
             CutFrame::KIND => {
                 let context = &mut *self.context;
                 let (scheduler, runs) = (context.scheduler.as_deref(), context.runs.as_deref());
-                let states = || states(scheduler, runs, context.incarnations.as_deref());
+                let incarnations = context.incarnations.as_deref();
+                let states = |run: &str| -> Vec<(String, Vec<u8>)> {
+                    let (Some(scheduler), Some(incarnations)) = (scheduler, incarnations) else {
+                        return Vec::new();
+                    };
+                    let states = restore::snapshot(run, scheduler, runs, incarnations);
+                    states.into_iter().map(|(name, bytes)| (name.into(), bytes)).collect()
+                };
                 return context.tables.answer_cut(frame, pusher, states, now, transmit);
             }
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
@@ -164,16 +168,6 @@ impl RequestHandler<'_, '_> {
         context.counters.refused[refusal.place()].add(u64::from(sent.is_ok()));
         sent
     }
-}
-
-/// The states beside the tables that a checkpoint must have: in thread 0 of the server that has them.
-fn states(
-    scheduler: Option<&Schedulers>,
-    runs: Option<&Registry>,
-    incarnations: Option<&Incarnations>,
-) -> Vec<(String, Vec<u8>)> {
-    let _ = (scheduler, runs, incarnations);
-    Vec::new()
 }
 
 /// Answers the request of this kind and id with the reason for its refusal.

@@ -11,10 +11,10 @@ impl<N: Net> Worker<N> {
     /// Sends a step of a cut to every thread, and returns the reply of each.
     pub(crate) fn cut_step(
         &mut self,
-        cut: u64,
+        (cut, run): (u64, &str),
         action: &CutActionV1,
     ) -> Result<Vec<CutReplyV1>, WorkerError> {
-        let request = CutRequestV1 { cut, action: action.clone() };
+        let request = CutRequestV1 { cut, run: run.into(), action: action.clone() };
         let payload = |_: usize, _: u32| control::seal(&request);
         let ask = ControlRequest::with_payload(&CutFrame {}, None, &payload);
         let replies = self.ask(&ask, Recipients::All)?;

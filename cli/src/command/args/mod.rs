@@ -3,6 +3,7 @@
 mod admission;
 mod bench;
 mod cache;
+mod checkpoint;
 mod damping;
 mod data_server;
 mod doctor;
@@ -33,6 +34,7 @@ mod validation;
 pub use admission::AdmissionArgs;
 pub use bench::BenchArgs;
 pub use cache::{CacheArgs, SyncRowsName};
+pub use checkpoint::CheckpointArgs;
 pub use damping::{DampingArgs, DampingName};
 pub use data_server::FeedingArgs;
 pub use doctor::DoctorArgs;
@@ -231,6 +233,9 @@ pub struct JobArgs {
     /// Keep the server's shards in this folder (tmpfs or disk), so that they survive a restart.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// The checkpoints of the job.
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
     /// How the data is divided among the workers.
     #[command(flatten)]
     pub tasks: TaskArgs,
@@ -272,6 +277,10 @@ pub struct ServerArgs {
     /// Keep the shards in this folder (tmpfs or disk), so that they survive a restart.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Checkpoints are written into this folder when a coordinator asks for one (`gannet checkpoint save`, or worker 0 of
+    /// a job with --checkpoint). All servers and the coordinator must reach the folder.
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint: Option<PathBuf>,
     /// The checkpoint that it takes its tables from.
     #[command(flatten)]
     pub restore: RestoreArgs,

@@ -4,7 +4,7 @@ use clap::{Arg, Command};
 use std::ffi::OsString;
 
 /// The sections in the order of the help, each with its flags.
-const SECTIONS: [(&str, &[&str]); 11] = [
+const SECTIONS: [(&str, &[&str]); 12] = [
     (
         "Data",
         &[
@@ -72,6 +72,7 @@ const SECTIONS: [(&str, &[&str]); 11] = [
     ),
     ("Training", &["warm-start", "epochs", "batch", "threads", "validate-every"]),
     ("Output", &["out", "save-secs", "json"]),
+    ("Checkpoints", &["checkpoint", "checkpoint-secs", "checkpoint-keep"]),
     (
         "Job",
         &[

@@ -2,6 +2,7 @@
 //! servers. One worker of the job, the chief, evaluates and saves the model.
 
 use super::super::args::{ModelName, TasksName, TrainArgs};
+use super::super::checkpoint_saver::CheckpointSaver;
 use super::super::metrics::Metrics;
 use super::super::report::warn_of_no_positive;
 use super::super::runs::{self, Account, InRun};
@@ -55,8 +56,10 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         in_job.open_tables(tables.worker())?;
         in_job.start_together(job, &own.stop)?;
     }
+    let saver = CheckpointSaver::start(args, &line)?;
     let (mut fitted, validations) = own.train(&mut tables, &run, in_job.as_ref())?;
     let account = own.close(&mut tables, &run, in_job.as_ref(), &mut fitted)?;
+    CheckpointSaver::end(saver, fitted.stopped);
     own.evaluate(&mut tables, &mut fitted)?;
     own.report(&mut tables, &run, (&fitted, &account), validations)?;
     if let Some(in_job) = in_job {

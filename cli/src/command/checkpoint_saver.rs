@@ -1,0 +1,117 @@
+//! Checkpoints of a job while it trains: a thread of worker 0 saves one every `--checkpoint-secs`, over connections of
+//! its own.
+
+use super::Failure;
+use super::args::TrainArgs;
+use super::job::WorkerConnection;
+use super::report::counted;
+use gannet::storage::{CheckpointDir, CheckpointOptions, save_checkpoint};
+use gannet::{Transports, WorkerConfig};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// After a full checkpoint come so many that hold only what has changed.
+const INCREMENTS: u32 = 9;
+
+/// Saves checkpoints until it is dropped.
+pub struct CheckpointSaver {
+    /// `true`: save one more, then end.
+    end: SyncSender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Job {
+    net: Transports,
+    config: WorkerConfig,
+    directory: CheckpointDir,
+    options: CheckpointOptions,
+    keep: u32,
+    /// Increments since the last full checkpoint.
+    increments: u32,
+}
+
+impl CheckpointSaver {
+    /// Starts the thread in worker 0 of a job with `--checkpoint`.
+    pub fn start(args: &TrainArgs, line: &WorkerConnection) -> Result<Option<CheckpointSaver>, Failure> {
+        let Some(folder) = args.job.checkpoint.checkpoint.as_deref().filter(|_| args.job.task_index == 0)
+        else {
+            return Ok(None);
+        };
+        let mut job = Job {
+            net: line.net.clone(),
+            config: line.of_all_servers(),
+            directory: CheckpointDir::create(folder)?,
+            options: CheckpointOptions { run: args.job.run.name().into(), ..CheckpointOptions::default() },
+            keep: args.job.checkpoint.checkpoint_keep,
+            increments: INCREMENTS,
+        };
+        let every = Duration::from_secs(args.job.checkpoint.checkpoint_secs);
+        let (end, ended) = sync_channel(1);
+        let run = move || {
+            loop {
+                match ended.recv_timeout(every) {
+                    Err(RecvTimeoutError::Timeout) | Ok(true) => job.save(),
+                    Ok(false) | Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("checkpoints".into()).spawn(run);
+        let thread = thread
+            .map_err(|error| Failure::new(super::failure::SYSTEM, format!("starting a thread: {error}")))?;
+        Ok(Some(CheckpointSaver { end, thread: Some(thread) }))
+    }
+
+    /// Ends the thread. Unless the training was `stopped`, saves a last checkpoint: of the trained model.
+    pub fn end(saver: Option<CheckpointSaver>, stopped: bool) {
+        if let Some(saver) = saver.filter(|_| !stopped) {
+            let _ = saver.end.send(true); // without the thread, there is nobody to save
+        }
+    }
+}
+
+impl Drop for CheckpointSaver {
+    fn drop(&mut self) {
+        let _ = self.end.send(false);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Job {
+    /// Saves a checkpoint. A failure is a warning: the training goes on, and the next checkpoint may succeed.
+    fn save(&mut self) {
+        let from = Instant::now();
+        let increment = self.increments < INCREMENTS;
+        let options = CheckpointOptions { increment, ..self.options.clone() };
+        match save_checkpoint(self.net.clone(), &self.config, &self.directory, &options) {
+            Ok(saved) => {
+                self.increments = if saved.manifest.parent.is_some() { self.increments + 1 } else { 0 };
+                tracing::info!(
+                    number = saved.manifest.number,
+                    rows = saved.manifest.rows(),
+                    bytes = saved.manifest.bytes(),
+                    seconds = from.elapsed().as_secs_f64(),
+                    frozen_ms = saved.frozen.as_secs_f64() * 1e3,
+                    "saved a checkpoint of {}",
+                    counted(saved.manifest.tables.len() as u64, "table", "tables")
+                );
+            }
+            Err(error) => {
+                self.increments = INCREMENTS;
+                notice!(
+                    "warning: a checkpoint in {} was not saved: {error}",
+                    self.directory.path().display()
+                );
+                return;
+            }
+        }
+        if let Err(error) = self.directory.prune(self.keep) {
+            notice!(
+                "warning: old checkpoints in {} were not removed: {error}",
+                self.directory.path().display()
+            );
+        }
+    }
+}
