@@ -2,11 +2,12 @@
 
 use gannet_core::{CheckpointDir, JobManifest, Schema, Write};
 use gannet_node::{
-    CheckpointOptions, Server, ServerConfig, Worker, WorkerConfig, WorkerError, save_checkpoint,
+    CheckpointOptions, Merge, Refusal, RestoreSource, Server, ServerConfig, StepReduce, SyncConfig, SyncMode, Worker,
+    WorkerConfig, WorkerError, save_checkpoint,
 };
 use gannet_optim::{Add, Rule};
 use gannet_transport::multi::Transports;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -124,4 +125,137 @@ fn every_cut_holds_whole_pushes_while_workers_push() {
         assert!(before > 0);
     });
     assert!(directory.newest_valid().unwrap().unwrap().number > 3);
+}
+
+/// Workers that keep step: a cut has every step on all shards or on none, so all workers' keys have one value.
+#[test]
+fn every_cut_of_synchronous_steps_is_between_two_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = servers(folder.path(), [2, 3]);
+    let directory = CheckpointDir::open(folder.path()).unwrap();
+    let (stop, ready) = (AtomicBool::new(false), std::sync::Barrier::new(3));
+    let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
+    std::thread::scope(|scope| {
+        let _stopped = Stop(&stop);
+        for rank in 0..2u32 {
+            let (config, stop, ready) = (config(&servers, u64::from(rank), 1), &stop, &ready);
+            scope.spawn(move || {
+                let mut worker = Worker::connect(Transports::new(), config).unwrap();
+                let table = worker.open_table(&schema("clicks")).unwrap();
+                let worker_timeout = Duration::from_secs(60);
+                let member = SyncConfig { rank, workers: 2, mode, worker_timeout, strict: false };
+                let mut clock = worker.join(table, member).unwrap();
+                let cut = Arc::new(worker.cut(table, &keys(u64::from(rank))));
+                ready.wait();
+                while !stop.load(Relaxed) {
+                    let (cut, ones) = (cut.clone(), vec![1.0; cut.keys().len()]);
+                    worker.begin_push(table, cut, Write::Gradient, ones, None, clock + 1).unwrap();
+                    clock = worker.tick(table).unwrap();
+                    worker.drain().unwrap();
+                }
+                worker.leave(table).unwrap();
+            });
+        }
+        ready.wait();
+        let mut last = 0.0;
+        for round in 0..8 {
+            std::thread::sleep(Duration::from_millis(20));
+            let options = CheckpointOptions { increment: round % 3 != 0, ..Default::default() };
+            let at = config(&servers, 9, 0);
+            let saved = save_checkpoint(Transports::new(), &at, &directory, &options).unwrap();
+            let rows = rows(&directory, saved.manifest.number, "clicks");
+            let value = rows.get(&keys(0)[0]).map_or(0.0, |row| row[0]);
+            assert!(value >= last, "a later cut has fewer steps");
+            last = value;
+            for key in (0..2).flat_map(keys) {
+                assert_eq!(rows.get(&key).map_or(0.0, |row| row[0]), value, "key {key:x}");
+            }
+        }
+        assert!(last > 0.0);
+    });
+}
+
+/// Rows come and go between increments. The chain gives the table as it was at each cut, and servers of another number
+/// and with other threads are restored from it. Resends of old pushes are dropped there.
+#[test]
+fn a_chain_of_increments_restores_the_table_onto_other_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = servers(folder.path(), [2, 1]);
+    let directory = CheckpointDir::open(folder.path()).unwrap();
+    let mut worker = Worker::connect(Transports::new(), config(&first, 1, 7)).unwrap();
+    let table = worker.open_table(&schema("clicks")).unwrap();
+    let mut model = BTreeMap::<u64, f32>::new();
+    let mut parents = 0;
+    for round in 0..6u64 {
+        let added: Vec<u64> = (round * 500..round * 500 + 2000).collect();
+        worker.push(table, &added, Write::Gradient, &vec![1.0; added.len()]).unwrap();
+        added.iter().for_each(|&key| *model.entry(key).or_default() += 1.0);
+        let gone: Vec<u64> = added.iter().copied().filter(|key| key % 7 == round).collect();
+        worker.delete(table, &gone).unwrap();
+        gone.iter().for_each(|key| drop(model.remove(key)));
+        let options = CheckpointOptions { increment: true, ..Default::default() };
+        let saved = save_checkpoint(Transports::new(), &config(&first, 9, 0), &directory, &options).unwrap();
+        parents += u32::from(saved.manifest.parent.is_some());
+        let rows = rows(&directory, saved.manifest.number, "clicks");
+        let found: BTreeMap<u64, f32> = rows.into_iter().map(|(key, row)| (key, row[0])).collect();
+        assert_eq!(found, model, "checkpoint {}", saved.manifest.number);
+    }
+    assert_eq!(parents, 5, "the first is full, the others are increments");
+    let seq = worker.next_seq(table) - 1;
+    drop((worker, first));
+    let restored = |server: u32| {
+        let source = RestoreSource::new(folder.path(), server, 3);
+        let config = ServerConfig {
+            threads: 1 + server as usize,
+            restore: Some(source),
+            checkpoints: Some(folder.path().into()),
+            ..ServerConfig::new("127.0.0.1:0")
+        };
+        Server::start(Transports::new(), config).unwrap()
+    };
+    let second: Vec<Server> = (0..3).map(restored).collect();
+    let mut worker = Worker::connect(Transports::new(), config(&second, 1, 7)).unwrap();
+    let table = worker.open_table(&schema("clicks")).unwrap();
+    let scan = |worker: &mut Worker<Transports>| {
+        let mut found = BTreeMap::new();
+        let add = |keys: &[u64], rows: &[f32]| found.extend(keys.iter().copied().zip(rows.iter().copied()));
+        worker.scan(table, add).unwrap();
+        found
+    };
+    assert_eq!(scan(&mut worker), model);
+    // The last push once more, as a worker sends it that had no answer before the servers died.
+    let keys: Vec<u64> = (0..3000).collect();
+    for (seq, applied) in [(seq, false), (seq + 1, true)] {
+        let cut = Arc::new(worker.cut(table, &keys));
+        worker.begin_push(table, cut, Write::Gradient, vec![1.0; keys.len()], None, seq).unwrap();
+        worker.drain().unwrap();
+        if applied {
+            keys.iter().for_each(|&key| *model.entry(key).or_default() += 1.0);
+        }
+        assert_eq!(scan(&mut worker), model, "push {seq}");
+    }
+    // The restored servers go on with checkpoints. Their history is another one, so this one is full.
+    let options = CheckpointOptions { increment: true, ..Default::default() };
+    let saved = save_checkpoint(Transports::new(), &config(&second, 9, 0), &directory, &options).unwrap();
+    assert_eq!((saved.manifest.parent, saved.manifest.rows()), (None, model.len() as u64));
+}
+
+#[test]
+fn a_server_without_a_checkpoint_folder_refuses_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = CheckpointDir::create(folder.path()).unwrap();
+    let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0")).unwrap();
+    let config = WorkerConfig::new([server.addr()], 1, 1);
+    let mut worker = Worker::connect(Transports::new(), config.clone()).unwrap();
+    let save = || save_checkpoint(Transports::new(), &config, &directory, &CheckpointOptions::default());
+    let refused = save().unwrap_err();
+    assert!(refused.to_string().contains("no table is open"), "{refused}");
+    let table = worker.open_table(&schema("clicks")).unwrap();
+    worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+    let refused = save().unwrap_err();
+    let is_mismatch = matches!(refused, WorkerError::Refused { refusal: Refusal::Mismatch, .. });
+    assert!(is_mismatch && refused.to_string().contains("--checkpoint DIR"), "{refused}");
+    assert!(directory.list().unwrap().is_empty(), "nothing is left of them");
+    // The server does not hold pushes back for the refused checkpoint.
+    worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
 }

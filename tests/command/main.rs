@@ -8,6 +8,7 @@ mod first_hour;
 mod formats;
 mod logs;
 mod messages;
+mod restoring;
 mod saving;
 mod status;
 mod understanding;

@@ -12,6 +12,7 @@ mod incarnations;
 mod one_sided;
 mod rdma;
 mod restore;
+mod restore_killed;
 mod saved_rows;
 mod scheduled;
 mod segments;

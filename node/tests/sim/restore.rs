@@ -157,6 +157,23 @@ proptest! {
     }
 }
 
+#[test]
+fn servers_with_different_checkpoints_are_not_taken_for_one_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut saver, mut job) = (Saver::new(folder.path()), Job::new(1, 4));
+    job.train(2);
+    let numbers = [job.save(&mut saver, true), job.save(&mut saver, false)];
+    let sim = Sim::new(1, Faults::none());
+    let source = |server, number| RestoreSource {
+        number: Some(number),
+        ..RestoreSource::new(folder.path(), server, 2)
+    };
+    let addrs = [start(&sim, 1, source(0, numbers[0])), start(&sim, 1, source(1, numbers[1]))];
+    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new(addrs, 1, 50)).unwrap();
+    let two = worker.open_table(&schema("clicks", 4)).unwrap_err().to_string();
+    assert!(two.contains("these are two tables"), "{two}");
+}
+
 /// A simulated server that is restored, and its address.
 fn start(sim: &Sim, threads: usize, source: RestoreSource) -> String {
     let config = ServerConfig { threads, restore: Some(source), ..ServerConfig::new("sim:0") };
@@ -349,7 +366,7 @@ fn the_scheduler_goes_on_and_no_incarnation_is_handed_out_again() {
                 break;
             }
             let status = JobStatus::of(sim.clone(), reader(&addr)).unwrap().unwrap();
-            assert_eq!((status.done, status.tasks), (1, 4));
+            assert_eq!((status.tasks_done, status.tasks), (1, 4));
             sim.remove_actor(actor);
             sim.reset_all(&addr);
         }
@@ -383,7 +400,7 @@ fn what_cannot_be_restored_is_refused_by_name_before_the_server_listens() {
     assert!(number.contains("checkpoint 77") && number.contains(&format!("is {second}")), "{number}");
     let run = refused(RestoreSource { run: Some("tuesday".into()), ..source.clone() }, memory());
     assert!(run.contains("tuesday") && run.contains("monday"), "{run}");
-    let growing = gannet_core::GrowthConfig { memory_limit: 1 << 20, clock: None };
+    let growing = gannet_core::GrowthConfig { memory_limit: 64 << 10, clock: None };
     let small = refused(source.clone(), Store::memory_with(growing));
     assert!(small.contains("limit"), "{small}");
     let nowhere = refused(RestoreSource { directory: folder.path().join("x"), ..source.clone() }, memory());
@@ -401,6 +418,11 @@ fn what_cannot_be_restored_is_refused_by_name_before_the_server_listens() {
     store.drop_table("users").unwrap();
     let gone = refused(source.clone(), store);
     assert!(gone.contains("holds the rows of clicks, but nothing of users"), "{gone}");
+    // Tables of another checkpoint. The servers of one job must all have restored the same one.
+    let earlier = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(earlier.path()).unwrap();
+    restore_folder(&store, 1, &RestoreSource { number: Some(first), ..source.clone() }).unwrap();
+    assert!(refused(source.clone(), store).contains("it holds another table \"clicks\""));
 
     // A row file with a flipped byte. The older checkpoint is whole.
     let broken = folder.path().join(format!("{second:010}/t00-0000.rows"));

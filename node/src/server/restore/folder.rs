@@ -91,9 +91,12 @@ fn knows_run(plan: &RestorePlan, folder: &Path) -> Result<bool, RestoreError> {
 /// Why the server cannot go on from these images.
 fn differs(plan: &RestorePlan, table: &TableCut, held: &HeldTable) -> Option<String> {
     let (name, identity) = (&table.schema.name, held.identity);
-    if identity.uid != table.uid {
+    // The tables that were saved, or tables that were restored from this checkpoint.
+    let restored = plan.uid(table);
+    if identity.uid != table.uid && identity.uid != restored {
         return Some(format!(
-            "it holds another table {name:?} (id {}, but id {} is in the checkpoint): name an empty folder",
+            "it holds another table {name:?}, or that of another checkpoint (its id is {}, but the checkpoint's table \
+             has id {} and {restored} after a restore): name an empty folder",
             identity.uid, table.uid
         ));
     }

@@ -25,7 +25,7 @@ impl ServerTables {
         for saved in plan.tables() {
             let schema = plan.schema(saved);
             let table = schema.name.clone();
-            let identity = TableIdentity { uid: saved.uid, server: plan.server, servers: plan.servers };
+            let identity = TableIdentity { uid: plan.uid(saved), server: plan.server, servers: plan.servers };
             let claim = IdentityClaim { identity, make_in: self.identities.incarnation() };
             let failed = |why: String| RestoreError::Table { table: table.clone(), why };
             let number = self.open(schema, claim).map_err(|failure| match failure {

@@ -25,7 +25,7 @@ use crate::counters::ServerCounters;
 use crate::error::ServerError;
 use crate::partition::share;
 use folder::FolderState;
-use gannet_core::{CheckpointDir, JobManifest, Schema, Store, TableCut};
+use gannet_core::{CheckpointDir, JobManifest, Schema, Store, TableCut, TableUid, mix};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -129,6 +129,19 @@ impl RestorePlan {
             Some(newest) if !self.states_only => &newest.tables,
             _ => &[],
         }
+    }
+
+    /// The id that a table gets. All servers that restore the same checkpoint give it the same one. A server that has
+    /// the table from another checkpoint, or from before, has another id, so no worker mixes their rows.
+    fn uid(&self, table: &TableCut) -> TableUid {
+        let (low, high) = table.uid.0.split_at(8);
+        let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let low = mix(word(low) ^ mix(self.number()));
+        let high = mix(word(high) ^ low);
+        let mut uid = TableUid::NONE;
+        uid.0[..8].copy_from_slice(&low.to_le_bytes());
+        uid.0[8..].copy_from_slice(&(high | 1).to_le_bytes());
+        uid
     }
 
     /// The schema that a table gets.
