@@ -135,7 +135,7 @@ fn save<N: Net>(
     let parent = parent.filter(|parent| parent.run == options.run);
     let from = net.now();
     let frozen = freeze(&mut worker, &net, cut, options)?;
-    let tables = tables(&frozen)?;
+    let tables = tables(&frozen, &options.run)?;
     let mark = MarkV1 {
         number: draft.number(),
         level: options.level,
@@ -246,7 +246,7 @@ impl Frozen {
 }
 
 /// The tables of all threads, in the order of names.
-fn tables(replies: &[CutReplyV1]) -> Result<Vec<CutTableV1>, WorkerError> {
+fn tables(replies: &[CutReplyV1], run: &str) -> Result<Vec<CutTableV1>, WorkerError> {
     let mut all = BTreeMap::<String, CutTableV1>::new();
     for reply in replies {
         let CutReplyV1::Frozen { tables, .. } = reply else { return Err(unexpected(reply)) };
@@ -265,8 +265,11 @@ fn tables(replies: &[CutReplyV1]) -> Result<Vec<CutTableV1>, WorkerError> {
         }
     }
     if all.is_empty() {
-        let text = "no table is open on these servers: start the workers, or begin the checkpoint later";
-        return Err(WorkerError::Call(text.into()));
+        let of = if run.is_empty() { String::new() } else { format!(" of run {run:?}") };
+        let text = format!(
+            "no table{of} is open on these servers: start the workers, or begin the checkpoint later"
+        );
+        return Err(WorkerError::Call(text));
     }
     Ok(all.into_values().collect())
 }
