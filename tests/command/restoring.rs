@@ -104,6 +104,11 @@ fn what_cannot_be_restored_is_named() {
     assert_eq!(small.code, Some(1), "{small:?}");
     assert!(small.err.contains("--memory-limit"), "{small:?}");
 
+    let unsound = folder.path().join("unsound");
+    save(&unsound, f32::NAN);
+    let named = ["-000", ".rows: the row of key ", "\"clicks\" has values that its rule cannot have made"];
+    refused(&format!("server --listen 127.0.0.1:0 --restore {}", unsound.display()), &named);
+
     let broken = from.join(format!("{number:010}/t00-0002.rows"));
     let mut bytes = std::fs::read(&broken).unwrap();
     let middle = bytes.len() / 2;

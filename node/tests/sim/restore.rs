@@ -424,6 +424,13 @@ fn what_cannot_be_restored_is_refused_by_name_before_the_server_listens() {
     restore_folder(&store, 1, &RestoreSource { number: Some(first), ..source.clone() }).unwrap();
     assert!(refused(source.clone(), store).contains("it holds another table \"clicks\""));
 
+    // A folder that the run has begun anew in, with tables of other names, is used as it is.
+    let anew = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(anew.path()).unwrap();
+    drop(open_whole(&store, &schema("monday.2.clicks", 4)).unwrap());
+    assert!(restore_folder(&store, 1, &source).unwrap().kept);
+    assert!(store.held("clicks").unwrap().is_none());
+
     // A row file with a flipped byte. The older checkpoint is whole.
     let broken = folder.path().join(format!("{second:010}/t00-0000.rows"));
     let mut bytes = std::fs::read(&broken).unwrap();
@@ -454,7 +461,8 @@ fn an_interrupted_restore_is_never_served() {
     let origin = gannet_core::Origin { identity, seed: 3 };
     let mut left = Shards::open_as(&store, &schema("clicks", 4), 0..4, &origin).unwrap();
     left.restore_rows(&[1 << 40, 2 << 40], &[1.0; 12]).unwrap();
-    drop(left);
+    // It was a checkpoint with a table that the next one does not have.
+    drop((left, Shards::open_as(&store, &schema("other", 4), 0..4, &origin).unwrap()));
     let sim = Sim::new(1, Faults::none());
     let config = ServerConfig { threads: 1, store: store.clone(), ..ServerConfig::new("sim:0") };
     let Err(ServerError::Restore(error @ RestoreError::Interrupted { .. })) = LocalServer::new(sim, config)
@@ -468,4 +476,5 @@ fn an_interrupted_restore_is_never_served() {
     let mut table = Shards::open(&store, &schema("clicks", 4), 0..4).unwrap();
     assert_eq!(rows_of(&mut table), wanted);
     assert!(!data.path().join("RESTORING").exists());
+    assert!(store.held("other").unwrap().is_none());
 }

@@ -72,10 +72,26 @@ pub(super) fn look(plan: &RestorePlan, store: &Store) -> Result<FolderState, Res
             there.join(", "),
             missing.join(", ")
         )),
+        // Of the same run, from a later start with new rows (--fresh).
+        (true, _) if has_others_of_run(plan, store)? => Ok(FolderState::Whole),
         // A server without shards has at most the states.
         (true, true) if knows_run(plan, folder)? => Ok(FolderState::Whole),
         (true, _) => Ok(FolderState::Restore),
     }
+}
+
+/// Whether the folder has tables of the checkpoint's run that the checkpoint does not have.
+fn has_others_of_run(plan: &RestorePlan, store: &Store) -> Result<bool, RestoreError> {
+    let Some(folder) = store.folder() else { return Ok(false) };
+    let run = plan.states.run();
+    for name in store.tables().map_err(io_error("listing", folder))? {
+        let of_run = !run.is_empty() && name.strip_prefix(run).is_some_and(|rest| rest.starts_with('.'));
+        let saved = plan.tables().iter().any(|table| table.schema.name == name);
+        if of_run && !saved && store.held(&name)?.is_some_and(|held| held.confirmed) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the scheduler or the registry of this folder knows the run of the checkpoint.
@@ -117,6 +133,15 @@ fn differs(plan: &RestorePlan, table: &TableCut, held: &HeldTable) -> Option<Str
 pub(super) fn begin(plan: &RestorePlan, store: &Store) -> Result<(), RestoreError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     let path = folder.join(RESTORING);
+    let mut to_remove: Vec<String> = plan.tables().iter().map(|table| table.schema.name.clone()).collect();
+    if path.exists() {
+        // The restore that was interrupted may have been that of other tables.
+        for name in store.tables().map_err(io_error("listing", folder))? {
+            if store.held(&name)?.is_some_and(|held| !held.confirmed) && !to_remove.contains(&name) {
+                to_remove.push(name);
+            }
+        }
+    }
     let written = || -> io::Result<()> {
         let mut file = File::create(&path)?;
         file.write_all(plan.in_words().as_bytes())?;
@@ -124,13 +149,12 @@ pub(super) fn begin(plan: &RestorePlan, store: &Store) -> Result<(), RestoreErro
         File::open(folder)?.sync_all()
     };
     written().map_err(io_error("writing", &path))?;
-    for table in plan.tables() {
-        let name = &table.schema.name;
-        let path = folder.join(name);
+    for name in to_remove {
+        let path = folder.join(&name);
         if path.exists() {
             tracing::info!(folder = %path.display(), "removing what an interrupted start has left here");
         }
-        store.drop_table(name).map_err(io_error("removing", &path))?;
+        store.drop_table(&name).map_err(io_error("removing", &path))?;
     }
     Ok(())
 }
