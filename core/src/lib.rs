@@ -47,10 +47,10 @@ pub use image::store::{GrowthConfig, Store};
 
 // Pulls, pushes and programs.
 pub use error::{GrowError, OpenError, PullError, PushError, pusher_in_words};
-pub use push_name::{DATA_PUSHERS, PushName};
-pub use table::command::Position;
-pub use table::cursors::{Cursor, PushProgress};
+pub use push_name::{Cursor, DATA_PUSHERS, PushName};
+pub use table::cursors::PushProgress;
 pub use table::cut::{CutProgress, MarkedShard};
+pub use table::position::Position;
 pub use table::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_MAX, Term};
 pub use table::pull_newer::{CachedVersion, NewerRow};
 pub use table::push::{Applied, PushOptions};

@@ -23,3 +23,27 @@ pub struct PushName {
 /// Pushers from this number on are splits of the data (in one pass), not workers. After such a pusher is
 /// closed, it never pushes again, and its entry may be reused.
 pub const DATA_PUSHERS: u64 = 1 << 63;
+
+/// The last push of a pusher that a cut contains. All earlier pushes of the pusher are in the cut as well.
+///
+/// ```
+/// # use gannet_core::{Cursor, PushName, Schema, Shards, Store, Write};
+/// # use gannet_optim::{Add, Rule};
+/// # let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
+/// # let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
+/// shards.set_cursor(&Cursor { pusher: 1, incarnation: 1, seq: 5, closed: false })?;
+/// let resent = PushName { pusher: 1, incarnation: 1, seq: 5, row: 0 };
+/// assert_eq!(shards.push(&resent, Write::Gradient, &[7], None, &[1.0])?.duplicate, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The pusher's number.
+    pub pusher: u64,
+    /// Its incarnation. Lower ones are fenced.
+    pub incarnation: u64,
+    /// The sequence number of the push; 0: none of this incarnation.
+    pub seq: u64,
+    /// The pusher will push no more.
+    pub closed: bool,
+}

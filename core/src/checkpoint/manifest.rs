@@ -2,9 +2,9 @@
 
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::row_file::{RowFileHead, RowFileKind};
+use crate::push_name::Cursor;
 use crate::schema::identity::TableUid;
 use crate::schema::table_schema::Schema;
-use crate::table::cursors::Cursor;
 use std::collections::BTreeSet;
 use std::path::Path;
 

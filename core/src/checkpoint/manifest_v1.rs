@@ -1,9 +1,9 @@
 //! The archive of a manifest, version 1, with the head before it. docs/checkpoint.md has the bytes.
 
 use crate::checkpoint::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
+use crate::push_name::Cursor;
 use crate::schema::identity::TableUid;
 use crate::schema::table_schema::Schema;
-use crate::table::cursors::Cursor;
 
 const MAGIC: &[u8; 8] = b"GANNETJM";
 const VERSION: u32 = 1;

@@ -6,10 +6,10 @@ use super::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
 use super::row_file::{RowFileHead, RowFileKind};
 use super::row_file_reader::{RowBlock, RowFileReader};
 use crate::hash::{hash, shard_of};
+use crate::push_name::Cursor;
 use crate::schema::admission::Admission;
 use crate::schema::identity::TableUid;
 use crate::schema::table_schema::Schema;
-use crate::table::cursors::Cursor;
 use gannet_optim::{Add, Rule};
 use std::path::Path;
 

@@ -14,89 +14,9 @@ use crate::hash::hash;
 use crate::image::layout::*;
 use crate::index::expansion;
 use crate::index::hash_index::{self, NONE};
-use crate::schema::identity::TableUid;
+use crate::table::position::Position;
 use crate::table::shard::Shard;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-
-/// The epoch of every history, until a shard can change its owner.
-pub(crate) const FIRST_EPOCH: u64 = 1;
-
-/// A place in the history of a shard. Two positions can be compared when table, shard, birth and epoch agree.
-///
-/// ```
-/// use gannet_core::{PushName, Schema, Shards, Store, Write};
-/// use gannet_optim::{Add, Rule};
-///
-/// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
-/// let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
-/// let before = shards.positions()[0];
-/// shards.push(&PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 }, Write::Gradient, &[7], None, &[1.0])?;
-/// let after = shards.positions()[0];
-/// assert!(before.is_comparable(&after) && before.command < after.command);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// The table's id.
-    pub table: TableUid,
-    /// The shard's number.
-    pub shard: u32,
-    /// The birth of the shard's image: a random number that was drawn when the image was made.
-    pub birth: u64,
-    /// The epoch of the history. It is 1 as long as the shard keeps its owner.
-    pub epoch: u64,
-    /// The number of the last command.
-    pub command: u64,
-}
-
-impl Position {
-    /// Whether both positions are of one history.
-    pub fn is_comparable(&self, other: &Position) -> bool {
-        let of = |p: &Position| (p.table, p.shard, p.birth, p.epoch);
-        of(self) == of(other)
-    }
-}
-
-/// The highest version in each page of slots.
-#[derive(Default)]
-pub(crate) struct PageVersions(Vec<u64>);
-
-/// Slots of a page.
-pub(crate) const PAGE_SLOTS: u32 = 64;
-
-impl PageVersions {
-    /// Of an image with `slots` used slots that was opened at this command. Each page may have changed with it, until
-    /// a reader has looked ([`lower`](Self::lower)).
-    pub(crate) fn opened(slots: u64, command: u64) -> PageVersions {
-        PageVersions(vec![command; slots.div_ceil(u64::from(PAGE_SLOTS)) as usize])
-    }
-
-    /// Notes that a slot has changed.
-    #[inline(always)]
-    fn raise(&mut self, slot: u32, command: u64) {
-        self.0[(slot / PAGE_SLOTS) as usize] = command;
-    }
-
-    /// Makes space for a slot that is used for the first time.
-    fn hold(&mut self, slot: u32) {
-        let page = (slot / PAGE_SLOTS) as usize;
-        if page >= self.0.len() {
-            self.0.resize(page + 1, 0);
-        }
-    }
-
-    /// No row of this page has a higher version.
-    pub(crate) fn highest(&self, page: u32) -> u64 {
-        self.0.get(page as usize).copied().unwrap_or(0)
-    }
-
-    /// Notes the highest version of a page, which a reader has found.
-    pub(crate) fn lower(&mut self, page: u32, highest: u64) {
-        if let Some(known) = self.0.get_mut(page as usize) {
-            *known = highest.min(*known);
-        }
-    }
-}
 
 impl Shard {
     /// Takes the number of the next command.

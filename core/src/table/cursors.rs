@@ -2,6 +2,7 @@
 //! whether the push is whole.
 
 use crate::error::PushError;
+use crate::push_name::Cursor;
 use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shards::Shards;
 use std::collections::BTreeMap;
@@ -73,30 +74,6 @@ impl PushProgress {
     }
 }
 
-/// The last push of a pusher that a cut contains. All earlier pushes of the pusher are in the cut as well.
-///
-/// ```
-/// # use gannet_core::{Cursor, PushName, Schema, Shards, Store, Write};
-/// # use gannet_optim::{Add, Rule};
-/// # let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
-/// # let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
-/// shards.set_cursor(&Cursor { pusher: 1, incarnation: 1, seq: 5, closed: false })?;
-/// let resent = PushName { pusher: 1, incarnation: 1, seq: 5, row: 0 };
-/// assert_eq!(shards.push(&resent, Write::Gradient, &[7], None, &[1.0])?.duplicate, 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
-    /// The pusher's number.
-    pub pusher: u64,
-    /// Its incarnation. Lower ones are fenced.
-    pub incarnation: u64,
-    /// The sequence number of the push; 0: none of this incarnation.
-    pub seq: u64,
-    /// The pusher will push no more.
-    pub closed: bool,
-}
-
 impl Shards {
     /// What the shards here have of the last push of each pusher, in the order of the pushers' numbers.
     /// [`PushProgress`] has an example.
@@ -111,7 +88,8 @@ impl Shards {
         all.into_values().collect()
     }
 
-    /// Records in every shard here that it has all pushes of a pusher up to this cursor: a restore. A shard that knows a
+    /// Records in every shard here that it has all pushes of a pusher up to this cursor: a restore. A shard that knows
+    /// a
     /// newer incarnation or a later push of the pusher does not change. [`Cursor`] has an example.
     ///
     /// # Errors

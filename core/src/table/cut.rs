@@ -10,29 +10,15 @@
 use crate::image::layout::*;
 use crate::image::row_version::LIVE;
 use crate::index::hash_index::NONE;
-use crate::table::command::{PAGE_SLOTS, Position};
+use crate::table::page_versions::PAGE_SLOTS;
+use crate::table::position::Position;
+use crate::table::saved_rows::Cut;
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How many slots a slice visits for each row that it may return.
 const VISITS_A_ROW: usize = 16;
-
-/// A cut of a shard that is being read.
-#[derive(Default)]
-pub(crate) struct Cut {
-    /// Only what changed above this command; 0: everything.
-    from: u64,
-    /// The next slot to read, and the end of the slots that were in use at the mark.
-    next: u32,
-    end: u32,
-    /// The highest version that was read of the page of `next`, if it was read from its first slot on.
-    highest: Option<u64>,
-    /// Rows that changed before they were read: keys, and the floats of each.
-    keys: Vec<u64>,
-    rows: Vec<f32>,
-    floats: usize,
-}
 
 /// What a cut contains of a shard. [`Shards::mark_cut`] has an example.
 #[derive(Clone, Debug, PartialEq)]
@@ -181,8 +167,8 @@ impl Shards {
         self.shards.iter_mut().map(mark).collect()
     }
 
-    /// Passes about `most` rows of a shard's cut to `rows`, in one or several calls: keys, and [`Schema::floats`] floats
-    /// for each. Rows that were saved since the last call all come first. A shard that is not here, or has no cut, has
+    /// Passes about `most` rows of a shard's cut to `rows`, in one or several calls: keys, and [`Schema::floats`]
+    /// floats for each. Rows that were saved since the last call all come first. A shard that is not here, or has no cut, has
     /// no rows.
     ///
     /// [`Schema::floats`]: crate::Schema::floats

@@ -2,7 +2,7 @@
 
 mod admission_sketch;
 pub(crate) mod checkpoint;
-pub(crate) mod command;
+mod command;
 pub(crate) mod cursors;
 pub(crate) mod cut;
 mod damping;
@@ -11,7 +11,9 @@ mod deletions;
 mod effect;
 mod known_pushers;
 mod newest_incarnations;
+mod page_versions;
 mod part_progress;
+pub(crate) mod position;
 #[cfg(test)]
 mod power_tests;
 pub(crate) mod program;
@@ -23,6 +25,7 @@ mod pushers;
 pub(crate) mod read_write;
 pub(crate) mod restore;
 mod run_program;
+mod saved_rows;
 pub(crate) mod segment_rules;
 mod shard;
 mod shard_files;

@@ -15,7 +15,7 @@ use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
 use crate::partition::in_words;
 use crate::worker::NO_INCARNATION;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{CachedVersion, NewerRow, PushError, PushName, PushOptions, Shards};
+use gannet_core::{Applied, CachedVersion, NewerRow, PushError, PushName, PushOptions, Shards};
 use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
@@ -291,17 +291,35 @@ pub(super) fn push(
         );
     }
     let options = PushOptions { clock, total: u64::from(request.total) };
-    let pushed = if request.some {
-        shards.push_at(&name, options, request.write, keys, Some(found), values)
-    } else if request.slots {
-        found.clear();
-        found.extend_from_slice(slots);
-        shards.push_at(&name, options, request.write, keys, Some(found), values)
-    } else if let Some(keyset) = keyset {
-        shards.push_at(&name, options, request.write, &keyset.keys, Some(&mut keyset.slots), values)
-    } else {
-        shards.push_at(&name, options, request.write, keys, None, values)
+    let hints = match keyset {
+        Some(keyset) => {
+            let Keyset { keys, slots, .. } = keyset;
+            return acknowledge(
+                shards.push_at(&name, options, request.write, keys, Some(slots), values),
+                frame,
+                pusher,
+                counters,
+            );
+        }
+        None if request.slots => {
+            found.clear();
+            found.extend_from_slice(slots);
+            true
+        }
+        None => request.some,
     };
+    let slots = if hints { Some(&mut found[..]) } else { None };
+    let pushed = shards.push_at(&name, options, request.write, keys, slots, values);
+    acknowledge(pushed, frame, pusher, counters)
+}
+
+/// Answers a push that was applied or refused.
+fn acknowledge(
+    pushed: Result<Applied, PushError>,
+    frame: &Frame<'_>,
+    pusher: &mut Pusher,
+    counters: &TableCounters,
+) -> Result<BulkReply, RequestFailure> {
     match pushed {
         Ok(applied) => {
             counters.count(&applied);

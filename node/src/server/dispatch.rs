@@ -92,17 +92,10 @@ impl RequestHandler<'_, '_> {
                 return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
             }
             CutFrame::KIND => {
-                let context = &mut *self.context;
-                let (scheduler, runs) = (context.scheduler.as_deref(), context.runs.as_deref());
-                let incarnations = context.incarnations.as_deref();
-                let states = |run: &str| -> Vec<(String, Vec<u8>)> {
-                    let (Some(scheduler), Some(incarnations)) = (scheduler, incarnations) else {
-                        return Vec::new();
-                    };
-                    let states = restore::snapshot(run, scheduler, runs, incarnations);
-                    states.into_iter().map(|(name, bytes)| (name.into(), bytes)).collect()
-                };
-                return context.tables.answer_cut(frame, pusher, states, now, transmit);
+                let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
+                let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());
+                let states = |run: &str| restore::states(run, of);
+                return tables.answer_cut(frame, pusher, states, now, transmit);
             }
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),

@@ -163,8 +163,8 @@ impl ServerTable {
         Ok(())
     }
 
-    /// Applies the steps that are complete, up to a cut's `limit`, and writes the lowest clock to the images. Returns `true` if something has
-    /// happened that requests may wait for.
+    /// Applies the steps that are complete, up to a cut's `limit`, and writes the lowest clock to the images. Returns
+    /// `true` if something has happened that requests may wait for.
     pub(super) fn advance(&mut self, limit: Option<u64>) -> bool {
         let ServerTable {
             group: Some(group), shards, step_files: files, recovered, schema, counters, ..

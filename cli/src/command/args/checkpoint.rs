@@ -43,7 +43,7 @@ pub enum CheckpointCommand {
 /// `gannet checkpoint save`.
 #[derive(Args, Debug)]
 pub struct SaveArgs {
-    /// The checkpoint folder. All servers must have been started with it (--checkpoint), under whatever path it has there.
+    /// The checkpoint folder. All servers must have been started with it (--checkpoint), by its path there.
     pub dir: PathBuf,
     /// Addresses of all servers of the job.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required = true)]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 /// The checkpoints of a job.
 #[derive(Args, Debug)]
 pub struct JobCheckpointArgs {
-    /// Checkpoints of the whole job in this folder, which every process of the job must reach. Worker 0 saves them while
-    /// the job trains. A ps without rows begins with the newest valid one.
+    /// Checkpoints of the whole job in this folder, which every process of the job must reach. Worker 0 saves them
+    /// while the job trains. A ps without rows begins with the newest valid one.
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
     /// Seconds between two checkpoints.

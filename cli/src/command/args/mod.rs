@@ -281,8 +281,8 @@ pub struct ServerArgs {
     /// Keep the shards in this folder (tmpfs or disk), so that they survive a restart.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Checkpoints are written into this folder when a coordinator asks for one (`gannet checkpoint save`, or worker 0 of
-    /// a job with --checkpoint). All servers and the coordinator must reach the folder.
+    /// Checkpoints are written into this folder when a coordinator asks for one (`gannet checkpoint save`, or worker 0
+    /// of a job with --checkpoint). All servers and the coordinator must reach the folder.
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
     /// The checkpoint that it takes its tables from.

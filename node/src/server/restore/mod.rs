@@ -16,7 +16,7 @@ mod load;
 mod states;
 
 pub use error::RestoreError;
-pub(super) use states::{NamedState, SavedStates, StateHolders, snapshot};
+pub(super) use states::{NamedState, SavedStates, StateHolders, snapshot, states};
 
 use super::identities::Identities;
 use super::tables::ServerTables;

@@ -1,5 +1,5 @@
-//! The states of a checkpoint that are not rows: what the scheduler and the registry know of the run, and the counter of
-//! incarnations. A data folder gets them as the files that a restart reads; a server in memory takes them over.
+//! The states of a checkpoint that are not rows: what the scheduler and the registry know of the run, and the counter
+//! of incarnations. A data folder gets them as the files that a restart reads; a server in memory takes them over.
 
 use super::error::RestoreError;
 use crate::limits::INCARNATION_NAMED_MAX;
@@ -37,6 +37,16 @@ pub(in crate::server) fn snapshot(
     let runs = runs.and_then(|runs| runs.snapshot(run)).map(|bytes| (RUNS, bytes));
     let counter = runs.is_some().then(|| (INCARNATIONS, incarnations.snapshot()));
     tasks.into_iter().chain(runs).chain(counter).collect()
+}
+
+/// As [`snapshot`], on any thread: only thread 0 has these holders.
+pub(in crate::server) fn states(
+    run: &str,
+    (scheduler, runs, incarnations): (Option<&Schedulers>, Option<&Registry>, Option<&Incarnations>),
+) -> Vec<(String, Vec<u8>)> {
+    let (Some(scheduler), Some(incarnations)) = (scheduler, incarnations) else { return Vec::new() };
+    let states = snapshot(run, scheduler, runs, incarnations);
+    states.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
 }
 
 /// The states of a checkpoint, read.
