@@ -1,5 +1,5 @@
-//! The states of a checkpoint that are not rows: what the scheduler and the registry know of the run, and the counter of
-//! incarnations. A data folder gets them as the files that a restart reads; a server in memory takes them over.
+//! The states of a checkpoint that are not rows: what the scheduler and the registry know of the run, and the counter
+//! of incarnations. A data folder gets them as the files that a restart reads; a server in memory takes them over.
 
 use super::error::RestoreError;
 use crate::limits::INCARNATION_NAMED_MAX;
