@@ -340,7 +340,7 @@ mod tests {
             write: Write::Change,
             seq: u64::MAX,
             row: 4,
-            total: 0,
+            total: 9,
             keyset: 1 << 40,
             slots: false,
             named: true,
@@ -366,7 +366,7 @@ mod tests {
         }
         assert_eq!(push(64 + 128, [0; 4]), None);
         assert_eq!(push(256, [0; 4]), None);
-        assert_eq!(push(0, [0, 0, 1 << 32, 0]), None);
+        assert_eq!(push(0, [0, 0, 7 << 32 | 3, 0]).map(|push| (push.row, push.total)), Some((3, 7)));
         let applied = Applied { applied: 1, duplicate: 2, not_finite: 3, not_admitted: 4 };
         let ack = AckFrame::decode(&AckFrame::new(applied, 5).encode(1)).unwrap();
         assert_eq!((ack.applied(), ack.late), (applied, 5));
