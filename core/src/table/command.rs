@@ -46,16 +46,17 @@ impl Shard {
         }
     }
 
-    /// Called before the row in a slot changes or goes, if the row has the current command's version or belongs to a
-    /// cut.
+    /// Called before the row in a slot changes or goes, if the row has the current command's version or has not changed
+    /// since the last cut.
     #[cold]
     #[inline(never)]
     fn before_change(&mut self, slot: u32, version: u64) {
-        if version <= self.cut_at {
-            self.save_for_cut(slot);
-        }
         if version == self.command {
             self.begin_command();
+        }
+        if version <= self.last_cut {
+            self.save_for_cut(slot);
+            self.pages.raise(slot, self.command);
         }
     }
 
@@ -68,7 +69,7 @@ impl Shard {
         write: impl FnOnce(&mut [f32]),
     ) {
         let before = self.image.row(slot).version() >> 2;
-        if before == self.command || before <= self.cut_at {
+        if before == self.command || before <= self.last_cut {
             self.before_change(slot, before);
         }
         if JOURNAL {
@@ -77,7 +78,6 @@ impl Shard {
         let command = self.command;
         self.image.row(slot).write(floats, command, write);
         self.journal.done();
-        self.pages.raise(slot, command);
     }
 
     /// Inserts a row with these floats, as one step.

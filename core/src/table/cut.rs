@@ -17,6 +17,9 @@ use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// The latest cuts of a shard at which a delta can begin.
+const BASES_MAX: usize = 64;
+
 /// How many slots a slice visits for each row that it may return.
 const VISITS_A_ROW: usize = 16;
 
@@ -45,7 +48,7 @@ pub enum CutProgress {
 impl Shard {
     /// Marks a cut. An earlier cut of this shard ends.
     fn mark_cut(&mut self, from: u64, floats: usize, sketch: usize) -> MarkedShard {
-        let known = if from == 0 { None } else { self.deletions_since(from) };
+        let known = if self.is_base(from) { self.deletions_since(from) } else { None };
         let (from, mut deletions) = known.map_or((0, Vec::new()), |deletions| (from, deletions));
         // A key that has a row again is among the rows of the delta.
         deletions.sort_unstable();
@@ -53,13 +56,23 @@ impl Shard {
         deletions.retain(|&key| self.find(key) == NONE);
         let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
         self.cut = Some(Box::new(Cut { from, end, floats, ..Cut::default() }));
-        self.cut_at = self.command;
+        self.last_cut = self.command;
+        if self.bases.len() == BASES_MAX {
+            self.bases.remove(1);
+        }
+        self.bases.push(self.command);
         MarkedShard { position: self.position(), from, deletions, sketch: self.sketch_bytes(sketch) }
+    }
+
+    /// Whether a delta can begin at this command: a cut was marked there, or the shard was not open yet. Pages of slots
+    /// tell nothing about other commands.
+    fn is_base(&self, from: u64) -> bool {
+        from > 0 && (from <= self.bases[0] || self.bases.contains(&from))
     }
 
     /// Ends the cut: rows are not saved any more.
     fn end_cut(&mut self) {
-        (self.cut, self.cut_at) = (None, 0);
+        self.cut = None;
     }
 
     /// Saves the row in `slot`, which is about to change, if the cut needs it.
@@ -84,11 +97,11 @@ impl Shard {
         while cut.next < cut.end && rows < most && visits > 0 {
             visits -= 1;
             if cut.next.is_multiple_of(PAGE_SLOTS) {
-                if self.pages.highest(cut.next / PAGE_SLOTS) <= cut.from {
+                if cut.from > 0 && self.pages.highest(cut.next / PAGE_SLOTS) <= cut.from {
                     cut.next = cut.next.saturating_add(PAGE_SLOTS);
                     continue;
                 }
-                cut.highest = Some(0);
+                cut.page = Some((0, self.pages.highest(cut.next / PAGE_SLOTS)));
             }
             rows += self.read_slot(&mut cut, &mut row);
         }
@@ -106,15 +119,17 @@ impl Shard {
         let slot = cut.next;
         let r = self.image.row(slot);
         let (version, key) = (r.version(), r.key());
-        cut.highest = cut.highest.map(|highest| highest.max(version >> 2));
+        cut.page = cut.page.map(|(highest, at_first)| (highest.max(version >> 2), at_first));
         cut.next += 1;
         if cut.next.is_multiple_of(PAGE_SLOTS)
-            && let Some(highest) = cut.highest.take()
+            && let Some((highest, at_first)) = cut.page.take()
+            && at_first == self.pages.highest(slot / PAGE_SLOTS)
         {
+            // No row of the page has changed for the first time since its first slot was read.
             self.pages.lower(slot / PAGE_SLOTS, highest);
         }
         let counter = version >> 2;
-        if version & LIVE == 0 || counter <= cut.from || counter > self.cut_at {
+        if version & LIVE == 0 || counter <= cut.from || counter > self.last_cut {
             return 0;
         }
         row(&[key], self.image.row(slot).floats(cut.floats));
@@ -135,7 +150,7 @@ impl Shards {
 
     /// Marks a cut of all shards here, which [`read_cut`](Self::read_cut) reads while pushes go on. `from` has the
     /// position of an earlier cut for some of the shards: where it is of the same history, the new cut is a delta
-    /// above it. The other shards are cut in full. A cut that is still being read is given up.
+    /// above it. A position from before the shards were opened is one, too. The other shards are cut in full. A cut that is still being read is given up.
     ///
     /// ```
     /// # use gannet_core::{CutProgress, PushName, Schema, Shards, Store, Write};

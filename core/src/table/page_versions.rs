@@ -1,6 +1,8 @@
 //! Which pages of slots have changed since a command: what a reader of changes must look at.
 
-/// The highest version in each page of slots.
+/// For each page of slots the command at which a row of it changed first after a cut, or a later one. A change of a row
+/// that has changed since the last cut does not raise it: who reads the changes since that cut or an earlier one visits
+/// the page in any case. So the hot path only compares the row's version with the last cut.
 #[derive(Default)]
 pub(crate) struct PageVersions(Vec<u64>);
 
@@ -8,13 +10,13 @@ pub(crate) struct PageVersions(Vec<u64>);
 pub(crate) const PAGE_SLOTS: u32 = 64;
 
 impl PageVersions {
-    /// Of an image with `slots` used slots that was opened at this command. Each page may have changed with it, until
-    /// a reader has looked ([`lower`](Self::lower)).
+    /// Of an image with `slots` used slots that was opened at this command. A reader of earlier changes visits every page,
+    /// until it knows better ([`lower`](Self::lower)).
     pub(crate) fn opened(slots: u64, command: u64) -> PageVersions {
-        PageVersions(vec![command; slots.div_ceil(u64::from(PAGE_SLOTS)) as usize])
+        PageVersions(vec![command + 1; slots.div_ceil(u64::from(PAGE_SLOTS)) as usize])
     }
 
-    /// Notes that a slot has changed.
+    /// Notes that the row in a slot has changed for the first time since the last cut.
     #[inline(always)]
     pub(crate) fn raise(&mut self, slot: u32, command: u64) {
         self.0[(slot / PAGE_SLOTS) as usize] = command;
@@ -28,7 +30,7 @@ impl PageVersions {
         }
     }
 
-    /// No row of this page has a higher version.
+    /// No row of this page has changed since a cut at this command or a later one.
     pub(crate) fn highest(&self, page: u32) -> u64 {
         self.0.get(page as usize).copied().unwrap_or(0)
     }

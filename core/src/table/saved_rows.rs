@@ -8,8 +8,9 @@ pub(crate) struct Cut {
     /// The next slot to read, and the end of the slots that were in use at the mark.
     pub(crate) next: u32,
     pub(crate) end: u32,
-    /// The highest version that was read of the page of `next`, if it was read from its first slot on.
-    pub(crate) highest: Option<u64>,
+    /// If the page of `next` was read from its first slot on: the highest version that was read of it, and what the
+    /// shard's [`PageVersions`](super::page_versions::PageVersions) had for it at the first slot.
+    pub(crate) page: Option<(u64, u64)>,
     /// Rows that changed before they were read: keys, and the floats of each.
     pub(crate) keys: Vec<u64>,
     pub(crate) rows: Vec<f32>,

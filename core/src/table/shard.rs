@@ -36,9 +36,12 @@ pub(crate) struct Shard {
     /// The command of the last deletion since the shard was opened; 0 when there was none.
     pub(crate) deleted_at: u64,
     pub(crate) pages: PageVersions,
-    /// The cut that is being read, and the command at which it was marked; 0: there is none.
+    /// The cut that is being read.
     pub(crate) cut: Option<Box<Cut>>,
-    pub(crate) cut_at: u64,
+    /// The command at which the last cut was marked; 0: none was since the shard was opened.
+    pub(crate) last_cut: u64,
+    /// The command at which the shard was opened, and those at which cuts were marked since: what a delta may begin at.
+    pub(crate) bases: Vec<u64>,
     pub(crate) number: u32,
     pub(crate) moved: ExpansionBuffers,
     /// The ends of the stretches of rows that are listed as readable (readable_shard.rs).
@@ -161,7 +164,8 @@ impl Shard {
             deleted_at: 0,
             pages,
             cut: None,
-            cut_at: 0,
+            last_cut: 0,
+            bases: vec![command],
             number,
             moved: ExpansionBuffers::default(),
             listed: Vec::new(),
