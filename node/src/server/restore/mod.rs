@@ -214,6 +214,11 @@ fn restore(
     }
     tracing::info!(checkpoint, directory = %source.directory.display(), "restoring");
     folder::begin(&plan, store)?;
+    // The states are in the folder before an image is confirmed. A server in memory gets them when it begins.
+    match store.folder() {
+        Some(_) => folder::save_states(&plan.states, config)?,
+        None => opened.states = Some(plan.states.clone()),
+    }
     let load = |tables: &mut ServerTables| tables.restore(&plan);
     let rows = std::thread::scope(|scope| -> Result<u64, ServerError> {
         let threads: Vec<_> = opened.threads.iter_mut().map(|tables| scope.spawn(|| load(tables))).collect();
@@ -224,11 +229,6 @@ fn restore(
         }
         Ok(rows)
     })?;
-    // The states are in the folder before an image is confirmed. A server in memory gets them when it begins.
-    match store.folder() {
-        Some(_) => folder::save_states(&plan.states, config)?,
-        None => opened.states = Some(plan.states.clone()),
-    }
     opened.threads.iter().for_each(ServerTables::confirm_restored);
     folder::end(store)?;
     tracing::info!(checkpoint, rows, "restored");
