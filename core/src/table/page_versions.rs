@@ -10,8 +10,8 @@ pub(crate) struct PageVersions(Vec<u64>);
 pub(crate) const PAGE_SLOTS: u32 = 64;
 
 impl PageVersions {
-    /// Of an image with `slots` used slots that was opened at this command. A reader of earlier changes visits every page,
-    /// until it knows better ([`lower`](Self::lower)).
+    /// Of an image with `slots` used slots that was opened at this command. A reader of earlier changes visits every
+    /// page, until it knows better ([`lower`](Self::lower)).
     pub(crate) fn opened(slots: u64, command: u64) -> PageVersions {
         PageVersions(vec![command + 1; slots.div_ceil(u64::from(PAGE_SLOTS)) as usize])
     }

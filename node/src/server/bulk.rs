@@ -292,14 +292,9 @@ pub(super) fn push(
     }
     let options = PushOptions { clock, total: u64::from(request.total) };
     let hints = match keyset {
-        Some(keyset) => {
-            let Keyset { keys, slots, .. } = keyset;
-            return acknowledge(
-                shards.push_at(&name, options, request.write, keys, Some(slots), values),
-                frame,
-                pusher,
-                counters,
-            );
+        Some(Keyset { keys, slots, .. }) => {
+            let pushed = shards.push_at(&name, options, request.write, keys, Some(slots), values);
+            return acknowledge(pushed, frame, pusher, counters);
         }
         None if request.slots => {
             found.clear();

@@ -49,10 +49,9 @@ impl RequestHandler<'_, '_> {
             TickFrame::KIND => tables.tick(frame, pusher, now),
             FenceFrame::KIND => tables.fence(frame, now),
             LeaveFrame::KIND => tables.leave(frame, pusher, now),
-            PingFrame::KIND => {
-                PingFrame::decode(&frame.head)?;
-                Ok(BulkReply::Now(PongFrame {}.encode(id)))
-            }
+            PingFrame::KIND => PingFrame::decode(&frame.head)
+                .map(|PingFrame {}| BulkReply::Now(PongFrame {}.encode(id)))
+                .map_err(RequestFailure::from),
             // Answers go out in the order of their requests, and an earlier answer waits for a step.
             _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
             PullFrame::KIND => {
