@@ -3,15 +3,13 @@
 use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
 use super::awaited_worker::AwaitedWorker;
 use super::failure::{INPUT, PEER, SYSTEM};
-use super::job::{POLL_EVERY, WorkerConnection, pusher};
+use super::job::{POLL_EVERY, WorkerConnection};
 use super::report::counted;
 use super::{Failure, settings};
 use gannet::job::PlanFile;
-use gannet::runs::{
-    Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest, RunSetting,
-};
+use gannet::runs::{Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunRequest, RunSetting};
 use gannet::storage::Store;
-use gannet::table::{PusherStatus, TableId};
+use gannet::table::TableId;
 use gannet::train::{Data, Options, Scale, ScaleKind};
 use gannet::worker::{Refusal, WorkerError};
 use gannet::{Transports, Worker};
