@@ -136,8 +136,9 @@ pub mod server {
 pub mod worker {
     pub use gannet_node::limits::CACHE_BYTES_MIN;
     pub use gannet_node::{
-        CacheConfig, Chunk, Counters, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled, PushId,
-        Refusal, RowCache, ShardedKeys, Worker, WorkerBuilder, WorkerConfig, WorkerCounters, WorkerError,
+        CacheConfig, Chunk, Counters, DataName, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled,
+        PushId, Refusal, RowCache, ShardedKeys, SharePlace, Worker, WorkerBuilder, WorkerConfig,
+        WorkerCounters, WorkerError,
     };
 }
 

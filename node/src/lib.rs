@@ -20,6 +20,7 @@ mod runs;
 mod scheduler;
 mod server;
 mod sharded_keys;
+mod share_pushers;
 mod sync;
 mod token;
 mod vectors;
@@ -49,6 +50,6 @@ pub use token::{Token, TokenError};
 pub use worker::{
     CacheConfig, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,
     JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled, PushId, RowCache, RunClient,
-    RunRequest, SeenPushes, Staleness, TableId, TableStatus, TextChunk, WaitingFor, Worker, WorkerBuilder,
-    WorkerConfig,
+    RunRequest, SeenPushes, SharePlace, Staleness, TableId, TableStatus, TextChunk, WaitingFor, Worker,
+    WorkerBuilder, WorkerConfig,
 };

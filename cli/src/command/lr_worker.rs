@@ -8,7 +8,7 @@ use super::remote_worker::DataClient;
 use super::runs::{self, Account, InRun};
 use super::tasks::{self, InJob};
 use super::validation::Validator;
-use super::{Failure, cache_flags, job, report, signals, sync_flags, train};
+use super::{Failure, cache_flags, fixed_share, job, report, signals, sync_flags, train};
 use gannet::sync::{SyncConfig, SyncMode};
 use gannet::train::models::Objective;
 use gannet::train::{
@@ -59,7 +59,7 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
     if let Some(in_job) = &in_job {
         in_job.open_tables(&mut worker)?;
     }
-    let mut backend = own.open(worker)?;
+    let mut backend = own.open(worker, in_job.is_none().then_some(&run))?;
     if let Some(in_job) = &in_job {
         in_job.start_together(job, &own.stop)?;
     }
@@ -74,7 +74,7 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
         in_job.end(&mut own.options, (trained.examples, loss, trained.seconds), own.is_chief);
     }
     train::ended(&trained)?;
-    if !scheduled {
+    if !scheduled && account.batches_before == 0 {
         train::learned_something(trained.examples, &trained.bad_lines)?;
     }
     run.ended(&account, args.out.as_deref().filter(|_| own.is_chief))
@@ -153,8 +153,12 @@ impl<'a> LrWorker<'a> {
         if self.damped { self.schema.counting() } else { self.schema.clone() }
     }
 
-    /// Opens the table.
-    fn open(&self, worker: Worker<Transports>) -> Result<RemoteBackend<Transports>, Failure> {
+    /// Opens the table. In a `run` without a scheduler this worker has a fixed share of the data.
+    fn open(
+        &self,
+        worker: Worker<Transports>,
+        run: Option<&InRun>,
+    ) -> Result<RemoteBackend<Transports>, Failure> {
         let backend = if self.damped {
             RemoteBackend::open_damped(worker, &self.schema, DEPTH)
         } else {
@@ -163,6 +167,12 @@ impl<'a> LrWorker<'a> {
         let mut backend = backend.map_err(train::backend_failure)?;
         if let Some(cache) = self.cache {
             backend.cache(Read::State, cache).map_err(train::backend_failure)?;
+        }
+        let table = backend.table();
+        if let Some(run) = run
+            && let Some(share) = fixed_share::begin(self.args, run, backend.worker(), &[table])?
+        {
+            backend.train_share(share);
         }
         // A single asynchronous worker has nobody to keep step with.
         if self.sync.workers > 1 || self.sync.mode != SyncMode::Asp {

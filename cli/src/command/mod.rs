@@ -1,6 +1,7 @@
 //! The commands. Each turns its arguments into calls of the library, and prints the results.
 
 pub mod args;
+mod awaited_worker;
 mod bench;
 mod bench_growth;
 mod cache_flags;
@@ -9,6 +10,7 @@ mod checkpoint_saver;
 mod data_server;
 mod doctor;
 mod failure;
+mod fixed_share;
 mod input;
 mod input_check;
 mod job;

@@ -1,26 +1,26 @@
 //! The run of a process: the rows it trains, the other workers, and the shares that are missing at the end.
 
 use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
+use super::awaited_worker::AwaitedWorker;
 use super::failure::{INPUT, PEER, SYSTEM};
-use super::job::{POLL_EVERY, WorkerConnection, pusher};
+use super::job::{POLL_EVERY, WorkerConnection};
 use super::report::counted;
 use super::{Failure, settings};
 use gannet::job::PlanFile;
-use gannet::runs::{
-    Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest, RunSetting,
-};
+use gannet::runs::{Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunRequest, RunSetting};
 use gannet::storage::Store;
-use gannet::table::{PusherStatus, TableId};
+use gannet::table::TableId;
 use gannet::train::{Data, Options, Scale, ScaleKind};
 use gannet::worker::{Refusal, WorkerError};
 use gannet::{Transports, Worker};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What happens to the data when a worker with a fixed share is started again.
-const AGAIN_IN_A_JOB: &str = "This worker trains its whole share again, on top of what the run has learned. \
+pub const AGAIN_IN_A_JOB: &str = "This worker trains its whole share again, on top of what the run has learned. \
                               --fresh begins with new rows; with --tasks on each record is trained once a pass";
 /// What happens to the data when a training in one process is started again.
 const AGAIN_ALONE: &str =
@@ -28,13 +28,13 @@ const AGAIN_ALONE: &str =
 
 /// Time between two messages about whom a run waits for.
 const MESSAGE_EVERY: Duration = Duration::from_secs(5);
-/// A worker that sends heartbeats but pushes nothing is given this many times the time of a silent one.
-const PATIENCE: u32 = 5;
 
 /// The run's part of the report.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
     run: Option<(RunId, RunDecision)>,
+    /// Batches of this worker's fixed share that the rows had when it began, over all passes.
+    pub batches_before: u64,
     /// Workers whose share is not trained.
     pub missing: Vec<u32>,
     /// Their batches that are not trained. `None`: unknown.
@@ -46,6 +46,7 @@ impl Account {
     pub fn put(&self, object: &mut Value) {
         let Some((id, decided)) = &self.run else { return };
         object["run"] = json!({ "name": id.name, "generation": id.generation, "decided": decided.name() });
+        object["batches_before"] = json!(self.batches_before);
         object["missing_workers"] = json!(self.missing);
         object["untrained_batches"] = json!(self.untrained);
     }
@@ -60,6 +61,8 @@ pub struct InRun {
     hosts: Vec<String>,
     peer_timeout: Duration,
     allowed: bool,
+    /// Batches of this worker's fixed share that the rows had when it began.
+    batches_before: Cell<u64>,
 }
 
 /// Seconds since 1970. They only appear in messages about when a run ended; no decision depends on them.
@@ -152,7 +155,8 @@ pub fn join(
             (_, Some(OptimizerName::Lbfgs), _) => "",
             // The workers of this model keep the topics of their words, so splits cannot move between workers.
             (_, _, ModelName::Lda) => AGAIN_ALONE,
-            (TasksName::Off, ..) => AGAIN_IN_A_JOB,
+            // With checkpoints the worker says later where it begins (fixed_share.rs).
+            (TasksName::Off, ..) if job.checkpoint.checkpoint.is_none() => AGAIN_IN_A_JOB,
             _ => "",
         };
         print_decision(client.id(), client.decided(), intent(run), again);
@@ -162,7 +166,8 @@ pub fn join(
     let hosts = job.worker_hosts.clone();
     let peer_timeout = Duration::from_secs_f64(job.peer_timeout);
     let scale = scale_of(client.notes());
-    let joined = InRun { client, scale, rank, hosts, peer_timeout, allowed: run.allow_missing_workers };
+    let (allowed, batches_before) = (run.allow_missing_workers, Cell::new(0));
+    let joined = InRun { client, scale, rank, hosts, peer_timeout, allowed, batches_before };
     if late {
         joined.print_late(args.json);
         return Ok(None);
@@ -205,16 +210,27 @@ impl InRun {
 
     /// Reports that this worker has trained so many batches.
     pub fn trained(&self, batches: u64) {
-        self.client.trained(batches);
+        self.client.trained(self.batches_before.get() + batches);
     }
 
     /// The run's part of the report.
     pub fn account(&self) -> Account {
         Account {
             run: Some((self.client.id().clone(), self.client.decided())),
+            batches_before: self.batches_before.get(),
             missing: Vec::new(),
             untrained: Some(0),
         }
+    }
+
+    /// The run's id, and how this process has come to it.
+    pub fn decision(&self) -> (&RunId, RunDecision) {
+        (self.client.id(), self.client.decided())
+    }
+
+    /// Notes where this worker begins in its fixed share of the data.
+    pub fn begins_after(&self, batches: u64) {
+        self.batches_before.set(batches);
     }
 
     fn print_late(&self, as_json: bool) {
@@ -392,58 +408,6 @@ impl InRun {
     }
 }
 
-/// A worker that others wait for.
-struct AwaitedWorker {
-    rank: u32,
-    /// The latest state of the worker, and since when it has not changed.
-    seen: (Option<RunMember>, Option<PusherStatus>),
-    since: Instant,
-    done: bool,
-}
-
-impl AwaitedWorker {
-    fn new(rank: u32) -> AwaitedWorker {
-        AwaitedWorker { rank, seen: (None, None), since: Instant::now(), done: false }
-    }
-
-    /// Whether it has trained its share.
-    fn is_done(&mut self, members: &[RunMember], pushers: &[PusherStatus]) -> bool {
-        let member = members.iter().find(|member| member.incarnation.rank == self.rank).copied();
-        let of_it = |known: &&PusherStatus| {
-            known.pusher == pusher(self.rank)
-                && member.is_some_and(|member| member.incarnation.incarnation == known.incarnation)
-        };
-        let now = (member, pushers.iter().find(of_it).copied());
-        if self.seen != now {
-            (self.seen, self.since) = (now, Instant::now());
-        }
-        self.done = member.is_some_and(|member| member.done);
-        self.done
-    }
-
-    /// Whether to wait for it longer.
-    fn look(&self, limit: Duration) -> bool {
-        let live = self.seen.0.is_some_and(|member| member.live);
-        self.since.elapsed() < if live { limit * PATIENCE } else { limit }
-    }
-
-    fn trained(&self) -> u64 {
-        // Workers that keep step push under the step's name, so their own report counts.
-        let reported = self.seen.0.map_or(0, |member| member.batches);
-        self.seen.1.map_or(0, |pusher| pusher.seq).max(reported)
-    }
-
-    fn progress(&self, share: Option<u64>) -> String {
-        match (self.seen.0, share) {
-            (None, _) => "has not joined".to_owned(),
-            (Some(_), Some(share)) => {
-                format!("has trained {} of {}", self.trained(), counted(share, "batch", "batches"))
-            }
-            (Some(_), None) => format!("has trained {}", counted(self.trained(), "batch", "batches")),
-        }
-    }
-}
-
 /// Refuses flags of a run where no rows survive the process.
 pub fn none(run: &RunArgs) -> Result<(), Failure> {
     match run.first_given() {
@@ -504,7 +468,7 @@ impl LocalRun {
 
     /// The run's part of the report.
     pub fn account(&self) -> Account {
-        Account { run: Some((self.id.clone(), self.decided)), missing: Vec::new(), untrained: Some(0) }
+        Account { run: Some((self.id.clone(), self.decided)), untrained: Some(0), ..Account::default() }
     }
 
     /// Marks the run as finished, with so many rows.

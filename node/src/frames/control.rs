@@ -196,11 +196,22 @@ pub(crate) struct WaitsV1 {
 
 /// Sizes of a thread's part of a table, and its pushers.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct StatusV1 {
+pub(crate) struct StatusV2 {
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
     pub(crate) shards: u32,
     pub(crate) pushers: Vec<PusherV1>,
+    /// The last pushes of fixed shares, if this process took the table from a checkpoint: of those shares that have
+    /// pushed nothing since.
+    pub(crate) restored: Option<Vec<RestoredShareV1>>,
+}
+
+/// The last push of a fixed share that a checkpoint has.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RestoredShareV1 {
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) seq: u64,
 }
 
 /// What a thread's shards remember of a pusher.
@@ -389,8 +400,9 @@ mod tests {
     #[test]
     fn messages_come_through() {
         let pusher = PusherV1 { pusher: 1, incarnation: 2, seq: 3, rows: 4, closed: true };
-        let status = StatusV1 { rows: 5, bytes: 6, shards: 7, pushers: vec![pusher; 3] };
-        assert_eq!(open::<StatusV1>(&seal(&status)), Ok(status));
+        let restored = Some(vec![RestoredShareV1 { pusher: 1, incarnation: 2, seq: 3 }]);
+        let status = StatusV2 { rows: 5, bytes: 6, shards: 7, pushers: vec![pusher; 3], restored };
+        assert_eq!(open_as::<StatusV2>(2, &seal_as(2, &status)), Ok(status));
         let mut other = seal(&RefusedV1 { text: "no".into() });
         other[0] = 2;
         assert_eq!(open::<RefusedV1>(&other), Err(ControlError::Version(2, 1)));
@@ -401,10 +413,12 @@ mod tests {
         #[test]
         fn damaged_messages_are_refused_or_read_but_never_believed_blindly(at in 8usize..120, byte: u8) {
             let pusher = PusherV1 { pusher: 1, incarnation: 2, seq: 3, rows: 4, closed: true };
-            let mut bytes = seal(&StatusV1 { rows: 5, bytes: 6, shards: 7, pushers: vec![pusher; 2] });
+            let pushers = vec![pusher; 2];
+            let mut bytes =
+                seal_as(2, &StatusV2 { rows: 5, bytes: 6, shards: 7, pushers, restored: Some(Vec::new()) });
             let at = at.min(bytes.len() - 1);
             bytes[at] = byte;
-            if let Ok(status) = open::<StatusV1>(&bytes) {
+            if let Ok(status) = open_as::<StatusV2>(2, &bytes) {
                 prop_assert!(status.pushers.len() <= 2);
             }
         }

@@ -13,7 +13,7 @@ frames! {
     }
 
     /// The answer to a status request.
-    12 StatusIsFrame "status is" ToWorker "`StatusV1`" {}
+    12 StatusIsFrame "status is" ToWorker "`StatusV2`" {}
 
     /// Nobody pushes under this name any more. Pusher 0 means the session's own worker.
     13 ClosePusherFrame "close pusher" ToServer "-" {

@@ -15,14 +15,12 @@ use crate::frames::{
 };
 use crate::limits::{CLOCK_MAX, INCARNATION_NAMED_MAX};
 use crate::partition::in_words;
+pub(super) use crate::share_pushers::AGGREGATE;
 use crate::sync::{SyncConfig, SyncMode};
 use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Write, hash, shard_of};
 use gannet_transport::{Frame, Transmit};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The pusher in the names of synchronous steps. No worker has this number.
-pub(super) const AGGREGATE: u64 = u64::MAX - 1;
 
 /// Whether this is a pusher of data: pushes can be named by the data that they come from.
 pub(super) fn is_data(pusher: u64) -> bool {

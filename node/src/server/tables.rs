@@ -9,7 +9,9 @@ use super::step_budget::StepBudget;
 use super::step_files::{self, RecoveredSteps, StepFiles};
 use crate::counters::{ServerCounters, TableCounters};
 use crate::error::{REPLACED, Refusal, ServerError};
-use crate::frames::control::{self, ConfirmV1, DropTableV1, OpenTableV2, PusherV1, StatusV1, TableOpenedV2};
+use crate::frames::control::{
+    self, ConfirmV1, DropTableV1, OpenTableV2, PusherV1, RestoredShareV1, StatusV2, TableOpenedV2,
+};
 use crate::frames::{
     ClosePusherFrame, ConfirmFrame, ConfirmedFrame, DropTableFrame, FrameKind, OpenTableFrame,
     PusherClosedFrame, StatusFrame, StatusIsFrame, TableDroppedFrame, TableOpenedFrame,
@@ -17,7 +19,7 @@ use crate::frames::{
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
 use crate::log_limiter::LogLimiter;
 use crate::partition::share;
-use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, Shards, Store, TableIdentity, TableUid};
+use gannet_core::{Cursor, DATA_PUSHERS, PusherStatus, Schema, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Registrar, Transmit};
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub(super) struct ServerTable {
     pub(super) group: Option<Group>,
     /// The steps that were recovered when the images were opened.
     pub(super) recovered: RecoveredSteps,
+    /// The last pushes of fixed shares, if this process took the table from a checkpoint.
+    pub(super) restored: Option<Vec<Cursor>>,
     /// The files that hold a step while it is applied.
     pub(super) step_files: Option<StepFiles>,
     pub(super) counters: Arc<TableCounters>,
@@ -179,6 +183,7 @@ impl ServerTables {
             shards,
             group,
             recovered,
+            restored: None,
             step_files,
             counters,
         });
@@ -317,6 +322,7 @@ impl ServerTables {
             Some(shards) => (shards.stats(), shards.pushers()),
             None => Default::default(),
         };
+        let restored = table.restored.as_ref().map(|restored| unchanged(restored, &pushers));
         // Reports workers only. The scheduler knows the pushers of data, and a frame may be too small for all of them.
         let workers = pushers.into_iter().filter(|status| status.pusher < DATA_PUSHERS);
         let pushers = workers.take(STATUS_PUSHERS_MAX).map(|status| PusherV1 {
@@ -327,8 +333,8 @@ impl ServerTables {
             closed: status.closed,
         });
         let (rows, bytes, shards) = (stats.rows, stats.bytes, stats.shards);
-        let status = StatusV1 { rows, bytes, shards, pushers: pushers.collect() };
-        answer(frame, StatusIsFrame {}, &control::seal(&status), transmit)
+        let status = StatusV2 { rows, bytes, shards, pushers: pushers.collect(), restored };
+        answer(frame, StatusIsFrame {}, &control::seal_as(2, &status), transmit)
     }
 
     pub(super) fn answer_close(
@@ -382,6 +388,19 @@ impl ServerTables {
     pub(super) fn rows(&self) -> u64 {
         self.all.iter().filter_map(|table| table.shards.as_ref()).map(|shards| shards.stats().rows).sum()
     }
+}
+
+/// The restored shares that have pushed nothing here since.
+fn unchanged(restored: &[Cursor], pushers: &[PusherStatus]) -> Vec<RestoredShareV1> {
+    let still = |cursor: &&Cursor| {
+        let now = pushers.iter().find(|status| status.pusher == cursor.pusher);
+        now.is_some_and(|now| (now.incarnation, now.seq) == (cursor.incarnation, cursor.seq) && !now.closed)
+    };
+    let share = |cursor: &Cursor| {
+        let &Cursor { pusher, incarnation, seq, .. } = cursor;
+        RestoredShareV1 { pusher, incarnation, seq }
+    };
+    restored.iter().filter(still).take(STATUS_PUSHERS_MAX).map(share).collect()
 }
 
 /// Queues a control answer: its head and its payload.

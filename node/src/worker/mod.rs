@@ -35,6 +35,7 @@ mod request_queue;
 mod row_handles;
 mod run_client;
 mod saved_rows;
+mod shares;
 mod simple;
 mod tables;
 mod vectors;
@@ -48,6 +49,7 @@ pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
 pub use job_client::{JobAnswer, JobClient, JobStatus};
 pub use pipeline::{DataName, PullId, Pulled, PushId, SeenPushes};
 pub use run_client::{RunClient, RunRequest};
+pub use shares::SharePlace;
 pub use tables::{TableId, TableStatus};
 
 use crate::counters::WorkerCounters;

@@ -3,7 +3,7 @@
 use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::{Worker, WorkerTable};
 use crate::error::WorkerError;
-use crate::frames::control::{self, StatusV1};
+use crate::frames::control::{self, StatusV2};
 use crate::frames::{ClosePusherFrame, FrameKind, ScanFrame, ScannedFrame, StatusFrame, UnsentFrame};
 use crate::limits::part_keys;
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -121,20 +121,27 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A peer is lost for good.
     pub fn status(&mut self, table: TableId) -> Result<TableStatus, WorkerError> {
-        let answers = self.ask(&ControlRequest::about(table, &StatusFrame { table: 0 }), Recipients::All)?;
         let mut status = TableStatus { stats: Stats::default(), pushers: Vec::new() };
-        for ControlReply { link, payload, .. } in &answers {
-            let nonsense = |error: control::ControlError| WorkerError::Protocol {
-                peer: self.peers[*link].name.clone(),
-                what: error.to_string(),
-            };
-            let part = control::open::<StatusV1>(payload).map_err(nonsense)?;
+        for part in self.status_parts(table)? {
             status.stats.rows += part.rows;
             status.stats.bytes += part.bytes;
             status.stats.shards += part.shards;
             part.pushers.iter().for_each(|pusher| add_pusher(&mut status.pushers, pusher));
         }
         Ok(status)
+    }
+
+    /// The status of a table on each thread.
+    pub(super) fn status_parts(&mut self, table: TableId) -> Result<Vec<StatusV2>, WorkerError> {
+        let answers = self.ask(&ControlRequest::about(table, &StatusFrame { table: 0 }), Recipients::All)?;
+        let part = |ControlReply { link, payload, .. }: &ControlReply| {
+            let nonsense = |error: control::ControlError| WorkerError::Protocol {
+                peer: self.peers[*link].name.clone(),
+                what: error.to_string(),
+            };
+            control::open_as::<StatusV2>(2, payload).map_err(nonsense)
+        };
+        answers.iter().map(part).collect()
     }
 
     /// Calls `rows` with pages of the table's rows until all have come: keys, and the stored floats of each. Pushes

@@ -147,6 +147,19 @@ pub trait Backend {
         split: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
+    /// Batches of this worker's fixed share that the rows have already, over all passes. The worker reads past them.
+    fn batches_before(&self) -> u64 {
+        0
+    }
+
+    /// Shows other workers and the servers that this worker is alive, while it has nothing to request.
+    ///
+    /// # Errors
+    /// A push was refused, or the servers are lost.
+    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Makes the servers forget the push names of a split that is learned and that no worker will get again.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use crate::batch::{BatchKeys, InSplit};
 use crate::limits::DEPTH_MAX;
 use gannet_core::{Read, Schema, Segments, Stats, Write};
 use gannet_node::{
-    CacheConfig, Counters, DataName, PullId, RowCache, ShardedKeys, SyncConfig, TableId, Worker,
+    CacheConfig, Counters, DataName, PullId, RowCache, ShardedKeys, SharePlace, SyncConfig, TableId, Worker,
 };
 use gannet_transport::Net;
 use std::collections::VecDeque;
@@ -33,6 +33,8 @@ pub struct RemoteBackend<N: Net> {
     joined: bool,
     /// How this worker keeps step, also while it rests.
     sync: Option<SyncConfig>,
+    /// Where this worker goes on in its fixed share.
+    share: Option<SharePlace>,
     spare_runs: Vec<Vec<(u32, u64)>>,
 }
 
@@ -90,8 +92,15 @@ impl<N: Net> RemoteBackend<N> {
             damped,
             joined: false,
             sync: None,
+            share: None,
             spare_runs: Vec::new(),
         })
+    }
+
+    /// Trains a fixed share of the data from a place on. Its pushes have the names of the share's batches, so that a
+    /// checkpoint says which batches it has. Call it before the first pull.
+    pub fn train_share(&mut self, share: SharePlace) {
+        self.share = Some(share);
     }
 
     /// Starts to keep step with other workers. A step is a pull and the push after it. The mode may limit how many
@@ -228,6 +237,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
             let (pusher, incarnation) = split.name;
             DataName { pusher, incarnation, seq: split.seq, clock: self.pushes }
         });
+        let name = name.or_else(|| self.share.map(|share| share.name(self.pushes)));
         let values = rows.values;
         self.worker.begin_push_named(self.table, cut.clone(), write, values, Some(id), (seq, name))?;
         if self.joined {
@@ -236,6 +246,14 @@ impl<N: Net> Backend for RemoteBackend<N> {
         self.spare_runs.push(rows.saw);
         self.cuts.keep(cut);
         Ok(())
+    }
+
+    fn batches_before(&self) -> u64 {
+        self.share.map_or(0, |share| share.batches())
+    }
+
+    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
+        Ok(self.worker.poll()?)
     }
 
     fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {

@@ -30,6 +30,8 @@ pub(crate) struct ReadPlan {
     /// To how many earlier batches each batch is linked.
     pub links: usize,
     pub in_place: bool,
+    /// Batches of the share that are read and not made, over all passes.
+    pub skip: u64,
     /// The source of splits, and the files as they were at the start.
     pub splits: Option<SplitQueue>,
 }
@@ -46,6 +48,7 @@ impl ReadPlan {
             shards,
             links: 0,
             in_place: false,
+            skip: 0,
             splits: splits.map(|(source, files)| SplitQueue { source: source.clone(), files: files.clone() }),
         }
     }
@@ -287,6 +290,10 @@ impl BatchMaker {
             if self.epoch == 0 && self.bad_lines.count != reader.bad_lines().count {
                 self.bad_lines.clone_from(reader.bad_lines());
             }
+            if more && self.plan.skip > 0 {
+                self.plan.skip -= 1;
+                continue;
+            }
             if more {
                 break;
             }
@@ -384,8 +391,8 @@ impl Batches {
     /// The system cannot start a thread.
     pub fn start(opened: OpenData, plan: ReadPlan, ahead: bool) -> Result<Batches, ReadError> {
         let maker = BatchMaker::new(opened, plan);
-        // While it waits for a split, the learner must be able to report progress.
-        if !ahead && maker.plan.splits.is_none() {
+        // While it waits for a split or reads past batches, the learner must be able to show that it is alive.
+        if !ahead && maker.plan.splits.is_none() && maker.plan.skip == 0 {
             return Ok(Batches::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
         }
         let (to_learner, ready) = sync_channel(BATCH_QUEUE_MAX);

@@ -2,6 +2,7 @@
 
 pub(crate) mod batches;
 pub(crate) mod dedup;
+pub(crate) mod first;
 
 use crate::batch::dedup::Dedup;
 use crate::read::block::Block;

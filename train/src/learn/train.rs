@@ -66,6 +66,7 @@ pub fn train_watched<B: Backend>(
         // A gradient holds for the weights that the pull returned, so no own pushes are added to them.
         links: if push == PushContent::Replay { depth } else { 0 },
         in_place,
+        skip: backend.batches_before(),
         ..ReadPlan::of(options, schema.shards)
     };
     let mode = update_mode(options, backend, &schema, push, in_place);

@@ -2,6 +2,7 @@
 
 use crate::backend::{Backend, BackendError, PulledRows};
 use crate::batch::batches::Batches;
+use crate::batch::first::await_first;
 use crate::batch::{Batch, InSplit};
 use crate::learn::pass_sums::PassSums;
 use crate::learn::replay::overlay;
@@ -114,6 +115,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         watch: &mut StepObserver<'_, B>,
     ) -> Result<bool, TrainError> {
         let (mut reported, mut broken) = (self.start, false);
+        self.await_first(batches)?;
         loop {
             if self.splits.source.is_some() && self.pulls.in_flight.is_empty() {
                 self.await_batch(batches)?;
@@ -139,6 +141,15 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             }
         }
         Ok(broken || stop.load(Ordering::Relaxed))
+    }
+
+    /// Waits for the first batch, if the worker reads past others before it.
+    fn await_first(&mut self, batches: &mut Batches) -> Result<(), BackendError> {
+        if self.backend.batches_before() > 0 {
+            let first = await_first(batches, || self.backend.stay_in_touch())?;
+            (self.pulls.ended, self.pulls.awaited) = (first.is_none(), first);
+        }
+        Ok(())
     }
 
     /// Waits for the next split, because other workers may have all that are left. Meanwhile no worker waits for this

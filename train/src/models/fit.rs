@@ -5,6 +5,7 @@ use super::{BatchRows, Example, Fitted, Fitting, Measured, Measures, Model, Obje
 use crate::backend::BackendError;
 use crate::backend::tables::{TableIndex, Tables};
 use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
+use crate::batch::first::await_first;
 use crate::batch::{Batch, BatchKeys, InSplit};
 use crate::learn::gradient::Reduce;
 use crate::learn::options::Options;
@@ -66,7 +67,8 @@ pub fn fit_watched<T: Tables>(
     let (format, columns) = (reader.format(), reader.columns().cloned());
     Reader::check_test(options.test.as_ref(), &options.data, format)?;
     let mut learner = ModelLearner::new(options, model, tables, push)?;
-    let plan = ReadPlan::of(options, learner.model.sparse().shards);
+    let skip = learner.tables.batches_before();
+    let plan = ReadPlan { skip, ..ReadPlan::of(options, learner.model.sparse().shards) };
     let mut batches = Batches::start(OpenData::Reader(Box::new(reader)), plan, options.threads > 1)?;
     let mut watched = |learner: &mut ModelLearner<'_, T>| {
         let (number, (mass, loss)) = (learner.steps, learner.sums());
@@ -251,6 +253,9 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     /// The next batch. While other workers have all that is left of the data, no worker waits for this one.
     fn next(&mut self, batches: &mut Batches) -> Result<Option<Batch>, TrainError> {
         if self.splits.is_none() {
+            if self.steps == 0 && self.tables.batches_before() > 0 {
+                return Ok(await_first(batches, || self.tables.stay_in_touch())?);
+            }
             return Ok(batches.next());
         }
         let mut rests = false;

@@ -9,7 +9,7 @@ use super::super::runs::{self, Account, InRun};
 use super::super::tasks::{self, InJob};
 use super::super::train::{backend_failure, ended_early, learned_something, train_failure};
 use super::super::validation::Validator;
-use super::super::{Failure, job, signals};
+use super::super::{Failure, fixed_share, job, signals};
 use super::{
     Shape, finish, keep_step, learn, membership, model, options_of, preflight, report, schemas_of, topics,
 };
@@ -55,6 +55,12 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(in_job) = &in_job {
         in_job.open_tables(tables.worker())?;
         in_job.start_together(job, &own.stop)?;
+    } else {
+        let worker = tables.worker();
+        let ids = schemas.iter().map(|schema| worker.open_table(schema)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(share) = fixed_share::begin(args, &run, worker, &ids)? {
+            tables.train_share(share);
+        }
     }
     let saver = CheckpointSaver::start(args, &line)?;
     let (mut fitted, validations) = own.train(&mut tables, &run, in_job.as_ref())?;
@@ -67,7 +73,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         in_job.end(&mut own.options, (fitted.examples, loss, fitted.seconds), own.is_chief);
     }
     ended_early(fitted.stopped, fitted.examples)?;
-    if !scheduled {
+    if !scheduled && account.batches_before == 0 {
         learned_something(fitted.examples, &fitted.bad_lines)?;
     }
     run.ended(&account, args.out.as_deref().filter(|_| own.is_chief))

@@ -6,7 +6,7 @@ use crate::backend::BackendError;
 use crate::backend::cut_pool::CutPool;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
-use gannet_node::{DataName, PullId, ShardedKeys, SyncConfig, TableId, Worker};
+use gannet_node::{DataName, PullId, ShardedKeys, SharePlace, SyncConfig, TableId, Worker};
 use gannet_transport::Net;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ pub struct RemoteTables<N: Net> {
     in_flight: VecDeque<(TableIndex, PullId, Arc<ShardedKeys>)>,
     /// How it keeps step with other workers.
     sync: Option<SyncConfig>,
+    /// Where this worker goes on in its fixed share.
+    share: Option<SharePlace>,
 }
 
 struct RemoteTable {
@@ -38,12 +40,18 @@ struct RemoteTable {
 impl<N: Net> RemoteTables<N> {
     /// The tables of this worker, without keeping step.
     pub fn new(worker: Worker<N>) -> RemoteTables<N> {
-        RemoteTables { worker, tables: Vec::new(), in_flight: VecDeque::new(), sync: None }
+        RemoteTables { worker, tables: Vec::new(), in_flight: VecDeque::new(), sync: None, share: None }
     }
 
     /// Sets how to keep step with others. It starts with [`join`](Tables::join), over the tables that are open then.
     pub fn keep_step(&mut self, sync: SyncConfig) {
         self.sync = Some(sync);
+    }
+
+    /// Trains a fixed share of the data from a place on. Its pushes have the names of the share's batches, so that a
+    /// checkpoint says which batches it has. Call it before the first pull.
+    pub fn train_share(&mut self, share: SharePlace) {
+        self.share = Some(share);
     }
 
     /// The worker behind these tables.
@@ -165,6 +173,7 @@ impl<N: Net> Tables for RemoteTables<N> {
             let (pusher, incarnation) = split.name;
             DataName { pusher, incarnation, seq: split.seq, clock: seq - remote.base }
         });
+        let name = name.or_else(|| self.share.map(|share| share.name(seq - remote.base)));
         self.worker.begin_push_named(remote.id, cut.clone(), write, rows, Some(id), (seq, name))?;
         if remote.joined {
             // At once: the next push, to another table, may wait until this push is applied.
@@ -172,6 +181,14 @@ impl<N: Net> Tables for RemoteTables<N> {
         }
         remote.cuts.keep(cut);
         Ok(())
+    }
+
+    fn batches_before(&self) -> u64 {
+        self.share.map_or(0, |share| share.batches())
+    }
+
+    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
+        Ok(self.worker.poll()?)
     }
 
     fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {

@@ -1,0 +1,178 @@
+//! Jobs with checkpoints, all of whose processes are killed with SIGKILL in the middle. Their servers keep everything in
+//! memory. Started again, each job goes on from its newest checkpoint.
+
+use crate::harness;
+
+use gannet::storage::CheckpointDir;
+use harness::*;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const LINES: u64 = 20_000;
+const BATCH: u64 = 32;
+const EPOCHS: u64 = 12;
+
+/// A job of two servers and two workers.
+struct Job {
+    folder: tempfile::TempDir,
+    data: PathBuf,
+    ps_hosts: String,
+    flags: &'static str,
+}
+
+/// The processes of a job.
+struct Started {
+    servers: Vec<Served>,
+    workers: Vec<Process>,
+}
+
+impl Job {
+    fn new(flags: &'static str) -> Job {
+        let folder = tempfile::tempdir().unwrap();
+        let data = clicks(&folder.path().join("train.svm"), LINES, 5);
+        let ps_hosts = format!("{},{}", free_addr(), free_addr());
+        Job { folder, data, ps_hosts, flags }
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.folder.path().join("checkpoints")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("model")
+    }
+
+    fn start(&self) -> Started {
+        let (ps_hosts, checkpoints) = (&self.ps_hosts, self.checkpoints());
+        let hosts =
+            format!("--ps-hosts {ps_hosts} --worker-hosts w:0,w:1 --checkpoint {}", checkpoints.display());
+        let ps = |index| gannet(&format!("train --job-name ps --task-index {index} {hosts} --threads 2"));
+        let servers = [0, 1].map(|index| Served::start(ps(index))).into();
+        let worker = |index| {
+            gannet(&format!(
+                "train {} --job-name worker --task-index {index} {hosts} --checkpoint-secs 1 --epochs {EPOCHS} --batch {BATCH} \
+                 --json --peer-timeout 30 --out {} {}",
+                self.data.display(),
+                self.out().display(),
+                self.flags
+            ))
+        };
+        Started { servers, workers: [0, 1].map(|index| Process::start(worker(index))).into() }
+    }
+
+    /// Waits for a checkpoint with a number above this. Returns its number.
+    fn until_saved(&self, above: u64) -> u64 {
+        let start = Instant::now();
+        loop {
+            let newest =
+                CheckpointDir::open(&self.checkpoints()).ok().and_then(|all| all.newest_valid().ok()?);
+            match newest {
+                Some(newest) if newest.number > above => return newest.number,
+                _ => assert!(start.elapsed() < limit(), "no checkpoint above {above}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The rows of the model, in the order of their keys, bit for bit.
+    fn rows(&self) -> Vec<(u64, Vec<u32>)> {
+        rows(&self.out())
+    }
+}
+
+impl Started {
+    /// Kills everything in the middle of the training.
+    fn kill(self) {
+        for mut worker in self.workers {
+            assert!(worker.child.0.try_wait().unwrap().is_none(), "the job was over before it was killed");
+        }
+        self.servers.into_iter().for_each(Served::kill);
+    }
+
+    /// Waits for the end of the training. Returns the reports of the workers.
+    fn end(&mut self) -> Vec<Done> {
+        let done: Vec<Done> = self.workers.drain(..).map(Process::wait).collect();
+        done.iter().for_each(|done| assert_eq!(done.code, Some(0), "{done:?}"));
+        done
+    }
+}
+
+fn rows(folder: &Path) -> Vec<(u64, Vec<u32>)> {
+    let checkpoint = gannet::storage::Checkpoint::open(folder).unwrap();
+    let (floats, mut all) = (checkpoint.schema().floats(), Vec::new());
+    let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+    checkpoint
+        .read(|keys, rows| all.extend(keys.iter().copied().zip(rows.chunks(floats).map(bits))))
+        .unwrap();
+    all.sort();
+    all
+}
+
+/// Kills the job as many times, each time after another checkpoint, and lets it go on to its end.
+fn killed(job: &Job, times: u64) -> Vec<Done> {
+    let mut number = 0;
+    for _ in 0..times {
+        let started = job.start();
+        number = job.until_saved(number);
+        started.kill();
+    }
+    job.start().end()
+}
+
+fn number(done: &Done, name: &str) -> u64 {
+    done.json()[name].as_u64().unwrap_or_else(|| panic!("{name}: {done:?}"))
+}
+
+/// Checks that each worker trained its share from the checkpoint's place on, and nothing before.
+fn check_shares(done: &[Done]) {
+    for done in done {
+        let before = number(done, "batches_before");
+        // Both workers have the same number of batches over two passes.
+        let share = LINES / BATCH * EPOCHS / 2;
+        assert!(before > 0 && before < share, "{done:?}");
+        assert_eq!(number(done, "examples"), (share - before) * BATCH, "{done:?}");
+        assert!(
+            done.err.contains(&format!("goes on after the first {before} batches of its share")),
+            "{done:?}"
+        );
+    }
+}
+
+#[test]
+fn a_deterministic_job_that_was_killed_whole_has_the_same_bits() {
+    let flags = "--deterministic --worker-timeout 50";
+    let undisturbed = Job::new(flags);
+    undisturbed.start().end();
+    let disturbed = Job::new(flags);
+    let done = killed(&disturbed, 2);
+    check_shares(&done);
+    // All workers have made the same number of steps.
+    assert_eq!(number(&done[0], "batches_before"), number(&done[1], "batches_before"));
+    let rows = disturbed.rows();
+    assert!(!rows.is_empty() && rows == undisturbed.rows(), "the models differ");
+}
+
+#[test]
+fn asynchronous_fixed_shares_go_on_where_the_checkpoint_ends() {
+    let job = Job::new("--tasks off --sync asp");
+    let done = killed(&job, 1);
+    check_shares(&done);
+}
+
+#[test]
+fn tasks_are_trained_once_a_pass_in_a_job_that_was_killed_whole() {
+    let job = Job::new("--tasks on");
+    let started = job.start();
+    job.until_saved(0);
+    started.kill();
+    let mut again = job.start();
+    let examples: u64 = again.end().iter().map(|done| number(done, "examples")).sum();
+    let scheduler = job.ps_hosts.split(',').min().unwrap();
+    let status = run(&format!("status --ps-hosts {scheduler} --json")).json()["job"].clone();
+    assert_eq!(
+        (&status["tasks_done"], &status["examples"]),
+        (&status["tasks"], &(EPOCHS * LINES).into()),
+        "{status}"
+    );
+    assert!(examples < EPOCHS * LINES, "trained {examples} after the checkpoint");
+}
