@@ -101,7 +101,7 @@ fn what_cannot_be_restored_is_named() {
     refused(&format!("server --restore {dir} --ps-hosts a:1,b:1 --task-index 2"), &["--task-index 2"]);
     refused(&format!("server --listen 127.0.0.1:0 --restore {dir}@7"), &["checkpoint 7"]);
     let small = run(&format!("server --listen 127.0.0.1:0 --restore {dir} --memory-limit 32KB"));
-    assert_eq!(small.code, Some(1), "{small:?}");
+    assert_eq!(small.code, Some(2), "{small:?}");
     assert!(small.err.contains("--memory-limit"), "{small:?}");
 
     let unsound = folder.path().join("unsound");

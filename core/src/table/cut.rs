@@ -150,8 +150,8 @@ impl Shards {
 
     /// Marks a cut of all shards here, which [`read_cut`](Self::read_cut) reads while pushes go on. `from` has the
     /// position of an earlier cut for some of the shards: where it is of the same history, the new cut is a delta
-    /// above it. A position from before the shards were opened is one, too. The other shards are cut in full. A cut that
-    /// is still being read is given up.
+    /// above it. A position from before the shards were opened is one, too. The other shards are cut in full. A cut
+    /// that is still being read is given up.
     ///
     /// ```
     /// # use gannet_core::{CutProgress, PushName, Schema, Shards, Store, Write};
@@ -184,8 +184,8 @@ impl Shards {
     }
 
     /// Passes about `most` rows of a shard's cut to `rows`, in one or several calls: keys, and [`Schema::floats`]
-    /// floats for each. Rows that were saved since the last call all come first. A shard that is not here, or has no cut,
-    /// has no rows.
+    /// floats for each. Rows that were saved since the last call all come first. A shard that is not here, or has no
+    /// cut, has no rows.
     ///
     /// [`Schema::floats`]: crate::Schema::floats
     pub fn read_cut(&mut self, shard: u32, most: usize, rows: impl FnMut(&[u64], &[f32])) -> CutProgress {
