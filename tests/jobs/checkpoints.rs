@@ -1,5 +1,5 @@
-//! Jobs with checkpoints, all of whose processes are killed with SIGKILL in the middle. Their servers keep everything in
-//! memory. Started again, each job goes on from its newest checkpoint.
+//! Jobs with checkpoints, all of whose processes are killed with SIGKILL in the middle. Their servers keep everything
+//! in memory. Started again, each job goes on from its newest checkpoint.
 
 use crate::harness;
 
@@ -50,8 +50,8 @@ impl Job {
         let servers = [0, 1].map(|index| Served::start(ps(index))).into();
         let worker = |index| {
             gannet(&format!(
-                "train {} --job-name worker --task-index {index} {hosts} --checkpoint-secs 1 --epochs {EPOCHS} --batch {BATCH} \
-                 --json --peer-timeout 30 --out {} {}",
+                "train {} --job-name worker --task-index {index} {hosts} --checkpoint-secs 1 --epochs {EPOCHS} \
+                 --batch {BATCH} --json --peer-timeout 30 --out {} {}",
                 self.data.display(),
                 self.out().display(),
                 self.flags
