@@ -8,9 +8,9 @@ use harness::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const LINES: u64 = 20_000;
+const LINES: u64 = 20_480;
 const BATCH: u64 = 32;
-const EPOCHS: u64 = 12;
+const EPOCHS: u64 = 60;
 
 /// A job of two servers and two workers.
 struct Job {
@@ -127,8 +127,8 @@ fn number(done: &Done, name: &str) -> u64 {
 fn check_shares(done: &[Done]) {
     for done in done {
         let before = number(done, "batches_before");
-        // Both workers have the same number of batches over two passes.
-        let share = LINES / BATCH * EPOCHS / 2;
+        // Both workers have the same number of batches in each pass.
+        let share = LINES / BATCH / 2 * EPOCHS;
         assert!(before > 0 && before < share, "{done:?}");
         assert_eq!(number(done, "examples"), (share - before) * BATCH, "{done:?}");
         assert!(
