@@ -1,5 +1,5 @@
-//! Jobs with checkpoints, all of whose processes are killed with SIGKILL in the middle. Their servers keep everything in
-//! memory. Started again, each job goes on from its newest checkpoint.
+//! Jobs with checkpoints, all of whose processes are killed with SIGKILL in the middle. Their servers keep everything
+//! in memory. Started again, each job goes on from its newest checkpoint.
 
 use crate::harness;
 
@@ -8,9 +8,9 @@ use harness::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const LINES: u64 = 20_000;
+const LINES: u64 = 20_480;
 const BATCH: u64 = 32;
-const EPOCHS: u64 = 12;
+const EPOCHS: u64 = 60;
 
 /// A job of two servers and two workers.
 struct Job {
@@ -50,8 +50,8 @@ impl Job {
         let servers = [0, 1].map(|index| Served::start(ps(index))).into();
         let worker = |index| {
             gannet(&format!(
-                "train {} --job-name worker --task-index {index} {hosts} --checkpoint-secs 1 --epochs {EPOCHS} --batch {BATCH} \
-                 --json --peer-timeout 30 --out {} {}",
+                "train {} --job-name worker --task-index {index} {hosts} --checkpoint-secs 1 --epochs {EPOCHS} \
+                 --batch {BATCH} --json --peer-timeout 30 --out {} {}",
                 self.data.display(),
                 self.out().display(),
                 self.flags
@@ -127,8 +127,8 @@ fn number(done: &Done, name: &str) -> u64 {
 fn check_shares(done: &[Done]) {
     for done in done {
         let before = number(done, "batches_before");
-        // Both workers have the same number of batches over two passes.
-        let share = LINES / BATCH * EPOCHS / 2;
+        // Both workers have the same number of batches in each pass.
+        let share = LINES / BATCH / 2 * EPOCHS;
         assert!(before > 0 && before < share, "{done:?}");
         assert_eq!(number(done, "examples"), (share - before) * BATCH, "{done:?}");
         assert!(
