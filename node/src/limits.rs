@@ -30,6 +30,10 @@ pub const KEPT_PULLS_MAX: usize = 256;
 pub const CUT_FREEZE_MAX: Duration = Duration::from_secs(5);
 /// Pushers of all tables of a thread that one message of a cut can list.
 pub const CUT_PUSHES_MAX: usize = 3000;
+/// Bytes of a message of a cut.
+pub const CUT_MESSAGE_BYTES_MAX: usize = PART_BYTES_MAX;
+/// A checkpoint whose files have not grown for so long is given up.
+pub const CUT_STALL: Duration = Duration::from_secs(60);
 /// Bytes of the rows of a cut that a turn of a server thread reads.
 pub const CUT_SLICE_BYTES: usize = 128 << 10;
 /// Blocks between a server thread and the thread that writes its cut.

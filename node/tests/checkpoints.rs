@@ -1,6 +1,6 @@
 //! Checkpoints of running servers: every cut holds whole pushes, and the cursor of each pusher tells how many.
 
-use gannet_core::{CheckpointDir, JobManifest, Schema, Write};
+use gannet_core::{CheckpointDir, JobManifest, Schema, Write, mix};
 use gannet_node::{
     CheckpointOptions, Merge, Refusal, RestoreSource, Server, ServerConfig, StepReduce, SyncConfig, SyncMode,
     Worker, WorkerConfig, WorkerError, save_checkpoint,
@@ -124,6 +124,64 @@ fn every_cut_holds_whole_pushes_while_workers_push() {
         assert!(before > 0);
     });
     assert!(directory.newest_valid().unwrap().unwrap().number > 3);
+}
+
+/// The keys of a sparse push: few, so that most threads have none of them.
+fn sparse_keys(worker: u64, seq: u64) -> Vec<u64> {
+    let mut keys: Vec<u64> = (0..1 + seq % 3).map(|i| worker << 32 | mix(seq << 8 | i) % 50).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// Pushes of few keys go to few threads. The last push that a thread has begun says nothing about an earlier one that
+/// goes to other threads.
+#[test]
+fn every_cut_holds_all_pushes_up_to_its_cursor_however_few_keys_they_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = servers(folder.path(), [3, 4]);
+    let directory = CheckpointDir::open(folder.path()).unwrap();
+    let (stop, ready) = (AtomicBool::new(false), std::sync::Barrier::new(3));
+    std::thread::scope(|scope| {
+        let _stopped = Stop(&stop);
+        for number in 0..2u64 {
+            let (config, stop, ready) = (config(&servers, number, 1), &stop, &ready);
+            scope.spawn(move || {
+                let mut worker = Worker::connect(Transports::new(), config).unwrap();
+                let table = worker.open_table(&schema("clicks")).unwrap();
+                let mut seq = 0;
+                ready.wait();
+                while !stop.load(Relaxed) {
+                    for _ in 0..32 {
+                        seq += 1;
+                        let cut = Arc::new(worker.cut(table, &sparse_keys(number, seq)));
+                        let ones = vec![1.0; cut.keys().len()];
+                        worker.begin_push(table, cut, Write::Gradient, ones, None, seq).unwrap();
+                    }
+                    worker.drain().unwrap();
+                }
+            });
+        }
+        ready.wait();
+        for round in 0..30 {
+            std::thread::sleep(Duration::from_millis(10));
+            let options = CheckpointOptions { increment: round % 5 != 0, ..Default::default() };
+            let at = config(&servers, 9, 0);
+            let saved = save_checkpoint(Transports::new(), &at, &directory, &options).unwrap();
+            let rows = rows(&directory, saved.manifest.number, "clicks");
+            for number in 0..2 {
+                let cursors = &saved.manifest.table("clicks").unwrap().1.cursors;
+                let last =
+                    cursors.iter().find(|cursor| cursor.pusher == number).map_or(0, |cursor| cursor.seq);
+                let mut want = HashMap::<u64, f32>::new();
+                let pushed = (1..=last).flat_map(|seq| sparse_keys(number, seq));
+                pushed.for_each(|key| *want.entry(key).or_default() += 1.0);
+                let found =
+                    rows.iter().filter(|(key, _)| *key >> 32 == number).map(|(&key, row)| (key, row[0]));
+                assert_eq!(found.collect::<HashMap<_, _>>(), want, "worker {number}, up to push {last}");
+            }
+        }
+    });
 }
 
 /// Workers that keep step: a cut has every step on all shards or on none, so all workers' keys have one value.

@@ -10,10 +10,10 @@ pub(crate) struct PageVersions(Vec<u64>);
 pub(crate) const PAGE_SLOTS: u32 = 64;
 
 impl PageVersions {
-    /// Of an image with `slots` used slots that was opened at this command. A reader of earlier changes visits every
+    /// Of an image with `slots` used slots that was just opened. A reader of earlier changes visits every
     /// page, until it knows better ([`lower`](Self::lower)).
-    pub(crate) fn opened(slots: u64, command: u64) -> PageVersions {
-        PageVersions(vec![command + 1; slots.div_ceil(u64::from(PAGE_SLOTS)) as usize])
+    pub(crate) fn opened(slots: u64) -> PageVersions {
+        PageVersions(vec![u64::MAX; slots.div_ceil(u64::from(PAGE_SLOTS)) as usize])
     }
 
     /// Notes that the row in a slot has changed for the first time since the last cut.

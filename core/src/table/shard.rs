@@ -154,7 +154,7 @@ impl Shard {
         image.word(SERVING).store(1, Release);
         let pushers = Pushers::load(&image);
         let command = words(COMMAND);
-        let pages = PageVersions::opened(words(HIGH_WATER), command);
+        let pages = PageVersions::opened(words(HIGH_WATER));
         Ok(Shard {
             image,
             journal,

@@ -3,7 +3,7 @@
 
 use super::messages::*;
 use crate::error::{Refusal, WorkerError};
-use crate::limits::CUT_FREEZE_MAX;
+use crate::limits::{CUT_FREEZE_MAX, CUT_STALL};
 use crate::token::draw_number;
 use crate::worker::{NO_INCARNATION, Worker, WorkerConfig};
 use gannet_core::{
@@ -11,7 +11,8 @@ use gannet_core::{
     TableCut, TableUid,
 };
 use gannet_transport::Net;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often the coordinator asks.
@@ -92,14 +93,29 @@ pub fn save_checkpoint<N: Net>(
     directory: &CheckpointDir,
     options: &CheckpointOptions,
 ) -> Result<SavedCheckpoint, WorkerError> {
+    let mut given_up = Vec::new();
+    let saved = save_in_tries(&net, config, directory, options, &mut given_up);
+    // A folder that remains only takes space: it has no manifest. Until now they kept their numbers in use, because
+    // servers may still write into them.
+    given_up.iter().for_each(|folder| drop(std::fs::remove_dir_all(folder)));
+    saved
+}
+
+/// Tries several times. Adds the folders of tries that were given up to `given_up`.
+fn save_in_tries<N: Net>(
+    net: &N,
+    config: &WorkerConfig,
+    directory: &CheckpointDir,
+    options: &CheckpointOptions,
+    given_up: &mut Vec<PathBuf>,
+) -> Result<SavedCheckpoint, WorkerError> {
     let mut tries = 1;
     loop {
         let draft = directory.begin()?;
         let folder = draft.path().to_path_buf();
         let saved = save(net.clone(), config, directory, options, draft);
         let Err(error) = saved else { return saved };
-        // An error that remains only takes space: the folder has no manifest.
-        let _ = std::fs::remove_dir_all(&folder);
+        given_up.push(folder);
         let again = matches!(
             error,
             WorkerError::Cut(_) | WorkerError::Refused { refusal: Refusal::Cut | Refusal::Limit, .. }
@@ -145,7 +161,7 @@ fn save<N: Net>(
     let marked = worker.cut_step(cut, &CutActionV1::Mark(mark))?;
     worker.cut_step(cut, &CutActionV1::Release)?;
     let frozen = net.now().saturating_sub(from);
-    let files = written(&mut worker, cut)?;
+    let files = written(&mut worker, &net, cut)?;
     let manifest = manifest(&draft, options, parent, &tables, marked, files)?;
     draft.publish(&manifest)?;
     worker.cut_step(cut, &CutActionV1::End)?;
@@ -189,17 +205,19 @@ fn freeze<N: Net>(
 }
 
 /// What all threads have while they hold pushes back.
-#[derive(PartialEq)]
+#[derive(Default, PartialEq)]
 struct Frozen {
     pushes: BTreeMap<(String, u64), PushProgress>,
     /// For tables in synchronous steps: the lowest and the highest step of the threads.
     steps: BTreeMap<String, (u64, u64)>,
+    /// Tables with shards on a thread where no worker keeps step.
+    without_steps: BTreeSet<String>,
     held: Vec<PushLimitV1>,
 }
 
 impl Frozen {
     fn of(replies: &[CutReplyV1]) -> Result<Frozen, WorkerError> {
-        let mut all = Frozen { pushes: BTreeMap::new(), steps: BTreeMap::new(), held: Vec::new() };
+        let mut all = Frozen::default();
         for reply in replies {
             let CutReplyV1::Frozen { tables, pushes, held } = reply else { return Err(unexpected(reply)) };
             for push in pushes {
@@ -212,13 +230,17 @@ impl Frozen {
                 let steps = all.steps.entry(name.clone()).or_insert((step, step));
                 *steps = (steps.0.min(step), steps.1.max(step));
             }
+            let without = tables.iter().filter(|table| table.uid != [0; 16] && table.step.is_none());
+            all.without_steps.extend(without.map(|table| table.name.clone()));
             all.held.extend(held.iter().cloned());
         }
         Ok(all)
     }
 
     fn is_whole(&self) -> bool {
-        self.pushes.values().all(PushProgress::is_whole) && self.steps.values().all(|(low, high)| low == high)
+        let in_one_step =
+            |(table, (low, high)): (&String, &(u64, u64))| low == high && !self.without_steps.contains(table);
+        self.pushes.values().all(PushProgress::is_whole) && self.steps.iter().all(in_one_step)
     }
 
     /// A push or step that is not whole, in words.
@@ -227,7 +249,8 @@ impl Frozen {
             let who = gannet_core::pusher_in_words(push.pusher);
             return format!("push {} of {who} to table {table:?}", push.seq);
         }
-        let step = self.steps.iter().find(|(_, (low, high))| low != high);
+        let step =
+            self.steps.iter().find(|(table, (low, high))| low != high || self.without_steps.contains(*table));
         step.map_or_else(String::new, |(table, (_, high))| format!("step {high} of table {table:?}"))
     }
 
@@ -289,14 +312,15 @@ fn bases(parent: &JobManifest, tables: &[CutTableV1]) -> Vec<CutBaseV1> {
 }
 
 /// Waits until all threads have written their files.
-fn written<N: Net>(worker: &mut Worker<N>, cut: (u64, &str)) -> Result<Vec<CutFileV1>, WorkerError> {
+fn written<N: Net>(worker: &mut Worker<N>, net: &N, cut: (u64, &str)) -> Result<Vec<CutFileV1>, WorkerError> {
+    let (mut before, mut moved_at) = (0, net.now());
     loop {
         let replies = worker.cut_step(cut, &CutActionV1::Poll)?;
-        let (mut files, mut writing) = (Vec::new(), false);
+        let (mut files, mut writing, mut all_bytes) = (Vec::new(), false, 0);
         for reply in replies {
             match reply {
                 CutReplyV1::Written { files: own } => files.extend(own),
-                CutReplyV1::Writing { .. } => writing = true,
+                CutReplyV1::Writing { bytes, .. } => (writing, all_bytes) = (true, all_bytes + bytes),
                 CutReplyV1::Failed { why } => {
                     return Err(WorkerError::Call(format!(
                         "a server could not write its part of the checkpoint: {why}"
@@ -307,6 +331,15 @@ fn written<N: Net>(worker: &mut Worker<N>, cut: (u64, &str)) -> Result<Vec<CutFi
         }
         if !writing {
             return Ok(files);
+        }
+        let progress = all_bytes + files.len() as u64;
+        if progress != before {
+            (before, moved_at) = (progress, net.now());
+        } else if net.now().saturating_sub(moved_at) > CUT_STALL {
+            return Err(WorkerError::Call(format!(
+                "the servers have written nothing of the checkpoint for {} s: look at the disk of the checkpoint folder",
+                CUT_STALL.as_secs()
+            )));
         }
         worker.cut_wait(POLL_EVERY)?;
     }
@@ -323,10 +356,14 @@ fn manifest(
     let mut files: BTreeMap<(u32, u32), FileEntry> = files.into_iter().map(entry).collect();
     let (mut shards, mut pushers) = (BTreeMap::<(u32, u32), CutShardV1>::new(), BTreeMap::new());
     let mut states = Vec::<StateEntry>::new();
+    let mut steps = BTreeMap::<String, BTreeSet<u64>>::new();
     for reply in marked {
-        let CutReplyV1::Marked { shards: own, pushes, states: own_states } = reply else {
+        let CutReplyV1::Marked { shards: own, pushes, states: own_states, steps: own_steps } = reply else {
             return Err(unexpected(&reply));
         };
+        for of in own_steps {
+            steps.entry(of.table).or_default().insert(of.step);
+        }
         shards.extend(own.into_iter().map(|shard| ((shard.table, shard.shard), shard)));
         for push in &pushes {
             let own = push.progress();
@@ -338,6 +375,18 @@ fn manifest(
                 states.push(draft.state(&name, &bytes)?);
             }
         }
+    }
+    if let Some(push) = pushers.values().find(|push| !push.is_whole()) {
+        let who = gannet_core::pusher_in_words(push.pusher);
+        return Err(WorkerError::Cut(format!(
+            "push {} of {who} is not complete at the cut: it was given up",
+            push.seq
+        )));
+    }
+    if let Some((table, _)) = steps.iter().find(|(_, steps)| steps.len() > 1) {
+        return Err(WorkerError::Cut(format!(
+            "the threads are in different steps of table {table:?} at the cut"
+        )));
     }
     let increment = shards.values().any(|shard| shard.from > 0);
     let mut manifest = JobManifest::new(draft.number(), &options.run);

@@ -82,6 +82,8 @@ pub(crate) enum CutReplyV1 {
         shards: Vec<CutShardV1>,
         pushes: Vec<CutPushV1>,
         states: Vec<(String, Vec<u8>)>,
+        /// The step of each table with shards here; 0: it is not in synchronous steps.
+        steps: Vec<CutStepV1>,
     },
     /// The cut is being written.
     Writing {

@@ -11,7 +11,9 @@ use crate::cuts::{
 };
 use crate::error::Refusal;
 use crate::frames::{CutFrame, CutIsFrame, FrameKind, control};
-use crate::limits::{CUT_FREEZE_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX, CUT_SLICE_BYTES};
+use crate::limits::{
+    CUT_FREEZE_MAX, CUT_MESSAGE_BYTES_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX, CUT_SLICE_BYTES,
+};
 use gannet_core::{
     CheckpointDir, CutProgress, MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid,
 };
@@ -77,6 +79,11 @@ impl Cuts {
     /// Whether shards of a table here are part of the cut.
     fn covers(&self, table: &ServerTable) -> bool {
         table.shards.is_some() && self.cut.as_ref().is_some_and(|cut| cut.covers(table))
+    }
+
+    /// Whether pushes to a table are held back now.
+    pub(super) fn is_held(&self, table: u32) -> bool {
+        self.cut.as_ref().is_some_and(|cut| cut.until.is_some() && cut.tables.contains(&table))
     }
 
     /// The first synchronous step of a table that must wait for the cut.
@@ -151,7 +158,30 @@ impl ServerTables {
                 CutReplyV1::Done
             }
         };
-        Ok(transmit.send_copy(CutIsFrame {}.encode(frame.head.id), &control::seal(&reply))?)
+        let reply = control::seal(&reply);
+        if reply.len() > CUT_MESSAGE_BYTES_MAX {
+            self.end_cut();
+            let text = format!(
+                "this thread's part of a checkpoint needs a message of {} bytes, and {CUT_MESSAGE_BYTES_MAX} are the \
+                 limit: use fewer shards (--shards) or more --threads",
+                reply.len()
+            );
+            return refuse(Refusal::Malformed, text);
+        }
+        Ok(transmit.send_copy(CutIsFrame {}.encode(frame.head.id), &reply)?)
+    }
+
+    /// Refuses to go on if a table of the cut was opened since its pushes are held back.
+    fn must_hold_all(&self) -> Result<(), RequestFailure> {
+        let held = |number: usize| self.cuts.is_held(number as u32);
+        let new = |(number, table): (usize, &ServerTable)| self.cuts.covers(table) && !held(number);
+        match self.all.iter().enumerate().find(|&of| new(of)) {
+            None => Ok(()),
+            Some((_, table)) => refuse(
+                Refusal::Cut,
+                format!("table {:?} was opened since the cut began: begin again", table.schema.name),
+            ),
+        }
     }
 
     fn must_be_current(&self, cut: u64, session: u32) -> Result<(), RequestFailure> {
@@ -242,6 +272,7 @@ impl ServerTables {
         pushes: &[PushLimitV1],
         steps: &[CutStepV1],
     ) -> Result<CutReplyV1, RequestFailure> {
+        self.must_hold_all()?;
         let number = |name: &str| self.all.iter().position(|table| table.schema.name == name);
         let limits: Vec<_> = pushes.iter().filter_map(|p| Some((number(&p.table)? as u32, p))).collect();
         let steps: Vec<_> = steps.iter().filter_map(|s| Some((number(&s.table)? as u32, s.step))).collect();
@@ -270,13 +301,11 @@ impl ServerTables {
     fn mark(&mut self, mark: &MarkV1, states: Vec<(String, Vec<u8>)>) -> Result<CutReplyV1, RequestFailure> {
         let place = |name: &str| mark.tables.iter().position(|known| known == name).map(|p| p as u32);
         let places: Vec<Option<u32>> = self.all.iter().map(|table| place(&table.schema.name)).collect();
-        if let Some(table) =
-            self.all.iter().find(|table| self.cuts.covers(table) && !mark.tables.contains(&table.schema.name))
-        {
-            let text = format!("table {:?} was opened since the cut began: begin again", table.schema.name);
-            return refuse(Refusal::Cut, text);
-        }
+        self.must_hold_all()?;
         let pushes = pushes(&self.all, |number| places[number]);
+        let covered = self.all.iter().filter(|table| self.cuts.covers(table)).map(cut_table);
+        let steps =
+            covered.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect();
         let Some(directory) = self.checkpoints.as_deref() else {
             let text = "this server has no checkpoint directory: start it with --checkpoint DIR";
             return refuse(Refusal::Mismatch, text);
@@ -306,7 +335,7 @@ impl ServerTables {
         if let Some(cut) = &mut self.cuts.cut {
             cut.writing = Some(Writing { writer, left, waiting: None });
         }
-        Ok(CutReplyV1::Marked { shards, pushes, states })
+        Ok(CutReplyV1::Marked { shards, pushes, states, steps })
     }
 
     /// Lets all pushes and steps in.
@@ -396,6 +425,7 @@ impl Writing {
         }
         if !matches!(self.writer.state(), WriterState::Writing { .. }) {
             self.left.clear();
+            tables.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
             return CutTurn::Idle;
         }
         if saved {

@@ -5,6 +5,7 @@ use super::tables::{ControlReply, ControlRequest, Recipients};
 use crate::cuts::{CutActionV1, CutReplyV1, CutRequestV1};
 use crate::error::WorkerError;
 use crate::frames::{CutFrame, control};
+use crate::limits::CUT_MESSAGE_BYTES_MAX;
 use gannet_transport::Net;
 
 impl<N: Net> Worker<N> {
@@ -15,7 +16,15 @@ impl<N: Net> Worker<N> {
         action: &CutActionV1,
     ) -> Result<Vec<CutReplyV1>, WorkerError> {
         let request = CutRequestV1 { cut, run: run.into(), action: action.clone() };
-        let payload = |_: usize, _: u32| control::seal(&request);
+        let payload = control::seal(&request);
+        if payload.len() > CUT_MESSAGE_BYTES_MAX {
+            return Err(WorkerError::Call(format!(
+                "a checkpoint of so many shards needs a message of {} bytes, and {CUT_MESSAGE_BYTES_MAX} are the limit: \
+                 use fewer --shards, or save full checkpoints",
+                payload.len()
+            )));
+        }
+        let payload = |_: usize, _: u32| payload.clone();
         let ask = ControlRequest::with_payload(&CutFrame {}, None, &payload);
         let replies = self.ask(&ask, Recipients::All)?;
         let wanted = self.links_now().count();

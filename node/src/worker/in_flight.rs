@@ -2,6 +2,7 @@
 
 use super::cache::{CacheMisses, RowCache};
 use super::relayout::Relayout;
+use crate::Chunk;
 use crate::counters::WorkerCounters;
 use crate::frames::pull_newer::read_reply;
 use crate::frames::push_payload::{KeysetRows, PushPayload};
@@ -310,6 +311,16 @@ impl InFlight {
 
     pub(super) fn at(&mut self, index: u32) -> Option<&mut InFlightRequest> {
         self.entries.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Whether a push to this table that is not acknowledged in full has rows on a link that is not marked in `has`.
+    pub(super) fn has_push_elsewhere(&self, table: usize, has: &[bool]) -> bool {
+        let elsewhere =
+            |chunk: &Chunk| chunk.len > 0 && !has.get(chunk.peer as usize).is_some_and(|&has| has);
+        self.entries.iter().flatten().filter(|flight| flight.left > 0).any(|flight| match &flight.work {
+            RequestWork::Push(push) => push.laid.table() == table && push.laid.chunks().iter().any(elsewhere),
+            _ => false,
+        })
     }
 
     fn here(&self, index: u32) -> Option<&InFlightRequest> {
