@@ -1,12 +1,14 @@
-//! The steps of a cut, from the coordinator of a checkpoint to every server thread.
+//! What a worker does for checkpoints: the steps of a cut, if it is the coordinator, and the order of its own pushes.
 
 use super::Worker;
-use super::tables::{ControlReply, ControlRequest, Recipients};
+use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
 use crate::cuts::{CutActionV1, CutReplyV1, CutRequestV1};
 use crate::error::WorkerError;
 use crate::frames::{CutFrame, control};
 use crate::limits::CUT_MESSAGE_BYTES_MAX;
+use crate::sharded_keys::ShardedKeys;
 use gannet_transport::Net;
+use std::sync::Arc;
 
 impl<N: Net> Worker<N> {
     /// Sends a step of a cut to every thread, and returns the reply of each.
@@ -42,6 +44,26 @@ impl<N: Net> Worker<N> {
             })
         };
         replies.iter().map(open).collect()
+    }
+
+    /// Waits for earlier pushes to the table that have rows on a link where this batch has none. So whoever has the
+    /// last push of a worker, whole, has all earlier ones, too: a checkpoint relies on that. A batch with rows on every
+    /// link waits for nothing.
+    pub(super) fn wait_for_other_links(
+        &mut self,
+        table: TableId,
+        cut: &Arc<ShardedKeys>,
+    ) -> Result<(), WorkerError> {
+        let laid = self.laid(cut.clone());
+        let mut has = vec![false; self.peers.len()];
+        laid.chunks().iter().filter(|chunk| chunk.len > 0).for_each(|chunk| has[chunk.peer as usize] = true);
+        if self.links_now().all(|link| has[link]) {
+            return Ok(());
+        }
+        while self.flights.has_push_elsewhere(table.0, &has) {
+            self.pump(self.config.peer_timeout)?;
+        }
+        Ok(())
     }
 
     /// Waits, and keeps the links alive.

@@ -134,7 +134,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Lays a cut out for the present links.
-    fn laid(&self, cut: Arc<ShardedKeys>) -> Relayout {
+    pub(super) fn laid(&self, cut: Arc<ShardedKeys>) -> Relayout {
         let known = &self.tables[cut.table];
         Relayout::new(cut, self.layout, &known.schema, &known.owners)
     }
@@ -359,22 +359,6 @@ impl<N: Net> Worker<N> {
         });
         let id = self.launch(work, &laid, bytes, true)?;
         Ok(PushId(id))
-    }
-
-    /// Waits for earlier pushes to the table that have rows on a link where this batch has none. So whoever has the
-    /// last push of a worker, whole, has all earlier ones, too: a checkpoint relies on that. A batch with rows on every
-    /// link waits for nothing.
-    fn wait_for_other_links(&mut self, table: TableId, cut: &Arc<ShardedKeys>) -> Result<(), WorkerError> {
-        let laid = self.laid(cut.clone());
-        let mut has = vec![false; self.peers.len()];
-        laid.chunks().iter().filter(|chunk| chunk.len > 0).for_each(|chunk| has[chunk.peer as usize] = true);
-        if self.links_now().all(|link| has[link]) {
-            return Ok(());
-        }
-        while self.flights.has_push_elsewhere(table.0, &has) {
-            self.pump(self.config.peer_timeout)?;
-        }
-        Ok(())
     }
 
     /// Waits until a push is acknowledged in full. [`Worker`] has an example.

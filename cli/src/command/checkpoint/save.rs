@@ -5,7 +5,6 @@ use super::super::report::counted;
 use super::super::{Failure, security};
 use gannet::runs::Run;
 use gannet::storage::{CheckpointDir, CheckpointOptions, save_checkpoint};
-use gannet::worker::WorkerError;
 use gannet::{Transports, WorkerConfig};
 use std::time::{Duration, Instant};
 
@@ -54,7 +53,7 @@ fn timeout(seconds: f64) -> Result<f64, Failure> {
 
 /// The only run that the servers know. Empty: they know none, so all tables are saved.
 fn only_run(net: &Transports, config: &WorkerConfig) -> Result<String, Failure> {
-    let runs = Run::all(net.clone(), config).map_err(WorkerError::from)?;
+    let runs = Run::all(net.clone(), config)?;
     match &runs[..] {
         [] => Ok(String::new()),
         [run] => Ok(run.name.clone()),
