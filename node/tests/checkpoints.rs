@@ -128,7 +128,7 @@ fn every_cut_holds_whole_pushes_while_workers_push() {
 
 /// The keys of a sparse push: few, so that most threads have none of them.
 fn sparse_keys(worker: u64, seq: u64) -> Vec<u64> {
-    let mut keys: Vec<u64> = (0..1 + seq % 3).map(|i| worker << 32 | mix(seq << 8 | i) % 50).collect();
+    let mut keys: Vec<u64> = (0..1 + seq % 3).map(|i| (worker << 32) + mix(seq * 256 + i) % 50).collect();
     keys.sort_unstable();
     keys.dedup();
     keys
