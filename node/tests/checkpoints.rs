@@ -298,6 +298,27 @@ fn a_chain_of_increments_restores_the_table_onto_other_servers() {
 }
 
 #[test]
+fn a_server_with_another_checkpoint_folder_refuses_by_name() {
+    let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let servers = servers(own.path(), [1, 1]);
+    let config = config(&servers, 1, 1);
+    let mut worker = Worker::connect(Transports::new(), config.clone()).unwrap();
+    let table = worker.open_table(&schema("clicks")).unwrap();
+    worker.push(table, &[1, 2, 3], Write::Gradient, &[1.0; 3]).unwrap();
+    let save = |folder: &Path| {
+        let directory = CheckpointDir::create(folder).unwrap();
+        save_checkpoint(Transports::new(), &config, &directory, &CheckpointOptions::default())
+    };
+    let refused = save(other.path()).unwrap_err().to_string();
+    assert!(refused.contains("cannot reach the folder"), "{refused}");
+    assert_eq!(save(own.path()).unwrap().manifest.number, 1);
+    // The servers have a complete checkpoint of the number that the other folder gives.
+    let refused = save(other.path()).unwrap_err().to_string();
+    assert!(refused.contains("is complete already") && refused.contains("--checkpoint"), "{refused}");
+    assert!(CheckpointDir::open(own.path()).unwrap().verify(1).is_ok(), "it is as it was");
+}
+
+#[test]
 fn a_server_without_a_checkpoint_folder_refuses_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let directory = CheckpointDir::create(folder.path()).unwrap();

@@ -119,6 +119,21 @@ fn killed(job: &Job, times: u64) -> Vec<Done> {
     job.start().end()
 }
 
+/// A job whose tasks no checkpoint restores would train records twice. A model without a saver would save nothing.
+#[test]
+fn a_job_that_could_not_go_on_from_a_checkpoint_is_refused() {
+    let job = "train clicks.svm --job-name worker --worker-hosts w:0 --checkpoint nowhere";
+    for (flags, named) in [
+        ("--ps-hosts b:1,a:1 --scheduler b:1", &["--checkpoint", "b:1", "a:1"][..]),
+        ("--ps-hosts a:1 --scheduler c:1", &["--checkpoint", "c:1"]),
+        ("--ps-hosts a:1 --model lda", &["--checkpoint", "--model lda"]),
+    ] {
+        let done = run(&format!("{job} {flags}"));
+        assert_eq!(done.code, Some(2), "{flags}: {done:?}");
+        assert!(named.iter().all(|name| done.err.contains(name)), "{flags}: {done:?}");
+    }
+}
+
 fn number(done: &Done, name: &str) -> u64 {
     done.json()[name].as_u64().unwrap_or_else(|| panic!("{name}: {done:?}"))
 }

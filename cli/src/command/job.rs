@@ -111,6 +111,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
         return Err(Failure::input(format!("--ps-hosts names {twice} twice: name each server once")));
     }
     sync_flags::check(job)?;
+    check_checkpoint(job)?;
     if !(job.peer_timeout > 0.0 && job.peer_timeout <= 86_400.0) {
         return Err(Failure::input(format!(
             "--peer-timeout {}: more than 0 s and at most a day",
@@ -118,6 +119,19 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// Refuses checkpoints of a job whose tasks are kept where no checkpoint is restored. Such a job would train again what
+/// the checkpoint has.
+fn check_checkpoint(job: &JobArgs) -> Result<(), Failure> {
+    let (scheduler, first) = (tasks::scheduler(job), tasks::default_scheduler(&job.ps_hosts));
+    if job.checkpoint.checkpoint.is_none() || scheduler == first {
+        return Ok(());
+    }
+    Err(Failure::input(format!(
+        "--checkpoint: the scheduler of this job is {scheduler}, but only a job whose scheduler is {first}, the first of \
+         --ps-hosts in alphabetical order, can go on from a checkpoint; leave --scheduler and --feed out"
+    )))
 }
 
 /// The pusher id of worker `index` at the shards.

@@ -89,8 +89,7 @@ impl Shards {
     }
 
     /// Records in every shard here that it has all pushes of a pusher up to this cursor: a restore. A shard that knows
-    /// a
-    /// newer incarnation or a later push of the pusher does not change. [`Cursor`] has an example.
+    /// a newer incarnation or a later push of the pusher does not change. [`Cursor`] has an example.
     ///
     /// # Errors
     /// There is no space to remember the pusher.

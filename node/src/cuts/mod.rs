@@ -13,7 +13,9 @@
 //!                <-  written        the files
 //! ```
 //! All threads hold back new pushes from the first mark to the last. So no push is in the cut of one shard and missing
-//! in that of another, and each pusher's pushes are in the cut up to one sequence number.
+//! in that of another. A thread knows only the last push of a pusher. But whoever has a worker's last push, whole, has
+//! all its earlier ones: the worker sees to that (`worker/cut_client.rs`). So a cut has the pushes of each pusher up to
+//! one sequence number.
 
 mod coordinator;
 mod messages;

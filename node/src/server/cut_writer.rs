@@ -72,6 +72,13 @@ impl CutWriter {
                 folder.display()
             ));
         }
+        if folder.join("MANIFEST").exists() {
+            return Err(format!(
+                "{}: this checkpoint is complete already: the checkpoint directory of this server (--checkpoint) is not \
+                 the folder into which the checkpoint is saved; name the same folder to all",
+                folder.display()
+            ));
+        }
         let counts = Arc::<Counts>::default();
         let files = CutFiles {
             folder,

@@ -36,6 +36,7 @@ fn topic_model(args: &TrainArgs) -> Result<TopicModel, Failure> {
         ("--admit-count and --admit-probability", args.admission.admission() != Admission::All),
         ("--test", !args.test.is_empty()),
         ("--save-secs", args.watch.save_secs.is_some()),
+        ("--checkpoint", args.job.checkpoint.checkpoint.is_some()),
     ];
     if let Some((flag, _)) = foreign.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::input(format!("{flag}: a setting {learns}")));
