@@ -24,6 +24,7 @@ impl Shard {
     pub(crate) fn begin_command(&mut self) -> u64 {
         self.command += 1;
         self.image.word(COMMAND).store(self.command, Release);
+        self.plain = ((self.last_cut + 1) << 2, (self.command - self.last_cut - 1) << 2);
         self.command
     }
 
@@ -68,10 +69,31 @@ impl Shard {
         floats: usize,
         write: impl FnOnce(&mut [f32]),
     ) {
-        let before = self.image.row(slot).version() >> 2;
-        if before == self.command || before <= self.last_cut {
-            self.before_change(slot, before);
+        let before = self.image.row(slot).version();
+        let (from, length) = self.plain;
+        if before.wrapping_sub(from) >= length {
+            // The whole write is apart: a call in the middle of the hot path would cost every row its registers.
+            return self.write_after_change::<JOURNAL>(slot, floats, before >> 2, write);
         }
+        self.write_step::<JOURNAL>(slot, floats, write);
+    }
+
+    /// [`write_row`](Self::write_row), for a row that needs [`before_change`](Self::before_change).
+    #[cold]
+    #[inline(never)]
+    fn write_after_change<const JOURNAL: bool>(
+        &mut self,
+        slot: u32,
+        floats: usize,
+        before: u64,
+        write: impl FnOnce(&mut [f32]),
+    ) {
+        self.before_change(slot, before);
+        self.write_step::<JOURNAL>(slot, floats, write);
+    }
+
+    #[inline(always)]
+    fn write_step<const JOURNAL: bool>(&mut self, slot: u32, floats: usize, write: impl FnOnce(&mut [f32])) {
         if JOURNAL {
             self.journal.arm_row(&mut self.image, slot, 16 + floats * 4);
         }

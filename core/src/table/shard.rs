@@ -40,6 +40,10 @@ pub(crate) struct Shard {
     pub(crate) cut: Option<Box<Cut>>,
     /// The command at which the last cut was marked; 0: none was since the shard was opened.
     pub(crate) last_cut: u64,
+    /// The version words of rows that last changed between the last cut and the current command: the first one, and how
+    /// many there are. A version word is a command, shifted left by two bits for flags. The write of such a row has
+    /// nothing to do first.
+    pub(crate) plain: (u64, u64),
     /// The command at which the shard was opened, and those at which cuts were marked since: what a delta may begin at.
     pub(crate) bases: Vec<u64>,
     pub(crate) number: u32,
@@ -165,6 +169,7 @@ impl Shard {
             pages,
             cut: None,
             last_cut: 0,
+            plain: (0, 0),
             bases: vec![command],
             number,
             moved: ExpansionBuffers::default(),
