@@ -1,7 +1,13 @@
 //! The commands of a shard, and the one place where rows change.
 //!
-//! A command is one change of a shard: a part of a push, a part of a program, a fence, a note, the end of a pusher, a
-//! deletion. It takes the shard's next number before it changes anything, and each row that it changes gets that
+//! A command is one change of a shard. There are three forms:
+//! - a part of a push, of a deletion, or of a program: what lies between
+//!   [`begin_part`](Shard::begin_part) and [`end_part`](Shard::end_part);
+//! - what is to be remembered of a pusher, such as a fence, a note, its end, or a cursor, and the deletion of a row:
+//!   [`apply`](Shard::apply);
+//! - rows and deletions of a checkpoint ([`restore`](super::restore)).
+//!
+//! A command takes the shard's next number before it changes anything, and each row that it changes gets that
 //! number as its version. So the version of a row is the command at which the row last changed. A key that occurs
 //! twice in a part makes the rest of the part a command of its own: two states of a row never have the same version.
 //!
@@ -15,10 +21,44 @@ use crate::image::layout::*;
 use crate::index::expansion;
 use crate::index::hash_index::{self, NONE};
 use crate::table::position::Position;
+use crate::table::pushers::PusherEntry;
 use crate::table::shard::Shard;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+/// A command that is applied in one call. Parts of pushes are not: their rows are applied one by one.
+pub(crate) enum Command {
+    /// Remembers this of a pusher, in place of what the shard knew of it. The version is filled in.
+    Remember(PusherEntry),
+    /// Deletes the row of a key.
+    Delete(u64),
+}
+
 impl Shard {
+    /// Applies a command under the journal. Returns whether there was something to change: a key may have no row.
+    ///
+    /// # Errors
+    /// There is no space to remember a new pusher. The shard is as before.
+    pub(crate) fn apply(&mut self, command: Command) -> Result<bool, PushError> {
+        let changed = match command {
+            Command::Remember(entry) => {
+                let known = self.pushers.find(entry.pusher);
+                let place = known.map_or_else(|| self.place(), Ok)?;
+                if known.is_none() {
+                    self.pushers.put(place, entry.pusher);
+                }
+                let version = self.begin_command();
+                self.store_entry(&PusherEntry { version, ..entry }, place, false);
+                true
+            }
+            Command::Delete(key) => {
+                self.begin_command();
+                self.delete_row(key)
+            }
+        };
+        self.journal.settle(&self.image);
+        Ok(changed)
+    }
+
     /// Takes the number of the next command.
     #[inline(always)]
     pub(crate) fn begin_command(&mut self) -> u64 {

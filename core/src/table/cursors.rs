@@ -3,6 +3,7 @@
 
 use crate::error::PushError;
 use crate::push_name::Cursor;
+use crate::table::command::Command;
 use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shards::Shards;
 use std::collections::BTreeMap;
@@ -101,26 +102,12 @@ impl Shards {
             if before.is_some_and(|e| (e.incarnation, e.seq) > (incarnation, seq)) {
                 continue;
             }
-            let i = known.map_or_else(|| shard.place(), Ok)?;
-            if known.is_none() {
-                shard.pushers.put(i, pusher);
-            }
-            let version = shard.begin_command();
             // The shard has all rows of this push, however many they are.
             let rows = if seq == 0 { 0 } else { u32::MAX };
             let flags = if closed { CLOSED } else { 0 };
-            let entry = PusherEntry {
-                pusher,
-                incarnation,
-                seq,
-                done: rows,
-                rows,
-                flags,
-                version,
-                ..PusherEntry::default()
-            };
-            shard.store_entry(&entry, i, false);
-            shard.journal.settle(&shard.image);
+            let entry =
+                PusherEntry { pusher, incarnation, seq, done: rows, rows, flags, ..PusherEntry::default() };
+            shard.apply(Command::Remember(entry))?;
             self.incarnations.raise(pusher, incarnation);
         }
         Ok(())

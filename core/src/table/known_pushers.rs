@@ -3,6 +3,7 @@
 
 use crate::error::PushError;
 use crate::push_name::{DATA_PUSHERS, PushName};
+use crate::table::command::Command;
 use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shards::Shards;
 
@@ -77,15 +78,8 @@ impl Shards {
             return Ok(());
         }
         let Some(shard) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else { return Ok(()) };
-        let known = shard.pushers.find(name.pusher);
-        let i = known.map_or_else(|| shard.place(), Ok)?;
-        if known.is_none() {
-            shard.pushers.put(i, name.pusher);
-        }
-        shard.begin_command();
         let entry = PusherEntry { done: name.row, rows: name.row, ..shard.entry(name) };
-        shard.store_entry(&entry, i, false);
-        shard.journal.settle(&shard.image);
+        shard.apply(Command::Remember(entry))?;
         self.incarnations.raise(name.pusher, name.incarnation);
         Ok(())
     }
@@ -117,14 +111,8 @@ impl Shards {
             } else if known.is_some() && entry.flags & flags == flags {
                 continue;
             }
-            let i = known.map_or_else(|| shard.place(), Ok)?;
-            if known.is_none() {
-                shard.pushers.put(i, pusher);
-            }
             entry.flags |= flags;
-            shard.begin_command();
-            shard.store_entry(&entry, i, false);
-            shard.journal.settle(&shard.image);
+            shard.apply(Command::Remember(entry))?;
             self.incarnations.raise(pusher, incarnation);
         }
         Ok(())

@@ -27,7 +27,7 @@ pub(crate) struct PusherEntry {
     /// sequence.
     pub(crate) start: u64,
     pub(crate) flags: u32,
-    /// The shard's last command when the last part was applied.
+    /// The shard's last command when the entry last changed.
     pub(crate) version: u64,
     /// Rows of the whole push, over all shards of the table; 0: unknown.
     pub(crate) total: u64,

@@ -197,14 +197,6 @@ impl Shard {
         self.journal.settle(&self.image);
     }
 
-    /// Deletes the row of `key`, as a command of its own; `false` when there is none.
-    pub(crate) fn free(&mut self, key: u64) -> bool {
-        self.begin_command();
-        let deleted = self.delete_row(key);
-        self.journal.settle(&self.image);
-        deleted
-    }
-
     /// Calls `row` for up to `most` live rows from slot `from` on. Returns the slot to continue at, or `None` at the
     /// end.
     pub(crate) fn scan(
