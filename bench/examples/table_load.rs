@@ -63,8 +63,7 @@ impl Load {
         let schema = Schema { dim, ..Schema::scalar("load", rule) };
         // A later load under the same number is a newer life of the pusher.
         let incarnation = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
-        let config =
-            WorkerConfig::builder(hosts.split(',')).worker(number).incarnation(incarnation).build();
+        let config = WorkerConfig::builder(hosts.split(',')).worker(number).incarnation(incarnation).build();
         let mut worker = Worker::connect(Transports::new().with_transport(Transport::Tcp), config)?;
         let table = worker.open_table(&schema)?;
         let random = mix(incarnation);

@@ -32,17 +32,28 @@ struct Job {
 }
 
 impl CheckpointSaver {
-    /// Starts the thread in worker 0 of a job with `--checkpoint`.
-    pub fn start(args: &TrainArgs, line: &WorkerConnection) -> Result<Option<CheckpointSaver>, Failure> {
+    /// Starts the thread in worker 0 of a job with `--checkpoint`. `tables`: those to which each batch pushes.
+    pub fn start(
+        args: &TrainArgs,
+        line: &WorkerConnection,
+        tables: &[&str],
+    ) -> Result<Option<CheckpointSaver>, Failure> {
         let Some(folder) = args.job.checkpoint.checkpoint.as_deref().filter(|_| args.job.task_index == 0)
         else {
             return Ok(None);
         };
+        let config = line.of_all_servers();
+        let on_servers = |table: &&str| config.run.as_ref().map_or((*table).into(), |run| run.table(table));
+        let options = CheckpointOptions {
+            run: args.job.run.name().into(),
+            batch_tables: tables.iter().map(on_servers).collect(),
+            ..CheckpointOptions::default()
+        };
         let mut job = Job {
             net: line.net.clone(),
-            config: line.of_all_servers(),
+            config,
             directory: CheckpointDir::create(folder)?,
-            options: CheckpointOptions { run: args.job.run.name().into(), ..CheckpointOptions::default() },
+            options,
             keep: args.job.checkpoint.checkpoint_keep,
             increments: INCREMENTS,
         };

@@ -198,7 +198,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let account = run.account();
     let worker = line.connect(&metrics)?;
     let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
-    let saver = CheckpointSaver::start(args, &line)?;
+    let saver = CheckpointSaver::start(args, &line, &[])?;
     let stopped = match index {
         0 => {
             let (stopped, rows) = lead(args, plan, &mut columns, &stop, &account)?;

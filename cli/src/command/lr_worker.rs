@@ -63,7 +63,7 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
     if let Some(in_job) = &in_job {
         in_job.start_together(job, &own.stop)?;
     }
-    let saver = CheckpointSaver::start(args, &line)?;
+    let saver = CheckpointSaver::start(args, &line, &[])?;
     let (mut trained, validations) = own.train(&mut backend, &run, in_job.as_ref())?;
     let account = own.close(&mut backend, &run, in_job.as_ref(), &mut trained)?;
     CheckpointSaver::end(saver, trained.stopped);

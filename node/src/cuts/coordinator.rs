@@ -1,6 +1,7 @@
 //! The coordinator of a checkpoint: it makes all server threads cut their tables together, and publishes what they have
 //! written.
 
+use super::frozen::{Frozen, lacking};
 use super::messages::*;
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{CUT_FREEZE_MAX, CUT_STALL};
@@ -39,13 +40,18 @@ pub struct CheckpointOptions {
     pub tries: u32,
     /// Notes for the manifest: (name, value).
     pub notes: Vec<(String, String)>,
+    /// Tables to which each batch of data pushes, under one name ([`DataName`](crate::DataName)): the cut contains a
+    /// batch in all of them or in none. Empty: what the newest checkpoint of the run says in its note
+    /// `batch-tables`; if there is none, each table is cut by itself.
+    pub batch_tables: Vec<String>,
 }
 
 impl Default for CheckpointOptions {
-    /// All tables, full, zstd level 1, 1 s, 5 tries, no notes.
+    /// All tables, full, zstd level 1, 1 s, 5 tries, no notes, batch tables as before.
     fn default() -> CheckpointOptions {
-        let (freeze, tries) = (Duration::from_secs(1), 5);
-        CheckpointOptions { run: String::new(), increment: false, level: 1, freeze, tries, notes: Vec::new() }
+        let (freeze, tries, notes) = (Duration::from_secs(1), 5, Vec::new());
+        let (run, batch_tables) = (String::new(), Vec::new());
+        CheckpointOptions { run, increment: false, level: 1, freeze, tries, notes, batch_tables }
     }
 }
 
@@ -147,8 +153,9 @@ fn save<N: Net>(
     let drawn = draw_number();
     let cut = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
     let cut = (cut, options.run.as_str());
-    let parent = if options.increment { directory.newest_valid()? } else { None };
-    let parent = parent.filter(|parent| parent.run == options.run);
+    let newest = directory.newest_valid()?.filter(|newest| newest.run == options.run);
+    let options = &with_batch_tables(options, newest.as_ref());
+    let parent = newest.filter(|_| options.increment);
     let from = net.now();
     let frozen = freeze(&mut worker, &net, cut, options)?;
     let tables = tables(&frozen, &options.run)?;
@@ -168,6 +175,24 @@ fn save<N: Net>(
     Ok(SavedCheckpoint { manifest, frozen })
 }
 
+/// The note of a manifest that names the tables to which each batch pushes.
+const BATCH_TABLES: &str = "batch-tables";
+
+/// The options with the batch tables that apply, and with the note that says so.
+fn with_batch_tables(options: &CheckpointOptions, newest: Option<&JobManifest>) -> CheckpointOptions {
+    let mut options = options.clone();
+    if options.batch_tables.is_empty() {
+        let note = newest.and_then(|newest| newest.notes.iter().find(|(name, _)| name == BATCH_TABLES));
+        let names = note.map_or("", |(_, names)| names).split_whitespace();
+        options.batch_tables = names.map(str::to_owned).collect();
+    }
+    if !options.batch_tables.is_empty() {
+        options.notes.retain(|(name, _)| name != BATCH_TABLES);
+        options.notes.push((BATCH_TABLES.into(), options.batch_tables.join(" ")));
+    }
+    options
+}
+
 /// Makes all threads hold new pushes back, and waits until all begun ones are whole.
 fn freeze<N: Net>(
     worker: &mut Worker<N>,
@@ -180,7 +205,7 @@ fn freeze<N: Net>(
     let mut replies = worker.cut_step(cut, &CutActionV1::Freeze { ms: limit.as_millis() as u32 })?;
     let (mut asked, mut before) = (0, None);
     loop {
-        let state = Frozen::of(&replies)?;
+        let state = Frozen::of(&replies, &options.batch_tables)?;
         if state.is_whole() {
             return Ok(replies);
         }
@@ -201,70 +226,6 @@ fn freeze<N: Net>(
         before = Some(state);
         worker.cut_wait(ASK_EVERY)?;
         replies = worker.cut_step(cut, &CutActionV1::Admit { pushes, steps })?;
-    }
-}
-
-/// What all threads have while they hold pushes back.
-#[derive(Default, PartialEq)]
-struct Frozen {
-    pushes: BTreeMap<(String, u64), PushProgress>,
-    /// For tables in synchronous steps: the lowest and the highest step of the threads.
-    steps: BTreeMap<String, (u64, u64)>,
-    /// Tables with shards on a thread where no worker keeps step.
-    without_steps: BTreeSet<String>,
-    held: Vec<PushLimitV1>,
-}
-
-impl Frozen {
-    fn of(replies: &[CutReplyV1]) -> Result<Frozen, WorkerError> {
-        let mut all = Frozen::default();
-        for reply in replies {
-            let CutReplyV1::Frozen { tables, pushes, held } = reply else { return Err(unexpected(reply)) };
-            for push in pushes {
-                let Some(table) = tables.get(push.table as usize) else { return Err(unexpected(reply)) };
-                let own = push.progress();
-                let known = all.pushes.entry((table.name.clone(), push.pusher));
-                known.and_modify(|known| known.add(&own)).or_insert(own);
-            }
-            for (name, step) in tables.iter().filter_map(|table| Some((&table.name, table.step?))) {
-                let steps = all.steps.entry(name.clone()).or_insert((step, step));
-                *steps = (steps.0.min(step), steps.1.max(step));
-            }
-            let without = tables.iter().filter(|table| table.uid != [0; 16] && table.step.is_none());
-            all.without_steps.extend(without.map(|table| table.name.clone()));
-            all.held.extend(held.iter().cloned());
-        }
-        Ok(all)
-    }
-
-    fn is_whole(&self) -> bool {
-        let in_one_step =
-            |(table, (low, high)): (&String, &(u64, u64))| low == high && !self.without_steps.contains(table);
-        self.pushes.values().all(PushProgress::is_whole) && self.steps.iter().all(in_one_step)
-    }
-
-    /// A push or step that is not whole, in words.
-    fn missing(&self) -> String {
-        if let Some(((table, _), push)) = self.pushes.iter().find(|(_, push)| !push.is_whole()) {
-            let who = gannet_core::pusher_in_words(push.pusher);
-            return format!("push {} of {who} to table {table:?}", push.seq);
-        }
-        let step =
-            self.steps.iter().find(|(table, (low, high))| low != high || self.without_steps.contains(*table));
-        step.map_or_else(String::new, |(table, (_, high))| format!("step {high} of table {table:?}"))
-    }
-
-    /// What all threads should let in.
-    fn limits(&self) -> (Vec<PushLimitV1>, Vec<CutStepV1>) {
-        let push = |((table, pusher), push): (&(String, u64), &PushProgress)| PushLimitV1 {
-            table: table.clone(),
-            pusher: *pusher,
-            incarnation: push.incarnation,
-            seq: push.seq,
-        };
-        let unfinished = self.pushes.iter().filter(|(_, push)| !push.is_whole());
-        let step = |(table, &(_, step)): (&String, &(u64, u64))| CutStepV1 { table: table.clone(), step };
-        (unfinished.map(push).collect(), self.steps.iter().map(step).collect())
     }
 }
 
@@ -383,6 +344,13 @@ fn manifest(
             push.seq
         )));
     }
+    let name = |place: u32| tables.get(place as usize).map_or_else(String::new, |table| table.name.clone());
+    let named = pushers.iter().map(|(&(place, pusher), push)| ((name(place), pusher), *push)).collect();
+    if let Some(PushLimitV1 { table, pusher, seq, .. }) = lacking(&named, &options.batch_tables).first() {
+        let who = gannet_core::pusher_in_words(*pusher);
+        let why = format!("push {seq} of {who} is in other tables at the cut, and not in table {table:?}");
+        return Err(WorkerError::Cut(why));
+    }
     if let Some((table, _)) = steps.iter().find(|(_, steps)| steps.len() > 1) {
         return Err(WorkerError::Cut(format!(
             "the threads are in different steps of table {table:?} at the cut"
@@ -426,7 +394,7 @@ fn cursor(push: &PushProgress) -> Cursor {
     Cursor { pusher, incarnation, seq, closed }
 }
 
-fn unexpected(reply: &CutReplyV1) -> WorkerError {
+pub(super) fn unexpected(reply: &CutReplyV1) -> WorkerError {
     let what = match reply {
         CutReplyV1::Frozen { .. } => "frozen",
         CutReplyV1::Marked { .. } => "marked",

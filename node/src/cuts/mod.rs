@@ -18,6 +18,7 @@
 //! one sequence number.
 
 mod coordinator;
+mod frozen;
 mod messages;
 
 pub use coordinator::{CheckpointOptions, SavedCheckpoint, save_checkpoint};

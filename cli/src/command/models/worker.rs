@@ -62,7 +62,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
             tables.train_share(share);
         }
     }
-    let saver = CheckpointSaver::start(args, &line)?;
+    let saver = CheckpointSaver::start(args, &line, &names)?;
     let (mut fitted, validations) = own.train(&mut tables, &run, in_job.as_ref())?;
     let account = own.close(&mut tables, &run, in_job.as_ref(), &mut fitted)?;
     CheckpointSaver::end(saver, fitted.stopped);
