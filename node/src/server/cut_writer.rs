@@ -3,9 +3,8 @@
 
 use crate::cuts::CutFileV1;
 use crate::limits::CUT_QUEUE_BLOCKS;
-use gannet_core::{FileEntry, RowFileHead, RowFileWriter};
+use gannet_core::{CheckpointDir, FileEntry, RowFileHead, RowFileWriter};
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
@@ -63,25 +62,13 @@ struct Counts {
 }
 
 impl CutWriter {
-    /// A writer of files in this folder, which must exist.
-    pub(super) fn start(folder: PathBuf, level: i32) -> Result<CutWriter, String> {
-        if !folder.is_dir() {
-            return Err(format!(
-                "{}: this server cannot reach the folder of the checkpoint: put the checkpoint directory where all \
-                 servers reach it under one path",
-                folder.display()
-            ));
-        }
-        if folder.join("MANIFEST").exists() {
-            return Err(format!(
-                "{}: this checkpoint is complete already: the checkpoint directory of this server (--checkpoint) is not \
-                 the folder into which the checkpoint is saved; name the same folder to all",
-                folder.display()
-            ));
-        }
+    /// A writer of the files of checkpoint `number`, which must be begun.
+    pub(super) fn start(directory: CheckpointDir, number: u64, level: i32) -> Result<CutWriter, String> {
+        directory.must_be_begun(number).map_err(|error| error.to_string())?;
         let counts = Arc::<Counts>::default();
         let files = CutFiles {
-            folder,
+            directory,
+            number,
             level,
             left: 0,
             open: HashMap::new(),
@@ -164,7 +151,8 @@ impl CutWriter {
 
 /// The files of a cut, on the writer's thread.
 struct CutFiles {
-    folder: PathBuf,
+    directory: CheckpointDir,
+    number: u64,
     level: i32,
     /// Files that are not finished.
     left: usize,
@@ -182,8 +170,7 @@ impl CutFiles {
             };
             self.write(&mut starts, &block).map_err(|error| error.to_string())?;
         }
-        let folder = std::fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
-        folder.map_err(|error| format!("syncing {}: {error}", self.folder.display()))?;
+        self.directory.sync(self.number).map_err(|error| error.to_string())?;
         Ok(self.written)
     }
 
@@ -201,7 +188,7 @@ impl CutFiles {
             return Ok(());
         }
         if let Some(FileStart { head, deletions, sketch }) = start {
-            let mut file = RowFileWriter::create(&self.folder, head, self.level)?;
+            let mut file = RowFileWriter::create(&self.directory, head, self.level)?;
             file.sketch(&sketch)?;
             if !deletions.is_empty() {
                 file.deletions(&deletions)?;

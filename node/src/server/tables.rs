@@ -62,7 +62,7 @@ pub(super) struct ServerTables {
     /// The cut of this thread.
     pub(super) cuts: Cuts,
     /// Where checkpoints are written.
-    pub(super) checkpoints: Option<std::path::PathBuf>,
+    pub(super) checkpoints: Option<gannet_core::CheckpointDir>,
     /// Sessions to end, each as (table, pusher, the highest fenced incarnation).
     pub(super) fenced: Vec<(u32, u64, u64)>,
     /// The server is only a scheduler and has no tables.
