@@ -212,7 +212,10 @@ impl Shards {
         });
         let mut left = visits;
         let ChangedKeys { places: found, keys, slots, numbers } = changed;
-        [keys.clear(), slots.clear(), numbers.clear(), found.clear()];
+        found.clear();
+        keys.clear();
+        slots.clear();
+        numbers.clear();
         self.find_changed(watched, &mut reading, most, &mut left, found);
         if reading.at == reading.end {
             watched.take_new(self.schema.shards, most, &mut left, found);

@@ -256,7 +256,8 @@ fn what_a_reading_costs() {
             reading.push(began.elapsed());
             let began = std::time::Instant::now();
             let cached = vec![CachedVersion::Row(from); in_order.len()];
-            [slots.clear(), answers.clear()];
+            slots.clear();
+            answers.clear();
             let what = (Read::State, Segments::ALL);
             let (newer, version) = table
                 .shards
