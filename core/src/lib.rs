@@ -58,6 +58,7 @@ pub use table::push_chunks::push_parts;
 pub use table::read_write::{Read, Write};
 pub use table::restore::RestoreRowsError;
 pub use table::shards::{NO_SLOT, PusherStatus, Shards, Stats};
+pub use table::watched_keys::{ChangeSlice, ChangedKeys, WatchedKeys};
 
 // Reads without the owner.
 pub use image::layout::NO_CLOCK;

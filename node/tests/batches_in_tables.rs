@@ -18,8 +18,11 @@ const WORKERS: u32 = 2;
 
 fn servers(folder: &Path, threads: [usize; 2]) -> Vec<Server> {
     let server = |threads| {
-        let config =
-            ServerConfig { threads, checkpoints: Some(folder.into()), ..ServerConfig::new("127.0.0.1:0") };
+        let config = ServerConfig {
+            threads,
+            checkpoints: Some(CheckpointDir::open(folder).unwrap()),
+            ..ServerConfig::new("127.0.0.1:0")
+        };
         Server::start(Transports::new(), config).unwrap()
     };
     threads.map(server).into()

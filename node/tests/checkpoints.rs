@@ -2,8 +2,8 @@
 
 use gannet_core::{CheckpointDir, JobManifest, Schema, Write, mix};
 use gannet_node::{
-    CheckpointOptions, Merge, Refusal, RestoreSource, Server, ServerConfig, StepReduce, SyncConfig, SyncMode,
-    Worker, WorkerConfig, WorkerError, save_checkpoint,
+    Buckets, CheckpointOptions, Merge, MetricsSink, Refusal, RestoreSource, Server, ServerConfig, StepReduce,
+    SyncConfig, SyncMode, Worker, WorkerConfig, WorkerError, save_checkpoint,
 };
 use gannet_optim::{Add, Rule};
 use gannet_transport::multi::Transports;
@@ -339,4 +339,69 @@ fn a_server_without_a_checkpoint_folder_refuses_by_name() {
     assert!(directory.list().unwrap().is_empty(), "nothing is left of them");
     // The server does not hold pushes back for the refused checkpoint.
     worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+}
+
+/// The sums of the counters by name and label, and the counts of histograms.
+#[derive(Default)]
+struct Sums(HashMap<String, f64>);
+
+type Labels<'a> = &'a [(&'static str, &'a str)];
+
+impl MetricsSink for Sums {
+    fn counter(&mut self, name: &'static str, _: &'static str, labels: Labels<'_>, value: f64) {
+        let labels: String = labels.iter().map(|(_, value)| format!(" {value}")).collect();
+        *self.0.entry(format!("{name}{labels}")).or_default() += value;
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &'static str, labels: Labels<'_>, value: f64) {
+        self.counter(name, help, labels, value);
+    }
+
+    fn histogram(&mut self, name: &'static str, help: &'static str, labels: Labels<'_>, buckets: &Buckets) {
+        self.counter(name, help, labels, buckets.count() as f64);
+    }
+}
+
+#[test]
+fn the_pauses_of_a_checkpoint_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = servers(folder.path(), [2, 3]);
+    let mut worker = Worker::connect(Transports::new(), config(&servers, 0, 1)).unwrap();
+    let table = worker.open_table(&schema("clicks")).unwrap();
+    let keys = keys(0);
+    worker.push(table, &keys, Write::Gradient, &vec![1.0; keys.len()]).unwrap();
+    let directory = CheckpointDir::open(folder.path()).unwrap();
+    let save = || {
+        let (config, options) = (config(&servers, 0, 1), CheckpointOptions::default());
+        save_checkpoint(Transports::new(), &config, &directory, &options).unwrap()
+    };
+    let count = |name: &str| {
+        let mut sums = Sums::default();
+        servers.iter().for_each(|server| server.shared_counters().tell(&mut sums));
+        sums.0[name]
+    };
+    for round in 1..3 {
+        save();
+        let threads = f64::from(round * 5);
+        assert_eq!(count("gannet_server_cut_held_seconds"), threads);
+        assert_eq!(count("gannet_server_cuts_total written"), threads);
+        assert_eq!(count("gannet_server_cut_rows_total"), f64::from(round * 3000));
+        assert_eq!(count("gannet_server_cut_bytes_total"), f64::from(round * 3000 * 12));
+        assert!(count("gannet_server_cut_slice_seconds") >= f64::from(round) * f64::from(SHARDS));
+        assert_eq!(count("gannet_server_cut_saved_bytes"), 0.0);
+        assert!(count("gannet_server_requests_total cut") > 0.0);
+    }
+    assert_eq!(count("gannet_server_cuts_total given_up"), 0.0);
+    // No server can write into a folder that is not there.
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = CheckpointDir::create(elsewhere.path()).unwrap();
+    let options = CheckpointOptions { tries: 1, ..CheckpointOptions::default() };
+    assert!(save_checkpoint(Transports::new(), &config(&servers, 0, 1), &other, &options).is_err());
+    let start = std::time::Instant::now();
+    while count("gannet_server_cuts_total given_up") < 5.0 {
+        assert!(start.elapsed() < Duration::from_secs(30), "the cuts of five threads are given up");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(count("gannet_server_cut_held_seconds"), 15.0);
 }

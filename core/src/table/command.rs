@@ -64,7 +64,7 @@ impl Shard {
     pub(crate) fn begin_command(&mut self) -> u64 {
         self.command += 1;
         self.image.word(COMMAND).store(self.command, Release);
-        self.plain = ((self.last_cut + 1) << 2, (self.command - self.last_cut - 1) << 2);
+        self.plain = ((self.last_mark + 1) << 2, (self.command - self.last_mark - 1) << 2);
         self.command
     }
 
@@ -88,14 +88,14 @@ impl Shard {
     }
 
     /// Called before the row in a slot changes or goes, if the row has the current command's version or has not changed
-    /// since the last cut.
+    /// since the last mark.
     #[cold]
     #[inline(never)]
     fn before_change(&mut self, slot: u32, version: u64) {
         if version == self.command {
             self.begin_command();
         }
-        if version <= self.last_cut {
+        if version <= self.last_mark {
             self.save_for_cut(slot);
             self.pages.raise(slot, self.command);
         }
@@ -192,7 +192,6 @@ impl Shard {
         let h = hash(key);
         let before = self.image.row(slot).version() >> 2;
         self.before_change(slot, before);
-        self.deleted_at = self.command;
         self.arm_slot(slot);
         let home = self.geometry.home(h);
         hash_index::remove(&mut self.image, &mut self.journal, home, h, slot);

@@ -10,7 +10,7 @@
 use crate::image::layout::*;
 use crate::image::row_version::LIVE;
 use crate::index::hash_index::NONE;
-use crate::table::page_versions::PAGE_SLOTS;
+use crate::table::changes::SlotRange;
 use crate::table::position::Position;
 use crate::table::saved_rows::Cut;
 use crate::table::shard::Shard;
@@ -55,8 +55,9 @@ impl Shard {
         deletions.dedup();
         deletions.retain(|&key| self.find(key) == NONE);
         let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
-        self.cut = Some(Box::new(Cut { from, end, floats, ..Cut::default() }));
-        self.last_cut = self.command;
+        let (at, slots) = (self.command, SlotRange { next: 0, end });
+        self.cut = Some(Box::new(Cut { from, at, slots, floats, ..Cut::default() }));
+        self.mark();
         if self.bases.len() == BASES_MAX {
             self.bases.remove(1);
         }
@@ -80,8 +81,9 @@ impl Shard {
         let row = self.image.row(slot);
         let (version, key) = (row.version(), row.key());
         let Some(cut) = &mut self.cut else { return };
-        let wanted = version & LIVE != 0 && version >> 2 > cut.from;
-        if wanted && slot >= cut.next && slot < cut.end {
+        let counter = version >> 2;
+        let contains = version & LIVE != 0 && counter > cut.from && counter <= cut.at;
+        if contains && slot >= cut.slots.next && slot < cut.slots.end {
             cut.keys.push(key);
             cut.rows.extend_from_slice(self.image.row(slot).floats(cut.floats));
         }
@@ -94,46 +96,21 @@ impl Shard {
         let mut rows = cut.keys.len();
         (cut.keys, cut.rows) = (Vec::new(), Vec::new());
         let mut visits = most.saturating_mul(VISITS_A_ROW);
-        while cut.next < cut.end && rows < most && visits > 0 {
-            visits -= 1;
-            if cut.next.is_multiple_of(PAGE_SLOTS) {
-                if cut.from > 0 && self.pages.highest(cut.next / PAGE_SLOTS) <= cut.from {
-                    cut.next = cut.next.saturating_add(PAGE_SLOTS);
-                    continue;
-                }
-                cut.page = Some((0, self.pages.highest(cut.next / PAGE_SLOTS)));
+        while rows < most
+            && let Some((slot, version)) = self.next_changed(cut.from, &mut cut.slots, &mut visits)
+        {
+            let r = self.image.row(slot);
+            if version & LIVE != 0 && version >> 2 <= cut.at {
+                row(&[r.key()], r.floats(cut.floats));
+                rows += 1;
             }
-            rows += self.read_slot(&mut cut, &mut row);
         }
-        if cut.next < cut.end {
+        if cut.slots.next < cut.slots.end {
             self.cut = Some(cut);
             return CutProgress::More;
         }
         self.end_cut();
         CutProgress::End
-    }
-
-    /// Passes the row of the next slot to `row`, if the cut contains it. Returns how many rows were passed on.
-    #[inline(always)]
-    fn read_slot(&mut self, cut: &mut Cut, row: &mut impl FnMut(&[u64], &[f32])) -> usize {
-        let slot = cut.next;
-        let r = self.image.row(slot);
-        let (version, key) = (r.version(), r.key());
-        cut.page = cut.page.map(|(highest, at_first)| (highest.max(version >> 2), at_first));
-        cut.next += 1;
-        if cut.next.is_multiple_of(PAGE_SLOTS)
-            && let Some((highest, at_first)) = cut.page.take()
-            && at_first == self.pages.highest(slot / PAGE_SLOTS)
-        {
-            // No row of the page has changed for the first time since its first slot was read.
-            self.pages.lower(slot / PAGE_SLOTS, highest);
-        }
-        let counter = version >> 2;
-        if version & LIVE == 0 || counter <= cut.from || counter > self.last_cut {
-            return 0;
-        }
-        row(&[key], self.image.row(slot).floats(cut.floats));
-        1
     }
 
     /// Floats of saved rows that the reader has not taken yet.

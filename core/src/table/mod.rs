@@ -1,6 +1,7 @@
 //! The shards of a table that one thread owns: pulls, pushes, and what a shard remembers of its pushers.
 
 mod admission_sketch;
+mod changes;
 pub(crate) mod checkpoint;
 mod command;
 pub(crate) mod cursors;
@@ -31,4 +32,5 @@ mod shard;
 mod shard_files;
 pub(crate) mod shards;
 pub(crate) mod vectors;
+pub(crate) mod watched_keys;
 pub(crate) mod width;

@@ -27,9 +27,6 @@ pub enum CachedVersion {
     Nothing,
     /// The reader knows that the key has no row.
     NoRow,
-    /// The reader learned that the key had no row, at this snapshot version. It may have cached a row since, with a
-    /// push of its own or a pull. So the answer is sent again if any row of the key's shard was deleted since.
-    NoRowAt(u64),
     /// The row is cached from an answer with this snapshot version, of this incarnation of the shards.
     Row(u64),
 }
@@ -82,9 +79,6 @@ impl Shards {
         for (i, ((&key, &cached), &slot)) in keys.iter().zip(cached).zip(&slots[from..]).enumerate() {
             let newer = match (cached, slot) {
                 (CachedVersion::NoRow, NONE) => NewerRow::Same,
-                (CachedVersion::NoRowAt(snapshot), NONE) if self.deleted_at(key) <= snapshot => {
-                    NewerRow::Same
-                }
                 (_, NONE) => NewerRow::NoRow,
                 (CachedVersion::Row(snapshot), slot) if self.version_of(key, slot) <= snapshot => {
                     NewerRow::Same
@@ -100,11 +94,6 @@ impl Shards {
             }
         }
         Ok((rows, self.snapshot_version()))
-    }
-
-    /// The version of the last deletion in the shard of `key` since the shard was opened; 0 when there was none.
-    fn deleted_at(&self, key: u64) -> u64 {
-        self.shards[(shard_of(hash(key), self.schema.shards) - self.first) as usize].deleted_at
     }
 
     /// The row version of `key`, whose row is in this slot.

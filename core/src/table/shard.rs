@@ -33,14 +33,12 @@ pub(crate) struct Shard {
     pub(crate) pushers: Pushers,
     /// The number of the last command, a copy of the image's word.
     pub(crate) command: u64,
-    /// The command of the last deletion since the shard was opened; 0 when there was none.
-    pub(crate) deleted_at: u64,
     pub(crate) pages: PageVersions,
     /// The cut that is being read.
     pub(crate) cut: Option<Box<Cut>>,
-    /// The command at which the last cut was marked; 0: none was since the shard was opened.
-    pub(crate) last_cut: u64,
-    /// The version words of rows that last changed between the last cut and the current command: the first one, and how
+    /// The command at which a reader of changes set the last mark; 0: none did since the shard was opened.
+    pub(crate) last_mark: u64,
+    /// The version words of rows that last changed between the last mark and the current command: the first one, and how
     /// many there are. A version word is a command, shifted left by two bits for flags. The write of such a row has
     /// nothing to do first.
     pub(crate) plain: (u64, u64),
@@ -165,10 +163,9 @@ impl Shard {
             geometry,
             pushers,
             command,
-            deleted_at: 0,
             pages,
             cut: None,
-            last_cut: 0,
+            last_mark: 0,
             plain: (0, 0),
             bases: vec![command],
             number,

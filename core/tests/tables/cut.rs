@@ -7,29 +7,29 @@ use gannet_optim::{Add, Rule};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-const SHARDS: u32 = 4;
+pub(super) const SHARDS: u32 = 4;
 
 fn schema(dim: u32) -> Schema {
     Schema { shards: SHARDS, dim, ..Schema::scalar("t", Rule::Add(Add)) }
 }
 
-type Rows = HashMap<u64, Vec<f32>>;
+pub(super) type Rows = HashMap<u64, Vec<f32>>;
 
 /// A table, and a model of its rows.
-struct Table {
-    shards: Shards,
+pub(super) struct Table {
+    pub(super) shards: Shards,
     dim: usize,
     seq: u64,
-    rows: Rows,
+    pub(super) rows: Rows,
 }
 
 impl Table {
-    fn open(store: &Store, dim: u32) -> Table {
+    pub(super) fn open(store: &Store, dim: u32) -> Table {
         let shards = Shards::open(store, &schema(dim), 0..SHARDS).unwrap();
         Table { shards, dim: dim as usize, seq: 0, rows: Rows::new() }
     }
 
-    fn push(&mut self, write: Write, keys: &[u64], value: f32) {
+    pub(super) fn push(&mut self, write: Write, keys: &[u64], value: f32) {
         let mut keys = keys.to_vec();
         keys.sort_by_key(|&key| shard_of(hash(key), SHARDS));
         self.seq += 1;
@@ -44,7 +44,14 @@ impl Table {
         }
     }
 
-    fn act(&mut self, action: &Action) {
+    /// Closes the table and opens it again.
+    pub(super) fn reopen(self, store: &Store) -> Table {
+        let Table { shards, dim, rows, seq } = self;
+        drop(shards);
+        Table { rows, seq, ..Table::open(store, dim as u32) }
+    }
+
+    pub(super) fn act(&mut self, action: &Action) {
         match action {
             Action::Add(keys, value) => self.push(Write::Gradient, keys, f32::from(*value)),
             Action::Delete(keys) => self.push(Write::Delete, keys, 0.0),
@@ -56,13 +63,13 @@ impl Table {
 }
 
 #[derive(Clone, Debug)]
-enum Action {
+pub(super) enum Action {
     Add(Vec<u64>, u8),
     Delete(Vec<u64>),
     Free(u64),
 }
 
-fn action() -> impl Strategy<Value = Action> {
+pub(super) fn action() -> impl Strategy<Value = Action> {
     let keys = || prop::collection::vec(0u64..400, 1..60);
     prop_oneof![
         4 => (keys(), 1u8..9).prop_map(|(keys, value)| Action::Add(keys, value)),
@@ -116,13 +123,14 @@ fn apply(copy: &mut Rows, cuts: &[MarkedShard], rows: Rows) {
 
 proptest! {
     /// Cuts are marked and read in slices between pushes and deletions. A copy that takes each cut equals the table at
-    /// the mark. Cuts are full or deltas, and some are given up. The table closes and opens again in between.
+    /// the mark. Cuts are full or deltas, and some are given up. Others watch keys meanwhile. The table closes and opens
+    /// again in between.
     #[test]
     fn a_copy_that_takes_cuts_equals_the_table(
         rounds in prop::collection::vec(
             (
                 prop::collection::vec(action(), 0..12),
-                prop::collection::vec((action(), 0..SHARDS, 1usize..40), 0..12),
+                prop::collection::vec((action(), 0..SHARDS, 1usize..40, any::<bool>()), 0..12),
                 prop_oneof![4 => Just(None), 1 => Just(Some(true)), 1 => Just(Some(false))],
                 any::<bool>(),
             ),
@@ -141,8 +149,14 @@ proptest! {
             }
             let cuts = table.shards.mark_cut(&from);
             let (want, mut reader) = (table.rows.clone(), Reader::default());
-            for (action, shard, most) in &during {
+            let mut watched = WatchedKeys::default();
+            watched.extend(&(0..100).collect::<Vec<_>>());
+            for (action, shard, most, watches) in &during {
                 table.act(action);
+                if *watches {
+                    let (mut out, mut changed) = (vec![0.0; 400], ChangedKeys::default());
+                    table.shards.read_changes(&mut watched, Read::State, 90, &mut out, &mut changed).unwrap();
+                }
                 reader.read(&mut table, *shard, *most);
             }
             if other == Some(false) {
@@ -154,22 +168,20 @@ proptest! {
                 from = cuts.iter().map(|cut| cut.position).collect();
             }
             if reopen {
-                let Table { shards, rows, seq, .. } = table;
-                drop(shards);
-                table = Table { rows, seq, ..Table::open(&store, dim) };
+                table = table.reopen(&store);
             }
         }
     }
 }
 
 /// Marks a cut, and returns the cuts and how many rows they have.
-fn cut(table: &mut Table, from: &[Position]) -> (Vec<MarkedShard>, Rows) {
+pub(super) fn cut(table: &mut Table, from: &[Position]) -> (Vec<MarkedShard>, Rows) {
     let cuts = table.shards.mark_cut(from);
     let rows = Reader::default().finish(table, 1000);
     (cuts, rows)
 }
 
-fn positions(cuts: &[MarkedShard]) -> Vec<Position> {
+pub(super) fn positions(cuts: &[MarkedShard]) -> Vec<Position> {
     cuts.iter().map(|cut| cut.position).collect()
 }
 

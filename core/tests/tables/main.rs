@@ -14,6 +14,7 @@ mod recut;
 mod remote_row_reader;
 mod segments;
 mod vectors;
+mod watched_keys;
 
 #[path = "../viewing/mod.rs"]
 mod viewing;

@@ -4,10 +4,12 @@
 //! The `tell` function of a block writes each counter with its name and meaning. So a new counter is a field, a line
 //! there, and a row of the table in docs/metrics.md. A test compares that table with what is written.
 
+mod cut;
 mod server;
 mod table;
 mod worker;
 
+pub(crate) use cut::CutCounters;
 pub use server::ServerCounters;
 pub(crate) use server::{Carrier, RequestKind, ThreadCounters};
 pub(crate) use table::TableCounters;

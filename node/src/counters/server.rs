@@ -1,11 +1,12 @@
 //! A server's counters: the acceptor's, each thread's, and each table's on each thread.
 
-use super::{Buckets, Count, Histogram, MetricsSink, TableCounters};
+use super::{Buckets, Count, CutCounters, Histogram, MetricsSink, TableCounters};
 use crate::error::Refusal;
 use crate::frames::{
-    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, DropTableFrame, FeedFrame, FenceFrame,
-    FrameKind, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame, LeaveFrame, OpenTableFrame, PingFrame,
-    PullFrame, PushFrame, RegionsFrame, RunFrame, ScanFrame, StatusFrame, TickFrame, VectorFrame,
+    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, CutFrame, DropTableFrame, FeedFrame,
+    FenceFrame, FrameKind, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame, LeaveFrame, OpenTableFrame,
+    PingFrame, PullFrame, PushFrame, RegionsFrame, RunFrame, ScanFrame, StatusFrame, SubscribeFrame,
+    TickFrame, VectorFrame,
 };
 use crate::limits::STUCK_TIME;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,12 +36,14 @@ pub(crate) enum RequestKind {
     Allocate,
     Run,
     DropTable,
+    Subscribe,
+    Cut,
     /// A kind that is not in the protocol.
     Unknown,
 }
 
 impl RequestKind {
-    const NAMES: [&str; 22] = [
+    const NAMES: [&str; 24] = [
         "pull",
         "push",
         "scan",
@@ -62,6 +65,8 @@ impl RequestKind {
         "allocate",
         "run",
         "drop_table",
+        "subscribe",
+        "cut",
         "unknown",
     ];
     pub(crate) const COUNT: usize = RequestKind::NAMES.len();
@@ -90,6 +95,8 @@ impl RequestKind {
             AllocateFrame::KIND => RequestKind::Allocate,
             RunFrame::KIND => RequestKind::Run,
             DropTableFrame::KIND => RequestKind::DropTable,
+            SubscribeFrame::KIND => RequestKind::Subscribe,
+            CutFrame::KIND => RequestKind::Cut,
             _ => RequestKind::Unknown,
         }
     }
@@ -192,6 +199,7 @@ pub(crate) struct ThreadCounters {
     pub(crate) kept_limit_bytes: Count,
     /// Parts of images that are registered for READs.
     pub(crate) regions: Count,
+    pub(crate) cuts: CutCounters,
     pub(crate) tables: Mutex<Vec<Arc<TableCounters>>>,
     /// When the thread last checked its time limits, in nanoseconds after the server began.
     ticked_nanos: Count,
@@ -282,6 +290,7 @@ impl ThreadCounters {
             Duration::from_nanos(self.idle_nanos.get()).as_secs_f64(),
         );
         write_refused(&self.refused, sink);
+        self.cuts.tell(sink);
         for table in self.tables.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             table.tell(thread, sink);
         }

@@ -53,7 +53,7 @@ impl CachedRows {
         for (i, held) in held.iter().enumerate() {
             let age = match held {
                 CachedVersion::Nothing => None,
-                CachedVersion::NoRow | CachedVersion::NoRowAt(_) => Some(NO_ROW),
+                CachedVersion::NoRow => Some(NO_ROW),
                 CachedVersion::Row(version) => {
                     u32::try_from(newest - version).ok().filter(|age| *age != NO_ROW)
                 }

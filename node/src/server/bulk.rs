@@ -15,7 +15,7 @@ use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
 use crate::partition::in_words;
 use crate::worker::NO_INCARNATION;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Applied, CachedVersion, NewerRow, PushError, PushName, PushOptions, Shards};
+use gannet_core::{Applied, CachedVersion, ChangedKeys, NewerRow, PushError, PushName, PushOptions, Shards};
 use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Head, Transmit};
 use std::time::Duration;
@@ -338,6 +338,8 @@ pub(super) struct RequestBuffers {
     /// The rows of a pull that the worker has cached, and what the answer reports of each.
     pub(super) cached: Vec<CachedVersion>,
     pub(super) changes: Vec<NewerRow>,
+    /// The subscribed rows that have changed.
+    pub(super) changed: ChangedKeys,
 }
 
 /// Answers a page of a shard's rows: the keys, then their floats.

@@ -1,8 +1,9 @@
-//! Cuts on one server thread: it holds pushes back, marks the cut, and writes the rows in slices between requests. See
-//! the module `cuts` for the protocol.
+//! Cuts on one server thread: it holds pushes back and marks the cut. The file `cut_slices.rs` then writes the rows
+//! between requests. See the module `cuts` for the protocol.
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
-use super::cut_writer::{CutBlock, CutFileId, CutWriter, WriterState};
+use super::cut_slices::Writing;
+use super::cut_writer::{CutFileId, CutWriter, WriterState};
 use super::group::is_data;
 use super::tables::{ServerTable, ServerTables};
 use crate::cuts::{
@@ -11,10 +12,8 @@ use crate::cuts::{
 };
 use crate::error::Refusal;
 use crate::frames::{CutFrame, CutIsFrame, FrameKind, control};
-use crate::limits::{
-    CUT_FREEZE_MAX, CUT_MESSAGE_BYTES_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX, CUT_SLICE_BYTES,
-};
-use gannet_core::{CutProgress, MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid};
+use crate::limits::{CUT_FREEZE_MAX, CUT_MESSAGE_BYTES_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX};
+use gannet_core::{MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid};
 use gannet_transport::{Frame, Transmit};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -22,10 +21,10 @@ use std::time::Duration;
 /// The cut of this thread, if there is one.
 #[derive(Default)]
 pub(super) struct Cuts {
-    cut: Option<ThreadCut>,
+    pub(super) cut: Option<ThreadCut>,
 }
 
-struct ThreadCut {
+pub(super) struct ThreadCut {
     number: u64,
     /// The run whose tables are cut; empty: all tables.
     run: String,
@@ -33,6 +32,8 @@ struct ThreadCut {
     session: u32,
     /// Pushes are held back until then, at the latest; `None`: they are not held back.
     until: Option<Duration>,
+    /// Since when pushes are held back, or were.
+    since: Duration,
     /// The tables that are cut. Pushes to other tables are not held back.
     tables: HashSet<u32>,
     /// The last push of each table's pushers that is let in while pushes are held back.
@@ -41,27 +42,7 @@ struct ThreadCut {
     steps: HashMap<u32, u64>,
     /// Pushes that were held back, one for each pusher.
     held: HashMap<(u32, u64), (u64, u64)>,
-    writing: Option<Writing>,
-}
-
-/// A cut that is being written.
-struct Writing {
-    writer: CutWriter,
-    /// The shards that are not read to their end: table on this thread, shard, floats of a row.
-    left: Vec<(CutFileId, u32)>,
-    /// A block that the writer could not take yet.
-    waiting: Option<CutBlock>,
-}
-
-/// What a thread's turn of writing came to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum CutTurn {
-    /// There is nothing to write.
-    Idle,
-    /// There is more to write at once.
-    More,
-    /// The writer is behind.
-    Behind,
+    pub(super) writing: Option<Writing>,
 }
 
 impl Cuts {
@@ -147,18 +128,18 @@ impl ServerTables {
             CutActionV1::Admit { pushes, steps } => self.admit_pushes(&pushes, &steps)?,
             CutActionV1::Mark(mark) => self.mark(&mark, states(&run))?,
             CutActionV1::Release => {
-                self.release_pushes();
+                self.release_pushes(now);
                 CutReplyV1::Done
             }
             CutActionV1::Poll => self.writing_progress(),
             CutActionV1::End => {
-                self.end_cut();
+                self.end_cut(now);
                 CutReplyV1::Done
             }
         };
         let reply = control::seal(&reply);
         if reply.len() > CUT_MESSAGE_BYTES_MAX {
-            self.end_cut();
+            self.end_cut(now);
             let text = format!(
                 "this thread's part of a checkpoint needs a message of {} bytes, and {CUT_MESSAGE_BYTES_MAX} are the \
                  limit: use fewer shards (--shards) or more --threads",
@@ -209,11 +190,12 @@ impl ServerTables {
                 format!("thread {} already writes cut {:016x}: try again later", self.thread(), cut.number);
             return refuse(Refusal::Cut, text);
         }
-        self.end_cut();
+        self.end_cut(now);
         let until = Some(now + Duration::from_millis(u64::from(ms)).min(CUT_FREEZE_MAX));
         let (tables, admitted, steps, held) = Default::default();
+        let (since, writing) = (now, None);
         self.cuts.cut =
-            Some(ThreadCut { number, run, session, until, tables, admitted, steps, held, writing: None });
+            Some(ThreadCut { number, run, session, until, since, tables, admitted, steps, held, writing });
         self.admit_begun();
         self.frozen()
     }
@@ -335,8 +317,12 @@ impl ServerTables {
     }
 
     /// Lets all pushes and steps in.
-    fn release_pushes(&mut self) {
+    fn release_pushes(&mut self, now: Duration) {
+        let counters = &self.counters.threads[self.thread as usize].cuts;
         if let Some(cut) = &mut self.cuts.cut {
+            if cut.until.is_some() {
+                counters.held.observe(now.saturating_sub(cut.since), 1);
+            }
             (cut.until, cut.admitted, cut.held) = (None, HashMap::new(), HashMap::new());
         }
         (0..self.all.len()).for_each(|number| self.settle(number));
@@ -356,8 +342,15 @@ impl ServerTables {
     }
 
     /// Forgets the cut, whatever its state is.
-    fn end_cut(&mut self) {
-        if self.cuts.cut.take().is_some() {
+    fn end_cut(&mut self, now: Duration) {
+        if let Some(cut) = self.cuts.cut.take() {
+            let counters = &self.counters.threads[self.thread as usize].cuts;
+            if cut.until.is_some() {
+                counters.held.observe(now.saturating_sub(cut.since), 1);
+            }
+            let outcome = if cut.is_written() { &counters.written } else { &counters.given_up };
+            outcome.add(1);
+            counters.saved_bytes.set(0);
             self.all.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
             (0..self.all.len()).for_each(|number| self.settle(number));
             self.group_changed = true;
@@ -365,12 +358,12 @@ impl ServerTables {
     }
 
     /// The coordinator's session has ended.
-    pub(super) fn end_cut_of(&mut self, session: u32) {
+    pub(super) fn end_cut_of(&mut self, session: u32, now: Duration) {
         if let Some(cut) = self.cuts.cut.as_ref().filter(|cut| cut.session == session) {
             if !cut.is_written() {
                 tracing::warn!(thread = self.thread(), "a checkpoint was given up: its coordinator has gone");
             }
-            self.end_cut();
+            self.end_cut(now);
         }
     }
 
@@ -382,7 +375,7 @@ impl ServerTables {
                 thread = self.thread(),
                 "a checkpoint was given up: it held pushes back for too long"
             );
-            self.end_cut();
+            self.end_cut(now);
         }
     }
 
@@ -390,80 +383,11 @@ impl ServerTables {
     pub(super) fn cut_expires(&self) -> Duration {
         self.cuts.cut.as_ref().and_then(|cut| cut.until).unwrap_or(Duration::MAX)
     }
-
-    /// Writes a slice of the cut.
-    pub(super) fn write_cut(&mut self) -> CutTurn {
-        let Some(writing) = self.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
-            return CutTurn::Idle;
-        };
-        let before: usize = self.all.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum();
-        let turn = writing.turn(&mut self.all, before > CUT_SAVED_BYTES_MAX / 2);
-        self.group_changed |= before > CUT_SAVED_BYTES_MAX;
-        turn
-    }
 }
 
 impl ThreadCut {
     fn is_written(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| matches!(writing.writer.state(), WriterState::Written(_)))
-    }
-}
-
-impl Writing {
-    /// Reads a slice of the first shard, or of all shards with saved rows, and gives it to the writer.
-    fn turn(&mut self, tables: &mut [ServerTable], saved: bool) -> CutTurn {
-        self.writer.look();
-        if let Some(block) = self.waiting.take()
-            && let Err(block) = self.writer.put(block)
-        {
-            self.waiting = Some(block);
-            return CutTurn::Behind;
-        }
-        if !matches!(self.writer.state(), WriterState::Writing { .. }) {
-            self.left.clear();
-            tables.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
-            return CutTurn::Idle;
-        }
-        if saved {
-            for place in (0..self.left.len()).rev() {
-                if self.read(tables, place, 0) == CutTurn::Behind {
-                    return CutTurn::Behind;
-                }
-            }
-        }
-        match self.left.len() {
-            0 => CutTurn::Idle,
-            _ => self.read(tables, 0, CUT_SLICE_BYTES),
-        }
-    }
-
-    /// Reads about so many bytes of one of the shards that are left, and all its saved rows.
-    fn read(&mut self, tables: &mut [ServerTable], place: usize, bytes: usize) -> CutTurn {
-        let (file, floats) = self.left[place];
-        let Some(shards) = tables.get_mut(file.table as usize).and_then(|table| table.shards.as_mut()) else {
-            self.writer.fail("a table was dropped while it was written".into());
-            return CutTurn::Idle;
-        };
-        let (mut keys, mut rows) = (Vec::new(), Vec::new());
-        let most = bytes / (8 + 4 * floats as usize);
-        let progress = shards.read_cut(file.shard, most, |block_keys, block_rows| {
-            keys.extend_from_slice(block_keys);
-            rows.extend_from_slice(block_rows);
-        });
-        let end = progress == CutProgress::End;
-        if end {
-            self.left.swap_remove(place);
-        }
-        if keys.is_empty() && !end {
-            return CutTurn::More;
-        }
-        match self.writer.put(CutBlock { file, keys, rows, end }) {
-            Ok(()) => CutTurn::More,
-            Err(block) => {
-                self.waiting = Some(block);
-                CutTurn::Behind
-            }
-        }
     }
 }
 

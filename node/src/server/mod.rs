@@ -6,6 +6,7 @@ mod cached_pulls;
 #[cfg(test)]
 mod cached_pulls_tests;
 mod clocks;
+mod cut_slices;
 mod cut_writer;
 mod cuts;
 mod dispatch;

@@ -1,23 +1,20 @@
 //! Rows to which a session has subscribed: once a period, the server sends those that have changed.
 //!
-//! A sweep goes through a subscription in chunks, and remembers each chunk's snapshot version. Newer rows go out in a
-//! frame. The last frame of a sweep says that the sweep is over, so the worker knows that all other rows are unchanged.
-//! While the peer has not taken its earlier frames, the server skips sweeps. The next sweep sends all changes since.
+//! A sweep is a reading of the changes of the subscribed keys ([`WatchedKeys`]), in slices. The changed rows of a slice
+//! go out in a frame. The last frame of a sweep says that the sweep is over, so the worker knows that all other rows are
+//! unchanged. While the peer has not taken its earlier frames, the server skips sweeps. The next sweep sends all changes
+//! since.
 
 use super::bulk::{RequestBuffers, RequestOutcome, refuse, shards};
 use super::memory::SessionShare;
 use super::tables::ServerTables;
 use crate::error::Refusal;
-use crate::frames::pull_newer::{bit, bit_words};
 use crate::frames::{DeltaFrame, FrameKind, SubscribeFrame, SubscribedFrame};
 use crate::limits::{FLUSH_BYTES, PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX, SWEEP_ROWS, part_keys};
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{CachedVersion, NewerRow, Read, Segments, hash, shard_of};
+use gannet_core::{ChangeSlice, Read, WatchedKeys, hash, shard_of};
 use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
-
-/// Memory of a subscribed row, in bytes: its key and its bit.
-const BYTES_A_ROW: usize = 9;
 
 /// The subscribed rows of one table.
 struct Subscription {
@@ -26,15 +23,9 @@ struct Subscription {
     every: Duration,
     /// The worker's number for these rows. A later one is of other rows.
     set: u32,
-    keys: Vec<u64>,
-    /// A bit a key: the worker knows that the key has no row.
-    none: Vec<u64>,
-    /// The snapshot version of each chunk that a sweep has visited.
-    versions: Vec<u64>,
-    /// How many keys a sweep has visited. The rows of the others are sent in any case.
-    known: usize,
-    /// The next chunk of a sweep under way, and the lowest clock when the sweep began.
-    at: Option<(usize, Option<u64>)>,
+    watched: WatchedKeys,
+    /// The lowest clock when the sweep under way began.
+    lowest: Option<u64>,
     due: Duration,
 }
 
@@ -83,13 +74,13 @@ impl Subscriptions {
             );
         }
         let known = self.all.iter().position(|subscription| subscription.table == table);
-        let before = known.map_or(0, |at| self.all[at].keys.len());
+        let before = known.map_or(0, |at| self.all[at].watched.len());
         let remaining = if flags.anew { 0 } else { before };
         let others: usize =
-            self.all.iter().map(|subscription| subscription.keys.len()).sum::<usize>() - before;
+            self.all.iter().map(|subscription| subscription.watched.len()).sum::<usize>() - before;
         let rows = remaining + count;
         let fits = count <= PART_KEYS_MAX && others + rows <= SUBSCRIBED_ROWS_MAX;
-        if !fits || !self.share.resize((others + rows) * BYTES_A_ROW) {
+        if !fits || !self.share.resize((others + rows) * WatchedKeys::BYTES_A_KEY) {
             let text = format!(
                 "{rows} rows: {SUBSCRIBED_ROWS_MAX} may be subscribed, while there is memory for keysets"
             );
@@ -105,17 +96,13 @@ impl Subscriptions {
                 read,
                 every,
                 set,
-                keys: Vec::new(),
-                none: Vec::new(),
-                versions: Vec::new(),
-                known: 0,
-                at: None,
+                watched: WatchedKeys::default(),
+                lowest: None,
                 due: now + every,
             });
         }
         if let Some(subscription) = self.all.iter_mut().find(|subscription| subscription.table == table) {
-            subscription.keys.extend_from_slice(keys);
-            subscription.none.resize(bit_words(subscription.keys.len()), 0);
+            subscription.watched.extend(keys);
             (subscription.every, subscription.set) = (every, set);
         }
         let answer = SubscribedFrame { table, rows: rows as u32, period_ms, flags, set };
@@ -124,7 +111,7 @@ impl Subscriptions {
 
     /// Whether no sweep is under way.
     pub(super) fn is_between(&self) -> bool {
-        self.all.iter().all(|subscription| subscription.at.is_none())
+        self.all.iter().all(|subscription| subscription.watched.is_between_readings())
     }
 
     /// Skips the sweeps that are due.
@@ -143,22 +130,26 @@ impl Subscriptions {
         transmit: &mut Transmit,
         now: Duration,
     ) {
-        let mut rows = 0;
+        let mut visits = 0;
         for subscription in self.all.iter_mut().filter(|subscription| subscription.due <= now) {
-            if subscription.at.is_none() {
-                let lowest = tables.lowest(subscription.table);
-                subscription.at = Some((0, lowest));
+            if subscription.watched.is_between_readings() {
+                subscription.lowest = tables.lowest(subscription.table);
             }
-            while let Some((chunk, lowest)) = subscription.at {
-                if rows >= SWEEP_ROWS || transmit.queued_bytes() >= FLUSH_BYTES {
+            loop {
+                if visits >= SWEEP_ROWS || transmit.queued_bytes() >= FLUSH_BYTES {
                     // The sweep goes on soon, behind the frames that are queued.
                     subscription.due = now + Duration::from_millis(1);
                     break;
                 }
-                rows +=
-                    subscription.send_chunk(chunk, lowest, tables, scratch, transmit).unwrap_or(SWEEP_ROWS);
-                if subscription.at.is_none() {
+                let Some(sent) = subscription.send_slice(SWEEP_ROWS - visits, tables, scratch, transmit)
+                else {
+                    visits = SWEEP_ROWS;
+                    continue;
+                };
+                visits += sent.visits;
+                if sent.last {
                     subscription.due = now + subscription.every;
+                    break;
                 }
             }
         }
@@ -166,59 +157,37 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    /// Sends the changes of a chunk. Returns how many rows were compared, or `None` if the out queue is full.
-    fn send_chunk(
+    /// Sends the changes of the next slice, which visits about so many rows. `None` if the out queue is full.
+    fn send_slice(
         &mut self,
-        chunk: usize,
-        lowest: Option<u64>,
+        visits: usize,
         tables: &mut ServerTables,
         scratch: &mut RequestBuffers,
         transmit: &mut Transmit,
-    ) -> Option<usize> {
+    ) -> Option<ChangeSlice> {
         let (shards, counters) = shards(&mut tables.all, self.table).ok()?;
         let floats = shards.schema().read_floats(self.read);
-        let most = part_keys(floats);
-        let (from, end) = (chunk * most, self.keys.len().min((chunk + 1) * most));
-        let keys = &self.keys[from.min(end)..end];
-        let version = self.versions.get(chunk).copied().unwrap_or(0);
-        let RequestBuffers { cached, changes, found, .. } = scratch;
-        let cached_version = |i: usize| match (i < self.known, bit(&self.none, i)) {
-            (false, _) => CachedVersion::Nothing,
-            (_, true) => CachedVersion::NoRowAt(version),
-            _ => CachedVersion::Row(version),
-        };
-        cached.clear();
-        cached.extend((from..end).map(cached_version));
-        changes.clear();
-        found.clear();
-        // Space for all rows of the chunk, behind their numbers.
-        let before = (4 * keys.len()).next_multiple_of(8);
-        let out = transmit.reserve(before + keys.len() * floats * 4)?;
-        let what = (self.read, Segments::ALL);
+        let most = part_keys(floats).min(self.watched.len()).max(1);
+        // Space for as many rows as there can be, behind their numbers.
+        let before = (4 * most).next_multiple_of(8);
+        let out = transmit.reserve(before + most * floats * 4)?;
+        let changed = &mut scratch.changed;
         let rows = cast_slice_mut(&mut out[before..]);
-        let (rows, version) = shards.pull_newer(keys, cached, what, rows, found, changes).ok()?;
-        let mut numbers = 0;
-        for (i, newer) in (from..end).zip(&*changes) {
-            let gone = u32::from(*newer == NewerRow::NoRow);
-            if *newer != NewerRow::Same {
-                out[4 * numbers..4 * numbers + 4].copy_from_slice(&(i as u32 | gone << 31).to_le_bytes());
-                self.none[i / 64] = (self.none[i / 64] & !(1 << (i % 64))) | (u64::from(gone) << (i % 64));
-                numbers += 1;
-            }
+        let slice = shards.read_changes(&mut self.watched, self.read, visits, rows, changed).ok()?;
+        for (place, (number, has_row)) in out.chunks_exact_mut(4).zip(changed.iter()) {
+            place.copy_from_slice(&(number | u32::from(!has_row) << 31).to_le_bytes());
         }
+        let rows = changed.len();
         let behind = (4 * rows).next_multiple_of(8);
         out[4 * rows..behind].fill(0);
         out.copy_within(before..before + rows * floats * 4, behind);
-        self.versions.resize(self.versions.len().max(chunk + 1), 0);
-        (self.versions[chunk], self.known) = (version, self.known.max(end));
-        let last = end == self.keys.len();
-        self.at = (!last).then_some((chunk + 1, lowest));
-        if rows > 0 || last {
+        if rows > 0 || slice.last {
             let (table, sent_rows, set) = (self.table, rows as u32, self.set);
+            let (version, last, lowest) = (slice.version, slice.last, self.lowest);
             let delta = DeltaFrame { table, rows: sent_rows, version, set, last, lowest };
             transmit.commit(delta.encode(0), behind + rows * floats * 4);
             counters.delta_rows.add(rows as u64);
         }
-        Some(keys.len())
+        Some(slice)
     }
 }

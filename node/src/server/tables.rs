@@ -74,9 +74,9 @@ pub(super) struct ServerTables {
     /// The identities of the tables, shared by all threads of the server.
     pub(super) identities: Arc<Identities>,
     store: Store,
-    thread: u32,
+    pub(super) thread: u32,
     threads: u32,
-    counters: Arc<ServerCounters>,
+    pub(super) counters: Arc<ServerCounters>,
 }
 
 impl ServerTables {

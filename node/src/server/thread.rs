@@ -1,7 +1,7 @@
 //! A server thread: it polls its links and owns its shards. `run_once` is one round of the event loop.
 
 use super::bulk::{Pusher, RequestBuffers};
-use super::cuts::CutTurn;
+use super::cut_slices::CutTurn;
 use super::dispatch::turn_away;
 use super::incarnations::{HighestIncarnation, Incarnations};
 use super::keysets::Keysets;
@@ -161,7 +161,7 @@ impl<N: Net> ShardThread<N> {
     /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
-        let writing = self.tables.write_cut();
+        let writing = self.tables.write_cut(|| self.net.now());
         let busy = writing == CutTurn::More || idle_from.is_none_or(|now| now < self.spin_until);
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
@@ -317,7 +317,7 @@ impl<N: Net> ShardThread<N> {
         let Some(session) = self.sessions[token].take() else { return };
         let number = session.pusher().session;
         self.tables.end_session(number, self.net.now());
-        self.tables.end_cut_of(number);
+        self.tables.end_cut_of(number, self.net.now());
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.closed(number);
         }
