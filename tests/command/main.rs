@@ -13,6 +13,7 @@ mod saving;
 mod status;
 mod understanding;
 mod validation;
+mod warm_checkpoint;
 
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A folder in memory, if there is such a file system: a save syncs one file a shard, and there are many saves here.
-fn scratch() -> tempfile::TempDir {
+pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
@@ -22,7 +22,7 @@ fn scores(model: &str, data: &str) -> String {
 }
 
 /// All rows of a saved table, bit by bit.
-fn rows(folder: &Path) -> BTreeMap<u64, Vec<u32>> {
+pub fn rows(folder: &Path) -> BTreeMap<u64, Vec<u32>> {
     let checkpoint = Checkpoint::open(folder).unwrap();
     let (mut all, floats) = (BTreeMap::new(), checkpoint.schema().floats());
     let put = |keys: &[u64], rows: &[f32]| {
@@ -287,7 +287,7 @@ fn weights_of_another_optimizer_could_not_be_begun_from() {
 }
 
 /// Checks that two models give the same scores, up to a last digit.
-fn close(a: &str, b: &str, data: &str) {
+pub fn close(a: &str, b: &str, data: &str) {
     let numbers = |model| scores(model, data).lines().map(|l| l.parse().unwrap()).collect::<Vec<f64>>();
     let (a, b) = (numbers(a), numbers(b));
     assert!(a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 3e-6), "{a:?} {b:?}");

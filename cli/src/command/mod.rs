@@ -37,6 +37,7 @@ mod sync_flags;
 mod tasks;
 mod train;
 mod validation;
+mod warm_source;
 mod warm_start;
 
 pub use failure::Failure;

@@ -1,6 +1,8 @@
 //! Models on disk: a checkpoint of the table, with notes on how its data was read.
 
 use super::args::{InputArgs, PredictArgs};
+use super::train::TABLE;
+use super::warm_source::{self, WarmRows, WarmSource};
 use super::{Failure, input, saved_model};
 use gannet::optim::{Update, Visitor, in_words};
 use gannet::storage::{Checkpoint, CheckpointWriter};
@@ -176,17 +178,35 @@ fn open(folder: &Path, user_reads: &str) -> Result<(Checkpoint, Schema), Failure
     Ok((checkpoint, schema))
 }
 
-/// Checks that a training can start from a model.
+/// Checks that a training can start from a model, or from a checkpoint of a job.
 pub fn check_warm_start(folder: &Path) -> Result<(), Failure> {
-    open(folder, WARM).map(|_| ())
+    weights_of(folder).map(|_| ())
+}
+
+/// The rows of logistic regression in a model or in a checkpoint of a job.
+fn weights_of(folder: &Path) -> Result<WarmRows, Failure> {
+    let rows = match warm_source::open(folder)? {
+        WarmSource::Model(_) => return Ok(WarmRows::Model(Box::new(open(folder, WARM)?.0))),
+        WarmSource::Job(job) => job.table(TABLE)?,
+    };
+    match rows.dims()[..] {
+        [1] => Ok(rows),
+        _ => Err(Failure::input(format!(
+            "--warm-start {}: rows of table {} have {:?} weights, and this training has 1",
+            folder.display(),
+            rows.schema().name,
+            rows.dims()
+        ))),
+    }
 }
 
 /// Passes a model's weights page by page. The intercept's weight is included only with `intercept`.
 pub fn warm_start(folder: &Path, intercept: bool, page: &mut WeightSink<'_>) -> Result<(), Failure> {
-    let (checkpoint, schema) = open(folder, WARM)?;
-    let (floats, mut result) = (schema.floats(), Ok(()));
-    checkpoint.read(|keys, rows| {
-        let weighed = keys.iter().zip(rows.chunks_exact(floats));
+    let saved = weights_of(folder)?;
+    let (schema, mut result) = (saved.schema(), Ok(()));
+    let (floats, own) = (schema.floats(), schema.rule.floats(1));
+    saved.read(|keys, rows| {
+        let weighed = keys.iter().zip(rows.chunks_exact(floats).map(|row| &row[..own]));
         let weighed = weighed.filter(|(key, _)| intercept || **key != INTERCEPT_KEY);
         let (keys, weights): (Vec<u64>, Vec<f32>) =
             weighed.map(|(&key, row)| (key, schema.rule.visit(RowWeights(row)))).unzip();

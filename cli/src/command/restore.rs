@@ -83,7 +83,7 @@ pub fn source(args: &RestoreArgs) -> Result<Option<RestoreSource>, Failure> {
 }
 
 /// Divides `DIR@N`. A folder whose own name ends like that is taken whole.
-fn directory_and_number(named: &Path) -> (PathBuf, Option<u64>) {
+pub fn directory_and_number(named: &Path) -> (PathBuf, Option<u64>) {
     let divided = named.to_str().and_then(|text| text.rsplit_once('@')).filter(|_| !named.is_dir());
     let divided = divided.and_then(|(directory, number)| Some((directory, number.parse().ok()?)));
     divided.map_or((named.into(), None), |(directory, number)| (directory.into(), Some(number)))

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The table of a logistic regression.
-const TABLE: &str = "lr";
+pub const TABLE: &str = "lr";
 
 /// Runs the command.
 pub fn run(mut args: TrainArgs) -> Result<(), Failure> {

@@ -1,11 +1,12 @@
-//! `--warm-start`: a training starts from a saved model. It also uses the optimizer's state, if the optimizer is the
-//! same.
+//! `--warm-start`: a training starts from a saved model, or from a checkpoint of a job. It also uses the optimizer's
+//! state, if the optimizer is the same.
 
 use super::Failure;
 use super::args::{JobName, ModelName, TrainArgs};
 use super::model::{self, DataReading};
 use super::models::Shape;
 use super::row_state::{fresh_segment, segment_weights};
+use super::warm_source::{self, WarmRows, WarmSource};
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
 use gannet::train::{BackendError, DetectedFile, RowSink, StartRows};
@@ -33,11 +34,21 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How the data of the starting model was read.
+/// How the data of the starting model was read. `None`: there is no such model, or it is a checkpoint of a job, which
+/// does not say it.
 pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
-    let reading = model::reading(&Checkpoint::open(folder).map_err(|e| in_words(&e))?, folder)?;
-    Ok(Some((reading, folder.clone())))
+    match warm_source::open(folder)? {
+        WarmSource::Model(checkpoint) => Ok(Some((model::reading(&checkpoint, folder)?, folder.clone()))),
+        WarmSource::Job(_) => {
+            notice!(
+                "gannet: --warm-start {}: a checkpoint of a job does not say how its data was read; give the flags of \
+                 the job (format, columns, --no-intercept), and data that needs no --scale",
+                folder.display()
+            );
+            Ok(None)
+        }
+    }
 }
 
 fn in_words(error: &gannet::storage::CheckpointError) -> Failure {
@@ -93,7 +104,7 @@ pub fn same_data(
 /// The rows of a saved model.
 struct WarmModel {
     /// The tables of the model, each with pairs of segments: the saved one, and the one of this training.
-    tables: Vec<(Checkpoint, Vec<(Segment, Segment)>)>,
+    tables: Vec<(WarmRows, Vec<(Segment, Segment)>)>,
 }
 
 /// The rows to start from, for tables of these schemas. `None` without the flag.
@@ -103,30 +114,23 @@ pub fn begin(
     shape: Option<&Shape>,
 ) -> Result<Option<Arc<dyn StartRows>>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
-    let first = Checkpoint::open(folder).map_err(|e| in_words(&e))?;
-    same_shape(folder, &first, shape)?;
+    let source = warm_source::open(folder)?;
+    if let WarmSource::Model(first) = &source {
+        same_shape(folder, first, shape)?;
+    }
     let mut tables = Vec::new();
     let mut lost_state = None;
     for (number, schema) in schemas.iter().enumerate() {
-        let checkpoint = match number {
-            0 => Checkpoint::open(folder),
-            _ => Checkpoint::open(&super::models::layer(folder, &first, schema)),
-        };
-        let checkpoint = checkpoint.map_err(|e| in_words(&e))?;
-        let saved = checkpoint.schema().clone();
-        let dims = |schema: &Schema| schema.segments().map(|segment| segment.dim).collect::<Vec<_>>();
-        if dims(&saved) != dims(schema) || checkpoint.note("save") != first.note("save") {
-            return Err(differs(
-                folder,
-                &format!("rows of table {}", schema.name),
-                &numbers(&dims(&saved)),
-                &numbers(&dims(schema)),
-            ));
+        let rows = rows_of(folder, &source, number, schema)?;
+        let saved = rows.schema().clone();
+        if rows.dims() != dims(schema) {
+            return Err(other_rows(folder, &rows.dims(), schema));
         }
+        // A count behind the row is left out.
         let parts: Vec<(Segment, Segment)> = saved.segments().zip(schema.segments()).collect();
         let other = parts.iter().find(|(from, to)| !has_state_for(&from.rule, &to.rule));
         lost_state = lost_state.or(other.map(|(from, to)| (from.rule, to.rule)));
-        tables.push((checkpoint, parts));
+        tables.push((rows, parts));
     }
     if let Some((from, to)) = lost_state {
         let with = match (from, to) {
@@ -142,6 +146,34 @@ pub fn begin(
         );
     }
     Ok(Some(Arc::new(WarmModel { tables })))
+}
+
+/// The rows of one table of the training.
+fn rows_of(folder: &Path, source: &WarmSource, number: usize, schema: &Schema) -> Result<WarmRows, Failure> {
+    let first = match source {
+        WarmSource::Job(job) => return job.table(&schema.name),
+        WarmSource::Model(first) => first,
+    };
+    let checkpoint = match number {
+        0 => Checkpoint::open(folder),
+        _ => Checkpoint::open(&super::models::layer(folder, first, schema)),
+    };
+    let checkpoint = checkpoint.map_err(|e| in_words(&e))?;
+    // Another save replaced the files meanwhile.
+    if checkpoint.note("save") != first.note("save") {
+        return Err(other_rows(folder, &dims(checkpoint.schema()), schema));
+    }
+    Ok(WarmRows::Model(Box::new(checkpoint)))
+}
+
+fn other_rows(folder: &Path, saved: &[u32], schema: &Schema) -> Failure {
+    let what = format!("rows of table {}", schema.name);
+    differs(folder, &what, &numbers(saved), &numbers(&dims(schema)))
+}
+
+/// Weights of each segment.
+fn dims(schema: &Schema) -> Vec<u32> {
+    schema.segments().map(|segment| segment.dim).collect()
 }
 
 fn numbers(dims: &[u32]) -> String {
@@ -197,16 +229,16 @@ fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) 
 
 impl StartRows for WarmModel {
     fn rows(&self, table: usize, put: &mut RowSink<'_>) -> Result<(), BackendError> {
-        let Some((checkpoint, parts)) = self.tables.get(table) else { return Ok(()) };
-        let (floats, mut done, mut out) = (checkpoint.schema().floats(), Ok(()), Vec::new());
-        let read = checkpoint.read(|keys, rows| {
+        let Some((saved, parts)) = self.tables.get(table) else { return Ok(()) };
+        let (floats, mut done, mut out) = (saved.schema().floats(), Ok(()), Vec::new());
+        let read = saved.read(|keys, rows| {
             if done.is_ok() {
                 out.clear();
                 rows.chunks_exact(floats).for_each(|row| translate(parts, row, &mut out));
                 done = put(keys, &out);
             }
         });
-        read.map_err(|error| BackendError::Schema(format!("--warm-start: {error}")))?;
+        read.map_err(|failure| BackendError::Schema(failure.to_string()))?;
         done
     }
 }

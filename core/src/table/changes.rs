@@ -8,43 +8,8 @@
 use crate::image::layout::HIGH_WATER;
 use crate::table::page_versions::PAGE_SLOTS;
 use crate::table::shard::Shard;
+use crate::table::slots::Slots;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// The slots that a reader visits, in ascending order.
-pub(crate) trait Slots {
-    /// The next slot to visit.
-    fn next(&self) -> Option<u32>;
-
-    /// Passes over the next slot.
-    fn advance(&mut self);
-
-    /// Passes over all slots below `end`.
-    fn skip_to(&mut self, end: u32);
-}
-
-/// A range of slots.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SlotRange {
-    pub(crate) next: u32,
-    pub(crate) end: u32,
-}
-
-impl Slots for SlotRange {
-    #[inline(always)]
-    fn next(&self) -> Option<u32> {
-        (self.next < self.end).then_some(self.next)
-    }
-
-    #[inline(always)]
-    fn advance(&mut self) {
-        self.next += 1;
-    }
-
-    #[inline(always)]
-    fn skip_to(&mut self, end: u32) {
-        self.next = self.next.max(end);
-    }
-}
 
 impl Shard {
     /// Marks the current command: what changes from now on can be found by who reads the changes above it.
@@ -53,8 +18,8 @@ impl Shard {
     }
 
     /// The next of these slots whose version is above `from`, with its version word. The slot may be free: its version
-    /// is then that of the deletion. `None` at the end of the slots, and when `visits` are used up: each slot or skipped
-    /// page costs one. `from` is a command at which a mark was set, or 0.
+    /// is then that of the deletion. `None` at the end of the slots, and when `visits` are used up: each slot or
+    /// skipped page costs one. `from` is a command at which a mark was set, or 0.
     #[inline(always)]
     pub(crate) fn next_changed(
         &mut self,

@@ -10,11 +10,11 @@
 use crate::image::layout::*;
 use crate::image::row_version::LIVE;
 use crate::index::hash_index::NONE;
-use crate::table::changes::SlotRange;
 use crate::table::position::Position;
 use crate::table::saved_rows::Cut;
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
+use crate::table::slots::SlotRange;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The latest cuts of a shard at which a delta can begin.

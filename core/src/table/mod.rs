@@ -31,6 +31,7 @@ pub(crate) mod segment_rules;
 mod shard;
 mod shard_files;
 pub(crate) mod shards;
+mod slots;
 pub(crate) mod vectors;
 pub(crate) mod watched_keys;
 pub(crate) mod width;

@@ -1,7 +1,7 @@
 //! Which pages of slots have changed since a command: what a reader of changes must look at.
 
-/// For each page of slots the command at which a row of it changed first after a mark, or a later one. A change of a row
-/// that has changed since the last mark does not raise it: who reads the changes since that mark or an earlier one
+/// For each page of slots the command at which a row of it changed first after a mark, or a later one. A change of a
+/// row that has changed since the last mark does not raise it: who reads the changes since that mark or an earlier one
 /// visits the page in any case. So the hot path only compares the row's version with the last mark.
 #[derive(Default)]
 pub(crate) struct PageVersions(Vec<u64>);

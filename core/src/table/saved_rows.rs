@@ -1,6 +1,6 @@
 //! The state of a cut while it is read: how far the reader is, and the rows that changed before it reached them.
 
-use crate::table::changes::SlotRange;
+use crate::table::slots::SlotRange;
 
 /// A cut of a shard that is being read.
 #[derive(Default)]

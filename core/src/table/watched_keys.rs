@@ -12,10 +12,10 @@ use crate::error::PullError;
 use crate::hash::{hash, shard_of};
 use crate::index::hash_index::NONE;
 use crate::index::resolve::ShardIndex;
-use crate::table::changes::Slots;
 use crate::table::read_write::Read;
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
+use crate::table::slots::Slots;
 
 /// How many keys ahead of a look-up the bucket is prefetched.
 const AHEAD: usize = 16;

@@ -123,8 +123,8 @@ fn apply(copy: &mut Rows, cuts: &[MarkedShard], rows: Rows) {
 
 proptest! {
     /// Cuts are marked and read in slices between pushes and deletions. A copy that takes each cut equals the table at
-    /// the mark. Cuts are full or deltas, and some are given up. Others watch keys meanwhile. The table closes and opens
-    /// again in between.
+    /// the mark. Cuts are full or deltas, and some are given up. Others watch keys meanwhile. The table closes and
+    /// opens again in between.
     #[test]
     fn a_copy_that_takes_cuts_equals_the_table(
         rounds in prop::collection::vec(

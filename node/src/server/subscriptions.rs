@@ -1,9 +1,9 @@
 //! Rows to which a session has subscribed: once a period, the server sends those that have changed.
 //!
 //! A sweep is a reading of the changes of the subscribed keys ([`WatchedKeys`]), in slices. The changed rows of a slice
-//! go out in a frame. The last frame of a sweep says that the sweep is over, so the worker knows that all other rows are
-//! unchanged. While the peer has not taken its earlier frames, the server skips sweeps. The next sweep sends all changes
-//! since.
+//! go out in a frame. The last frame of a sweep says that the sweep is over, so the worker knows that all other rows
+//! are unchanged. While the peer has not taken its earlier frames, the server skips sweeps. The next sweep sends all
+//! changes since.
 
 use super::bulk::{RequestBuffers, RequestOutcome, refuse, shards};
 use super::memory::SessionShare;
