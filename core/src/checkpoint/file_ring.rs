@@ -38,20 +38,20 @@ pub(super) struct FileRing {
     in_flight: usize,
     /// Empty buffers.
     spare: Vec<Vec<u8>>,
-    _counted: Counted,
+    _counted: RingCount,
 }
 
 /// One of the rings of this process.
-struct Counted;
+struct RingCount;
 
-impl Counted {
-    fn new() -> Option<Counted> {
+impl RingCount {
+    fn new() -> Option<RingCount> {
         let more = |rings| (rings < CHECKPOINT_RINGS_MAX).then_some(rings + 1);
-        RINGS.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Counted)
+        RINGS.fetch_update(Relaxed, Relaxed, more).ok().map(|_| RingCount)
     }
 }
 
-impl Drop for Counted {
+impl Drop for RingCount {
     fn drop(&mut self) {
         RINGS.fetch_sub(1, Relaxed);
     }
@@ -61,7 +61,7 @@ impl FileRing {
     /// A ring for a file that has `end` bytes. Gives the file back when the process has many rings already, or when the
     /// system refuses one; a refusal is logged once.
     pub(super) fn new(file: File, end: u64) -> Result<FileRing, File> {
-        let Some(counted) = Counted::new() else { return Err(file) };
+        let Some(counted) = RingCount::new() else { return Err(file) };
         match set_up() {
             Ok(queue) => {
                 let (slots, spare) = ([const { None }; CHECKPOINT_RING_WRITES], Vec::new());
