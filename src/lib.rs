@@ -236,6 +236,8 @@ pub mod storage {
         RowFileHead, RowFileKind, RowFileReader, RowFileWriter, SavedRowFile, ShardCut, StateEntry,
         StoreWriter, StoredFile, TableCut, TableUid, Verified,
     };
+    #[cfg(feature = "cloud")]
+    pub use gannet_node::{BucketError, open_bucket};
     pub use gannet_node::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
     // Cuts of shards in one's own process.
     pub use gannet_core::{CutProgress, MarkedShard, Position, PushOptions, PushProgress};

@@ -73,6 +73,12 @@ pub const CHECKPOINT_MANIFEST_BYTES_MAX: u64 = 64 << 20;
 pub const CHECKPOINT_STATE_BYTES_MAX: u64 = 1 << 30;
 /// How many numbers a new checkpoint tries while other processes take them.
 pub const CHECKPOINT_NUMBER_TRIES: u32 = 1000;
+/// Writes of a checkpoint's file that are in flight through io_uring. Each has a buffer of about a block.
+pub const CHECKPOINT_RING_WRITES: usize = 4;
+/// Rings of io_uring that a process has for files of checkpoints. Further files are written without.
+pub const CHECKPOINT_RINGS_MAX: usize = 64;
+/// After so many bytes of a checkpoint's file the system is asked to begin their write-back.
+pub const CHECKPOINT_WRITE_BACK_BYTES: u64 = 8 << 20;
 
 const _: () = assert!(SLOTS_MAX < u32::MAX);
 const _: () = assert!(SKETCH_BYTES_MAX <= CHECKPOINT_BLOCK_BYTES_MAX);

@@ -5,6 +5,8 @@
 //! pull sees every push that was sent before it on the link. docs/wire.md has the frames byte by byte.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cloud")]
+mod cloud;
 mod counters;
 mod cuts;
 mod error;
@@ -26,6 +28,8 @@ mod token;
 mod vectors;
 mod worker;
 
+#[cfg(feature = "cloud")]
+pub use cloud::{BucketError, open_bucket};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use error::{Refusal, ServerError, WorkerError};

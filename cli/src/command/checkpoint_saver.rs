@@ -1,10 +1,10 @@
 //! Checkpoints of a job while it trains: a thread of worker 0 saves one every `--checkpoint-secs`, over connections of
 //! its own.
 
-use super::Failure;
 use super::args::TrainArgs;
 use super::job::WorkerConnection;
 use super::report::counted;
+use super::{Failure, checkpoint_place};
 use gannet::storage::{CheckpointDir, CheckpointOptions, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -52,7 +52,7 @@ impl CheckpointSaver {
         let mut job = Job {
             net: line.net.clone(),
             config,
-            directory: CheckpointDir::create(folder)?,
+            directory: checkpoint_place::create(folder)?,
             options,
             keep: args.job.checkpoint.checkpoint_keep,
             increments: INCREMENTS,

@@ -6,6 +6,7 @@ mod bench;
 mod bench_growth;
 mod cache_flags;
 mod checkpoint;
+mod checkpoint_place;
 mod checkpoint_saver;
 mod data_server;
 mod doctor;

@@ -3,10 +3,9 @@
 
 use super::args::{JobArgs, RestoreArgs, RestoreFoldersArgs};
 use super::report::counted;
-use super::{Failure, server, tasks};
+use super::{Failure, checkpoint_place, server, tasks};
 use gannet::ServerConfig;
 use gannet::server::{RestoreSource, Restored, restore_folder};
-use gannet::storage::CheckpointDir;
 use std::path::{Path, PathBuf};
 
 /// Writes the data folders of all servers.
@@ -19,7 +18,7 @@ pub fn run(args: &RestoreFoldersArgs) -> Result<(), Failure> {
         )));
     }
     let threads = args.threads.map_or_else(|| ServerConfig::new("").threads, |threads| threads as usize);
-    let directory = CheckpointDir::open(dir)?;
+    let directory = checkpoint_place::open(dir)?;
     let mut number = args.number;
     let mut rows = 0;
     for server in 0..*servers {
@@ -55,7 +54,7 @@ fn report(restored: &Restored, folder: &Path) {
 /// The newest checkpoint of a ps of a job (`--checkpoint`), if the folder has one.
 pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
     let Some(folder) = &job.checkpoint.checkpoint else { return Ok(None) };
-    let directory = CheckpointDir::create(folder)?;
+    let directory = checkpoint_place::create(folder)?;
     if directory.newest_valid()?.is_none() {
         return Ok(None);
     }
@@ -78,7 +77,7 @@ pub fn source(args: &RestoreArgs) -> Result<Option<RestoreSource>, Failure> {
     }
     // The scheduler is the server whose address comes first, in whatever order they are named.
     let scheduler = hosts.iter().min() == hosts.get(server as usize);
-    let (shards, servers, directory) = (args.shards, servers as u32, CheckpointDir::open(&directory)?);
+    let (shards, servers, directory) = (args.shards, servers as u32, checkpoint_place::open(&directory)?);
     Ok(Some(RestoreSource { number, shards, scheduler, ..RestoreSource::new(&directory, server, servers) }))
 }
 

@@ -1,7 +1,7 @@
 //! Where the rows of `--warm-start` come from: a saved model (`--out`), or a checkpoint of a job (`--checkpoint`).
 
-use super::Failure;
 use super::restore::directory_and_number;
+use super::{Failure, checkpoint_place};
 use gannet::Schema;
 use gannet::storage::{Checkpoint, CheckpointDir, CheckpointDirError, JobManifest};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub fn open(folder: &Path) -> Result<WarmSource, Failure> {
     if model.is_err()
         && let Some((directory, number)) = job_checkpoint(folder)
     {
-        let directory = CheckpointDir::open(&directory).map_err(|e| in_words(&e))?;
+        let directory = checkpoint_place::open(&directory)?;
         let newest = || -> Result<Option<u64>, CheckpointDirError> {
             Ok(directory.newest_valid()?.map(|manifest| manifest.number))
         };
@@ -75,8 +75,10 @@ fn job_checkpoint(path: &Path) -> Option<(PathBuf, Option<u64>)> {
         let known = CheckpointDir::open(directory).ok()?;
         (known.folder(number).file_name() == path.file_name()).then(|| (directory.into(), Some(number)))
     };
-    if let (directory, Some(number)) = directory_and_number(path) {
-        return Some((directory, Some(number)));
+    match directory_and_number(path) {
+        (directory, None) if checkpoint_place::is_url(&directory) => return Some((directory, None)),
+        (directory, Some(number)) => return Some((directory, Some(number))),
+        _ => {}
     }
     if let Some(found) = path.is_dir().then(|| numbered(path)).flatten() {
         return Some(found);

@@ -1,5 +1,6 @@
 //! Checkpoints in a folder of a filesystem.
 
+use crate::checkpoint::file_ring::FileRing;
 use crate::checkpoint::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 use crate::image::durability::{self, Durable};
 use std::fs::File;
@@ -87,11 +88,13 @@ impl CheckpointStore for LocalStore {
     fn create(&self, folder: &str, name: &str) -> io::Result<Box<dyn StoreWriter>> {
         let file = File::create_new(self.path.join(folder).join(name))?;
         crate::kill_point!();
-        Ok(Box::new(LocalWriter { file }))
+        Ok(Box::new(LocalWriter::Begun(file)))
     }
 
     fn open(&self, folder: &str, name: &str) -> io::Result<OpenedFile> {
         let file = File::open(self.path.join(folder).join(name))?;
+        // The system then reads further ahead. A filesystem that does not know this reads as it does.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         Ok(OpenedFile { bytes: file.metadata()?.len(), input: Box::new(file) })
     }
 
@@ -134,22 +137,66 @@ impl CheckpointStore for LocalStore {
     }
 }
 
-/// Writes a file of a folder.
-struct LocalWriter {
-    file: File,
+/// Writes a file of a folder. The first bytes are written at once: a short file needs no ring.
+enum LocalWriter {
+    /// Nothing is written.
+    Begun(File),
+    /// So many bytes are written.
+    First(File, u64),
+    Ring(FileRing),
+    /// There is no ring for this file.
+    Plain(File),
+    /// An error gave the file up.
+    GivenUp,
 }
 
 impl StoreWriter for LocalWriter {
-    fn write(&mut self, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
-        self.file.write_all(&bytes)?;
+    fn write(&mut self, bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+        let (next, written) = match std::mem::replace(self, LocalWriter::GivenUp) {
+            LocalWriter::Begun(file) => {
+                let length = bytes.len() as u64;
+                let written = write_all(&file, bytes)?;
+                (LocalWriter::First(file, length), written)
+            }
+            LocalWriter::First(file, end) => {
+                *self = match FileRing::new(file, end) {
+                    Ok(ring) => LocalWriter::Ring(ring),
+                    Err(file) => LocalWriter::Plain(file),
+                };
+                return self.write(bytes);
+            }
+            LocalWriter::Ring(mut ring) => {
+                let written = ring.write(bytes)?;
+                (LocalWriter::Ring(ring), written)
+            }
+            LocalWriter::Plain(file) => {
+                let written = write_all(&file, bytes)?;
+                (LocalWriter::Plain(file), written)
+            }
+            LocalWriter::GivenUp => return Err(given_up()),
+        };
+        *self = next;
         crate::kill_point!();
-        bytes.clear();
-        Ok(bytes)
+        Ok(written)
     }
 
     fn finish(self: Box<Self>) -> io::Result<()> {
-        sync(&self.file)
+        match *self {
+            LocalWriter::Begun(file) | LocalWriter::First(file, _) | LocalWriter::Plain(file) => sync(&file),
+            LocalWriter::Ring(ring) => sync(&*ring.finish()?),
+            LocalWriter::GivenUp => Err(given_up()),
+        }
     }
+}
+
+fn given_up() -> io::Error {
+    io::Error::other("the file was given up after an earlier error")
+}
+
+fn write_all(mut file: &File, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    file.write_all(&bytes)?;
+    bytes.clear();
+    Ok(bytes)
 }
 
 /// Syncs a file.

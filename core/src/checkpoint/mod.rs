@@ -9,6 +9,7 @@ pub(crate) mod directory;
 pub(crate) mod draft;
 pub(crate) mod encoder;
 pub(crate) mod error;
+mod file_ring;
 pub(crate) mod local_store;
 pub(crate) mod manifest;
 mod manifest_v1;

@@ -98,7 +98,7 @@ pub trait CheckpointStore: Debug + Send + Sync {
     /// Removes a file, durably.
     ///
     /// # Errors
-    /// The file cannot be removed. [`io::ErrorKind::NotFound`]: there is no such file.
+    /// The file cannot be removed. [`io::ErrorKind::NotFound`]: there is no such file. A bucket does not say so.
     fn remove(&self, folder: &str, name: &str) -> io::Result<()>;
 
     /// Removes a folder and its files, durably. A call after one that failed goes on where it has ended.

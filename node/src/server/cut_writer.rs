@@ -63,8 +63,7 @@ struct Counts {
 
 impl CutWriter {
     /// A writer of the files of checkpoint `number`, which must be begun.
-    pub(super) fn start(directory: CheckpointDir, number: u64, level: i32) -> Result<CutWriter, String> {
-        directory.must_be_begun(number).map_err(|error| error.to_string())?;
+    pub(super) fn start(directory: CheckpointDir, number: u64, level: i32) -> CutWriter {
         let counts = Arc::<Counts>::default();
         let files = CutFiles {
             directory,
@@ -76,7 +75,7 @@ impl CutWriter {
             counts: counts.clone(),
         };
         let (send_outcome, outcome) = channel();
-        Ok(CutWriter {
+        CutWriter {
             starts: HashMap::new(),
             files: Some(files),
             queue: None,
@@ -84,7 +83,7 @@ impl CutWriter {
             send_outcome: Some(send_outcome),
             counts,
             state: WriterState::Writing { rows: 0, bytes: 0 },
-        })
+        }
     }
 
     /// Adds a file. All files are added before the first block.
@@ -164,6 +163,8 @@ struct CutFiles {
 impl CutFiles {
     /// Writes blocks until all files are finished.
     fn run(mut self, mut starts: HashMap<(u32, u32), FileStart>, blocks: &Receiver<CutBlock>) -> Outcome {
+        // Here, and not on the server's thread: a bucket may answer late.
+        self.directory.must_be_begun(self.number).map_err(|error| error.to_string())?;
         while self.left > 0 {
             let Ok(block) = blocks.recv() else {
                 return Err("the server gave the checkpoint up".into());

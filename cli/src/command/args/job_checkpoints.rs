@@ -6,9 +6,10 @@ use std::path::PathBuf;
 /// The checkpoints of a job.
 #[derive(Args, Debug)]
 pub struct JobCheckpointArgs {
-    /// Checkpoints of the whole job in this folder, which every process of the job must reach. Worker 0 saves them
-    /// while the job trains. A ps without rows begins with the newest valid one.
-    #[arg(long, value_name = "DIR")]
+    /// Checkpoints of the whole job in this folder or bucket (s3://BUCKET/PATH, gs://, az://), which every process of
+    /// the job must reach. Worker 0 saves them while the job trains. A ps without rows begins with the newest valid
+    /// one.
+    #[arg(long, value_name = "DIR|URL")]
     pub checkpoint: Option<PathBuf>,
     /// Seconds between two checkpoints.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "checkpoint",

@@ -282,8 +282,9 @@ pub struct ServerArgs {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Checkpoints are written into this folder when a coordinator asks for one (`gannet checkpoint save`, or worker 0
-    /// of a job with --checkpoint). All servers and the coordinator must reach the folder.
-    #[arg(long, value_name = "DIR")]
+    /// of a job with --checkpoint). All servers and the coordinator must reach the folder. It may be a bucket
+    /// (s3://BUCKET/PATH, gs://, az://).
+    #[arg(long, value_name = "DIR|URL")]
     pub checkpoint: Option<PathBuf>,
     /// The checkpoint that it takes its tables from.
     #[command(flatten)]

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 /// The flags of a server that is restored from a checkpoint.
 #[derive(Args, Debug, Clone, Default)]
 pub struct RestoreArgs {
-    /// Take the tables from a checkpoint before the server listens: the newest one of this folder, or number N. If
-    /// --data-dir has the tables already, the server goes on from them.
-    #[arg(long, value_name = "DIR[@N]")]
+    /// Take the tables from a checkpoint before the server listens: the newest one of this folder or bucket, or number
+    /// N. If --data-dir has the tables already, the server goes on from them.
+    #[arg(long, value_name = "DIR|URL[@N]")]
     pub restore: Option<PathBuf>,
     /// With --restore: the addresses of all servers of the job, as its workers name them. Default: this server is the
     /// only one.
@@ -32,7 +32,7 @@ order (--ps-hosts), and give server 0 the address that comes first in alphabetic
 Exit codes: 0 all folders are written; 1 an error of the system; 2 the checkpoint or a flag cannot be used."
 )]
 pub struct RestoreFoldersArgs {
-    /// The folder with the checkpoints.
+    /// The folder with the checkpoints, or the URL of a bucket.
     pub dir: PathBuf,
     /// The number of the checkpoint. Default: the newest one that can be used.
     pub number: Option<u64>,

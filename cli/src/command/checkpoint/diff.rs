@@ -1,7 +1,7 @@
 //! `gannet checkpoint diff`: which rows were added, removed and changed. Memory holds one shard.
 
-use super::super::Failure;
 use super::super::args::DiffArgs;
+use super::super::{Failure, checkpoint_place};
 use super::newest;
 use gannet::storage::{CheckpointDir, JobManifest, TableCut};
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ struct TableDifference {
 
 /// Runs the command.
 pub fn run(args: &DiffArgs) -> Result<(), Failure> {
-    let directory = CheckpointDir::open(&args.dir)?;
+    let directory = checkpoint_place::open(&args.dir)?;
     let (before, after) = (directory.chain(args.a)?, directory.chain(args.b)?);
     let (a, b) = (newest(&before)?, newest(&after)?);
     for table in &a.tables {

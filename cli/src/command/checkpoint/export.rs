@@ -1,9 +1,9 @@
 //! `gannet checkpoint export`: the rows of a table as a file of arrays or of text. Memory holds a block of rows.
 
-use super::super::Failure;
 use super::super::args::{ArraysName, ExportArgs};
 use super::super::failure::SYSTEM;
 use super::super::row_state::weights_of_row;
+use super::super::{Failure, checkpoint_place};
 use super::arrays::ArrayFiles;
 use super::{chain, newest, npz, safetensors};
 use gannet::storage::{CheckpointDir, JobManifest, TableCut};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Runs the command.
 pub fn run(args: &ExportArgs) -> Result<(), Failure> {
-    let directory = CheckpointDir::open(&args.dir)?;
+    let directory = checkpoint_place::open(&args.dir)?;
     let (number, target) = number_and_file(args)?;
     let chain = chain(&directory, number)?;
     let manifest = newest(&chain)?;

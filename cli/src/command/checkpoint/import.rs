@@ -3,7 +3,7 @@
 
 use super::super::args::{ArraysName, ImportArgs, OptimizerName};
 use super::super::row_state::fresh_segment;
-use super::super::{Failure, optimizer};
+use super::super::{Failure, checkpoint_place, optimizer};
 use super::arrays::{ArrayRows, unreadable};
 use super::{npz, safetensors};
 use gannet::Schema;
@@ -25,7 +25,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     }
     let (width, rows) = each(args, |arrays| Ok((arrays.width, arrays.rows)))?;
     let schema = schema(args, width)?;
-    let directory = CheckpointDir::create(&args.dir)?;
+    let directory = checkpoint_place::create(&args.dir)?;
     if let Some(there) = directory.newest_valid()? {
         there.must_be_of(&args.run, &args.dir)?;
     }

@@ -1,16 +1,16 @@
 //! `gannet checkpoint ls`: every checkpoint of a folder, and which can be used.
 
-use super::super::Failure;
 use super::super::args::ListArgs;
+use super::super::{Failure, checkpoint_place};
 use super::{kind, reason};
 use bytesize::ByteSize;
-use gannet::storage::{CheckpointDir, CheckpointState, ListedCheckpoint};
+use gannet::storage::{CheckpointState, ListedCheckpoint};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
 /// Runs the command.
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
-    let all = CheckpointDir::open(&args.dir)?.list()?;
+    let all = checkpoint_place::open(&args.dir)?.list()?;
     if args.json {
         let all: Vec<Value> = all.iter().map(object).collect();
         say!("{}", json!({ "checkpoints": all }));

@@ -1,12 +1,11 @@
 //! `gannet checkpoint prune`: removes old checkpoints.
 
-use super::super::Failure;
 use super::super::args::PruneArgs;
-use gannet::storage::CheckpointDir;
+use super::super::{Failure, checkpoint_place};
 
 /// Runs the command.
 pub fn run(args: &PruneArgs) -> Result<(), Failure> {
-    let directory = CheckpointDir::open(&args.dir)?;
+    let directory = checkpoint_place::open(&args.dir)?;
     let plan = if args.dry_run { directory.prune_plan(args.keep)? } else { directory.prune(args.keep)? };
     let (removed, stay) = match args.dry_run {
         true => ("would remove", "would keep"),

@@ -2,9 +2,9 @@
 
 use super::super::args::SaveArgs;
 use super::super::report::counted;
-use super::super::{Failure, security};
+use super::super::{Failure, checkpoint_place, security};
 use gannet::runs::Run;
-use gannet::storage::{CheckpointDir, CheckpointOptions, save_checkpoint};
+use gannet::storage::{CheckpointOptions, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub fn run(args: &SaveArgs) -> Result<(), Failure> {
         Some(run) => run.clone(),
         None => only_run(&secured.net, &config)?,
     };
-    let directory = CheckpointDir::create(&args.dir)?;
+    let directory = checkpoint_place::create(&args.dir)?;
     let options = CheckpointOptions {
         run,
         increment: args.increment,

@@ -1,17 +1,17 @@
 //! `gannet checkpoint show`: what a checkpoint holds.
 
-use super::super::Failure;
 use super::super::args::ShowArgs;
+use super::super::{Failure, checkpoint_place};
 use super::{chain, kind, newest};
 use bytesize::ByteSize;
 use gannet::optim::in_words;
-use gannet::storage::{CheckpointDir, JobManifest, TableCut};
+use gannet::storage::{JobManifest, TableCut};
 use gannet::table::{Admission, Init};
 use serde_json::{Value, json};
 
 /// Runs the command.
 pub fn run(args: &ShowArgs) -> Result<(), Failure> {
-    let directory = CheckpointDir::open(&args.dir)?;
+    let directory = checkpoint_place::open(&args.dir)?;
     let chain = chain(&directory, args.number)?;
     let manifest = newest(&chain)?;
     if args.json {

@@ -1,16 +1,16 @@
 //! `gannet checkpoint verify`: reads every byte.
 
-use super::super::Failure;
 use super::super::args::ShowArgs;
 use super::super::failure::SYSTEM;
+use super::super::{Failure, checkpoint_place};
 use super::{none, reason};
 use bytesize::ByteSize;
-use gannet::storage::{CheckpointDir, CheckpointDirError, CheckpointState};
+use gannet::storage::{CheckpointDirError, CheckpointState};
 use serde_json::json;
 
 /// Runs the command.
 pub fn run(args: &ShowArgs) -> Result<(), Failure> {
-    let directory = CheckpointDir::open(&args.dir)?;
+    let directory = checkpoint_place::open(&args.dir)?;
     let number = match args.number {
         Some(number) => number,
         None => {

@@ -1,0 +1,107 @@
+//! A thread that sends the requests of a bucket, so that callers can wait for each of them, or go on meanwhile.
+
+use crate::limits::BUCKET_CALL;
+use object_store::Error;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// The thread. It ends when this is dropped.
+pub(super) struct Requests {
+    handle: Handle,
+    /// Dropping it ends the thread.
+    _running: oneshot::Sender<()>,
+}
+
+impl fmt::Debug for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Requests")
+    }
+}
+
+/// A request whose answer has not been taken.
+pub(super) struct Pending<T>(Receiver<Result<T, Error>>);
+
+impl Requests {
+    pub(super) fn start() -> io::Result<Requests> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (handle, (running, ended)) = (runtime.handle().clone(), oneshot::channel());
+        let run = move || {
+            // The sender is only dropped.
+            let _ = runtime.block_on(ended);
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        };
+        std::thread::Builder::new().name("bucket".into()).spawn(run)?;
+        Ok(Requests { handle, _running: running })
+    }
+
+    /// Sends a request.
+    pub(super) fn begin<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Pending<T> {
+        let (send, answer) = sync_channel(1);
+        self.handle.spawn(async move {
+            // A caller that has gone needs no answer.
+            let _ = send.send(request.await);
+        });
+        Pending(answer)
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(super) fn wait<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> io::Result<T> {
+        self.begin(request).wait()
+    }
+}
+
+impl<T> Pending<T> {
+    /// Waits for the answer.
+    pub(super) fn wait(self) -> io::Result<T> {
+        match self.0.recv_timeout(BUCKET_CALL) {
+            Ok(answer) => answer.map_err(in_words),
+            Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!(
+                    "the object store gave no answer for {} s: look at the network",
+                    BUCKET_CALL.as_secs()
+                ),
+            )),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(io::Error::other("the thread that sends requests has ended"))
+            }
+        }
+    }
+}
+
+/// What the texts of stores say of a bucket that does not exist.
+const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"];
+
+/// An error of a store, with what to do.
+pub(super) fn in_words(error: Error) -> io::Error {
+    let text = error.to_string();
+    let (kind, remedy) = match &error {
+        _ if NO_BUCKET.iter().any(|words| text.contains(words)) => {
+            (io::ErrorKind::Other, "; there is no such bucket: make it, or correct the URL or the endpoint")
+        }
+        Error::NotFound { .. } => (io::ErrorKind::NotFound, ""),
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => (io::ErrorKind::AlreadyExists, ""),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (
+            io::ErrorKind::PermissionDenied,
+            "; look at the credentials in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
+             GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY) and at their rights in this bucket",
+        ),
+        Error::NotSupported { .. } | Error::NotImplemented { .. } => (
+            io::ErrorKind::Unsupported,
+            "; checkpoints need an object store that can write an object only if it is absent (If-None-Match)",
+        ),
+        _ => (io::ErrorKind::Other, "; look at the endpoint and the network"),
+    };
+    io::Error::new(kind, format!("{text}{remedy}"))
+}
