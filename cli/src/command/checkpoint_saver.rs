@@ -4,7 +4,7 @@
 use super::args::TrainArgs;
 use super::job::WorkerConnection;
 use super::report::counted;
-use super::{Failure, checkpoint_place};
+use super::{Failure, checkpoint_place, input};
 use gannet::storage::{CheckpointDir, CheckpointOptions, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -13,6 +13,12 @@ use std::time::{Duration, Instant};
 
 /// After a full checkpoint come so many that hold only what has changed.
 const INCREMENTS: u32 = 9;
+
+/// Notes of a checkpoint.
+pub const SCALE: &str = "scale";
+pub const INTERCEPT: &str = "intercept";
+/// The note `scale` of a job without `--scale`.
+pub const NOT_SCALED: &str = "none";
 
 /// Saves checkpoints until it is dropped.
 pub struct CheckpointSaver {
@@ -47,6 +53,7 @@ impl CheckpointSaver {
         let options = CheckpointOptions {
             run: args.job.run.name().into(),
             batch_tables: tables.iter().map(on_servers).collect(),
+            notes: notes(args),
             ..CheckpointOptions::default()
         };
         let mut job = Job {
@@ -88,6 +95,13 @@ impl Drop for CheckpointSaver {
             let _ = thread.join();
         }
     }
+}
+
+/// How the job reads its data, as far as `--warm-start` must know it. Rows alone do not show it.
+fn notes(args: &TrainArgs) -> Vec<(String, String)> {
+    let scale = input::scale(&args.input).map_or(NOT_SCALED, |kind| kind.name());
+    let intercept = if args.no_intercept { "no" } else { "yes" };
+    vec![(SCALE.into(), scale.into()), (INTERCEPT.into(), intercept.into())]
 }
 
 impl Job {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub enum WarmSource {
     /// The folder of a saved model.
     Model(Box<Checkpoint>),
-    /// A checkpoint of a job. It does not say how the data was read.
+    /// A checkpoint of a job. It says only part of how the data was read.
     Job(Arc<JobCheckpoint>),
 }
 
@@ -92,6 +92,12 @@ impl JobCheckpoint {
     fn name(&self) -> String {
         let number = self.chain.last().map_or(0, |manifest| manifest.number);
         self.directory.folder(number).display().to_string()
+    }
+
+    /// What the job noted about itself.
+    pub fn note(&self, name: &str) -> Option<&str> {
+        let notes = &self.chain.last()?.notes;
+        notes.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
     }
 
     /// The rows of the job's table that a training calls `table`.

@@ -3,6 +3,7 @@
 
 use super::Failure;
 use super::args::{JobName, ModelName, TrainArgs};
+use super::checkpoint_saver::{INTERCEPT, NOT_SCALED, SCALE};
 use super::model::{self, DataReading};
 use super::models::Shape;
 use super::row_state::{fresh_segment, segment_weights};
@@ -40,10 +41,26 @@ pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failu
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
     match warm_source::open(folder)? {
         WarmSource::Model(checkpoint) => Ok(Some((model::reading(&checkpoint, folder)?, folder.clone()))),
-        WarmSource::Job(_) => {
+        WarmSource::Job(job) => {
+            let own = super::input::scale(&args.input).map_or(NOT_SCALED, |kind| kind.name());
+            match job.note(SCALE) {
+                Some(scale) if scale != own => return Err(differs(folder, "--scale", scale, own)),
+                Some(scale @ ("standard" | "minmax")) => {
+                    return Err(Failure::input(format!(
+                        "--warm-start {}: the job scaled its data (--scale {scale}), and its checkpoints do not have \
+                         the scale: name the model that the job saved with --out",
+                        folder.display()
+                    )));
+                }
+                _ => {}
+            }
+            let own = if args.no_intercept { "no" } else { "yes" };
+            if let Some(noted) = job.note(INTERCEPT).filter(|noted| *noted != own) {
+                return Err(differs(folder, "intercept", noted, own));
+            }
             notice!(
-                "gannet: --warm-start {}: a checkpoint of a job does not say how its data was read; give the flags of \
-                 the job (format, columns, --no-intercept), and data that needs no --scale",
+                "gannet: --warm-start {}: a checkpoint of a job does not say all of how its data was read: give the same \
+                 format and columns as the job",
                 folder.display()
             );
             Ok(None)
