@@ -143,7 +143,7 @@ enum LocalWriter {
     Begun(File),
     /// So many bytes are written.
     First(File, u64),
-    Ring(FileRing),
+    Ring(Box<FileRing>),
     /// There is no ring for this file.
     Plain(File),
     /// An error gave the file up.
@@ -160,7 +160,7 @@ impl StoreWriter for LocalWriter {
             }
             LocalWriter::First(file, end) => {
                 *self = match FileRing::new(file, end) {
-                    Ok(ring) => LocalWriter::Ring(ring),
+                    Ok(ring) => LocalWriter::Ring(Box::new(ring)),
                     Err(file) => LocalWriter::Plain(file),
                 };
                 return self.write(bytes);
