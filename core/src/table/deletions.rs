@@ -21,7 +21,9 @@ impl Shard {
         self.journal.log(&mut self.image, DELETIONS + place * DELETION_BYTES, DELETION_BYTES);
         let [of, command] = self.image.deletion(place);
         if deleted >= DELETIONS_MAX as u64 {
-            self.image.word(FORGOTTEN).store(command.load(Relaxed), Release);
+            // An earlier deletion without space may be newer than the one that is overwritten.
+            let forgotten = self.image.word(FORGOTTEN);
+            forgotten.store(command.load(Relaxed).max(forgotten.load(Relaxed)), Release);
         }
         of.store(key, Release);
         command.store(self.command, Release);
