@@ -10,7 +10,7 @@ use gannet_core::{
     CheckpointDir, Cursor, Draft, FileEntry, JobManifest, PushProgress, Schema, ShardCut, StateEntry,
     TableCut, TableUid,
 };
-use gannet_transport::Net;
+use gannet_transport::{Net, Poll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -125,7 +125,8 @@ fn save_in_tries<N: Net>(
         }
         tracing::warn!(%error, tries, "a checkpoint is tried again");
         tries += 1;
-        std::thread::sleep(RETRY_AFTER);
+        // A simulation waits in its own time.
+        net.poll()?.wait(RETRY_AFTER, &mut Vec::new())?;
     }
 }
 

@@ -311,7 +311,8 @@ impl ServerTables {
             return refuse(Refusal::Mismatch, text);
         };
         let directory = CheckpointDir::open(directory).map_err(|error| error.to_string());
-        let started = directory.and_then(|of| CutWriter::start(of.folder(mark.number), mark.level));
+        let started = directory
+            .and_then(|of| CutWriter::start(self.executor.clone(), of.folder(mark.number), mark.level));
         let mut writer = match started {
             Ok(writer) => writer,
             Err(why) => return refuse(Refusal::Mismatch, why),
@@ -436,6 +437,8 @@ impl Writing {
             }
         }
         match self.left.len() {
+            // A server without threads comes back for the next block.
+            0 if self.writer.has_turns() => CutTurn::Behind,
             0 => CutTurn::Idle,
             _ => self.read(tables, 0, CUT_SLICE_BYTES),
         }
