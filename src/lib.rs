@@ -231,9 +231,10 @@ pub mod storage {
     };
     // The checkpoints of a job.
     pub use gannet_core::{
-        CheckpointDir, CheckpointDirError, CheckpointState, Cursor, Draft, FileEntry, JobManifest,
-        ListedCheckpoint, PrunePlan, RowBlock, RowFileEncoder, RowFileHead, RowFileKind, RowFileReader,
-        RowFileWriter, SavedRowFile, ShardCut, StateEntry, TableCut, TableUid, Verified,
+        CheckpointDir, CheckpointDirError, CheckpointState, CheckpointStore, Cursor, Draft, FileEntry,
+        JobManifest, ListedCheckpoint, LocalStore, OpenedFile, PrunePlan, RowBlock, RowFileEncoder,
+        RowFileHead, RowFileKind, RowFileReader, RowFileWriter, SavedRowFile, ShardCut, StateEntry,
+        StoreWriter, StoredFile, TableCut, TableUid, Verified,
     };
     pub use gannet_node::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
     // Cuts of shards in one's own process.

@@ -75,12 +75,16 @@ pub use checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint
 pub use checkpoint::draft::Draft;
 pub use checkpoint::encoder::RowFileEncoder;
 pub use checkpoint::error::CheckpointDirError;
+pub use checkpoint::local_store::LocalStore;
 pub use checkpoint::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
+#[cfg(feature = "test-support")]
+pub use checkpoint::memory_store::{Fault, MemoryStore, StoreCall};
 pub use checkpoint::prune::PrunePlan;
 pub use checkpoint::row_file::{RowFileHead, RowFileKind};
 pub use checkpoint::row_file_reader::{RowBlock, RowFileReader};
 pub use checkpoint::row_file_writer::RowFileWriter;
 pub use checkpoint::shard_rows::SavedRowFile;
+pub use checkpoint::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 pub use checkpoint::verify::Verified;
 
 // Hashes of keys, and hints to the cache.

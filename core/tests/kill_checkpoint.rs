@@ -62,7 +62,7 @@ fn save(directory: &CheckpointDir, n: u64) {
     for shard in 0..SHARDS {
         let here = |key: u64| shard_of(hash(key), SHARDS) == shard;
         let head = manifest.row_file_head(0, shard).unwrap();
-        let mut writer = RowFileWriter::create(draft.path(), head, 1).unwrap();
+        let mut writer = RowFileWriter::create(directory, head, 1).unwrap();
         for (key, value) in rows.iter().filter(|(key, _)| here(*key)) {
             writer.rows(&[*key], &[*value]).unwrap();
         }

@@ -21,8 +21,11 @@ fn schema(name: &str) -> Schema {
 
 fn servers(folder: &Path, threads: [usize; 2]) -> Vec<Server> {
     let server = |threads| {
-        let config =
-            ServerConfig { threads, checkpoints: Some(folder.into()), ..ServerConfig::new("127.0.0.1:0") };
+        let config = ServerConfig {
+            threads,
+            checkpoints: Some(CheckpointDir::create(folder).unwrap()),
+            ..ServerConfig::new("127.0.0.1:0")
+        };
         Server::start(Transports::new(), config).unwrap()
     };
     threads.map(server).into()
@@ -261,11 +264,11 @@ fn a_chain_of_increments_restores_the_table_onto_other_servers() {
     let seq = worker.next_seq(table) - 1;
     drop((worker, first));
     let restored = |server: u32| {
-        let source = RestoreSource::new(folder.path(), server, 3);
+        let source = RestoreSource::new(&directory, server, 3);
         let config = ServerConfig {
             threads: 1 + server as usize,
             restore: Some(source),
-            checkpoints: Some(folder.path().into()),
+            checkpoints: Some(directory.clone()),
             ..ServerConfig::new("127.0.0.1:0")
         };
         Server::start(Transports::new(), config).unwrap()

@@ -39,7 +39,7 @@ fn save(folder: &Path, parent: Option<u64>, rows: &BTreeMap<u64, f32>, deleted: 
     for shard in 0..SHARDS {
         let here = |key: &u64| shard_of(hash(*key), SHARDS) == shard;
         let head = manifest.row_file_head(0, shard).unwrap();
-        let mut writer = RowFileWriter::create(draft.path(), head, 1).unwrap();
+        let mut writer = RowFileWriter::create(&directory, head, 1).unwrap();
         for (key, value) in rows.iter().filter(|(key, _)| here(key)) {
             writer.rows(&[*key], &row(*key, *value)).unwrap();
         }

@@ -16,7 +16,8 @@ fn schema() -> Schema {
 
 /// Saves a checkpoint with the keys 0 to 999. The row of each is its key and `more`.
 fn save(directory: &Path, more: f32) -> u64 {
-    let draft = CheckpointDir::create(directory).unwrap().begin().unwrap();
+    let directory = CheckpointDir::create(directory).unwrap();
+    let draft = directory.begin().unwrap();
     let cut = |shard| ShardCut { shard, birth: 5, epoch: 1, from: 0, to: 9, file: None };
     let cursors = vec![Cursor { pusher: 1, incarnation: 3, seq: 7, closed: false }];
     let shards = (0..SHARDS).map(cut).collect();
@@ -24,7 +25,7 @@ fn save(directory: &Path, more: f32) -> u64 {
     let mut manifest = JobManifest { tables: vec![table], ..JobManifest::new(draft.number(), "monday") };
     for shard in 0..SHARDS {
         let head = manifest.row_file_head(0, shard).unwrap();
-        let mut writer = RowFileWriter::create(draft.path(), head, 1).unwrap();
+        let mut writer = RowFileWriter::create(&directory, head, 1).unwrap();
         for key in (0..1000).filter(|&key| shard_of(hash(key), SHARDS) == shard) {
             writer.rows(&[key], &[key as f32 + more]).unwrap();
         }

@@ -19,13 +19,15 @@ pub fn run(args: &RestoreFoldersArgs) -> Result<(), Failure> {
         )));
     }
     let threads = args.threads.map_or_else(|| ServerConfig::new("").threads, |threads| threads as usize);
+    let directory = CheckpointDir::open(dir)?;
     let mut number = args.number;
     let mut rows = 0;
     for server in 0..*servers {
         let folder = data_dir.join(format!("server-{server}"));
         let store = server::store(Some(&folder), &args.memory)?;
         let (shards, scheduler) = (*shards, server == *scheduler);
-        let source = RestoreSource { number, shards, scheduler, ..RestoreSource::new(dir, server, *servers) };
+        let source =
+            RestoreSource { number, shards, scheduler, ..RestoreSource::new(&directory, server, *servers) };
         let restored = restore_folder(&store, threads, &source)?;
         // All servers take the same one, also if a newer one is finished meanwhile.
         number = Some(restored.checkpoint);
@@ -53,12 +55,13 @@ fn report(restored: &Restored, folder: &Path) {
 /// The newest checkpoint of a ps of a job (`--checkpoint`), if the folder has one.
 pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
     let Some(folder) = &job.checkpoint.checkpoint else { return Ok(None) };
-    if CheckpointDir::create(folder)?.newest_valid()?.is_none() {
+    let directory = CheckpointDir::create(folder)?;
+    if directory.newest_valid()?.is_none() {
         return Ok(None);
     }
     let (server, servers) = (job.task_index, job.ps_hosts.len() as u32);
     let scheduler = tasks::default_scheduler(&job.ps_hosts) == job.ps_hosts[server as usize];
-    Ok(Some(RestoreSource { scheduler, ..RestoreSource::new(folder, server, servers) }))
+    Ok(Some(RestoreSource { scheduler, ..RestoreSource::new(&directory, server, servers) }))
 }
 
 /// What `--restore` and the flags beside it name.
@@ -75,8 +78,8 @@ pub fn source(args: &RestoreArgs) -> Result<Option<RestoreSource>, Failure> {
     }
     // The scheduler is the server whose address comes first, in whatever order they are named.
     let scheduler = hosts.iter().min() == hosts.get(server as usize);
-    let (shards, servers) = (args.shards, servers as u32);
-    Ok(Some(RestoreSource { number, shards, scheduler, ..RestoreSource::new(directory, server, servers) }))
+    let (shards, servers, directory) = (args.shards, servers as u32, CheckpointDir::open(&directory)?);
+    Ok(Some(RestoreSource { number, shards, scheduler, ..RestoreSource::new(&directory, server, servers) }))
 }
 
 /// Divides `DIR@N`. A folder whose own name ends like that is taken whole.
@@ -104,9 +107,10 @@ mod tests {
 
     #[test]
     fn the_first_address_is_the_scheduler() {
+        let folder = tempfile::tempdir().unwrap();
         let of = |task_index, hosts: &[&str]| {
             let ps_hosts = hosts.iter().map(|&host| host.to_owned()).collect();
-            let (restore, task_index) = (Some(PathBuf::from("x")), Some(task_index));
+            let (restore, task_index) = (Some(folder.path().into()), Some(task_index));
             source(&RestoreArgs { restore, ps_hosts, task_index, shards: None })
         };
         let one = of(0, &[]).unwrap().unwrap();

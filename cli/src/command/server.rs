@@ -132,10 +132,7 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
     config.limits = sessions.limits();
     config.scheduler_only = settings.scheduler_only;
     config.restore = settings.restore.clone();
-    config.checkpoints = settings.checkpoints.map(Path::to_path_buf);
-    if let Some(folder) = settings.checkpoints {
-        CheckpointDir::create(folder)?;
-    }
+    config.checkpoints = settings.checkpoints.map(CheckpointDir::create).transpose()?;
     raise_descriptors();
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);

@@ -57,7 +57,7 @@ fn save(directory: &CheckpointDir, schema: &Schema, change: &Change, parent: Opt
             continue;
         }
         let head = manifest.row_file_head(0, shard).unwrap();
-        let mut writer = RowFileWriter::create(draft.path(), head, level).unwrap();
+        let mut writer = RowFileWriter::create(directory, head, level).unwrap();
         for (key, value) in rows {
             writer.rows(&[key], &vec![value; schema.floats()]).unwrap();
         }

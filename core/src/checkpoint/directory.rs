@@ -1,20 +1,23 @@
 //! A checkpoint directory: which checkpoints it has, and which of them can be used.
 
 use crate::checkpoint::error::CheckpointDirError;
+use crate::checkpoint::local_store::LocalStore;
 use crate::checkpoint::manifest::JobManifest;
-use crate::checkpoint::row_file_reader::open_listed;
-use crate::image::durability;
+use crate::checkpoint::store::{CheckpointStore, OpenedFile, StoredFile};
 use crate::limits::{CHECKPOINT_MANIFEST_BYTES_MAX, CHECKPOINT_STATE_BYTES_MAX};
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) const MANIFEST: &str = "MANIFEST";
 /// Digits of a checkpoint's folder, with zeros in front.
 const DIGITS: usize = 10;
 
-/// A checkpoint directory: a folder with a numbered folder for each checkpoint.
+/// Why a file that is not there is missed.
+const ABSENT: &str = "the manifest names this file, but it does not exist";
+
+/// A checkpoint directory: a folder, or another [`CheckpointStore`], with a numbered folder for each checkpoint.
 ///
 /// ```
 /// use gannet_core::{CheckpointDir, CheckpointState, JobManifest};
@@ -36,7 +39,9 @@ const DIGITS: usize = 10;
 /// ```
 #[derive(Clone, Debug)]
 pub struct CheckpointDir {
+    /// Its name in messages.
     path: PathBuf,
+    store: Arc<dyn CheckpointStore>,
 }
 
 /// A checkpoint of a directory.
@@ -46,6 +51,11 @@ pub struct ListedCheckpoint {
     pub number: u64,
     /// Its folder.
     pub path: PathBuf,
+    /// Bytes of the files in its folder.
+    pub bytes: u64,
+    /// When its manifest, or the newest file of an unfinished save, was written: seconds since the start of 1970.
+    /// `None`: the folder has no file, or the store does not know.
+    pub written: Option<u64>,
     /// Whether it can be used.
     pub state: CheckpointState,
 }
@@ -62,65 +72,80 @@ pub enum CheckpointState {
 }
 
 impl CheckpointDir {
-    /// Opens an existing directory.
+    /// Opens an existing folder.
     ///
     /// # Errors
     /// There is no such folder.
     pub fn open(path: &Path) -> Result<CheckpointDir, CheckpointDirError> {
         match path.is_dir() {
-            true => Ok(CheckpointDir { path: path.into() }),
+            true => Ok(CheckpointDir::with_store(path, Arc::new(LocalStore::new(path)))),
             false => Err(CheckpointDirError::NoDirectory(path.into())),
         }
     }
 
-    /// Opens a directory, which is made if it does not exist.
+    /// Opens a folder, which is made if it does not exist.
     ///
     /// # Errors
     /// The folder cannot be made.
     pub fn create(path: &Path) -> Result<CheckpointDir, CheckpointDirError> {
-        durability::make_folder(path).map_err(CheckpointDirError::io("making", path))?;
-        Ok(CheckpointDir { path: path.into() })
+        let store = LocalStore::create(path).map_err(CheckpointDirError::io("making", path))?;
+        Ok(CheckpointDir::with_store(path, Arc::new(store)))
     }
 
-    /// The directory's folder.
+    /// The directory in a store. Messages call it `path`: a folder, or a URL.
+    pub fn with_store(path: impl Into<PathBuf>, store: Arc<dyn CheckpointStore>) -> CheckpointDir {
+        CheckpointDir { path: path.into(), store }
+    }
+
+    /// The store with its files.
+    pub(crate) fn store(&self) -> &dyn CheckpointStore {
+        &*self.store
+    }
+
+    /// The directory's folder, or its URL.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder of a checkpoint.
+    /// The folder of a checkpoint, as messages name it.
     pub fn folder(&self, number: u64) -> PathBuf {
-        self.path.join(format!("{number:0DIGITS$}"))
+        self.path.join(folder_name(number))
     }
 
     /// The numbers of all folders of checkpoints, in ascending order.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, CheckpointDirError> {
-        let mut numbers = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(CheckpointDirError::io("listing", &self.path))? {
-            let entry = entry.map_err(CheckpointDirError::io("listing", &self.path))?;
-            let name = entry.file_name();
-            let number = name.to_str().and_then(|name| name.parse::<u64>().ok());
-            let ours = number.filter(|number| name.to_str() == Some(&format!("{number:0DIGITS$}")));
-            let folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            numbers.extend(ours.filter(|number| folder && *number > 0));
-        }
+        let names = match self.store.folders() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(CheckpointDirError::NoDirectory(self.path.clone()));
+            }
+            other => other.map_err(CheckpointDirError::io("listing", &self.path))?,
+        };
+        let number = |name: &String| name.parse::<u64>().ok().filter(|number| *name == folder_name(*number));
+        let mut numbers: Vec<u64> = names.iter().filter_map(number).filter(|number| *number > 0).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
 
     /// Reads the manifest of a checkpoint and checks that its files have their lengths.
     pub(crate) fn load(&self, number: u64) -> Result<JobManifest, CheckpointDirError> {
+        let manifest = self.read_manifest(number)?;
+        check_lengths(&manifest, &self.files(number)?, &self.folder(number))?;
+        Ok(manifest)
+    }
+
+    /// Reads the manifest of a checkpoint.
+    fn read_manifest(&self, number: u64) -> Result<JobManifest, CheckpointDirError> {
         let folder = self.folder(number);
         let path = folder.join(MANIFEST);
-        let file = match File::open(&path) {
+        let opened = match self.store.open(&folder_name(number), MANIFEST) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(CheckpointDirError::Missing(folder));
             }
             other => other.map_err(CheckpointDirError::io("opening", &path))?,
         };
         let mut bytes = Vec::new();
-        file.take(CHECKPOINT_MANIFEST_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(CheckpointDirError::io("reading", &path))?;
+        let mut input = opened.input.take(CHECKPOINT_MANIFEST_BYTES_MAX + 1);
+        input.read_to_end(&mut bytes).map_err(CheckpointDirError::io("reading", &path))?;
         if bytes.len() as u64 > CHECKPOINT_MANIFEST_BYTES_MAX {
             let why =
                 format!("it has more than {CHECKPOINT_MANIFEST_BYTES_MAX} bytes, which no manifest has");
@@ -131,20 +156,60 @@ impl CheckpointDir {
             let why = format!("it is the manifest of checkpoint {}", manifest.number);
             return Err(CheckpointDirError::damaged(&path, why));
         }
-        self.check_lengths(&manifest)?;
         Ok(manifest)
     }
 
-    /// Checks that the files of a manifest are there, with their lengths.
-    pub(crate) fn check_lengths(&self, manifest: &JobManifest) -> Result<(), CheckpointDirError> {
-        let folder = self.folder(manifest.number);
-        for file in manifest.files() {
-            open_listed(&folder.join(&file.name), file.bytes)?;
+    /// The files of a checkpoint. None: there is no such folder, because it was removed, for example.
+    pub(crate) fn files(&self, number: u64) -> Result<Vec<StoredFile>, CheckpointDirError> {
+        match self.store.files(&folder_name(number)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            other => other.map_err(CheckpointDirError::io("listing", &self.folder(number))),
         }
-        for state in &manifest.states {
-            open_listed(&folder.join(format!("{}.state", state.name)), state.bytes)?;
+    }
+
+    /// Checks that servers can write into the folder of a checkpoint that was begun and is not published.
+    ///
+    /// # Errors
+    /// There is no such folder, it has a manifest, or it cannot be listed. The error says what to do.
+    pub fn must_be_begun(&self, number: u64) -> Result<(), CheckpointDirError> {
+        let path = self.folder(number);
+        let why = match self.store.files(&folder_name(number)) {
+            Ok(files) if !files.iter().any(|file| file.name == MANIFEST) => return Ok(()),
+            Ok(_) => {
+                "this checkpoint is complete already: the checkpoint directory of this server (--checkpoint) is not \
+                 the folder into which the checkpoint is saved; name the same folder to all"
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                "this server cannot reach the folder of the checkpoint: put the checkpoint directory where all \
+                 servers reach it under one path"
+            }
+            Err(e) => return Err(CheckpointDirError::io("listing", &path)(e)),
+        };
+        Err(CheckpointDirError::damaged(&path, why))
+    }
+
+    /// Makes the names of the files of a checkpoint durable.
+    ///
+    /// # Errors
+    /// They may not be durable.
+    pub fn sync(&self, number: u64) -> Result<(), CheckpointDirError> {
+        let synced = self.store.sync(&folder_name(number));
+        synced.map_err(CheckpointDirError::io("syncing", &self.folder(number)))
+    }
+
+    /// Opens a file that a manifest lists with this length.
+    pub(crate) fn open_listed(
+        &self,
+        number: u64,
+        name: &str,
+        bytes: u64,
+    ) -> Result<OpenedFile, CheckpointDirError> {
+        let path = self.folder(number).join(name);
+        match self.store.open(&folder_name(number), name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(CheckpointDirError::damaged(&path, ABSENT)),
+            Ok(opened) if opened.bytes != bytes => Err(wrong_length(&path, opened.bytes, bytes)),
+            other => other.map_err(CheckpointDirError::io("opening", &path)),
         }
-        Ok(())
     }
 
     /// Every checkpoint in the directory, in the order of their numbers.
@@ -156,13 +221,20 @@ impl CheckpointDir {
         let mut all = Vec::new();
         for number in self.numbers()? {
             let path = self.folder(number);
-            let loaded = self.load(number).and_then(|manifest| {
+            // The manifest comes first: files that it names are there before it is.
+            let manifest = self.read_manifest(number);
+            let files = self.files(number)?;
+            let loaded = manifest.and_then(|manifest| {
+                check_lengths(&manifest, &files, &path)?;
                 // A parent has a smaller number, so its state is known.
                 if let Some(parent) = manifest.parent {
                     self.check_parent(&manifest, valid.get(&parent).ok_or(parent))?;
                 }
                 Ok(manifest)
             });
+            let written = |file: &StoredFile| (file.name == MANIFEST, file.written);
+            let written = files.iter().map(written).max().and_then(|(_, written)| written);
+            let bytes = files.iter().map(|file| file.bytes).sum();
             let state = match loaded {
                 Ok(manifest) => {
                     valid.insert(number, manifest.clone());
@@ -171,7 +243,7 @@ impl CheckpointDir {
                 Err(CheckpointDirError::Missing(_)) => CheckpointState::Incomplete,
                 Err(error) => CheckpointState::Damaged(error),
             };
-            all.push(ListedCheckpoint { number, path, state });
+            all.push(ListedCheckpoint { number, path, bytes, written, state });
         }
         Ok(all)
     }
@@ -184,7 +256,7 @@ impl CheckpointDir {
     ) -> Result<(), CheckpointDirError> {
         let checked = match parent {
             Ok(parent) => child.check_follows(parent),
-            Err(number) if self.folder(number).join(MANIFEST).exists() => {
+            Err(number) if self.files(number)?.iter().any(|file| file.name == MANIFEST) => {
                 Err(format!("it is an increment of checkpoint {number}, which cannot be used"))
             }
             Err(number) => Err(format!("it is an increment of checkpoint {number}, which is not here")),
@@ -265,12 +337,41 @@ impl CheckpointDir {
             let why = format!("{} bytes are more than {CHECKPOINT_STATE_BYTES_MAX}", entry.bytes);
             return Err(CheckpointDirError::damaged(&path, why));
         }
-        let file = open_listed(&path, entry.bytes)?;
+        let opened = self.open_listed(manifest.number, &format!("{name}.state"), entry.bytes)?;
         let mut bytes = Vec::with_capacity(entry.bytes as usize);
-        file.take(entry.bytes).read_to_end(&mut bytes).map_err(CheckpointDirError::io("reading", &path))?;
+        let mut input = opened.input.take(entry.bytes);
+        input.read_to_end(&mut bytes).map_err(CheckpointDirError::io("reading", &path))?;
         if bytes.len() as u64 != entry.bytes || crc32c::crc32c(&bytes) != entry.crc {
             return Err(CheckpointDirError::damaged(&path, "its checksum is wrong"));
         }
         Ok(bytes)
     }
+}
+
+/// The name of a checkpoint's folder in its store.
+pub(crate) fn folder_name(number: u64) -> String {
+    format!("{number:0DIGITS$}")
+}
+
+fn wrong_length(path: &Path, found: u64, saved: u64) -> CheckpointDirError {
+    CheckpointDirError::damaged(path, format!("the file has {found} bytes, but {saved} were saved"))
+}
+
+/// Checks that the files of a manifest are there, with their lengths. `found`: the files in its folder.
+pub(crate) fn check_lengths(
+    manifest: &JobManifest,
+    found: &[StoredFile],
+    folder: &Path,
+) -> Result<(), CheckpointDirError> {
+    let found: HashMap<&str, u64> = found.iter().map(|file| (&file.name[..], file.bytes)).collect();
+    let files = manifest.files().map(|file| (file.name.clone(), file.bytes));
+    let states = manifest.states.iter().map(|state| (format!("{}.state", state.name), state.bytes));
+    for (name, bytes) in files.chain(states) {
+        match found.get(&name[..]) {
+            None => return Err(CheckpointDirError::damaged(&folder.join(name), ABSENT)),
+            Some(found) if *found != bytes => return Err(wrong_length(&folder.join(name), *found, bytes)),
+            Some(_) => {}
+        }
+    }
+    Ok(())
 }

@@ -1,13 +1,10 @@
 //! A checkpoint that is being written. It becomes one when its manifest is published.
 
-use crate::checkpoint::directory::{CheckpointDir, MANIFEST};
+use crate::checkpoint::directory::{CheckpointDir, MANIFEST, check_lengths, folder_name};
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::manifest::{JobManifest, StateEntry};
-use crate::checkpoint::row_file_writer::sync;
-use crate::image::durability;
 use crate::limits::{CHECKPOINT_MANIFEST_BYTES_MAX, CHECKPOINT_NUMBER_TRIES, CHECKPOINT_STATE_BYTES_MAX};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// A checkpoint that is being written. Its folder has no manifest, so nobody takes it for a checkpoint.
@@ -31,14 +28,10 @@ impl CheckpointDir {
         for _ in 0..CHECKPOINT_NUMBER_TRIES {
             number = number.saturating_add(1);
             let path = self.folder(number);
-            match std::fs::create_dir(&path) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
-                made => made.map_err(CheckpointDirError::io("making", &path))?,
+            let reserved = self.store().reserve(&folder_name(number));
+            if reserved.map_err(CheckpointDirError::io("making", &path))? {
+                return Ok(Draft { directory: self.clone(), number, path });
             }
-            crate::kill_point!();
-            durability::folder(self.path()).map_err(CheckpointDirError::io("syncing", self.path()))?;
-            crate::kill_point!();
-            return Ok(Draft { directory: self.clone(), number, path });
         }
         let source = io::Error::new(
             io::ErrorKind::AlreadyExists,
@@ -54,7 +47,7 @@ impl Draft {
         self.number
     }
 
-    /// Its folder, for row files.
+    /// Its folder, as messages name it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -74,11 +67,11 @@ impl Draft {
             let source = io::Error::new(io::ErrorKind::InvalidInput, why);
             return Err(CheckpointDirError::Io { what: "writing", path, source });
         }
-        let mut file = File::create_new(&path).map_err(CheckpointDirError::io("making", &path))?;
-        crate::kill_point!();
-        file.write_all(bytes).map_err(CheckpointDirError::io("writing", &path))?;
-        crate::kill_point!();
-        sync(&file, &path)?;
+        let folder = folder_name(self.number);
+        let file = self.directory.store().create(&folder, &format!("{name}.state"));
+        let mut file = file.map_err(CheckpointDirError::io("making", &path))?;
+        let written = file.write(bytes.to_vec()).and_then(|_| file.finish());
+        written.map_err(CheckpointDirError::io("writing", &path))?;
         Ok(StateEntry { name: name.into(), bytes: bytes.len() as u64, crc: crc32c::crc32c(bytes) })
     }
 
@@ -101,20 +94,8 @@ impl Draft {
             let parent = self.directory.load(parent)?;
             manifest.check_follows(&parent).map_err(|why| CheckpointDirError::damaged(&path, why))?;
         }
-        self.directory.check_lengths(manifest)?;
-        let new = self.path.join("MANIFEST.new");
-        let mut file = File::create(&new).map_err(CheckpointDirError::io("making", &new))?;
-        crate::kill_point!();
-        file.write_all(&bytes).map_err(CheckpointDirError::io("writing", &new))?;
-        crate::kill_point!();
-        sync(&file, &new)?;
-        std::fs::rename(&new, &path).map_err(CheckpointDirError::io("naming", &path))?;
-        crate::kill_point!();
-        durability::folder(&self.path).map_err(CheckpointDirError::io("syncing", &self.path))?;
-        crate::kill_point!();
-        let above = self.directory.path();
-        durability::folder(above).map_err(CheckpointDirError::io("syncing", above))?;
-        crate::kill_point!();
-        Ok(())
+        check_lengths(manifest, &self.directory.files(self.number)?, &self.path)?;
+        let published = self.directory.store().publish(&folder_name(self.number), MANIFEST, &bytes);
+        published.map_err(CheckpointDirError::io("writing", &path))
     }
 }

@@ -9,8 +9,11 @@ pub(crate) mod directory;
 pub(crate) mod draft;
 pub(crate) mod encoder;
 pub(crate) mod error;
+pub(crate) mod local_store;
 pub(crate) mod manifest;
 mod manifest_v1;
+#[cfg(feature = "test-support")]
+pub(crate) mod memory_store;
 pub(crate) mod prune;
 pub(crate) mod row_file;
 pub(crate) mod row_file_reader;
@@ -18,4 +21,7 @@ pub(crate) mod row_file_reader;
 mod row_file_tests;
 pub(crate) mod row_file_writer;
 pub(crate) mod shard_rows;
+pub(crate) mod store;
+#[cfg(test)]
+mod store_tests;
 pub(crate) mod verify;

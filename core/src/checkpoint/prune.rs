@@ -1,8 +1,7 @@
 //! Removes old checkpoints. A kill at any step leaves no folder that passes for a whole checkpoint and is not one.
 
-use crate::checkpoint::directory::{CheckpointDir, CheckpointState, MANIFEST};
+use crate::checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint, MANIFEST, folder_name};
 use crate::checkpoint::error::CheckpointDirError;
-use crate::image::durability;
 use std::collections::BTreeSet;
 use std::io;
 
@@ -23,9 +22,15 @@ impl CheckpointDir {
     /// What [`prune`](Self::prune) would do.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// The directory or a manifest cannot be read. Of a checkpoint that cannot be read now nobody knows what it needs.
     pub fn prune_plan(&self, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
-        let all = self.list()?;
+        let mut all = self.list()?;
+        let unread = |c: &ListedCheckpoint| matches!(&c.state, CheckpointState::Damaged(e) if e.is_system());
+        if let Some(at) = all.iter().position(unread)
+            && let CheckpointState::Damaged(error) = all.swap_remove(at).state
+        {
+            return Err(error);
+        }
         let mut kept = BTreeSet::new();
         let mut newest = 0;
         // A parent has a smaller number, so whoever needs it comes before it here.
@@ -81,33 +86,27 @@ impl CheckpointDir {
         for number in plan.removed.iter().rev() {
             self.remove(*number)?;
         }
-        if !plan.removed.is_empty() {
-            durability::folder(self.path()).map_err(CheckpointDirError::io("syncing", self.path()))?;
-            crate::kill_point!();
-        }
         Ok(plan)
+    }
+
+    /// Removes a checkpoint whose save failed. Its writers must have ended.
+    ///
+    /// # Errors
+    /// A file cannot be removed. [`prune`](Self::prune) removes what is left, once there is a newer checkpoint.
+    pub fn discard(&self, number: u64) -> Result<(), CheckpointDirError> {
+        self.remove(number)
     }
 
     /// Removes a checkpoint: its manifest first, so that the rest no longer passes for one.
     fn remove(&self, number: u64) -> Result<(), CheckpointDirError> {
-        let folder = self.folder(number);
-        let manifest = folder.join(MANIFEST);
-        match std::fs::remove_file(&manifest) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(CheckpointDirError::io("removing", &manifest)(e));
-            }
-            _ => {}
-        }
-        crate::kill_point!();
-        durability::folder(&folder).map_err(CheckpointDirError::io("syncing", &folder))?;
-        crate::kill_point!();
-        for entry in std::fs::read_dir(&folder).map_err(CheckpointDirError::io("listing", &folder))? {
-            let path = entry.map_err(CheckpointDirError::io("listing", &folder))?.path();
-            std::fs::remove_file(&path).map_err(CheckpointDirError::io("removing", &path))?;
-            crate::kill_point!();
-        }
-        std::fs::remove_dir(&folder).map_err(CheckpointDirError::io("removing", &folder))?;
-        crate::kill_point!();
-        Ok(())
+        let (name, folder) = (folder_name(number), self.folder(number));
+        let absent_is_good = |removed: io::Result<()>| match removed {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        let removed = absent_is_good(self.store().remove(&name, MANIFEST));
+        removed.map_err(CheckpointDirError::io("removing", &folder.join(MANIFEST)))?;
+        let removed = absent_is_good(self.store().remove_folder(&name));
+        removed.map_err(CheckpointDirError::io("removing", &folder))
     }
 }

@@ -7,7 +7,6 @@ use crate::checkpoint::row_file::{
 };
 use crate::hash::{hash, shard_of};
 use crate::limits::SKETCH_BYTES_MAX;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use zstd::bulk::Decompressor;
@@ -58,38 +57,6 @@ pub struct RowFileReader<R> {
     raw: Vec<u8>,
     keys: Vec<u64>,
     floats: Vec<f32>,
-}
-
-impl RowFileReader<File> {
-    /// Opens a file, which must have the expected head and the length that `entry` says.
-    ///
-    /// # Errors
-    /// There is no such file, it has another length, or its head is damaged or that of another file.
-    pub fn open(
-        path: &Path,
-        expected: &RowFileHead,
-        entry: &FileEntry,
-    ) -> Result<RowFileReader<File>, CheckpointDirError> {
-        let input = open_listed(path, entry.bytes)?;
-        RowFileReader::new(input, path, expected, entry)
-    }
-}
-
-/// Opens a file that a manifest lists with this length.
-pub(crate) fn open_listed(path: &Path, bytes: u64) -> Result<File, CheckpointDirError> {
-    let file = match File::open(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            let why = "the manifest names this file, but it does not exist";
-            return Err(CheckpointDirError::damaged(path, why));
-        }
-        other => other.map_err(CheckpointDirError::io("opening", path))?,
-    };
-    let found = file.metadata().map_err(CheckpointDirError::io("reading", path))?.len();
-    if found != bytes {
-        let why = format!("the file has {found} bytes, but {bytes} were saved");
-        return Err(CheckpointDirError::damaged(path, why));
-    }
-    Ok(file)
 }
 
 impl<R: Read> RowFileReader<R> {

@@ -1,52 +1,58 @@
-//! Writes a row file: what the encoder makes, to the disk and synced.
+//! Writes a row file: what the encoder makes, to the store and durable.
 
+use crate::checkpoint::directory::{CheckpointDir, folder_name};
 use crate::checkpoint::encoder::RowFileEncoder;
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::manifest::FileEntry;
 use crate::checkpoint::row_file::RowFileHead;
-use crate::image::durability::{self, Durable};
+use crate::checkpoint::store::StoreWriter;
 use crate::limits::CHECKPOINT_BLOCK_BYTES;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Writes the rows of one shard to a file. Errors name the file.
 ///
 /// ```
-/// use gannet_core::{RowBlock, RowFileHead, RowFileKind, RowFileReader, RowFileWriter, TableUid};
+/// use gannet_core::{CheckpointDir, RowBlock, RowFileHead, RowFileKind, RowFileWriter, TableUid};
 ///
-/// let folder = tempfile::tempdir()?;
-/// let (number, uid, kind) = (1, TableUid([7; 16]), RowFileKind::Full);
+/// # let folder = tempfile::tempdir()?;
+/// let directory = CheckpointDir::create(folder.path())?;
+/// let draft = directory.begin()?;
+/// let (number, uid, kind) = (draft.number(), TableUid([7; 16]), RowFileKind::Full);
 /// let head = RowFileHead { number, uid, table: 0, shard: 0, shards: 1, floats: 1, kind };
-/// let mut writer = RowFileWriter::create(folder.path(), head, 1)?;
+/// let mut writer = RowFileWriter::create(&directory, head, 1)?;
 /// writer.rows(&[5, 6], &[0.5, 1.5])?;
-/// let entry = writer.finish()?; // synced
+/// let entry = writer.finish()?; // durable
 ///
-/// let mut reader = RowFileReader::open(&folder.path().join(&entry.name), &head, &entry)?;
+/// let mut reader = directory.row_file(head, &entry).open()?;
 /// assert!(matches!(reader.next()?, Some(RowBlock::Rows { keys: &[5, 6], floats: &[0.5, 1.5] })));
 /// assert!(reader.next()?.is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RowFileWriter {
     encoder: RowFileEncoder,
-    file: File,
+    file: Box<dyn StoreWriter>,
     path: PathBuf,
     /// Whole blocks that are not written yet.
     encoded: Vec<u8>,
 }
 
 impl RowFileWriter {
-    /// Makes the file [`RowFileHead::file_name`] in `folder`. `level` is that of [`RowFileEncoder::new`].
+    /// Makes the file [`RowFileHead::file_name`] in the folder of checkpoint [`RowFileHead::number`], which was begun
+    /// ([`CheckpointDir::begin`]). `level` is that of [`RowFileEncoder::new`].
     ///
     /// # Errors
     /// The file exists or cannot be made.
     ///
     /// # Panics
     /// Where [`RowFileEncoder::new`] does.
-    pub fn create(folder: &Path, head: RowFileHead, level: i32) -> Result<RowFileWriter, CheckpointDirError> {
-        let path = folder.join(head.file_name());
-        let file = File::create_new(&path).map_err(CheckpointDirError::io("making", &path))?;
-        crate::kill_point!();
+    pub fn create(
+        directory: &CheckpointDir,
+        head: RowFileHead,
+        level: i32,
+    ) -> Result<RowFileWriter, CheckpointDirError> {
+        let path = directory.folder(head.number).join(head.file_name());
+        let file = directory.store().create(&folder_name(head.number), &head.file_name());
+        let file = file.map_err(CheckpointDirError::io("making", &path))?;
         let mut encoded = Vec::new();
         let encoder = RowFileEncoder::new(head, level, &mut encoded);
         Ok(RowFileWriter { encoder, file, path, encoded })
@@ -88,35 +94,24 @@ impl RowFileWriter {
         self.write(CHECKPOINT_BLOCK_BYTES)
     }
 
-    /// Writes the rest and syncs the file. Returns what the manifest says of it.
+    /// Writes the rest and makes the file durable. Returns what the manifest says of it.
     ///
     /// # Errors
-    /// The file cannot be written or synced.
+    /// The file cannot be written, or may not be durable.
     pub fn finish(mut self) -> Result<FileEntry, CheckpointDirError> {
         let encoder = self.encoder;
         let entry = encoder.finish(&mut self.encoded);
-        let written = self.file.write_all(&self.encoded);
+        let written = self.file.write(self.encoded).and_then(|_| self.file.finish());
         written.map_err(CheckpointDirError::io("writing", &self.path))?;
-        crate::kill_point!();
-        sync(&self.file, &self.path)?;
         Ok(entry)
     }
 
     /// Writes what is encoded if it has at least so many bytes.
     fn write(&mut self, least: usize) -> Result<(), CheckpointDirError> {
         if self.encoded.len() >= least {
-            self.file.write_all(&self.encoded).map_err(CheckpointDirError::io("writing", &self.path))?;
-            self.encoded.clear();
-            crate::kill_point!();
+            let written = self.file.write(std::mem::take(&mut self.encoded));
+            self.encoded = written.map_err(CheckpointDirError::io("writing", &self.path))?;
         }
         Ok(())
     }
-}
-
-/// Syncs a file.
-pub(crate) fn sync(file: &File, path: &Path) -> Result<(), CheckpointDirError> {
-    let synced = durability::during(&Durable::File, || file.sync_all());
-    synced.map_err(CheckpointDirError::io("syncing", path))?;
-    crate::kill_point!();
-    Ok(())
 }

@@ -6,13 +6,14 @@ use crate::checkpoint::manifest::{FileEntry, JobManifest};
 use crate::checkpoint::row_file::RowFileHead;
 use crate::checkpoint::row_file_reader::{RowBlock, RowFileReader};
 use std::collections::HashSet;
-use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 
 /// A row file of a checkpoint, with what its reader must find in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SavedRowFile {
-    /// The file.
+    directory: CheckpointDir,
+    /// The file, as messages name it.
     pub path: PathBuf,
     /// Which rows it holds.
     pub head: RowFileHead,
@@ -24,13 +25,20 @@ impl SavedRowFile {
     /// Opens it.
     ///
     /// # Errors
-    /// Those of [`RowFileReader::open`].
-    pub fn open(&self) -> Result<RowFileReader<File>, CheckpointDirError> {
-        RowFileReader::open(&self.path, &self.head, &self.entry)
+    /// There is no such file, it has another length, or its head is damaged or that of another file.
+    pub fn open(&self) -> Result<RowFileReader<Box<dyn Read + Send>>, CheckpointDirError> {
+        let opened = self.directory.open_listed(self.head.number, &self.entry.name, self.entry.bytes)?;
+        RowFileReader::new(opened.input, &self.path, &self.head, &self.entry)
     }
 }
 
 impl CheckpointDir {
+    /// The row file with this head and manifest entry.
+    pub fn row_file(&self, head: RowFileHead, entry: &FileEntry) -> SavedRowFile {
+        let path = self.folder(head.number).join(&entry.name);
+        SavedRowFile { directory: self.clone(), path, head, entry: entry.clone() }
+    }
+
     /// The row files that hold a shard of a table, the oldest first. The first one has all rows, and each further one
     /// what changed and what was deleted since the one before it. `chain` is that of [`chain`](Self::chain). A table or
     /// shard that the newest checkpoint does not have has no files.
@@ -40,8 +48,7 @@ impl CheckpointDir {
             let Some((number, of_table)) = manifest.table(table) else { break };
             let Some(cut) = of_table.shards.get(shard as usize) else { break };
             if let (Some(entry), Some(head)) = (&cut.file, manifest.row_file_head(number, shard)) {
-                let path = self.folder(manifest.number).join(&entry.name);
-                files.push(SavedRowFile { path, head, entry: entry.clone() });
+                files.push(self.row_file(head, entry));
             }
             if cut.from == 0 {
                 break;
@@ -69,7 +76,7 @@ impl CheckpointDir {
     /// let mut manifest = JobManifest { tables: vec![table], ..JobManifest::new(draft.number(), "monday") };
     ///
     /// let head = manifest.row_file_head(0, 0).ok_or("no such shard")?;
-    /// let mut writer = RowFileWriter::create(draft.path(), head, 1)?;
+    /// let mut writer = RowFileWriter::create(&directory, head, 1)?;
     /// writer.rows(&[3, 4], &[0.5, 1.5])?;
     /// manifest.tables[0].shards[0].file = Some(writer.finish()?);
     /// draft.publish(&manifest)?;

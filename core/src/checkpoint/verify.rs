@@ -3,7 +3,7 @@
 use crate::checkpoint::directory::CheckpointDir;
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::manifest::JobManifest;
-use crate::checkpoint::row_file_reader::{RowBlock, RowFileReader};
+use crate::checkpoint::row_file_reader::RowBlock;
 use crate::schema::admission::Admission;
 use std::collections::BTreeMap;
 
@@ -78,7 +78,6 @@ impl CheckpointDir {
         for state in &manifest.states {
             self.read_state(manifest, &state.name)?;
         }
-        let folder = self.folder(manifest.number);
         for (number, table) in (0..).zip(&manifest.tables) {
             let sketch = match table.schema.admission {
                 Admission::Count { sketch_bytes, .. } => sketch_bytes as usize,
@@ -89,15 +88,15 @@ impl CheckpointDir {
                 else {
                     continue;
                 };
-                let path = folder.join(&entry.name);
-                let mut reader = RowFileReader::open(&path, &head, entry)?;
+                let file = self.row_file(head, entry);
+                let mut reader = file.open()?;
                 while let Some(block) = reader.next()? {
                     if let RowBlock::Sketch(bytes) = block
                         && bytes.len() != sketch
                     {
                         let found = bytes.len();
                         let why = format!("its sketch has {found} bytes, but the table's has {sketch}");
-                        return Err(CheckpointDirError::damaged(&path, why));
+                        return Err(CheckpointDirError::damaged(&file.path, why));
                     }
                 }
             }

@@ -12,7 +12,6 @@ use gannet_core::{
 };
 use gannet_transport::{Net, Poll};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often the coordinator asks.
@@ -71,14 +70,15 @@ pub struct SavedCheckpoint {
 /// use gannet_optim::{Add, Rule};
 /// # use gannet_transport::multi::Transports;
 /// # let folder = tempfile::tempdir()?;
-/// let config = ServerConfig { checkpoints: Some(folder.path().into()), ..ServerConfig::new("127.0.0.1:0") };
+/// let directory = CheckpointDir::create(folder.path())?;
+/// let checkpoints = Some(directory.clone());
+/// let config = ServerConfig { checkpoints, ..ServerConfig::new("127.0.0.1:0") };
 /// let server = Server::start(Transports::new(), config)?;
 /// let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
 /// let mut worker = Worker::connect(Transports::new(), config.clone())?;
 /// let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
 /// worker.push(table, &[7, 8], Write::Gradient, &[1.0, 2.0])?;
 ///
-/// let directory = CheckpointDir::create(folder.path())?;
 /// let saved = save_checkpoint(Transports::new(), &config, &directory, &CheckpointOptions::default())?;
 /// assert_eq!((saved.manifest.number, saved.manifest.rows()), (1, 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -97,25 +97,25 @@ pub fn save_checkpoint<N: Net>(
     let saved = save_in_tries(&net, config, directory, options, &mut given_up);
     // A folder that remains only takes space: it has no manifest. Until now they kept their numbers in use, because
     // servers may still write into them.
-    given_up.iter().for_each(|folder| drop(std::fs::remove_dir_all(folder)));
+    given_up.iter().for_each(|number| drop(directory.discard(*number)));
     saved
 }
 
-/// Tries several times. Adds the folders of tries that were given up to `given_up`.
+/// Tries several times. Adds the numbers of tries that were given up to `given_up`.
 fn save_in_tries<N: Net>(
     net: &N,
     config: &WorkerConfig,
     directory: &CheckpointDir,
     options: &CheckpointOptions,
-    given_up: &mut Vec<PathBuf>,
+    given_up: &mut Vec<u64>,
 ) -> Result<SavedCheckpoint, WorkerError> {
     let mut tries = 1;
     loop {
         let draft = directory.begin()?;
-        let folder = draft.path().to_path_buf();
+        let number = draft.number();
         let saved = save(net.clone(), config, directory, options, draft);
         let Err(error) = saved else { return saved };
-        given_up.push(folder);
+        given_up.push(number);
         let again = matches!(
             error,
             WorkerError::Cut(_) | WorkerError::Refused { refusal: Refusal::Cut | Refusal::Limit, .. }
@@ -165,7 +165,10 @@ fn save<N: Net>(
     let files = written(&mut worker, &net, cut)?;
     let manifest = manifest(&draft, options, parent, &tables, marked, files)?;
     draft.publish(&manifest)?;
-    worker.cut_step(cut, &CutActionV1::End)?;
+    // The checkpoint is there, whether or not the servers hear it: they forget the cut with its coordinator's session.
+    if let Err(error) = worker.cut_step(cut, &CutActionV1::End) {
+        tracing::debug!(%error, "the checkpoint is saved, but a server does not answer any more");
+    }
     Ok(SavedCheckpoint { manifest, frozen })
 }
 

@@ -5,9 +5,8 @@
 
 use crate::cuts::CutFileV1;
 use crate::limits::CUT_QUEUE_BLOCKS;
-use gannet_core::{FileEntry, RowFileHead, RowFileWriter};
+use gannet_core::{CheckpointDir, FileEntry, RowFileHead, RowFileWriter};
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
@@ -57,6 +56,12 @@ pub(super) enum CutExecutor {
     Turns(Arc<AtomicBool>),
 }
 
+impl CutExecutor {
+    fn is_held(&self) -> bool {
+        matches!(self, CutExecutor::Turns(held) if held.load(Relaxed))
+    }
+}
+
 /// The server thread's side of a writer.
 pub(super) struct CutWriter {
     /// The files, until the first block comes.
@@ -88,25 +93,18 @@ struct Counts {
 }
 
 impl CutWriter {
-    /// A writer of files in this folder, which must exist.
-    pub(super) fn start(executor: CutExecutor, folder: PathBuf, level: i32) -> Result<CutWriter, String> {
-        if !folder.is_dir() {
-            return Err(format!(
-                "{}: this server cannot reach the folder of the checkpoint: put the checkpoint directory where all \
-                 servers reach it under one path",
-                folder.display()
-            ));
-        }
-        if folder.join("MANIFEST").exists() {
-            return Err(format!(
-                "{}: this checkpoint is complete already: the checkpoint directory of this server (--checkpoint) is not \
-                 the folder into which the checkpoint is saved; name the same folder to all",
-                folder.display()
-            ));
-        }
+    /// A writer of the files of checkpoint `number`, which must be begun.
+    pub(super) fn start(
+        executor: CutExecutor,
+        directory: CheckpointDir,
+        number: u64,
+        level: i32,
+    ) -> Result<CutWriter, String> {
+        directory.must_be_begun(number).map_err(|error| error.to_string())?;
         let counts = Arc::<Counts>::default();
         let files = CutFiles {
-            folder,
+            directory,
+            number,
             level,
             starts: HashMap::new(),
             left: 0,
@@ -144,7 +142,7 @@ impl CutWriter {
                 Err(TrySendError::Full(block)) => Err(block),
                 _ => Ok(()),
             },
-            Running::Turns { queue, .. } if queue.len() < CUT_QUEUE_BLOCKS => {
+            Running::Turns { queue, .. } if queue.len() < CUT_QUEUE_BLOCKS && !self.executor.is_held() => {
                 queue.push_back(block);
                 Ok(())
             }
@@ -178,12 +176,10 @@ impl CutWriter {
                 Err(TryRecvError::Empty) => None,
                 Ok(outcome) => Some(outcome),
             },
-            Running::Turns { queue, files } => match &self.executor {
-                CutExecutor::Turns(held) if !held.load(Relaxed) => {
-                    queue.pop_front().and_then(|block| files.take(&block).transpose())
-                }
-                _ => None,
-            },
+            Running::Turns { .. } if self.executor.is_held() => None,
+            Running::Turns { queue, files } => {
+                queue.pop_front().and_then(|block| files.take(&block).transpose())
+            }
         };
         self.state = match outcome {
             Some(Ok(files)) => WriterState::Written(files),
@@ -215,7 +211,8 @@ impl CutWriter {
 
 /// The files of a cut, where they are written.
 struct CutFiles {
-    folder: PathBuf,
+    directory: CheckpointDir,
+    number: u64,
     level: i32,
     /// What the files begin with that have had no block.
     starts: HashMap<(u32, u32), FileStart>,
@@ -249,8 +246,7 @@ impl CutFiles {
         if !self.is_done() {
             return Ok(None);
         }
-        let folder = std::fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
-        folder.map_err(|error| format!("syncing {}: {error}", self.folder.display()))?;
+        self.directory.sync(self.number).map_err(|error| error.to_string())?;
         Ok(Some(std::mem::take(&mut self.written)))
     }
 
@@ -264,7 +260,7 @@ impl CutFiles {
             return Ok(());
         }
         if let Some(FileStart { head, deletions, sketch }) = start {
-            let mut file = RowFileWriter::create(&self.folder, head, self.level)?;
+            let mut file = RowFileWriter::create(&self.directory, head, self.level)?;
             file.sketch(&sketch)?;
             if !deletions.is_empty() {
                 file.deletions(&deletions)?;

@@ -14,9 +14,7 @@ use crate::frames::{CutFrame, CutIsFrame, FrameKind, control};
 use crate::limits::{
     CUT_FREEZE_MAX, CUT_MESSAGE_BYTES_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX, CUT_SLICE_BYTES,
 };
-use gannet_core::{
-    CheckpointDir, CutProgress, MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid,
-};
+use gannet_core::{CutProgress, MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid};
 use gannet_transport::{Frame, Transmit};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -306,14 +304,11 @@ impl ServerTables {
         let covered = self.all.iter().filter(|table| self.cuts.covers(table)).map(cut_table);
         let steps =
             covered.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect();
-        let Some(directory) = self.checkpoints.as_deref() else {
+        let Some(directory) = self.checkpoints.clone() else {
             let text = "this server has no checkpoint directory: start it with --checkpoint DIR";
             return refuse(Refusal::Mismatch, text);
         };
-        let directory = CheckpointDir::open(directory).map_err(|error| error.to_string());
-        let started = directory
-            .and_then(|of| CutWriter::start(self.executor.clone(), of.folder(mark.number), mark.level));
-        let mut writer = match started {
+        let mut writer = match CutWriter::start(self.executor.clone(), directory, mark.number, mark.level) {
             Ok(writer) => writer,
             Err(why) => return refuse(Refusal::Mismatch, why),
         };

@@ -54,7 +54,7 @@ use crate::scheduler::data_server::DataServerConfig;
 use crate::token::{self, Token};
 use acceptor::{Acceptor, ThreadInbox};
 use cut_writer::CutExecutor;
-use gannet_core::Store;
+use gannet_core::{CheckpointDir, Store};
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
 use incarnations::HighestIncarnation;
@@ -62,7 +62,6 @@ pub use memory::SessionLimits;
 use memory::SessionMemory;
 use restore::{OpenedTables, RestoreSource, open_tables};
 use session::GreetedConnection;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -75,7 +74,7 @@ use thread_health::ThreadHealth;
 /// A server's configuration.
 ///
 /// ```
-/// use gannet_core::Store;
+/// use gannet_core::{CheckpointDir, Store};
 /// use gannet_node::ServerConfig;
 ///
 /// # let folder = tempfile::tempdir()?;
@@ -111,7 +110,7 @@ pub struct ServerConfig {
     /// servers of a job and the coordinator reach the same folder, each by its own path.
     ///
     /// [`save_checkpoint`]: crate::save_checkpoint
-    pub checkpoints: Option<PathBuf>,
+    pub checkpoints: Option<CheckpointDir>,
 }
 
 impl ServerConfig {

@@ -63,7 +63,7 @@ pub(super) struct ServerTables {
     /// The cut of this thread.
     pub(super) cuts: Cuts,
     /// Where checkpoints are written.
-    pub(super) checkpoints: Option<std::path::PathBuf>,
+    pub(super) checkpoints: Option<gannet_core::CheckpointDir>,
     /// Where their files are written.
     pub(super) executor: CutExecutor,
     /// Sessions to end, each as (table, pusher, the highest fenced incarnation).

@@ -55,7 +55,7 @@ impl Saver {
             for cut in marked {
                 let shard = cut.position.shard;
                 let head = manifest.row_file_head(number as u32, shard).unwrap();
-                let mut writer = RowFileWriter::create(draft.path(), head, 1).unwrap();
+                let mut writer = RowFileWriter::create(&self.directory, head, 1).unwrap();
                 let write = |keys: &[u64], floats: &[f32]| writer.rows(keys, floats).unwrap();
                 read_cut(table, shard, write);
                 if !cut.deletions.is_empty() {

@@ -3,7 +3,8 @@
 
 use crate::saved::{Rows, Saver, rows_of};
 use gannet_core::{
-    Admission, Cursor, PushName, PushOptions, Read, Schema, Shards, Store, Write, hash, shard_of,
+    Admission, CheckpointDir, Cursor, LocalStore, PushName, PushOptions, Read, Schema, Shards, Store, Write,
+    hash, shard_of,
 };
 use gannet_node::{
     JobClient, JobPlan, JobStatus, LocalServer, PlanFile, RestoreError, RestoreSource, ServerConfig,
@@ -16,6 +17,7 @@ use proptest::prelude::*;
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 const ADMITTED_AT: u32 = 3;
 
@@ -90,7 +92,8 @@ fn restored(
     for server in 0..servers {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
-        let source = RestoreSource { number, shards, ..RestoreSource::new(checkpoints, server, servers) };
+        let source =
+            RestoreSource { number, shards, ..RestoreSource::new(&opened(checkpoints), server, servers) };
         let done = restore_folder(&store, threads, &source).unwrap();
         let mut rows = 0;
         for ((name, all), wanted) in ["clicks", "users"].into_iter().zip(&mut all).zip(wanted) {
@@ -166,7 +169,7 @@ fn servers_with_different_checkpoints_are_not_taken_for_one_table() {
     let sim = Sim::new(1, Faults::none());
     let source = |server, number| RestoreSource {
         number: Some(number),
-        ..RestoreSource::new(folder.path(), server, 2)
+        ..RestoreSource::new(&opened(folder.path()), server, 2)
     };
     let addrs = [start(&sim, 1, source(0, numbers[0])), start(&sim, 1, source(1, numbers[1]))];
     let mut worker = Worker::connect(sim.clone(), WorkerConfig::new(addrs, 1, 50)).unwrap();
@@ -175,6 +178,10 @@ fn servers_with_different_checkpoints_are_not_taken_for_one_table() {
 }
 
 /// A simulated server that is restored, and its address.
+fn opened(folder: &Path) -> CheckpointDir {
+    CheckpointDir::open(folder).unwrap()
+}
+
 fn start(sim: &Sim, threads: usize, source: RestoreSource) -> String {
     let config = ServerConfig { threads, restore: Some(source), ..ServerConfig::new("sim:0") };
     let mut server = LocalServer::new(sim.clone(), config).unwrap();
@@ -202,7 +209,8 @@ fn old_pushes_are_dropped_and_new_ones_are_applied_in_other_layouts() {
         job.train(3);
         job.save(&mut saver, false);
         let sim = Sim::new(seed, Faults::none());
-        let source = |server| RestoreSource { shards, ..RestoreSource::new(folder.path(), server, servers) };
+        let source =
+            |server| RestoreSource { shards, ..RestoreSource::new(&opened(folder.path()), server, servers) };
         let addrs: Vec<String> = (0..servers).map(|server| start(&sim, threads, source(server))).collect();
         let mut worker = Worker::connect(sim.clone(), WorkerConfig::new(addrs.clone(), 1, 11)).unwrap();
         let wanted = Schema { shards: shards.unwrap_or(8), ..schema("clicks", 8) };
@@ -218,7 +226,7 @@ fn old_pushes_are_dropped_and_new_ones_are_applied_in_other_layouts() {
         let keys: Vec<u64> = rows.keys().copied().step_by(7).collect();
         let values = vec![100.0; keys.len() * 3];
         let push = |worker: &mut Worker<Sim>, seq| {
-            let cut = std::sync::Arc::new(worker.cut(table, &keys));
+            let cut = Arc::new(worker.cut(table, &keys));
             let id = worker.begin_push(table, cut, Write::Gradient, values.clone(), None, seq).unwrap();
             worker.finish_push(id).unwrap();
         };
@@ -258,8 +266,10 @@ fn counts_of_keys_without_a_row_survive() {
         }
         Saver::new(folder.path()).save(&mut [&mut table], true);
         let sim = Sim::new(1, Faults::none());
-        let source =
-            |server| RestoreSource { shards: wanted, ..RestoreSource::new(folder.path(), server, 2) };
+        let source = |server| RestoreSource {
+            shards: wanted,
+            ..RestoreSource::new(&opened(folder.path()), server, 2)
+        };
         let addrs = [start(&sim, 2, source(0)), start(&sim, 1, source(1))];
         let mut worker = Worker::connect(sim.clone(), WorkerConfig::new(addrs, 2, 5)).unwrap();
         let opened = worker.open_table(&Schema { shards: wanted.unwrap_or(shards), ..counted }).unwrap();
@@ -342,7 +352,7 @@ fn the_scheduler_goes_on_and_no_incarnation_is_handed_out_again() {
 
     let data = tempfile::tempdir().unwrap();
     for store in [Store::memory(), Store::open_dir(data.path()).unwrap()] {
-        let source = RestoreSource::new(folder.path(), 0, 1);
+        let source = RestoreSource::new(&opened(folder.path()), 0, 1);
         let config = |restore| ServerConfig {
             threads: 2,
             store: store.clone(),
@@ -390,7 +400,7 @@ fn what_cannot_be_restored_is_refused_by_name_before_the_server_listens() {
     let first = job.save(&mut saver, true);
     job.train(2);
     let second = job.save(&mut saver, false);
-    let source = RestoreSource::new(folder.path(), 0, 2);
+    let source = RestoreSource::new(&opened(folder.path()), 0, 2);
     let memory = Store::memory;
     let place = refused(RestoreSource { server: 2, ..source.clone() }, memory());
     assert!(place.contains("server 2 of 2") && place.contains("the last one is 1"), "{place}");
@@ -403,14 +413,16 @@ fn what_cannot_be_restored_is_refused_by_name_before_the_server_listens() {
     let growing = gannet_core::GrowthConfig { memory_limit: 64 << 10, clock: None };
     let small = refused(source.clone(), Store::memory_with(growing));
     assert!(small.contains("limit"), "{small}");
-    let nowhere = refused(RestoreSource { directory: folder.path().join("x"), ..source.clone() }, memory());
+    let absent = folder.path().join("x");
+    let directory = CheckpointDir::with_store(&absent, Arc::new(LocalStore::new(&absent)));
+    let nowhere = refused(RestoreSource { directory, ..source.clone() }, memory());
     assert!(nowhere.contains("no such folder"), "{nowhere}");
 
     // A folder with the part of another server.
     let data = tempfile::tempdir().unwrap();
     let store = Store::open_dir(data.path()).unwrap();
     restore_folder(&store, 2, &source).unwrap();
-    let part = refused(RestoreSource::new(folder.path(), 1, 2), store.clone());
+    let part = refused(RestoreSource::new(&opened(folder.path()), 1, 2), store.clone());
     assert!(part.contains("server 0 of 2") && part.contains("name an empty folder"), "{part}");
     let other = RestoreSource { shards: Some(16), ..source.clone() };
     assert!(refused(other, store.clone()).contains("has 4 shards, and 16 are wanted"));
@@ -470,7 +482,7 @@ fn an_interrupted_restore_is_never_served() {
         panic!("it was served");
     };
     assert!(error.to_string().contains("a restore of checkpoint 1 of there into this folder"), "{error}");
-    let source = RestoreSource::new(folder.path(), 0, 1);
+    let source = RestoreSource::new(&opened(folder.path()), 0, 1);
     let done = restore_folder(&store, 2, &source).unwrap();
     assert_eq!((done.kept, done.rows > 0), (false, true));
     let mut table = Shards::open(&store, &schema("clicks", 4), 0..4).unwrap();

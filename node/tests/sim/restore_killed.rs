@@ -2,7 +2,7 @@
 //! the next restore has every row once.
 
 use crate::saved::{Saver, rows_of};
-use gannet_core::{Cursor, Schema, Shards, Store};
+use gannet_core::{CheckpointDir, Cursor, Schema, Shards, Store};
 use gannet_node::{LocalServer, RestoreSource, ServerConfig, open_whole, restore_folder};
 use gannet_optim::{Add, Rule};
 use gannet_transport::sim::{Faults, Sim};
@@ -23,7 +23,8 @@ fn schema(name: &str) -> Schema {
 fn child() {
     let (Ok(from), Ok(to)) = (std::env::var("RESTORE_FROM"), std::env::var("RESTORE_TO")) else { return };
     let store = Store::open_dir(Path::new(&to)).unwrap();
-    let restored = restore_folder(&store, 2, &RestoreSource::new(from, 0, 1)).unwrap();
+    let from = CheckpointDir::open(Path::new(&from)).unwrap();
+    let restored = restore_folder(&store, 2, &RestoreSource::new(&from, 0, 1)).unwrap();
     std::process::exit(if restored.kept { 43 } else { 42 });
 }
 

@@ -31,9 +31,9 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     }
     let draft = directory.begin()?;
     let number = draft.number();
-    let result = save(args, &schema, draft);
+    let result = save(args, &schema, &directory, draft);
     if let Err(failure) = result {
-        let _ = std::fs::remove_dir_all(directory.folder(number)); // it has no manifest
+        let _ = directory.discard(number); // it has no manifest
         return Err(failure);
     }
     let (table, dir) = (&args.table, args.dir.display());
@@ -74,7 +74,7 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn save(args: &ImportArgs, schema: &Schema, draft: Draft) -> Result<(), Failure> {
+fn save(args: &ImportArgs, schema: &Schema, directory: &CheckpointDir, draft: Draft) -> Result<(), Failure> {
     let mut uid = TableUid::NONE;
     uid.0[..8].copy_from_slice(&random().to_le_bytes());
     uid.0[8..].copy_from_slice(&random().to_le_bytes());
@@ -89,7 +89,7 @@ fn save(args: &ImportArgs, schema: &Schema, draft: Draft) -> Result<(), Failure>
     manifest.notes.push(("imported".into(), args.file.display().to_string()));
     for first in (0..schema.shards).step_by(SHARDS_AT_ONCE as usize) {
         let group = first..schema.shards.min(first + SHARDS_AT_ONCE);
-        each(args, |arrays| save_shards(args, &draft, &mut manifest, group, arrays))?;
+        each(args, |arrays| save_shards(args, directory, &mut manifest, group, arrays))?;
     }
     Ok(draft.publish(&manifest)?)
 }
@@ -97,7 +97,7 @@ fn save(args: &ImportArgs, schema: &Schema, draft: Draft) -> Result<(), Failure>
 /// Writes the row files of a group of shards.
 fn save_shards(
     args: &ImportArgs,
-    draft: &Draft,
+    directory: &CheckpointDir,
     manifest: &mut JobManifest,
     group: std::ops::Range<u32>,
     arrays: ArrayRows<'_>,
@@ -125,7 +125,7 @@ fn save_shards(
             if writer.is_none() {
                 let head = manifest.row_file_head(0, shard);
                 let head = head.ok_or_else(|| Failure::input(format!("no shard {shard}")))?;
-                *writer = Some(RowFileWriter::create(draft.path(), head, 1)?);
+                *writer = Some(RowFileWriter::create(directory, head, 1)?);
             }
             if let Some(writer) = writer {
                 writer.rows(&[key], &row)?;

@@ -6,7 +6,6 @@ use super::{kind, reason};
 use bytesize::ByteSize;
 use gannet::storage::{CheckpointDir, CheckpointState, ListedCheckpoint};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// Runs the command.
@@ -27,9 +26,9 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
             CheckpointState::Valid(manifest) => {
                 (manifest.rows().to_string(), ByteSize(manifest.bytes()).to_string(), kind(manifest))
             }
-            _ => ("-".into(), ByteSize(size(&listed.path)).to_string(), "-".into()),
+            _ => ("-".into(), ByteSize(listed.bytes).to_string(), "-".into()),
         };
-        let age = age(&listed.path).map_or("-".into(), in_words);
+        let age = age(listed).map_or("-".into(), in_words);
         say!("{:>10}  {age:>8}  {rows:>12}  {bytes:>10}  {kind:<18}  {}", listed.number, state(listed));
     }
     Ok(())
@@ -44,7 +43,7 @@ fn state(listed: &ListedCheckpoint) -> String {
 }
 
 fn object(listed: &ListedCheckpoint) -> Value {
-    let age = age(&listed.path).map(|age| age.as_secs());
+    let age = age(listed).map(|age| age.as_secs());
     let (number, state) = (listed.number, state(listed));
     match &listed.state {
         CheckpointState::Valid(manifest) => json!({
@@ -61,10 +60,9 @@ fn object(listed: &ListedCheckpoint) -> Value {
     }
 }
 
-/// The time since the manifest, or the folder of an unfinished save, was written.
-fn age(folder: &Path) -> Option<Duration> {
-    let manifest = folder.join("MANIFEST");
-    let written = std::fs::metadata(manifest).or_else(|_| std::fs::metadata(folder)).ok()?.modified().ok()?;
+/// The time since the manifest, or the last file of an unfinished save, was written.
+fn age(listed: &ListedCheckpoint) -> Option<Duration> {
+    let written = SystemTime::UNIX_EPOCH + Duration::from_secs(listed.written?);
     Some(SystemTime::now().duration_since(written).unwrap_or_default())
 }
 
@@ -75,10 +73,4 @@ fn in_words(age: Duration) -> String {
         seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
         seconds => format!("{} d", seconds / 86_400),
     }
-}
-
-/// Bytes of the files in a folder.
-fn size(folder: &Path) -> u64 {
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    files.filter_map(|file| file.metadata().ok()).filter(|file| file.is_file()).map(|file| file.len()).sum()
 }

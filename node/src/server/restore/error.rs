@@ -7,11 +7,13 @@ use std::path::PathBuf;
 /// Why a server cannot be restored from a checkpoint. The server does not listen then.
 ///
 /// ```
+/// use gannet_core::CheckpointDir;
 /// use gannet_node::{RestoreError, RestoreSource, Server, ServerConfig, ServerError};
 /// # use gannet_transport::multi::Transports;
 ///
 /// # let folder = tempfile::tempdir()?;
-/// let restore = Some(RestoreSource::new(folder.path(), 0, 1));
+/// let directory = CheckpointDir::open(folder.path())?;
+/// let restore = Some(RestoreSource::new(&directory, 0, 1));
 /// let config = ServerConfig { restore, ..ServerConfig::new("127.0.0.1:0") };
 /// match Server::start(Transports::new(), config) {
 ///     Err(ServerError::Restore(RestoreError::NoCheckpoint(path))) => assert_eq!(path, folder.path()),

@@ -26,22 +26,26 @@ use crate::error::ServerError;
 use crate::partition::share;
 use folder::FolderState;
 use gannet_core::{CheckpointDir, JobManifest, Schema, Store, TableCut, TableUid, mix};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A checkpoint, and which part of it a server takes.
 ///
 /// ```
+/// use gannet_core::CheckpointDir;
 /// use gannet_node::RestoreSource;
 ///
+/// # let folder = tempfile::tempdir()?;
+/// let directory = CheckpointDir::open(folder.path())?;
 /// // The newest checkpoint, for server 1 of 3.
-/// let source = RestoreSource::new("checkpoints", 1, 3);
+/// let source = RestoreSource::new(&directory, 1, 3);
 /// assert_eq!((source.number, source.shards), (None, None));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct RestoreSource {
     /// The checkpoint directory.
-    pub directory: PathBuf,
+    pub directory: CheckpointDir,
     /// The number of the checkpoint. `None`: the newest one that can be used.
     pub number: Option<u64>,
     /// The server's number, counted from 0.
@@ -58,8 +62,8 @@ pub struct RestoreSource {
 
 impl RestoreSource {
     /// The newest checkpoint of a directory, for server `server` of `servers`. Server 0 is the scheduler.
-    pub fn new(directory: impl Into<PathBuf>, server: u32, servers: u32) -> RestoreSource {
-        let (directory, scheduler) = (directory.into(), server == 0);
+    pub fn new(directory: &CheckpointDir, server: u32, servers: u32) -> RestoreSource {
+        let (directory, scheduler) = (directory.clone(), server == 0);
         RestoreSource { directory, number: None, server, servers, shards: None, scheduler, run: None }
     }
 }
@@ -96,17 +100,17 @@ impl RestorePlan {
         if server >= servers {
             return Err(RestoreError::Place { server, servers });
         }
-        let directory = CheckpointDir::open(&source.directory)?;
+        let directory = source.directory.clone();
         let number = match source.number {
             Some(number) => number,
             None => match directory.newest_valid()? {
                 Some(manifest) => manifest.number,
-                None => return Err(RestoreError::NoCheckpoint(source.directory.clone())),
+                None => return Err(RestoreError::NoCheckpoint(directory.path().into())),
             },
         };
         let chain = directory.chain(number)?;
         let Some(newest) = chain.last() else {
-            return Err(RestoreError::NoCheckpoint(source.directory.clone()));
+            return Err(RestoreError::NoCheckpoint(directory.path().into()));
         };
         if let Some(run) = &source.run {
             newest.must_be_of(run, &directory.folder(number))?;
@@ -212,7 +216,7 @@ fn restore(
         opened.restored = Some(Restored { checkpoint, tables, rows: 0, kept: true });
         return Ok(opened);
     }
-    tracing::info!(checkpoint, directory = %source.directory.display(), "restoring");
+    tracing::info!(checkpoint, directory = %source.directory.path().display(), "restoring");
     folder::begin(&plan, store)?;
     // The states are in the folder before an image is confirmed. A server in memory gets them when it begins.
     match store.folder() {
@@ -245,8 +249,8 @@ fn restore(
 ///
 /// # let folder = tempfile::tempdir()?;
 /// // A checkpoint without tables.
-/// let checkpoints = folder.path().join("checkpoints");
-/// let draft = CheckpointDir::create(&checkpoints)?.begin()?;
+/// let checkpoints = CheckpointDir::create(&folder.path().join("checkpoints"))?;
+/// let draft = checkpoints.begin()?;
 /// let number = draft.number();
 /// draft.publish(&JobManifest::new(number, "monday"))?;
 ///

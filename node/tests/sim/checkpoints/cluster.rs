@@ -17,7 +17,7 @@ pub struct Host {
     pub addr: String,
     threads: usize,
     store: Store,
-    checkpoints: std::path::PathBuf,
+    checkpoints: CheckpointDir,
     restore: Option<RestoreSource>,
     server: Option<LocalServer<Sim>>,
     back_at: Duration,
@@ -43,7 +43,7 @@ impl Host {
             addr,
             threads,
             store,
-            checkpoints: checkpoints.path().to_path_buf(),
+            checkpoints: checkpoints.clone(),
             restore,
             server: None,
             back_at: never,
@@ -59,7 +59,8 @@ impl Host {
         let config = ServerConfig {
             threads: self.threads,
             store: self.store.clone(),
-            restore: self.restore.clone(),
+            // Later starts go on from the data folder.
+            restore: self.restore.take(),
             checkpoints: Some(self.checkpoints.clone()),
             ..ServerConfig::new(&self.addr)
         };

@@ -119,7 +119,11 @@ impl History {
 
     /// The table after exactly the pushes up to these cursors.
     pub fn replay(&self, table: usize, cursors: &[Cursor]) -> Shards {
-        let mut shards = open_whole(&Store::memory(), &self.tables[table].schema).unwrap();
+        let JobTable { schema, pushers } = &self.tables[table];
+        // Only counts of keys depend on the number of shards.
+        let shards = if let Pushers::One(_) = pushers { schema.shards } else { 1 };
+        let schema = Schema { shards, ..schema.clone() };
+        let mut shards = open_whole(&Store::memory(), &schema).unwrap();
         for cursor in cursors {
             let of = (table, cursor.pusher, 0)..=(table, cursor.pusher, cursor.incarnation);
             for (&(_, _, incarnation), line) in self.lines.range(of) {

@@ -10,7 +10,7 @@ mod trainer;
 
 use crate::stepping::seeds;
 use cluster::{Cluster, Happened, Host, Trouble};
-use gannet_core::CheckpointDir;
+use gannet_core::{CheckpointDir, Fault, MemoryStore, StoreCall};
 use gannet_node::{CheckpointOptions, RestoreSource, SavedCheckpoint, WorkerConfig, save_checkpoint};
 use gannet_transport::Net;
 use gannet_transport::sim::{Faults, Prng, Sim};
@@ -18,6 +18,7 @@ use history::{Acked, History, JobTable, Pushers};
 use mortal::Mortal;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use trainer::Trainer;
 
@@ -42,9 +43,9 @@ struct Job {
     cluster: Rc<RefCell<Cluster>>,
     actors: Vec<u64>,
     directory: CheckpointDir,
+    store: MemoryStore,
     durable: bool,
     shown: Shown,
-    _folder: tempfile::TempDir,
 }
 
 /// Says which seed failed.
@@ -53,7 +54,7 @@ struct Seed(u64);
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {} failed: run it alone with SEED={}", self.0, self.0);
+            eprintln!("seed {} failed: run it alone with CHECKPOINT_SEED={}", self.0, self.0);
         }
     }
 }
@@ -74,8 +75,8 @@ impl Job {
     fn new(seed: u64) -> Job {
         let mut prng = Prng::new(seed);
         let sim = Sim::new(seed, faults(&mut prng));
-        let folder = tempfile::tempdir().unwrap();
-        let directory = CheckpointDir::create(folder.path()).unwrap();
+        let store = MemoryStore::default();
+        let directory = CheckpointDir::with_store("the-store", Arc::new(store.clone()));
         let workers = 1 + prng.below(4);
         let tables = 1 + prng.below(3) as usize;
         let tables = (0..tables).map(|number| JobTable::draw(&mut prng, number, workers)).collect();
@@ -85,7 +86,7 @@ impl Job {
         cluster.trainers = (0..workers).map(trainer).collect();
         let (cluster, actors) = (Rc::new(RefCell::new(cluster)), Vec::new());
         let (durable, shown) = (prng.below(3) > 0, Shown::default());
-        let mut job = Job { sim, prng, cluster, actors, directory, durable, shown, _folder: folder };
+        let mut job = Job { sim, prng, cluster, actors, directory, store, durable, shown };
         job.start_servers(None);
         job.start_trainers();
         job
@@ -96,8 +97,8 @@ impl Job {
         let count = 1 + self.prng.below(4) as u32;
         let mut hosts = Vec::new();
         for server in 0..count {
-            let path = self.directory.path();
-            let source = |shards| RestoreSource { shards, ..RestoreSource::new(path, server, count) };
+            let source =
+                |shards| RestoreSource { shards, ..RestoreSource::new(&self.directory, server, count) };
             let threads = 1 + self.prng.below(3) as usize;
             let durable = self.durable;
             let host = Host::start(&self.sim, threads, durable, &self.directory, restore.map(source));
@@ -142,12 +143,14 @@ impl Job {
                 let net = Mortal::new(&self.sim, waits);
                 let Some(saved) = mortal::run(|| save_checkpoint(net, &config, &self.directory, &options))
                 else {
+                    self.store.clear_faults();
                     self.shown.killed += 1;
                     return Err("the coordinator was killed".into());
                 };
                 saved
             }
         };
+        self.store.clear_faults();
         let took = self.sim.now() - from;
         assert!(took < SAVE_MAX, "a save took {took:?}");
         match saved {
@@ -198,6 +201,27 @@ impl Job {
     }
 }
 
+/// What goes wrong in the store during a save.
+fn store_faults(prng: &mut Prng, mortal: bool) -> Box<dyn FnMut(&StoreCall) -> Option<Fault> + Send> {
+    let all = [Fault::Fails, Fault::AnswerLost, Fault::Torn, Fault::Full];
+    let fault = all[prng.below(4) as usize];
+    let (mut left, mut own) = (prng.below(120), Prng::new(prng.next_u64()));
+    match prng.below(9) {
+        0 | 1 => Box::new(move |_| {
+            left = left.wrapping_sub(1);
+            (left == 0).then_some(fault)
+        }),
+        2 => Box::new(move |_| (own.below(30) == 0).then(|| all[own.below(4) as usize])),
+        3 => Box::new(move |_| {
+            left = left.saturating_sub(1);
+            (left == 0).then_some(Fault::Full)
+        }),
+        4 => Box::new(|call| (call.method == "publish").then_some(Fault::AnswerLost)),
+        5 if mortal => Box::new(|call| if call.method == "publish" { mortal::kill() } else { None }),
+        _ => Box::new(|_| None),
+    }
+}
+
 /// A save that failed says what, where, and what to do.
 fn named(text: &str) -> String {
     let known = [
@@ -213,6 +237,8 @@ fn named(text: &str) -> String {
         "was started again without the rows",
         "start the workers, or begin the checkpoint later",
         "name all servers of the job",
+        // What the store says, and where.
+        "the-store",
     ];
     assert!(known.iter().any(|known| text.contains(known)), "a save failed without a remedy: {text}");
     text.to_owned()
@@ -231,7 +257,12 @@ fn one(seed: u64) -> Shown {
         job.start_trainers();
         job.run(30, &mut prng);
         let waits = (prng.below(4) == 0).then(|| prng.below(60));
+        job.store.set_faults(store_faults(&mut prng, waits.is_some()));
         let _ = job.save(prng.below(3) > 0, waits);
+        // Whatever has become of the save, there is a checkpoint that can be used, or none.
+        if let Some(newest) = job.directory.newest_valid().unwrap() {
+            job.directory.verify(newest.number).unwrap();
+        }
         match prng.below(12) {
             0 => job.start_again(),
             1 | 2 => drop(job.directory.prune(1 + prng.below(3) as u32).unwrap()),
@@ -251,7 +282,7 @@ fn one(seed: u64) -> Shown {
 
 #[test]
 fn a_restore_equals_the_cut_whatever_breaks() {
-    let only = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    let only = std::env::var("CHECKPOINT_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let range = only.map_or(0..seeds(200), |seed| seed..seed + 1);
     let mut all = Shown::default();
     for seed in range {

@@ -87,8 +87,7 @@ fn into_folders(directory: &CheckpointDir, manifest: &JobManifest, history: &His
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
         let number = Some(manifest.number);
-        let source =
-            RestoreSource { number, shards, ..RestoreSource::new(directory.path(), server, servers) };
+        let source = RestoreSource { number, shards, ..RestoreSource::new(directory, server, servers) };
         restore_folder(&store, threads, &source).unwrap();
         for cut in &manifest.tables {
             let schema = Schema { shards: shards.unwrap_or(cut.schema.shards), ..cut.schema.clone() };
@@ -124,7 +123,7 @@ fn onto_servers(directory: &CheckpointDir, manifest: &JobManifest, history: &His
         let source = RestoreSource {
             number: Some(manifest.number),
             shards,
-            ..RestoreSource::new(directory.path(), server, servers)
+            ..RestoreSource::new(directory, server, servers)
         };
         let threads = 1 + server as usize % 3;
         let config = ServerConfig { threads, restore: Some(source), ..ServerConfig::new("sim:0") };

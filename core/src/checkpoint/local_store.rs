@@ -1,0 +1,160 @@
+//! Checkpoints in a folder of a filesystem.
+
+use crate::checkpoint::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
+use crate::image::durability::{self, Durable};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A [`CheckpointStore`] in a folder. Each checkpoint has a folder in it.
+///
+/// ```
+/// use gannet_core::{CheckpointStore, LocalStore};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let store = LocalStore::create(&folder.path().join("checkpoints"))?;
+/// assert!(store.reserve("0000000001")?);
+/// assert!(folder.path().join("checkpoints/0000000001").is_dir());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LocalStore {
+    path: PathBuf,
+}
+
+impl LocalStore {
+    /// The store in a folder, which must exist before it is used.
+    pub fn new(path: &Path) -> LocalStore {
+        LocalStore { path: path.into() }
+    }
+
+    /// The store in a folder, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn create(path: &Path) -> io::Result<LocalStore> {
+        durability::make_folder(path)?;
+        Ok(LocalStore::new(path))
+    }
+
+    /// Makes the names of the folders durable.
+    fn sync_folders(&self) -> io::Result<()> {
+        durability::folder(&self.path)?;
+        crate::kill_point!();
+        Ok(())
+    }
+}
+
+impl CheckpointStore for LocalStore {
+    fn reserve(&self, folder: &str) -> io::Result<bool> {
+        match std::fs::create_dir(self.path.join(folder)) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            made => made?,
+        }
+        crate::kill_point!();
+        self.sync_folders()?;
+        Ok(true)
+    }
+
+    fn folders(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                names.extend(entry.file_name().into_string()); // ours are text
+            }
+        }
+        Ok(names)
+    }
+
+    fn files(&self, folder: &str) -> io::Result<Vec<StoredFile>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(self.path.join(folder))? {
+            let entry = entry?;
+            let metadata = match std::fs::metadata(entry.path()) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue, // it was removed meanwhile
+                other => other?,
+            };
+            if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
+                let written = metadata.mtime().try_into().ok();
+                files.push(StoredFile { name, bytes: metadata.len(), written });
+            }
+        }
+        Ok(files)
+    }
+
+    fn create(&self, folder: &str, name: &str) -> io::Result<Box<dyn StoreWriter>> {
+        let file = File::create_new(self.path.join(folder).join(name))?;
+        crate::kill_point!();
+        Ok(Box::new(LocalWriter { file }))
+    }
+
+    fn open(&self, folder: &str, name: &str) -> io::Result<OpenedFile> {
+        let file = File::open(self.path.join(folder).join(name))?;
+        Ok(OpenedFile { bytes: file.metadata()?.len(), input: Box::new(file) })
+    }
+
+    fn publish(&self, folder: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let folder = self.path.join(folder);
+        let new = folder.join(format!("{name}.new"));
+        let mut file = File::create(&new)?;
+        crate::kill_point!();
+        file.write_all(bytes)?;
+        crate::kill_point!();
+        sync(&file)?;
+        std::fs::rename(&new, folder.join(name))?;
+        crate::kill_point!();
+        durability::folder(&folder)?;
+        crate::kill_point!();
+        self.sync_folders()
+    }
+
+    fn sync(&self, folder: &str) -> io::Result<()> {
+        durability::folder(&self.path.join(folder))?;
+        crate::kill_point!();
+        Ok(())
+    }
+
+    fn remove(&self, folder: &str, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(folder).join(name))?;
+        crate::kill_point!();
+        self.sync(folder)
+    }
+
+    fn remove_folder(&self, folder: &str) -> io::Result<()> {
+        let path = self.path.join(folder);
+        for entry in std::fs::read_dir(&path)? {
+            std::fs::remove_file(entry?.path())?;
+            crate::kill_point!();
+        }
+        std::fs::remove_dir(&path)?;
+        crate::kill_point!();
+        self.sync_folders()
+    }
+}
+
+/// Writes a file of a folder.
+struct LocalWriter {
+    file: File,
+}
+
+impl StoreWriter for LocalWriter {
+    fn write(&mut self, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+        self.file.write_all(&bytes)?;
+        crate::kill_point!();
+        bytes.clear();
+        Ok(bytes)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        sync(&self.file)
+    }
+}
+
+/// Syncs a file.
+fn sync(file: &File) -> io::Result<()> {
+    durability::during(&Durable::File, || file.sync_all())?;
+    crate::kill_point!();
+    Ok(())
+}
