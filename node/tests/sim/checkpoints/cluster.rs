@@ -9,6 +9,8 @@ use gannet_transport::Net;
 use gannet_transport::sim::{Prng, Sim};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A host with a server.
@@ -135,6 +137,8 @@ pub struct Cluster {
     pub trouble: Trouble,
     pub happened: Happened,
     pub checkpoints: CheckpointDir,
+    /// Set: a server is killed now.
+    pub kill_now: Arc<AtomicBool>,
     next_event: Duration,
     prng: Prng,
 }
@@ -144,7 +148,8 @@ impl Cluster {
         let trouble = Trouble { every: Duration::ZERO, kills: false, hangs: false };
         let (hosts, trainers, happened) = (Vec::new(), Vec::new(), Happened::default());
         let (next_event, prng) = (Duration::ZERO, Prng::new(seed ^ 0xC0FFEE));
-        Cluster { hosts, trainers, history, trouble, happened, checkpoints, next_event, prng }
+        let kill_now = Arc::default();
+        Cluster { hosts, trainers, history, trouble, happened, checkpoints, kill_now, next_event, prng }
     }
 
     pub fn addrs(&self) -> Vec<String> {
@@ -169,6 +174,13 @@ impl Cluster {
 
     /// Breaks something, if it is time.
     pub fn break_something(&mut self, sim: &Sim, now: Duration) {
+        let durable = self.hosts.iter().find(|host| host.borrow().is_durable());
+        if self.kill_now.swap(false, Relaxed)
+            && let Some(host) = durable
+        {
+            self.happened.kills += 1;
+            host.borrow_mut().kill(now);
+        }
         if self.trouble.every.is_zero() || now < self.next_event {
             return;
         }

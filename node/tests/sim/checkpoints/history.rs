@@ -52,7 +52,7 @@ impl JobTable {
             Rule::Sgd(_) | Rule::AdaGrad(_) if prng.below(2) == 0 => Init::Uniform { low: -0.1, high: 0.1 },
             _ => Init::Zero,
         };
-        let (dim, shards) = (1 + prng.below(3) as u32, [1, 4, 16, 16][prng.below(4) as usize]);
+        let (dim, shards) = (1 + prng.below(3) as u32, [1, 2, 4, 16][prng.below(4) as usize]);
         let schema =
             Schema { dim, shards, admission, init, ..Schema::scalar(&format!("table-{number}"), rule) };
         JobTable { schema, pushers }

@@ -36,10 +36,10 @@ pub fn check(
             }
         }
     }
-    match prng.below(4) {
-        0 => {}
-        1 => into_folders(directory, manifest, history, prng),
-        _ => onto_servers(directory, manifest, history, prng),
+    match prng.below(6) {
+        0 => into_folders(directory, manifest, history, prng),
+        1 | 2 => onto_servers(directory, manifest, history, prng),
+        _ => {}
     }
 }
 
@@ -69,7 +69,7 @@ fn saved_rows(directory: &CheckpointDir, chain: &[JobManifest], schema: &Schema)
 
 /// Draws a number of shards: other than saved in every second case.
 pub fn draw_shards(prng: &mut Prng) -> Option<u32> {
-    [None, None, Some(1), Some(8), Some(32)][prng.below(5) as usize]
+    [None, None, Some(1), Some(2), Some(8)][prng.below(5) as usize]
 }
 
 fn sorted(cursors: &[Cursor]) -> Vec<Cursor> {
