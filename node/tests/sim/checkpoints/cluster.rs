@@ -162,6 +162,11 @@ impl Cluster {
         trainers.iter_mut().for_each(|trainer| trainer.turn(now, history));
     }
 
+    /// From now on the files of checkpoints do not grow for a time: rows change before they are read.
+    pub fn hold_files(&mut self, until: Duration) {
+        self.hosts.iter().for_each(|host| host.borrow_mut().held_until = until);
+    }
+
     /// Ends all that is broken for a time.
     pub fn mend(&mut self) {
         self.trouble.every = Duration::ZERO;

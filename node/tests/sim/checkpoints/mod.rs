@@ -270,6 +270,10 @@ fn one(seed: u64) -> Shown {
         job.run(60, &mut prng);
         job.start_trainers();
         job.run(30, &mut prng);
+        if prng.below(2) == 0 {
+            let until = job.sim.now() + Duration::from_micros(prng.below(60_000));
+            job.cluster.borrow_mut().hold_files(until);
+        }
         let waits = (prng.below(4) == 0).then(|| prng.below(60));
         let kill_now = job.cluster.borrow().kill_now.clone();
         job.store.set_faults(store_faults(&mut prng, waits.is_some(), kill_now));
