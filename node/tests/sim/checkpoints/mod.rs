@@ -194,11 +194,9 @@ impl Job {
         let shards = restored::draw_shards(&mut self.prng).filter(|_| !same);
         for number in 0..cluster.history.tables.len() {
             let name = cluster.history.tables[number].schema.name.clone();
-            let cursors = manifest.table(&name).map(|(_, cut)| cut.cursors.clone()).unwrap_or_default();
-            cluster.history.go_back(number, &cursors);
-            if let Some(shards) = shards {
-                cluster.history.tables[number].schema.shards = shards;
-            }
+            let (_, saved) = manifest.table(&name).unwrap();
+            cluster.history.go_back(number, &saved.cursors);
+            cluster.history.tables[number].schema.shards = shards.unwrap_or(saved.schema.shards);
         }
         drop(cluster);
         self.durable = self.prng.below(3) > 0;
