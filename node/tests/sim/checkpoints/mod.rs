@@ -205,12 +205,11 @@ impl Job {
     }
 }
 
+/// Chooses what goes wrong in a call of the store.
+type StoreFaults = Box<dyn FnMut(&StoreCall) -> Option<Fault> + Send>;
+
 /// What goes wrong in the store during a save.
-fn store_faults(
-    prng: &mut Prng,
-    mortal: bool,
-    kill_now: Arc<AtomicBool>,
-) -> Box<dyn FnMut(&StoreCall) -> Option<Fault> + Send> {
+fn store_faults(prng: &mut Prng, mortal: bool, kill_now: Arc<AtomicBool>) -> StoreFaults {
     let all = [Fault::Fails, Fault::AnswerLost, Fault::Torn, Fault::Full];
     let fault = all[prng.below(4) as usize];
     let (mut left, mut own) = (prng.below(120), Prng::new(prng.next_u64()));
