@@ -47,7 +47,10 @@ class Servers:
         self.hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(count))
         self.processes, self.started = [], time.monotonic()
         for i, metrics in enumerate(self.metrics):
-            command = [GANNET, "server", "--ps-hosts", self.hosts, "--task-index", str(i), "--checkpoint", checkpoint]
+            place = ["--listen", self.hosts.split(",")[i]]
+            if "--restore" in more:
+                place += ["--ps-hosts", self.hosts, "--task-index", str(i)]
+            command = [GANNET, "server", *place, "--checkpoint", checkpoint]
             command += ["--metrics", f"127.0.0.1:{metrics}", "--threads", "2" if count == 1 else "1", *more]
             if folder:
                 command += ["--data-dir", Path(folder) / f"server-{i}"]

@@ -72,6 +72,8 @@ impl Writing {
             }
         }
         match self.left.len() {
+            // A server without threads comes back for the next block.
+            0 if self.writer.has_turns() => CutTurn::Behind,
             0 => CutTurn::Idle,
             _ => self.read(tables, 0, CUT_SLICE_BYTES, counters),
         }

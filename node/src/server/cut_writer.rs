@@ -1,12 +1,14 @@
 //! Writes the row files of a cut on a thread of its own, so that neither compression nor a slow disk stops the server
 //! thread. The queue between them is bounded: when it is full, the server thread reads no further rows of the cut.
+//!
+//! A server without threads ([`LocalServer`](super::LocalServer)) writes a block at each of its turns.
 
 use crate::cuts::CutFileV1;
 use crate::limits::CUT_QUEUE_BLOCKS;
 use gannet_core::{CheckpointDir, FileEntry, RowFileHead, RowFileWriter};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 
 /// A shard's file in a cut.
@@ -44,15 +46,44 @@ struct FileStart {
 
 type Outcome = Result<Vec<CutFileV1>, String>;
 
+/// Where a server writes the files of its cuts.
+#[derive(Clone, Debug, Default)]
+pub(super) enum CutExecutor {
+    /// On a thread of their own.
+    #[default]
+    Thread,
+    /// In the turns of the server's threads, except while this is set.
+    Turns(Arc<AtomicBool>),
+}
+
+impl CutExecutor {
+    fn is_held(&self) -> bool {
+        matches!(self, CutExecutor::Turns(held) if held.load(Relaxed))
+    }
+}
+
 /// The server thread's side of a writer.
 pub(super) struct CutWriter {
-    starts: HashMap<(u32, u32), FileStart>,
+    /// The files, until the first block comes.
     files: Option<CutFiles>,
-    queue: Option<SyncSender<CutBlock>>,
-    outcome: Receiver<Outcome>,
-    send_outcome: Option<std::sync::mpsc::Sender<Outcome>>,
+    executor: CutExecutor,
+    running: Running,
     counts: Arc<Counts>,
     state: WriterState,
+}
+
+/// A writer at work.
+enum Running {
+    /// It has not begun, or is over.
+    No,
+    Thread {
+        queue: SyncSender<CutBlock>,
+        outcome: Receiver<Outcome>,
+    },
+    Turns {
+        queue: VecDeque<CutBlock>,
+        files: Box<CutFiles>,
+    },
 }
 
 #[derive(Default)]
@@ -63,79 +94,109 @@ struct Counts {
 
 impl CutWriter {
     /// A writer of the files of checkpoint `number`, which must be begun.
-    pub(super) fn start(directory: CheckpointDir, number: u64, level: i32) -> CutWriter {
+    pub(super) fn start(
+        executor: CutExecutor,
+        directory: CheckpointDir,
+        number: u64,
+        level: i32,
+    ) -> CutWriter {
         let counts = Arc::<Counts>::default();
         let files = CutFiles {
             directory,
             number,
             level,
+            checked: false,
+            starts: HashMap::new(),
             left: 0,
             open: HashMap::new(),
             written: Vec::new(),
             counts: counts.clone(),
         };
-        let (send_outcome, outcome) = channel();
-        CutWriter {
-            starts: HashMap::new(),
-            files: Some(files),
-            queue: None,
-            outcome,
-            send_outcome: Some(send_outcome),
-            counts,
-            state: WriterState::Writing { rows: 0, bytes: 0 },
-        }
+        let state = WriterState::Writing { rows: 0, bytes: 0 };
+        CutWriter { files: Some(files), executor, running: Running::No, counts, state }
     }
 
     /// Adds a file. All files are added before the first block.
     pub(super) fn begin(&mut self, head: RowFileHead, deletions: Vec<u64>, sketch: Vec<u8>) {
-        self.starts.insert((head.table, head.shard), FileStart { head, deletions, sketch });
+        if let Some(files) = &mut self.files {
+            files.starts.insert((head.table, head.shard), FileStart { head, deletions, sketch });
+            files.left = files.starts.len();
+        }
     }
 
     /// All files are added.
     pub(super) fn begun(&mut self) {
-        if self.starts.is_empty() {
+        if self.files.as_ref().is_some_and(CutFiles::is_done) {
             self.state = WriterState::Written(Vec::new());
         }
     }
 
     /// Gives rows to the writer. It returns them when its queue is full. After a failure it drops them.
     pub(super) fn put(&mut self, block: CutBlock) -> Result<(), CutBlock> {
-        if let Some(mut files) = self.files.take() {
-            files.left = self.starts.len();
-            let (starts, send) = (std::mem::take(&mut self.starts), self.send_outcome.take());
-            let (queue, blocks) = sync_channel(CUT_QUEUE_BLOCKS);
-            let run = move || {
-                let outcome = files.run(starts, &blocks);
-                send.map(|send| send.send(outcome))
-            };
-            match std::thread::Builder::new().name("checkpoint".into()).spawn(run) {
-                Ok(_) => self.queue = Some(queue),
-                Err(error) => self.fail(format!("starting the thread that writes: {error}")),
-            }
+        if let Some(files) = self.files.take() {
+            self.run(files);
         }
-        match self.queue.as_ref().map(|queue| queue.try_send(block)) {
-            Some(Err(TrySendError::Full(block))) => Err(block),
-            _ => Ok(()),
+        match &mut self.running {
+            Running::No => Ok(()),
+            Running::Thread { queue, .. } => match queue.try_send(block) {
+                Err(TrySendError::Full(block)) => Err(block),
+                _ => Ok(()),
+            },
+            Running::Turns { queue, .. } if queue.len() < CUT_QUEUE_BLOCKS && !self.executor.is_held() => {
+                queue.push_back(block);
+                Ok(())
+            }
+            Running::Turns { .. } => Err(block),
         }
     }
 
-    /// Looks whether the writer has ended.
+    fn run(&mut self, files: CutFiles) {
+        if let CutExecutor::Turns(_) = self.executor {
+            self.running = Running::Turns { queue: VecDeque::new(), files: Box::new(files) };
+            return;
+        }
+        let (send_outcome, outcome) = channel();
+        let (queue, blocks) = sync_channel(CUT_QUEUE_BLOCKS);
+        let run = move || send_outcome.send(files.run(&blocks));
+        match std::thread::Builder::new().name("checkpoint".into()).spawn(run) {
+            Ok(_) => self.running = Running::Thread { queue, outcome },
+            Err(error) => self.fail(format!("starting the thread that writes: {error}")),
+        }
+    }
+
+    /// Looks whether the writer has ended. A writer without a thread first writes a block.
     pub(super) fn look(&mut self) {
         if !matches!(self.state, WriterState::Writing { .. }) {
             return;
         }
-        self.state = match self.outcome.try_recv() {
-            Ok(Ok(files)) => WriterState::Written(files),
-            Ok(Err(why)) => WriterState::Failed(why),
-            Err(TryRecvError::Disconnected) => WriterState::Failed("the thread that writes has died".into()),
-            Err(TryRecvError::Empty) => WriterState::Writing {
+        let outcome = match &mut self.running {
+            Running::No => return,
+            Running::Thread { outcome, .. } => match outcome.try_recv() {
+                Err(TryRecvError::Disconnected) => Some(Err("the thread that writes has died".into())),
+                Err(TryRecvError::Empty) => None,
+                Ok(outcome) => Some(outcome),
+            },
+            Running::Turns { .. } if self.executor.is_held() => None,
+            Running::Turns { queue, files } => {
+                queue.pop_front().and_then(|block| files.take(&block).transpose())
+            }
+        };
+        self.state = match outcome {
+            Some(Ok(files)) => WriterState::Written(files),
+            Some(Err(why)) => WriterState::Failed(why),
+            None => WriterState::Writing {
                 rows: self.counts.rows.load(Relaxed),
                 bytes: self.counts.bytes.load(Relaxed),
             },
         };
         if !matches!(self.state, WriterState::Writing { .. }) {
-            self.queue = None;
+            self.running = Running::No;
         }
+    }
+
+    /// Whether there are blocks that the next look writes.
+    pub(super) fn has_turns(&self) -> bool {
+        matches!(&self.running, Running::Turns { queue, .. } if !queue.is_empty())
     }
 
     pub(super) fn state(&self) -> &WriterState {
@@ -143,16 +204,20 @@ impl CutWriter {
     }
 
     pub(super) fn fail(&mut self, why: String) {
-        self.queue = None;
+        self.running = Running::No;
         self.state = WriterState::Failed(why);
     }
 }
 
-/// The files of a cut, on the writer's thread.
+/// The files of a cut, where they are written.
 struct CutFiles {
     directory: CheckpointDir,
     number: u64,
     level: i32,
+    /// Whether it is known that the checkpoint is begun.
+    checked: bool,
+    /// What the files begin with that have had no block.
+    starts: HashMap<(u32, u32), FileStart>,
     /// Files that are not finished.
     left: usize,
     open: HashMap<(u32, u32), RowFileWriter>,
@@ -161,27 +226,40 @@ struct CutFiles {
 }
 
 impl CutFiles {
+    fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
     /// Writes blocks until all files are finished.
-    fn run(mut self, mut starts: HashMap<(u32, u32), FileStart>, blocks: &Receiver<CutBlock>) -> Outcome {
-        // Here, and not on the server's thread: a bucket may answer late.
-        self.directory.must_be_begun(self.number).map_err(|error| error.to_string())?;
-        while self.left > 0 {
+    fn run(mut self, blocks: &Receiver<CutBlock>) -> Outcome {
+        loop {
             let Ok(block) = blocks.recv() else {
                 return Err("the server gave the checkpoint up".into());
             };
-            self.write(&mut starts, &block).map_err(|error| error.to_string())?;
+            if let Some(written) = self.take(&block)? {
+                return Ok(written);
+            }
         }
-        self.directory.sync(self.number).map_err(|error| error.to_string())?;
-        Ok(self.written)
     }
 
-    fn write(
-        &mut self,
-        starts: &mut HashMap<(u32, u32), FileStart>,
-        block: &CutBlock,
-    ) -> Result<(), gannet_core::CheckpointDirError> {
+    /// Writes a block. After the last one of all files, it syncs their folder and returns what it has written.
+    fn take(&mut self, block: &CutBlock) -> Result<Option<Vec<CutFileV1>>, String> {
+        if !self.checked {
+            // Here, where the files are written, and not where requests are answered: a bucket may answer late.
+            self.directory.must_be_begun(self.number).map_err(|error| error.to_string())?;
+            self.checked = true;
+        }
+        self.write(block).map_err(|error| error.to_string())?;
+        if !self.is_done() {
+            return Ok(None);
+        }
+        self.directory.sync(self.number).map_err(|error| error.to_string())?;
+        Ok(Some(std::mem::take(&mut self.written)))
+    }
+
+    fn write(&mut self, block: &CutBlock) -> Result<(), gannet_core::CheckpointDirError> {
         let id = (block.file.place, block.file.shard);
-        let start = starts.remove(&id);
+        let start = self.starts.remove(&id);
         // A shard without anything needs no file.
         let nothing = |start: &FileStart| start.deletions.is_empty() && start.sketch.is_empty();
         if block.end && block.keys.is_empty() && start.as_ref().is_some_and(nothing) {

@@ -290,7 +290,7 @@ impl ServerTables {
             let text = "this server has no checkpoint directory: start it with --checkpoint DIR";
             return refuse(Refusal::Mismatch, text);
         };
-        let mut writer = CutWriter::start(directory, mark.number, mark.level);
+        let mut writer = CutWriter::start(self.executor.clone(), directory, mark.number, mark.level);
         let (mut shards, mut left) = (Vec::new(), Vec::new());
         for (number, table) in self.all.iter_mut().enumerate() {
             let (Some(own), Some(place)) = (table.shards.as_mut(), places[number]) else { continue };

@@ -54,6 +54,7 @@ use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
 use crate::scheduler::data_server::DataServerConfig;
 use crate::token::{self, Token};
 use acceptor::{Acceptor, ThreadInbox};
+use cut_writer::CutExecutor;
 use gannet_core::{CheckpointDir, Store};
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
@@ -63,6 +64,7 @@ use memory::SessionMemory;
 use restore::{OpenedTables, RestoreSource, open_tables};
 use session::GreetedConnection;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -424,6 +426,7 @@ pub struct LocalServer<N: Net> {
     acceptor: Acceptor<N>,
     threads: Vec<ShardThread<N>>,
     counters: Arc<ServerCounters>,
+    hold_files: Arc<AtomicBool>,
 }
 
 impl<N: Net> LocalServer<N> {
@@ -439,7 +442,9 @@ impl<N: Net> LocalServer<N> {
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
-        for tables in opened {
+        let hold_files = Arc::<AtomicBool>::default();
+        for mut tables in opened {
+            tables.executor = CutExecutor::Turns(hold_files.clone());
             let (inbox, outlet): (_, Receiver<GreetedConnection<N::Stream>>) = sync_channel(INBOX_MAX);
             let settings = ThreadSettings { thread: tables.thread(), ..settings.clone() };
             let opened = (tables, states.take());
@@ -449,7 +454,7 @@ impl<N: Net> LocalServer<N> {
         }
         let greeter = Greeter::new(config.token, counters.clone());
         let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
-        Ok(LocalServer { addr, acceptor, threads, counters })
+        Ok(LocalServer { addr, acceptor, threads, counters, hold_files })
     }
 
     /// The address that it listens on.
@@ -471,6 +476,11 @@ impl<N: Net> LocalServer<N> {
     /// ([`Draft::state`](gannet_core::Draft::state)).
     pub fn saved_states(&self, run: &str) -> Vec<(&'static str, Vec<u8>)> {
         self.threads.first().map_or_else(Vec::new, |thread| thread.saved_states(run))
+    }
+
+    /// While `hold` is set, the server writes nothing into the files of checkpoints, as with a disk that hangs.
+    pub fn hold_checkpoint_files(&self, hold: bool) {
+        self.hold_files.store(hold, Relaxed);
     }
 
     /// Does all work that is ready, without sleeping.

@@ -1,6 +1,7 @@
 //! The tables of one server thread, and the rare requests about them.
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
+use super::cut_writer::CutExecutor;
 use super::cuts::Cuts;
 use super::group::{AGGREGATE, Group, is_data};
 use super::identities::{Identities, IdentityClaim, to_begin_anew};
@@ -63,6 +64,8 @@ pub(super) struct ServerTables {
     pub(super) cuts: Cuts,
     /// Where checkpoints are written.
     pub(super) checkpoints: Option<gannet_core::CheckpointDir>,
+    /// Where their files are written.
+    pub(super) executor: CutExecutor,
     /// Sessions to end, each as (table, pusher, the highest fenced incarnation).
     pub(super) fenced: Vec<(u32, u64, u64)>,
     /// The server is only a scheduler and has no tables.
@@ -95,6 +98,7 @@ impl ServerTables {
             step_budget: None,
             cuts: Cuts::default(),
             checkpoints: None,
+            executor: CutExecutor::default(),
             fenced: Vec::new(),
             scheduler_only: false,
             log_limiter: LogLimiter::default(),

@@ -2,6 +2,7 @@
 
 mod admission;
 mod cached;
+mod checkpoints;
 mod counters;
 mod data_server;
 mod deleted_rows;

@@ -234,7 +234,8 @@ pub struct SimStream {
     world: Rc<RefCell<SimWorld>>,
     side: ConnectionSide,
     peer: Arc<str>,
-    scratch: Vec<u8>,
+    received: Vec<u8>,
+    sending: Vec<u8>,
     reader: Option<SimReader>,
 }
 
@@ -243,7 +244,7 @@ impl SimStream {
         let peer = world.borrow().peer_name(side);
         let registered = world.borrow().registered.clone();
         let reader = registered.map(|registered| SimReader::new(world, sim, side, registered));
-        SimStream { world: world.clone(), side, peer, scratch: Vec::new(), reader }
+        SimStream { world: world.clone(), side, peer, received: Vec::new(), sending: Vec::new(), reader }
     }
 
     /// Breaks the connection.
@@ -260,9 +261,9 @@ impl Drop for SimStream {
 
 impl Stream for SimStream {
     fn recv(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        self.scratch.resize(slices.iter().map(|slice| slice.len()).sum(), 0);
-        let Some(got) = self.world.borrow_mut().recv(self.side, &mut self.scratch)? else { return Ok(None) };
-        let mut rest = &self.scratch[..got];
+        self.received.resize(slices.iter().map(|slice| slice.len()).sum(), 0);
+        let Some(got) = self.world.borrow_mut().recv(self.side, &mut self.received)? else { return Ok(None) };
+        let mut rest = &self.received[..got];
         for slice in slices {
             let (here, after) = rest.split_at(rest.len().min(slice.len()));
             slice[..here.len()].copy_from_slice(here);
@@ -272,11 +273,11 @@ impl Stream for SimStream {
     }
 
     fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        self.scratch.clear();
+        self.sending.clear();
         for slice in slices {
-            self.scratch.extend_from_slice(slice);
+            self.sending.extend_from_slice(slice);
         }
-        self.world.borrow_mut().send(self.side, &self.scratch)
+        self.world.borrow_mut().send(self.side, &self.sending)
     }
 
     fn peer(&self) -> Arc<str> {
