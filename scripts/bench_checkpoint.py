@@ -161,8 +161,8 @@ class Run:
 
     def during(self, servers):
         """What training and small requests see of a checkpoint."""
-        for work in ("train", "pulls", "pushes"):
-            loads = [self.load(servers, 2, work, self.o.rows, self.o.seconds, wait=False)]
+        for work in (("train", "zipf"), ("train", "uniform"), ("pulls",), ("pushes",)):
+            loads = [self.load(servers, 2, work[0], self.o.rows, self.o.seconds, *work[1:], wait=False)]
             time.sleep(self.o.seconds / 3)
             begun = time.monotonic()
             memory, saved = servers.resident(), None
@@ -174,7 +174,7 @@ class Run:
                 time.sleep(0.05)
             saved = time.monotonic() - begun
             result = json.loads(self.end(loads[0]))
-            if work == "train":
+            if work[0] == "train":
                 halves = result["keys_by_half_second"]
                 first = int(self.o.seconds / 3 * 2)
                 inside = halves[first + 1:max(first + 2, first + int(saved * 2))]
@@ -182,7 +182,7 @@ class Run:
                 mean = lambda v: sum(v) / max(len(v), 1) * 2 / 1e6
                 result = {"before_M_keys_s": round(mean(outside), 2), "during_M_keys_s": round(mean(inside), 2),
                           "ratio": round(mean(inside) / mean(outside), 3), "memory_ratio": round(most / memory, 3)}
-            self.say(f"{work} beside a checkpoint of {saved:.1f} s", **result)
+            self.say(f"{' '.join(work)} beside a checkpoint of {saved:.1f} s", **result)
         self.say("histograms", lines=servers.scrape("checkpoint") + servers.scrape("_cut_"))
 
     def restores(self, raw, read):
@@ -212,8 +212,8 @@ def main():
     run = Run(options)
     shutil.rmtree(run.checkpoints, ignore_errors=True)
     run.checkpoints.mkdir(parents=True)
-    # A row has a key and its floats: FTRL has 3 for each weight, AdaGrad 2.
-    raw = options.rows * (8 + 4 * options.dim * (3 if options.dim == 1 else 2))
+    # A row has a key and 2 floats for each weight, with FTRL and with AdaGrad.
+    raw = options.rows * (8 + 8 * options.dim)
     servers = Servers(options.servers, run.checkpoints, folder=options.folder if options.data else None)
     servers.ready()
     try:

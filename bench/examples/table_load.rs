@@ -4,7 +4,7 @@
 //! `cargo run --release -p gannet-bench --example table_load -- HOSTS DIM WORKER WORK`, with WORK one of
 //! - `fill ROWS`: pushes every row once;
 //! - `touch ROWS COUNT uniform|zipf`: pushes COUNT distinct rows of ROWS;
-//! - `train ROWS SECONDS`: pulls and pushes batches of uniform rows; prints the keys of each half second;
+//! - `train ROWS SECONDS uniform|zipf`: pulls and pushes batches; prints the keys of each half second;
 //! - `pulls ROWS SECONDS`, `pushes ROWS SECONDS`: 64 keys, one request after the other; prints the slowest ones.
 //!
 //! Dim 1 has FTRL, others AdaGrad. Each WORKER number pushes under its own name.
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let rows = load.draw(rows, count.parse()?, how)?;
             load.push_all(rows.into_iter().map(key))
         }
-        ("train", [seconds]) => load.train(rows, Duration::from_secs_f64(seconds.parse()?)),
+        ("train", [seconds, how]) => load.train(rows, Duration::from_secs_f64(seconds.parse()?), how),
         ("pulls" | "pushes", [seconds]) => {
             load.few(work == "pushes", rows, Duration::from_secs_f64(seconds.parse()?))
         }
@@ -109,21 +109,26 @@ impl Load {
         Ok(())
     }
 
-    /// Distinct rows: uniform ones, or by Zipf's law with exponent 1, by which row n is drawn as often as 1 / (n + 1).
+    /// A row: a uniform one, or by Zipf's law with exponent 1, by which row n is drawn as often as 1 / (n + 1).
+    fn row(&mut self, rows: u64, how: &str) -> Result<u64, Box<dyn Error>> {
+        let random = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        let row = match how {
+            "uniform" => random * rows as f64,
+            // The inverse of the distribution function ln(n + 1) / ln(rows + 1).
+            "zipf" => (random * ((rows + 1) as f64).ln()).exp() - 1.0,
+            _ => return Err("uniform or zipf".into()),
+        };
+        Ok((row as u64).min(rows - 1))
+    }
+
+    /// Distinct rows.
     fn draw(&mut self, rows: u64, count: usize, how: &str) -> Result<Vec<u64>, Box<dyn Error>> {
         if count as u64 > rows {
             return Err("COUNT is more than ROWS".into());
         }
         let (mut seen, mut all) = (HashSet::with_capacity(count), Vec::with_capacity(count));
         while all.len() < count {
-            let random = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-            let row = match how {
-                "uniform" => random * rows as f64,
-                // The inverse of the distribution function ln(n + 1) / ln(rows + 1).
-                "zipf" => (random * ((rows + 1) as f64).ln()).exp() - 1.0,
-                _ => return Err("uniform or zipf".into()),
-            };
-            let row = (row as u64).min(rows - 1);
+            let row = self.row(rows, how)?;
             if seen.insert(row) {
                 all.push(row);
             }
@@ -131,15 +136,15 @@ impl Load {
         Ok(all)
     }
 
-    fn train(&mut self, rows: u64, time: Duration) -> Result<(), Box<dyn Error>> {
-        let batches: Vec<Vec<u64>> = (0..64)
-            .map(|_| {
-                let mut keys: Vec<u64> = (0..BATCH).map(|_| key(self.next() % rows)).collect();
-                keys.sort_unstable();
-                keys.dedup();
-                keys
-            })
-            .collect();
+    fn train(&mut self, rows: u64, time: Duration, how: &str) -> Result<(), Box<dyn Error>> {
+        let mut batches = Vec::new();
+        for _ in 0..64 {
+            let drawn: Result<Vec<u64>, _> = (0..BATCH).map(|_| Ok(key(self.row(rows, how)?))).collect();
+            let mut keys = drawn.map_err(|error: Box<dyn Error>| error)?;
+            keys.sort_unstable();
+            keys.dedup();
+            batches.push(keys);
+        }
         let (started, mut in_flight, mut halves) = (Instant::now(), VecDeque::new(), Vec::<usize>::new());
         for batch in batches.iter().cycle() {
             let elapsed = started.elapsed();

@@ -83,7 +83,7 @@ pub use checkpoint::memory_store::{Fault, MemoryStore, StoreCall};
 pub use checkpoint::prune::PrunePlan;
 pub use checkpoint::row_file::{RowFileHead, RowFileKind};
 pub use checkpoint::row_file_reader::{RowBlock, RowFileReader};
-pub use checkpoint::row_file_writer::RowFileWriter;
+pub use checkpoint::row_file_writer::{EndedRowFile, RowFileWriter};
 pub use checkpoint::shard_rows::SavedRowFile;
 pub use checkpoint::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 pub use checkpoint::verify::Verified;

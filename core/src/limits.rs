@@ -64,7 +64,7 @@ pub const ADMIT_PUSHES_MAX: u32 = 256;
 pub const SKETCH_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of a block of a checkpoint's row file before compression: what its writer collects, and its reader holds.
-pub const CHECKPOINT_BLOCK_BYTES: usize = 512 << 10;
+pub const CHECKPOINT_BLOCK_BYTES: usize = 256 << 10;
 /// The most bytes of such a block. A row of the most floats fits, and so does the largest admission sketch.
 pub const CHECKPOINT_BLOCK_BYTES_MAX: usize = 4 << 20;
 /// The most bytes of a checkpoint's manifest.
@@ -76,7 +76,7 @@ pub const CHECKPOINT_NUMBER_TRIES: u32 = 1000;
 /// Writes of a checkpoint's file that are in flight through io_uring. Each has a buffer of about a block.
 pub const CHECKPOINT_RING_WRITES: usize = 4;
 /// Rings of io_uring that a process has for files of checkpoints. Further files are written without.
-pub const CHECKPOINT_RINGS_MAX: usize = 64;
+pub const CHECKPOINT_RINGS_MAX: usize = 8;
 /// After so many bytes of a checkpoint's file the system is asked to begin their write-back.
 pub const CHECKPOINT_WRITE_BACK_BYTES: u64 = 8 << 20;
 

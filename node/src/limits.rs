@@ -37,11 +37,13 @@ pub const CUT_STALL: Duration = Duration::from_secs(60);
 /// Bytes of the rows of a cut that a turn of a server thread reads.
 pub const CUT_SLICE_BYTES: usize = 128 << 10;
 /// Blocks between a server thread and the thread that writes its cut.
-pub const CUT_QUEUE_BLOCKS: usize = 16;
+pub const CUT_QUEUE_BLOCKS: usize = 8;
+/// Row files of a cut that a thread has written and not yet made durable.
+pub const CUT_ENDED_FILES: usize = 64;
 /// How often a server thread looks whether the thread that writes its cut has caught up.
 pub const CUT_RETRY: Duration = Duration::from_millis(1);
 /// Bytes of a table's rows on one thread that wait for the writer because pushes changed them. Above, pushes wait.
-pub const CUT_SAVED_BYTES_MAX: usize = 16 << 20;
+pub const CUT_SAVED_BYTES_MAX: usize = 8 << 20;
 /// Tables on a server thread.
 pub const TABLES_MAX: usize = 256;
 /// Threads of a server.

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A [`CheckpointStore`] in a folder. Each checkpoint has a folder in it.
 ///
@@ -146,6 +147,8 @@ enum LocalWriter {
     Ring(Box<FileRing>),
     /// There is no ring for this file.
     Plain(File),
+    /// All bytes are written.
+    Ended(Arc<File>),
     /// An error gave the file up.
     GivenUp,
 }
@@ -173,15 +176,24 @@ impl StoreWriter for LocalWriter {
                 let written = write_all(&file, bytes)?;
                 (LocalWriter::Plain(file), written)
             }
-            LocalWriter::GivenUp => return Err(given_up()),
+            LocalWriter::Ended(_) | LocalWriter::GivenUp => return Err(given_up()),
         };
         *self = next;
         crate::kill_point!();
         Ok(written)
     }
 
+    fn end(&mut self) -> io::Result<()> {
+        *self = match std::mem::replace(self, LocalWriter::GivenUp) {
+            LocalWriter::Ring(ring) => LocalWriter::Ended(ring.finish()?),
+            other => other,
+        };
+        Ok(())
+    }
+
     fn finish(self: Box<Self>) -> io::Result<()> {
         match *self {
+            LocalWriter::Ended(file) => sync(&file),
             LocalWriter::Begun(file) | LocalWriter::First(file, _) | LocalWriter::Plain(file) => sync(&file),
             LocalWriter::Ring(ring) => sync(&*ring.finish()?),
             LocalWriter::GivenUp => Err(given_up()),
@@ -190,7 +202,7 @@ impl StoreWriter for LocalWriter {
 }
 
 fn given_up() -> io::Error {
-    io::Error::other("the file was given up after an earlier error")
+    io::Error::other("the file has ended, or was given up after an earlier error")
 }
 
 fn write_all(mut file: &File, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {

@@ -117,6 +117,16 @@ pub trait StoreWriter: Send {
     /// These bytes or earlier ones cannot be written. The file is then given up.
     fn write(&mut self, bytes: Vec<u8>) -> io::Result<Vec<u8>>;
 
+    /// Ends the file, which need not be durable yet: [`finish`](Self::finish) makes it so, and may be called when other
+    /// files have ended, too. Making many files durable at once costs a filesystem less than one after the other. The
+    /// buffers of the file are free afterwards.
+    ///
+    /// # Errors
+    /// Some bytes cannot be written. The file is then given up.
+    fn end(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Ends the file. All of its bytes are durable afterwards.
     ///
     /// # Errors

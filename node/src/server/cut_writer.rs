@@ -4,8 +4,8 @@
 //! A server without threads ([`LocalServer`](super::LocalServer)) writes a block at each of its turns.
 
 use crate::cuts::CutFileV1;
-use crate::limits::CUT_QUEUE_BLOCKS;
-use gannet_core::{CheckpointDir, FileEntry, RowFileHead, RowFileWriter};
+use crate::limits::{CUT_ENDED_FILES, CUT_QUEUE_BLOCKS};
+use gannet_core::{CheckpointDir, EndedRowFile, FileEntry, RowFileHead, RowFileWriter};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -109,6 +109,7 @@ impl CutWriter {
             starts: HashMap::new(),
             left: 0,
             open: HashMap::new(),
+            ended: Vec::new(),
             written: Vec::new(),
             counts: counts.clone(),
         };
@@ -221,6 +222,8 @@ struct CutFiles {
     /// Files that are not finished.
     left: usize,
     open: HashMap<(u32, u32), RowFileWriter>,
+    /// Files that are written, and may not be durable yet.
+    ended: Vec<((u32, u32), EndedRowFile)>,
     written: Vec<CutFileV1>,
     counts: Arc<Counts>,
 }
@@ -250,6 +253,9 @@ impl CutFiles {
             self.checked = true;
         }
         self.write(block).map_err(|error| error.to_string())?;
+        if self.is_done() || self.ended.len() >= CUT_ENDED_FILES {
+            self.finish().map_err(|error| error.to_string())?;
+        }
         if !self.is_done() {
             return Ok(None);
         }
@@ -282,9 +288,17 @@ impl CutFiles {
         if block.end
             && let Some(file) = self.open.remove(&id)
         {
-            let FileEntry { name, bytes, crc, rows, deletions } = file.finish()?;
-            self.written.push(CutFileV1 { table: id.0, shard: id.1, name, bytes, crc, rows, deletions });
+            self.ended.push((id, file.end()?));
             self.left -= 1;
+        }
+        Ok(())
+    }
+
+    /// Makes the files that have ended durable.
+    fn finish(&mut self) -> Result<(), gannet_core::CheckpointDirError> {
+        for ((table, shard), file) in self.ended.drain(..) {
+            let FileEntry { name, bytes, crc, rows, deletions } = file.finish()?;
+            self.written.push(CutFileV1 { table, shard, name, bytes, crc, rows, deletions });
         }
         Ok(())
     }
