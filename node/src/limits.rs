@@ -34,6 +34,8 @@ pub const CUT_PUSHES_MAX: usize = 3000;
 pub const CUT_MESSAGE_BYTES_MAX: usize = PART_BYTES_MAX;
 /// A checkpoint whose files have not grown for so long is given up.
 pub const CUT_STALL: Duration = Duration::from_secs(60);
+/// A cut whose coordinator has asked nothing for so long may be replaced by that of another one.
+pub const CUT_UNASKED: Duration = Duration::from_secs(10);
 /// Bytes of the rows of a cut that a turn of a server thread reads.
 pub const CUT_SLICE_BYTES: usize = 128 << 10;
 /// Blocks between a server thread and the thread that writes its cut.

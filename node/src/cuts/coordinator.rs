@@ -227,9 +227,10 @@ fn freeze<N: Net>(
             pushes.extend(state.held.iter().cloned());
             asked = 0;
         }
+        let closes = state.closes();
         before = Some(state);
         worker.cut_wait(ASK_EVERY)?;
-        replies = worker.cut_step(cut, &CutActionV1::Admit { pushes, steps })?;
+        replies = worker.cut_step(cut, &CutActionV1::Admit { pushes, steps, closes })?;
     }
 }
 

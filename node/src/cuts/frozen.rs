@@ -17,13 +17,17 @@ pub(super) struct Frozen {
     pub(super) held: Vec<PushLimitV1>,
     /// The last pushes of batches that reached some of the batch tables, with the tables that lack them.
     lacking: Vec<PushLimitV1>,
+    /// Pushers of data whose end is held back.
+    closing: BTreeSet<u64>,
 }
 
 impl Frozen {
     pub(super) fn of(replies: &[CutReplyV1], batch_tables: &[String]) -> Result<Frozen, WorkerError> {
         let mut all = Frozen::default();
         for reply in replies {
-            let CutReplyV1::Frozen { tables, pushes, held } = reply else { return Err(unexpected(reply)) };
+            let CutReplyV1::Frozen { tables, pushes, held, closing } = reply else {
+                return Err(unexpected(reply));
+            };
             for push in pushes {
                 let Some(table) = tables.get(push.table as usize) else { return Err(unexpected(reply)) };
                 let own = push.progress();
@@ -37,6 +41,7 @@ impl Frozen {
             let without = tables.iter().filter(|table| table.uid != [0; 16] && table.step.is_none());
             all.without_steps.extend(without.map(|table| table.name.clone()));
             all.held.extend(held.iter().cloned());
+            all.closing.extend(closing);
         }
         all.lacking = lacking(&all.pushes, batch_tables);
         Ok(all)
@@ -48,6 +53,26 @@ impl Frozen {
         self.pushes.values().all(PushProgress::is_whole)
             && self.steps.iter().all(in_one_step)
             && self.lacking.is_empty()
+            && self.held_before_last().next().is_none()
+    }
+
+    /// The last push of each pusher of which a thread holds back an earlier one, or the same: a server that came back
+    /// with more threads may get a push later than other threads got the one after it.
+    fn held_before_last(&self) -> impl Iterator<Item = PushLimitV1> + '_ {
+        self.held.iter().filter_map(|held| {
+            let last = self.pushes.get(&(held.table.clone(), held.pusher))?;
+            let (incarnation, seq) = (last.incarnation, last.seq);
+            let before = (held.incarnation, held.seq) <= (incarnation, seq);
+            before.then(|| PushLimitV1 { incarnation, seq, ..held.clone() })
+        })
+    }
+
+    /// The pushers of data whose end must be let in. Some threads have it already, and these pushers' last pushes seem
+    /// incomplete without them.
+    pub(super) fn closes(&self) -> Vec<u64> {
+        let unfinished = self.pushes.values().filter(|push| !push.is_whole()).map(|push| push.pusher);
+        let all: BTreeSet<u64> = unfinished.chain(self.lacking.iter().map(|limit| limit.pusher)).collect();
+        all.intersection(&self.closing).copied().collect()
     }
 
     /// A push or step that is not whole, in words.
@@ -58,6 +83,9 @@ impl Frozen {
         }
         if let Some(PushLimitV1 { table, pusher, seq, .. }) = self.lacking.first() {
             return format!("push {seq} of {} to table {table:?}", gannet_core::pusher_in_words(*pusher));
+        }
+        if let Some(PushLimitV1 { table, pusher, seq, .. }) = self.held_before_last().next() {
+            return format!("push {seq} of {} to table {table:?}", gannet_core::pusher_in_words(pusher));
         }
         let step =
             self.steps.iter().find(|(table, (low, high))| low != high || self.without_steps.contains(*table));
@@ -79,7 +107,7 @@ impl Frozen {
             let next = u64::from(low == step && lacks(table));
             CutStepV1 { table: table.clone(), step: step + next }
         };
-        let limits = unfinished.map(push).chain(self.lacking.iter().cloned());
+        let limits = unfinished.map(push).chain(self.lacking.iter().cloned()).chain(self.held_before_last());
         (limits.collect(), self.steps.iter().map(step).collect())
     }
 }

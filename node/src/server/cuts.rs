@@ -12,7 +12,9 @@ use crate::cuts::{
 };
 use crate::error::Refusal;
 use crate::frames::{CutFrame, CutIsFrame, FrameKind, control};
-use crate::limits::{CUT_FREEZE_MAX, CUT_MESSAGE_BYTES_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX};
+use crate::limits::{
+    CUT_FREEZE_MAX, CUT_MESSAGE_BYTES_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX, CUT_UNASKED,
+};
 use gannet_core::{MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid};
 use gannet_transport::{Frame, Transmit};
 use std::collections::{HashMap, HashSet};
@@ -24,6 +26,7 @@ pub(super) struct Cuts {
     pub(super) cut: Option<ThreadCut>,
 }
 
+#[derive(Default)]
 pub(super) struct ThreadCut {
     number: u64,
     /// The run whose tables are cut; empty: all tables.
@@ -34,6 +37,8 @@ pub(super) struct ThreadCut {
     until: Option<Duration>,
     /// Since when pushes are held back, or were.
     since: Duration,
+    /// When the coordinator last asked for something.
+    asked: Duration,
     /// The tables that are cut. Pushes to other tables are not held back.
     tables: HashSet<u32>,
     /// The last push of each table's pushers that is let in while pushes are held back.
@@ -42,6 +47,10 @@ pub(super) struct ThreadCut {
     steps: HashMap<u32, u64>,
     /// Pushes that were held back, one for each pusher.
     held: HashMap<(u32, u64), (u64, u64)>,
+    /// Pushers of data whose end was held back.
+    closing: HashSet<u64>,
+    /// Pushers of data whose end is let in while pushes are held back.
+    closes: HashSet<u64>,
     pub(super) writing: Option<Writing>,
 }
 
@@ -60,8 +69,18 @@ impl Cuts {
         table.shards.is_some() && self.cut.as_ref().is_some_and(|cut| cut.covers(table))
     }
 
+    /// Whether the end of this data must wait: the cut has it on all threads, or on none.
+    pub(super) fn holds_close(&mut self, table: u32, pusher: u64) -> bool {
+        let held = self.is_held(table);
+        let Some(cut) = self.cut.as_mut().filter(|cut| held && !cut.closes.contains(&pusher)) else {
+            return false;
+        };
+        cut.closing.insert(pusher);
+        true
+    }
+
     /// Whether pushes to a table are held back now.
-    pub(super) fn is_held(&self, table: u32) -> bool {
+    fn is_held(&self, table: u32) -> bool {
         self.cut.as_ref().is_some_and(|cut| cut.until.is_some() && cut.tables.contains(&table))
     }
 
@@ -121,11 +140,11 @@ impl ServerTables {
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
         };
         if !matches!(action, CutActionV1::Freeze { .. }) {
-            self.must_be_current(cut, pusher.session)?;
+            self.must_be_current(cut, pusher.session, now)?;
         }
         let reply = match action {
             CutActionV1::Freeze { ms } => self.freeze((cut, run), pusher.session, ms, now)?,
-            CutActionV1::Admit { pushes, steps } => self.admit_pushes(&pushes, &steps)?,
+            CutActionV1::Admit { pushes, steps, closes } => self.admit_pushes(&pushes, &steps, closes)?,
             CutActionV1::Mark(mark) => self.mark(&mark, states(&run))?,
             CutActionV1::Release => {
                 self.release_pushes(now);
@@ -163,9 +182,12 @@ impl ServerTables {
         }
     }
 
-    fn must_be_current(&self, cut: u64, session: u32) -> Result<(), RequestFailure> {
-        match &self.cuts.cut {
-            Some(current) if current.number == cut && current.session == session => Ok(()),
+    fn must_be_current(&mut self, cut: u64, session: u32, now: Duration) -> Result<(), RequestFailure> {
+        match &mut self.cuts.cut {
+            Some(current) if current.number == cut && current.session == session => {
+                current.asked = now;
+                Ok(())
+            }
             _ => refuse(
                 Refusal::Cut,
                 format!(
@@ -185,17 +207,15 @@ impl ServerTables {
         ms: u32,
         now: Duration,
     ) -> Result<CutReplyV1, RequestFailure> {
-        if let Some(cut) = self.cuts.cut.as_ref().filter(|cut| cut.session != session) {
+        if let Some(cut) = self.cuts.cut.as_ref().filter(|cut| cut.session != session && cut.is_busy(now)) {
             let text =
                 format!("thread {} already writes cut {:016x}: try again later", self.thread(), cut.number);
             return refuse(Refusal::Cut, text);
         }
         self.end_cut(now);
         let until = Some(now + Duration::from_millis(u64::from(ms)).min(CUT_FREEZE_MAX));
-        let (tables, admitted, steps, held) = Default::default();
-        let (since, writing) = (now, None);
         self.cuts.cut =
-            Some(ThreadCut { number, run, session, until, since, tables, admitted, steps, held, writing });
+            Some(ThreadCut { number, run, session, until, since: now, asked: now, ..ThreadCut::default() });
         self.admit_begun();
         self.frozen()
     }
@@ -244,13 +264,15 @@ impl ServerTables {
             seq,
         };
         let held = held.map(limit).collect();
-        Ok(CutReplyV1::Frozen { tables, pushes, held })
+        let closing = self.cuts.cut.iter().flat_map(|cut| &cut.closing).copied().collect();
+        Ok(CutReplyV1::Frozen { tables, pushes, held, closing })
     }
 
     fn admit_pushes(
         &mut self,
         pushes: &[PushLimitV1],
         steps: &[CutStepV1],
+        closes: Vec<u64>,
     ) -> Result<CutReplyV1, RequestFailure> {
         self.must_hold_all()?;
         let number = |name: &str| self.all.iter().position(|table| table.schema.name == name);
@@ -264,6 +286,7 @@ impl ServerTables {
             let admitted = cut.admitted.entry((table, limit.pusher)).or_default();
             *admitted = (*admitted).max((limit.incarnation, limit.seq));
         }
+        cut.closes.extend(closes);
         for &(table, step) in &steps {
             let limit = cut.steps.entry(table).or_default();
             *limit = step.max(*limit);
@@ -271,6 +294,7 @@ impl ServerTables {
         let reply = self.frozen();
         if let Some(cut) = &mut self.cuts.cut {
             cut.held.clear();
+            cut.closing.clear();
         }
         steps.iter().for_each(|&(table, _)| self.settle(table as usize));
         self.group_changed = true;
@@ -383,6 +407,12 @@ impl ServerTables {
 }
 
 impl ThreadCut {
+    /// Whether its coordinator asks. If it does not, another one may take its place: the connection of a coordinator
+    /// whose host has vanished ends much later.
+    fn is_busy(&self, now: Duration) -> bool {
+        self.until.is_some() || now < self.asked + CUT_UNASKED
+    }
+
     fn is_written(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| matches!(writing.writer.state(), WriterState::Written(_)))
     }

@@ -354,8 +354,7 @@ impl ServerTables {
             target if is_data(target) => (target, request.incarnation),
             target => return refuse(Refusal::Name, format!("pusher {target:#x} is not a pusher of data")),
         };
-        if self.cuts.is_held(request.table) {
-            // The cut has the data closed on all threads, or on none.
+        if self.cuts.holds_close(request.table, target) {
             return Err(RequestFailure::Parked(request.table));
         }
         let table = self.get(request.table)?;
