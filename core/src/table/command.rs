@@ -26,7 +26,7 @@ use crate::table::shard::Shard;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// A command that is applied in one call. Parts of pushes are not: their rows are applied one by one.
-pub(crate) enum Command {
+pub(crate) enum ShardCommand {
     /// Remembers this of a pusher, in place of what the shard knew of it. The version is filled in.
     Remember(PusherEntry),
     /// Deletes the row of a key.
@@ -38,9 +38,9 @@ impl Shard {
     ///
     /// # Errors
     /// There is no space to remember a new pusher. The shard is as before.
-    pub(crate) fn apply(&mut self, command: Command) -> Result<bool, PushError> {
+    pub(crate) fn apply(&mut self, command: ShardCommand) -> Result<bool, PushError> {
         let changed = match command {
-            Command::Remember(entry) => {
+            ShardCommand::Remember(entry) => {
                 let known = self.pushers.find(entry.pusher);
                 let place = known.map_or_else(|| self.place(), Ok)?;
                 if known.is_none() {
@@ -50,7 +50,7 @@ impl Shard {
                 self.store_entry(&PusherEntry { version, ..entry }, place, false);
                 true
             }
-            Command::Delete(key) => {
+            ShardCommand::Delete(key) => {
                 self.begin_command();
                 self.delete_row(key)
             }

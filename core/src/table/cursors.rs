@@ -3,7 +3,7 @@
 
 use crate::error::PushError;
 use crate::push_name::Cursor;
-use crate::table::command::Command;
+use crate::table::command::ShardCommand;
 use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shards::Shards;
 use std::collections::BTreeMap;
@@ -107,7 +107,7 @@ impl Shards {
             let flags = if closed { CLOSED } else { 0 };
             let entry =
                 PusherEntry { pusher, incarnation, seq, done: rows, rows, flags, ..PusherEntry::default() };
-            shard.apply(Command::Remember(entry))?;
+            shard.apply(ShardCommand::Remember(entry))?;
             self.incarnations.raise(pusher, incarnation);
         }
         Ok(())

@@ -3,7 +3,7 @@
 
 use crate::error::PushError;
 use crate::push_name::{DATA_PUSHERS, PushName};
-use crate::table::command::Command;
+use crate::table::command::ShardCommand;
 use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shards::Shards;
 
@@ -79,7 +79,7 @@ impl Shards {
         }
         let Some(shard) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else { return Ok(()) };
         let entry = PusherEntry { done: name.row, rows: name.row, ..shard.entry(name) };
-        shard.apply(Command::Remember(entry))?;
+        shard.apply(ShardCommand::Remember(entry))?;
         self.incarnations.raise(name.pusher, name.incarnation);
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Shards {
                 continue;
             }
             entry.flags |= flags;
-            shard.apply(Command::Remember(entry))?;
+            shard.apply(ShardCommand::Remember(entry))?;
             self.incarnations.raise(pusher, incarnation);
         }
         Ok(())

@@ -38,8 +38,8 @@ pub(crate) struct Shard {
     pub(crate) cut: Option<Box<Cut>>,
     /// The command at which a reader of changes set the last mark; 0: none did since the shard was opened.
     pub(crate) last_mark: u64,
-    /// The version words of rows that last changed between the last mark and the current command: the first one, and how
-    /// many there are. A version word is a command, shifted left by two bits for flags. The write of such a row has
+    /// The version words of rows that last changed between the last mark and the current command: the first one, and
+    /// how many there are. A version word is a command, shifted left by two bits for flags. The write of such a row has
     /// nothing to do first.
     pub(crate) plain: (u64, u64),
     /// The command at which the shard was opened, and those at which cuts were marked since: what a delta may begin at.

@@ -6,7 +6,7 @@ use crate::image::grower::Growth;
 use crate::image::store::Store;
 use crate::schema::identity::{Origin, TableIdentity};
 use crate::schema::table_schema::Schema;
-use crate::table::command::Command;
+use crate::table::command::ShardCommand;
 use crate::table::newest_incarnations::Incarnations;
 use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shard::Shard;
@@ -257,7 +257,7 @@ impl Shards {
     pub fn free(&mut self, key: u64) -> bool {
         let shard = crate::hash::shard_of(crate::hash::hash(key), self.schema.shards);
         match self.shards.get_mut(shard.wrapping_sub(self.first) as usize) {
-            Some(shard) => shard.apply(Command::Delete(key)).unwrap_or(false),
+            Some(shard) => shard.apply(ShardCommand::Delete(key)).unwrap_or(false),
             None => false,
         }
     }

@@ -342,25 +342,7 @@ fn manifest(
             }
         }
     }
-    if let Some(push) = pushers.values().find(|push| !push.is_whole()) {
-        let who = gannet_core::pusher_in_words(push.pusher);
-        return Err(WorkerError::Cut(format!(
-            "push {} of {who} is not complete at the cut: it was given up",
-            push.seq
-        )));
-    }
-    let name = |place: u32| tables.get(place as usize).map_or_else(String::new, |table| table.name.clone());
-    let named = pushers.iter().map(|(&(place, pusher), push)| ((name(place), pusher), *push)).collect();
-    if let Some(PushLimitV1 { table, pusher, seq, .. }) = lacking(&named, &options.batch_tables).first() {
-        let who = gannet_core::pusher_in_words(*pusher);
-        let why = format!("push {seq} of {who} is in other tables at the cut, and not in table {table:?}");
-        return Err(WorkerError::Cut(why));
-    }
-    if let Some((table, _)) = steps.iter().find(|(_, steps)| steps.len() > 1) {
-        return Err(WorkerError::Cut(format!(
-            "the threads are in different steps of table {table:?} at the cut"
-        )));
-    }
+    check_whole(tables, &options.batch_tables, &pushers, &steps)?;
     let increment = shards.values().any(|shard| shard.from > 0);
     let mut manifest = JobManifest::new(draft.number(), &options.run);
     manifest.notes.clone_from(&options.notes);
@@ -387,6 +369,35 @@ fn manifest(
         manifest.tables.push(TableCut { schema, uid: TableUid(table.uid), shards, cursors });
     }
     Ok(manifest)
+}
+
+/// Checks that the cut has each push in all shards, each batch in all of these tables, and each step in all threads.
+fn check_whole(
+    tables: &[CutTableV1],
+    batch_tables: &[String],
+    pushers: &BTreeMap<(u32, u64), PushProgress>,
+    steps: &BTreeMap<String, BTreeSet<u64>>,
+) -> Result<(), WorkerError> {
+    if let Some(push) = pushers.values().find(|push| !push.is_whole()) {
+        let who = gannet_core::pusher_in_words(push.pusher);
+        return Err(WorkerError::Cut(format!(
+            "push {} of {who} is not complete at the cut: it was given up",
+            push.seq
+        )));
+    }
+    let name = |place: u32| tables.get(place as usize).map_or_else(String::new, |table| table.name.clone());
+    let named = pushers.iter().map(|(&(place, pusher), push)| ((name(place), pusher), *push)).collect();
+    if let Some(PushLimitV1 { table, pusher, seq, .. }) = lacking(&named, batch_tables).first() {
+        let who = gannet_core::pusher_in_words(*pusher);
+        let why = format!("push {seq} of {who} is in other tables at the cut, and not in table {table:?}");
+        return Err(WorkerError::Cut(why));
+    }
+    if let Some((table, _)) = steps.iter().find(|(_, steps)| steps.len() > 1) {
+        return Err(WorkerError::Cut(format!(
+            "the threads are in different steps of table {table:?} at the cut"
+        )));
+    }
+    Ok(())
 }
 
 fn entry(file: CutFileV1) -> ((u32, u32), FileEntry) {

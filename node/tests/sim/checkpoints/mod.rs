@@ -319,8 +319,8 @@ fn a_restore_equals_the_cut_whatever_breaks() {
     }
 }
 
-/// A server that was killed after the manifest was there refused the last step of the cut. The coordinator then took the
-/// try for one that had failed, and in the end removed its checkpoint, on which the next try had built.
+/// A server that was killed after the manifest was there refused the last step of the cut. The coordinator then took
+/// the try for one that had failed, and in the end removed its checkpoint, on which the next try had built.
 #[test]
 fn a_checkpoint_that_was_published_was_removed_by_its_own_save() {
     let (sim, store) = (Sim::new(1, Faults::none()), MemoryStore::default());
