@@ -6,7 +6,7 @@ use crate::limits::CUT_QUEUE_BLOCKS;
 use gannet_core::{CheckpointDir, FileEntry, RowFileHead, RowFileWriter};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 
 /// A shard's file in a cut.
@@ -55,10 +55,19 @@ pub(super) struct CutWriter {
     state: WriterState,
 }
 
+/// What both sides of a writer know.
 #[derive(Default)]
 struct Counts {
     rows: AtomicU64,
     bytes: AtomicU64,
+    /// The cut was given up: blocks that wait are not written.
+    given_up: AtomicBool,
+}
+
+impl Drop for CutWriter {
+    fn drop(&mut self) {
+        self.counts.given_up.store(true, Relaxed);
+    }
 }
 
 impl CutWriter {
@@ -144,6 +153,7 @@ impl CutWriter {
 
     pub(super) fn fail(&mut self, why: String) {
         self.queue = None;
+        self.counts.given_up.store(true, Relaxed);
         self.state = WriterState::Failed(why);
     }
 }
@@ -166,7 +176,8 @@ impl CutFiles {
         // Here, and not on the server's thread: a bucket may answer late.
         self.directory.must_be_begun(self.number).map_err(|error| error.to_string())?;
         while self.left > 0 {
-            let Ok(block) = blocks.recv() else {
+            let block = blocks.recv().ok().filter(|_| !self.counts.given_up.load(Relaxed));
+            let Some(block) = block else {
                 return Err("the server gave the checkpoint up".into());
             };
             self.write(&mut starts, &block).map_err(|error| error.to_string())?;
