@@ -282,6 +282,9 @@ pub const BUCKET_CONNECT: Duration = Duration::from_secs(5);
 /// How often a request to a bucket is sent again.
 #[cfg(feature = "cloud")]
 pub const BUCKET_RETRIES: usize = 5;
+/// Before a request whose answer was lost is sent again.
+#[cfg(feature = "cloud")]
+pub const BUCKET_RETRY_AFTER: Duration = Duration::from_millis(500);
 /// Requests to a bucket that remove objects at a time.
 #[cfg(feature = "cloud")]
 pub const BUCKET_CALLS_AT_ONCE: usize = 16;

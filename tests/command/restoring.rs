@@ -1,6 +1,6 @@
 //! Checkpoints that are restored: into data folders for servers, and by servers as they start.
 
-use crate::harness::{Served, gannet, ok, refused, run};
+use crate::harness::{Served, clicks, free_addr, gannet, ok, refused, run};
 use gannet::Schema;
 use gannet::optim::{Add, Rule};
 use gannet::storage::{CheckpointDir, Cursor, JobManifest, RowFileWriter, ShardCut, TableCut, TableUid};
@@ -123,4 +123,35 @@ fn what_cannot_be_restored_is_named() {
     );
     let done = ok(&format!("checkpoint restore {dir} 1 --data-dir {out}"));
     assert!(done.out.contains("1000 rows"), "{done:?}");
+}
+
+/// A job whose --checkpoint had the checkpoints of another run restored them, and pruned them when it saved.
+#[test]
+fn a_job_takes_no_checkpoint_directory_of_another_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("checkpoints");
+    save(&from, 0.25);
+    save(&from, 0.5);
+    let dir = from.display().to_string();
+    let hosts =
+        |addr: &str| format!("--ps-hosts {addr} --worker-hosts w:0 --task-index 0 --checkpoint {dir}");
+    let ps = |flags: &str| format!("train --job-name ps {} {flags}", hosts(&free_addr()));
+    let named = ["of the run \"monday\"", "0000000002", "a checkpoint directory of its own"];
+    refused(&ps(""), &named);
+    refused(&ps("--run tuesday"), &[&named[..], &["not of the run \"tuesday\""]].concat());
+    let own = Served::start(gannet(&ps("--run monday")));
+    drop(own);
+    // Neither does its worker 0 save there, nor does anybody else.
+    let server =
+        Served::start(gannet(&format!("server --listen 127.0.0.1:0 --threads 2 --checkpoint {dir}")));
+    let data = clicks(&folder.path().join("train.svm"), 500, 5);
+    let train = format!("train {} --job-name worker --checkpoint-keep 1", data.display());
+    refused(&format!("{train} {}", hosts(&server.addr)), &named);
+    ok(&format!("train {} --job-name worker --ps-hosts {}", data.display(), server.addr));
+    refused(&format!("checkpoint save {dir} --ps-hosts {}", server.addr), &named);
+    let listed = CheckpointDir::open(&from).unwrap().list().unwrap();
+    assert_eq!(listed.iter().map(|listed| listed.number).collect::<Vec<_>>(), [1, 2]);
+    // A ps has no other use for the name of a run.
+    let alone = format!("train --job-name ps --ps-hosts {} --worker-hosts w:0 --run monday", free_addr());
+    refused(&alone, &["--run", "a ps with --checkpoint"]);
 }

@@ -4,6 +4,8 @@
 use crate::harness;
 
 use gannet::storage::CheckpointDir;
+use gannet::table::Read;
+use gannet::{Transports, Worker, WorkerConfig};
 use harness::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -43,23 +45,38 @@ impl Job {
         self.folder.path().join("model")
     }
 
-    fn start(&self) -> Started {
+    /// The flags that all processes have.
+    fn hosts(&self) -> String {
         let (ps_hosts, checkpoints) = (&self.ps_hosts, self.checkpoints());
-        let hosts =
-            format!("--ps-hosts {ps_hosts} --worker-hosts w:0,w:1 --checkpoint {}", checkpoints.display());
-        let ps = |index| gannet(&format!("train --job-name ps --task-index {index} {hosts} --threads 2"));
-        let servers = [0, 1].map(|index| Served::start(ps(index))).into();
-        let worker = |index| {
-            gannet(&format!(
-                "train {} --job-name worker --task-index {index} {hosts} --checkpoint-secs 1 --epochs {} \
-                 --batch {BATCH} --json --peer-timeout 30 --out {} {}",
-                self.data.display(),
-                self.epochs,
-                self.out().display(),
-                self.flags
-            ))
-        };
-        Started { servers, workers: [0, 1].map(|index| Process::start(worker(index))).into() }
+        format!("--ps-hosts {ps_hosts} --worker-hosts w:0,w:1 --checkpoint {}", checkpoints.display())
+    }
+
+    fn server(&self, index: usize) -> Served {
+        let hosts = self.hosts();
+        Served::start(gannet(&format!("train --job-name ps --task-index {index} {hosts} --threads 2")))
+    }
+
+    /// A worker that saves a checkpoint after so many seconds, if it is worker 0.
+    fn worker(&self, index: usize, seconds: u64) -> Process {
+        Process::start(gannet(&format!(
+            "train {} --job-name worker --task-index {index} {} --checkpoint-secs {seconds} --epochs {} \
+             --batch {BATCH} --json --peer-timeout 30 --out {} {}",
+            self.data.display(),
+            self.hosts(),
+            self.epochs,
+            self.out().display(),
+            self.flags
+        )))
+    }
+
+    fn start(&self) -> Started {
+        self.start_with(1)
+    }
+
+    /// Starts all processes. Worker 0 saves a checkpoint after so many seconds.
+    fn start_with(&self, seconds: u64) -> Started {
+        let servers = [0, 1].map(|index| self.server(index)).into();
+        Started { servers, workers: [0, 1].map(|index| self.worker(index, seconds)).into() }
     }
 
     /// Waits for a checkpoint with a number above this. Returns its number.
@@ -73,6 +90,24 @@ impl Job {
                 _ => assert!(start.elapsed() < limit(), "no checkpoint above {above}"),
             }
             std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the workers have changed rows of the servers.
+    fn until_trained(&self, addrs: &[&str]) {
+        let newest = CheckpointDir::open(&self.checkpoints()).unwrap().newest_valid().unwrap().unwrap();
+        let config = WorkerConfig::reader(addrs.iter().copied());
+        let mut reader = Worker::connect(Transports::new(), config).unwrap();
+        let table = reader.open_table(&newest.tables[0].schema).unwrap();
+        let (keys, start) = ((0..12_000).collect::<Vec<u64>>(), Instant::now());
+        let mut pull = || {
+            let mut weights = vec![0.0; keys.len()];
+            reader.pull(table, &keys, Read::Weights, &mut weights).unwrap();
+            weights
+        };
+        let before = pull();
+        while pull() == before {
+            assert!(start.elapsed() < limit(), "nobody trains");
         }
     }
 
@@ -202,4 +237,32 @@ fn tasks_are_trained_once_a_pass_in_a_job_that_was_killed_whole() {
         "{status}"
     );
     assert!(examples < EPOCHS * LINES, "trained {examples} after the checkpoint");
+}
+
+/// A ps without a data folder restored the same checkpoint a second time, beside one that had gone on from it. Workers
+/// that were started afterwards trained rows of different times.
+#[test]
+fn a_ps_that_restores_its_checkpoint_again_beside_one_that_went_on_ends_the_job() {
+    let job = Job::new("--tasks off --sync asp");
+    let started = job.start();
+    let number = job.until_saved(0);
+    started.kill();
+    let mut started = job.start_with(3600);
+    let addrs: Vec<&str> = job.ps_hosts.split(',').collect();
+    job.until_trained(&addrs);
+    started.servers.remove(1).kill();
+    let second = job.server(1);
+    started.servers.push(second);
+    for worker in started.workers.drain(..) {
+        let done = worker.wait();
+        assert!(done.code == Some(3) && done.err.contains(addrs[1]), "{done:?}");
+    }
+    let again = job.worker(1, 3600).wait();
+    assert!(again.code == Some(3) && again.err.contains("are gone"), "{again:?}");
+    assert!(again.err.contains(&format!("{} went on", addrs[0])), "{again:?}");
+    started.servers.into_iter().for_each(Served::kill);
+    assert_eq!(job.until_saved(0), number, "nobody has saved a checkpoint meanwhile");
+    // What the message says helps.
+    let done = job.start().end();
+    check_shares(&job, &done);
 }

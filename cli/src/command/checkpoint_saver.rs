@@ -49,9 +49,13 @@ impl CheckpointSaver {
             return Ok(None);
         };
         let config = line.of_all_servers();
+        let (directory, run) = (checkpoint_place::create(folder)?, args.job.run.name());
+        if let Some(newest) = directory.newest_valid()? {
+            newest.must_be_of(run, &directory.folder(newest.number))?;
+        }
         let on_servers = |table: &&str| config.run.as_ref().map_or((*table).into(), |run| run.table(table));
         let options = CheckpointOptions {
-            run: args.job.run.name().into(),
+            run: run.into(),
             batch_tables: tables.iter().map(on_servers).collect(),
             notes: notes(args),
             ..CheckpointOptions::default()
@@ -59,7 +63,7 @@ impl CheckpointSaver {
         let mut job = Job {
             net: line.net.clone(),
             config,
-            directory: checkpoint_place::create(folder)?,
+            directory,
             options,
             keep: args.job.checkpoint.checkpoint_keep,
             increments: INCREMENTS,
@@ -132,7 +136,7 @@ impl Job {
                 return;
             }
         }
-        if let Err(error) = self.directory.prune(self.keep) {
+        if let Err(error) = self.directory.prune_run(&self.options.run, self.keep) {
             notice!(
                 "warning: old checkpoints in {} were not removed: {error}",
                 self.directory.path().display()

@@ -36,7 +36,11 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             "--memory-limit",
             "a process that has tables; a worker has none",
         ),
-        (runs::misplaced(job).is_some(), runs::misplaced(job).unwrap_or_default(), "a worker or a client"),
+        (
+            runs::misplaced(job).is_some(),
+            runs::misplaced(job).unwrap_or_default(),
+            "a worker or a client (--run: also in a ps with --checkpoint)",
+        ),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
         (client && job.checkpoint.checkpoint.is_some(), "--checkpoint", "a ps or a worker"),
         (worker && job.data_dir.is_some(), "--data-dir", "a ps or a client; a worker keeps no rows"),

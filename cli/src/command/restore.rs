@@ -51,7 +51,7 @@ fn report(restored: &Restored, folder: &Path) {
     }
 }
 
-/// The newest checkpoint of a ps of a job (`--checkpoint`), if the folder has one.
+/// The newest checkpoint of a ps of a job (`--checkpoint`), if the folder has one. One of another run is refused.
 pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
     let Some(folder) = &job.checkpoint.checkpoint else { return Ok(None) };
     let directory = checkpoint_place::create(folder)?;
@@ -60,7 +60,8 @@ pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
     }
     let (server, servers) = (job.task_index, job.ps_hosts.len() as u32);
     let scheduler = tasks::default_scheduler(&job.ps_hosts) == job.ps_hosts[server as usize];
-    Ok(Some(RestoreSource { scheduler, ..RestoreSource::new(&directory, server, servers) }))
+    let run = Some(job.run.name().to_owned());
+    Ok(Some(RestoreSource { scheduler, run, ..RestoreSource::new(&directory, server, servers) }))
 }
 
 /// What `--restore` and the flags beside it name.

@@ -478,7 +478,11 @@ impl LocalRun {
     }
 }
 
-/// Refuses flags of a run in a ps, which has none.
+/// Refuses flags of a run in a ps, which learns of runs from the workers. But it must know whose checkpoints it
+/// restores.
 pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
-    job.run.first_given().filter(|_| job.job_name == Some(super::args::JobName::Ps))
+    let restores = job.checkpoint.checkpoint.is_some();
+    let run = job.run.run.clone().filter(|_| !restores);
+    let flags = RunArgs { run, ..job.run.clone() };
+    flags.first_given().filter(|_| job.job_name == Some(super::args::JobName::Ps))
 }

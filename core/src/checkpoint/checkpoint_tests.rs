@@ -260,6 +260,30 @@ fn prune_keeps_what_an_increment_needs() {
     directory.verify(6).unwrap();
 }
 
+/// One directory for two runs: each pruned the checkpoints of the other, and its save under way.
+#[test]
+fn the_checkpoints_of_one_run_are_not_pruned_for_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = CheckpointDir::create(folder.path()).unwrap();
+    let publish = |run: &str| {
+        let draft = directory.begin().unwrap();
+        let number = draft.number();
+        draft.publish(&JobManifest::new(number, run)).unwrap();
+    };
+    ["a", "a", "b"].into_iter().for_each(publish);
+    directory.begin().unwrap(); // 4: a save of run a that is under way
+    ["b", "b", "b"].into_iter().for_each(publish);
+    let plan = directory.prune_run("b", 2).unwrap();
+    assert_eq!((&plan.kept[..], &plan.removed[..]), (&[1, 2, 6, 7][..], &[3, 5][..]));
+    assert_eq!(plan.unfinished, [4]);
+    assert_eq!(directory.numbers().unwrap(), [1, 2, 4, 6, 7]);
+    // Without a run, as many of each stay.
+    let plan = directory.prune(1).unwrap();
+    assert_eq!((&plan.kept[..], &plan.removed[..]), (&[2, 7][..], &[1, 6][..]));
+    publish("a");
+    assert_eq!(directory.prune(1).unwrap().removed, [2, 4]);
+}
+
 /// Whatever the manifest names is on the medium before the manifest gets its name, and then that name is.
 #[test]
 fn everything_is_synced_before_the_manifest_has_its_name() {

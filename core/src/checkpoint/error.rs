@@ -44,8 +44,8 @@ pub enum CheckpointDirError {
     },
     /// The checkpoint belongs to another run.
     #[error(
-        "{}: this checkpoint is of the run {saved:?}, but the run {asked:?} wants it: give each run a \
-         --checkpoint folder of its own",
+        "{}: this checkpoint is of the run {saved:?}, not of the run {asked:?}: give each run a checkpoint directory of \
+         its own (--checkpoint), or name the run of this one (--run)",
         path.display()
     )]
     OtherRun {
@@ -53,7 +53,7 @@ pub enum CheckpointDirError {
         path: PathBuf,
         /// The run that saved it.
         saved: String,
-        /// The run that would restore it.
+        /// The run that would restore it, or save beside it.
         asked: String,
     },
     /// A checkpoint cannot be used. The error says which other one can.

@@ -40,6 +40,14 @@ impl LocalStore {
         Ok(LocalStore::new(path))
     }
 
+    fn remove_files(&self, folder: &str) -> io::Result<()> {
+        for entry in std::fs::read_dir(self.path.join(folder))? {
+            std::fs::remove_file(entry?.path())?;
+            crate::kill_point!();
+        }
+        Ok(())
+    }
+
     /// Makes the names of the folders durable.
     fn sync_folders(&self) -> io::Result<()> {
         durability::folder(&self.path)?;
@@ -126,13 +134,14 @@ impl CheckpointStore for LocalStore {
         self.sync(folder)
     }
 
+    fn empty_folder(&self, folder: &str) -> io::Result<()> {
+        self.remove_files(folder)?;
+        self.sync(folder)
+    }
+
     fn remove_folder(&self, folder: &str) -> io::Result<()> {
-        let path = self.path.join(folder);
-        for entry in std::fs::read_dir(&path)? {
-            std::fs::remove_file(entry?.path())?;
-            crate::kill_point!();
-        }
-        std::fs::remove_dir(&path)?;
+        self.remove_files(folder)?;
+        std::fs::remove_dir(self.path.join(folder))?;
         crate::kill_point!();
         self.sync_folders()
     }

@@ -202,15 +202,21 @@ impl CheckpointStore for MemoryStore {
         self.call("remove", (folder, name), remove, |_| {})
     }
 
+    fn empty_folder(&self, folder: &str) -> io::Result<()> {
+        let whole = |folders: &mut Folders| folders.get_mut(folder).map(BTreeMap::clear).ok_or_else(absent);
+        self.call("empty_folder", (folder, ""), whole, |folders| remove_half(folders, folder))
+    }
+
     fn remove_folder(&self, folder: &str) -> io::Result<()> {
         let whole = |folders: &mut Folders| folders.remove(folder).map(drop).ok_or_else(absent);
-        let half = |folders: &mut Folders| {
-            if let Some(files) = folders.get_mut(folder) {
-                let names: Vec<String> = files.keys().take(files.len().div_ceil(2)).cloned().collect();
-                names.iter().for_each(|name| drop(files.remove(name)));
-            }
-        };
-        self.call("remove_folder", (folder, ""), whole, half)
+        self.call("remove_folder", (folder, ""), whole, |folders| remove_half(folders, folder))
+    }
+}
+
+fn remove_half(folders: &mut Folders, folder: &str) {
+    if let Some(files) = folders.get_mut(folder) {
+        let names: Vec<String> = files.keys().take(files.len().div_ceil(2)).cloned().collect();
+        names.iter().for_each(|name| drop(files.remove(name)));
     }
 }
 
@@ -241,7 +247,13 @@ impl StoreWriter for MemoryWriter {
 
     fn finish(self: Box<Self>) -> io::Result<()> {
         let place = (&self.place.0[..], &self.place.1[..]);
-        let whole = |folders: &mut Folders| put(folders, place.0, place.1, &self.bytes);
+        let whole = |folders: &mut Folders| match folders
+            .get(place.0)
+            .is_some_and(|files| files.contains_key(place.1))
+        {
+            true => Err(io::ErrorKind::AlreadyExists.into()),
+            false => put(folders, place.0, place.1, &self.bytes),
+        };
         let half = |folders: &mut Folders| {
             // A store that cannot take the half has nothing.
             let _ = put(folders, place.0, place.1, &self.bytes[..self.bytes.len() / 2]);

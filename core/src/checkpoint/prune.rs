@@ -2,7 +2,7 @@
 
 use crate::checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint, MANIFEST, folder_name};
 use crate::checkpoint::error::CheckpointDirError;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// What [`CheckpointDir::prune`] does with each checkpoint of a directory. Numbers are in ascending order.
@@ -10,11 +10,11 @@ use std::io;
 pub struct PrunePlan {
     /// The checkpoints that stay, and those that they need.
     pub kept: Vec<u64>,
-    /// Older checkpoints, and unfinished saves that are older than the newest checkpoint.
+    /// Older checkpoints, and unfinished saves that are older than the newest checkpoint of each run.
     pub removed: Vec<u64>,
     /// Damaged checkpoints, which stay: a later version of gannet may read them.
     pub damaged: Vec<u64>,
-    /// Saves without a manifest that are newer than the newest checkpoint. They may be in progress.
+    /// Saves without a manifest that are newer than the newest checkpoint of some run. They may be in progress.
     pub unfinished: Vec<u64>,
 }
 
@@ -24,6 +24,11 @@ impl CheckpointDir {
     /// # Errors
     /// The directory or a manifest cannot be read. Of a checkpoint that cannot be read now nobody knows what it needs.
     pub fn prune_plan(&self, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
+        self.plan(None, keep)
+    }
+
+    /// What a prune of one run, or of every run, does.
+    fn plan(&self, run: Option<&str>, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
         let mut all = self.list()?;
         let unread = |c: &ListedCheckpoint| matches!(&c.state, CheckpointState::Damaged(e) if e.is_system());
         if let Some(at) = all.iter().position(unread)
@@ -32,20 +37,22 @@ impl CheckpointDir {
             return Err(error);
         }
         let mut kept = BTreeSet::new();
-        let mut newest = 0;
+        // Of each run: its newest checkpoint, and how many more of it stay.
+        let mut runs = BTreeMap::<&str, (u64, u32)>::new();
         // A parent has a smaller number, so whoever needs it comes before it here.
-        let mut free = keep.max(1);
         for listed in all.iter().rev() {
             let CheckpointState::Valid(manifest) = &listed.state else { continue };
-            newest = newest.max(listed.number);
-            if free > 0 {
-                free -= 1;
+            let (_, free) = runs.entry(&manifest.run).or_insert((listed.number, keep.max(1)));
+            if *free > 0 || run.is_some_and(|run| run != manifest.run) {
+                *free = free.saturating_sub(1);
                 kept.insert(listed.number);
             }
             if kept.contains(&listed.number) {
                 kept.extend(manifest.parent);
             }
         }
+        // Nobody knows whose an unfinished save is. A save of a run is newer than its newest checkpoint.
+        let newest = runs.values().map(|(newest, _)| *newest).min().unwrap_or(0);
         let mut plan = PrunePlan::default();
         for listed in &all {
             let list = match &listed.state {
@@ -60,8 +67,9 @@ impl CheckpointDir {
         Ok(plan)
     }
 
-    /// Keeps the newest `keep` valid checkpoints (at least 1), and every one that they need. Removes the other valid
-    /// ones, and unfinished saves that are older than the newest valid checkpoint. Returns what it did.
+    /// Keeps the newest `keep` valid checkpoints of each run (at least 1), and every one that they need. Removes the other
+    /// valid ones, and unfinished saves that are older than the newest valid checkpoint of each run. Returns what it
+    /// did.
     ///
     /// ```
     /// use gannet_core::{CheckpointDir, JobManifest};
@@ -81,7 +89,33 @@ impl CheckpointDir {
     /// # Errors
     /// The directory cannot be read, or a file cannot be removed.
     pub fn prune(&self, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
-        let plan = self.prune_plan(keep)?;
+        self.carry_out(self.plan(None, keep)?)
+    }
+
+    /// As [`prune`](Self::prune), for one run: the checkpoints of other runs stay.
+    ///
+    /// ```
+    /// use gannet_core::{CheckpointDir, JobManifest};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// let directory = CheckpointDir::create(folder.path())?;
+    /// for run in ["monday", "tuesday", "monday"] {
+    ///     let draft = directory.begin()?;
+    ///     let manifest = JobManifest::new(draft.number(), run);
+    ///     draft.publish(&manifest)?;
+    /// }
+    /// let done = directory.prune_run("monday", 1)?;
+    /// assert_eq!((done.removed, done.kept), (vec![1], vec![2, 3]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`prune`](Self::prune).
+    pub fn prune_run(&self, run: &str, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
+        self.carry_out(self.plan(Some(run), keep)?)
+    }
+
+    fn carry_out(&self, plan: PrunePlan) -> Result<PrunePlan, CheckpointDirError> {
         // The newest first: an increment goes before its parent.
         for number in plan.removed.iter().rev() {
             self.remove(*number)?;
@@ -89,7 +123,7 @@ impl CheckpointDir {
         Ok(plan)
     }
 
-    /// Removes a checkpoint whose save failed. Its writers must have ended.
+    /// Removes a checkpoint whose save failed. Its writers must have ended: its number may be given out again.
     ///
     /// # Errors
     /// A file cannot be removed. [`prune`](Self::prune) removes what is left, once there is a newer checkpoint.
@@ -97,16 +131,46 @@ impl CheckpointDir {
         self.remove(number)
     }
 
+    /// Removes the files of a save that failed, and keeps its number taken: a writer on another host may still write.
+    /// What it writes late belongs to no checkpoint. [`prune`](Self::prune) removes all of it, once there is a newer
+    /// checkpoint.
+    ///
+    /// ```
+    /// # use gannet_core::CheckpointDir;
+    /// # let folder = tempfile::tempdir()?;
+    /// let directory = CheckpointDir::create(folder.path())?;
+    /// let draft = directory.begin()?;
+    /// draft.state("tasks", b"what a save has written")?;
+    /// directory.give_up(draft.number())?;
+    /// assert_eq!(directory.list()?[0].bytes, 0);
+    /// assert_eq!(directory.begin()?.number(), draft.number() + 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A file cannot be removed. It takes space until the prune.
+    pub fn give_up(&self, number: u64) -> Result<(), CheckpointDirError> {
+        self.remove_manifest(number)?;
+        let emptied = absent_is_good(self.store().empty_folder(&folder_name(number)));
+        emptied.map_err(CheckpointDirError::io("removing the files of", &self.folder(number)))
+    }
+
     /// Removes a checkpoint: its manifest first, so that the rest no longer passes for one.
     fn remove(&self, number: u64) -> Result<(), CheckpointDirError> {
-        let (name, folder) = (folder_name(number), self.folder(number));
-        let absent_is_good = |removed: io::Result<()>| match removed {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        };
-        let removed = absent_is_good(self.store().remove(&name, MANIFEST));
-        removed.map_err(CheckpointDirError::io("removing", &folder.join(MANIFEST)))?;
-        let removed = absent_is_good(self.store().remove_folder(&name));
-        removed.map_err(CheckpointDirError::io("removing", &folder))
+        self.remove_manifest(number)?;
+        let removed = absent_is_good(self.store().remove_folder(&folder_name(number)));
+        removed.map_err(CheckpointDirError::io("removing", &self.folder(number)))
+    }
+
+    fn remove_manifest(&self, number: u64) -> Result<(), CheckpointDirError> {
+        let removed = absent_is_good(self.store().remove(&folder_name(number), MANIFEST));
+        removed.map_err(CheckpointDirError::io("removing", &self.folder(number).join(MANIFEST)))
+    }
+}
+
+fn absent_is_good(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }

@@ -101,6 +101,12 @@ pub trait CheckpointStore: Debug + Send + Sync {
     /// The file cannot be removed. [`io::ErrorKind::NotFound`]: there is no such file. A bucket does not say so.
     fn remove(&self, folder: &str, name: &str) -> io::Result<()>;
 
+    /// Removes the files of a folder, durably. The folder stays, so nobody else can [`reserve`](Self::reserve) it.
+    ///
+    /// # Errors
+    /// A file cannot be removed. [`io::ErrorKind::NotFound`]: there is no such folder.
+    fn empty_folder(&self, folder: &str) -> io::Result<()>;
+
     /// Removes a folder and its files, durably. A call after one that failed goes on where it has ended.
     ///
     /// # Errors
@@ -127,9 +133,9 @@ pub trait StoreWriter: Send {
         Ok(())
     }
 
-    /// Ends the file. All of its bytes are durable afterwards.
+    /// Ends the file. All of its bytes are durable afterwards. It never replaces a file that is whole.
     ///
     /// # Errors
-    /// Some bytes cannot be written, or are not durable.
+    /// Some bytes cannot be written, or are not durable. [`io::ErrorKind::AlreadyExists`]: there is such a file.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }

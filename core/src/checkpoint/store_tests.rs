@@ -116,6 +116,28 @@ fn a_full_store_says_so_and_a_slow_one_is_waited_for() {
     assert_eq!(directory.numbers().unwrap(), [2]);
 }
 
+#[test]
+fn a_number_that_was_given_up_stays_taken_until_a_newer_checkpoint_is_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let stores: [Arc<dyn CheckpointStore>; 2] =
+        [Arc::new(LocalStore::create(folder.path()).unwrap()), Arc::new(MemoryStore::default())];
+    for store in stores {
+        let directory = CheckpointDir::with_store("here", store);
+        let draft = directory.begin().unwrap();
+        draft.state("tasks", b"some").unwrap();
+        directory.give_up(1).unwrap();
+        assert_eq!((directory.files(1).unwrap(), directory.numbers().unwrap()), (vec![], vec![1]));
+        draft.state("tasks", b"what a writer elsewhere writes late").unwrap();
+        assert!(directory.prune(1).unwrap().removed.is_empty());
+        let next = directory.begin().unwrap();
+        assert_eq!(next.number(), 2);
+        next.publish(&JobManifest::new(2, "monday")).unwrap();
+        assert_eq!(directory.prune(1).unwrap().removed, [1]);
+        directory.give_up(1).unwrap(); // it is gone already
+        assert_eq!(directory.begin().unwrap().number(), 3);
+    }
+}
+
 /// What the code above the stores relies on.
 #[test]
 fn stores_keep_the_same_promises() {
@@ -142,6 +164,18 @@ fn stores_keep_the_same_promises() {
         store.publish("x", "whole", b"12345").unwrap();
         let refused = store.create("x", "file").err().map(kind);
         assert_eq!(refused, Some(io::ErrorKind::AlreadyExists));
+        // Two begin a file at once, as an old writer and a new one do: the first one to finish has it.
+        let (first, late) = (store.create("x", "twice").unwrap(), store.create("x", "twice"));
+        first.finish().unwrap();
+        let late = late.and_then(|late| late.finish());
+        assert_eq!(late.map_err(kind), Err(io::ErrorKind::AlreadyExists));
+        store.remove("x", "twice").unwrap();
+        assert!(store.reserve("y").unwrap());
+        store.publish("y", "file", b"1").unwrap();
+        store.empty_folder("y").unwrap();
+        assert_eq!((store.files("y").unwrap(), store.reserve("y").unwrap()), (vec![], false));
+        store.remove_folder("y").unwrap();
+        assert_eq!(store.empty_folder("y").map_err(kind), Err(io::ErrorKind::NotFound));
         drop(store.create("x", "given-up").unwrap());
         let opened = store.open("x", "file").unwrap();
         let (bytes, mut input, mut found) = (opened.bytes, opened.input, Vec::new());

@@ -51,6 +51,8 @@ pub(crate) const LOWEST: usize = 0x330;
 pub const NO_CLOCK: u64 = u64::MAX;
 /// 1 when all servers of the table have made their images, so the table may have had pushes.
 pub(crate) const CONFIRMED: usize = 0x340;
+/// The births of all shards of the table as one number, as the first worker found them that opened it; 0: none has.
+pub(crate) const ALL_BIRTHS: usize = 0x348;
 /// `step << 1 | armed`: steps below `step` are completed; armed: undo half `step & 1` is valid.
 pub(crate) const COMMIT: usize = 0x400;
 /// The number of the last command. The journal does not cover it, but it is never behind the rows.

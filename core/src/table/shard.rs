@@ -265,6 +265,16 @@ impl Shard {
         self.image.word(CONFIRMED).store(1, Release);
     }
 
+    /// The births of all shards of the table, as one number. 0: no worker has opened the table.
+    pub(crate) fn all_births(&self) -> u64 {
+        self.image.word(ALL_BIRTHS).load(Relaxed)
+    }
+
+    /// Records the births of all shards of the table.
+    pub(crate) fn note_all_births(&self, births: u64) {
+        self.image.word(ALL_BIRTHS).store(births, Release);
+    }
+
     /// The shard's incarnation, which grows with every opening.
     pub(crate) fn incarnation(&self) -> u64 {
         self.image.word(INCARNATION).load(Relaxed)

@@ -206,6 +206,28 @@ impl Shards {
         self.shards.iter().for_each(Shard::confirm);
     }
 
+    /// The births of all shards of the table as one number, as the first worker found them that opened the table at all
+    /// servers. Another number now means that other shards were made anew since, and have lost rows. 0: no worker has
+    /// opened the table since the shards here were made.
+    ///
+    /// ```
+    /// # use gannet_core::{Schema, Shards, Store};
+    /// # use gannet_optim::{Add, Rule};
+    /// let shards = Shards::open(&Store::memory(), &Schema::scalar("clicks", Rule::Add(Add)), 0..1)?;
+    /// assert_eq!(shards.all_births(), 0);
+    /// shards.note_all_births(7);
+    /// assert_eq!(shards.all_births(), 7);
+    /// # Ok::<(), gannet_core::OpenError>(())
+    /// ```
+    pub fn all_births(&self) -> u64 {
+        self.shards.iter().map(Shard::all_births).find(|births| *births != 0).unwrap_or(0)
+    }
+
+    /// Records the births of all shards of the table, in the images.
+    pub fn note_all_births(&self, births: u64) {
+        self.shards.iter().for_each(|shard| shard.note_all_births(births));
+    }
+
     /// What all shards here remember of each pusher, in the order of the pushers' numbers.
     ///
     /// ```

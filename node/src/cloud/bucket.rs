@@ -2,6 +2,7 @@
 
 use super::BucketError;
 use super::download::Download;
+use super::put::put_new;
 use super::requests::Requests;
 use super::upload::Upload;
 use crate::limits::{BUCKET_CALLS_AT_ONCE, BUCKET_CONNECT, BUCKET_REQUEST, BUCKET_RETRIES};
@@ -156,16 +157,7 @@ impl CheckpointStore for BucketStore {
     }
 
     fn publish(&self, folder: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let path = self.object(folder, name);
-        match self.put_if_absent(path.clone(), bytes.to_vec()) {
-            // An answer that was lost: the object is there, because a request was sent again.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                let objects = self.objects.clone();
-                let found = self.requests.wait(async move { objects.get(&path).await?.bytes().await })?;
-                if found == bytes { Ok(()) } else { Err(e) }
-            }
-            done => done,
-        }
+        put_new(&(self.requests.clone(), self.objects.clone(), self.object(folder, name)), bytes.to_vec())
     }
 
     fn sync(&self, _folder: &str) -> io::Result<()> {
@@ -177,10 +169,13 @@ impl CheckpointStore for BucketStore {
         self.requests.wait(async move { objects.delete(&path).await })
     }
 
+    fn empty_folder(&self, folder: &str) -> io::Result<()> {
+        let names: Vec<String> = self.files(folder)?.into_iter().map(|file| file.name).collect();
+        self.remove_all(folder, &names)
+    }
+
     fn remove_folder(&self, folder: &str) -> io::Result<()> {
-        let mut names: Vec<String> = self.objects_in(folder)?.into_iter().map(|file| file.name).collect();
-        names.retain(|name| name != MARKER);
-        self.remove_all(folder, &names)?;
+        self.empty_folder(folder)?;
         // The marker is last: until then nobody gets the number.
         self.remove_all(folder, &[MARKER.to_owned()])
     }

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! CheckpointDir -> BucketStore (calls that wait)   bucket, upload, download
+//!                  objects that must not exist     put
 //!                  one thread with a runtime       requests
 //! ```
 
 mod bucket;
 mod download;
+mod put;
 mod requests;
 mod upload;
 

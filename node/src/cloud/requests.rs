@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 /// The thread. It ends when this is dropped.
 pub(super) struct Requests {
@@ -23,8 +24,17 @@ impl fmt::Debug for Requests {
     }
 }
 
-/// A request whose answer has not been taken.
-pub(super) struct Pending<T>(Receiver<Result<T, Error>>);
+/// A request whose answer has not been taken. Dropped, it is given up: it is not sent again.
+pub(super) struct Pending<T> {
+    answer: Receiver<Result<T, Error>>,
+    request: AbortHandle,
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        self.request.abort(); // without an effect if it is answered
+    }
+}
 
 impl Requests {
     pub(super) fn start() -> io::Result<Requests> {
@@ -45,11 +55,11 @@ impl Requests {
         request: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Pending<T> {
         let (send, answer) = sync_channel(1);
-        self.handle.spawn(async move {
+        let request = self.handle.spawn(async move {
             // A caller that has gone needs no answer.
             let _ = send.send(request.await);
         });
-        Pending(answer)
+        Pending { answer, request: request.abort_handle() }
     }
 
     /// Sends a request and waits for its answer.
@@ -64,7 +74,7 @@ impl Requests {
 impl<T> Pending<T> {
     /// Waits for the answer.
     pub(super) fn wait(self) -> io::Result<T> {
-        match self.0.recv_timeout(BUCKET_CALL) {
+        match self.answer.recv_timeout(BUCKET_CALL) {
             Ok(answer) => answer.map_err(in_words),
             Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,

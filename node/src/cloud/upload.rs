@@ -1,10 +1,11 @@
-//! Writes an object in parts, of which a few are on their way at a time.
+//! Writes an object in parts, of which a few are on their way at a time. It does not replace an object that is there.
 
+use super::put::put_new;
 use super::requests::{Pending, Requests};
 use crate::limits::{BUCKET_PART_BYTES, BUCKET_PARTS_AT_ONCE, BUCKET_PARTS_MAX};
 use gannet_core::StoreWriter;
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -68,13 +69,25 @@ impl Upload {
         Ok(bytes)
     }
 
+    /// Refuses to complete an upload where an object is. Not all stores know a condition for the completion itself.
+    fn must_be_new(&self) -> io::Result<()> {
+        let (requests, objects, path) = &self.place;
+        let (objects, path) = (objects.clone(), path.clone());
+        requests.wait(async move {
+            match objects.head(&path).await {
+                Err(Error::NotFound { .. }) => Ok(()),
+                Ok(_) => {
+                    let (path, source) = (path.to_string(), "another writer has finished it".into());
+                    Err(Error::AlreadyExists { path, source })
+                }
+                Err(error) => Err(error),
+            }
+        })
+    }
+
     fn finish_now(&mut self) -> io::Result<()> {
         if self.upload.is_none() {
-            let ((requests, objects, path), part) = (&self.place, std::mem::take(&mut self.part));
-            let (objects, path) = (objects.clone(), path.clone());
-            return requests.wait(async move {
-                objects.put_opts(&path, PutPayload::from(part), PutMode::Overwrite.into()).await.map(drop)
-            });
+            return put_new(&self.place, std::mem::take(&mut self.part));
         }
         if !self.part.is_empty() {
             self.send()?;
@@ -82,6 +95,7 @@ impl Upload {
         while let Some(part) = self.sent.pop_front() {
             part.wait()?;
         }
+        self.must_be_new()?;
         if let Some(mut upload) = self.upload.take() {
             let (requests, ..) = &self.place;
             // An upload whose completion failed may be complete. If it is not, the bucket's rules remove its parts.

@@ -29,7 +29,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 pub struct CheckpointOptions {
     /// The run whose tables are saved; empty: all tables.
     pub run: String,
-    /// Write only what has changed since the newest valid checkpoint of the directory, where there is one of this run.
+    /// Write only what has changed since the newest valid checkpoint of the directory, where there is one.
     pub increment: bool,
     /// zstd's level; 0: no compression.
     pub level: i32,
@@ -91,8 +91,9 @@ pub struct SavedCheckpoint {
 /// ```
 ///
 /// # Errors
-/// A server cannot be reached or has no checkpoint directory; pushes had to wait for too long, several times; or a
-/// file cannot be written. The directory then has the checkpoints that it had before.
+/// The directory has checkpoints of another run; a server cannot be reached or has no checkpoint directory; pushes had
+/// to wait for too long, several times; or a file cannot be written. The directory then has the checkpoints that it had
+/// before.
 pub fn save_checkpoint<N: Net>(
     net: N,
     config: &WorkerConfig,
@@ -101,27 +102,35 @@ pub fn save_checkpoint<N: Net>(
 ) -> Result<SavedCheckpoint, WorkerError> {
     let mut given_up = Vec::new();
     let saved = save_in_tries(&net, config, directory, options, &mut given_up);
-    // A folder that remains only takes space: it has no manifest. Until now they kept their numbers in use, because
-    // servers may still write into them.
-    given_up.iter().for_each(|number| drop(directory.discard(*number)));
+    // A folder that remains only takes space: it has no manifest.
+    for GivenUp { number, marked } in given_up {
+        let _ = if marked { directory.give_up(number) } else { directory.discard(number) };
+    }
     saved
 }
 
-/// Tries several times. Adds the numbers of tries that were given up to `given_up`.
+/// A try that was given up.
+struct GivenUp {
+    number: u64,
+    /// A server may know the number, and may write into its folder even now. Nobody else may get it.
+    marked: bool,
+}
+
+/// Tries several times. Adds the tries that were given up to `given_up`.
 fn save_in_tries<N: Net>(
     net: &N,
     config: &WorkerConfig,
     directory: &CheckpointDir,
     options: &CheckpointOptions,
-    given_up: &mut Vec<u64>,
+    given_up: &mut Vec<GivenUp>,
 ) -> Result<SavedCheckpoint, WorkerError> {
     let mut tries = 1;
     loop {
         let draft = directory.begin()?;
-        let number = draft.number();
-        let saved = save(net.clone(), config, directory, options, draft);
+        let (number, mut marked) = (draft.number(), false);
+        let saved = save(net.clone(), config, directory, options, (draft, &mut marked));
         let Err(error) = saved else { return saved };
-        given_up.push(number);
+        given_up.push(GivenUp { number, marked });
         let again = matches!(
             error,
             WorkerError::Cut(_) | WorkerError::Refused { refusal: Refusal::Cut | Refusal::Limit, .. }
@@ -136,13 +145,13 @@ fn save_in_tries<N: Net>(
     }
 }
 
-/// One try.
+/// One try. Notes when servers may begin to write.
 fn save<N: Net>(
     net: N,
     config: &WorkerConfig,
     directory: &CheckpointDir,
     options: &CheckpointOptions,
-    draft: Draft,
+    (draft, marking): (Draft, &mut bool),
 ) -> Result<SavedCheckpoint, WorkerError> {
     let config = WorkerConfig {
         pusher: u64::from(u32::MAX),
@@ -154,7 +163,10 @@ fn save<N: Net>(
     let drawn = draw_number();
     let cut = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
     let cut = (cut, options.run.as_str());
-    let newest = directory.newest_valid()?.filter(|newest| newest.run == options.run);
+    let newest = directory.newest_valid()?;
+    if let Some(newest) = &newest {
+        newest.must_be_of(&options.run, &directory.folder(newest.number))?;
+    }
     let options = &with_batch_tables(options, newest.as_ref());
     let parent = newest.filter(|_| options.increment);
     let from = net.now();
@@ -166,6 +178,7 @@ fn save<N: Net>(
         tables: tables.iter().map(|table| table.name.clone()).collect(),
         bases: parent.as_ref().map(|parent| bases(parent, &tables)).unwrap_or_default(),
     };
+    *marking = true;
     let marked = worker.cut_step(cut, &CutActionV1::Mark(mark))?;
     worker.cut_step(cut, &CutActionV1::Release)?;
     let frozen = net.now().saturating_sub(from);

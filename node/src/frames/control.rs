@@ -120,7 +120,7 @@ pub(crate) struct ExtentV1 {
 
 /// A server thread answers an open.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct TableOpenedV2 {
+pub(crate) struct TableOpenedV3 {
     /// The table's number on this thread.
     pub(crate) table: u32,
     pub(crate) first_shard: u32,
@@ -131,16 +131,20 @@ pub(crate) struct TableOpenedV2 {
     pub(crate) uid: [u8; 16],
     /// All servers of the table have made their shards.
     pub(crate) confirmed: bool,
+    /// What the first confirmation said of the births of all shards. 0: there was none since the shards were made.
+    pub(crate) all_births: u64,
     /// The random number of each shard here, drawn when the shard was made.
     pub(crate) births: Vec<u64>,
 }
 
 /// A worker tells a server thread that all servers of a table have made their shards.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct ConfirmV1 {
+pub(crate) struct ConfirmV2 {
     /// The table's number on this thread, and its id.
     pub(crate) table: u32,
     pub(crate) uid: [u8; 16],
+    /// The births of all shards of the table, as one number.
+    pub(crate) all_births: u64,
 }
 
 /// A worker drops a table.
@@ -392,9 +396,10 @@ mod tests {
         assert_eq!(seal(&IdentityV1 { held: Some(held) }), want);
         let drop_table = seal(&DropTableV1 { table: "t".into() });
         assert_eq!(drop_table, [1, 0, 0, 0, 8, 0, 0, 0, b't', 255, 255, 255, 255, 255, 255, 255]);
-        let mut want = vec![1, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0];
+        let mut want = vec![2, 0, 0, 0, 32, 0, 0, 0, 3, 0, 0, 0];
         want.extend([5; 16]);
-        assert_eq!(seal(&ConfirmV1 { table: 3, uid: [5; 16] }), want);
+        want.extend([0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(seal_as(2, &ConfirmV2 { table: 3, uid: [5; 16], all_births: 9 }), want);
     }
 
     #[test]

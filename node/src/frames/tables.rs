@@ -5,7 +5,7 @@ frames! {
     3 OpenTableFrame "open table" ToServer "`OpenTableV2`" {}
 
     /// The answer: the table's number on this thread, and its shards.
-    4 TableOpenedFrame "table opened" ToWorker "`TableOpenedV2`" {}
+    4 TableOpenedFrame "table opened" ToWorker "`TableOpenedV3`" {}
 
     /// Asks for a table's sizes and pushers.
     11 StatusFrame "status" ToServer "-" {
@@ -32,7 +32,7 @@ frames! {
     52 IdentityFrame "identity" ToWorker "`IdentityV1`" {}
 
     /// All servers of a table have created their shards.
-    53 ConfirmFrame "confirm" ToServer "`ConfirmV1`" {}
+    53 ConfirmFrame "confirm" ToServer "`ConfirmV2`" {}
 
     /// The answer to a confirm request.
     54 ConfirmedFrame "confirmed" ToWorker "-" {}

@@ -3,7 +3,7 @@
 
 use super::job_clients;
 use crate::frames::control::{
-    self, ConfirmV1, DropTableV1, HelloV1, IdentifyV1, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
+    self, ConfirmV2, DropTableV1, HelloV1, IdentifyV1, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
     VectorV1,
 };
 use crate::frames::pull_newer::{bit_words, ones};
@@ -261,7 +261,8 @@ fn known_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
         0 => (IdentifyFrame::KIND, control::seal(&IdentifyV1 { table })),
         _ => {
             let (table, uid) = (choices.below(4) as u32, [choices.below(2) as u8; 16]);
-            (ConfirmFrame::KIND, control::seal(&ConfirmV1 { table, uid }))
+            let all_births = choices.below(3);
+            (ConfirmFrame::KIND, control::seal_as(2, &ConfirmV2 { table, uid, all_births }))
         }
     };
     (any_head(kind, 0, id, [0; 4]), payload)

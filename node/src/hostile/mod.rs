@@ -7,8 +7,8 @@ mod job_clients;
 pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 
 use crate::frames::control::{
-    self, ChallengeV1, ConfirmV1, HelloV1, IdentifyV1, IdentityV1, JoinV1, JoinedV1, KnockV1, OpenTableV2,
-    ProofV1, PusherV1, RefusedV1, StatusV2, TableOpenedV2, WaitsV1, WelcomeV1,
+    self, ChallengeV1, ConfirmV2, HelloV1, IdentifyV1, IdentityV1, JoinV1, JoinedV1, KnockV1, OpenTableV2,
+    ProofV1, PusherV1, RefusedV1, StatusV2, TableOpenedV3, WaitsV1, WelcomeV1,
 };
 use crate::frames::decode_as_all;
 use crate::runs::RunRequestV1;
@@ -54,10 +54,10 @@ fn messages(bytes: &[u8]) {
     reads::<OpenTableV2>(bytes);
     reads::<IdentifyV1>(bytes);
     reads::<IdentityV1>(bytes);
-    reads::<ConfirmV1>(bytes);
+    reads::<ConfirmV2>(bytes);
     reads::<JobTableV1>(bytes);
     reads::<RunRequestV1>(bytes);
-    reads::<TableOpenedV2>(bytes);
+    reads::<TableOpenedV3>(bytes);
     reads::<StatusV2>(bytes);
     reads::<PusherV1>(bytes);
     reads::<RefusedV1>(bytes);

@@ -86,10 +86,19 @@ enum Running {
     },
 }
 
+/// What both sides of a writer know.
 #[derive(Default)]
 struct Counts {
     rows: AtomicU64,
     bytes: AtomicU64,
+    /// The cut was given up: blocks that wait are not written.
+    given_up: AtomicBool,
+}
+
+impl Drop for CutWriter {
+    fn drop(&mut self) {
+        self.counts.given_up.store(true, Relaxed);
+    }
 }
 
 impl CutWriter {
@@ -206,6 +215,7 @@ impl CutWriter {
 
     pub(super) fn fail(&mut self, why: String) {
         self.running = Running::No;
+        self.counts.given_up.store(true, Relaxed);
         self.state = WriterState::Failed(why);
     }
 }
@@ -236,7 +246,8 @@ impl CutFiles {
     /// Writes blocks until all files are finished.
     fn run(mut self, blocks: &Receiver<CutBlock>) -> Outcome {
         loop {
-            let Ok(block) = blocks.recv() else {
+            let block = blocks.recv().ok().filter(|_| !self.counts.given_up.load(Relaxed));
+            let Some(block) = block else {
                 return Err("the server gave the checkpoint up".into());
             };
             if let Some(written) = self.take(&block)? {

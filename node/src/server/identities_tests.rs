@@ -4,7 +4,7 @@
 use super::refusals::{ask, greet, refused};
 use super::{LocalServer, ServerConfig};
 use crate::error::Refusal;
-use crate::frames::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
+use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV3};
 use crate::frames::{
     ConfirmFrame, ConfirmedFrame, FrameKind, IdentifyFrame, OpenTableFrame, TableOpenedFrame,
 };
@@ -64,7 +64,7 @@ fn a_creation_that_was_killed_between_two_servers_goes_on() {
     // The worker that makes the table dies when one thread of one server has made its shards.
     let (head, opened) = open(&sim, &mut link, [0; 16], welcome.incarnation);
     assert_eq!(head.kind, TableOpenedFrame::KIND);
-    let opened = control::open_as::<TableOpenedV2>(2, &opened).unwrap();
+    let opened = control::open_as::<TableOpenedV3>(3, &opened).unwrap();
     assert_eq!((opened.first_shard..opened.end_shard, opened.confirmed), (0..2, false));
     sim.remove_actor(actor);
     sim.reset_all(&one);
@@ -107,7 +107,7 @@ fn what_was_asked_in_another_life_of_a_server_makes_nothing() {
     }
     assert_eq!(identify(&sim, &mut link), None);
     let (_, opened) = open(&sim, &mut link, [7; 16], now.incarnation);
-    let opened = control::open_as::<TableOpenedV2>(2, &opened).unwrap();
+    let opened = control::open_as::<TableOpenedV3>(3, &opened).unwrap();
     assert_eq!(opened.uid, [7; 16]);
     // Another table of the same name, and a new one, do not have the id of the table that is here.
     for uid in [[8; 16], [0; 16]] {
@@ -115,7 +115,7 @@ fn what_was_asked_in_another_life_of_a_server_makes_nothing() {
         assert!(refusal == Refusal::Identity && text.contains("is here with id 0707"), "{text}");
     }
     let mut confirm = |table, uid| {
-        let request = control::seal(&ConfirmV1 { table, uid });
+        let request = control::seal_as(2, &ConfirmV2 { table, uid, all_births: 6 });
         ask(&sim, &mut link, ConfirmFrame {}.encode(0), &request)
     };
     for (table, uid) in [(opened.table, [8; 16]), (opened.table + 1, [7; 16])] {

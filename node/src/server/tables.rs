@@ -11,7 +11,7 @@ use super::step_files::{self, RecoveredSteps, StepFiles};
 use crate::counters::{ServerCounters, TableCounters};
 use crate::error::{REPLACED, Refusal, ServerError};
 use crate::frames::control::{
-    self, ConfirmV1, DropTableV1, OpenTableV2, PusherV1, RestoredShareV1, StatusV2, TableOpenedV2,
+    self, ConfirmV2, DropTableV1, OpenTableV2, PusherV1, RestoredShareV1, StatusV2, TableOpenedV3,
 };
 use crate::frames::{
     ClosePusherFrame, ConfirmFrame, ConfirmedFrame, DropTableFrame, FrameKind, OpenTableFrame,
@@ -232,8 +232,10 @@ impl ServerTables {
         let (table, first_shard, end_shard) = (number as u32, range.start, range.end);
         let births = shards.as_ref().map(Shards::births).unwrap_or_default();
         let (uid, confirmed) = (identity.uid.0, self.identities.is_confirmed(&schema.name));
-        let opened = TableOpenedV2 { table, first_shard, end_shard, incarnation, uid, confirmed, births };
-        answer(frame, TableOpenedFrame {}, &control::seal_as(2, &opened), transmit)
+        let all_births = shards.as_ref().map_or(0, Shards::all_births);
+        let opened =
+            TableOpenedV3 { table, first_shard, end_shard, incarnation, uid, confirmed, all_births, births };
+        answer(frame, TableOpenedFrame {}, &control::seal_as(3, &opened), transmit)
     }
 
     /// The names of the tables that are open.
@@ -293,7 +295,7 @@ impl ServerTables {
     /// Notes that all servers of a table have created their shards.
     pub(super) fn answer_confirm(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
         ConfirmFrame::decode(&frame.head)?;
-        let ConfirmV1 { table: number, uid } = match control::open(frame.payload) {
+        let ConfirmV2 { table: number, uid, all_births } = match control::open_as(2, frame.payload) {
             Ok(confirm) => confirm,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
         };
@@ -304,8 +306,16 @@ impl ServerTables {
                 format!("table {number} of this thread has another id than the requested one"),
             );
         };
+        let known = table.shards.as_ref().map_or(0, Shards::all_births);
+        if known != 0 && known != all_births {
+            return refuse(
+                Refusal::Identity,
+                format!("table {:?} was opened here together with other shards", table.schema.name),
+            );
+        }
         transmit.reserve(0).ok_or(Full)?;
         if let Some(shards) = &table.shards {
+            shards.note_all_births(all_births);
             shards.confirm();
         }
         self.identities.confirm(&table.schema.name);

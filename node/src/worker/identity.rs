@@ -2,11 +2,12 @@
 //! the servers are named. server/identities.rs has the two phases in which a table is made.
 
 use super::Worker;
+use super::births;
 use super::peer::Peer;
 use super::reconnect::refused;
 use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
 use crate::error::{Refusal, WorkerError};
-use crate::frames::control::{self, ConfirmV1, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV2};
+use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV3};
 use crate::frames::{ConfirmFrame, FrameKind, IdentifyFrame, OpenTableFrame, RefusedFrame};
 use crate::partition::{in_words, share};
 use crate::scheduler::table_records::{ShardHolder, TableRecord};
@@ -53,7 +54,7 @@ impl OpenedAs {
         &self,
         table: &str,
         peer: &Peer<S>,
-        now: &TableOpenedV2,
+        now: &TableOpenedV3,
     ) -> Result<(), WorkerError> {
         let shards = now.first_shard..now.end_shard;
         let births = self.births.get(shards.start as usize..shards.end as usize);
@@ -182,7 +183,7 @@ struct Links {
 
 /// The outcome of one attempt to open a table.
 enum OpenAttempt {
-    Opened(OpenedAs, Vec<(usize, TableOpenedV2)>),
+    Opened(OpenedAs, Vec<(usize, TableOpenedV3)>),
     /// Try again: what the servers hold has changed meanwhile. The text says why.
     Again(String),
 }
@@ -192,7 +193,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn open_at_servers(
         &mut self,
         schema: &Schema,
-    ) -> Result<(OpenedAs, Vec<(usize, TableOpenedV2)>), WorkerError> {
+    ) -> Result<(OpenedAs, Vec<(usize, TableOpenedV3)>), WorkerError> {
         let begun = self.net.now();
         loop {
             let why = match self.try_to_open(schema)? {
@@ -266,6 +267,7 @@ impl<N: Net> Worker<N> {
             Err(why) => return Ok(OpenAttempt::Again(why)),
         };
         self.set_births(&mut opened, &answers)?;
+        self.check_births(&schema.name, &opened, &answers)?;
         if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.link_change(&before)) {
             return Ok(OpenAttempt::Again(why));
         }
@@ -316,7 +318,7 @@ impl<N: Net> Worker<N> {
         &self,
         answers: &[ControlReply],
         expected: usize,
-    ) -> Result<Result<Vec<(usize, TableOpenedV2)>, String>, WorkerError> {
+    ) -> Result<Result<Vec<(usize, TableOpenedV3)>, String>, WorkerError> {
         if answers.len() < expected {
             return Ok(Err("a server came back with another number of threads".into()));
         }
@@ -331,7 +333,7 @@ impl<N: Net> Worker<N> {
                     error => return Err(error),
                 },
                 _ => {
-                    let opened = control::open_as::<TableOpenedV2>(2, answer);
+                    let opened = control::open_as::<TableOpenedV3>(3, answer);
                     let nonsense = |error: control::ControlError| WorkerError::Protocol {
                         peer: peer.clone(),
                         what: error.to_string(),
@@ -347,7 +349,7 @@ impl<N: Net> Worker<N> {
     fn set_births(
         &self,
         opened: &mut OpenedAs,
-        answers: &[(usize, TableOpenedV2)],
+        answers: &[(usize, TableOpenedV3)],
     ) -> Result<(), WorkerError> {
         for (link, answer) in answers {
             let peer = &self.peers[*link];
@@ -363,18 +365,33 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
+    /// Refuses servers of which some went on, and others restored the same checkpoint once more.
+    fn check_births(
+        &self,
+        table: &str,
+        opened: &OpenedAs,
+        answers: &[(usize, TableOpenedV3)],
+    ) -> Result<(), WorkerError> {
+        let server = |link: usize| self.peers[link].server as usize;
+        let told: Vec<_> = answers.iter().map(|(link, answer)| (server(*link), answer.all_births)).collect();
+        let (all_births, own) = (births::in_one(&opened.births), |server| opened.of_server(server));
+        births::must_be_together(table, &self.config.servers, all_births, &told, own)
+    }
+
     /// Tells the servers that do not know it that all servers have made their shards. Returns why to try again, if that
     /// failed.
     fn confirm(
         &mut self,
         opened: &OpenedAs,
-        answers: &[(usize, TableOpenedV2)],
+        answers: &[(usize, TableOpenedV3)],
     ) -> Result<Option<String>, WorkerError> {
-        let open = answers.iter().filter(|(_, answer)| !answer.confirmed);
+        let all_births = births::in_one(&opened.births);
+        let open = answers.iter().filter(|(_, answer)| !answer.confirmed || answer.all_births == 0);
         let (links, tables): (Vec<usize>, Vec<u32>) =
             open.map(|(link, answer)| (*link, answer.table)).unzip();
-        let request =
-            |nth: usize, _: u32| control::seal(&ConfirmV1 { table: tables[nth], uid: opened.uid.0 });
+        let request = |nth: usize, _: u32| {
+            control::seal_as(2, &ConfirmV2 { table: tables[nth], uid: opened.uid.0, all_births })
+        };
         // If a server came back with other threads there are no answers; the caller checks the links.
         let answers = self.ask(
             &ControlRequest::with_payload(&ConfirmFrame {}, None, &request),

@@ -4,6 +4,7 @@
 //! flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. The worker makes a lost link again,
 //! trying for as long as `peer_timeout`. It then resends unacknowledged requests; a server applies each push once.
 
+mod births;
 mod builder;
 mod cache;
 mod clocks;

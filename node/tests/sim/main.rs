@@ -14,6 +14,7 @@ mod one_sided;
 mod rdma;
 mod restore;
 mod restore_killed;
+mod restored_again;
 mod saved_rows;
 mod scheduled;
 mod segments;

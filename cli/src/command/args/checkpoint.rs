@@ -116,7 +116,7 @@ pub struct DiffArgs {
 pub struct PruneArgs {
     /// The checkpoint folder.
     pub dir: PathBuf,
-    /// How many of the newest checkpoints stay.
+    /// How many of the newest checkpoints of each run stay.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
     /// Say what would be removed, and remove nothing.

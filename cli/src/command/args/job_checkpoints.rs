@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub struct JobCheckpointArgs {
     /// Checkpoints of the whole job in this folder or bucket (s3://BUCKET/PATH, gs://, az://), which every process of
     /// the job must reach. Worker 0 saves them while the job trains. A ps without rows begins with the newest valid
-    /// one.
+    /// one. A directory with checkpoints of another run is refused.
     #[arg(long, value_name = "DIR|URL")]
     pub checkpoint: Option<PathBuf>,
     /// Seconds between two checkpoints.
