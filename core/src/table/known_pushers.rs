@@ -69,16 +69,31 @@ impl Shards {
     }
 
     /// Records that a shard has the first `name.row` rows of its run of this push, because they arrived as part
-    /// of another push. Does nothing for a shard that is not here.
+    /// of another push. `total`: rows of the push over all shards of the table; 0: unknown. Does nothing for a shard
+    /// that is not here.
+    ///
+    /// ```
+    /// use gannet_core::{PushName, Schema, Shards, Store};
+    /// use gannet_optim::{Add, Rule};
+    ///
+    /// let schema = Schema { shards: 2, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// let mut shards = Shards::open(&Store::memory(), &schema, 0..2)?;
+    /// let name = |row| PushName { pusher: 1, incarnation: 1, seq: 1, row };
+    /// shards.note(0, &name(2), 3)?;
+    /// assert!(!shards.push_progress()[0].is_whole());
+    /// shards.note(1, &name(1), 3)?;
+    /// assert!(shards.push_progress()[0].is_whole());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// There is no space to remember the pusher.
-    pub fn note(&mut self, shard: u32, name: &PushName) -> Result<(), PushError> {
+    pub fn note(&mut self, shard: u32, name: &PushName, total: u64) -> Result<(), PushError> {
         if self.has(shard, name) {
             return Ok(());
         }
         let Some(shard) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else { return Ok(()) };
-        let entry = PusherEntry { done: name.row, rows: name.row, ..shard.entry(name) };
+        let entry = PusherEntry { done: name.row, rows: name.row, total, ..shard.entry(name) };
         shard.apply(ShardCommand::Remember(entry))?;
         self.incarnations.raise(name.pusher, name.incarnation);
         Ok(())

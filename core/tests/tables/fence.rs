@@ -143,9 +143,9 @@ fn noted_rows_are_as_if_pushed_under_their_own_name() {
     assert!(!shards.has(1, &name(7, 1, 0)));
     // All rows of the run, as a synchronous step notes them.
     let here = (0..64).filter(|&key| shard_of(hash(key), 4) == 1).count() as u32;
-    shards.note(1, &name(7, 2, here)).unwrap();
-    shards.note(1, &name(7, 2, 1)).unwrap();
-    shards.note(9, &name(7, 2, 1)).unwrap();
+    shards.note(1, &name(7, 2, here), 0).unwrap();
+    shards.note(1, &name(7, 2, 1), 0).unwrap();
+    shards.note(9, &name(7, 2, 1), 0).unwrap();
     for reopened in [false, true] {
         if reopened {
             drop(shards);

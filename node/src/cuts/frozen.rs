@@ -101,8 +101,11 @@ impl Frozen {
             seq: push.seq,
         };
         let unfinished = self.pushes.iter().filter(|(_, push)| !push.is_whole());
-        // A batch that a table lacks comes with the table's next step.
-        let lacks = |table: &String| self.lacking.iter().any(|limit| limit.table == *table);
+        // A batch that a table lacks comes with the table's next step, and so does the rest of a batch that some shards
+        // have and others do not.
+        let is_part =
+            |table: &String| self.pushes.iter().any(|((of, _), push)| of == table && !push.is_whole());
+        let lacks = |table: &String| is_part(table) || self.lacking.iter().any(|limit| limit.table == *table);
         let step = |(table, &(low, step)): (&String, &(u64, u64))| {
             let next = u64::from(low == step && lacks(table));
             CutStepV1 { table: table.clone(), step: step + next }

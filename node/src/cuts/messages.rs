@@ -103,7 +103,8 @@ pub(crate) enum CutReplyV1 {
     Done,
 }
 
-/// A table that is open on a thread.
+/// A table that is open on a thread. If the table's shards there are in different synchronous steps, the reply has the
+/// table twice: with the lowest step and with the highest.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub(crate) struct CutTableV1 {
     pub name: String,

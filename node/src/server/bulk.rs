@@ -283,9 +283,10 @@ pub(super) fn push(
         let keys = keyset.map_or(keys, |keyset| &keyset.keys);
         let (write, name) = (request.write, request.named.then_some(name));
         let ends = name.map_or_else(Vec::new, |name| run_ends(keys, shards.schema().shards, name.row));
+        let total = u64::from(request.total);
         return tables.store_push(
             request.table,
-            &IncomingPush { write, keys, values, name, ends: &ends },
+            &IncomingPush { write, keys, values, name, total, ends: &ends },
             pusher,
             now,
         );

@@ -101,6 +101,11 @@ impl Clocks {
         })
     }
 
+    /// Whether steps may be made without some workers, by intent (`--replicas-to-aggregate`).
+    pub(super) fn leaves_out(&self) -> bool {
+        matches!(self.mode, SyncMode::Bsp(step) if (step.aggregate as usize) < self.ranks.len())
+    }
+
     /// The highest clock of the group.
     pub(super) fn highest(&self) -> u64 {
         self.ranks.iter().map(|rank| rank.clock).max().unwrap_or(0)

@@ -230,8 +230,8 @@ impl ServerTables {
                 let admitted = cut.admitted.entry((number, push.pusher)).or_default();
                 *admitted = (*admitted).max((push.incarnation, push.seq));
             }
-            if let Some(sums) = table.group.as_ref().and_then(|group| group.sums.as_ref()) {
-                cut.steps.insert(number, sums.at());
+            if let Some((at, _)) = steps(table) {
+                cut.steps.insert(number, at);
             }
         }
     }
@@ -241,7 +241,7 @@ impl ServerTables {
         let covered = |table: &&ServerTable| self.cuts.cut.as_ref().is_some_and(|cut| cut.covers(table));
         let named = || self.all.iter().filter(covered);
         let name_of = |number: u32| self.all[number as usize].schema.name.clone();
-        let tables: Vec<CutTableV1> = named().map(cut_table).collect();
+        let tables: Vec<CutTableV1> = named().flat_map(cut_tables).collect();
         let place = |number: usize| {
             let name = &self.all[number].schema.name;
             tables.iter().position(|table| table.name == *name).map(|place| place as u32)
@@ -307,7 +307,7 @@ impl ServerTables {
         let places: Vec<Option<u32>> = self.all.iter().map(|table| place(&table.schema.name)).collect();
         self.must_hold_all()?;
         let pushes = pushes(&self.all, |number| places[number]);
-        let covered = self.all.iter().filter(|table| self.cuts.covers(table)).map(cut_table);
+        let covered = self.all.iter().filter(|table| self.cuts.covers(table)).flat_map(cut_tables);
         let steps =
             covered.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect();
         let Some(directory) = self.checkpoints.clone() else {
@@ -431,13 +431,23 @@ fn bases(bases: &[CutBaseV1], table: u32) -> Vec<Position> {
     .collect()
 }
 
-fn cut_table(table: &ServerTable) -> CutTableV1 {
-    let sums = table.group.as_ref().and_then(|group| group.sums.as_ref());
-    let uid = table.shards.as_ref().map_or(TableUid([0; 16]), |shards| shards.identity().uid);
-    CutTableV1 {
-        name: table.schema.name.clone(),
-        schema: table.schema.encode(),
-        uid: uid.0,
-        step: sums.filter(|_| table.shards.is_some()).map(super::step_sums::StepSums::at),
+/// In synchronous steps: the first step that a shard here lacks, and the first one that all shards here lack. After a
+/// restart they may differ, until workers have made the steps between. Before a worker joins they are what the images
+/// and step files say.
+fn steps(table: &ServerTable) -> Option<(u64, u64)> {
+    table.shards.as_ref()?;
+    match &table.group {
+        Some(group) => group.sums.as_ref().map(|sums| (sums.at(), sums.entry())),
+        None => table.recovered.reached(),
     }
+}
+
+/// A table as a cut knows it: once, or twice if its shards here are in different steps.
+fn cut_tables(table: &ServerTable) -> impl Iterator<Item = CutTableV1> {
+    let uid = table.shards.as_ref().map_or(TableUid([0; 16]), |shards| shards.identity().uid);
+    let (name, schema) = (table.schema.name.clone(), table.schema.encode());
+    let at = move |step| CutTableV1 { name: name.clone(), schema: schema.clone(), uid: uid.0, step };
+    let steps = steps(table);
+    let ahead = steps.filter(|(low, high)| low != high).map(|(_, high)| Some(high));
+    std::iter::once(steps.map(|(low, _)| low)).chain(ahead).map(at)
 }

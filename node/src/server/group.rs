@@ -185,6 +185,9 @@ impl ServerTable {
                 };
                 let Some(sum) = sum else {
                     sums.pass(&group.clocks);
+                    if let Some((files, shards)) = files.as_mut().zip(shards.as_ref()) {
+                        files.pass(shards, sums.at(), sums.masks_before());
+                    }
                     continue;
                 };
                 let Some(shards) = shards.as_mut().filter(|_| sums.is_of_one_kind()) else {
@@ -402,10 +405,14 @@ impl ServerTables {
         pusher: &Pusher,
         now: Duration,
     ) -> Result<BulkReply, RequestFailure> {
-        let &IncomingPush { write, keys, values, name, ends } = push;
+        let &IncomingPush { write, keys, values, name, ends, .. } = push;
         let floats = values.len() / keys.len().max(1);
         self.numbered(number)?.check_push(write, keys)?;
         let (group, rank) = self.member(number, pusher, now)?;
+        // Where a step does not wait for all workers, a shard may drop a push that another shard has. Nobody sends it
+        // again, so a cut must not wait for it.
+        let total = if group.clocks.leaves_out() { 0 } else { push.total };
+        let push = &IncomingPush { total, ..*push };
         let step = group.clocks.ranks[rank as usize].clock;
         let Some(sums) = &mut group.sums else { return refuse(Refusal::Unknown, "no synchronous group") };
         let rows = keys.len() as u32;
@@ -422,7 +429,7 @@ impl ServerTables {
             let good = || keys.iter().zip(values.chunks_exact(floats)).filter(|(_, row)| sound(row));
             let keys: Vec<u64> = good().map(|(&key, _)| key).collect();
             let values: Vec<f32> = good().flat_map(|(_, row)| row.iter().copied()).collect();
-            sums.store(rank, step, &IncomingPush { write, keys: &keys, values: &values, name, ends })
+            sums.store(rank, step, &IncomingPush { write, keys: &keys, values: &values, name, total, ends })
         };
         match admission {
             StepAdmission::Kept => Ok(BulkReply::Later { table: number, step, rows, not_finite: bad as u32 }),

@@ -38,6 +38,8 @@ mod session_buffers;
 mod session_replies;
 mod session_times;
 mod step_budget;
+#[cfg(test)]
+mod step_cuts_tests;
 mod step_files;
 mod step_sums;
 #[cfg(test)]

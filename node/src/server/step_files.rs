@@ -6,7 +6,7 @@
 //! process. Steps take turns in them. A torn file is of a step that was not begun, and the other file still says who
 //! was in the step before. docs/image.md has the bytes.
 
-use super::step_sums::StepSum;
+use super::step_sums::{StepNote, StepSum};
 use crate::frames::control;
 use gannet_core::{Applied, PushError, PushName, Shards, Store, Write, hash, shard_of};
 use std::fs::{self, File, OpenOptions};
@@ -15,14 +15,16 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const MAGIC: [u8; 8] = *b"GNTSTEP2";
+const MAGIC: [u8; 8] = *b"GNTSTEP3";
+/// What files of Gannet before the sizes of pushes begin with. They are read, and overwritten in the new format.
+const MAGIC_BEFORE: [u8; 8] = *b"GNTSTEP2";
 /// Bytes before the message: the magic, the checksum, the length.
 const HEAD: usize = 24;
 const PREFIX: &str = "step-";
 
 /// A step as the file has it. Frozen: a change is a new struct.
 #[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
-struct StepV2 {
+struct StepV3 {
     /// The shards of the thread that wrote the step: the first, and the one after the last.
     shards: (u32, u32),
     /// The birth of each shard. If an image was made anew since, the step does not belong to it.
@@ -36,15 +38,38 @@ struct StepV2 {
     write: u32,
     keys: Vec<u64>,
     values: Vec<f32>,
-    /// The names that the shards must remember: (shard, pusher, incarnation, seq, row).
+    /// The names that the shards must remember: (shard, pusher, incarnation, seq, row, rows of the whole push).
+    notes: Vec<(u32, u64, u64, u64, u32, u64)>,
+}
+
+/// As [`StepV3`], but notes do not say how many rows the whole push has.
+#[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
+struct StepV2 {
+    shards: (u32, u32),
+    births: Vec<u64>,
+    step: u64,
+    mask: u32,
+    masks: Vec<u32>,
+    write: u32,
+    keys: Vec<u64>,
+    values: Vec<f32>,
     notes: Vec<(u32, u64, u64, u64, u32)>,
 }
 
-impl StepV2 {
-    fn of(sum: &StepSum, masks: Vec<u32>, shards: &Shards) -> StepV2 {
-        let note =
-            |(shard, name): &(u32, PushName)| (*shard, name.pusher, name.incarnation, name.seq, name.row);
-        StepV2 {
+impl From<StepV2> for StepV3 {
+    fn from(step: StepV2) -> StepV3 {
+        let StepV2 { shards, births, step, mask, masks, write, keys, values, notes } = step;
+        let notes = notes.into_iter().map(|(shard, pusher, of, seq, row)| (shard, pusher, of, seq, row, 0));
+        StepV3 { shards, births, step, mask, masks, write, keys, values, notes: notes.collect() }
+    }
+}
+
+impl StepV3 {
+    fn of(sum: &StepSum, masks: Vec<u32>, shards: &Shards) -> StepV3 {
+        let note = |&StepNote { shard, name, total }: &StepNote| {
+            (shard, name.pusher, name.incarnation, name.seq, name.row, total)
+        };
+        StepV3 {
             shards: (shards.range().start, shards.range().end),
             births: shards.births(),
             step: sum.step,
@@ -75,11 +100,11 @@ impl StepV2 {
         let here = |key: &u64| own.binary_search(&shard_of(hash(*key), table)).is_ok();
         let rows = self.keys.iter().zip(self.values.chunks_exact(floats)).filter(|(key, _)| here(key));
         let (keys, rows): (Vec<u64>, Vec<&[f32]>) = rows.unzip();
-        let note = |&(shard, pusher, incarnation, seq, row): &(u32, u64, u64, u64, u32)| {
-            (shard, PushName { pusher, incarnation, seq, row })
+        let note = |&(shard, pusher, incarnation, seq, row, total): &(u32, u64, u64, u64, u32, u64)| {
+            StepNote { shard, name: PushName { pusher, incarnation, seq, row }, total }
         };
         let notes = self.notes.iter().map(note);
-        let notes = notes.filter(|(shard, _)| own.binary_search(shard).is_ok()).collect();
+        let notes = notes.filter(|note| own.binary_search(&note.shard).is_ok()).collect();
         Some(StepSum { step: self.step, mask: self.mask, write, keys, values: rows.concat(), notes })
     }
 }
@@ -94,6 +119,14 @@ pub(super) struct RecoveredSteps {
     /// Shards that are ahead, because another thread had them before. Each comes with the first step that it does not
     /// have.
     pub(super) ahead: Vec<(u32, u64)>,
+}
+
+impl RecoveredSteps {
+    /// The first step that a shard lacks, and the first one that all shards lack. `None` if no shard has a step.
+    pub(super) fn reached(&self) -> Option<(u64, u64)> {
+        let highest = self.ahead.iter().map(|&(_, at)| at).fold(self.at, u64::max);
+        (highest > 0).then_some((self.at, highest))
+    }
 }
 
 /// The step files of a range of shards. There are none if the images end with the process.
@@ -125,7 +158,7 @@ impl StepFiles {
     pub(super) fn write(&mut self, shards: &Shards, sum: &StepSum, masks: Vec<u32>) -> Result<(), String> {
         let Some(paths) = &self.paths else { return Ok(()) };
         let path = &paths[self.next];
-        let message = control::seal(&StepV2::of(sum, masks, shards));
+        let message = control::seal(&StepV3::of(sum, masks, shards));
         self.buffer.clear();
         self.buffer.extend_from_slice(&MAGIC);
         self.buffer.extend_from_slice(&u64::from(crc32c::crc32c(&message)).to_le_bytes());
@@ -140,6 +173,22 @@ impl StepFiles {
         self.next = 1 - self.next;
         Ok(())
     }
+
+    /// Writes down that these shards have the steps below `at`, the last of which had no rows for them. So after a
+    /// restart they are not taken for shards that lack it. If this fails they are, until workers join again. `masks`:
+    /// the workers in those steps, the last step first.
+    pub(super) fn pass(&mut self, shards: &Shards, at: u64, masks: Vec<u32>) {
+        let (step, write) = (at.saturating_sub(1), Write::Gradient);
+        let (keys, values, notes) = Default::default();
+        if let Err(text) = self.write(shards, &StepSum { step, mask: 0, write, keys, values, notes }, masks) {
+            tracing::debug!(
+                table = shards.schema().name,
+                step,
+                text,
+                "a step without rows is not written down"
+            );
+        }
+    }
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -147,14 +196,19 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Reads the step in a file. `None` if the file is torn.
-fn read(path: &Path) -> io::Result<Option<StepV2>> {
+fn read(path: &Path) -> io::Result<Option<StepV3>> {
     let bytes = fs::read(path)?;
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
     let word =
         |at: usize| head[at..at + 8].iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
     let message = usize::try_from(word(16)).ok().and_then(|length| rest.get(..length));
-    let whole = |message: &&[u8]| head[..8] == MAGIC && word(8) == u64::from(crc32c::crc32c(message));
-    Ok(message.filter(whole).and_then(|message| control::open(message).ok()))
+    let whole = |message: &&[u8]| word(8) == u64::from(crc32c::crc32c(message));
+    let Some(message) = message.filter(whole) else { return Ok(None) };
+    Ok(match &head[..8] {
+        magic if magic == MAGIC => control::open(message).ok(),
+        magic if magic == MAGIC_BEFORE => control::open::<StepV2>(message).ok().map(StepV3::from),
+        _ => None,
+    })
 }
 
 /// Finishes the steps that were begun in these shards, by this range of shards or by others (of a server with another
@@ -238,11 +292,11 @@ pub(super) fn apply(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Resul
         all.not_finite += applied.not_finite;
         all.not_admitted += applied.not_admitted;
     }
-    for (shard, name) in &sum.notes {
+    for StepNote { shard, name, total } in &sum.notes {
         // A shard that has later steps noted these names before. Their data may have been closed since, so it must not
         // note them again.
         if shards.last_push(*shard, aggregate) <= Some(sum.step + 1) {
-            shards.note(*shard, name)?;
+            shards.note(*shard, name, *total)?;
         }
     }
     Ok(all)

@@ -28,7 +28,9 @@ fn sum(step: u64, keys: u64) -> StepSum {
     let values = vec![1.0; keys.len()];
     let name = PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq: step + 1, row: 0 };
     let rows = |of| keys.iter().filter(|&&key| shard(key) == of).count() as u32;
-    let notes = (0..SHARDS).map(|shard| (shard, PushName { row: rows(shard), ..name })).collect();
+    let total = keys.len() as u64;
+    let note = |shard| StepNote { shard, name: PushName { row: rows(shard), ..name }, total };
+    let notes = (0..SHARDS).map(note).collect();
     StepSum { step, mask: 0b11, write: Write::Gradient, keys, values, notes }
 }
 
@@ -44,7 +46,7 @@ fn killed(folder: &Path, whole: u64, shards: u32, ranges: &[Range<u32>]) {
             let mut sum = sum(step, 100);
             sum.keys.retain(|&key| range.contains(&shard(key)));
             sum.values.truncate(sum.keys.len());
-            sum.notes.retain(|(shard, _)| range.contains(shard));
+            sum.notes.retain(|note| range.contains(&note.shard));
             steps.write(&own, &sum, vec![0b11; step as usize + 1]).unwrap();
             if step == whole {
                 sum.keys.retain(|&key| shard(key) < shards);
@@ -134,6 +136,43 @@ fn a_torn_file_is_of_a_step_that_was_not_begun() {
     assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 2);
 }
 
+/// Gannet before the sizes of pushes wrote notes without them. A server of that time that was killed in a step must not
+/// need its program again.
+#[test]
+fn a_file_in_the_format_before_is_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    killed(folder.path(), 2, 3, &[WHOLE]);
+    let mut renamed = 0;
+    for turn in 0..2 {
+        let path = folder.path().join(format!("t/step-0000-0008.{turn}"));
+        let StepV3 { shards, births, step, mask, masks, write, keys, values, notes } =
+            read(&path).unwrap().unwrap();
+        let notes: Vec<_> =
+            notes.into_iter().map(|(shard, pusher, of, seq, row, _)| (shard, pusher, of, seq, row)).collect();
+        renamed += notes.len();
+        let before = StepV2 { shards, births, step, mask, masks, write, keys, values, notes };
+        let message = control::seal(&before);
+        let head = [u64::from(crc32c::crc32c(&message)), message.len() as u64].map(u64::to_le_bytes).concat();
+        fs::write(&path, [&MAGIC_BEFORE[..], &head, &message].concat()).unwrap();
+    }
+    assert!(renamed > 8, "the test shows nothing");
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut own = Shards::open(&store, &schema(), WHOLE).unwrap();
+    let found = finish(&store, &mut own, AGGREGATE).unwrap();
+    assert_eq!((found.at, found.masks, found.ahead), (3, vec![0b11; 3], Vec::new()));
+    assert!(rows(&mut own).values().all(|&sum| sum == 3.0));
+    let name = PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq: 3, row: 0 };
+    assert!(WHOLE.into_iter().all(|shard| own.has(shard, &name)));
+    assert!(own.push_progress().iter().all(gannet_core::PushProgress::is_whole), "of unknown size");
+    // The next step is written in the format of now, and finished too.
+    drop(own);
+    killed(folder.path(), 3, 0, &[WHOLE]);
+    let mut own = Shards::open(&store, &schema(), WHOLE).unwrap();
+    assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 4);
+    let of_data = own.push_progress().into_iter().find(|push| push.pusher == name.pusher).unwrap();
+    assert_eq!((of_data.seq, of_data.done, of_data.total), (4, 100, 100));
+}
+
 /// A step was left out in a shard that had been opened less often than the other shards of the step.
 #[test]
 fn a_step_is_finished_in_shards_that_were_opened_less_often_than_others() {
@@ -195,7 +234,7 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
             let StepSum { write, mut keys, mut values, .. } = sum(step, 100);
             keys.retain(|&key| shards.range().contains(&shard(key)));
             values.truncate(keys.len());
-            let push = IncomingPush { write, keys: &keys, values: &values, name: None, ends: &[] };
+            let push = IncomingPush { write, keys: &keys, values: &values, name: None, total: 0, ends: &[] };
             assert_eq!(sums.store(rank, step, &push), StepAdmission::Kept);
             sums.tick(rank, step, step + 1, false);
             clocks.tick(rank, step + 1);

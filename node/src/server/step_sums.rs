@@ -29,6 +29,7 @@ pub(super) struct WorkerStep {
 #[derive(Debug, Clone)]
 struct DataNames {
     name: PushName,
+    total: u64,
     keys: Range<usize>,
     /// For each shard, how many rows of the push it has after these keys.
     ends: Vec<(u32, u32)>,
@@ -42,6 +43,8 @@ pub(super) struct IncomingPush<'a> {
     pub(super) values: &'a [f32],
     /// The name that the data gives the push, if any.
     pub(super) name: Option<PushName>,
+    /// With a name: rows of the whole push, over all shards; 0: unknown, or some shards may never have theirs.
+    pub(super) total: u64,
     /// With a name: the [`run_ends`](crate::frames::push_payload::run_ends) of all rows that came, also of rows that
     /// are not stored.
     pub(super) ends: &'a [(u32, u32)],
@@ -55,6 +58,11 @@ impl IncomingPush<'_> {
 }
 
 impl WorkerStep {
+    /// Whether there is nothing to apply or to note. A named push is noted even if no row of it was stored.
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.named.is_empty()
+    }
+
     fn bytes(&self) -> usize {
         let named = self.named.iter().map(|named| size_of::<DataNames>() + size_of_val(&*named.ends));
         self.keys.len() * 8 + self.values.len() * 4 + named.sum::<usize>()
@@ -101,8 +109,17 @@ pub(super) struct StepSum {
     /// In ascending order of shard.
     pub(super) keys: Vec<u64>,
     pub(super) values: Vec<f32>,
-    /// The names of data that shards must remember, as (shard, name).
-    pub(super) notes: Vec<(u32, PushName)>,
+    /// The names of data that shards must remember.
+    pub(super) notes: Vec<StepNote>,
+}
+
+/// A shard must remember that it has the rows of a push up to `name.row`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct StepNote {
+    pub(super) shard: u32,
+    pub(super) name: PushName,
+    /// As in [`IncomingPush`].
+    pub(super) total: u64,
 }
 
 /// What to do about the next step.
@@ -155,6 +172,11 @@ impl StepSums {
     /// The workers in the next step and in those before it, the last step first.
     pub(super) fn masks(&self) -> Vec<u32> {
         std::iter::once(self.in_step()).chain(self.masks.iter().copied()).take(BSP_STEPS_REMEMBERED).collect()
+    }
+
+    /// The workers in the steps before the next one, the last step first.
+    pub(super) fn masks_before(&self) -> Vec<u32> {
+        self.masks.iter().copied().collect()
     }
 
     /// The workers whose pushes are in step `at` on all shards.
@@ -239,7 +261,8 @@ impl StepSums {
         worker_step.keys.extend_from_slice(rows.keys);
         worker_step.values.extend_from_slice(rows.values);
         let keys = from..worker_step.keys.len();
-        worker_step.named.extend(rows.name.map(|name| DataNames { name, keys, ends: rows.ends.to_vec() }));
+        let (total, ends) = (rows.total, rows.ends);
+        worker_step.named.extend(rows.name.map(|name| DataNames { name, total, keys, ends: ends.to_vec() }));
         StepAdmission::Kept
     }
 
@@ -307,7 +330,7 @@ impl StepSums {
             .pending
             .range((self.at, 0)..=(self.at, u32::MAX))
             .map(|(&(_, rank), worker_step)| (rank, worker_step))
-            .filter(|(rank, worker_step)| completed >> rank & 1 == 1 && !worker_step.keys.is_empty())
+            .filter(|(rank, worker_step)| completed >> rank & 1 == 1 && !worker_step.is_empty())
             .collect();
         let Some(write) = parts.first().and_then(|(_, worker_step)| worker_step.write) else {
             return (None, 0);
@@ -388,7 +411,7 @@ pub(super) struct StepMerge<F> {
 /// The part of a step that is not applied yet.
 struct UnappliedStep<'a> {
     rows: Vec<WorkerRows<'a>>,
-    notes: Vec<(u32, PushName)>,
+    notes: Vec<StepNote>,
     /// Workers whose data is missing on a shard that already has the step.
     late: u32,
 }
@@ -428,7 +451,7 @@ fn unapplied_rows<'a>(
                 }
             }
         }
-        for DataNames { name, keys, ends } in &worker_step.named {
+        for DataNames { name, total, keys, ends } in &worker_step.named {
             let mut rest = keys.clone();
             for &(shard, end) in ends {
                 let here = |key: &u64| shard_of(hash(*key), table) == shard;
@@ -446,7 +469,7 @@ fn unapplied_rows<'a>(
                     late |= 1 << rank;
                 } else if *owners.entry(push).or_insert(rank) == rank {
                     take(run);
-                    notes.push((shard, name));
+                    notes.push(StepNote { shard, name, total: *total });
                 }
             }
         }

@@ -78,7 +78,7 @@ impl SumsModel {
         self.sums.store(
             rank,
             step,
-            &IncomingPush { write: Write::Gradient, keys, values: &values, name, ends: &ends },
+            &IncomingPush { write: Write::Gradient, keys, values: &values, name, total: 24, ends: &ends },
         )
     }
 
@@ -303,7 +303,7 @@ fn data_is_taken_once() {
     shards.dedup();
     let note = |name: Option<PushName>, of: u32| {
         let row = keys.iter().filter(|key| shard(key) == of).count() as u32;
-        (of, PushName { row, ..name.unwrap() })
+        StepNote { shard: of, name: PushName { row, ..name.unwrap() }, total: 24 }
     };
     let odd = shards.iter().filter(|&&shard| shard % 2 == 1).map(|&shard| note(data(3, 7), shard));
     let want: Vec<_> = odd.chain(shards.iter().map(|&shard| note(data(4, 2), shard))).collect();
@@ -346,7 +346,7 @@ proptest! {
             let NextStep::Step(sum) = world.next_beside(|shard, name| shard_batches.contains(&(shard, name.seq))) else {
                 panic!("all have made step {step}")
             };
-            for (shard, name) in sum.iter().flat_map(|sum| &sum.notes) {
+            for StepNote { shard, name, .. } in sum.iter().flat_map(|sum| &sum.notes) {
                 prop_assert!(ahead.get(shard).is_none_or(|&at| at <= step), "shard {} has step {}", shard, step);
                 prop_assert!(shard_batches.insert((*shard, name.seq)), "twice in shard {}", shard);
             }
@@ -388,6 +388,19 @@ fn of_a_batch_that_comes_twice_each_shard_takes_the_copy_that_has_rows_for_it() 
     assert_eq!(world.apply(), Some((0b11, keys.clone(), vec![1.0; keys.len()])));
 }
 
+/// A thread dropped all rows of a push, because they were NaN, and did not note the push. So it never counted as whole.
+#[test]
+fn a_named_push_without_a_row_that_can_be_stored_is_noted() {
+    let mut world = SumsModel::new(1, 1);
+    let (name, write) = (data(3, 7), Write::Gradient);
+    let push = IncomingPush { write, keys: &[], values: &[], name, total: 9, ends: &[(2, 4), (5, 1)] };
+    assert_eq!(world.sums.store(0, 0, &push), StepAdmission::Kept);
+    world.tick(0);
+    let NextStep::Step(Some(sum)) = world.next() else { panic!("there is something to note") };
+    let note = |shard, row| StepNote { shard, name: PushName { row, ..name.unwrap() }, total: 9 };
+    assert_eq!((sum.keys.len(), sum.notes), (0, vec![note(2, 4), note(5, 1)]));
+}
+
 /// Steps that nobody made are passed at once, however many there are.
 #[test]
 fn a_long_way_takes_no_time() {
@@ -415,13 +428,15 @@ fn kept_bytes_are_limited() {
     let mut world = SumsModel::new(2, 2);
     let (keys, values) = (vec![1u64; 1 << 16], vec![1.0; 1 << 20]);
     let bytes = keys.len() * 8 + values.len() * 4;
-    let rows = IncomingPush { write: Write::Gradient, keys: &keys, values: &values, name: None, ends: &[] };
+    let of_worker =
+        IncomingPush { write: Write::Gradient, keys: &[], values: &[], name: None, total: 0, ends: &[] };
+    let rows = IncomingPush { keys: &keys, values: &values, ..of_worker };
     let mut store = |rank, step| world.sums.store(rank, step, &rows);
     let many = crate::limits::BSP_BYTES_MAX / bytes;
     assert!((0..many / 2).all(|_| store(0, 0) == StepAdmission::Kept));
     assert_eq!(store(1, 1), StepAdmission::Later);
     assert!((0..many / 2).all(|_| store(0, 0) == StepAdmission::Kept));
     assert_eq!(store(1, 0), StepAdmission::Full);
-    let change = IncomingPush { write: Write::Change, keys: &[1], values: &[1.0], name: None, ends: &[] };
+    let change = IncomingPush { write: Write::Change, keys: &[1], values: &[1.0], ..of_worker };
     assert_eq!(world.sums.store(0, 0, &change), StepAdmission::Mixed);
 }
