@@ -165,8 +165,9 @@ fn a_file_in_the_format_before_is_finished() {
     assert!(WHOLE.into_iter().all(|shard| own.has(shard, &name)));
     assert!(own.push_progress().iter().all(gannet_core::PushProgress::is_whole), "of unknown size");
     // The next step is written in the format of now, and finished too.
-    drop(own);
+    drop((own, store));
     killed(folder.path(), 3, 0, &[WHOLE]);
+    let store = Store::open_dir(folder.path()).unwrap();
     let mut own = Shards::open(&store, &schema(), WHOLE).unwrap();
     assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 4);
     let of_data = own.push_progress().into_iter().find(|push| push.pusher == name.pusher).unwrap();
