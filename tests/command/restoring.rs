@@ -147,7 +147,11 @@ fn a_job_takes_no_checkpoint_directory_of_another_run() {
     let data = clicks(&folder.path().join("train.svm"), 500, 5);
     let train = format!("train {} --job-name worker --checkpoint-keep 1", data.display());
     refused(&format!("{train} {}", hosts(&server.addr)), &named);
-    ok(&format!("train {} --job-name worker --ps-hosts {}", data.display(), server.addr));
+    ok(&format!(
+        "train {} --job-name worker --ps-hosts {} --worker-hosts w:0 --task-index 0",
+        data.display(),
+        server.addr
+    ));
     refused(&format!("checkpoint save {dir} --ps-hosts {}", server.addr), &named);
     let listed = CheckpointDir::open(&from).unwrap().list().unwrap();
     assert_eq!(listed.iter().map(|listed| listed.number).collect::<Vec<_>>(), [1, 2]);

@@ -67,8 +67,8 @@ impl CheckpointDir {
         Ok(plan)
     }
 
-    /// Keeps the newest `keep` valid checkpoints of each run (at least 1), and every one that they need. Removes the other
-    /// valid ones, and unfinished saves that are older than the newest valid checkpoint of each run. Returns what it
+    /// Keeps the newest `keep` valid checkpoints of each run (at least 1), and every one that they need. Removes the
+    /// other valid ones, and unfinished saves that are older than the newest valid checkpoint of each run. Returns what it
     /// did.
     ///
     /// ```

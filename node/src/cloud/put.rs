@@ -9,8 +9,8 @@ use std::io;
 
 /// Writes an object unless there is another one of this name.
 ///
-/// A request whose answer is lost is sent again. The store then refuses it if the first one was carried out, so an object
-/// with the same bytes counts as written.
+/// A request whose answer is lost is sent again. The store then refuses it if the first one was carried out, so an
+/// object with the same bytes counts as written.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`]: there is an object with other bytes, which stays. Or the store cannot be reached.
