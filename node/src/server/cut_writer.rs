@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 
+const GIVEN_UP: &str = "the server gave the checkpoint up";
+
 /// A shard's file in a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CutFileId {
@@ -248,7 +250,7 @@ impl CutFiles {
         loop {
             let block = blocks.recv().ok().filter(|_| !self.counts.given_up.load(Relaxed));
             let Some(block) = block else {
-                return Err("the server gave the checkpoint up".into());
+                return Err(GIVEN_UP.into());
             };
             if let Some(written) = self.take(&block)? {
                 return Ok(written);
@@ -265,7 +267,7 @@ impl CutFiles {
         }
         self.write(block).map_err(|error| error.to_string())?;
         if self.is_done() || self.ended.len() >= CUT_ENDED_FILES {
-            self.finish().map_err(|error| error.to_string())?;
+            self.finish()?;
         }
         if !self.is_done() {
             return Ok(None);
@@ -305,10 +307,14 @@ impl CutFiles {
         Ok(())
     }
 
-    /// Makes the files that have ended durable.
-    fn finish(&mut self) -> Result<(), gannet_core::CheckpointDirError> {
+    /// Makes the files that have ended durable, unless the cut was given up.
+    fn finish(&mut self) -> Result<(), String> {
         for ((table, shard), file) in self.ended.drain(..) {
-            let FileEntry { name, bytes, crc, rows, deletions } = file.finish()?;
+            if self.counts.given_up.load(Relaxed) {
+                return Err(GIVEN_UP.into());
+            }
+            let FileEntry { name, bytes, crc, rows, deletions } =
+                file.finish().map_err(|error| error.to_string())?;
             self.written.push(CutFileV1 { table, shard, name, bytes, crc, rows, deletions });
         }
         Ok(())
