@@ -68,8 +68,8 @@ impl CheckpointDir {
     }
 
     /// Keeps the newest `keep` valid checkpoints of each run (at least 1), and every one that they need. Removes the
-    /// other valid ones, and unfinished saves that are older than the newest valid checkpoint of each run. Returns what it
-    /// did.
+    /// other valid ones, and unfinished saves that are older than the newest valid checkpoint of each run. Returns what
+    /// it did.
     ///
     /// ```
     /// use gannet_core::{CheckpointDir, JobManifest};

@@ -1,5 +1,6 @@
 //! Whether the shards of a table at all servers belong together. Servers that restore the same checkpoint give its
-//! tables the same id. But a server that restores it once more, beside servers that went on, has rows of an earlier time.
+//! tables the same id. But a server that restores it once more, beside servers that went on, has rows of an earlier
+//! time.
 
 use crate::error::WorkerError;
 use crate::partition::in_words;

@@ -1,7 +1,7 @@
 //! Servers that restore the same checkpoint a second time, beside servers that went on from it.
 
 use crate::saved::Saver;
-use gannet_core::{CheckpointDir, PushName, Read, Schema, Store, Write};
+use gannet_core::{CheckpointDir, PushName, Read, Schema, Store, Write, hash, shard_of};
 use gannet_node::{
     LocalServer, RestoreSource, ServerConfig, TableId, Worker, WorkerConfig, WorkerError, open_whole,
 };
@@ -18,8 +18,9 @@ fn schema() -> Schema {
 /// A checkpoint of a table in which each key has the value 1.
 fn save(folder: &Path) {
     let mut table = open_whole(&Store::memory(), &schema()).unwrap();
-    let (keys, name) =
-        ((0..KEYS).collect::<Vec<u64>>(), PushName { pusher: 9, incarnation: 1, seq: 1, row: 0 });
+    let mut keys: Vec<u64> = (0..KEYS).collect();
+    keys.sort_by_key(|&key| shard_of(hash(key), 8));
+    let name = PushName { pusher: 9, incarnation: 1, seq: 1, row: 0 };
     table.push(&name, Write::Gradient, &keys, None, &[1.0; KEYS as usize]).unwrap();
     Saver::new(folder).save(&mut [&mut table], true);
 }
