@@ -187,7 +187,8 @@ class Run:
 
     def restores(self, raw, read):
         n = self.o.servers
-        for count, shards in ((n, SHARDS), (2 * n, SHARDS), (max(1, n // 2), SHARDS), (n, 2 * SHARDS), (n, SHARDS // 2)):
+        shapes = [(n, SHARDS), (2 * n, SHARDS), (n, 2 * SHARDS), (n, SHARDS // 2)]
+        for count, shards in shapes + ([(n // 2, SHARDS)] if n > 1 else []):
             drop_caches()
             more = ["--restore", self.checkpoints, "--shards", shards]
             servers = Servers(count, self.checkpoints, more)

@@ -234,5 +234,7 @@ fn a_job_that_was_killed_goes_on_from_the_bucket() {
     let (_server, worker) = start();
     let done = worker.wait();
     assert_eq!(done.code, Some(0), "{done:?}");
-    assert!(done.json()["batches_before"].as_u64().unwrap() > 0, "{done:?}");
+    // With tasks, the scheduler's state of the checkpoint says which records are trained already.
+    let trained = done.json()["examples"].as_u64().unwrap();
+    assert!(trained > 0 && trained < 20_480 * 60, "{done:?}");
 }

@@ -42,6 +42,8 @@ pub const CUT_SLICE_BYTES: usize = 128 << 10;
 pub const CUT_QUEUE_BLOCKS: usize = 8;
 /// Row files of a cut that a thread has written and not yet made durable.
 pub const CUT_ENDED_FILES: usize = 64;
+/// Bytes of such files.
+pub const CUT_ENDED_BYTES: u64 = 256 << 20;
 /// How often a server thread looks whether the thread that writes its cut has caught up.
 pub const CUT_RETRY: Duration = Duration::from_millis(1);
 /// Bytes of a table's rows on one thread that wait for the writer because pushes changed them. Above, pushes wait.

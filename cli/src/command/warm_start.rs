@@ -36,7 +36,7 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
 }
 
 /// How the data of the starting model was read. `None`: there is no such model, or it is a checkpoint of a job, which
-/// does not say it.
+/// says only part of it. That part is compared here.
 pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
     match warm_source::open(folder)? {

@@ -132,6 +132,11 @@ pub struct EndedRowFile {
 }
 
 impl EndedRowFile {
+    /// Bytes of the file.
+    pub fn bytes(&self) -> u64 {
+        self.entry.bytes
+    }
+
     /// Makes the file durable. Returns what the manifest says of it.
     ///
     /// # Errors

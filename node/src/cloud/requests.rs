@@ -4,7 +4,7 @@ use crate::limits::BUCKET_CALL;
 use object_store::Error;
 use std::fmt;
 use std::future::Future;
-use std::io;
+use std::io::{self, ErrorKind::PermissionDenied};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
@@ -93,6 +93,14 @@ impl<T> Pending<T> {
 /// What the texts of stores say of a bucket that does not exist.
 const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"];
 
+const CREDENTIALS: &str = "; look at the credentials in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
+                           GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY) and at their rights in this bucket";
+
+/// What they say where credentials are refused. The client does not tell such an answer to every kind of request from
+/// other errors.
+const REFUSED: [&str; 5] =
+    ["401 Unauthorized", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"];
+
 /// An error of a store, with what to do.
 pub(super) fn in_words(error: Error) -> io::Error {
     let text = error.to_string();
@@ -102,15 +110,12 @@ pub(super) fn in_words(error: Error) -> io::Error {
         }
         Error::NotFound { .. } => (io::ErrorKind::NotFound, ""),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => (io::ErrorKind::AlreadyExists, ""),
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (
-            io::ErrorKind::PermissionDenied,
-            "; look at the credentials in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
-             GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY) and at their rights in this bucket",
-        ),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (PermissionDenied, CREDENTIALS),
         Error::NotSupported { .. } | Error::NotImplemented { .. } => (
             io::ErrorKind::Unsupported,
             "; checkpoints need an object store that can write an object only if it is absent (If-None-Match)",
         ),
+        _ if REFUSED.iter().any(|words| text.contains(words)) => (PermissionDenied, CREDENTIALS),
         _ => (io::ErrorKind::Other, "; look at the endpoint and the network"),
     };
     io::Error::new(kind, format!("{text}{remedy}"))

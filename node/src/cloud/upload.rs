@@ -21,12 +21,15 @@ pub(super) struct Upload {
     upload: Option<Box<dyn MultipartUpload>>,
     sent: VecDeque<Pending<()>>,
     parts: usize,
+    /// The object is there.
+    complete: bool,
     failed: bool,
 }
 
 impl Upload {
     pub(super) fn new(place: Place) -> Upload {
-        Upload { place, part: Vec::new(), upload: None, sent: VecDeque::new(), parts: 0, failed: false }
+        let (part, sent) = (Vec::new(), VecDeque::new());
+        Upload { place, part, upload: None, sent, parts: 0, complete: false, failed: false }
     }
 
     /// Bytes of the next part. Later ones are longer, because a store limits their number.
@@ -85,7 +88,7 @@ impl Upload {
         })
     }
 
-    fn finish_now(&mut self) -> io::Result<()> {
+    fn complete(&mut self) -> io::Result<()> {
         if self.upload.is_none() {
             return put_new(&self.place, std::mem::take(&mut self.part));
         }
@@ -107,20 +110,31 @@ impl Upload {
 
 impl StoreWriter for Upload {
     fn write(&mut self, bytes: Vec<u8>) -> io::Result<Vec<u8>> {
-        if self.failed {
-            return Err(io::Error::other("the upload was given up after an earlier error"));
+        if self.failed || self.complete {
+            return Err(over());
         }
         let written = self.write_now(bytes);
         self.failed = written.is_err();
         written
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<()> {
-        if self.failed {
-            return Err(io::Error::other("the upload was given up after an earlier error"));
+    /// Completes the upload: many files that have ended, and are not finished yet, must not keep their parts in memory.
+    fn end(&mut self) -> io::Result<()> {
+        if self.failed || self.complete {
+            return Err(over());
         }
-        self.finish_now()
+        let completed = self.complete();
+        (self.complete, self.failed) = (completed.is_ok(), completed.is_err());
+        completed
     }
+
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        if self.complete { Ok(()) } else { self.end() }
+    }
+}
+
+fn over() -> io::Error {
+    io::Error::other("the upload has ended, or was given up after an earlier error")
 }
 
 impl Drop for Upload {

@@ -4,7 +4,7 @@
 //! A server without threads ([`LocalServer`](super::LocalServer)) writes a block at each of its turns.
 
 use crate::cuts::CutFileV1;
-use crate::limits::{CUT_ENDED_FILES, CUT_QUEUE_BLOCKS};
+use crate::limits::{CUT_ENDED_BYTES, CUT_ENDED_FILES, CUT_QUEUE_BLOCKS};
 use gannet_core::{CheckpointDir, EndedRowFile, FileEntry, RowFileHead, RowFileWriter};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -266,7 +266,8 @@ impl CutFiles {
             self.checked = true;
         }
         self.write(block).map_err(|error| error.to_string())?;
-        if self.is_done() || self.ended.len() >= CUT_ENDED_FILES {
+        let bytes: u64 = self.ended.iter().map(|(_, file)| file.bytes()).sum();
+        if self.is_done() || self.ended.len() >= CUT_ENDED_FILES || bytes >= CUT_ENDED_BYTES {
             self.finish()?;
         }
         if !self.is_done() {
@@ -315,6 +316,8 @@ impl CutFiles {
             }
             let FileEntry { name, bytes, crc, rows, deletions } =
                 file.finish().map_err(|error| error.to_string())?;
+            // Who waits for the files sees that this goes on, too.
+            self.counts.bytes.fetch_add(bytes, Relaxed);
             self.written.push(CutFileV1 { table, shard, name, bytes, crc, rows, deletions });
         }
         Ok(())
