@@ -14,6 +14,16 @@ use std::time::{Duration, Instant};
 
 const WHY: &str = "needs an object store: scripts/test_cloud.sh";
 
+/// Makes the bucket `models`. Returns the server's answer.
+fn make_bucket(addr: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(addr)?;
+    let make = "PUT /models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    stream.write_all(make.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
 /// An object store with the bucket `models`, and a proxy before it.
 struct ObjectStore {
     _server: Owned,
@@ -36,18 +46,14 @@ impl ObjectStore {
         }
         let server = Owned(command.spawn().unwrap());
         let start = Instant::now();
-        let mut stream = loop {
-            match TcpStream::connect(&addr) {
-                Ok(stream) => break stream,
+        let answer = loop {
+            // While it starts, the server may refuse a connection, or end it without an answer.
+            match make_bucket(&addr) {
+                Ok(answer) => break answer,
                 Err(error) => assert!(start.elapsed() < limit(), "the object store is not there: {error}"),
             }
             std::thread::sleep(Duration::from_millis(50));
         };
-        let make =
-            "PUT /models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-        stream.write_all(make.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("200 OK"), "{answer}");
         let (left, cut) = (Arc::new(AtomicI64::new(i64::MAX)), Arc::new(AtomicUsize::new(0)));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

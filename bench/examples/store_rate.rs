@@ -1,8 +1,9 @@
 //! How fast the row files of a checkpoint take rows on a disk: a file of 2 GB before compression, uncompressed and with
 //! zstd's level 1. Keys and floats are random.
 //!
-//! `TMPDIR=DISK cargo run --release -p gannet-bench --example store_rate -- [ROUNDS]`. In a shell with `ulimit -n 6` the
-//! system gives the process no ring of io_uring, so plain writes do the work.
+//! `TMPDIR=DISK cargo run --release -p gannet-bench --example store_rate -- [ROUNDS]`
+//!
+//! In a shell with a low `ulimit -n` the system gives the process no ring of io_uring: plain writes do the work.
 
 use gannet_core::{CheckpointDir, RowFileHead, RowFileKind, RowFileWriter, TableUid, mix};
 use std::error::Error;
