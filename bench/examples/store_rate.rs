@@ -3,7 +3,8 @@
 //!
 //! `TMPDIR=DISK cargo run --release -p gannet-bench --example store_rate -- [ROUNDS]`
 //!
-//! In a shell with a low `ulimit -n` the system gives the process no ring of io_uring: plain writes do the work.
+//! With a limit of 4 open files (RLIMIT_NOFILE) the system gives the process no ring of io_uring: plain writes do the
+//! work.
 
 use gannet_core::{CheckpointDir, RowFileHead, RowFileKind, RowFileWriter, TableUid, mix};
 use std::error::Error;
