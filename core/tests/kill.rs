@@ -85,8 +85,16 @@ fn most(incarnation: u64) -> usize {
     [ROWS_A_PART as usize, 7, 100, 10][incarnation as usize % 4]
 }
 
+/// Opens the folder. A test beside this one may have forked while the parent had the folder open. Its child holds
+/// the parent's lock until it starts its program, so a locked folder is tried again, for at most 10 s.
 fn open(folder: &Path, admission: Admission) -> (Store, Shards) {
-    let store = Store::open_dir(folder).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let store = loop {
+        match Store::open_dir(folder) {
+            Err(OpenError::Locked(_)) if std::time::Instant::now() < end => std::thread::yield_now(),
+            opened => break opened.unwrap(),
+        }
+    };
     let shards = Shards::open(&store, &schema(admission), 0..1).unwrap();
     (store, shards)
 }
@@ -124,11 +132,11 @@ fn run_child(folder: &Path, admission: Admission, first: u64, after: u64, at_ope
     if at_open {
         command.env("KILL_OPEN", "1");
     }
-    let status = command.output().unwrap().status;
-    match (status.code(), status.signal()) {
+    let output = command.output().unwrap();
+    match (output.status.code(), output.status.signal()) {
         (Some(42), _) => true,
         (_, Some(9)) => false,
-        other => panic!("the child ended with {other:?}"),
+        other => panic!("the child ended with {other:?}:\n{}", String::from_utf8_lossy(&output.stderr)),
     }
 }
 

@@ -98,11 +98,11 @@ fn run_child(folder: &Path, after: u64) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["child", "--exact", "--nocapture"]);
     command.env("KILL_FOLDER", folder).env("KILL_AFTER", after.to_string());
-    let status = command.output().unwrap().status;
-    match (status.code(), status.signal()) {
+    let output = command.output().unwrap();
+    match (output.status.code(), output.status.signal()) {
         (Some(42), _) => true,
         (_, Some(9)) => false,
-        other => panic!("the child ended with {other:?}"),
+        other => panic!("the child ended with {other:?}:\n{}", String::from_utf8_lossy(&output.stderr)),
     }
 }
 
