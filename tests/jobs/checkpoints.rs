@@ -21,6 +21,8 @@ struct Job {
     ps_hosts: String,
     flags: &'static str,
     epochs: u64,
+    /// L-BFGS has no batches.
+    batch: Option<u64>,
 }
 
 /// The processes of a job.
@@ -34,7 +36,7 @@ impl Job {
         let folder = tempfile::tempdir().unwrap();
         let data = clicks(&folder.path().join("train.svm"), LINES, 5);
         let ps_hosts = format!("{},{}", free_addr(), free_addr());
-        Job { folder, data, ps_hosts, flags, epochs: EPOCHS }
+        Job { folder, data, ps_hosts, flags, epochs: EPOCHS, batch: Some(BATCH) }
     }
 
     fn checkpoints(&self) -> PathBuf {
@@ -58,12 +60,13 @@ impl Job {
 
     /// A worker that saves a checkpoint after so many seconds, if it is worker 0.
     fn worker(&self, index: usize, seconds: u64) -> Process {
+        let batches =
+            self.batch.map_or(String::new(), |batch| format!("--epochs {} --batch {batch}", self.epochs));
         Process::start(gannet(&format!(
-            "train {} --job-name worker --task-index {index} {} --checkpoint-secs {seconds} --epochs {} \
-             --batch {BATCH} --json --peer-timeout 30 --out {} {}",
+            "train {} --job-name worker --task-index {index} {} --checkpoint-secs {seconds} {batches} --json \
+             --peer-timeout 30 --out {} {}",
             self.data.display(),
             self.hosts(),
-            self.epochs,
             self.out().display(),
             self.flags
         )))
@@ -200,6 +203,21 @@ fn a_deterministic_job_that_was_killed_whole_has_the_same_bits() {
 fn a_deterministic_job_of_several_tables_that_was_killed_whole_has_the_same_bits() {
     let flags = "--deterministic --worker-timeout 50 --model deepfm --factors 2 --hidden 4,2";
     compare_with_undisturbed(flags, EPOCHS / 3);
+}
+
+/// The chief keeps its pairs and the number of its iterations on the servers, so they are in each checkpoint. A job
+/// that began anew would have made no iteration before.
+#[test]
+fn an_lbfgs_job_that_was_killed_whole_goes_on_with_its_pairs() {
+    let flags = "--optimizer lbfgs --max-iter 1000 --tolerance 1e-7 --l2 1e-3 --pass-timeout 60";
+    let job = || Job { batch: None, ..Job::new(flags) };
+    let [undisturbed, disturbed] = [job(), job()];
+    let all = undisturbed.start().end();
+    let done = killed(&disturbed, 2);
+    let objective = |done: &[Done]| done[0].json()["objective"].as_f64().unwrap();
+    let (want, got) = (objective(&all), objective(&done));
+    assert!((got - want).abs() <= 1e-6 * want, "{got} after two kills, {want} without: {done:?}");
+    assert!(number(&done[0], "resumed_at") > 0, "{done:?}");
 }
 
 /// Kills a job twice, and checks that its model has the bits of a job that was not killed.

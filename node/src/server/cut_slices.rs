@@ -3,7 +3,7 @@
 use super::cut_writer::{CutBlock, CutFileId, CutWriter, WriterState};
 use super::tables::{ServerTable, ServerTables};
 use crate::counters::CutCounters;
-use crate::limits::{CUT_SAVED_BYTES_MAX, CUT_SLICE_BYTES};
+use crate::limits::CUT_SAVED_BYTES_MAX;
 use gannet_core::{CutProgress, Shards};
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Writing {
             // A server without threads comes back for the next block.
             0 if self.writer.has_turns() => CutTurn::Behind,
             0 => CutTurn::Idle,
-            _ => self.read(tables, 0, CUT_SLICE_BYTES, counters),
+            _ => self.read(tables, 0, self.writer.slice_bytes(), counters),
         }
     }
 

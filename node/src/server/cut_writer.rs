@@ -4,11 +4,11 @@
 //! A server without threads ([`LocalServer`](super::LocalServer)) writes a block at each of its turns.
 
 use crate::cuts::CutFileV1;
-use crate::limits::{CUT_ENDED_BYTES, CUT_ENDED_FILES, CUT_QUEUE_BLOCKS};
+use crate::limits::{CUT_ENDED_BYTES, CUT_ENDED_FILES, CUT_QUEUE_BLOCKS, CUT_SLICE_BYTES};
 use gannet_core::{CheckpointDir, EndedRowFile, FileEntry, RowFileHead, RowFileWriter};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 
 const GIVEN_UP: &str = "the server gave the checkpoint up";
@@ -54,13 +54,36 @@ pub(super) enum CutExecutor {
     /// On a thread of their own.
     #[default]
     Thread,
-    /// In the turns of the server's threads, except while this is set.
-    Turns(Arc<AtomicBool>),
+    /// In the turns of the server's threads.
+    Turns(Arc<CutPace>),
+}
+
+/// How a server without a writing thread writes the files of its cuts.
+#[derive(Debug)]
+pub(super) struct CutPace {
+    /// Nothing is written.
+    pub(super) held: AtomicBool,
+    /// About how many bytes are read in a turn.
+    pub(super) slice_bytes: AtomicUsize,
+}
+
+impl Default for CutPace {
+    fn default() -> CutPace {
+        CutPace { held: AtomicBool::new(false), slice_bytes: AtomicUsize::new(CUT_SLICE_BYTES) }
+    }
 }
 
 impl CutExecutor {
     fn is_held(&self) -> bool {
-        matches!(self, CutExecutor::Turns(held) if held.load(Relaxed))
+        matches!(self, CutExecutor::Turns(pace) if pace.held.load(Relaxed))
+    }
+
+    /// About how many bytes of rows a thread reads in a turn.
+    fn slice_bytes(&self) -> usize {
+        match self {
+            CutExecutor::Thread => CUT_SLICE_BYTES,
+            CutExecutor::Turns(pace) => pace.slice_bytes.load(Relaxed),
+        }
     }
 }
 
@@ -204,6 +227,11 @@ impl CutWriter {
         if !matches!(self.state, WriterState::Writing { .. }) {
             self.running = Running::No;
         }
+    }
+
+    /// About how many bytes of rows the next slice has.
+    pub(super) fn slice_bytes(&self) -> usize {
+        self.executor.slice_bytes()
     }
 
     /// Whether there are blocks that the next look writes.

@@ -56,7 +56,7 @@ use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
 use crate::scheduler::data_server::DataServerConfig;
 use crate::token::{self, Token};
 use acceptor::{Acceptor, ThreadInbox};
-use cut_writer::CutExecutor;
+use cut_writer::{CutExecutor, CutPace};
 use gannet_core::{CheckpointDir, Store};
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
@@ -66,7 +66,7 @@ use memory::SessionMemory;
 use restore::{OpenedTables, RestoreSource, open_tables};
 use session::GreetedConnection;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -428,7 +428,7 @@ pub struct LocalServer<N: Net> {
     acceptor: Acceptor<N>,
     threads: Vec<ShardThread<N>>,
     counters: Arc<ServerCounters>,
-    hold_files: Arc<AtomicBool>,
+    cut_pace: Arc<CutPace>,
 }
 
 impl<N: Net> LocalServer<N> {
@@ -444,9 +444,9 @@ impl<N: Net> LocalServer<N> {
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
-        let hold_files = Arc::<AtomicBool>::default();
+        let cut_pace = Arc::<CutPace>::default();
         for mut tables in opened {
-            tables.executor = CutExecutor::Turns(hold_files.clone());
+            tables.executor = CutExecutor::Turns(cut_pace.clone());
             let (inbox, outlet): (_, Receiver<GreetedConnection<N::Stream>>) = sync_channel(INBOX_MAX);
             let settings = ThreadSettings { thread: tables.thread(), ..settings.clone() };
             let opened = (tables, states.take());
@@ -456,7 +456,7 @@ impl<N: Net> LocalServer<N> {
         }
         let greeter = Greeter::new(config.token, counters.clone());
         let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
-        Ok(LocalServer { addr, acceptor, threads, counters, hold_files })
+        Ok(LocalServer { addr, acceptor, threads, counters, cut_pace })
     }
 
     /// The address that it listens on.
@@ -482,7 +482,12 @@ impl<N: Net> LocalServer<N> {
 
     /// While `hold` is set, the server writes nothing into the files of checkpoints, as with a disk that hangs.
     pub fn hold_checkpoint_files(&self, hold: bool) {
-        self.hold_files.store(hold, Relaxed);
+        self.cut_pace.held.store(hold, Relaxed);
+    }
+
+    /// From now on a thread reads about so many bytes of a checkpoint's rows between two rounds of requests.
+    pub fn slice_checkpoints(&self, bytes: usize) {
+        self.cut_pace.slice_bytes.store(bytes, Relaxed);
     }
 
     /// Does all work that is ready, without sleeping.

@@ -25,6 +25,8 @@ pub struct Host {
     back_at: Duration,
     asleep_until: Duration,
     held_until: Duration,
+    /// About how many bytes of rows a checkpoint reads in a turn.
+    slice_bytes: usize,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -36,6 +38,7 @@ impl Host {
         durable: bool,
         checkpoints: &CheckpointDir,
         restore: Option<RestoreSource>,
+        slice_bytes: usize,
     ) -> Host {
         let folder = durable.then(|| tempfile::tempdir().unwrap());
         let store = folder.as_ref().map_or_else(Store::memory, |at| Store::open_dir(at.path()).unwrap());
@@ -51,6 +54,7 @@ impl Host {
             back_at: never,
             asleep_until: never,
             held_until: never,
+            slice_bytes,
             _folder: folder,
         };
         host.begin();
@@ -68,6 +72,7 @@ impl Host {
         };
         let server = LocalServer::new(self.sim.clone(), config).unwrap();
         self.addr = server.addr().to_owned();
+        server.slice_checkpoints(self.slice_bytes);
         self.server = Some(server);
     }
 

@@ -105,7 +105,10 @@ impl Job {
                 |shards| RestoreSource { shards, ..RestoreSource::new(&self.directory, server, count) };
             let threads = 1 + self.prng.below(3) as usize;
             let durable = self.durable;
-            let host = Host::start(&self.sim, threads, durable, &self.directory, restore.map(source));
+            // With small slices rows change before they are read.
+            let slice_bytes = [64, 500, 5_000, 1 << 17][self.prng.below(4) as usize];
+            let restore = restore.map(source);
+            let host = Host::start(&self.sim, threads, durable, &self.directory, restore, slice_bytes);
             hosts.push(Rc::new(RefCell::new(host)));
         }
         self.cluster.borrow_mut().hosts = hosts;
@@ -326,7 +329,7 @@ fn a_checkpoint_that_was_published_was_removed_by_its_own_save() {
     let (sim, store) = (Sim::new(1, Faults::none()), MemoryStore::default());
     let directory = CheckpointDir::with_store("the-store", Arc::new(store.clone()));
     let cluster = Rc::new(RefCell::new(Cluster::new(History::new(Vec::new()), directory.clone(), 1)));
-    let host = Host::start(&sim, 2, true, &directory, None);
+    let host = Host::start(&sim, 2, true, &directory, None, 1 << 17);
     cluster.borrow_mut().hosts.push(Rc::new(RefCell::new(host)));
     cluster::run(&sim, &cluster);
     let addrs = cluster.borrow().addrs();
