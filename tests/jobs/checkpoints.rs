@@ -96,6 +96,21 @@ impl Job {
         }
     }
 
+    /// The highest number of a folder of a checkpoint, whether it is complete or not.
+    fn newest_folder(&self) -> u64 {
+        let names = std::fs::read_dir(self.checkpoints()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).max().unwrap_or(0)
+    }
+
+    /// Waits for the folder of a checkpoint that is not complete.
+    fn until_a_save_is_in_progress(&self) {
+        let start = Instant::now();
+        while self.newest_folder() <= self.until_saved(0) {
+            assert!(start.elapsed() < limit(), "no save begins");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Waits until the workers have changed rows of the servers.
     fn until_trained(&self, addrs: &[&str]) {
         let newest = CheckpointDir::open(&self.checkpoints()).unwrap().newest_valid().unwrap().unwrap();
@@ -255,6 +270,25 @@ fn tasks_are_trained_once_a_pass_in_a_job_that_was_killed_whole() {
         "{status}"
     );
     assert!(examples < EPOCHS * LINES, "trained {examples} after the checkpoint");
+}
+
+/// Every process is killed while files of a checkpoint are written, each time a bit later than before. Whatever the
+/// kill leaves, the newest valid checkpoint is whole, and the job goes on from it.
+#[test]
+fn a_kill_in_the_middle_of_a_save_leaves_a_whole_checkpoint() {
+    let job = Job { epochs: 6 * EPOCHS, ..Job::new("--tasks on") };
+    let (mut newest, mut unfinished) = (0, 0);
+    for kill in 0..6 {
+        let started = job.start();
+        let number = job.until_saved(newest);
+        job.until_a_save_is_in_progress();
+        std::thread::sleep(Duration::from_millis(3 * kill));
+        started.kill();
+        unfinished += u64::from(job.newest_folder() > job.until_saved(0));
+        newest = job.until_saved(number - 1);
+        CheckpointDir::open(&job.checkpoints()).unwrap().verify(newest).unwrap();
+    }
+    assert!(unfinished > 0, "no kill came before a save had ended");
 }
 
 /// A ps without a data folder restored the same checkpoint a second time, beside one that had gone on from it. Workers
