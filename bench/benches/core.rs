@@ -170,9 +170,9 @@ fn runs(c: &mut Criterion) {
 }
 
 fn view_of(shards: &Shards) -> MappedShards {
-    let images = shards.images(shards.range()).expect("the images").into_iter();
+    let images = shards.images(shards.set()).expect("the images").into_iter();
     let files = images.map(|(_, fd, incarnation)| (fd.into(), incarnation)).collect();
-    MappedShards::open(shards.schema(), shards.range().start, files).expect("a view of them")
+    MappedShards::open(shards.schema(), shards.set().clone(), files).expect("a view of them")
 }
 
 /// Rows as wide as the table's in one allocation, in huge pages if there are any.

@@ -3,6 +3,7 @@
 use crate::push_name::DATA_PUSHERS;
 use crate::schema::identity::TableIdentity;
 use crate::schema::schema_error::SchemaError;
+use crate::schema::shard_set::ShardSet;
 use std::io;
 use std::path::PathBuf;
 
@@ -26,17 +27,17 @@ pub enum OpenError {
     /// The schema is not sound.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// The table does not have this range of shards.
-    #[error("table {table:?} has no shards {from}..{to}: open shards within 0..{shards}")]
-    Range {
+    /// The table does not have these shards, or none were named, or there is not one image for each of them.
+    #[error(
+        "{set} of table {table:?} cannot be opened: open one or more of its {shards} shards, numbered from 0"
+    )]
+    Shards {
         /// The table's name.
         table: String,
         /// Number of its shards.
         shards: u32,
-        /// First shard of the requested range.
-        from: u32,
-        /// End of the requested range.
-        to: u32,
+        /// The requested shards.
+        set: ShardSet,
     },
     /// Another process owns the folder.
     #[error(

@@ -35,6 +35,7 @@ pub use schema::identity::{Origin, TableIdentity, TableUid};
 pub use schema::init::{Init, initial_weights};
 pub use schema::schema_error::SchemaError;
 pub use schema::segment::{Segment, Segments};
+pub use schema::shard_set::ShardSet;
 pub use schema::table_schema::{SHARDS_DEFAULT, Schema};
 pub use table::vectors::Vectors;
 

@@ -33,7 +33,9 @@ pub use cloud::{BucketError, open_bucket};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use error::{Refusal, ServerError, WorkerError};
-pub use partition::share;
+pub use partition::{PARTITIONS, PartitionMap, partition_of};
+#[cfg(any(test, feature = "test-support"))]
+pub use partition::{ScatteredPartitions, scatter_partitions};
 pub use runs::{
     CLIENT, Registry, Run, RunAlone, RunDecision, RunId, RunIntent, RunMember, RunSetting, RunsError,
 };

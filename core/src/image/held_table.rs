@@ -5,6 +5,7 @@ use crate::image::head::{OtherHead, birth_of, check_bytes, identity_of};
 use crate::image::layout::*;
 use crate::image::store::Store;
 use crate::schema::identity::TableIdentity;
+use crate::schema::shard_set::ShardSet;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -34,13 +35,8 @@ impl HeldTable {
     ///
     /// # Errors
     /// An image that existed is gone, and its rows with it.
-    pub fn must_have(
-        &self,
-        store: &Store,
-        table: &str,
-        mut shards: std::ops::Range<u32>,
-    ) -> Result<(), OpenError> {
-        let gone = shards.find(|shard| self.confirmed && !self.births.contains_key(shard));
+    pub fn must_have(&self, store: &Store, table: &str, shards: &ShardSet) -> Result<(), OpenError> {
+        let gone = shards.iter().find(|shard| self.confirmed && !self.births.contains_key(shard));
         match (gone, store.folder()) {
             (Some(shard), Some(folder)) => {
                 let path = folder.join(table).join(image_name(shard));

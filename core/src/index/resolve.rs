@@ -5,6 +5,7 @@
 use crate::error::PullError;
 use crate::hash::{hash, shard_of};
 use crate::index::hash_index::NONE;
+use crate::schema::shard_set::ShardPlaces;
 
 /// What the stages need of a shard. It is the caller's own shard, or a mapped one of another process.
 pub(crate) trait ShardIndex {
@@ -51,16 +52,15 @@ impl KeyBlock {
     pub(crate) fn locate(
         &mut self,
         shards: &[impl ShardIndex],
-        table: u32,
-        first: u32,
+        places: &ShardPlaces,
         keys: &[u64],
     ) -> Result<(), PullError> {
         self.len = keys.len().min(BLOCK);
-        let places = self.hashes.iter_mut().zip(&mut self.homes).zip(&mut self.owners);
-        for (&key, ((h, home), owner)) in keys.iter().zip(places) {
+        let outputs = self.hashes.iter_mut().zip(&mut self.homes).zip(&mut self.owners);
+        for (&key, ((h, home), owner)) in keys.iter().zip(outputs) {
             *h = hash(key);
-            let number = shard_of(*h, table);
-            *owner = number.wrapping_sub(first);
+            let number = shard_of(*h, places.table());
+            *owner = places.place(number);
             let Some(shard) = shards.get(*owner as usize) else {
                 return Err(PullError::WrongShard { key, shard: number });
             };

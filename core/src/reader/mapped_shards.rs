@@ -19,23 +19,24 @@ use crate::index::resolve::{BLOCK, KeyBlock, ShardIndex};
 use crate::limits::{CHAIN_MAX, POPULATE_BYTES_MAX, READ_TRIES};
 use crate::reader::mapped_image::{MappedImage, copy_floats};
 use crate::schema::segment::Segments;
+use crate::schema::shard_set::{ShardPlaces, ShardSet};
 use crate::schema::table_schema::Schema;
 use crate::table::pull::{PullLoop, dispatch};
 use crate::table::read_write::Read;
 use crate::table::width::Width;
 use gannet_optim::{Cpu, Isa, Update};
 use std::fs::File;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Blocks between the prefetch of a key's index line and the read of its row.
 const STAGES: usize = 3;
 
-/// Shards of another process: a contiguous range of the shards of one table, read-only. One thread owns it: `Send`, not
+/// Shards of another process: some shards of one table, read-only. One thread owns it: `Send`, not
 /// `Sync`.
 pub struct MappedShards {
     schema: Schema,
-    first: u32,
+    set: ShardSet,
+    places: ShardPlaces,
     shards: Vec<MappedImage>,
     /// The shards to check to find out whether all are current: one of each group that stops being served at
     /// the same moment.
@@ -57,22 +58,27 @@ struct MappedPull<'a> {
 }
 
 impl MappedShards {
-    /// Maps images that [`Shards::images`](crate::Shards::images) returned. `files[i]` has the image of shard `first +
-    /// i` of a table of this schema, and the shard's incarnation. Pages of images in memory are populated at once, up
+    /// Maps images that [`Shards::images`](crate::Shards::images) returned. `files` has the image of each shard of
+    /// `set`, in its order, and the shard's incarnation. Pages of images in memory are populated at once, up
     /// to [`POPULATE_BYTES_MAX`](crate::limits::POPULATE_BYTES_MAX), with huge pages if there are any. A pull maps what
     /// the images grow by later.
     ///
     /// # Errors
-    /// The schema or range is not sound; a file is no image of that shard and schema; or the system refuses a mapping.
-    pub fn open(schema: &Schema, first: u32, files: Vec<(File, u64)>) -> Result<MappedShards, OpenError> {
+    /// The schema is not sound; there is not one file for each shard of the table in the set; a file is no image of that shard and schema; or the system refuses a mapping.
+    pub fn open(
+        schema: &Schema,
+        set: impl Into<ShardSet>,
+        files: Vec<(File, u64)>,
+    ) -> Result<MappedShards, OpenError> {
         schema.check()?;
-        let to = first.saturating_add(files.len() as u32);
-        if first >= to || to > schema.shards {
+        let set = set.into();
+        let all_there = set.numbers().last().is_some_and(|last| *last < schema.shards);
+        if !all_there || files.len() != set.len() {
             let (table, shards) = (schema.name.clone(), schema.shards);
-            return Err(OpenError::Range { table, shards, from: first, to });
+            return Err(OpenError::Shards { table, shards, set });
         }
         let populate = POPULATE_BYTES_MAX / files.len();
-        let shards = (first..).zip(files).map(|(number, (file, incarnation))| {
+        let shards = set.iter().zip(files).map(|(number, (file, incarnation))| {
             let unusable =
                 |why: String| OpenError::SharedImage { table: schema.name.clone(), shard: number, why };
             let mut shard = MappedImage::open(file, schema.stride(), incarnation, populate)
@@ -95,7 +101,8 @@ impl MappedShards {
             before = group;
         }
         let (row, cpu) = (vec![0.0; schema.floats()], Cpu::detect());
-        Ok(MappedShards { schema: schema.clone(), first, shards, group_shards, row, pulls: 0, cpu })
+        let (places, schema) = (ShardPlaces::of(&set, schema.shards), schema.clone());
+        Ok(MappedShards { schema, set, places, shards, group_shards, row, pulls: 0, cpu })
     }
 
     /// Runs rules on this instruction set, or on a narrower one. The answers are the same on all of them.
@@ -109,9 +116,9 @@ impl MappedShards {
         &self.schema
     }
 
-    /// The range of shards that these are.
-    pub fn range(&self) -> Range<u32> {
-        self.first..self.first + self.shards.len() as u32
+    /// The numbers of these shards.
+    pub fn set(&self) -> &ShardSet {
+        &self.set
     }
 
     /// Whether the incarnation that was mapped still serves every shard here. Once `false`, it stays `false`.
@@ -163,7 +170,7 @@ impl MappedShards {
         let current: Vec<bool> = self.shards.iter().map(MappedImage::is_current).collect();
         let mut misses = 0;
         for (&key, slot) in keys.iter().zip(slots) {
-            let owner = shard_of(hash(key), self.schema.shards).wrapping_sub(self.first);
+            let owner = self.places.place(shard_of(hash(key), self.schema.shards));
             if !current.get(owner as usize).is_some_and(|&current| current) {
                 *slot = NONE;
             }
@@ -207,13 +214,8 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     isa: I,
     rule: U,
 ) -> Result<usize, PullError> {
-    let MappedPull {
-        view: MappedShards { schema, first, shards, row: long, pulls, .. },
-        keys,
-        out,
-        slots,
-        ..
-    } = call;
+    let MappedPull { view: MappedShards { places, shards, row: long, pulls, .. }, keys, out, slots, .. } =
+        call;
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let derived = U::DERIVES && !STATE;
     let bytes = 16 + 4 * if derived { stored } else { floats };
@@ -225,7 +227,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     for b in 0..blocks + STAGES {
         if b < blocks {
             let keys = &keys[b * BLOCK..keys.len().min((b + 1) * BLOCK)];
-            ring[b % (STAGES + 1)].locate(shards, schema.shards, *first, keys)?;
+            ring[b % (STAGES + 1)].locate(shards, places, keys)?;
         }
         if b >= 1 && b - 1 < blocks {
             ring[(b - 1) % (STAGES + 1)].candidates(shards, bytes);
@@ -237,8 +239,8 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
         let block = &ring[b % (STAGES + 1)];
         let (start, end) = (b * BLOCK, keys.len().min((b + 1) * BLOCK));
         let answers = out[start * floats..end * floats].chunks_exact_mut(floats);
-        let places = keys[start..end].iter().zip(&mut slots[start..end]);
-        for (i, ((&key, place), answer)) in places.zip(answers).enumerate() {
+        let found = keys[start..end].iter().zip(&mut slots[start..end]);
+        for (i, ((&key, place), answer)) in found.zip(answers).enumerate() {
             let i = i % BLOCK; // lets the compiler see that it is in bounds
             let shard = &mut shards[block.owners[i] as usize];
             let mut slot = block.slots[i];

@@ -11,8 +11,8 @@ use crate::error::GrowError;
 use crate::image::owned_image::Image;
 use crate::limits::READABLE_BYTES_MIN;
 use crate::reader::remote_row_reader::{HEADER_LINE_AT, HEADER_LINE_BYTES};
+use crate::schema::shard_set::ShardSet;
 use crate::table::shards::Shards;
-use std::ops::Range;
 
 /// A range of memory of this process. It stays allocated at its address until the shards are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +52,9 @@ impl Shards {
     /// are rows past the listed stretches.
     ///
     /// Registered memory must be released before the shards are dropped.
-    pub fn readable(&mut self, of: Range<u32>) -> Vec<ReadableShard> {
+    pub fn readable(&mut self, of: &ShardSet) -> Vec<ReadableShard> {
         let mut all = Vec::with_capacity(of.len());
-        for shard in self.shards.iter_mut().filter(|shard| of.contains(&shard.number)) {
+        for shard in self.shards.iter_mut().filter(|shard| of.contains(shard.number)) {
             if let Err(error) = list(&shard.image, &mut shard.listed) {
                 tracing::debug!(shard = shard.number, %error, "the last rows are not readable over RDMA");
             }

@@ -6,4 +6,5 @@ pub(crate) mod init;
 mod rule_bytes;
 pub(crate) mod schema_error;
 pub(crate) mod segment;
+pub(crate) mod shard_set;
 pub(crate) mod table_schema;

@@ -116,8 +116,8 @@ impl Shards {
     /// Merges the admission sketch of a shard that had some of the keys of shard `shard`: a restore. No key is admitted
     /// later than with that sketch. Does nothing for a shard that is not here, and without admission by count.
     pub fn merge_sketch(&mut self, shard: u32, sketch: &[u8]) {
-        let Shards { schema, first, shards, .. } = self;
-        if let Some(shard) = shards.get_mut(shard.wrapping_sub(*first) as usize) {
+        let Shards { schema, places, shards, .. } = self;
+        if let Some(shard) = shards.get_mut(places.place(shard) as usize) {
             shard.merge_sketch(schema, sketch);
         }
     }

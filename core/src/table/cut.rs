@@ -166,7 +166,7 @@ impl Shards {
     ///
     /// [`Schema::floats`]: crate::Schema::floats
     pub fn read_cut(&mut self, shard: u32, most: usize, rows: impl FnMut(&[u64], &[f32])) -> CutProgress {
-        match self.shards.get_mut(shard.wrapping_sub(self.first) as usize) {
+        match self.shard_mut(shard) {
             Some(shard) => shard.read_cut(most, rows),
             None => CutProgress::End,
         }

@@ -5,6 +5,7 @@ use crate::error::PushError;
 use crate::push_name::{DATA_PUSHERS, PushName};
 use crate::table::command::ShardCommand;
 use crate::table::pushers::{CLOSED, PusherEntry};
+use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 
 impl Shards {
@@ -54,7 +55,7 @@ impl Shards {
     /// Whether a shard has the first `name.row` rows of its run of this push, or a later push of the pusher. A
     /// push of a newer incarnation is later. `false` for a shard that is not here.
     pub fn has(&mut self, shard: u32, name: &PushName) -> bool {
-        let Some(shard) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else { return false };
+        let Some(shard) = self.shard_mut(shard) else { return false };
         let Some(i) = shard.pushers.find(name.pusher) else { return false };
         let entry = PusherEntry::load(&shard.image, i);
         (entry.incarnation, entry.seq, entry.done) >= (name.incarnation, name.seq, name.row)
@@ -63,7 +64,7 @@ impl Shards {
     /// The sequence number of the last push that a shard remembers of a pusher's newest incarnation. `None` for
     /// a shard that is not here.
     pub fn last_push(&mut self, shard: u32, pusher: u64) -> Option<u64> {
-        let shard = self.shards.get_mut(shard.wrapping_sub(self.first) as usize)?;
+        let shard = self.shard_mut(shard)?;
         let i = shard.pushers.find(pusher)?;
         Some(PusherEntry::load(&shard.image, i).seq)
     }
@@ -92,7 +93,7 @@ impl Shards {
         if self.has(shard, name) {
             return Ok(());
         }
-        let Some(shard) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else { return Ok(()) };
+        let Some(shard) = self.shard_mut(shard) else { return Ok(()) };
         let entry = PusherEntry { done: name.row, rows: name.row, total, ..shard.entry(name) };
         shard.apply(ShardCommand::Remember(entry))?;
         self.incarnations.raise(name.pusher, name.incarnation);
@@ -101,12 +102,11 @@ impl Shards {
 
     /// The shard that has only some rows of this pusher's last push and waits for the rest; `None` if there is none.
     pub fn unfinished(&mut self, pusher: u64) -> Option<u32> {
-        let first = self.first;
-        let at = self.shards.iter_mut().position(|shard| {
+        let waits = |shard: &mut Shard| {
             let known = shard.pushers.find(pusher);
             known.is_some_and(|i| PusherEntry::load(&shard.image, i).is_unfinished())
-        })?;
-        Some(first + at as u32)
+        };
+        self.shards.iter_mut().find_map(|shard| waits(shard).then_some(shard.number))
     }
 
     /// Sets flags in the entries of a pusher and raises them to this incarnation. With `all`, shards without an entry

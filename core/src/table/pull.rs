@@ -179,7 +179,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
 ) -> Result<(), PullError> {
     let PullRequest { shards, keys, out, slots, .. } = call;
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
-    let Shards { schema, first, shards, scratch, .. } = shards;
+    let Shards { schema, places, shards, scratch, .. } = shards;
     let blocks = keys.len().div_ceil(BLOCK);
     let mut ring = [KeyBlock::EMPTY; STAGES + 1];
     let from = slots.len();
@@ -187,7 +187,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     for b in 0..blocks + STAGES {
         if b < blocks {
             let keys = &keys[b * BLOCK..keys.len().min((b + 1) * BLOCK)];
-            ring[b % (STAGES + 1)].locate(shards, schema.shards, *first, keys)?;
+            ring[b % (STAGES + 1)].locate(shards, places, keys)?;
         }
         if b >= 1 && b - 1 < blocks {
             ring[(b - 1) % (STAGES + 1)].candidates(shards, stride);
@@ -199,8 +199,8 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
         let block = &ring[b % (STAGES + 1)];
         let (start, end) = (b * BLOCK, keys.len().min((b + 1) * BLOCK));
         let answers = out[start * floats..end * floats].chunks_exact_mut(floats);
-        let places = keys[start..end].iter().zip(&mut slots[from + start..from + end]);
-        for (i, ((&key, place), answer)) in places.zip(answers).enumerate() {
+        let found = keys[start..end].iter().zip(&mut slots[from + start..from + end]);
+        for (i, ((&key, place), answer)) in found.zip(answers).enumerate() {
             let i = i % BLOCK; // lets the compiler see that it is in bounds
             let shard = &mut shards[block.owners[i] as usize];
             let mut slot = block.slots[i];

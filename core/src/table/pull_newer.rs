@@ -98,7 +98,7 @@ impl Shards {
 
     /// The row version of `key`, whose row is in this slot.
     fn version_of(&mut self, key: u64, slot: u32) -> u64 {
-        let shard = shard_of(hash(key), self.schema.shards) - self.first;
+        let shard = self.places.place(shard_of(hash(key), self.schema.shards));
         self.shards[shard as usize].image.row(slot).version() >> 2
     }
 }

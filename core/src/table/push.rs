@@ -8,6 +8,7 @@ use crate::index::hash_index;
 use crate::index::hash_index::NONE;
 use crate::index::resolve::{BLOCK, KeyBlock};
 use crate::push_name::PushName;
+use crate::schema::shard_set::ShardPlaces;
 use crate::schema::table_schema::Schema;
 use crate::table::damping::Damped;
 use crate::table::effect::{Changes, Effect, Gradients, Terms, TransformedGradients, WholeRows, sound};
@@ -139,9 +140,9 @@ impl Shards {
 
     /// Divides the keys into runs, without their slots.
     pub(crate) fn cut_runs(&mut self, keys: &[u64]) -> Result<(), PushError> {
-        let Shards { schema, first, shards, scratch, .. } = self;
+        let Shards { places, shards, scratch, .. } = self;
         scratch.runs.clear();
-        cut(keys, schema.shards, *first, shards.len(), &mut scratch.runs)
+        cut(keys, places, shards.len(), &mut scratch.runs)
     }
 
     /// Divides the keys into runs. Without a keyset, also finds the likely slot of each key and prefetches its row.
@@ -158,12 +159,12 @@ impl Shards {
             return Err(PullError::Length { what: "slots", got: slots.len(), want: keys.len() }.into());
         }
         let stride = self.schema.stride();
-        let Shards { schema, first, shards, scratch, .. } = self;
+        let Shards { places, shards, scratch, .. } = self;
         scratch.runs.clear();
         own.clear();
         own.resize(if by_keyset { 0 } else { keys.len() }, NONE);
         if by_keyset {
-            return cut(keys, schema.shards, *first, shards.len(), &mut scratch.runs);
+            return cut(keys, places, shards.len(), &mut scratch.runs);
         }
         let blocks = keys.len().div_ceil(BLOCK);
         let mut ring = [KeyBlock::EMPTY; 3];
@@ -172,7 +173,7 @@ impl Shards {
             if b < blocks {
                 let keys = &keys[b * BLOCK..keys.len().min((b + 1) * BLOCK)];
                 let block = &mut ring[b % 3];
-                block.locate(shards, schema.shards, *first, keys)?;
+                block.locate(shards, places, keys)?;
                 for (i, &owner) in block.owners.iter().enumerate().take(keys.len()) {
                     if owner != last {
                         if last != NONE && owner < last {
@@ -202,15 +203,14 @@ impl Shards {
 #[inline(never)] // within its caller the loop needs 3 instructions more a key
 fn cut(
     keys: &[u64],
-    table: u32,
-    first: u32,
+    places: &ShardPlaces,
     shards: usize,
     runs: &mut Vec<(u32, u32)>,
 ) -> Result<(), PushError> {
     let mut last = NONE;
     for (i, &key) in keys.iter().enumerate() {
-        let number = shard_of(hash(key), table);
-        let owner = number.wrapping_sub(first);
+        let number = shard_of(hash(key), places.table());
+        let owner = places.place(number);
         if owner != last {
             if owner as usize >= shards {
                 return Err(PullError::WrongShard { key, shard: number }.into());

@@ -123,11 +123,11 @@ impl Shards {
         keys: &[u64],
         mut change: impl FnMut(&Schema, &mut Shard, u32, usize) -> Result<u64, E>,
     ) -> Result<u64, E> {
-        let Shards { schema, first, shards, .. } = self;
+        let Shards { schema, places, shards, .. } = self;
         let mut changed = Changed(vec![false; shards.len()]);
         let locate = |shards: &[Shard], key: u64| {
             let hash = hash(key);
-            let owner = shard_of(hash, schema.shards).wrapping_sub(*first);
+            let owner = places.place(shard_of(hash, schema.shards));
             match shards.get(owner as usize) {
                 Some(shard) => {
                     shard.locate(hash); // prefetches its bucket
@@ -172,7 +172,7 @@ mod tests {
 
     fn all_rows(shards: &mut Shards) -> HashMap<u64, Vec<u32>> {
         let (floats, mut all) = (shards.schema().floats(), HashMap::new());
-        for shard in shards.range() {
+        for shard in shards.set().clone().iter() {
             let (mut keys, mut rows, mut next) = (Vec::new(), Vec::new(), Some(0));
             while let Some(from) = next {
                 next = shards.scan(shard, from, 50, &mut keys, &mut rows);

@@ -160,21 +160,16 @@ impl Shards {
             )));
         }
         self.check_pusher(name.pusher, name.incarnation)?;
-        let count = self.shards.len();
-        let Some(own) = self.shards.get_mut(shard.wrapping_sub(self.first) as usize) else {
-            let range = self.first..self.first + count as u32;
-            return Err(PushError::Program {
-                table: self.schema.name.clone(),
-                why: format!(
-                    "shard {shard} is not open here: shards {} to {} are",
-                    range.start,
-                    range.end - 1
-                ),
-            });
-        };
         // A program is whole when each shard has run it.
         let total = u64::from(self.schema.shards) * u64::from(ALL_ROWS);
-        own.run_program((name, total), program, Blocks::new(program, vectors), self.schema.floats())
+        let floats = self.schema.floats();
+        match self.shard_mut(shard) {
+            Some(own) => own.run_program((name, total), program, Blocks::new(program, vectors), floats),
+            None => {
+                let why = format!("shard {shard} is not open here, only {}", self.set);
+                Err(PushError::Program { table: self.schema.name.clone(), why })
+            }
+        }
     }
 }
 

@@ -5,19 +5,19 @@ use crate::error::OpenError;
 use crate::image::grower::Growth;
 use crate::image::store::Store;
 use crate::schema::identity::{Origin, TableIdentity};
+use crate::schema::shard_set::{ShardPlaces, ShardSet};
 use crate::schema::table_schema::Schema;
 use crate::table::command::ShardCommand;
 use crate::table::newest_incarnations::Incarnations;
 use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shard::Shard;
 use gannet_optim::Cpu;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 /// The value that stands for the slot of a key without a row.
 pub const NO_SLOT: u32 = crate::index::hash_index::NONE;
 
-/// A contiguous range of a table's shards, owned by one thread (`Send`, not `Sync`).
+/// Some of a table's shards, owned by one thread (`Send`, not `Sync`).
 ///
 /// ```
 /// use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
@@ -40,7 +40,9 @@ pub const NO_SLOT: u32 = crate::index::hash_index::NONE;
 /// ```
 pub struct Shards {
     pub(crate) schema: Schema,
-    pub(crate) first: u32,
+    pub(crate) set: ShardSet,
+    /// Where each shard is in `shards`, which has the order of `set`.
+    pub(crate) places: ShardPlaces,
     pub(crate) shards: Vec<Shard>,
     pub(crate) scratch: CallBuffers,
     pub(crate) cpu: Cpu,
@@ -57,7 +59,7 @@ pub(crate) struct CallBuffers {
     pub(crate) runs: Vec<(u32, u32)>,
 }
 
-/// Sizes of a range of shards. [`Shards::stats`] has an example.
+/// Sizes of some shards. [`Shards::stats`] has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Live rows.
@@ -84,41 +86,42 @@ pub struct PusherStatus {
 }
 
 impl Shards {
-    /// Opens the shards `range` of a table, and makes those that do not exist. New images get the identity of
+    /// Opens these shards of a table, and makes those that do not exist. New images get the identity of
     /// the images in the folder. In an empty folder, or in memory, new images get no table id: use this only in
     /// a process that shares its images with no other. Servers use [`open_as`](Self::open_as), which tells
     /// tables apart.
     ///
     /// # Errors
-    /// The schema or range is not sound; a shard is already open; an image is foreign, torn, of another schema or of an
+    /// The schema is not sound; the set is empty or has a shard that the table has not; a shard is already open; an image is foreign, torn, of another schema or of an
     /// older boot; or the system has no space.
-    pub fn open(store: &Store, schema: &Schema, range: Range<u32>) -> Result<Shards, OpenError> {
+    pub fn open(store: &Store, schema: &Schema, set: impl Into<ShardSet>) -> Result<Shards, OpenError> {
         schema.check()?;
         let held = store.held(&schema.name)?;
         let identity = held.map_or(TableIdentity::NONE, |held| held.identity);
-        Shards::open_as(store, schema, range, &Origin { identity, seed: 0 })
+        Shards::open_as(store, schema, set, &Origin { identity, seed: 0 })
     }
 
-    /// Opens the shards `range` of a table with the identity of `origin`, and makes those that do not exist.
+    /// Opens these shards of a table with the identity of `origin`, and makes those that do not exist.
     ///
     /// # Errors
     /// As [`open`](Self::open); or an image belongs to another table, or existed once and is gone.
     pub fn open_as(
         store: &Store,
         schema: &Schema,
-        range: Range<u32>,
+        set: impl Into<ShardSet>,
         origin: &Origin,
     ) -> Result<Shards, OpenError> {
         schema.check()?;
-        if range.start >= range.end || range.end > schema.shards {
+        let set = set.into();
+        if set.numbers().last().is_none_or(|last| *last >= schema.shards) {
             let (table, shards) = (schema.name.clone(), schema.shards);
-            return Err(OpenError::Range { table, shards, from: range.start, to: range.end });
+            return Err(OpenError::Shards { table, shards, set });
         }
         if let Some(held) = store.held(&schema.name)? {
-            held.must_have(store, &schema.name, range.clone())?;
+            held.must_have(store, &schema.name, &set)?;
         }
-        let first = range.start;
-        let shards = range.map(|n| store.shard(schema, n, origin)).collect::<Result<Vec<_>, _>>()?;
+        let (first, places) = (set.numbers()[0], ShardPlaces::of(&set, schema.shards));
+        let shards = set.iter().map(|n| store.shard(schema, n, origin)).collect::<Result<Vec<_>, _>>()?;
         store.sync_names(schema)?;
         shards.iter().for_each(|shard| shard.served_with(first));
         let floats = schema.floats();
@@ -126,7 +129,7 @@ impl Shards {
             CallBuffers { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..CallBuffers::default() };
         let (schema, cpu, durable) = (schema.clone(), Cpu::detect(), store.durable());
         let incarnations = Incarnations::load(&shards);
-        Ok(Shards { schema, first, shards, scratch, cpu, incarnations, durable })
+        Ok(Shards { schema, set, places, shards, scratch, cpu, incarnations, durable })
     }
 
     /// Runs rules on this instruction set, or on a narrower one where a wide one does not pay. Without this call the
@@ -148,8 +151,14 @@ impl Shards {
     }
 
     /// The numbers of these shards.
-    pub fn range(&self) -> Range<u32> {
-        self.first..self.first + self.shards.len() as u32
+    pub fn set(&self) -> &ShardSet {
+        &self.set
+    }
+
+    /// The shard of this number, if it is here.
+    #[inline]
+    pub(crate) fn shard_mut(&mut self, shard: u32) -> Option<&mut Shard> {
+        self.shards.get_mut(self.places.place(shard) as usize)
     }
 
     /// Whether the images outlive the process.
@@ -278,7 +287,7 @@ impl Shards {
     /// ```
     pub fn free(&mut self, key: u64) -> bool {
         let shard = crate::hash::shard_of(crate::hash::hash(key), self.schema.shards);
-        match self.shards.get_mut(shard.wrapping_sub(self.first) as usize) {
+        match self.shard_mut(shard) {
             Some(shard) => shard.apply(ShardCommand::Delete(key)).unwrap_or(false),
             None => false,
         }
@@ -310,15 +319,10 @@ impl Shards {
         rows: &mut Vec<f32>,
     ) -> Option<u32> {
         let floats = self.schema.floats();
-        self.shards.get_mut(shard.wrapping_sub(self.first) as usize)?.scan(
-            from,
-            most,
-            floats,
-            |key, _, row| {
-                keys.push(key);
-                rows.extend_from_slice(row);
-            },
-        )
+        self.shard_mut(shard)?.scan(from, most, floats, |key, _, row| {
+            keys.push(key);
+            rows.extend_from_slice(row);
+        })
     }
 
     /// What another process on this host needs to read these shards in place ([`MappedShards`](crate::MappedShards)).
@@ -330,9 +334,9 @@ impl Shards {
     ///
     /// # Errors
     /// The system gives no descriptor: its limit is reached, or /proc is missing.
-    pub fn images(&self, of: Range<u32>) -> std::io::Result<Vec<(u32, OwnedFd, u64)>> {
+    pub fn images(&self, of: &ShardSet) -> std::io::Result<Vec<(u32, OwnedFd, u64)>> {
         let image = |shard: &Shard| Ok((shard.number, shard.image.share()?, shard.incarnation()));
-        self.shards.iter().filter(|shard| of.contains(&shard.number)).map(image).collect()
+        self.shards.iter().filter(|shard| of.contains(shard.number)).map(image).collect()
     }
 
     /// Tells readers of the images the lowest clock of the workers that keep step: the pushes of all their

@@ -265,8 +265,7 @@ impl Shards {
             && found.len() < most
             && let Some(&place) = places.get(reading.at)
         {
-            let Some(shard) = self.shards.get_mut(u32::from(place.shard).wrapping_sub(self.first) as usize)
-            else {
+            let Some(shard) = self.shard_mut(u32::from(place.shard)) else {
                 // The pull refuses the key by name.
                 found.push(reading.at);
                 reading.at += 1;

@@ -69,12 +69,12 @@ fn the_lowest_clock_is_seen_where_images_are_mapped() {
     let mut shards = Shards::open(&Store::memory(), &schema(), 0..4).unwrap();
     push(&mut shards, 1, 1, 1).unwrap();
     let files = shards
-        .images(0..4)
+        .images(shards.set())
         .unwrap()
         .into_iter()
         .map(|(_, file, incarnation)| (file.into(), incarnation))
         .collect();
-    let view = MappedShards::open(&schema(), 0, files).unwrap();
+    let view = MappedShards::open(&schema(), 0..4, files).unwrap();
     assert_eq!(view.lowest(), NO_CLOCK);
     shards.set_lowest(17);
     assert_eq!(view.lowest(), 17);

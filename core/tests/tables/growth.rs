@@ -130,7 +130,7 @@ fn the_lock_is_held_by_the_images() {
 fn what_is_readable_is_listed_and_stays() {
     let store = Store::memory();
     let mut table = Shards::open(&store, &schema(2), 0..2).unwrap();
-    let mut listed = table.readable(table.range());
+    let mut listed = table.readable(&table.set().clone());
     assert!(listed.iter().all(|shard| shard.rows.is_empty() && shard.header.bytes == 4096));
     for n in 0..40 {
         push(&mut table, n).unwrap();
@@ -177,7 +177,7 @@ fn settled(table: &mut Shards, batches: u64) -> Vec<ReadableShard> {
     }
     let start = Instant::now();
     loop {
-        let listed = table.readable(table.range());
+        let listed = table.readable(&table.set().clone());
         let end = |shard: &ReadableShard| shard.rows.last().map_or(0, |row| row.offset + row.bytes as u64);
         if listed.iter().zip(ends).all(|(shard, rows)| end(shard) >= rows) {
             return listed;
@@ -198,7 +198,7 @@ fn a_memory_limit_keeps_a_stretch_out_of_the_list() {
     let values: Vec<f32> = keys.iter().map(|&key| value(key)).collect();
     table.push(&name(1), Write::Gradient, &keys, None, &values).unwrap();
     let used = store.memory_used();
-    assert!(table.readable(table.range())[0].rows.is_empty(), "{used} bytes are taken");
+    assert!(table.readable(&table.set().clone())[0].rows.is_empty(), "{used} bytes are taken");
     assert!(store.memory_used() <= limit && used + (96 << 10) - 3000 * 24 > limit);
     let mut out = vec![0.0; keys.len()];
     table.pull(&keys, Read::Weights, &mut out, None).unwrap();

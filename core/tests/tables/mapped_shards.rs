@@ -9,6 +9,7 @@ use gannet_optim::{AdaGrad, Add, Cpu, Ftrl, GradientTransform, GroupFtrl, Rule};
 use proptest::prelude::*;
 use std::fs::File;
 use std::io::Write as _;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use viewing::*;
 
@@ -101,30 +102,31 @@ fn only_the_image_that_was_meant_is_opened() {
     let schema = schema(Rule::Add(Add), 3, 4);
     let table = Shards::open(&store, &schema, 1..4).unwrap();
     let files = |n: usize| -> Vec<(File, u64)> {
-        let images = table.images(table.range()).unwrap().into_iter().take(n);
+        let images = table.images(table.set()).unwrap().into_iter().take(n);
         images.map(|(_, fd, incarnation)| (File::from(fd), incarnation)).collect()
     };
     assert!(
-        MappedShards::open(&schema, 1, files(3))
-            .is_ok_and(|view| view.is_current() && view.range() == (1..4))
+        MappedShards::open(&schema, 1..4, files(3))
+            .is_ok_and(|view| view.is_current() && view.set().numbers() == [1, 2, 3])
     );
-    let refused = |schema: &Schema, first, files| match MappedShards::open(schema, first, files) {
+    let refused = |schema: &Schema, set: Range<u32>, files| match MappedShards::open(schema, set, files) {
         Err(error) => error.to_string(),
         Ok(_) => panic!("opened"),
     };
     let other = Schema { seed: 5, ..schema.clone() };
-    assert!(refused(&other, 1, files(3)).contains("its seed is 0, but 5 was requested"));
-    assert!(refused(&schema, 0, files(3)).contains("it holds shard 1"));
-    assert!(refused(&schema, 2, files(3)).contains("2..5"));
-    assert!(refused(&schema, 1, Vec::new()).contains("1..1"));
+    assert!(refused(&other, 1..4, files(3)).contains("its seed is 0, but 5 was requested"));
+    assert!(refused(&schema, 0..3, files(3)).contains("it holds shard 1"));
+    assert!(refused(&schema, 2..5, files(3)).contains("shards 2 to 4 of table \"t\""));
+    assert!(refused(&schema, 1..1, Vec::new()).contains("no shards"));
     let mut text = tempfile::tempfile().unwrap();
-    assert!(refused(&schema, 1, vec![(text.try_clone().unwrap(), 1)]).contains("shorter than a header"));
+    assert!(refused(&schema, 1..3, files(1)).contains("one image for each"));
+    assert!(refused(&schema, 1..2, vec![(text.try_clone().unwrap(), 1)]).contains("shorter than a header"));
     text.write_all(&vec![b'x'; 3 << 20]).unwrap();
-    let error = refused(&schema, 1, vec![(text, 1)]);
+    let error = refused(&schema, 1..2, vec![(text, 1)]);
     assert!(error.contains("shard 1") && error.contains("not GANNETIM") && error.contains("tcp"), "{error}");
     // Another incarnation of the shard than expected: none of its rows is used.
     let files = files(1).into_iter().map(|(file, incarnation)| (file, incarnation + 1)).collect();
-    let mut view = MappedShards::open(&schema, 1, files).unwrap();
+    let mut view = MappedShards::open(&schema, 1..2, files).unwrap();
     assert!(!view.is_current());
     let key = (0..).find(|&key| shard_of(hash(key), 4) == 1).unwrap();
     let (mut out, mut slots) = ([0.0; 3], Vec::new());
@@ -140,7 +142,7 @@ fn only_the_image_that_was_meant_is_opened() {
 #[test]
 fn what_is_given_away_can_only_be_read() {
     let table = Shards::open(&Store::memory(), &schema(Rule::Add(Add), 3, 1), 0..1).unwrap();
-    let (_, fd, _) = table.images(table.range()).unwrap().pop().unwrap();
+    let (_, fd, _) = table.images(table.set()).unwrap().pop().unwrap();
     let seals = rustix::fs::fcntl_get_seals(&fd).unwrap();
     assert!(seals.contains(rustix::fs::SealFlags::SHRINK));
     let file = File::from(fd);
@@ -155,16 +157,19 @@ fn each_owner_stops_for_itself() {
     let folder = tempfile::tempdir().unwrap();
     for store in [Store::memory(), Store::open_dir(folder.path()).unwrap()] {
         let schema = Schema { init: Init::Zero, ..schema(Rule::Add(Add), 3, 8) };
-        let mut tables: Vec<Shards> =
-            [0..1, 1..4, 4..8].map(|range| Shards::open(&store, &schema, range).unwrap()).into();
+        let mut tables: Vec<Shards> = [[0, 5].as_slice(), &[1, 2, 7], &[3, 4, 6]]
+            .map(|own| Shards::open(&store, &schema, ShardSet::of(own.iter().copied())).unwrap())
+            .into();
         let keys: Vec<u64> = (0..500).collect();
         for (seq, &key) in (1..).zip(&keys) {
-            let table = tables.iter_mut().find(|t| t.range().contains(&shard_of(hash(key), 8))).unwrap();
+            let table = tables.iter_mut().find(|t| t.set().contains(shard_of(hash(key), 8))).unwrap();
             table.push(&name(seq), Write::Gradient, &[key], None, &[1.0, 2.0, 3.0]).unwrap();
         }
-        let images = tables.iter().flat_map(|table| table.images(table.range()).unwrap());
-        let files = images.map(|(_, fd, incarnation)| (File::from(fd), incarnation)).collect();
-        let mut view = MappedShards::open(&schema, 0, files).unwrap();
+        let images = tables.iter().flat_map(|table| table.images(table.set()).unwrap());
+        let mut images: Vec<_> = images.collect();
+        images.sort_by_key(|(shard, ..)| *shard);
+        let files = images.into_iter().map(|(_, fd, incarnation)| (File::from(fd), incarnation)).collect();
+        let mut view = MappedShards::open(&schema, 0..8, files).unwrap();
         let mut stopped: Vec<u32> = Vec::new();
         for n in [1, 2, 0] {
             let (mut out, mut slots) = (vec![0.0; 3 * keys.len()], Vec::new());
@@ -174,7 +179,7 @@ fn each_owner_stops_for_itself() {
             }
             assert_eq!(misses == 0, stopped.is_empty());
             tables[n].stop_serving();
-            stopped.extend(tables[n].range());
+            stopped.extend(tables[n].set().iter());
         }
         assert_eq!(stopped.len(), 8);
     }
@@ -229,7 +234,7 @@ fn nonsense_in_an_image_is_survived() {
         if seed % 3 == 0 {
             (0..4).for_each(spoil);
         }
-        let Ok(mut view) = MappedShards::open(&schema, 0, vec![(file.try_clone().unwrap(), incarnation)])
+        let Ok(mut view) = MappedShards::open(&schema, 0..1, vec![(file.try_clone().unwrap(), incarnation)])
         else {
             continue;
         };

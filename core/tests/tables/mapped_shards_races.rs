@@ -115,7 +115,7 @@ fn child() {
         folder => Store::open_dir(folder.as_ref()).unwrap(),
     };
     let mut table = Shards::open(&store, &child_schema(), 0..2).unwrap();
-    let images = table.images(table.range()).unwrap();
+    let images = table.images(table.set()).unwrap();
     let fds: Vec<String> =
         images.iter().map(|(_, fd, incarnation)| format!("{}:{incarnation}", raw(fd))).collect();
     println!("\nimages {}", fds.join(" "));
@@ -153,7 +153,7 @@ fn spawn(place: &str) -> (Child, MappedShards) {
         let path = format!("/proc/{}/fd/{fd}", child.0.id());
         (File::open(path).unwrap(), incarnation.parse().unwrap())
     });
-    let view = MappedShards::open(&child_schema(), 0, files.collect()).unwrap();
+    let view = MappedShards::open(&child_schema(), 0..child_schema().shards, files.collect()).unwrap();
     (child, view)
 }
 

@@ -24,23 +24,27 @@ struct Part {
     row: u32,
 }
 
-/// The threads of a server. Each owns a range of the shards.
+/// The threads of a server. Each owns some of the shards.
 struct Threads {
     _store: Store,
     all: Vec<Shards>,
 }
 
 impl Threads {
-    fn open(folder: &std::path::Path, threads: u32) -> Threads {
+    /// Threads with a range of shards each. If `scattered`, with shards that are no neighbours.
+    fn open(folder: &std::path::Path, threads: u32, scattered: bool) -> Threads {
         let store = Store::open_dir(folder).unwrap();
-        let range = |i: u32| i * SHARDS / threads..(i + 1) * SHARDS / threads;
-        let all = (0..threads).map(|i| Shards::open(&store, &schema(), range(i)).unwrap()).collect();
+        let own = |i: u32| match scattered {
+            false => ShardSet::from(i * SHARDS / threads..(i + 1) * SHARDS / threads),
+            true => ShardSet::of((0..SHARDS).filter(|shard| shard % threads == i)),
+        };
+        let all = (0..threads).map(|i| Shards::open(&store, &schema(), own(i)).unwrap()).collect();
         Threads { _store: store, all }
     }
 
     /// Cuts keys, which are in shard order, into parts of at most `most` rows for each thread.
     fn cut(&self, keys: &[u64], most: usize) -> Vec<(usize, Part)> {
-        let owner = |key: u64| self.all.iter().position(|own| own.range().contains(&shard(key))).unwrap();
+        let owner = |key: u64| self.all.iter().position(|own| own.set().contains(shard(key))).unwrap();
         let mut parts = Vec::new();
         // Where the part begins, where the run of its first key begins, and where the current run begins.
         let (mut from, mut first, mut begin) = (0, 0, 0);
@@ -68,7 +72,7 @@ impl Threads {
         let mut out = vec![0.0];
         keys.iter()
             .map(|&key| {
-                let own = self.all.iter_mut().find(|own| own.range().contains(&shard(key))).unwrap();
+                let own = self.all.iter_mut().find(|own| own.set().contains(shard(key))).unwrap();
                 own.pull(&[key], Read::Weights, &mut out, None).unwrap();
                 out[0]
             })
@@ -76,11 +80,15 @@ impl Threads {
     }
 }
 
-/// One incarnation of the server: its threads, the most rows of a part, and after how many parts it is killed.
-type Life = (u32, usize, usize);
+/// One incarnation of the server: its threads, whether their shards are scattered, the most rows of a part, and after
+/// how many parts it is killed.
+type Life = (u32, bool, usize, usize);
 
 fn incarnations() -> impl Strategy<Value = Vec<Life>> {
-    prop::collection::vec((1u32..=SHARDS, prop_oneof![1usize..8, 8usize..200], 0usize..40), 1..6)
+    prop::collection::vec(
+        (1u32..=SHARDS, any::<bool>(), prop_oneof![1usize..8, 8usize..200], 0usize..40),
+        1..6,
+    )
 }
 
 /// A folder on tmpfs if there is one: dropped shards are as after a kill there too, and no sync waits for a disk.
@@ -109,8 +117,8 @@ proptest! {
         // Each incarnation sends all that the one before had not acknowledged, from the first such part on, cut by its
         // own threads.
         let mut acked = vec![vec![false; 300]; batches.len()];
-        for (n, &(threads, most, until)) in incarnations.iter().enumerate() {
-            let mut server = Threads::open(folder.path(), threads);
+        for (n, &(threads, scattered, most, until)) in incarnations.iter().enumerate() {
+            let mut server = Threads::open(folder.path(), threads, scattered);
             let last = n + 1 == incarnations.len();
             let mut sent = 0;
             'incarnation: for (seq, keys) in batches.iter().enumerate() {
@@ -132,7 +140,7 @@ proptest! {
             }
         }
         let keys: Vec<u64> = (0..300).collect();
-        let mut server = Threads::open(folder.path(), 3);
+        let mut server = Threads::open(folder.path(), 3, false);
         let sums = server.sums(&keys);
         for (key, sum) in keys.iter().zip(sums) {
             prop_assert_eq!(sum, model.get(key).copied().unwrap_or(0.0), "key {}", key);

@@ -12,12 +12,12 @@ pub fn schema(rule: Rule, dim: u32, shards: u32) -> Schema {
 
 pub fn view(shards: &Shards) -> MappedShards {
     let files = shards
-        .images(shards.range())
+        .images(shards.set())
         .unwrap()
         .into_iter()
         .map(|(_, fd, incarnation)| (File::from(fd), incarnation))
         .collect();
-    MappedShards::open(shards.schema(), shards.range().start, files).unwrap()
+    MappedShards::open(shards.schema(), shards.set().clone(), files).unwrap()
 }
 
 pub fn cut(mut keys: Vec<u64>, shards: u32) -> Vec<u64> {

@@ -120,11 +120,11 @@ pub(crate) struct ExtentV1 {
 
 /// A server thread answers an open.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct TableOpenedV3 {
+pub(crate) struct TableOpenedV4 {
     /// The table's number on this thread.
     pub(crate) table: u32,
-    pub(crate) first_shard: u32,
-    pub(crate) end_shard: u32,
+    /// The shards of this thread in runs: the first of each, and the one behind its last.
+    pub(crate) shards: Vec<(u32, u32)>,
     /// The images' incarnation.
     pub(crate) incarnation: u64,
     /// The table's id.

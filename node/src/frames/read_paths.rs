@@ -4,7 +4,7 @@ frames! {
     /// Asks for the image files of some shards.
     23 ImagesFrame "images" ToServer "-" {
         W0 "table": table: u32;
-        W1 "first shard; shards": first: u32, shards: u32;
+        W1 "position of the first shard; shards": first: u32, shards: u32;
     }
 
     /// The answer: the files travel beside the frame.
@@ -13,7 +13,7 @@ frames! {
     /// Asks where the rows of some shards can be read over RDMA.
     25 RegionsFrame "regions" ToServer "-" {
         W0 "table": table: u32;
-        W1 "first shard; shards": first: u32, shards: u32;
+        W1 "position of the first shard; shards": first: u32, shards: u32;
         W2 "software": /** Also if a processor of the server does the READs. */ software: bool;
     }
 

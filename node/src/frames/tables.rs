@@ -5,7 +5,7 @@ frames! {
     3 OpenTableFrame "open table" ToServer "`OpenTableV2`" {}
 
     /// The answer: the table's number on this thread, and its shards.
-    4 TableOpenedFrame "table opened" ToWorker "`TableOpenedV3`" {}
+    4 TableOpenedFrame "table opened" ToWorker "`TableOpenedV4`" {}
 
     /// Asks for a table's sizes and pushers.
     11 StatusFrame "status" ToServer "-" {

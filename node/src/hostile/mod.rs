@@ -8,7 +8,7 @@ pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 
 use crate::frames::control::{
     self, ChallengeV1, ConfirmV2, HelloV1, IdentifyV1, IdentityV1, JoinV1, JoinedV1, KnockV1, OpenTableV2,
-    ProofV1, PusherV1, RefusedV1, StatusV2, TableOpenedV3, WaitsV1, WelcomeV1,
+    ProofV1, PusherV1, RefusedV1, StatusV2, TableOpenedV4, WaitsV1, WelcomeV1,
 };
 use crate::frames::decode_as_all;
 use crate::runs::RunRequestV1;
@@ -57,7 +57,7 @@ fn messages(bytes: &[u8]) {
     reads::<ConfirmV2>(bytes);
     reads::<JobTableV1>(bytes);
     reads::<RunRequestV1>(bytes);
-    reads::<TableOpenedV3>(bytes);
+    reads::<TableOpenedV4>(bytes);
     reads::<StatusV2>(bytes);
     reads::<PusherV1>(bytes);
     reads::<RefusedV1>(bytes);

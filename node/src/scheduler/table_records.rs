@@ -4,7 +4,7 @@
 use super::job_state::{JobState, JobStateError};
 use super::member::WorkerIncarnation;
 use crate::limits::TABLES_MAX;
-use crate::partition::in_words;
+use gannet_core::ShardSet;
 use gannet_core::limits::SHARDS_MAX;
 use rkyv::{Archive, Deserialize, Serialize};
 
@@ -17,11 +17,11 @@ pub struct TableRecord {
     pub uid: [u8; 16],
     /// For each shard, the random number that it got when it was made.
     pub births: Vec<u64>,
-    /// Which server has which shards.
+    /// Which server has which shards. A server has an entry for each run of shards without gaps.
     pub holders: Vec<ShardHolder>,
 }
 
-/// A server's part of a table.
+/// A run of shards of a table that a server has.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct ShardHolder {
     /// Its address.
@@ -47,7 +47,7 @@ impl TableRecord {
         let sound = |holder: &ShardHolder| holder.first <= holder.end && holder.end as usize <= shards;
         if shards > SHARDS_MAX as usize || holders > RECORD_HOLDERS_MAX || bytes > RECORD_TEXT_BYTES_MAX {
             return Err(format!(
-                "a table of {shards} shards at {holders} servers, and {bytes} bytes of names"
+                "a table of {shards} shards in {holders} runs at its servers, and {bytes} bytes of names"
             ));
         }
         match self.holders.iter().all(sound) {
@@ -67,7 +67,8 @@ impl TableRecord {
             let mut shard = *first;
             while let Some(from) = (shard..*end).find(|&shard| other(shard)) {
                 shard = (from..*end).find(|&shard| !other(shard)).unwrap_or(*end);
-                lost.push(format!("{} of table {:?} that {addr} held", in_words(&(from..shard)), self.table));
+                let shards = ShardSet::from(from..shard);
+                lost.push(format!("{shards} of table {:?} that {addr} held", self.table));
             }
         }
         if lost.is_empty() && (self.uid, self.births.len()) != (now.uid, now.births.len()) {
@@ -84,8 +85,8 @@ impl TableRecord {
     }
 }
 
-/// The most servers in a record.
-const RECORD_HOLDERS_MAX: usize = 1024;
+/// The most entries of servers in a record.
+const RECORD_HOLDERS_MAX: usize = SHARDS_MAX as usize;
 /// The most bytes of names in a record.
 const RECORD_TEXT_BYTES_MAX: usize = 64 << 10;
 

@@ -12,7 +12,6 @@ use crate::frames::{
     AckFrame, FrameError, FrameKind, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame, unpair,
 };
 use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
-use crate::partition::in_words;
 use crate::worker::NO_INCARNATION;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{Applied, CachedVersion, ChangedKeys, NewerRow, PushError, PushName, PushOptions, Shards};
@@ -352,10 +351,10 @@ pub(super) fn scan(
 ) -> RequestOutcome {
     let ScanFrame { table, most, shard, from } = ScanFrame::decode(&frame.head)?;
     let (shards, counters) = shards(tables, table)?;
-    if !shards.range().contains(&shard) {
+    if !shards.set().contains(shard) {
         return refuse(
             Refusal::WrongShard,
-            format!("this thread does not own shard {shard}, only shards {}", in_words(&shards.range())),
+            format!("this thread does not own shard {shard}, only {}", shards.set()),
         );
     }
     let floats = shards.schema().floats();

@@ -14,7 +14,6 @@ use crate::frames::{
     FenceFrame, FencedFrame, FrameKind, JoinFrame, JoinedFrame, LeaveFrame, LeftFrame, TickFrame, TickedFrame,
 };
 use crate::limits::{CLOCK_MAX, INCARNATION_NAMED_MAX};
-use crate::partition::in_words;
 pub(super) use crate::share_pushers::AGGREGATE;
 use crate::sync::{SyncConfig, SyncMode};
 use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Write, hash, shard_of};
@@ -144,13 +143,13 @@ impl ServerTable {
                 "damped changes of state in a synchronous step, whose changes are averaged",
             );
         }
-        let (range, mut last) = (shards.range(), 0);
+        let (own, mut last) = (shards.set(), 0);
         for &key in keys {
             let shard = shard_of(hash(key), schema.shards);
-            if !range.contains(&shard) {
+            if !own.contains(shard) {
                 return refuse(
                     Refusal::WrongShard,
-                    format!("key {key} belongs to shard {shard}, this thread owns only {}", in_words(&range)),
+                    format!("key {key} belongs to shard {shard}, this thread owns only {own}"),
                 );
             }
             if shard < last {

@@ -12,7 +12,7 @@ use crate::error::Refusal;
 use crate::frames::control::{self, HeldV1, IdentifyV1, IdentityV1};
 use crate::frames::{FrameKind, IdentifyFrame, IdentityFrame};
 use crate::limits::{REFUSALS_TOGETHER, TABLES_MAX};
-use crate::partition::share;
+use crate::partition::PartitionMap;
 use crate::token;
 use gannet_core::{HeldTable, OpenError, Origin, Schema, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Transmit};
@@ -101,7 +101,7 @@ impl Identities {
         let HeldTable { identity, shards, confirmed, .. } = held;
         let TableIdentity { server, servers, .. } = identity;
         if servers > 0 && server < servers {
-            held.must_have(&self.store, table, share(0..shards, server, servers))?;
+            held.must_have(&self.store, table, &PartitionMap::of_job(servers).shards(server, shards))?;
         }
         let found = KnownTable { identity, shards, confirmed, opened: 0 };
         known.insert(table.to_owned(), found);
@@ -135,7 +135,8 @@ impl Identities {
             return refuse(Refusal::Identity, text);
         }
         // A server without shards of the table loses none when it restarts.
-        let has_shards = servers > 0 && !share(0..schema.shards, server, servers).is_empty();
+        let has_shards =
+            servers > 0 && !PartitionMap::of_job(servers).shards(server, schema.shards).is_empty();
         if make_in != self.incarnation && (has_shards || uid == TableUid::NONE) {
             return refuse(Refusal::Identity, format!("this server has nothing of table {name:?}"));
         }

@@ -4,7 +4,7 @@
 use super::refusals::{ask, greet, refused};
 use super::{LocalServer, ServerConfig};
 use crate::error::Refusal;
-use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV3};
+use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV4};
 use crate::frames::{
     ConfirmFrame, ConfirmedFrame, FrameKind, IdentifyFrame, OpenTableFrame, TableOpenedFrame,
 };
@@ -64,8 +64,8 @@ fn a_creation_that_was_killed_between_two_servers_goes_on() {
     // The worker that makes the table dies when one thread of one server has made its shards.
     let (head, opened) = open(&sim, &mut link, [0; 16], welcome.incarnation);
     assert_eq!(head.kind, TableOpenedFrame::KIND);
-    let opened = control::open_as::<TableOpenedV3>(3, &opened).unwrap();
-    assert_eq!((opened.first_shard..opened.end_shard, opened.confirmed), (0..2, false));
+    let opened = control::open_as::<TableOpenedV4>(4, &opened).unwrap();
+    assert_eq!((opened.shards, opened.confirmed), (vec![(0, 2)], false));
     sim.remove_actor(actor);
     sim.reset_all(&one);
     start(&sim, &one, &stores[0]);
@@ -107,7 +107,7 @@ fn what_was_asked_in_another_life_of_a_server_makes_nothing() {
     }
     assert_eq!(identify(&sim, &mut link), None);
     let (_, opened) = open(&sim, &mut link, [7; 16], now.incarnation);
-    let opened = control::open_as::<TableOpenedV3>(3, &opened).unwrap();
+    let opened = control::open_as::<TableOpenedV4>(4, &opened).unwrap();
     assert_eq!(opened.uid, [7; 16]);
     // Another table of the same name, and a new one, do not have the id of the table that is here.
     for uid in [[8; 16], [0; 16]] {

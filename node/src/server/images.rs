@@ -6,12 +6,12 @@ use crate::error::Refusal;
 use crate::frames::control::{self, ImagesV1};
 use crate::frames::{FrameKind, ImagesFrame, ImagesGivenFrame};
 use crate::limits::IMAGES_PER_REQUEST;
-use crate::partition::in_words;
+use gannet_core::{ShardSet, Shards};
 use gannet_transport::{Frame, Full, Stream, Transmit};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
-/// Sends the images of `count` shards from `first` on. The files are open for reading only.
+/// Sends the images of `count` of this thread's shards, from the `first`-th on. The files are open for reading only.
 pub(super) fn send<S: Stream>(
     frame: &Frame<'_>,
     tables: &ServerTables,
@@ -25,21 +25,13 @@ pub(super) fn send<S: Stream>(
     let Some(shards) = &table.shards else {
         return refuse(Refusal::WrongShard, "this thread owns no shard of the table");
     };
-    let range = shards.range();
-    if count == 0
-        || count > IMAGES_PER_REQUEST
-        || first < range.start
-        || first.saturating_add(count) > range.end
-    {
-        let text = format!(
-            "{count} images from shard {first} on: at most {IMAGES_PER_REQUEST} of {}",
-            in_words(&range)
-        );
-        return refuse(Refusal::WrongShard, text);
-    }
+    let of = match asked_for(shards, first, count, IMAGES_PER_REQUEST) {
+        Ok(of) => of,
+        Err(text) => return refuse(Refusal::WrongShard, format!("images of {text}")),
+    };
     // Space for the answer comes first: the worker must learn of each file that it gets.
     transmit.reserve(64 + 8 * count as usize).ok_or(Full)?;
-    let images = shards.images(first..first + count);
+    let images = shards.images(&of);
     let images = images.map_err(|error| RequestFailure::Refused(Refusal::Images, error.to_string()))?;
     let mut incarnations = Vec::with_capacity(count as usize);
     for (_, file, incarnation) in &images {
@@ -53,4 +45,17 @@ pub(super) fn send<S: Stream>(
         }
     }
     answer(frame, ImagesGivenFrame {}, &control::seal(&ImagesV1 { incarnations }), transmit)
+}
+
+/// The shards of a request for `count` of this thread's shards, from the `first`-th on. The error says what is wrong.
+pub(super) fn asked_for(shards: &Shards, first: u32, count: u32, most: u32) -> Result<ShardSet, String> {
+    let (all, from) = (shards.set(), first as usize);
+    let of = all.numbers().get(from..from.saturating_add(count as usize));
+    match of.filter(|of| !of.is_empty() && count <= most) {
+        Some(of) => Ok(ShardSet::of(of.iter().copied())),
+        None => {
+            let own = all.len();
+            Err(format!("{count} shards from position {first} on: at most {most} of this thread's {own}"))
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::{LocalServer, ServerConfig};
 use crate::error::Refusal;
 use crate::frames::control::{
-    self, HelloV1, IdentifyV1, IdentityV1, JoinV1, OpenTableV2, RefusedV1, TableOpenedV3, WelcomeV1,
+    self, HelloV1, IdentifyV1, IdentityV1, JoinV1, OpenTableV2, RefusedV1, TableOpenedV4, WelcomeV1,
 };
 use crate::frames::push_payload::PushPayload;
 use crate::frames::{
@@ -87,7 +87,7 @@ pub(super) fn open_as(sim: &Sim, link: &mut Link<SimStream>, schema: &Schema) ->
     let request = OpenTableV2 { schema: schema.encode(), uid, server: 0, servers: 1, make_in };
     let request = control::seal_as(2, &request);
     let (_, opened) = ask(sim, link, OpenTableFrame {}.encode(0), &request);
-    control::open_as::<TableOpenedV3>(3, &opened).unwrap().table
+    control::open_as::<TableOpenedV4>(4, &opened).unwrap().table
 }
 
 #[test]

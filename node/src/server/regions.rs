@@ -3,12 +3,12 @@
 //! does the READs itself, or if the worker wants them all the same.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
+use super::images::asked_for;
 use super::tables::{ServerTable, ServerTables};
 use crate::error::Refusal;
 use crate::frames::control::{self, ExtentV1, RegionV1, RegionsV1};
 use crate::frames::{FrameKind, RegionsAreFrame, RegionsFrame};
 use crate::limits::REGIONS_PER_REQUEST;
-use crate::partition::in_words;
 use gannet_core::{MemoryRange, ReadableShard};
 use gannet_transport::{Frame, NetError, Region, Registrar, Stream, Transmit};
 
@@ -65,7 +65,7 @@ impl Regions {
     }
 }
 
-/// Answers where `count` shards from `first` on can be read. The session has greeted.
+/// Answers where `count` of this thread's shards, from the `first`-th on, can be read. The session has greeted.
 pub(super) fn answer<S: Stream>(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
@@ -88,15 +88,10 @@ pub(super) fn answer<S: Stream>(
     let Some(shards) = shards else {
         return refuse(Refusal::WrongShard, "this thread owns no shard of the table");
     };
-    let range = shards.range();
-    let end = first.saturating_add(count);
-    if count == 0 || count > REGIONS_PER_REQUEST || first < range.start || end > range.end {
-        let text = format!(
-            "regions of {count} shards from {first} on: at most {REGIONS_PER_REQUEST} of {}",
-            in_words(&range)
-        );
-        return refuse(Refusal::WrongShard, text);
-    }
+    let of = match asked_for(shards, first, count, REGIONS_PER_REQUEST) {
+        Ok(of) => of,
+        Err(text) => return refuse(Refusal::WrongShard, format!("regions of {text}")),
+    };
     let images = |why: String| RequestFailure::Refused(Refusal::Images, why);
     match stream.allow_reads() {
         Ok(true) => {}
@@ -104,7 +99,7 @@ pub(super) fn answer<S: Stream>(
         Err(error) => return Err(images(format!("READs cannot be allowed: {error}"))),
     }
     let mut reply = RegionsV1 { shards: Vec::with_capacity(count as usize) };
-    for readable in &shards.readable(first..end) {
+    for readable in &shards.readable(&of) {
         reply
             .shards
             .push(regions.describe(readable, &*registrar).map_err(|error| images(error.to_string()))?);

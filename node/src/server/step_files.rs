@@ -2,31 +2,34 @@
 //! step replaces it. If a server is killed in the middle of a step, it finishes the step when it opens the table again,
 //! whichever of its workers are still there.
 //!
-//! There are two files for each table and range of shards, beside the images. Like the images, they survive the
+//! There are two files for each table and set of shards, beside the images. Like the images, they survive the
 //! process. Steps take turns in them. A torn file is of a step that was not begun, and the other file still says who
 //! was in the step before. docs/image.md has the bytes.
 
 use super::step_sums::{StepNote, StepSum};
 use crate::frames::control;
-use gannet_core::{Applied, PushError, PushName, Shards, Store, Write, hash, shard_of};
+use crate::partition::{runs, set_of};
+use gannet_core::limits::SHARDS_MAX;
+use gannet_core::{Applied, PushError, PushName, ShardSet, Shards, Store, Write, hash, shard_of};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const MAGIC: [u8; 8] = *b"GNTSTEP3";
-/// What files of Gannet before the sizes of pushes begin with. They are read, and overwritten in the new format.
-const MAGIC_BEFORE: [u8; 8] = *b"GNTSTEP2";
+const MAGIC: [u8; 8] = *b"GNTSTEP4";
+/// What files of older versions of Gannet begin with: their threads had one run of shards, and before that, notes had no
+/// sizes of pushes. They are read. New steps go to new files.
+const MAGIC_OF_RUNS: [u8; 8] = *b"GNTSTEP3";
+const MAGIC_WITHOUT_SIZES: [u8; 8] = *b"GNTSTEP2";
 /// Bytes before the message: the magic, the checksum, the length.
 const HEAD: usize = 24;
 const PREFIX: &str = "step-";
 
 /// A step as the file has it. Frozen: a change is a new struct.
 #[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
-struct StepV3 {
-    /// The shards of the thread that wrote the step: the first, and the one after the last.
-    shards: (u32, u32),
+struct StepV4 {
+    /// The shards of the thread that wrote the step, in runs: the first of each, and the one behind its last.
+    shards: Vec<(u32, u32)>,
     /// The birth of each shard. If an image was made anew since, the step does not belong to it.
     births: Vec<u64>,
     step: u64,
@@ -39,6 +42,20 @@ struct StepV3 {
     keys: Vec<u64>,
     values: Vec<f32>,
     /// The names that the shards must remember: (shard, pusher, incarnation, seq, row, rows of the whole push).
+    notes: Vec<(u32, u64, u64, u64, u32, u64)>,
+}
+
+/// As [`StepV4`], but of a thread with one run of shards.
+#[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
+struct StepV3 {
+    shards: (u32, u32),
+    births: Vec<u64>,
+    step: u64,
+    mask: u32,
+    masks: Vec<u32>,
+    write: u32,
+    keys: Vec<u64>,
+    values: Vec<f32>,
     notes: Vec<(u32, u64, u64, u64, u32, u64)>,
 }
 
@@ -56,21 +73,28 @@ struct StepV2 {
     notes: Vec<(u32, u64, u64, u64, u32)>,
 }
 
-impl From<StepV2> for StepV3 {
-    fn from(step: StepV2) -> StepV3 {
+impl From<StepV2> for StepV4 {
+    fn from(step: StepV2) -> StepV4 {
         let StepV2 { shards, births, step, mask, masks, write, keys, values, notes } = step;
         let notes = notes.into_iter().map(|(shard, pusher, of, seq, row)| (shard, pusher, of, seq, row, 0));
-        StepV3 { shards, births, step, mask, masks, write, keys, values, notes: notes.collect() }
+        StepV3 { shards, births, step, mask, masks, write, keys, values, notes: notes.collect() }.into()
     }
 }
 
-impl StepV3 {
-    fn of(sum: &StepSum, masks: Vec<u32>, shards: &Shards) -> StepV3 {
+impl From<StepV3> for StepV4 {
+    fn from(step: StepV3) -> StepV4 {
+        let StepV3 { shards, births, step, mask, masks, write, keys, values, notes } = step;
+        StepV4 { shards: vec![shards], births, step, mask, masks, write, keys, values, notes }
+    }
+}
+
+impl StepV4 {
+    fn of(sum: &StepSum, masks: Vec<u32>, shards: &Shards) -> StepV4 {
         let note = |&StepNote { shard, name, total }: &StepNote| {
             (shard, name.pusher, name.incarnation, name.seq, name.row, total)
         };
-        StepV3 {
-            shards: (shards.range().start, shards.range().end),
+        StepV4 {
+            shards: runs(shards.set()),
             births: shards.births(),
             step: sum.step,
             mask: sum.mask,
@@ -84,9 +108,9 @@ impl StepV3 {
 
     /// The shards here to which the step belongs.
     fn own(&self, shards: &Shards) -> Vec<u32> {
-        let (range, births) = (shards.range(), shards.births());
-        let written = |shard: u32| self.births.get(shard.checked_sub(self.shards.0)? as usize).copied();
-        let here = range.clone().zip(births);
+        let Some(of) = set_of(&self.shards, SHARDS_MAX) else { return Vec::new() };
+        let written = |shard: u32| self.births.get(of.position(shard)?).copied();
+        let here = shards.set().iter().zip(shards.births());
         here.filter(|&(shard, birth)| written(shard) == Some(birth)).map(|(shard, _)| shard).collect()
     }
 
@@ -129,7 +153,7 @@ impl RecoveredSteps {
     }
 }
 
-/// The step files of a range of shards. There are none if the images end with the process.
+/// The step files of the shards of a thread. There are none if the images end with the process.
 pub(super) struct StepFiles {
     paths: Option<[PathBuf; 2]>,
     files: [Option<File>; 2],
@@ -141,9 +165,8 @@ pub(super) struct StepFiles {
 impl StepFiles {
     /// The files for these shards of a store.
     pub(super) fn new(store: &Store, shards: &Shards) -> StepFiles {
-        let Range { start, end } = shards.range();
         let folder = store.folder().map(|folder| folder.join(&shards.schema().name));
-        let path = |folder: &Path, turn| folder.join(format!("{PREFIX}{start:04}-{end:04}.{turn}"));
+        let path = |folder: &Path, turn| folder.join(file_name(shards.set(), turn));
         let paths = folder.map(|folder| [path(&folder, 0), path(&folder, 1)]);
         // A file that cannot be read was reported when the table was opened.
         let step = |path: &Path| read(path).ok().flatten().map(|step| step.step);
@@ -158,7 +181,7 @@ impl StepFiles {
     pub(super) fn write(&mut self, shards: &Shards, sum: &StepSum, masks: Vec<u32>) -> Result<(), String> {
         let Some(paths) = &self.paths else { return Ok(()) };
         let path = &paths[self.next];
-        let message = control::seal(&StepV3::of(sum, masks, shards));
+        let message = control::seal(&StepV4::of(sum, masks, shards));
         self.buffer.clear();
         self.buffer.extend_from_slice(&MAGIC);
         self.buffer.extend_from_slice(&u64::from(crc32c::crc32c(&message)).to_le_bytes());
@@ -191,12 +214,20 @@ impl StepFiles {
     }
 }
 
+/// The name of a file of these shards. Another set has another name: a thread may not overwrite a step that another
+/// one still needs.
+fn file_name(set: &ShardSet, turn: usize) -> String {
+    let all: Vec<u8> = set.iter().flat_map(u32::to_le_bytes).collect();
+    let first = set.numbers().first().copied().unwrap_or(0);
+    format!("{PREFIX}{first:04}-{:08x}.{turn}", crc32c::crc32c(&all))
+}
+
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Reads the step in a file. `None` if the file is torn.
-fn read(path: &Path) -> io::Result<Option<StepV3>> {
+fn read(path: &Path) -> io::Result<Option<StepV4>> {
     let bytes = fs::read(path)?;
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
     let word =
@@ -206,22 +237,23 @@ fn read(path: &Path) -> io::Result<Option<StepV3>> {
     let Some(message) = message.filter(whole) else { return Ok(None) };
     Ok(match &head[..8] {
         magic if magic == MAGIC => control::open(message).ok(),
-        magic if magic == MAGIC_BEFORE => control::open::<StepV2>(message).ok().map(StepV3::from),
+        magic if magic == MAGIC_OF_RUNS => control::open::<StepV3>(message).ok().map(StepV4::from),
+        magic if magic == MAGIC_WITHOUT_SIZES => control::open::<StepV2>(message).ok().map(StepV4::from),
         _ => None,
     })
 }
 
-/// Finishes the steps that were begun in these shards, by this range of shards or by others (of a server with another
-/// number of threads). If the shards are not equally far, the range goes on at the step of the one furthest behind.
+/// Finishes the steps that were begun in these shards, by the thread of these shards or by others (of a server with another
+/// number of threads). If the shards are not equally far, the thread goes on at the step of the one furthest behind.
 /// Workers resend what was not acknowledged, and shards that are ahead drop the steps that they have. `aggregate`: the
 /// pusher in the names of steps.
 ///
 /// # Errors
 /// A file cannot be read, a step cannot be finished, or a step was begun and its file is missing: in words.
 pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Result<RecoveredSteps, String> {
-    let range = shards.range();
+    let own = shards.set().clone();
     // For each shard, the first step that is not applied. For each file, the workers in its steps.
-    let mut reached = vec![0; range.len()];
+    let mut reached = vec![0; own.len()];
     let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
     for path in files(store, shards)? {
         let step = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
@@ -235,8 +267,8 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
             .ok_or_else(|| format!("{}: this step belongs to another table", path.display()))?;
         apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
         for shard in of_these {
-            let at = &mut reached[(shard - range.start) as usize];
-            *at = step.step.saturating_add(1).max(*at);
+            let at = own.position(shard).and_then(|place| reached.get_mut(place));
+            at.into_iter().for_each(|at| *at = step.step.saturating_add(1).max(*at));
         }
         known.push((step.step.saturating_add(1), step.masks));
     }
@@ -248,11 +280,11 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
         ));
     }
     // A shard has the steps that it remembers, even if their file is gone.
-    for (shard, at) in range.clone().zip(&mut reached) {
+    for (shard, at) in own.iter().zip(&mut reached) {
         *at = shards.last_push(shard, aggregate).unwrap_or(0).max(*at);
     }
     let at = reached.iter().copied().min().unwrap_or(0);
-    let ahead = range.zip(reached).filter(|&(_, reached)| reached > at).collect();
+    let ahead = own.iter().zip(reached).filter(|&(_, reached)| reached > at).collect();
     // The masks in the file of a later step begin with that step.
     let nearest = known.into_iter().filter(|(step, _)| *step >= at).min_by_key(|(step, _)| *step);
     let masks = nearest.map_or_else(Vec::new, |(step, masks)| {

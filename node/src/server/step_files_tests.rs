@@ -10,8 +10,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const SHARDS: u32 = 8;
-const WHOLE: Range<u32> = 0..SHARDS;
 const AGGREGATE: u64 = u64::MAX - 1;
+
+fn whole() -> ShardSet {
+    ShardSet::from(0..SHARDS)
+}
 
 fn schema() -> Schema {
     Schema { shards: SHARDS, ..Schema::scalar("t", Rule::Add(Add)) }
@@ -36,17 +39,17 @@ fn sum(step: u64, keys: u64) -> StepSum {
 
 /// Applies the steps below `whole`, and the next step only to the first `shards` shards, as a server that is killed
 /// then.
-fn killed(folder: &Path, whole: u64, shards: u32, ranges: &[Range<u32>]) {
+fn killed(folder: &Path, whole: u64, shards: u32, sets: &[ShardSet]) {
     let store = Store::open_dir(folder).unwrap();
-    for range in ranges {
-        let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+    for set in sets {
+        let mut own = Shards::open(&store, &schema(), set.clone()).unwrap();
         let found = finish(&store, &mut own, AGGREGATE).unwrap();
         let mut steps = StepFiles::new(&store, &own);
         for step in found.at..=whole {
             let mut sum = sum(step, 100);
-            sum.keys.retain(|&key| range.contains(&shard(key)));
+            sum.keys.retain(|&key| set.contains(shard(key)));
             sum.values.truncate(sum.keys.len());
-            sum.notes.retain(|note| range.contains(&note.shard));
+            sum.notes.retain(|note| set.contains(note.shard));
             steps.write(&own, &sum, vec![0b11; step as usize + 1]).unwrap();
             if step == whole {
                 sum.keys.retain(|&key| shard(key) < shards);
@@ -59,7 +62,7 @@ fn killed(folder: &Path, whole: u64, shards: u32, ranges: &[Range<u32>]) {
 }
 
 fn rows(shards: &mut Shards) -> BTreeMap<u64, f32> {
-    let keys: Vec<u64> = (0..100).filter(|&key| shards.range().contains(&shard(key))).collect();
+    let keys: Vec<u64> = (0..100).filter(|&key| shards.set().contains(shard(key))).collect();
     let mut out = vec![0.0; keys.len()];
     shards.pull(&keys, Read::Weights, &mut out, None).unwrap();
     keys.into_iter().zip(out).collect()
@@ -67,19 +70,24 @@ fn rows(shards: &mut Shards) -> BTreeMap<u64, f32> {
 
 #[test]
 fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
-    let splits = [Vec::from([WHOLE]), vec![0..3, 3..8], vec![0..4, 4..6, 6..8]];
+    let splits = [
+        vec![whole()],
+        vec![ShardSet::from(0..3), ShardSet::from(3..8)],
+        vec![ShardSet::from(0..4), ShardSet::from(4..6), ShardSet::from(6..8)],
+        vec![ShardSet::of([0, 3, 6]), ShardSet::of([1, 2, 7]), ShardSet::of([4, 5])],
+    ];
     for applied in 0..=SHARDS {
-        for (at, then) in [(0, 0), (0, 1), (1, 2), (2, 0), (2, 1)] {
+        for (at, then) in [(0, 0), (0, 1), (1, 2), (2, 0), (2, 1), (0, 3), (2, 3), (3, 1), (3, 3)] {
             let folder = tempfile::tempdir().unwrap();
             killed(folder.path(), 3, applied, &splits[at]);
             let store = Store::open_dir(folder.path()).unwrap();
-            for range in &splits[then] {
-                let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+            for set in &splits[then] {
+                let mut own = Shards::open(&store, &schema(), set.clone()).unwrap();
                 let found = finish(&store, &mut own, AGGREGATE).unwrap();
                 assert_eq!((found.at, found.masks), (4, vec![0b11; 4]));
-                assert!(rows(&mut own).values().all(|&sum| sum == 4.0), "{applied} shards, {range:?}");
+                assert!(rows(&mut own).values().all(|&sum| sum == 4.0), "{applied} shards, {set}");
                 let name = |seq| PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq, row: 0 };
-                assert!(range.clone().all(|shard| own.has(shard, &name(4)) && !own.has(shard, &name(5))));
+                assert!(set.iter().all(|shard| own.has(shard, &name(4)) && !own.has(shard, &name(5))));
                 // A second time changes nothing.
                 assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 4);
                 assert!(rows(&mut own).values().all(|&sum| sum == 4.0));
@@ -88,24 +96,24 @@ fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
     }
 }
 
-/// Step files of earlier ranges of shards brought back names of data that had been closed, at every start.
+/// Step files of earlier sets of shards brought back names of data that had been closed, at every start.
 #[test]
 fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
     let folder = tempfile::tempdir().unwrap();
-    let ranges = [0..3, 3..8];
-    killed(folder.path(), 1, SHARDS, &ranges);
+    let sets = [ShardSet::from(0..3), ShardSet::from(3..8)];
+    killed(folder.path(), 1, SHARDS, &sets);
     // Another number of threads makes more steps. Then the data is closed.
-    killed(folder.path(), 4, SHARDS, &[WHOLE]);
+    killed(folder.path(), 4, SHARDS, &[whole()]);
     let store = Store::open_dir(folder.path()).unwrap();
-    let open = |range: &Range<u32>| Shards::open(&store, &schema(), range.clone()).unwrap();
+    let open = |set: &ShardSet| Shards::open(&store, &schema(), set.clone()).unwrap();
     {
-        let mut own = open(&WHOLE);
+        let mut own = open(&whole());
         finish(&store, &mut own, AGGREGATE).unwrap();
         own.close_pusher(DATA_PUSHERS | 5, 9).unwrap();
         apply(&mut own, &StepSum { notes: Vec::new(), ..sum(5, 100) }, AGGREGATE).unwrap();
     }
-    for range in &ranges {
-        let mut own = open(range);
+    for set in &sets {
+        let mut own = open(set);
         finish(&store, &mut own, AGGREGATE).unwrap();
         let known: Vec<_> =
             own.pushers().into_iter().filter(|known| known.pusher == DATA_PUSHERS | 5).collect();
@@ -116,8 +124,8 @@ fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
 #[test]
 fn a_torn_file_is_of_a_step_that_was_not_begun() {
     let folder = tempfile::tempdir().unwrap();
-    killed(folder.path(), 2, 0, &[WHOLE]);
-    let path = folder.path().join("t/step-0000-0008.0");
+    killed(folder.path(), 2, 0, &[whole()]);
+    let path = folder.path().join("t").join(file_name(&whole(), 0));
     let whole = fs::read(&path).unwrap();
     for at in [0, 8, 16, 30, whole.len() - 1] {
         let mut torn = whole.clone();
@@ -141,34 +149,37 @@ fn a_torn_file_is_of_a_step_that_was_not_begun() {
 #[test]
 fn a_file_in_the_format_before_is_finished() {
     let folder = tempfile::tempdir().unwrap();
-    killed(folder.path(), 2, 3, &[WHOLE]);
+    killed(folder.path(), 2, 3, &[whole()]);
     let mut renamed = 0;
     for turn in 0..2 {
-        let path = folder.path().join(format!("t/step-0000-0008.{turn}"));
-        let StepV3 { shards, births, step, mask, masks, write, keys, values, notes } =
+        let path = folder.path().join("t").join(file_name(&whole(), turn));
+        let StepV4 { shards, births, step, mask, masks, write, keys, values, notes } =
             read(&path).unwrap().unwrap();
         let notes: Vec<_> =
             notes.into_iter().map(|(shard, pusher, of, seq, row, _)| (shard, pusher, of, seq, row)).collect();
         renamed += notes.len();
+        let older = folder.path().join(format!("t/step-0000-0008.{turn}"));
+        let shards = shards[0];
         let before = StepV2 { shards, births, step, mask, masks, write, keys, values, notes };
         let message = control::seal(&before);
         let head = [u64::from(crc32c::crc32c(&message)), message.len() as u64].map(u64::to_le_bytes).concat();
-        fs::write(&path, [&MAGIC_BEFORE[..], &head, &message].concat()).unwrap();
+        fs::remove_file(path).unwrap();
+        fs::write(older, [&MAGIC_WITHOUT_SIZES[..], &head, &message].concat()).unwrap();
     }
     assert!(renamed > 8, "the test shows nothing");
     let store = Store::open_dir(folder.path()).unwrap();
-    let mut own = Shards::open(&store, &schema(), WHOLE).unwrap();
+    let mut own = Shards::open(&store, &schema(), whole()).unwrap();
     let found = finish(&store, &mut own, AGGREGATE).unwrap();
     assert_eq!((found.at, found.masks, found.ahead), (3, vec![0b11; 3], Vec::new()));
     assert!(rows(&mut own).values().all(|&sum| sum == 3.0));
     let name = PushName { pusher: DATA_PUSHERS | 5, incarnation: 9, seq: 3, row: 0 };
-    assert!(WHOLE.into_iter().all(|shard| own.has(shard, &name)));
+    assert!(whole().iter().all(|shard| own.has(shard, &name)));
     assert!(own.push_progress().iter().all(gannet_core::PushProgress::is_whole), "of unknown size");
     // The next step is written in the format of now, and finished too.
     drop((own, store));
-    killed(folder.path(), 3, 0, &[WHOLE]);
+    killed(folder.path(), 3, 0, &[whole()]);
     let store = Store::open_dir(folder.path()).unwrap();
-    let mut own = Shards::open(&store, &schema(), WHOLE).unwrap();
+    let mut own = Shards::open(&store, &schema(), whole()).unwrap();
     assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap().at, 4);
     let of_data = own.push_progress().into_iter().find(|push| push.pusher == name.pusher).unwrap();
     assert_eq!((of_data.seq, of_data.done, of_data.total), (4, 100, 100));
@@ -179,11 +190,11 @@ fn a_file_in_the_format_before_is_finished() {
 fn a_step_is_finished_in_shards_that_were_opened_less_often_than_others() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open_dir(folder.path()).unwrap();
-    drop(Shards::open(&store, &schema(), WHOLE).unwrap());
+    drop(Shards::open(&store, &schema(), whole()).unwrap());
     // The second half of the shards could not be opened, twice.
     (0..2).for_each(|_| drop(Shards::open(&store, &schema(), 0..4).unwrap()));
     drop(store);
-    killed(folder.path(), 1, 0, &[WHOLE]);
+    killed(folder.path(), 1, 0, &[whole()]);
     let store = Store::open_dir(folder.path()).unwrap();
     for range in [0..4, 4..8] {
         let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
@@ -195,7 +206,7 @@ fn a_step_is_finished_in_shards_that_were_opened_less_often_than_others() {
 #[test]
 fn images_that_were_made_anew_have_nothing_to_do_with_it() {
     let folder = tempfile::tempdir().unwrap();
-    killed(folder.path(), 1, 0, &[WHOLE]);
+    killed(folder.path(), 1, 0, &[whole()]);
     for number in 0..SHARDS {
         fs::remove_file(folder.path().join(format!("t/shard-{number:04}.image"))).unwrap();
     }
@@ -214,7 +225,7 @@ fn images_that_were_made_anew_have_nothing_to_do_with_it() {
     assert_eq!(finish(&store, &mut own, AGGREGATE).unwrap(), RecoveredSteps::default());
 }
 
-/// A worker of two that keep step over a range of shards.
+/// A worker of two that keep step over some shards.
 fn joiner(rank: u32) -> Joiner {
     Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank }
 }
@@ -233,7 +244,7 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
     for step in from..to {
         for rank in 0..2 {
             let StepSum { write, mut keys, mut values, .. } = sum(step, 100);
-            keys.retain(|&key| shards.range().contains(&shard(key)));
+            keys.retain(|&key| shards.set().contains(shard(key)));
             values.truncate(keys.len());
             let push = IncomingPush { write, keys: &keys, values: &values, name: None, total: 0, ends: &[] };
             assert_eq!(sums.store(rank, step, &push), StepAdmission::Kept);
@@ -259,22 +270,29 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
 fn a_thread_with_shards_of_two_stands_where_the_one_behind_was_and_doubles_nothing_of_the_other() {
     for at in [1, 4, 6] {
         for (first, second) in [(4, 2), (2, 4), (3, 2), (0, 1), (3, 3)] {
-            let (a, b) = (0..at, at..SHARDS);
-            for split in [vec![WHOLE], vec![0..3, 3..8], vec![0..2, 2..5, 5..8], vec![0..at, at..SHARDS]] {
+            let (a, b) = (ShardSet::from(0..at), ShardSet::from(at..SHARDS));
+            let splits = [
+                vec![whole()],
+                vec![ShardSet::from(0..3), ShardSet::from(3..8)],
+                vec![ShardSet::from(0..2), ShardSet::from(2..5), ShardSet::from(5..8)],
+                vec![ShardSet::of([0, 2, 7]), ShardSet::of([1, 3, 4, 5, 6])],
+                vec![a.clone(), b.clone()],
+            ];
+            for split in splits {
                 let folder = tempfile::tempdir().unwrap();
                 killed(folder.path(), first, SHARDS, std::slice::from_ref(&a));
                 killed(folder.path(), second, SHARDS, std::slice::from_ref(&b));
                 let store = Store::open_dir(folder.path()).unwrap();
-                for range in split {
-                    let mut own = Shards::open(&store, &schema(), range.clone()).unwrap();
+                for set in split {
+                    let mut own = Shards::open(&store, &schema(), set.clone()).unwrap();
                     let found = finish(&store, &mut own, AGGREGATE).unwrap();
-                    let reached = |shard: u32| 1 + if a.contains(&shard) { first } else { second };
-                    let (low, high) = (range.clone().map(reached).min(), range.clone().map(reached).max());
-                    assert_eq!(Some(found.at), low, "{range:?}, cut at {at}");
-                    assert_eq!(found.masks, vec![0b11; found.at as usize], "{range:?}, cut at {at}");
-                    assert_eq!(Some(StepSums::after(&found).entry()), high, "{range:?}, cut at {at}");
+                    let reached = |shard: u32| 1 + if a.contains(shard) { first } else { second };
+                    let (low, high) = (set.iter().map(reached).min(), set.iter().map(reached).max());
+                    assert_eq!(Some(found.at), low, "{set}, cut at {at}");
+                    assert_eq!(found.masks, vec![0b11; found.at as usize], "{set}, cut at {at}");
+                    assert_eq!(Some(StepSums::after(&found).entry()), high, "{set}, cut at {at}");
                     go_on(&mut own, &found, found.at, 7);
-                    assert!(rows(&mut own).values().all(|&sum| sum == 7.0), "{range:?}, cut at {at}");
+                    assert!(rows(&mut own).values().all(|&sum| sum == 7.0), "{set}, cut at {at}");
                 }
             }
         }

@@ -66,8 +66,8 @@ impl Subscriptions {
             return refuse(Refusal::Malformed, text);
         }
         let keys: &[u64] = cast_slice(frame.payload);
-        let (range, shard_count) = (shards.range(), shards.schema().shards);
-        if keys.iter().any(|&key| !range.contains(&shard_of(hash(key), shard_count))) {
+        let (own, shard_count) = (shards.set(), shards.schema().shards);
+        if keys.iter().any(|&key| !own.contains(shard_of(hash(key), shard_count))) {
             return refuse(
                 Refusal::WrongShard,
                 "a subscription to a row whose shard this thread does not own",

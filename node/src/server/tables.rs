@@ -11,7 +11,7 @@ use super::step_files::{self, RecoveredSteps, StepFiles};
 use crate::counters::{ServerCounters, TableCounters};
 use crate::error::{REPLACED, Refusal, ServerError};
 use crate::frames::control::{
-    self, ConfirmV2, DropTableV1, OpenTableV2, PusherV1, RestoredShareV1, StatusV2, TableOpenedV3,
+    self, ConfirmV2, DropTableV1, OpenTableV2, PusherV1, RestoredShareV1, StatusV2, TableOpenedV4,
 };
 use crate::frames::{
     ClosePusherFrame, ConfirmFrame, ConfirmedFrame, DropTableFrame, FrameKind, OpenTableFrame,
@@ -19,10 +19,11 @@ use crate::frames::{
 };
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
 use crate::log_limiter::LogLimiter;
-use crate::partition::share;
-use gannet_core::{Cursor, DATA_PUSHERS, PusherStatus, Schema, Shards, Store, TableIdentity, TableUid};
+use crate::partition::{PartitionMap, runs};
+use gannet_core::{
+    Cursor, DATA_PUSHERS, PusherStatus, Schema, ShardSet, Shards, Store, TableIdentity, TableUid,
+};
 use gannet_transport::{Frame, Full, Registrar, Transmit};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,8 @@ pub(super) struct ServerTable {
     pub(super) schema: Schema,
     /// The table's id, and which of its servers this server is.
     identity: TableIdentity,
-    range: Range<u32>,
+    /// The shards of this thread.
+    own: ShardSet,
     /// The memory that peers may READ. Declared before the shards, so it is dropped before them.
     pub(super) regions: Regions,
     /// `None` if this thread owns no shard of the table.
@@ -156,11 +158,12 @@ impl ServerTables {
             return Ok(known);
         }
         let TableIdentity { server, servers, .. } = identity;
-        let range = share(share(0..schema.shards, server, servers), self.thread, self.threads);
+        let place = (self.thread, self.threads);
+        let own = PartitionMap::of_job(servers).shards_of_thread(server, place, schema.shards);
         let origin = self.identities.origin(identity);
-        let mut shards = match range.is_empty() {
+        let mut shards = match own.is_empty() {
             true => None,
-            false => match Shards::open_as(&self.store, &schema, range.clone(), &origin) {
+            false => match Shards::open_as(&self.store, &schema, own.clone(), &origin) {
                 Ok(shards) => Some(shards),
                 Err(error) => {
                     self.identities.note_opened(&schema.name, false);
@@ -176,13 +179,13 @@ impl ServerTables {
             Err(why) => return refuse(Refusal::Images, why),
         };
         let step_files = shards.as_ref().map(|shards| StepFiles::new(&self.store, shards));
-        tracing::info!(table = schema.name, ?range, thread = self.thread, "table opened");
+        tracing::info!(table = schema.name, %own, thread = self.thread, "table opened");
         let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
         self.all.push(ServerTable {
             schema,
             identity,
-            range,
+            own,
             regions,
             shards,
             group,
@@ -222,20 +225,19 @@ impl ServerTables {
         if self.all[number].shards.as_ref().is_some_and(fenced) {
             return refuse(Refusal::Fenced, REPLACED);
         }
-        let ServerTable { range, shards, identity, schema, .. } = &self.all[number];
+        let ServerTable { own, shards, identity, schema, .. } = &self.all[number];
         let incarnation = shards.as_ref().map_or(0, Shards::incarnation);
         let ours = (pusher.pusher, pusher.incarnation);
         let pushers = shards.as_ref().map(Shards::pushers).unwrap_or_default();
         if pushers.iter().any(|status| status.pusher == ours.0 && status.incarnation > ours.1) {
             return refuse(Refusal::Fenced, REPLACED);
         }
-        let (table, first_shard, end_shard) = (number as u32, range.start, range.end);
+        let (table, own) = (number as u32, runs(own));
         let births = shards.as_ref().map(Shards::births).unwrap_or_default();
         let (uid, confirmed) = (identity.uid.0, self.identities.is_confirmed(&schema.name));
         let all_births = shards.as_ref().map_or(0, Shards::all_births);
-        let opened =
-            TableOpenedV3 { table, first_shard, end_shard, incarnation, uid, confirmed, all_births, births };
-        answer(frame, TableOpenedFrame {}, &control::seal_as(3, &opened), transmit)
+        let opened = TableOpenedV4 { table, shards: own, incarnation, uid, confirmed, all_births, births };
+        answer(frame, TableOpenedFrame {}, &control::seal_as(4, &opened), transmit)
     }
 
     /// The names of the tables that are open.

@@ -3,9 +3,7 @@
 //! time.
 
 use crate::error::WorkerError;
-use crate::partition::in_words;
-use gannet_core::mix;
-use std::ops::Range;
+use gannet_core::{ShardSet, mix};
 
 /// The births of all shards of a table as one number, never 0.
 pub(super) fn in_one(births: &[u64]) -> u64 {
@@ -20,7 +18,7 @@ pub(super) fn must_be_together(
     addrs: &[String],
     all_births: u64,
     told: &[(usize, u64)],
-    own: impl Fn(usize) -> Range<u32>,
+    own: impl Fn(usize) -> ShardSet,
 ) -> Result<(), WorkerError> {
     let has_gone_on =
         |server: &usize| told.iter().any(|&(of, told)| of == *server && ![0, all_births].contains(&told));
@@ -29,11 +27,9 @@ pub(super) fn must_be_together(
         return Ok(());
     }
     let named = |servers: &[usize]| servers.iter().map(|&at| &*addrs[at]).collect::<Vec<_>>().join(", ");
-    let mut lost: Vec<_> = anew.iter().map(|&at| own(at)).filter(|shards| !shards.is_empty()).collect();
-    lost.sort_unstable_by_key(|shards| shards.start);
-    let lost: Vec<_> = lost.iter().map(in_words).collect();
+    let lost = ShardSet::of(anew.iter().flat_map(|&at| own(at).iter().collect::<Vec<_>>()));
     let (who, lost) = match lost.is_empty() {
-        false => (format!("{} made them anew", named(&anew)), lost.join(", ")),
+        false => (format!("{} made them anew", named(&anew)), lost.to_string()),
         // Each of them was opened together with other shards than those of the others.
         true => ("these servers made them anew at different times".into(), "some shards".into()),
     };
@@ -76,8 +72,8 @@ mod tests {
         assert_ne!(in_one(&[]), 0);
     }
 
-    fn share_of(server: usize) -> Range<u32> {
+    fn share_of(server: usize) -> ShardSet {
         let first = 2 * server as u32;
-        first..first + 2
+        (first..first + 2).into()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Worker, WorkerConfig};
 use crate::error::{Refusal, WorkerError};
-use crate::frames::control::{self, HeldV1, IdentityV1, RefusedV1, TableOpenedV3, WelcomeV1};
+use crate::frames::control::{self, HeldV1, IdentityV1, RefusedV1, TableOpenedV4, WelcomeV1};
 use crate::frames::{
     self, AckFrame, FrameKind, HelloFrame, IdentifyFrame, IdentityFrame, OpenTableFrame, PushFrame,
     RefusedFrame, TableOpenedFrame, WelcomeFrame,
@@ -50,19 +50,11 @@ fn play(sim: &Sim, refusals: usize) -> (String, Rc<RefCell<Vec<u64>>>) {
                         (IdentityFrame {}.encode(id), control::seal(&IdentityV1 { held }))
                     }
                     OpenTableFrame::KIND => {
-                        let (table, first_shard, end_shard, incarnation) = (0, 0, 1, 1);
+                        let (table, shards, incarnation) = (0, vec![(0, 1)], 1);
                         let (uid, confirmed, all_births, births) = ([3; 16], true, 0, vec![5]);
-                        let opened = TableOpenedV3 {
-                            table,
-                            first_shard,
-                            end_shard,
-                            incarnation,
-                            uid,
-                            confirmed,
-                            all_births,
-                            births,
-                        };
-                        (TableOpenedFrame {}.encode(id), control::seal_as(3, &opened))
+                        let opened =
+                            TableOpenedV4 { table, shards, incarnation, uid, confirmed, all_births, births };
+                        (TableOpenedFrame {}.encode(id), control::seal_as(4, &opened))
                     }
                     kind if *blocked && push.is_some() => {
                         let refused = RefusedFrame { code: Refusal::NoSpace as u16, kind };

@@ -7,11 +7,11 @@ use super::peer::Peer;
 use super::reconnect::refused;
 use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
 use crate::error::{Refusal, WorkerError};
-use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV3};
+use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV4};
 use crate::frames::{ConfirmFrame, FrameKind, IdentifyFrame, OpenTableFrame, RefusedFrame};
-use crate::partition::{in_words, share};
+use crate::partition::{PartitionMap, set_of};
 use crate::scheduler::table_records::{ShardHolder, TableRecord};
-use gannet_core::{Schema, TableUid};
+use gannet_core::{Schema, ShardSet, TableUid};
 use gannet_transport::Net;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,14 +28,18 @@ pub(super) struct OpenedAs {
 
 impl OpenedAs {
     /// The shards behind a link.
-    pub(super) fn range<S>(&self, peer: &Peer<S>) -> Range<u32> {
-        let own = self.of_server(peer.server as usize);
-        share(own, peer.thread, peer.threads)
+    pub(super) fn shards<S>(&self, peer: &Peer<S>) -> ShardSet {
+        let (place, shards) = (self.places[peer.server as usize], self.births.len() as u32);
+        self.map().shards_of_thread(place, (peer.thread, peer.threads), shards)
     }
 
     /// The shards of a server.
-    fn of_server(&self, server: usize) -> Range<u32> {
-        share(0..self.births.len() as u32, self.places[server], self.places.len() as u32)
+    fn of_server(&self, server: usize) -> ShardSet {
+        self.map().shards(self.places[server], self.births.len() as u32)
+    }
+
+    fn map(&self) -> PartitionMap {
+        PartitionMap::of_job(self.places.len() as u32)
     }
 
     /// The request to open the table again, over another link.
@@ -54,19 +58,17 @@ impl OpenedAs {
         &self,
         table: &str,
         peer: &Peer<S>,
-        now: &TableOpenedV3,
+        now: &TableOpenedV4,
     ) -> Result<(), WorkerError> {
-        let shards = now.first_shard..now.end_shard;
-        let births = self.births.get(shards.start as usize..shards.end as usize);
-        let Some(births) = births.filter(|births| births.len() == now.births.len()) else {
-            let what = format!("shards {shards:?} with {} births", now.births.len());
+        let Some(shards) = told(now, self.births.len()) else {
+            let what = format!("shards {:?} with {} births", now.shards, now.births.len());
             return Err(WorkerError::Protocol { peer: peer.name.clone(), what });
         };
-        let other = shards.zip(births.iter().zip(&now.births));
-        let mut gone = other.filter(|(_, (before, now))| before != now).map(|(shard, _)| shard);
-        match gone.next() {
-            Some(first) => Err(forgot(table, &peer.name, first..gone.next_back().unwrap_or(first) + 1)),
-            None => Ok(()),
+        let other = shards.iter().zip(&now.births);
+        let gone = other.filter(|(shard, now)| self.births[*shard as usize] != **now).map(|(shard, _)| shard);
+        match ShardSet::of(gone) {
+            gone if gone.is_empty() => Ok(()),
+            gone => Err(forgot(table, &peer.name, gone)),
         }
     }
 
@@ -76,8 +78,13 @@ impl OpenedAs {
     }
 }
 
-fn forgot(table: &str, peer: &Arc<str>, shards: Range<u32>) -> WorkerError {
-    WorkerError::Forgot { peer: peer.clone(), table: table.to_owned(), shards: in_words(&shards) }
+/// The shards that a thread says it has, if it names a birth for each.
+fn told(opened: &TableOpenedV4, shards: usize) -> Option<ShardSet> {
+    set_of(&opened.shards, shards as u32).filter(|told| told.len() == opened.births.len())
+}
+
+fn forgot(table: &str, peer: &Arc<str>, shards: ShardSet) -> WorkerError {
+    WorkerError::Forgot { peer: peer.clone(), table: table.to_owned(), shards: shards.to_string() }
 }
 
 /// The identity under which to open a table, from what the servers hold.
@@ -157,20 +164,18 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
 
 /// Says which rows are gone, if a server has nothing of a table that may have had pushes.
 fn lost(schema: &Schema, addrs: &[String], plan: &TablePlan) -> Option<String> {
-    let own = |at: usize| share(0..schema.shards, plan.places[at], addrs.len() as u32);
+    let map = PartitionMap::of_job(addrs.len() as u32);
+    let own = |at: usize| map.shards(plan.places[at], schema.shards);
     let empty = || plan.empty.iter().filter(|_| plan.confirmed);
-    let mut shards: Vec<_> = empty().map(|&at| own(at)).filter(|shards| !shards.is_empty()).collect();
+    let shards = ShardSet::of(empty().flat_map(|&at| own(at).iter().collect::<Vec<_>>()));
     if shards.is_empty() {
         return None;
     }
-    shards.sort_unstable_by_key(|shards| shards.start);
-    let shards: Vec<_> = shards.iter().map(in_words).collect();
     let addrs: Vec<_> = empty().map(|&at| addrs[at].as_str()).collect();
     Some(format!(
-        "table {:?}: the rows of {} are gone: {} has nothing of this table, which other servers have; start it on the folder \
+        "table {:?}: the rows of {shards} are gone: {} has nothing of this table, which other servers have; start it on the folder \
          that it had (--data-dir), or begin anew with the table's folders of all servers moved away",
         schema.name,
-        shards.join(", "),
         addrs.join(", ")
     ))
 }
@@ -183,7 +188,7 @@ struct Links {
 
 /// The outcome of one attempt to open a table.
 enum OpenAttempt {
-    Opened(OpenedAs, Vec<(usize, TableOpenedV3)>),
+    Opened(OpenedAs, Vec<(usize, TableOpenedV4)>),
     /// Try again: what the servers hold has changed meanwhile. The text says why.
     Again(String),
 }
@@ -193,7 +198,7 @@ impl<N: Net> Worker<N> {
     pub(super) fn open_at_servers(
         &mut self,
         schema: &Schema,
-    ) -> Result<(OpenedAs, Vec<(usize, TableOpenedV3)>), WorkerError> {
+    ) -> Result<(OpenedAs, Vec<(usize, TableOpenedV4)>), WorkerError> {
         let begun = self.net.now();
         loop {
             let why = match self.try_to_open(schema)? {
@@ -318,7 +323,7 @@ impl<N: Net> Worker<N> {
         &self,
         answers: &[ControlReply],
         expected: usize,
-    ) -> Result<Result<Vec<(usize, TableOpenedV3)>, String>, WorkerError> {
+    ) -> Result<Result<Vec<(usize, TableOpenedV4)>, String>, WorkerError> {
         if answers.len() < expected {
             return Ok(Err("a server came back with another number of threads".into()));
         }
@@ -333,7 +338,7 @@ impl<N: Net> Worker<N> {
                     error => return Err(error),
                 },
                 _ => {
-                    let opened = control::open_as::<TableOpenedV3>(3, answer);
+                    let opened = control::open_as::<TableOpenedV4>(4, answer);
                     let nonsense = |error: control::ControlError| WorkerError::Protocol {
                         peer: peer.clone(),
                         what: error.to_string(),
@@ -349,18 +354,19 @@ impl<N: Net> Worker<N> {
     fn set_births(
         &self,
         opened: &mut OpenedAs,
-        answers: &[(usize, TableOpenedV3)],
+        answers: &[(usize, TableOpenedV4)],
     ) -> Result<(), WorkerError> {
         for (link, answer) in answers {
             let peer = &self.peers[*link];
-            let (want, shards) = (opened.range(peer), answer.first_shard..answer.end_shard);
-            if shards != want || answer.births.len() != want.len() || answer.uid != opened.uid.0 {
-                let births = answer.births.len();
-                let what =
-                    format!("shards {shards:?} with {births} births, not {want:?}, or another table id");
+            let (want, shards) = (opened.shards(peer), told(answer, opened.births.len()));
+            if shards.as_ref() != Some(&want) || answer.uid != opened.uid.0 {
+                let (shards, births) = (&answer.shards, answer.births.len());
+                let what = format!("shards {shards:?} with {births} births, not {want}, or another table id");
                 return Err(WorkerError::Protocol { peer: peer.name.clone(), what });
             }
-            opened.births[want.start as usize..want.end as usize].copy_from_slice(&answer.births);
+            for (shard, birth) in want.iter().zip(&answer.births) {
+                opened.births[shard as usize] = *birth;
+            }
         }
         Ok(())
     }
@@ -370,7 +376,7 @@ impl<N: Net> Worker<N> {
         &self,
         table: &str,
         opened: &OpenedAs,
-        answers: &[(usize, TableOpenedV3)],
+        answers: &[(usize, TableOpenedV4)],
     ) -> Result<(), WorkerError> {
         let server = |link: usize| self.peers[link].server as usize;
         let told: Vec<_> = answers.iter().map(|(link, answer)| (server(*link), answer.all_births)).collect();
@@ -383,7 +389,7 @@ impl<N: Net> Worker<N> {
     fn confirm(
         &mut self,
         opened: &OpenedAs,
-        answers: &[(usize, TableOpenedV3)],
+        answers: &[(usize, TableOpenedV4)],
     ) -> Result<Option<String>, WorkerError> {
         let all_births = births::in_one(&opened.births);
         let open = answers.iter().filter(|(_, answer)| !answer.confirmed || answer.all_births == 0);
@@ -412,9 +418,9 @@ impl<N: Net> Worker<N> {
     pub fn table_record(&self, table: TableId) -> TableRecord {
         let table = &self.tables[table.0];
         let opened = &table.opened;
-        let holders = self.config.servers.iter().enumerate().map(|(server, addr)| {
-            let shards = opened.of_server(server);
-            ShardHolder { addr: addr.clone(), first: shards.start, end: shards.end }
+        let holders = self.config.servers.iter().enumerate().flat_map(|(server, addr)| {
+            let holder = |run: Range<u32>| ShardHolder { addr: addr.clone(), first: run.start, end: run.end };
+            opened.of_server(server).runs().into_iter().map(holder).collect::<Vec<_>>()
         });
         TableRecord {
             table: table.schema.name.clone(),

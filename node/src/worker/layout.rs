@@ -25,8 +25,8 @@ use super::peer::Peer;
 use super::{Worker, WorkerTable};
 use crate::error::WorkerError;
 use crate::frames::{self};
+use gannet_core::ShardSet;
 use gannet_transport::Net;
-use std::ops::Range;
 
 /// A request for one of the new threads, and what decides its position among the others.
 struct RequestOrder {
@@ -40,8 +40,8 @@ struct RequestOrder {
 
 impl WorkerTable {
     /// Makes this link the owner of these shards.
-    fn own(&mut self, shards: Range<u32>, link: usize) {
-        self.owners[shards.start as usize..shards.end as usize].fill(link as u32);
+    pub(super) fn own(&mut self, shards: &ShardSet, link: usize) {
+        shards.iter().for_each(|shard| self.owners[shard as usize] = link as u32);
         self.one_owner = self.owners.iter().all(|owner| *owner == self.owners[0]);
     }
 }
@@ -103,7 +103,7 @@ impl<N: Net> Worker<N> {
         let own = &places[..threads as usize];
         for table in &mut self.tables {
             for &link in own {
-                table.own(table.opened.range(&self.peers[link]), link);
+                table.own(&table.opened.shards(&self.peers[link]), link);
             }
         }
         self.counters.links_wanted.set(self.links_now().count() as u64);

@@ -7,7 +7,7 @@ use super::reconnect::refused;
 use super::request_queue::Credit;
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{
-    self, ChallengeV1, HelloV1, JoinedV1, KnockV1, ProofV1, TableOpenedV3, WelcomeV1,
+    self, ChallengeV1, HelloV1, JoinedV1, KnockV1, ProofV1, TableOpenedV4, WelcomeV1,
 };
 use crate::frames::{
     self, FrameKind, HelloFrame, JoinFrame, KnockFrame, OpenTableFrame, ProveFrame, RefusedFrame,
@@ -232,8 +232,8 @@ impl<N: Net> Worker<N> {
                 0
             }
             OpeningStep::Table(table) => {
-                let opened: TableOpenedV3 =
-                    control::open_as(3, answer).map_err(|error| nonsense(error.to_string()))?;
+                let opened: TableOpenedV4 =
+                    control::open_as(4, answer).map_err(|error| nonsense(error.to_string()))?;
                 let before = &self.tables[table];
                 before.opened.check(&before.schema.name, &self.peers[number], &opened)?;
                 opening.tables.push(opened.table);

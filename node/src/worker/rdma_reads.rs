@@ -12,8 +12,8 @@ use super::row_handles::RowHandles;
 use crate::frames::control::RegionsV1;
 use crate::limits::HANDLE_BYTES_MAX;
 use gannet_core::{
-    HEADER_LINE_AT, HEADER_LINE_BYTES, NO_CLOCK, NO_SLOT, RemoteRowReader, Schema, VERSION_BYTES, hash,
-    is_served, lowest_of, shard_of,
+    HEADER_LINE_AT, HEADER_LINE_BYTES, NO_CLOCK, NO_SLOT, RemoteRowReader, Schema, ShardSet, VERSION_BYTES,
+    hash, is_served, lowest_of, shard_of,
 };
 use gannet_transport::{ReadRequest, RemoteReader};
 use std::io;
@@ -23,7 +23,8 @@ use std::time::Duration;
 /// One table's shards of one server thread, as far as the worker can read them.
 pub(super) struct RdmaTable {
     schema: Schema,
-    first: u32,
+    /// For each shard of the table its place in `shards`; `u32::MAX` for the shards of other threads.
+    places: Vec<u32>,
     shards: Vec<RdmaShard>,
     handles: RowHandles,
     /// The device reads a cache line as it is at one moment.
@@ -69,11 +70,13 @@ struct RowRead {
 }
 
 impl RdmaTable {
-    /// A table whose shards begin at `first`.
-    pub(super) fn new(schema: &Schema, first: u32) -> RdmaTable {
+    /// A table of which the server thread has the shards `set`.
+    pub(super) fn new(schema: &Schema, set: &ShardSet) -> RdmaTable {
+        let mut places = vec![u32::MAX; schema.shards as usize];
+        (0..).zip(set.iter()).for_each(|(place, shard)| places[shard as usize] = place);
         RdmaTable {
             schema: schema.clone(),
-            first,
+            places,
             shards: Vec::new(),
             handles: RowHandles::new(HANDLE_BYTES_MAX),
             whole_lines: false,
@@ -126,7 +129,7 @@ impl RdmaTable {
     /// Where a row is in registered memory.
     fn locate(&mut self, place: usize, key: u64, row_reader: &RemoteRowReader) -> Option<RowRead> {
         let slot = self.handles.get(key)?;
-        let shard = shard_of(hash(key), self.schema.shards).checked_sub(self.first)? as usize;
+        let shard = self.places[shard_of(hash(key), self.schema.shards) as usize] as usize;
         let at = self.shards.get(shard).filter(|shard| !shard.replaced)?;
         let offset = row_reader.offset(slot);
         let end = offset + row_reader.bytes() as u64;

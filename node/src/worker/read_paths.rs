@@ -10,16 +10,15 @@ use crate::error::WorkerError;
 use crate::frames::control::{self, ImagesV1, RegionsV1};
 use crate::frames::{FrameKind, ImagesFrame, RegionsAreFrame, RegionsFrame, UnsentFrame};
 use crate::limits::{IMAGES_PER_REQUEST, REGIONS_EVERY, REGIONS_PER_REQUEST};
-use gannet_core::MappedShards;
+use gannet_core::{MappedShards, ShardSet};
 use gannet_transport::{Head, Net, Stream};
 use std::fs::File;
-use std::ops::Range;
 use std::time::Duration;
 
 /// A table whose read path is being requested.
 pub(super) struct ReadPathQuery {
     table: usize,
-    shards: Range<u32>,
+    shards: ShardSet,
     replies: ReadPathReplies,
 }
 
@@ -38,7 +37,7 @@ impl ReadPathReplies {
         }
     }
 
-    /// The request for at most `left` more shards, from `first` on. `software`: also if a processor does the READs.
+    /// The request for at most `left` more shards of the thread, from the `first`-th on. `software`: also if a processor does the READs.
     fn request(&self, first: u32, left: u32, software: bool) -> UnsentFrame {
         match self {
             ReadPathReplies::Images(_) => {
@@ -98,14 +97,12 @@ impl<N: Net> Worker<N> {
         }
         let next = (0..self.tables.len().min(peer.session.tables.len()))
             .filter(|&table| peer.near.tables.get(table).is_none_or(Option::is_none))
-            .map(|table| (table, self.tables[table].opened.range(peer)))
+            .map(|table| (table, self.tables[table].opened.shards(peer)))
             .find(|(_, shards)| !shards.is_empty());
         let Some((table, shards)) = next else { return Ok(()) };
         let replies = match near {
             true => ReadPathReplies::Images(Vec::new()),
-            false => {
-                ReadPathReplies::Regions(Box::new(RdmaTable::new(&self.tables[table].schema, shards.start)))
-            }
+            false => ReadPathReplies::Regions(Box::new(RdmaTable::new(&self.tables[table].schema, &shards))),
         };
         peer.near.query = Some(ReadPathQuery { table, shards, replies });
         self.request_more_shards(number)
@@ -124,7 +121,7 @@ impl<N: Net> Worker<N> {
             let Some(ReadPath::Rdma(mut rdma)) = near.tables[table].take() else { continue };
             near.last_asked = now;
             rdma.restart();
-            let shards = self.tables[table].opened.range(&self.peers[number]);
+            let shards = self.tables[table].opened.shards(&self.peers[number]);
             let replies = ReadPathReplies::Regions(rdma);
             self.peers[number].near.query = Some(ReadPathQuery { table, shards, replies });
             self.request_more_shards(number)?;
@@ -136,9 +133,9 @@ impl<N: Net> Worker<N> {
         let Some(ReadPathQuery { table, shards, replies }) = &self.peers[number].near.query else {
             return Ok(());
         };
-        let first = shards.start + replies.shards() as u32;
+        let first = replies.shards() as u32;
         let software = self.config.one_sided == OneSided::Always;
-        let (frame, now) = (replies.request(first, shards.end - first, software), self.net.now());
+        let (frame, now) = (replies.request(first, shards.len() as u32 - first, software), self.net.now());
         let (table, answers) = (Some(*table), vec![None]);
         let control = ControlInFlight { frame, table, answers, ..ControlInFlight::default() };
         let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
@@ -171,14 +168,14 @@ impl<N: Net> Worker<N> {
         let (name, how) = (&self.tables[table].schema.name, link.stream().transport());
         let path = match replies {
             ReadPathReplies::Images(files) => {
-                MappedShards::open(&self.tables[table].schema, shards.start, files)
+                MappedShards::open(&self.tables[table].schema, shards.clone(), files)
                     .map(|images| ReadPath::Images(Box::new(images)))
             }
             ReadPathReplies::Regions(rdma) => Ok(ReadPath::Rdma(rdma)),
         };
         match path {
             Ok(path) => {
-                tracing::debug!(peer = %peer.name, table = name, ?shards, how, "the worker reads rows itself");
+                tracing::debug!(peer = %peer.name, table = name, %shards, how, "the worker reads rows itself");
                 let tables = peer.near.tables.len().max(table + 1);
                 peer.near.tables.resize_with(tables, || None);
                 peer.near.tables[table] = Some(path);

@@ -64,8 +64,7 @@ impl<N: Net> Worker<N> {
         let mut owners = vec![u32::MAX; schema.shards as usize];
         for (number, answer) in answers {
             let peer = &mut self.peers[number];
-            let shards = opened.range(peer);
-            owners[shards.start as usize..shards.end as usize].fill(number as u32);
+            opened.shards(peer).iter().for_each(|shard| owners[shard as usize] = number as u32);
             peer.session.tables.push(answer.table);
         }
         let one_owner = owners.iter().all(|owner| *owner == owners[0]);

@@ -83,7 +83,7 @@ fn read_cut(table: &mut Shards, shard: u32, mut write: impl FnMut(&[u64], &[f32]
 #[allow(dead_code, reason = "each test file uses what it needs")]
 pub fn rows_of(table: &mut Shards) -> Rows {
     let (floats, mut rows) = (table.schema().floats(), Rows::new());
-    for shard in table.range() {
+    for shard in table.set().clone().iter() {
         let (mut keys, mut values, mut next) = (Vec::new(), Vec::new(), Some(0));
         while let Some(from) = next {
             next = table.scan(shard, from, 1000, &mut keys, &mut values);

@@ -122,6 +122,7 @@ struct Done {
 fn counts_agree_with_what_was_done_also_when_parts_go_again() {
     let mut duplicate = 0;
     for seed in 0..12 {
+        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
         let faults = Faults { reset_per_million: 20_000, window_bytes: 20_000, ..Faults::none() };
         let sim = Sim::new(seed, faults);
         let mut prng = Prng::new(seed);

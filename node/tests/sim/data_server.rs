@@ -150,6 +150,7 @@ impl Client {
 fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
     let mut seen = Seen::default();
     for seed in 0..8 {
+        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
         let mut prng = Prng::new(seed);
         let faults = Faults {
             reset_per_million: [0, 2_000, 10_000][seed as usize % 3],

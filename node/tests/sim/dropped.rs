@@ -42,6 +42,7 @@ fn killed_at(sim: &Sim, store: &Store, at: Rc<Cell<Duration>>, threads: usize) -
 fn a_table_was_not_dropped_at_a_server_that_came_back_with_other_threads() {
     let mut under_way = 0;
     for seed in 0..40 {
+        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
         let sim = Sim::new(seed, Faults::none());
         let mut prng = Prng::new(seed);
         let folder = tempfile::tempdir().unwrap();

@@ -7,9 +7,9 @@ use gannet_core::{
     hash, shard_of,
 };
 use gannet_node::{
-    JobClient, JobPlan, JobStatus, LocalServer, PlanFile, RestoreError, RestoreSource, ServerConfig,
-    ServerError, ShardHolder, SplitGrant, TableRecord, Worker, WorkerConfig, open_whole, restore_folder,
-    share,
+    JobClient, JobPlan, JobStatus, LocalServer, PartitionMap, PlanFile, RestoreError, RestoreSource,
+    ServerConfig, ServerError, ShardHolder, SplitGrant, TableRecord, Worker, WorkerConfig, open_whole,
+    restore_folder,
 };
 use gannet_optim::{AdaGrad, Add, Rule};
 use gannet_transport::sim::{Faults, Prng, Sim};
@@ -99,11 +99,11 @@ fn restored(
         for ((name, all), wanted) in ["clicks", "users"].into_iter().zip(&mut all).zip(wanted) {
             let Some(held) = store.held(name).unwrap() else { continue };
             assert!(held.confirmed);
-            let range = share(0..held.shards, server, servers);
+            let own = PartitionMap::of_job(servers).shards(server, held.shards);
             let schema = Schema { shards: held.shards, ..saved_schema(name) };
-            let mut table = Shards::open(&store, &schema, range.clone()).unwrap();
+            let mut table = Shards::open(&store, &schema, own.clone()).unwrap();
             for (key, row) in rows_of(&mut table) {
-                assert!(range.contains(&shard_of(hash(key), held.shards)));
+                assert!(own.contains(shard_of(hash(key), held.shards)));
                 rows += 1;
                 assert_eq!(all.insert(key, row), None, "key {key} is on two servers");
             }

@@ -340,6 +340,7 @@ fn check_sums(world: &World, schema: &Schema, plan: &JobPlan) {
 
 /// Runs a job of three workers, with faults, until all is trained.
 fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
+    let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
     let (mut world, mut prng) = (World::new(seed, mode), Prng::new(seed));
     let (schema, plan) = (schema("t", 1, 8), plan(2));
     let mut workers: Vec<Option<Trainer>> = (0..WORKERS).map(|_| None).collect();

@@ -156,7 +156,7 @@ impl Backend for Embedded {
 
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
         let (mut keys, mut rows) = (Vec::new(), Vec::new());
-        for shard in self.shards.range() {
+        for shard in self.shards.set().clone().iter() {
             let mut from = Some(0);
             while let Some(at) = from {
                 keys.clear();

@@ -111,7 +111,7 @@ impl Columns for LocalColumns {
     fn run(&mut self, program: &Program) -> Result<Vec<f64>, BackendError> {
         let name = self.vectors.next_name(program.pass);
         let mut sums = vec![Sum::default(); program.sums.len()];
-        for shard in self.vectors.shards.range() {
+        for shard in self.vectors.shards.set().clone().iter() {
             let own = self.vectors.shards.run_program(shard, &name, program)?;
             sums.iter_mut().zip(own).for_each(|(all, sum)| all.add(sum));
         }
@@ -131,7 +131,7 @@ impl Columns for LocalColumns {
 
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
         let (shards, mut keys, mut rows) = (&mut self.vectors.shards, Vec::new(), Vec::new());
-        for shard in shards.range() {
+        for shard in shards.set().clone().iter() {
             let mut from = Some(0);
             while let Some(at) = from {
                 keys.clear();

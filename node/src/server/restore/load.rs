@@ -8,15 +8,18 @@ use crate::server::identities::IdentityClaim;
 use crate::server::step_files;
 use crate::server::tables::ServerTables;
 use crate::share_pushers::is_share;
-use gannet_core::{Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, Shards, TableCut, TableIdentity};
+use gannet_core::{Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, ShardSet, Shards, TableCut, TableIdentity};
 use std::ops::Range;
 
 /// The shards of a table of `saved` shards that hold keys of these shards of a table of `shards` shards. Both numbers
 /// are powers of two: a shard is a range of hashes.
-pub(super) fn saved_shards(range: &Range<u32>, shards: u32, saved: u32) -> Range<u32> {
+pub(super) fn saved_shards(own: &ShardSet, shards: u32, saved: u32) -> ShardSet {
     let at = |shard: u32| u64::from(shard) * u64::from(saved);
-    let (from, to) = (at(range.start) / u64::from(shards), at(range.end).div_ceil(u64::from(shards)));
-    from as u32..to as u32
+    let of_run = |run: Range<u32>| {
+        let (from, to) = (at(run.start) / u64::from(shards), at(run.end).div_ceil(u64::from(shards)));
+        from as u32..to as u32
+    };
+    ShardSet::of(own.runs().into_iter().flat_map(of_run))
 }
 
 impl ServerTables {
@@ -60,14 +63,14 @@ impl ServerTables {
 
 /// Loads the rows and the admission sketches of these shards.
 fn load_rows(plan: &RestorePlan, saved: &TableCut, shards: &mut Shards) -> Result<(), RestoreError> {
-    let (range, count) = (shards.range(), shards.schema().shards);
-    for from in saved_shards(&range, count, saved.schema.shards) {
+    let (own, count) = (shards.set().clone(), shards.schema().shards);
+    for from in saved_shards(&own, count, saved.schema.shards).iter() {
         let mut sketch = None;
         for file in plan.directory.shard_files(&plan.chain, &saved.schema.name, from) {
             load_file(&file, shards, &mut sketch)?;
         }
         let Some(sketch) = sketch else { continue };
-        for shard in saved_shards(&(from..from + 1), saved.schema.shards, count) {
+        for shard in saved_shards(&ShardSet::of([from]), saved.schema.shards, count).iter() {
             shards.merge_sketch(shard, &sketch);
         }
     }
@@ -114,20 +117,24 @@ fn set_cursors(saved: &TableCut, shards: &mut Shards) -> Result<(), gannet_core:
 #[cfg(test)]
 mod tests {
     use super::saved_shards;
+    use gannet_core::ShardSet;
+    use std::ops::Range;
 
     #[test]
-    fn a_range_of_shards_names_the_saved_shards_with_its_keys() {
-        assert_eq!(saved_shards(&(0..4), 4, 4), 0..4);
-        assert_eq!(saved_shards(&(1..3), 4, 16), 4..12);
-        assert_eq!(saved_shards(&(5..7), 8, 2), 1..2);
-        assert_eq!(saved_shards(&(3..5), 8, 2), 0..2);
-        assert_eq!(saved_shards(&(0..1), 1, 4096), 0..4096);
-        assert_eq!(saved_shards(&(4095..4096), 4096, 1), 0..1);
+    fn a_set_of_shards_names_the_saved_shards_with_its_keys() {
+        let of = |own: Range<u32>, shards, saved| saved_shards(&own.into(), shards, saved);
+        assert_eq!(of(0..4, 4, 4), (0..4).into());
+        assert_eq!(of(1..3, 4, 16), (4..12).into());
+        assert_eq!(of(5..7, 8, 2), (1..2).into());
+        assert_eq!(of(3..5, 8, 2), (0..2).into());
+        assert_eq!(of(0..1, 1, 4096), (0..4096).into());
+        assert_eq!(of(4095..4096, 4096, 1), (0..1).into());
+        assert_eq!(saved_shards(&ShardSet::of([0, 3, 5]), 8, 4).numbers(), [0, 1, 2]);
         for (shards, saved) in [(8, 2), (2, 8), (4, 4)] {
             for key in 0..500 {
                 let of = |shards| gannet_core::shard_of(gannet_core::hash(key), shards);
                 let own = of(shards);
-                assert!(saved_shards(&(own..own + 1), shards, saved).contains(&of(saved)));
+                assert!(saved_shards(&ShardSet::of([own]), shards, saved).contains(of(saved)));
             }
         }
     }

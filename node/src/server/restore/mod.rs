@@ -23,7 +23,7 @@ use super::tables::ServerTables;
 use super::{ServerConfig, new_incarnation};
 use crate::counters::ServerCounters;
 use crate::error::ServerError;
-use crate::partition::share;
+use crate::partition::PartitionMap;
 use folder::FolderState;
 use gannet_core::{CheckpointDir, JobManifest, Schema, Store, TableCut, TableUid, mix};
 use std::path::Path;
@@ -160,7 +160,7 @@ impl RestorePlan {
 
     /// Whether this server has a shard of any table.
     fn has_shards(&self, table: &TableCut) -> bool {
-        !share(0..self.schema(table).shards, self.server, self.servers).is_empty()
+        !PartitionMap::of_job(self.servers).shards(self.server, self.schema(table).shards).is_empty()
     }
 
     /// Which checkpoint it is, in words.

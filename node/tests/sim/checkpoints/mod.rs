@@ -260,6 +260,7 @@ fn named(text: &str) -> String {
 
 fn one(seed: u64) -> Shown {
     let _seed = Seed(seed);
+    let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
     let mut job = Job::new(seed);
     let mut prng = Prng::new(seed.wrapping_mul(77) + 3);
     let (every, kills, hangs) =

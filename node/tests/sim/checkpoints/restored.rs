@@ -5,7 +5,8 @@ use super::history::{Acked, History, Pushed, Pushers, apply};
 use crate::saved::{Rows, rows_of};
 use gannet_core::{CheckpointDir, Cursor, DATA_PUSHERS, JobManifest, Schema, Shards, Store, TableCut, Write};
 use gannet_node::{
-    DataName, LocalServer, RestoreSource, ServerConfig, TableId, Worker, WorkerConfig, restore_folder, share,
+    DataName, LocalServer, PartitionMap, RestoreSource, ServerConfig, TableId, Worker, WorkerConfig,
+    restore_folder,
 };
 use gannet_transport::sim::{Faults, Prng, Sim};
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,11 +102,11 @@ fn into_folders(directory: &CheckpointDir, manifest: &JobManifest, history: &His
         restore_folder(&store, threads, &source).unwrap();
         for cut in &manifest.tables {
             let schema = Schema { shards: shards.unwrap_or(cut.schema.shards), ..cut.schema.clone() };
-            let range = share(0..schema.shards, server, servers);
-            if range.is_empty() {
+            let own = PartitionMap::of_job(servers).shards(server, schema.shards);
+            if own.is_empty() {
                 continue;
             }
-            let mut table = Shards::open(&store, &schema, range).unwrap();
+            let mut table = Shards::open(&store, &schema, own).unwrap();
             let known = table.push_progress();
             assert!(known.iter().all(gannet_core::PushProgress::is_whole));
             let cursor = |p: gannet_core::PushProgress| Cursor {
