@@ -309,6 +309,11 @@ impl ServerTables {
         now: Duration,
     ) -> Result<BulkReply, RequestFailure> {
         let TickFrame { table: number, clock, skip } = TickFrame::decode(&frame.head)?;
+        // The step has a push that was refused, and that the worker resends over its next link. With this clock others
+        // would take their rows for complete, and a synchronous step would be applied without the push.
+        if pusher.blocked {
+            return refuse(Refusal::Blocked, "an earlier push of this session was refused");
+        }
         let (group, rank) = self.member(number, pusher, now)?;
         let from = group.clocks.ranks[rank as usize].clock;
         if clock > CLOCK_MAX {

@@ -3,12 +3,13 @@
 use super::{LocalServer, ServerConfig};
 use crate::error::Refusal;
 use crate::frames::control::{
-    self, HelloV1, IdentifyV1, IdentityV1, JoinV1, OpenTableV2, RefusedV1, TableOpenedV4, WelcomeV1,
+    self, HelloV1, IdentifyV1, IdentityV1, JoinV1, JoinedV1, OpenTableV2, RefusedV1, TableOpenedV4, WelcomeV1,
 };
 use crate::frames::push_payload::PushPayload;
 use crate::frames::{
     AckFrame, FrameKind, HelloFrame, IdentifyFrame, JoinFrame, JoinedFrame, OpenTableFrame, PingFrame,
-    PullFrame, PushFrame, RefusedFrame, RowsFrame, ScanFrame, StatusFrame, any_head, pair,
+    PullFrame, PushFrame, RefusedFrame, RowsFrame, ScanFrame, StatusFrame, TickFrame, TickedFrame, any_head,
+    pair,
 };
 use gannet_core::{Admission, Init, NO_CLOCK, Read, Schema, Segments, Write};
 use gannet_optim::{Adam, Add, GradientTransform, Rule};
@@ -22,6 +23,11 @@ pub(super) fn acked(head: &Head) -> gannet_core::Applied {
 
 pub(super) fn ask(sim: &Sim, link: &mut Link<SimStream>, head: Head, payload: &[u8]) -> (Head, Vec<u8>) {
     link.transmit().send_copy(head, payload).unwrap();
+    next(sim, link)
+}
+
+/// The next answer.
+fn next(sim: &Sim, link: &mut Link<SimStream>) -> (Head, Vec<u8>) {
     for _ in 0..1000 {
         link.flush(&mut NoOwner).unwrap();
         sim.run(Duration::from_millis(1));
@@ -32,7 +38,7 @@ pub(super) fn ask(sim: &Sim, link: &mut Link<SimStream>, head: Head, payload: &[
             return answer;
         }
     }
-    panic!("no answer to kind {}", head.kind);
+    panic!("no answer");
 }
 
 pub(super) fn refused(answer: (Head, Vec<u8>)) -> (Refusal, String) {
@@ -191,6 +197,40 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     assert_eq!(applied, [(0, 1), (1, 0), (1, 0)]);
     let (_, rows) = ask(&sim, &mut link, keep, &bytes(&[5], &[]));
     assert_eq!(rows[..4], 6.0f32.to_le_bytes());
+}
+
+/// A clock was accepted behind a push of its step that was refused. Other workers then read rows without the push, and a
+/// synchronous step was applied without it.
+#[test]
+fn a_clock_behind_a_refused_push_is_refused_too() {
+    for mode in [1, 2] {
+        let (sim, addr) = small_world();
+        let (mut link, welcome) = greet(&sim, &addr);
+        let table = open(&sim, &mut link);
+        let (clock, timeout_ms, left) = (NO_CLOCK, 30_000, 0);
+        let join = JoinV1 { rank: 0, workers: 1, mode, bound: 1, mean: false, timeout_ms, clock, left };
+        let join = |clock| control::seal(&JoinV1 { clock, ..join.clone() });
+        let joined = ask(&sim, &mut link, JoinFrame { table }.encode(1), &join(NO_CLOCK));
+        assert_eq!(joined.0.kind, JoinedFrame::KIND);
+        let push = |keyset| {
+            let (write, slots, named, some) = (Write::Gradient, false, false, false);
+            PushFrame { table, keys: 1, write, seq: 1, row: 0, total: 0, keyset, slots, named, some }
+                .encode(1)
+        };
+        let stale = pair(welcome.session.wrapping_add(1), 1);
+        assert_eq!(refused(ask(&sim, &mut link, push(stale), &bytes(&[], &[2.0]))).0, Refusal::NoKeyset);
+        let tick = TickFrame { table, clock: 1, skip: false }.encode(1);
+        assert_eq!(refused(ask(&sim, &mut link, tick, &[])).0, Refusal::Blocked);
+        // Over the next link the push comes first, and then its clock.
+        let (mut link, _) = greet(&sim, &addr);
+        let joined = ask(&sim, &mut link, JoinFrame { table }.encode(1), &join(0));
+        assert_eq!(control::open::<JoinedV1>(&joined.1).unwrap().clock, 0);
+        let whole = bytes(&[5], &[2.0]);
+        link.transmit().send_copy(push(0), &whole).unwrap();
+        link.transmit().send_copy(tick, &[]).unwrap();
+        let answers = [0; 2].map(|_| next(&sim, &mut link).0.kind);
+        assert!(answers.contains(&AckFrame::KIND) && answers.contains(&TickedFrame::KIND), "{answers:?}");
+    }
 }
 
 /// Averages of two workers do not add up: the server refuses a change of state for such a table, and says what to do.

@@ -443,7 +443,10 @@ impl<N: Net> Worker<N> {
         if requests == 0 && push {
             self.flights.take(id.index);
         }
-        let (mut last, row) = (None, bytes.checked_div(laid.keys().len()).unwrap_or(0) as u32);
+        let row = bytes.checked_div(laid.keys().len()).unwrap_or(0) as u32;
+        // All requests are queued before the first is sent: a link that is lost while it sends must find all that it
+        // loses.
+        let mut peers: Vec<u32> = Vec::new();
         for (number, (chunk, keys)) in laid.chunks().iter().zip(requested).enumerate() {
             if keys == 0 {
                 continue;
@@ -451,15 +454,14 @@ impl<N: Net> Worker<N> {
             let bytes = row * keys;
             let request = Request { index: id.index, chunk: number as u32, push, bytes };
             self.peers[chunk.peer as usize].enqueue(request, now);
-            if last.is_some_and(|last| last != chunk.peer) {
-                self.send(last.unwrap_or_default() as usize)?;
+            if !peers.contains(&chunk.peer) {
+                peers.push(chunk.peer);
             }
-            last = Some(chunk.peer);
         }
-        match last {
-            Some(last) => self.send(last as usize).map(|()| id),
-            None => Ok(id),
+        for peer in peers {
+            self.send(peer as usize)?;
         }
+        Ok(id)
     }
 
     /// For each part of a push to this cut: the keyset that replaces its keys, or the slots where this worker found its
