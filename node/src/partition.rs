@@ -52,16 +52,12 @@ impl PartitionMap {
         PartitionMap { owners }
     }
 
-    /// The map of a job with `servers` servers.
+    /// The map of a job with `servers` servers, which begins on this thread.
     ///
     /// # Panics
     /// When `servers` is 0.
     pub fn of_job(servers: u32) -> PartitionMap {
-        #[cfg(any(test, feature = "test-support"))]
-        if SCATTERED.get() {
-            return PartitionMap::scattered(servers);
-        }
-        PartitionMap::even(servers)
+        Partitioning::here().map(servers)
     }
 
     /// A map in which the partitions of each server are all over the table. For tests.
@@ -89,6 +85,32 @@ impl PartitionMap {
         let own = share(0..partitions.len() as u32, thread, threads);
         let own = &partitions[own.start as usize..own.end as usize];
         ShardSet::of((0..shards).filter(|shard| own.binary_search(&partition_of(*shard, shards)).is_ok()))
+    }
+}
+
+/// How the partitions of a job are divided among its servers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Partitioning {
+    #[cfg(any(test, feature = "test-support"))]
+    scattered: bool,
+}
+
+impl Partitioning {
+    /// The way of jobs that begin on this thread.
+    pub(crate) fn here() -> Partitioning {
+        Partitioning {
+            #[cfg(any(test, feature = "test-support"))]
+            scattered: SCATTERED.get(),
+        }
+    }
+
+    /// The map of `servers` servers.
+    pub(crate) fn map(self, servers: u32) -> PartitionMap {
+        #[cfg(any(test, feature = "test-support"))]
+        if self.scattered {
+            return PartitionMap::scattered(servers);
+        }
+        PartitionMap::even(servers)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::error::Refusal;
 use crate::frames::control::{self, HeldV1, IdentifyV1, IdentityV1};
 use crate::frames::{FrameKind, IdentifyFrame, IdentityFrame};
 use crate::limits::{REFUSALS_TOGETHER, TABLES_MAX};
-use crate::partition::PartitionMap;
+use crate::partition::Partitioning;
 use crate::token;
 use gannet_core::{HeldTable, OpenError, Origin, Schema, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Transmit};
@@ -35,6 +35,7 @@ pub(super) struct Identities {
     store: Store,
     /// This incarnation of the server: a random number.
     incarnation: u64,
+    partitioning: Partitioning,
     known: Mutex<BTreeMap<String, KnownTable>>,
     /// The text of the last refusal that was logged, and its time.
     refused: Mutex<Option<(String, Duration)>>,
@@ -59,7 +60,8 @@ pub(super) struct IdentityClaim {
 
 impl Identities {
     pub(super) fn new(store: Store, incarnation: u64) -> Identities {
-        Identities { store, incarnation, known: Mutex::default(), refused: Mutex::default() }
+        let (known, refused) = (Mutex::default(), Mutex::default());
+        Identities { store, incarnation, partitioning: Partitioning::here(), known, refused }
     }
 
     /// Whether to log a refusal. Several threads may refuse one worker for one reason at once: only one of them logs
@@ -101,7 +103,7 @@ impl Identities {
         let HeldTable { identity, shards, confirmed, .. } = held;
         let TableIdentity { server, servers, .. } = identity;
         if servers > 0 && server < servers {
-            held.must_have(&self.store, table, &PartitionMap::of_job(servers).shards(server, shards))?;
+            held.must_have(&self.store, table, &self.partitioning.map(servers).shards(server, shards))?;
         }
         let found = KnownTable { identity, shards, confirmed, opened: 0 };
         known.insert(table.to_owned(), found);
@@ -136,7 +138,7 @@ impl Identities {
         }
         // A server without shards of the table loses none when it restarts.
         let has_shards =
-            servers > 0 && !PartitionMap::of_job(servers).shards(server, schema.shards).is_empty();
+            servers > 0 && !self.partitioning.map(servers).shards(server, schema.shards).is_empty();
         if make_in != self.incarnation && (has_shards || uid == TableUid::NONE) {
             return refuse(Refusal::Identity, format!("this server has nothing of table {name:?}"));
         }

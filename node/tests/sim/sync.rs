@@ -90,7 +90,8 @@ fn nor_where_rows_are_read_in_images() {
 
 #[test]
 fn nor_where_rows_are_read_over_rdma() {
-    assert!(bounded(|seed, faults| Sim::new(seed, faults).far(), Kills::Alike).near > 1_000);
+    let read = bounded(|seed, faults| Sim::new(seed, faults).far(), Kills::Alike).near;
+    assert!(read > 500, "{read} rows were read: the test shows nothing");
 }
 
 /// Once, a restart with another number of threads ended every worker.
