@@ -40,9 +40,9 @@ pub const CUT_UNASKED: Duration = Duration::from_secs(10);
 pub const CUT_SLICE_BYTES: usize = 128 << 10;
 /// Blocks between a server thread and the thread that writes its cut.
 pub const CUT_QUEUE_BLOCKS: usize = 8;
-/// Row files of a cut that a thread has written and not yet made durable.
+/// Row files of cuts that a process has written and not yet made durable. Each has a descriptor.
 pub const CUT_ENDED_FILES: usize = 64;
-/// Bytes of such files.
+/// Bytes of such files of one thread.
 pub const CUT_ENDED_BYTES: u64 = 256 << 20;
 /// How often a server thread looks whether the thread that writes its cut has caught up.
 pub const CUT_RETRY: Duration = Duration::from_millis(1);

@@ -1,10 +1,10 @@
 //! Cuts of models of several tables: a batch, which pushes to all of them under one name, is in a cut in all tables or
 //! in none.
 
-use gannet_core::{CheckpointDir, DATA_PUSHERS, JobManifest, Schema, Write};
+use gannet_core::{CheckpointDir, DATA_PUSHERS, JobManifest, Schema, Store, Write};
 use gannet_node::{
-    CheckpointOptions, DataName, Merge, Server, ServerConfig, StepReduce, SyncConfig, SyncMode, Worker,
-    WorkerConfig, save_checkpoint,
+    CheckpointOptions, DataName, JobClient, JobPlan, Merge, PlanFile, Server, ServerConfig, SplitGrant,
+    StepReduce, SyncConfig, SyncMode, Worker, WorkerConfig, save_checkpoint,
 };
 use gannet_optim::{Add, Rule};
 use gannet_transport::multi::Transports;
@@ -150,4 +150,68 @@ fn a_cut_has_a_batch_in_all_tables_or_in_none() {
 fn a_cut_of_synchronous_steps_has_a_batch_in_all_tables_or_in_none() {
     let step = StepReduce { aggregate: WORKERS, merge: Merge::Sum };
     cuts_hold_batches_in_all_tables(Some(SyncMode::Bsp(step)));
+}
+
+/// A worker died when it had closed the data of a done split on some threads. Nobody closed it on the others, and no
+/// checkpoint was saved any more.
+#[test]
+fn a_worker_that_dies_while_it_closes_a_done_split_stops_no_checkpoint() {
+    let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let directory = CheckpointDir::open(folder.path()).unwrap();
+    let server = |addr: &str, store: Store| {
+        let checkpoints = Some(directory.clone());
+        let config = ServerConfig { threads: 2, store, checkpoints, ..ServerConfig::new(addr) };
+        Server::start(Transports::new(), config).unwrap()
+    };
+    let first = server("127.0.0.1:0", Store::memory());
+    let mut second = Some(server("127.0.0.1:0", Store::open_dir(data.path()).unwrap()));
+    let addrs = [first.addr().to_owned(), second.as_ref().unwrap().addr().to_owned()];
+    let config = |pusher| WorkerConfig::new(addrs.iter().cloned(), pusher, 1);
+    let file = PlanFile { name: "part".into(), bytes: 400, print: 1, whole: false };
+    let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (2, 100, 8, 2, 60_000);
+    let (files, settings) = (vec![file], Vec::new());
+    let plan = JobPlan { workers, files, task_bytes, batch, epochs, worker_timeout_ms, settings };
+    let scheduler = WorkerConfig::new([first.addr()], 1, 1);
+    let mut job = JobClient::join(Transports::new(), scheduler, 0, plan).unwrap();
+    let started = job.joined().started;
+    let mut worker = Worker::connect(Transports::new(), config(1)).unwrap();
+    let table = worker.open_table(&Schema { shards: 8, ..Schema::scalar("wide", Rule::Add(Add)) }).unwrap();
+    let cut = Arc::new(worker.cut(table, &(0..500).collect::<Vec<u64>>()));
+    let save = || {
+        let options = CheckpointOptions { tries: 2, ..CheckpointOptions::default() };
+        save_checkpoint(Transports::new(), &config(9), &directory, &options)
+    };
+    // Two splits are pushed. A worker closes each on the first server only, because it cannot reach the second. The
+    // first split is done. Of the second one nobody has said so.
+    for split in 0..2 {
+        assert!(matches!(job.take(&[]).unwrap(), SplitGrant::Task { index, .. } if index == split));
+        let name = DataName { pusher: DATA_PUSHERS | split, incarnation: started, seq: 1, clock: 1 };
+        let named = (worker.next_seq(table), Some(name));
+        let push = worker.begin_push_named(table, cut.clone(), Write::Gradient, vec![1.0; 500], None, named);
+        worker.finish_push(push.unwrap()).unwrap();
+        if split == 0 {
+            job.done(0, 8).unwrap();
+        }
+        let soon = WorkerConfig { peer_timeout: Duration::from_millis(500), ..config(2 + split) };
+        let mut dying = Worker::connect(Transports::new(), soon).unwrap();
+        let schema = Schema { shards: 8, ..Schema::scalar("wide", Rule::Add(Add)) };
+        let part = dying.open_table(&schema).unwrap();
+        drop(second.take());
+        assert!(dying.close_data(part, DATA_PUSHERS | split, started).is_err());
+        second = Some(server(&addrs[1], Store::open_dir(data.path()).unwrap()));
+        worker.open_table(&schema).unwrap();
+        worker.status(table).unwrap();
+        if split == 0 {
+            let saved = save().unwrap().manifest;
+            let cursors = &saved.table("wide").unwrap().1.cursors;
+            assert!(
+                cursors.iter().all(|cursor| cursor.pusher != DATA_PUSHERS || cursor.closed),
+                "{cursors:?}"
+            );
+        }
+    }
+    let refused = save().unwrap_err().to_string();
+    assert!(refused.contains("not complete"), "{refused}");
+    job.done(1, 8).unwrap();
+    assert_eq!(save().unwrap().manifest.rows(), 500);
 }

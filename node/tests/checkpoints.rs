@@ -409,3 +409,64 @@ fn the_pauses_of_a_checkpoint_are_counted() {
     }
     assert_eq!(count("gannet_server_cut_held_seconds"), 15.0);
 }
+
+/// A server whose tables have some rows, and a checkpoint of it.
+fn saved_once() -> (tempfile::TempDir, Vec<Server>, CheckpointDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = servers(folder.path(), [2, 1]);
+    let directory = CheckpointDir::open(folder.path()).unwrap();
+    let mut worker = Worker::connect(Transports::new(), config(&servers, 1, 1)).unwrap();
+    let table = worker.open_table(&schema("monday.clicks")).unwrap();
+    worker.push(table, &keys(1), Write::Gradient, &vec![1.0; keys(1).len()]).unwrap();
+    save(&servers, &directory, 5).unwrap();
+    (folder, servers, directory)
+}
+
+/// Saves an increment of run `monday` with this birth, as the only one that does.
+fn save(servers: &[Server], directory: &CheckpointDir, birth: u64) -> Result<JobManifest, WorkerError> {
+    let options = CheckpointOptions {
+        run: "monday".into(),
+        increment: true,
+        birth,
+        sole: true,
+        ..CheckpointOptions::default()
+    };
+    let saved = save_checkpoint(Transports::new(), &config(servers, 9, 0), directory, &options)?;
+    Ok(saved.manifest)
+}
+
+/// A damaged checkpoint, from which no increment can be made, blocked all later ones.
+#[test]
+fn after_damage_the_next_checkpoint_is_a_full_one() {
+    let (folder, servers, directory) = saved_once();
+    assert_eq!(save(&servers, &directory, 5).unwrap().parent, Some(1));
+    let file =
+        std::fs::read_dir(folder.path().join("0000000001")).unwrap().map(|entry| entry.unwrap().path());
+    let rows = file.into_iter().find(|path| path.extension().is_some_and(|end| end == "rows")).unwrap();
+    std::fs::write(&rows, b"short").unwrap();
+    assert!(directory.newest_valid().is_err());
+    let saved = save(&servers, &directory, 5).unwrap();
+    assert_eq!((saved.parent, saved.rows()), (None, keys(1).len() as u64));
+    assert_eq!(directory.newest_valid().unwrap().unwrap().number, 3);
+}
+
+/// Two jobs with runs of one name removed the checkpoints of each other.
+#[test]
+fn another_job_with_a_run_of_the_same_name_is_refused() {
+    let (_folder, servers, directory) = saved_once();
+    let refused = save(&servers, &directory, 7).unwrap_err().to_string();
+    assert!(refused.contains("of another job") && refused.contains("--checkpoint"), "{refused}");
+    // Who does not know the birth, as the command, goes on with that of the directory.
+    assert_eq!(save(&servers, &directory, 0).unwrap().run_birth(), Some("0000000000000005"));
+    assert_eq!(save(&servers, &directory, 5).unwrap().parent, Some(2));
+}
+
+#[test]
+fn what_a_killed_saver_had_written_is_removed_before_the_next_save() {
+    let (_folder, servers, directory) = saved_once();
+    let draft = directory.begin_as("monday 0000000000000005").unwrap();
+    draft.state("tasks", &[7; 5000]).unwrap();
+    assert!(directory.list().unwrap()[1].bytes > 5000);
+    assert_eq!(save(&servers, &directory, 5).unwrap().number, 3);
+    assert_eq!(directory.list().unwrap()[1].bytes, 0);
+}

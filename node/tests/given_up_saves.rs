@@ -93,7 +93,7 @@ fn the_number_of_a_save_that_was_given_up_was_used_again_while_a_server_still_wr
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(job.files(1).len(), 1, "the writer went on: {:?}", job.files(1));
     job.directory.verify(2).unwrap();
-    let pruned = job.directory.prune_run(RUN, 3).unwrap();
+    let pruned = job.directory.prune_run(&saved, 3).unwrap();
     assert_eq!((pruned.removed, pruned.kept), (vec![1], vec![2]));
 }
 

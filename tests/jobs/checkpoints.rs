@@ -224,14 +224,14 @@ fn a_deterministic_job_of_several_tables_that_was_killed_whole_has_the_same_bits
 /// that began anew would have made no iteration before.
 #[test]
 fn an_lbfgs_job_that_was_killed_whole_goes_on_with_its_pairs() {
-    let flags = "--optimizer lbfgs --max-iter 1000 --tolerance 1e-7 --l2 1e-3 --pass-timeout 60";
+    let flags = "--optimizer lbfgs --max-iter 1000 --tolerance 1e-10 --l2 1e-3 --pass-timeout 60";
     let job = || Job { batch: None, ..Job::new(flags) };
     let [undisturbed, disturbed] = [job(), job()];
     let all = undisturbed.start().end();
-    let done = killed(&disturbed, 2);
+    let done = killed(&disturbed, 1);
     let objective = |done: &[Done]| done[0].json()["objective"].as_f64().unwrap();
     let (want, got) = (objective(&all), objective(&done));
-    assert!((got - want).abs() <= 1e-6 * want, "{got} after two kills, {want} without: {done:?}");
+    assert!((got - want).abs() <= 1e-6 * want, "{got} after a kill, {want} without: {done:?}");
     assert!(number(&done[0], "resumed_at") > 0, "{done:?}");
 }
 
@@ -317,4 +317,73 @@ fn a_ps_that_restores_its_checkpoint_again_beside_one_that_went_on_ends_the_job(
     // What the message says helps.
     let done = job.start().end();
     check_shares(&job, &done);
+}
+
+/// The address of the scheduler was compared with that of the job before. So a job whose first server was lost could
+/// not go on from its checkpoint.
+#[test]
+fn a_job_with_tasks_goes_on_at_other_addresses() {
+    let mut job = Job::new("--tasks on");
+    let started = job.start();
+    job.until_saved(0);
+    started.kill();
+    job.ps_hosts = format!("{},{}", free_addr(), free_addr());
+    let mut again = job.start();
+    let examples: u64 = again.end().iter().map(|done| number(done, "examples")).sum();
+    assert!(examples < EPOCHS * LINES, "trained {examples} after the checkpoint");
+}
+
+/// A server that was started again on a restored folder did not know that its rows came from a checkpoint: its workers
+/// trained their shares from the first batch on.
+#[test]
+fn fixed_shares_go_on_from_restored_folders_that_were_served_before() {
+    let job = Job::new("--tasks off --sync asp");
+    let started = job.start();
+    job.until_saved(0);
+    started.kill();
+    let (folders, dir) = (job.folder.path().join("servers"), job.checkpoints());
+    let (folders, dir) = (folders.display(), dir.display());
+    let restored = run(&format!("checkpoint restore {dir} --data-dir {folders} --servers 2"));
+    assert_eq!(restored.code, Some(0), "{restored:?}");
+    let hosts = job.hosts();
+    let server = |index: usize, threads: usize| {
+        let folder = format!("--data-dir {folders}/server-{index} --threads {threads}");
+        Served::start(gannet(&format!("train --job-name ps --task-index {index} {hosts} {folder}")))
+    };
+    [0, 1].into_iter().for_each(|index| server(index, 2).kill());
+    let _servers = [server(0, 1), server(1, 3)];
+    let workers = [0, 1].map(|index| job.worker(index, 1));
+    check_shares(&job, &workers.map(Process::wait));
+}
+
+/// The last checkpoint of a job was saved before the job was finished: restored, it was a job without anything to do.
+#[test]
+fn a_finished_job_is_finished_after_a_restore_too() {
+    let job = Job { epochs: 2, ..Job::new("--tasks on") };
+    job.start().end();
+    let servers = [0, 1].map(|index| job.server(index));
+    let done = job.worker(0, 60).wait();
+    assert!(done.code == Some(2) && done.err.contains("is finished"), "{done:?}");
+    drop(servers);
+}
+
+/// No job could train imported rows: no registry of runs knew them.
+#[test]
+fn a_job_trains_imported_rows() {
+    let first = Job { epochs: 1, ..Job::new("--tasks on") };
+    first.start().end();
+    let (dir, rows) = (first.checkpoints(), first.folder.path().join("rows.npz"));
+    let (dir, rows) = (dir.display(), rows.display());
+    let exported = run(&format!("checkpoint export {dir} --table default.lr --format npz --state {rows}"));
+    assert_eq!(exported.code, Some(0), "{exported:?}");
+    let job = Job { epochs: 1, ..Job::new("--tasks on") };
+    let imported = run(&format!(
+        "checkpoint import {rows} --format npz --table default.lr --run default --optimizer ftrl --dim 1 --state {}",
+        job.checkpoints().display()
+    ));
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    let examples: u64 = job.start().end().iter().map(|done| number(done, "examples")).sum();
+    assert_eq!(examples, LINES);
+    // The weights are those of two passes, not of one.
+    assert!(job.rows() != first.rows() && job.rows().len() >= first.rows().len());
 }

@@ -5,7 +5,7 @@ use super::args::TrainArgs;
 use super::job::WorkerConnection;
 use super::report::counted;
 use super::{Failure, checkpoint_place, input};
-use gannet::storage::{CheckpointDir, CheckpointOptions, save_checkpoint};
+use gannet::storage::{CheckpointDir, CheckpointOptions, JobManifest, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -22,7 +22,7 @@ pub const NOT_SCALED: &str = "none";
 
 /// Saves checkpoints until it is dropped.
 pub struct CheckpointSaver {
-    /// `true`: save one more, then end.
+    /// `true`: save one more at once. `false`: end.
     end: SyncSender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -35,6 +35,8 @@ struct Job {
     keep: u32,
     /// Increments since the last full checkpoint.
     increments: u32,
+    /// Bytes of the last full checkpoint.
+    full_bytes: u64,
 }
 
 impl CheckpointSaver {
@@ -50,14 +52,20 @@ impl CheckpointSaver {
         };
         let config = line.of_all_servers();
         let (directory, run) = (checkpoint_place::create(folder)?, args.job.run.name());
-        if let Some(newest) = directory.newest_valid()? {
-            newest.must_be_of(run, &directory.folder(newest.number))?;
+        let birth = config.run.as_ref().map_or(0, |run| run.birth);
+        if let Some(newest) = directory.newest_manifest()? {
+            let (folder, born) =
+                (directory.folder(newest.number), (birth != 0).then(|| format!("{birth:016x}")));
+            newest.must_be_of(run, &folder)?;
+            newest.must_be_born(born.as_deref(), &folder)?;
         }
         let on_servers = |table: &&str| config.run.as_ref().map_or((*table).into(), |run| run.table(table));
         let options = CheckpointOptions {
             run: run.into(),
             batch_tables: tables.iter().map(on_servers).collect(),
             notes: notes(args),
+            birth,
+            sole: true,
             ..CheckpointOptions::default()
         };
         let mut job = Job {
@@ -67,6 +75,7 @@ impl CheckpointSaver {
             options,
             keep: args.job.checkpoint.checkpoint_keep,
             increments: INCREMENTS,
+            full_bytes: 0,
         };
         let every = Duration::from_secs(args.job.checkpoint.checkpoint_secs);
         let (end, ended) = sync_channel(1);
@@ -84,11 +93,16 @@ impl CheckpointSaver {
         Ok(Some(CheckpointSaver { end, thread: Some(thread) }))
     }
 
-    /// Ends the thread. Unless the training was `stopped`, saves a last checkpoint: of the trained model.
-    pub fn end(saver: Option<CheckpointSaver>, stopped: bool) {
+    /// Saves a checkpoint of the trained model in the background, unless the training was `stopped`.
+    pub fn save_trained(saver: Option<&CheckpointSaver>, stopped: bool) {
         if let Some(saver) = saver.filter(|_| !stopped) {
             let _ = saver.end.send(true); // without the thread, there is nobody to save
         }
+    }
+
+    /// Ends the thread. Unless the training was `stopped`, saves a last checkpoint first: that the run is finished.
+    pub fn end(saver: Option<CheckpointSaver>, stopped: bool) {
+        CheckpointSaver::save_trained(saver.as_ref(), stopped);
     }
 }
 
@@ -109,14 +123,24 @@ fn notes(args: &TrainArgs) -> Vec<(String, String)> {
 }
 
 impl Job {
+    /// Decides whether the next checkpoint may be an increment. A chain of increments that are nearly as large as full
+    /// checkpoints only takes space.
+    fn count(&mut self, saved: &JobManifest) {
+        match saved.parent {
+            None => (self.increments, self.full_bytes) = (0, saved.bytes()),
+            Some(_) if saved.bytes() > self.full_bytes / 2 => self.increments = INCREMENTS,
+            Some(_) => self.increments += 1,
+        }
+    }
+
     /// Saves a checkpoint. A failure is a warning: the training goes on, and the next checkpoint may succeed.
     fn save(&mut self) {
         let from = Instant::now();
         let increment = self.increments < INCREMENTS;
         let options = CheckpointOptions { increment, ..self.options.clone() };
-        match save_checkpoint(self.net.clone(), &self.config, &self.directory, &options) {
+        let newest = match save_checkpoint(self.net.clone(), &self.config, &self.directory, &options) {
             Ok(saved) => {
-                self.increments = if saved.manifest.parent.is_some() { self.increments + 1 } else { 0 };
+                self.count(&saved.manifest);
                 tracing::info!(
                     number = saved.manifest.number,
                     rows = saved.manifest.rows(),
@@ -126,6 +150,7 @@ impl Job {
                     "saved a checkpoint of {}",
                     counted(saved.manifest.tables.len() as u64, "table", "tables")
                 );
+                saved.manifest
             }
             Err(error) => {
                 self.increments = INCREMENTS;
@@ -135,8 +160,8 @@ impl Job {
                 );
                 return;
             }
-        }
-        if let Err(error) = self.directory.prune_run(&self.options.run, self.keep) {
+        };
+        if let Err(error) = self.directory.prune_run(&newest, self.keep) {
             notice!(
                 "warning: old checkpoints in {} were not removed: {error}",
                 self.directory.path().display()

@@ -66,13 +66,15 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
     let saver = CheckpointSaver::start(args, &line, &[])?;
     let (mut trained, validations) = own.train(&mut backend, &run, in_job.as_ref())?;
     let account = own.close(&mut backend, &run, in_job.as_ref(), &mut trained)?;
-    CheckpointSaver::end(saver, trained.stopped);
+    CheckpointSaver::save_trained(saver.as_ref(), trained.stopped);
     let test = own.evaluate(&mut backend, &mut trained)?;
     own.report(&mut backend, &run, &trained, (test.as_ref(), &account), validations)?;
     if let Some(in_job) = in_job {
         let loss = trained.progressive.as_ref().map(|quality| quality.log_loss);
         in_job.end(&mut own.options, (trained.examples, loss, trained.seconds), own.is_chief);
     }
+    // The last checkpoint says that the run is finished.
+    CheckpointSaver::end(saver, trained.stopped);
     train::ended(&trained)?;
     if !scheduled && account.batches_before == 0 {
         train::learned_something(trained.examples, &trained.bad_lines)?;

@@ -55,7 +55,8 @@ fn report(restored: &Restored, folder: &Path) {
 pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
     let Some(folder) = &job.checkpoint.checkpoint else { return Ok(None) };
     let directory = checkpoint_place::create(folder)?;
-    if directory.newest_valid()?.is_none() {
+    // A directory whose checkpoints are damaged is for the server: it may have the tables in its data folder.
+    if matches!(directory.newest_valid(), Ok(None)) {
         return Ok(None);
     }
     let (server, servers) = (job.task_index, job.ps_hosts.len() as u32);

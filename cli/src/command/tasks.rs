@@ -100,7 +100,7 @@ pub fn plan(
     let own = bytes / (u64::from(workers) * TASKS_A_WORKER);
     let task_bytes = job.tasks.task_bytes.map_or(own.clamp(TASK_BYTES.0, TASK_BYTES.1), |size| size.as_u64());
     // Each worker may have its own folder for the model, and files are compared by their content.
-    let own = ["DATA", "--out", "--test", "--worker-timeout", "--task-bytes"];
+    let own = ["DATA", "--out", "--test", "--worker-timeout", "--task-bytes", "--scheduler", "--shards"];
     let compared = settings.iter().filter(|setting| !own.iter().any(|flag| setting.flag.starts_with(flag)));
     let named = [format!("--run {}", job.run.name())];
     let plan = JobPlan {

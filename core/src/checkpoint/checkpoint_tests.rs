@@ -1,8 +1,9 @@
 //! Checkpoint directories against a model in memory; which checkpoint is used when others are damaged.
 
-use super::directory::{CheckpointDir, CheckpointState, MANIFEST};
+use super::directory::{CheckpointDir, CheckpointState};
 use super::error::CheckpointDirError;
-use super::manifest::{JobManifest, ShardCut, TableCut};
+use super::manifest::{JobManifest, RUN_BIRTH, ShardCut, StateEntry, TableCut};
+use super::names::MANIFEST;
 use super::row_file_writer::RowFileWriter;
 use crate::hash::{hash, shard_of};
 use crate::image::durability::{Durable, observed};
@@ -166,14 +167,14 @@ fn the_newest_good_checkpoint_is_found_and_offered() {
     std::fs::write(&file, &good[1..]).unwrap();
     assert_eq!(newest(&directory), Some(3));
     assert!(words(&directory, 4).contains("bytes were saved") || words(&directory, 4).contains("were saved"));
-    assert!(words(&directory, 4).ends_with("is 3"), "{}", words(&directory, 4));
+    assert!(words(&directory, 4).contains("is 3: name it"), "{}", words(&directory, 4));
     // A length that is right and a byte that is wrong: only reading finds it.
     let mut bad = good.clone();
     bad[100] ^= 1;
     std::fs::write(&file, &bad).unwrap();
     assert_eq!(newest(&directory), Some(4));
     let error = directory.verify(4).unwrap_err().to_string();
-    assert!(error.contains("t00-0000.rows") && error.ends_with("is 3"), "{error}");
+    assert!(error.contains("t00-0000.rows") && error.contains("is 3: name it"), "{error}");
     std::fs::remove_file(&file).unwrap();
     std::fs::remove_file(directory.folder(2).join(MANIFEST)).unwrap();
     assert_eq!(newest(&directory), Some(1));
@@ -201,7 +202,7 @@ fn damage_below_an_increment_is_found() {
     std::fs::write(&file, &bytes).unwrap();
     for number in [1, 2, 3] {
         let error = directory.verify(number).unwrap_err().to_string();
-        assert!(error.contains("0000000001/t00-0001.rows") && error.ends_with("is 4"), "{error}");
+        assert!(error.contains("0000000001/t00-0001.rows") && error.contains("is 4: name it"), "{error}");
     }
     assert_eq!(directory.verify(4).unwrap().checkpoints, 1);
     let state = directory.folder(4).join("tasks.state");
@@ -235,7 +236,7 @@ fn increments_of_another_history_are_refused_by_name() {
         assert!(error.contains(words), "{words}: {error}");
         std::fs::write(path, manifest.encode()).unwrap();
         let error = directory.chain(number).unwrap_err().to_string();
-        assert!(error.contains(words) && error.ends_with("is 4"), "{words}: {error}");
+        assert!(error.contains(words) && error.contains("is 4: name it"), "{words}: {error}");
     }
     let (_folder, directory, _) = four();
     let manifest = directory.chain(4).unwrap().remove(0);
@@ -273,7 +274,7 @@ fn the_checkpoints_of_one_run_are_not_pruned_for_another() {
     ["a", "a", "b"].into_iter().for_each(publish);
     directory.begin().unwrap(); // 4: a save of run a that is under way
     ["b", "b", "b"].into_iter().for_each(publish);
-    let plan = directory.prune_run("b", 2).unwrap();
+    let plan = directory.prune_run(&JobManifest::new(1, "b"), 2).unwrap();
     assert_eq!((&plan.kept[..], &plan.removed[..]), (&[1, 2, 6, 7][..], &[3, 5][..]));
     assert_eq!(plan.unfinished, [4]);
     assert_eq!(directory.numbers().unwrap(), [1, 2, 4, 6, 7]);
@@ -282,6 +283,58 @@ fn the_checkpoints_of_one_run_are_not_pruned_for_another() {
     assert_eq!((&plan.kept[..], &plan.removed[..]), (&[2, 7][..], &[1, 6][..]));
     publish("a");
     assert_eq!(directory.prune(1).unwrap().removed, [2, 4]);
+}
+
+/// Two jobs whose runs had one name pruned the checkpoints of each other.
+#[test]
+fn the_checkpoints_of_another_job_with_a_run_of_the_same_name_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = CheckpointDir::create(folder.path()).unwrap();
+    let of = |birth: Option<&str>| JobManifest {
+        notes: birth.into_iter().map(|birth| (RUN_BIRTH.to_owned(), birth.to_owned())).collect(),
+        ..JobManifest::new(1, "default")
+    };
+    for birth in [Some("5"), Some("7"), None, Some("5"), Some("7")] {
+        let draft = directory.begin().unwrap();
+        let number = draft.number();
+        draft.publish(&JobManifest { number, ..of(birth) }).unwrap();
+    }
+    let plan = directory.prune_run(&of(Some("7")), 1).unwrap();
+    assert_eq!((&plan.kept[..], &plan.removed[..]), (&[1, 3, 4, 5][..], &[2][..]));
+    let newest = directory.newest_manifest().unwrap().unwrap();
+    assert_eq!((newest.number, newest.run_birth()), (5, Some("7")));
+    for own in [None, Some("7")] {
+        newest.must_be_born(own, directory.path()).unwrap();
+        of(None).must_be_born(own, directory.path()).unwrap();
+    }
+    let error = newest.must_be_born(Some("5"), directory.path()).unwrap_err().to_string();
+    assert!(error.contains("of another job") && error.contains("\"default\""), "{error}");
+}
+
+/// What a saver that was killed had written took space for ever.
+#[test]
+fn a_saver_gives_up_the_drafts_that_it_left_when_it_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = CheckpointDir::create(folder.path()).unwrap();
+    let begin = |saver: &str| {
+        let draft = directory.begin_as(saver).unwrap();
+        draft.state("tasks", &[7; 1000]).unwrap();
+        draft
+    };
+    let published = begin("a");
+    let tasks = StateEntry { name: "tasks".into(), bytes: 1000, crc: crc32c::crc32c(&[7; 1000]) };
+    published.publish(&JobManifest { states: vec![tasks], ..JobManifest::new(1, "r") }).unwrap();
+    for saver in ["a", "b", "a"] {
+        begin(saver);
+    }
+    directory.begin().unwrap().state("tasks", &[7; 1000]).unwrap();
+    assert_eq!(directory.give_up_of("a").unwrap(), [2, 4]);
+    let bytes: Vec<u64> = directory.list().unwrap().iter().map(|listed| listed.bytes).collect();
+    assert!(bytes[0] > 1000 && bytes[2] > 1000 && bytes[4] == 1000, "{bytes:?}");
+    assert_eq!((bytes[1], bytes[3]), (0, 0));
+    directory.verify(1).unwrap();
+    assert_eq!(directory.give_up_of("a").unwrap(), [0; 0]);
+    assert_eq!(directory.begin().unwrap().number(), 6, "a number was given out again");
 }
 
 /// Whatever the manifest names is on the medium before the manifest gets its name, and then that name is.

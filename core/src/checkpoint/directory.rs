@@ -3,16 +3,13 @@
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::local_store::LocalStore;
 use crate::checkpoint::manifest::JobManifest;
+use crate::checkpoint::names::{MANIFEST, folder_name};
 use crate::checkpoint::store::{CheckpointStore, OpenedFile, StoredFile};
 use crate::limits::{CHECKPOINT_MANIFEST_BYTES_MAX, CHECKPOINT_STATE_BYTES_MAX};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-pub(crate) const MANIFEST: &str = "MANIFEST";
-/// Digits of a checkpoint's folder, with zeros in front.
-const DIGITS: usize = 10;
 
 /// Why a file that is not there is missed.
 const ABSENT: &str = "the manifest names this file, but it does not exist";
@@ -322,6 +319,15 @@ impl CheckpointDir {
         }
     }
 
+    /// The newest manifest that can be read, whether or not the checkpoint can be used. It says whose directory this
+    /// is.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub fn newest_manifest(&self) -> Result<Option<JobManifest>, CheckpointDirError> {
+        Ok(self.numbers()?.into_iter().rev().find_map(|number| self.read_manifest(number).ok()))
+    }
+
     /// Reads a state file, all of it.
     ///
     /// # Errors
@@ -346,11 +352,6 @@ impl CheckpointDir {
         }
         Ok(bytes)
     }
-}
-
-/// The name of a checkpoint's folder in its store.
-pub(crate) fn folder_name(number: u64) -> String {
-    format!("{number:0DIGITS$}")
 }
 
 fn wrong_length(path: &Path, found: u64, saved: u64) -> CheckpointDirError {

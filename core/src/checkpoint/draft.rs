@@ -1,11 +1,17 @@
 //! A checkpoint that is being written. It becomes one when its manifest is published.
 
-use crate::checkpoint::directory::{CheckpointDir, MANIFEST, check_lengths, folder_name};
+use crate::checkpoint::directory::{CheckpointDir, check_lengths};
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::manifest::{JobManifest, StateEntry};
+use crate::checkpoint::names::{MANIFEST, folder_name};
 use crate::limits::{CHECKPOINT_MANIFEST_BYTES_MAX, CHECKPOINT_NUMBER_TRIES, CHECKPOINT_STATE_BYTES_MAX};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+/// The file of a draft that names who writes it.
+const SAVER: &str = "SAVER";
+/// The most bytes of that file.
+const SAVER_BYTES_MAX: u64 = 1 << 10;
 
 /// A checkpoint that is being written. Its folder has no manifest, so nobody takes it for a checkpoint.
 ///
@@ -19,6 +25,61 @@ pub struct Draft {
 }
 
 impl CheckpointDir {
+    /// As [`begin`](Self::begin), for somebody who never writes two checkpoints at once. If the process is killed,
+    /// [`give_up_of`](Self::give_up_of) frees the space of the draft.
+    ///
+    /// ```
+    /// # use gannet_core::CheckpointDir;
+    /// # let folder = tempfile::tempdir()?;
+    /// let directory = CheckpointDir::create(folder.path())?;
+    /// let killed = directory.begin_as("the saver of monday")?;
+    /// killed.state("tasks", b"what a save has written")?;
+    /// assert_eq!(directory.give_up_of("the saver of monday")?, [1]);
+    /// assert_eq!(directory.list()?[0].bytes, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Its folder cannot be made, or the file in it that names `saver`.
+    pub fn begin_as(&self, saver: &str) -> Result<Draft, CheckpointDirError> {
+        let draft = self.begin()?;
+        let written = self.store().publish(&folder_name(draft.number), SAVER, saver.as_bytes());
+        written.map_err(CheckpointDirError::io("writing", &draft.path.join(SAVER)))?;
+        Ok(draft)
+    }
+
+    /// Removes the files of the drafts that `saver` has begun and not published. The caller is `saver`, and writes no
+    /// checkpoint now. Their numbers stay taken, as after [`give_up`](Self::give_up). Returns the numbers.
+    ///
+    /// # Errors
+    /// The directory cannot be listed, or a file cannot be removed.
+    pub fn give_up_of(&self, saver: &str) -> Result<Vec<u64>, CheckpointDirError> {
+        let mut given_up = Vec::new();
+        for number in self.numbers()? {
+            let files = self.files(number)?;
+            let has = |name: &str| files.iter().any(|file| file.name == name);
+            if !has(MANIFEST) && has(SAVER) && self.saver_of(number)? == saver.as_bytes() {
+                self.give_up(number)?;
+                given_up.push(number);
+            }
+        }
+        Ok(given_up)
+    }
+
+    /// What the file that names the saver of a draft says.
+    fn saver_of(&self, number: u64) -> Result<Vec<u8>, CheckpointDirError> {
+        let opened = self.store().open(&folder_name(number), SAVER);
+        let mut bytes = Vec::new();
+        let read = opened.and_then(|file| file.input.take(SAVER_BYTES_MAX).read_to_end(&mut bytes));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            read => {
+                read.map_err(CheckpointDirError::io("reading", &self.folder(number).join(SAVER)))?;
+                Ok(bytes)
+            }
+        }
+    }
+
     /// Begins a checkpoint with the next number. No other process gets the same one.
     ///
     /// # Errors

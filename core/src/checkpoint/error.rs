@@ -1,5 +1,7 @@
 //! Why a checkpoint of a job cannot be written or read.
 
+use crate::checkpoint::names::folder_name;
+use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -56,8 +58,20 @@ pub enum CheckpointDirError {
         /// The run that would restore it, or save beside it.
         asked: String,
     },
+    /// The checkpoint belongs to another job, whose run has the same name.
+    #[error(
+        "{}: this checkpoint is of another job, whose run is called {run:?} too: give each job a checkpoint directory of \
+         its own (--checkpoint), or a run of its own name (--run)",
+        path.display()
+    )]
+    OtherJob {
+        /// The manifest, or its folder.
+        path: PathBuf,
+        /// The name of both runs.
+        run: String,
+    },
     /// A checkpoint cannot be used. The error says which other one can.
-    #[error("checkpoint {number} cannot be used: {reason}; {}", offer(.newest.as_ref(), directory))]
+    #[error("checkpoint {number} cannot be used: {reason}; {}", offer(*number, .newest.as_ref(), directory))]
     Refused {
         /// The requested checkpoint.
         number: u64,
@@ -70,10 +84,13 @@ pub enum CheckpointDirError {
     },
 }
 
-fn offer(newest: Option<&u64>, directory: &Path) -> String {
-    let directory = directory.display();
+fn offer(bad: u64, newest: Option<&u64>, directory: &Path) -> String {
+    let (folder, directory) = (directory.join(folder_name(bad)), directory.display());
     match newest {
-        Some(number) => format!("the newest good checkpoint in {directory} is {number}"),
+        Some(number) => format!(
+            "the newest good checkpoint in {directory} is {number}: name it ({directory}@{number}), or move {} away",
+            folder.display()
+        ),
         None => format!("{directory} has no other good checkpoint"),
     }
 }
@@ -86,6 +103,12 @@ impl CheckpointDirError {
 
     pub(crate) fn damaged(path: &Path, why: impl Into<String>) -> CheckpointDirError {
         CheckpointDirError::Damaged { path: path.into(), why: why.into() }
+    }
+
+    /// Whether the process, or the system, has no more descriptors.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        let codes = [Errno::MFILE, Errno::NFILE].map(|code| Some(code.raw_os_error()));
+        matches!(self, CheckpointDirError::Io { source, .. } if codes.contains(&source.raw_os_error()))
     }
 
     /// Whether the system failed, so that the files may be good all the same.

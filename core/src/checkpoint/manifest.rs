@@ -8,6 +8,9 @@ use crate::schema::table_schema::Schema;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// The note with the birth of the run.
+pub(crate) const RUN_BIRTH: &str = "run-birth";
+
 /// What a checkpoint consists of.
 ///
 /// ```
@@ -105,6 +108,26 @@ impl JobManifest {
     /// The value of a note; `None` if there is no such note.
     pub fn note(&self, name: &str) -> Option<&str> {
         self.notes.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The birth of the run that saved it, in hexadecimal: it tells two runs of one name apart. `None`: the run had
+    /// none, or an older version of gannet saved it.
+    pub fn run_birth(&self) -> Option<&str> {
+        self.note(RUN_BIRTH)
+    }
+
+    /// Refuses a checkpoint of another job that gave its run the same name. `birth` is that of the own run. Nothing is
+    /// refused if one of the two is not known. `path` is the manifest or its folder.
+    ///
+    /// # Errors
+    /// It is of another job.
+    pub fn must_be_born(&self, birth: Option<&str>, path: &Path) -> Result<(), CheckpointDirError> {
+        match self.run_birth().zip(birth) {
+            Some((saved, own)) if saved != own => {
+                Err(CheckpointDirError::OtherJob { path: path.into(), run: self.run.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The table of this name, with its place in the manifest.

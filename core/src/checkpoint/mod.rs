@@ -15,6 +15,7 @@ pub(crate) mod manifest;
 mod manifest_v1;
 #[cfg(feature = "test-support")]
 pub(crate) mod memory_store;
+mod names;
 pub(crate) mod prune;
 pub(crate) mod row_file;
 pub(crate) mod row_file_reader;

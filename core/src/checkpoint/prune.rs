@@ -1,7 +1,9 @@
 //! Removes old checkpoints. A kill at any step leaves no folder that passes for a whole checkpoint and is not one.
 
-use crate::checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint, MANIFEST, folder_name};
+use crate::checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint};
 use crate::checkpoint::error::CheckpointDirError;
+use crate::checkpoint::manifest::JobManifest;
+use crate::checkpoint::names::{MANIFEST, folder_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -18,6 +20,13 @@ pub struct PrunePlan {
     pub unfinished: Vec<u64>,
 }
 
+/// A run: its name and its birth.
+type RunKey<'a> = (&'a str, Option<&'a str>);
+
+fn key(manifest: &JobManifest) -> RunKey<'_> {
+    (&manifest.run, manifest.run_birth())
+}
+
 impl CheckpointDir {
     /// What [`prune`](Self::prune) would do.
     ///
@@ -28,7 +37,7 @@ impl CheckpointDir {
     }
 
     /// What a prune of one run, or of every run, does.
-    fn plan(&self, run: Option<&str>, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
+    fn plan(&self, run: Option<RunKey<'_>>, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
         let mut all = self.list()?;
         let unread = |c: &ListedCheckpoint| matches!(&c.state, CheckpointState::Damaged(e) if e.is_system());
         if let Some(at) = all.iter().position(unread)
@@ -38,12 +47,12 @@ impl CheckpointDir {
         }
         let mut kept = BTreeSet::new();
         // Of each run: its newest checkpoint, and how many more of it stay.
-        let mut runs = BTreeMap::<&str, (u64, u32)>::new();
+        let mut runs = BTreeMap::<RunKey<'_>, (u64, u32)>::new();
         // A parent has a smaller number, so whoever needs it comes before it here.
         for listed in all.iter().rev() {
             let CheckpointState::Valid(manifest) = &listed.state else { continue };
-            let (_, free) = runs.entry(&manifest.run).or_insert((listed.number, keep.max(1)));
-            if *free > 0 || run.is_some_and(|run| run != manifest.run) {
+            let (_, free) = runs.entry(key(manifest)).or_insert((listed.number, keep.max(1)));
+            if *free > 0 || run.is_some_and(|run| run != key(manifest)) {
                 *free = free.saturating_sub(1);
                 kept.insert(listed.number);
             }
@@ -92,27 +101,29 @@ impl CheckpointDir {
         self.carry_out(self.plan(None, keep)?)
     }
 
-    /// As [`prune`](Self::prune), for one run: the checkpoints of other runs stay.
+    /// As [`prune`](Self::prune), for the run that saved `newest`: the checkpoints of other runs stay, and those of
+    /// other jobs whose run has the same name.
     ///
     /// ```
     /// use gannet_core::{CheckpointDir, JobManifest};
     ///
     /// # let folder = tempfile::tempdir()?;
     /// let directory = CheckpointDir::create(folder.path())?;
+    /// let mut newest = JobManifest::new(1, "");
     /// for run in ["monday", "tuesday", "monday"] {
     ///     let draft = directory.begin()?;
-    ///     let manifest = JobManifest::new(draft.number(), run);
-    ///     draft.publish(&manifest)?;
+    ///     newest = JobManifest::new(draft.number(), run);
+    ///     draft.publish(&newest)?;
     /// }
-    /// let done = directory.prune_run("monday", 1)?;
+    /// let done = directory.prune_run(&newest, 1)?;
     /// assert_eq!((done.removed, done.kept), (vec![1], vec![2, 3]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// As [`prune`](Self::prune).
-    pub fn prune_run(&self, run: &str, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
-        self.carry_out(self.plan(Some(run), keep)?)
+    pub fn prune_run(&self, newest: &JobManifest, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
+        self.carry_out(self.plan(Some(key(newest)), keep)?)
     }
 
     fn carry_out(&self, plan: PrunePlan) -> Result<PrunePlan, CheckpointDirError> {

@@ -1,9 +1,10 @@
 //! Writes a row file: what the encoder makes, to the store and durable.
 
-use crate::checkpoint::directory::{CheckpointDir, folder_name};
+use crate::checkpoint::directory::CheckpointDir;
 use crate::checkpoint::encoder::RowFileEncoder;
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::manifest::FileEntry;
+use crate::checkpoint::names::folder_name;
 use crate::checkpoint::row_file::RowFileHead;
 use crate::checkpoint::store::StoreWriter;
 use crate::limits::CHECKPOINT_BLOCK_BYTES;

@@ -64,7 +64,8 @@ impl MappedShards {
     /// the images grow by later.
     ///
     /// # Errors
-    /// The schema is not sound; there is not one file for each shard of the table in the set; a file is no image of that shard and schema; or the system refuses a mapping.
+    /// The schema is not sound; there is not one file for each shard of the set; the table has no such shard; a file is
+    /// no image of its shard and this schema; or the system refuses a mapping.
     pub fn open(
         schema: &Schema,
         set: impl Into<ShardSet>,

@@ -85,6 +85,13 @@ pub struct PusherStatus {
     pub closed: bool,
 }
 
+impl PusherStatus {
+    /// Whether this is what a restore recorded ([`Shards::set_cursor`]), and nothing was pushed here since.
+    pub fn is_restored(&self) -> bool {
+        self.rows == u32::MAX
+    }
+}
+
 impl Shards {
     /// Opens these shards of a table, and makes those that do not exist. New images get the identity of
     /// the images in the folder. In an empty folder, or in memory, new images get no table id: use this only in
@@ -92,8 +99,8 @@ impl Shards {
     /// tables apart.
     ///
     /// # Errors
-    /// The schema is not sound; the set is empty or has a shard that the table has not; a shard is already open; an image is foreign, torn, of another schema or of an
-    /// older boot; or the system has no space.
+    /// The schema is not sound; the set is empty or has a shard that the table has not; a shard is already open; an
+    /// image is foreign, torn, of another schema or of an older boot; or the system has no space.
     pub fn open(store: &Store, schema: &Schema, set: impl Into<ShardSet>) -> Result<Shards, OpenError> {
         schema.check()?;
         let held = store.held(&schema.name)?;

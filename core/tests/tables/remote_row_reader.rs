@@ -57,10 +57,8 @@ fn rows_are_read_by_address_alone() {
         let values: Vec<f32> = (0..keys.len() * schema.weights()).map(|i| (i % 23) as f32 - 11.0).collect();
         let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
         table.push(&name, Write::Gradient, &keys, None, &values).unwrap();
-        let device = Device {
-            memory: File::open("/proc/self/mem").unwrap(),
-            readable: table.readable(&table.set().clone()),
-        };
+        let readable = table.readable(&table.set().clone());
+        let device = Device { memory: File::open("/proc/self/mem").unwrap(), readable };
         for readable in &device.readable {
             let line = device.read(readable.header.addr + HEADER_LINE_AT, HEADER_LINE_BYTES);
             assert!(is_served(&line, readable.incarnation) && !is_served(&line, readable.incarnation + 1));

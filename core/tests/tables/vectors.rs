@@ -242,7 +242,7 @@ fn a_fenced_incarnation_and_a_foreign_table_are_refused() {
     let fenced = table.run_program(0, &PushName { incarnation: 1, ..name(9) }, &program);
     assert!(matches!(fenced, Err(PushError::Fenced { newer: 2, .. })), "{fenced:?}");
     let away = table.run_program(SHARDS, &name(9), &program).unwrap_err();
-    assert_eq!(away.to_string(), "table \"v\": shard 4 is not open here: shards 0 to 3 are");
+    assert_eq!(away.to_string(), "table \"v\": shard 4 is not open here, only shards 0 to 3");
     let plain = Schema::scalar("plain", gannet_optim::Rule::Add(gannet_optim::Add));
     let mut plain = Shards::open(&store, &plain, 0..64).unwrap();
     assert!(plain.run_program(0, &name(1), &program).is_err());

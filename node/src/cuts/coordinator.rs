@@ -39,6 +39,12 @@ pub struct CheckpointOptions {
     pub tries: u32,
     /// Notes for the manifest: (name, value).
     pub notes: Vec<(String, String)>,
+    /// The birth of the run ([`RunId::birth`](crate::RunId)): a checkpoint of another job whose run has the same name
+    /// is refused. 0: not known.
+    pub birth: u64,
+    /// Whether this process is the only one that saves this run, one checkpoint after the other. It then removes what
+    /// its predecessor had written when it was killed.
+    pub sole: bool,
     /// Tables to which each batch of data pushes, under one name ([`DataName`](crate::DataName)): the cut contains a
     /// batch in all of them or in none. Empty: what the newest checkpoint of the run says in its note
     /// `batch-tables`; if there is none, each table is cut by itself.
@@ -50,7 +56,17 @@ impl Default for CheckpointOptions {
     fn default() -> CheckpointOptions {
         let (freeze, tries, notes) = (Duration::from_secs(1), 5, Vec::new());
         let (run, batch_tables) = (String::new(), Vec::new());
-        CheckpointOptions { run, increment: false, level: 1, freeze, tries, notes, batch_tables }
+        CheckpointOptions {
+            run,
+            increment: false,
+            level: 1,
+            freeze,
+            tries,
+            notes,
+            birth: 0,
+            sole: false,
+            batch_tables,
+        }
     }
 }
 
@@ -125,8 +141,18 @@ fn save_in_tries<N: Net>(
     given_up: &mut Vec<GivenUp>,
 ) -> Result<SavedCheckpoint, WorkerError> {
     let mut tries = 1;
+    let saver = options.sole.then(|| format!("{} {:016x}", options.run, options.birth));
+    if let Some(saver) = &saver {
+        let given_up = directory.give_up_of(saver)?;
+        if !given_up.is_empty() {
+            tracing::info!(?given_up, "removed what a save had written that was cut short");
+        }
+    }
     loop {
-        let draft = directory.begin()?;
+        let draft = match &saver {
+            Some(saver) => directory.begin_as(saver)?,
+            None => directory.begin()?,
+        };
         let (number, mut marked) = (draft.number(), false);
         let saved = save(net.clone(), config, directory, options, (draft, &mut marked));
         let Err(error) = saved else { return saved };
@@ -163,11 +189,8 @@ fn save<N: Net>(
     let drawn = draw_number();
     let cut = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
     let cut = (cut, options.run.as_str());
-    let newest = directory.newest_valid()?;
-    if let Some(newest) = &newest {
-        newest.must_be_of(&options.run, &directory.folder(newest.number))?;
-    }
-    let options = &with_batch_tables(options, newest.as_ref());
+    let newest = newest(directory, options)?;
+    let options = &with_notes(options, newest.as_ref());
     let parent = newest.filter(|_| options.increment);
     let from = net.now();
     let frozen = freeze(&mut worker, &net, cut, options)?;
@@ -183,6 +206,11 @@ fn save<N: Net>(
     worker.cut_step(cut, &CutActionV1::Release)?;
     let frozen = net.now().saturating_sub(from);
     let files = written(&mut worker, &net, cut)?;
+    // A restore takes the highest number, so that must be the newest cut.
+    if let Some(later) = directory.newest_manifest()?.filter(|later| later.number > draft.number()) {
+        let later = later.number;
+        return Err(WorkerError::Cut(format!("somebody else has saved checkpoint {later} meanwhile")));
+    }
     let manifest = manifest(&draft, options, parent, &tables, marked, files)?;
     draft.publish(&manifest)?;
     // The checkpoint is there, whether or not the servers hear it: they forget the cut with its coordinator's session.
@@ -192,20 +220,51 @@ fn save<N: Net>(
     Ok(SavedCheckpoint { manifest, frozen })
 }
 
+/// The newest checkpoint that can be used, if the directory is that of this run. If none can be used, a full one must
+/// be saved all the same.
+fn newest(
+    directory: &CheckpointDir,
+    options: &CheckpointOptions,
+) -> Result<Option<JobManifest>, WorkerError> {
+    if let Some(any) = directory.newest_manifest()? {
+        let birth = birth_in_words(options.birth);
+        any.must_be_of(&options.run, &directory.folder(any.number))?;
+        any.must_be_born(birth.as_deref(), &directory.folder(any.number))?;
+    }
+    match directory.newest_valid() {
+        Err(error) if !error.is_system() => {
+            tracing::warn!(%error, "no checkpoint in the directory can be used: the next one is a full one");
+            Ok(None)
+        }
+        newest => Ok(newest?),
+    }
+}
+
+/// A birth as a manifest has it; `None` if it is not known.
+fn birth_in_words(birth: u64) -> Option<String> {
+    (birth != 0).then(|| format!("{birth:016x}"))
+}
+
 /// The note of a manifest that names the tables to which each batch pushes.
 const BATCH_TABLES: &str = "batch-tables";
+/// The note with the birth of the run, as `JobManifest::run_birth` reads it.
+const RUN_BIRTH: &str = "run-birth";
 
-/// The options with the batch tables that apply, and with the note that says so.
-fn with_batch_tables(options: &CheckpointOptions, newest: Option<&JobManifest>) -> CheckpointOptions {
+/// The options with the batch tables that apply, and with the notes of these and of the run's birth. What this save
+/// does not know is as in the newest checkpoint.
+fn with_notes(options: &CheckpointOptions, newest: Option<&JobManifest>) -> CheckpointOptions {
     let mut options = options.clone();
+    let before = |name: &str| newest.and_then(|newest| newest.note(name)).map(str::to_owned);
     if options.batch_tables.is_empty() {
-        let note = newest.and_then(|newest| newest.notes.iter().find(|(name, _)| name == BATCH_TABLES));
-        let names = note.map_or("", |(_, names)| names).split_whitespace();
-        options.batch_tables = names.map(str::to_owned).collect();
+        let names = before(BATCH_TABLES).unwrap_or_default();
+        options.batch_tables = names.split_whitespace().map(str::to_owned).collect();
     }
-    if !options.batch_tables.is_empty() {
-        options.notes.retain(|(name, _)| name != BATCH_TABLES);
-        options.notes.push((BATCH_TABLES.into(), options.batch_tables.join(" ")));
+    let names = (!options.batch_tables.is_empty()).then(|| options.batch_tables.join(" "));
+    let birth = birth_in_words(options.birth).or_else(|| before(RUN_BIRTH));
+    for (note, value) in [(BATCH_TABLES, names), (RUN_BIRTH, birth)] {
+        let Some(value) = value else { continue };
+        options.notes.retain(|(name, _)| name != note);
+        options.notes.push((note.into(), value));
     }
     options
 }
@@ -240,10 +299,10 @@ fn freeze<N: Net>(
             pushes.extend(state.held.iter().cloned());
             asked = 0;
         }
-        let closes = state.closes();
+        let (closes, over) = (state.closes(), state.over());
         before = Some(state);
         worker.cut_wait(ASK_EVERY)?;
-        replies = worker.cut_step(cut, &CutActionV1::Admit { pushes, steps, closes })?;
+        replies = worker.cut_step(cut, &CutActionV1::Admit { pushes, steps, closes, over })?;
     }
 }
 
@@ -373,7 +432,8 @@ fn manifest(
         let cuts: Option<Vec<ShardCut>> = (0..schema.shards).map(cut).collect();
         let Some(shards) = cuts else {
             return Err(WorkerError::Cut(format!(
-                "table {:?}: a shard is on none of these servers: name all servers of the job",
+                "table {:?}: some shards are open on none of these servers: name all servers of the job; if one of them \
+                 was started again, wait until a worker has opened the table there",
                 table.name
             )));
         };

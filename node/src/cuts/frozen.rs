@@ -19,13 +19,15 @@ pub(super) struct Frozen {
     lacking: Vec<PushLimitV1>,
     /// Pushers of data whose end is held back.
     closing: BTreeSet<u64>,
+    /// Pushers of data that is done, as the scheduler says.
+    over: BTreeSet<u64>,
 }
 
 impl Frozen {
     pub(super) fn of(replies: &[CutReplyV1], batch_tables: &[String]) -> Result<Frozen, WorkerError> {
         let mut all = Frozen::default();
         for reply in replies {
-            let CutReplyV1::Frozen { tables, pushes, held, closing } = reply else {
+            let CutReplyV1::Frozen { tables, pushes, held, closing, over } = reply else {
                 return Err(unexpected(reply));
             };
             for push in pushes {
@@ -42,6 +44,7 @@ impl Frozen {
             all.without_steps.extend(without.map(|table| table.name.clone()));
             all.held.extend(held.iter().cloned());
             all.closing.extend(closing);
+            all.over.extend(over);
         }
         all.lacking = lacking(&all.pushes, batch_tables);
         Ok(all)
@@ -70,9 +73,18 @@ impl Frozen {
     /// The pushers of data whose end must be let in. Some threads have it already, and these pushers' last pushes seem
     /// incomplete without them.
     pub(super) fn closes(&self) -> Vec<u64> {
+        self.incomplete().intersection(&self.closing).copied().collect()
+    }
+
+    /// The pushers of data that is done, and whose last pushes seem incomplete: some threads have closed the data, and
+    /// the worker that should have closed it on the others is dead.
+    pub(super) fn over(&self) -> Vec<u64> {
+        self.incomplete().intersection(&self.over).copied().collect()
+    }
+
+    fn incomplete(&self) -> BTreeSet<u64> {
         let unfinished = self.pushes.values().filter(|push| !push.is_whole()).map(|push| push.pusher);
-        let all: BTreeSet<u64> = unfinished.chain(self.lacking.iter().map(|limit| limit.pusher)).collect();
-        all.intersection(&self.closing).copied().collect()
+        unfinished.chain(self.lacking.iter().map(|limit| limit.pusher)).collect()
     }
 
     /// A push or step that is not whole, in words.

@@ -17,8 +17,9 @@ pub(crate) struct CutRequestV1 {
 pub(crate) enum CutActionV1 {
     /// Hold back every push that this thread has not begun, for at most so many milliseconds.
     Freeze { ms: u32 },
-    /// Let these pushes in, steps below these, and the end of the data of these pushers.
-    Admit { pushes: Vec<PushLimitV1>, steps: Vec<CutStepV1>, closes: Vec<u64> },
+    /// Let these pushes in, steps below these, and the end of the data of the pushers `closes`. Close the data of the
+    /// pushers `over`: it is done.
+    Admit { pushes: Vec<PushLimitV1>, steps: Vec<CutStepV1>, closes: Vec<u64>, over: Vec<u64> },
     /// Mark the cut, and begin to write it.
     Mark(MarkV1),
     /// Let all pushes in.
@@ -78,6 +79,8 @@ pub(crate) enum CutReplyV1 {
         held: Vec<PushLimitV1>,
         /// Pushers of data whose end is held back.
         closing: Vec<u64>,
+        /// Of the pushers of data that the request names: those whose data is done. Only the scheduler's thread knows.
+        over: Vec<u64>,
     },
     /// The cut is marked.
     Marked {

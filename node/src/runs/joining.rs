@@ -263,6 +263,7 @@ impl Registry {
         left: Vec<(u32, String)>,
     ) -> Result<(), RunRefusal> {
         let before = self.runs.get(name).cloned();
+        let (new_settings, new_notes) = (join.settings.clone(), join.notes.clone());
         let mut run = match (decided, before.clone()) {
             (RunDecision::Begun | RunDecision::Continued | RunDecision::Fresh, Some(run))
                 if run.by == incarnation =>
@@ -291,6 +292,11 @@ impl Registry {
             }
             (_, Some(run)) => run,
         };
+        if run.is_undecided() {
+            run.notes = new_notes;
+        }
+        let open: Vec<_> = new_settings.into_iter().filter(|setting| run.is_open(setting)).collect();
+        run.settings.extend(open);
         for own_name in join.tables {
             if !run.tables.contains(&own_name) {
                 run.tables.push(own_name);

@@ -82,10 +82,21 @@ impl RunSetting {
         RunSetting { flag: flag.to_owned(), shown: value.clone(), value, of_rows: false }
     }
 
+    /// Whether it says where the job is, and not what it trains: `--scheduler` and `--shards`. All workers need the
+    /// same, but a job that is restored may have another one. The flag may have an explanation behind it.
+    pub fn is_of_place(&self) -> bool {
+        is_of_place(&self.flag)
+    }
+
     /// Marks the setting as one on which the rows depend.
     pub fn of_rows(self) -> RunSetting {
         RunSetting { of_rows: true, ..self }
     }
+}
+
+/// Whether this flag is one of the place, as [`RunSetting::is_of_place`] says.
+pub(crate) fn is_of_place(flag: &str) -> bool {
+    ["--scheduler", "--shards"].contains(&flag.split(' ').next().unwrap_or(flag))
 }
 
 /// What a worker that joins a run wants. [`RunClient`](crate::RunClient) has an example.

@@ -1,6 +1,7 @@
 //! Runs: to which training the rows of some tables belong. One server of a job keeps a registry of runs. The first
 //! process of a run decides what the run is, and the others take over its decision.
 
+mod comparison;
 mod joining;
 mod messages;
 mod registry;
@@ -8,7 +9,7 @@ mod registry;
 mod registry_model_tests;
 mod runs_file;
 
-pub(crate) use messages::{JoinV1, RunActionV1, RunReplyV1, RunRequestV1};
+pub(crate) use messages::{JoinV1, RunActionV1, RunReplyV1, RunRequestV1, is_of_place};
 pub use messages::{Run, RunId, RunIntent, RunMember, RunSetting};
 pub use registry::{CLIENT, LocalRunDecision as RunAlone, Registry, RunDecision};
 pub use runs_file::RunsError;

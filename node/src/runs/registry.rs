@@ -16,6 +16,7 @@ use super::runs_file::{self, RunsError};
 use crate::error::Refusal;
 use crate::limits::{RUN_MEMBERS_LISTED, RUN_SILENCE, RUNS_MAX};
 use crate::scheduler::member::WorkerIncarnation;
+use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -150,61 +151,6 @@ pub struct Registry {
 
 pub(super) type RunRefusal = (Refusal, String);
 
-/// A setting in words, beside another value of it. The hash tells apart data of the same length.
-fn shown(of: Option<&RunSetting>, other: Option<&RunSetting>) -> String {
-    let Some(of) = of else { return "none".to_owned() };
-    let hashed = |of: &RunSetting| of.value.split_once(' ').map(|(n, hash)| (n.to_owned(), hash.to_owned()));
-    match (hashed(of), other.and_then(hashed)) {
-        (Some((bytes, hash)), Some((others, _))) if of.flag.starts_with("DATA") && bytes == others => {
-            format!("{}, hash of both ends {hash}", of.shown)
-        }
-        _ => of.shown.clone(),
-    }
-}
-
-impl RunRecord {
-    /// The first flag that differs, with the run's value and the new one.
-    fn differing<'a>(&'a self, settings: &'a [RunSetting]) -> Option<(&'a str, String, String)> {
-        let find = |all: &'a [RunSetting], flag: &str| all.iter().find(|s| s.flag == flag);
-        let mut flags = self.settings.iter().chain(settings).map(|setting| setting.flag.as_str());
-        let differs = |flag: &&str| {
-            let value = |all| find(all, flag).map(|setting| &setting.value);
-            value(&self.settings) != value(settings)
-        };
-        let flag = flags.find(differs)?;
-        let (ours, theirs) = (find(&self.settings, flag), find(settings, flag));
-        Some((flag, shown(ours, theirs), shown(theirs, ours)))
-    }
-
-    /// The first difference in words, for a worker of a job.
-    pub(super) fn differs(&self, settings: &[RunSetting], rank: u32) -> Option<String> {
-        let (flag, ours, theirs) = self.differing(settings)?;
-        let by = who(self.by.rank);
-        let this = if rank == CLIENT { "the client".into() } else { format!("this worker ({rank})") };
-        Some(format!("{flag}: {by} has {ours}, {this} was given {theirs}"))
-    }
-
-    /// The first flag that differs, of those on which the rows depend, with the run's value and the new one.
-    pub(super) fn rows_differ(&self, settings: &[RunSetting]) -> Option<(String, String, String)> {
-        let find = |all: &[RunSetting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
-        let of_rows = self.settings.iter().chain(settings).filter(|setting| setting.of_rows);
-        let shown = |of: Option<RunSetting>| of.map_or("none".to_owned(), |setting| setting.shown);
-        let mut pairs = of_rows.map(|s| (&s.flag, find(&self.settings, &s.flag), find(settings, &s.flag)));
-        let value = |of: &Option<RunSetting>| of.as_ref().map(|setting| setting.value.clone());
-        let (flag, was, given) = pairs.find(|(_, was, given)| value(was) != value(given))?;
-        Some((flag.clone(), shown(was), shown(given)))
-    }
-
-    pub(super) fn id(&self, name: &str) -> RunId {
-        RunId {
-            name: name.to_owned(),
-            generation: self.generation,
-            rows_since: self.rows_since,
-            birth: self.birth,
-        }
-    }
-}
-
 impl Registry {
     /// Opens the registry of a folder, or one in memory.
     ///
@@ -240,8 +186,9 @@ impl Registry {
     /// # Errors
     /// The bytes are no runs, there are too many runs, or they cannot be saved: in words.
     pub(crate) fn restore(&mut self, bytes: &[u8], now: Duration) -> Result<(), String> {
-        for (name, run) in runs_file::decode(bytes)? {
+        for (name, mut run) in runs_file::decode(bytes)? {
             RunId::check_name(&name)?;
+            run.settings.retain(|setting| !setting.is_of_place());
             let before = self.runs.insert(name.clone(), run);
             if self.runs.len() > RUNS_MAX {
                 self.runs.remove(&name);
@@ -253,6 +200,39 @@ impl Registry {
             self.wait_for_members(&name, now);
         }
         Ok(())
+    }
+
+    /// Takes over tables of a run that no registry knows, as after an import. The first process that comes to the run
+    /// decides its settings. Tables of other names stay unknown.
+    ///
+    /// # Errors
+    /// The registry cannot be saved: in words.
+    pub(crate) fn adopt(&mut self, name: &str, tables: &[String]) -> Result<(), String> {
+        let own = |table: &String| {
+            let own = table.strip_prefix(name)?.strip_prefix('.')?;
+            let generation = own.split_once('.').and_then(|(since, own)| Some((since.parse().ok()?, own)));
+            Some(generation.map_or((1, own.to_owned()), |(since, own)| (since, own.to_owned())))
+        };
+        let own: Vec<(u32, String)> = tables.iter().filter_map(own).collect();
+        if RunId::check_name(name).is_err() || own.is_empty() || self.runs.contains_key(name) {
+            return Ok(());
+        }
+        let generation = own.iter().map(|(since, _)| *since).max().unwrap_or(1);
+        let run = RunRecord {
+            generation,
+            rows_since: generation,
+            begun: RunIntent::Auto,
+            by: WorkerIncarnation { rank: 0, incarnation: NO_INCARNATION },
+            settings: Vec::new(),
+            tables: own.into_iter().map(|(_, own)| own).collect(),
+            to_drop: Vec::new(),
+            notes: String::new(),
+            birth: crate::token::draw_number().unwrap_or(0),
+            members: BTreeMap::new(),
+            finished: None,
+        };
+        self.runs.insert(name.to_owned(), run);
+        self.save(name, None).map_err(|(_, why)| why)
     }
 
     /// As [`open`](Self::open), for a process that has its tables itself: nobody else can be in its runs.

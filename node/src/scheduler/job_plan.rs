@@ -2,6 +2,7 @@
 //! every worker and every incarnation of the scheduler finds the same splits.
 
 use crate::limits::{JOB_WORKERS_MAX, PROGRESS_TIME_MIN, PROGRESS_TIMEOUTS, READ_TIME_MIN, TASKS_MAX};
+use crate::runs::is_of_place;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::time::Duration;
 
@@ -159,9 +160,13 @@ impl JobPlan {
             .or_else(|| number("--worker-timeout (in ms)", self.worker_timeout_ms, other.worker_timeout_ms))
             .or_else(|| number("--task-bytes", self.task_bytes, other.task_bytes))
             .or_else(|| {
-                let differing = self.settings.iter().zip(&other.settings).find(|(a, b)| a != b);
+                // A job that was restored may be elsewhere. The registry of runs compares these settings.
+                let compared =
+                    |plan: &JobPlan| plan.settings.iter().filter(|s| !is_of_place(s)).cloned().collect();
+                let (ours, theirs): (Vec<String>, Vec<String>) = (compared(self), compared(other));
+                let differing = ours.iter().zip(&theirs).find(|(a, b)| a != b);
                 let differing = differing.map(|(a, b)| format!("{a} in this job, {b} was given"));
-                let unequal = self.settings.len() != other.settings.len();
+                let unequal = ours.len() != theirs.len();
                 differing.or_else(|| unequal.then(|| "another number of settings was given".into()))
             })
     }

@@ -141,6 +141,11 @@ impl Schedulers {
         self.jobs.values().map(Scheduler::highest_incarnation).max().unwrap_or(0)
     }
 
+    /// Whether the split whose pushes have this name is done, so that nobody pushes it again.
+    pub(crate) fn is_done(&self, run: &str, pusher: u64, incarnation: u64) -> bool {
+        self.jobs.get(self.key(run)).is_some_and(|scheduler| scheduler.is_done(pusher, incarnation))
+    }
+
     /// The state of a run's job, as a checkpoint has it (its state `tasks`). `None`: the run has no job here.
     pub(crate) fn snapshot(&self, run: &str) -> Option<Vec<u8>> {
         self.jobs.get(self.key(run)).and_then(Scheduler::snapshot)

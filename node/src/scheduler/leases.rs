@@ -5,6 +5,7 @@ use super::job_plan::Split;
 use super::job_state::{JobState, JobStateError};
 use super::member::WorkerIncarnation;
 use crate::limits::HELD_MAX;
+use gannet_core::DATA_PUSHERS;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::time::Duration;
 
@@ -119,6 +120,18 @@ impl JobState {
             None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
             _ => Err(JobStateError::NotYours(index, incarnation.rank)),
         }
+    }
+
+    /// Whether the split whose pushes have this name is done. `pusher` has the pass in its upper half and the number of
+    /// the split in its lower half; `incarnation` is the number of the job.
+    pub fn is_done(&self, pusher: u64, incarnation: u64) -> bool {
+        let (epoch, number) = ((pusher & !DATA_PUSHERS) >> 32, pusher & u64::from(u32::MAX));
+        let pass = self.plan.tasks_of_a_pass();
+        let index = epoch.checked_mul(pass).and_then(|before| before.checked_add(number));
+        let Some(index) = index.filter(|_| incarnation == self.started() && number < pass) else {
+            return false;
+        };
+        index < self.next && !self.leases.contains_key(&index) && !self.returned.contains_key(&index)
     }
 
     /// A split that this incarnation holds.

@@ -196,6 +196,11 @@ impl Scheduler {
         Ok(scheduler)
     }
 
+    /// Whether the split whose pushes have this name is done.
+    pub(super) fn is_done(&self, pusher: u64, incarnation: u64) -> bool {
+        self.job.as_ref().is_some_and(|job| job.is_done(pusher, incarnation))
+    }
+
     /// The job state as a checkpoint has it. `None`: there is no job.
     pub(super) fn snapshot(&self) -> Option<Vec<u8>> {
         self.job.as_ref().map(job_state_file::encode)

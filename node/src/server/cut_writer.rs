@@ -5,7 +5,7 @@
 
 use crate::cuts::CutFileV1;
 use crate::limits::{CUT_ENDED_BYTES, CUT_ENDED_FILES, CUT_QUEUE_BLOCKS, CUT_SLICE_BYTES};
-use gannet_core::{CheckpointDir, EndedRowFile, FileEntry, RowFileHead, RowFileWriter};
+use gannet_core::{CheckpointDir, CheckpointDirError, EndedRowFile, FileEntry, RowFileHead, RowFileWriter};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -143,7 +143,7 @@ impl CutWriter {
             starts: HashMap::new(),
             left: 0,
             open: HashMap::new(),
-            ended: Vec::new(),
+            ended: EndedFiles::default(),
             written: Vec::new(),
             counts: counts.clone(),
         };
@@ -250,6 +250,38 @@ impl CutWriter {
     }
 }
 
+/// Files that have ended, and are open until they are durable.
+#[derive(Default)]
+struct EndedFiles {
+    files: Vec<((u32, u32), EndedRowFile)>,
+}
+
+/// Such files of all threads of the process: each of them has a descriptor.
+static ENDED_FILES: AtomicUsize = AtomicUsize::new(0);
+
+impl EndedFiles {
+    /// How many there are in the process.
+    fn of_process() -> usize {
+        ENDED_FILES.load(Relaxed)
+    }
+
+    fn push(&mut self, id: (u32, u32), file: EndedRowFile) {
+        ENDED_FILES.fetch_add(1, Relaxed);
+        self.files.push((id, file));
+    }
+
+    fn take(&mut self) -> Vec<((u32, u32), EndedRowFile)> {
+        ENDED_FILES.fetch_sub(self.files.len(), Relaxed);
+        std::mem::take(&mut self.files)
+    }
+}
+
+impl Drop for EndedFiles {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
 /// The files of a cut, where they are written.
 struct CutFiles {
     directory: CheckpointDir,
@@ -263,7 +295,7 @@ struct CutFiles {
     left: usize,
     open: HashMap<(u32, u32), RowFileWriter>,
     /// Files that are written, and may not be durable yet.
-    ended: Vec<((u32, u32), EndedRowFile)>,
+    ended: EndedFiles,
     written: Vec<CutFileV1>,
     counts: Arc<Counts>,
 }
@@ -293,9 +325,9 @@ impl CutFiles {
             self.directory.must_be_begun(self.number).map_err(|error| error.to_string())?;
             self.checked = true;
         }
-        self.write(block).map_err(|error| error.to_string())?;
-        let bytes: u64 = self.ended.iter().map(|(_, file)| file.bytes()).sum();
-        if self.is_done() || self.ended.len() >= CUT_ENDED_FILES || bytes >= CUT_ENDED_BYTES {
+        self.write(block)?;
+        let bytes: u64 = self.ended.files.iter().map(|(_, file)| file.bytes()).sum();
+        if self.is_done() || EndedFiles::of_process() >= CUT_ENDED_FILES || bytes >= CUT_ENDED_BYTES {
             self.finish()?;
         }
         if !self.is_done() {
@@ -305,7 +337,21 @@ impl CutFiles {
         Ok(Some(std::mem::take(&mut self.written)))
     }
 
-    fn write(&mut self, block: &CutBlock) -> Result<(), gannet_core::CheckpointDirError> {
+    /// Begins a file. If the process has no more descriptors, the files that have ended are closed first.
+    fn create(&mut self, head: RowFileHead) -> Result<RowFileWriter, String> {
+        let create = |files: &CutFiles| RowFileWriter::create(&files.directory, head, files.level);
+        let created = match create(self) {
+            Err(error) if error.is_out_of_descriptors() && !self.ended.files.is_empty() => {
+                self.finish()?;
+                create(self)
+            }
+            created => created,
+        };
+        created.map_err(|error| error.to_string())
+    }
+
+    fn write(&mut self, block: &CutBlock) -> Result<(), String> {
+        let text = |error: CheckpointDirError| error.to_string();
         let id = (block.file.place, block.file.shard);
         let start = self.starts.remove(&id);
         // A shard without anything needs no file.
@@ -315,22 +361,22 @@ impl CutFiles {
             return Ok(());
         }
         if let Some(FileStart { head, deletions, sketch }) = start {
-            let mut file = RowFileWriter::create(&self.directory, head, self.level)?;
-            file.sketch(&sketch)?;
+            let mut file = self.create(head)?;
+            file.sketch(&sketch).map_err(text)?;
             if !deletions.is_empty() {
-                file.deletions(&deletions)?;
+                file.deletions(&deletions).map_err(text)?;
             }
             self.open.insert(id, file);
         }
         if let Some(file) = self.open.get_mut(&id) {
-            file.rows(&block.keys, &block.rows)?;
+            file.rows(&block.keys, &block.rows).map_err(text)?;
             self.counts.rows.fetch_add(block.keys.len() as u64, Relaxed);
             self.counts.bytes.fetch_add((block.keys.len() * 8 + block.rows.len() * 4) as u64, Relaxed);
         }
         if block.end
             && let Some(file) = self.open.remove(&id)
         {
-            self.ended.push((id, file.end()?));
+            self.ended.push(id, file.end().map_err(text)?);
             self.left -= 1;
         }
         Ok(())
@@ -338,7 +384,7 @@ impl CutFiles {
 
     /// Makes the files that have ended durable, unless the cut was given up.
     fn finish(&mut self) -> Result<(), String> {
-        for ((table, shard), file) in self.ended.drain(..) {
+        for ((table, shard), file) in self.ended.take() {
             if self.counts.given_up.load(Relaxed) {
                 return Err(GIVEN_UP.into());
             }

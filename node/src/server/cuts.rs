@@ -5,6 +5,7 @@ use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::cut_slices::Writing;
 use super::cut_writer::{CutFileId, CutWriter, WriterState};
 use super::group::is_data;
+use super::restore::{self, RunStates};
 use super::tables::{ServerTable, ServerTables};
 use crate::cuts::{
     CutActionV1, CutBaseV1, CutPushV1, CutReplyV1, CutRequestV1, CutShardV1, CutStepV1, CutTableV1, MarkV1,
@@ -130,7 +131,7 @@ impl ServerTables {
         &mut self,
         frame: &Frame<'_>,
         pusher: &Pusher,
-        states: impl FnOnce(&str) -> Vec<(String, Vec<u8>)>,
+        of: RunStates<'_>,
         now: Duration,
         transmit: &mut Transmit,
     ) -> RequestOutcome {
@@ -144,8 +145,16 @@ impl ServerTables {
         }
         let reply = match action {
             CutActionV1::Freeze { ms } => self.freeze((cut, run), pusher.session, ms, now)?,
-            CutActionV1::Admit { pushes, steps, closes } => self.admit_pushes(&pushes, &steps, closes)?,
-            CutActionV1::Mark(mark) => self.mark(&mark, states(&run))?,
+            CutActionV1::Admit { pushes, steps, closes, over } => {
+                self.close_over(&over)?;
+                let is_over = |limit: &&PushLimitV1| {
+                    of.0.is_some_and(|scheduler| scheduler.is_done(&run, limit.pusher, limit.incarnation))
+                };
+                let known = pushes.iter().filter(|limit| is_data(limit.pusher)).filter(is_over);
+                let known = known.map(|limit| limit.pusher).collect();
+                self.admit_pushes(&pushes, &steps, closes, known)?
+            }
+            CutActionV1::Mark(mark) => self.mark(&mark, restore::states(&run, of))?,
             CutActionV1::Release => {
                 self.release_pushes(now);
                 CutReplyV1::Done
@@ -265,7 +274,23 @@ impl ServerTables {
         };
         let held = held.map(limit).collect();
         let closing = self.cuts.cut.iter().flat_map(|cut| &cut.closing).copied().collect();
-        Ok(CutReplyV1::Frozen { tables, pushes, held, closing })
+        Ok(CutReplyV1::Frozen { tables, pushes, held, closing, over: Vec::new() })
+    }
+
+    /// Closes data that is done in all tables of the cut. All pushes of it were acknowledged before it was reported as
+    /// done, so nothing of it is lost.
+    fn close_over(&mut self, over: &[u64]) -> Result<(), RequestFailure> {
+        let Some(cut) = &self.cuts.cut else { return Ok(()) };
+        for table in self.all.iter_mut().filter(|table| cut.covers(table)) {
+            let Some(shards) = &mut table.shards else { continue };
+            for push in shards.push_progress() {
+                if over.contains(&push.pusher) && is_data(push.pusher) && !push.closed {
+                    let closed = shards.close_pusher(push.pusher, push.incarnation);
+                    closed.map_err(|e| RequestFailure::Refused(Refusal::of_push(&e), e.to_string()))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn admit_pushes(
@@ -273,6 +298,7 @@ impl ServerTables {
         pushes: &[PushLimitV1],
         steps: &[CutStepV1],
         closes: Vec<u64>,
+        known_over: Vec<u64>,
     ) -> Result<CutReplyV1, RequestFailure> {
         self.must_hold_all()?;
         let number = |name: &str| self.all.iter().position(|table| table.schema.name == name);
@@ -291,7 +317,10 @@ impl ServerTables {
             let limit = cut.steps.entry(table).or_default();
             *limit = step.max(*limit);
         }
-        let reply = self.frozen();
+        let mut reply = self.frozen();
+        if let Ok(CutReplyV1::Frozen { over, .. }) = &mut reply {
+            *over = known_over;
+        }
         if let Some(cut) = &mut self.cuts.cut {
             cut.held.clear();
             cut.closing.clear();

@@ -5,7 +5,7 @@ use super::bulk::{self, BulkReply, RequestFailure, RequestOutcome};
 use super::pending_replies::{self, PendingReply};
 use super::scheduler_rpc;
 use super::session::{RequestContext, WorkerState};
-use super::{images, incarnations, regions, restore, runs, vectors};
+use super::{images, incarnations, regions, runs, vectors};
 use crate::error::Refusal;
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
@@ -93,8 +93,7 @@ impl RequestHandler<'_, '_> {
             CutFrame::KIND => {
                 let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
                 let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());
-                let states = |run: &str| restore::states(run, of);
-                return tables.answer_cut(frame, pusher, states, now, transmit);
+                return tables.answer_cut(frame, pusher, of, now, transmit);
             }
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),

@@ -199,8 +199,8 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     assert_eq!(rows[..4], 6.0f32.to_le_bytes());
 }
 
-/// A clock was accepted behind a push of its step that was refused. Other workers then read rows without the push, and a
-/// synchronous step was applied without it.
+/// A clock was accepted behind a push of its step that was refused. Other workers then read rows without the push, and
+/// a synchronous step was applied without it.
 #[test]
 fn a_clock_behind_a_refused_push_is_refused_too() {
     for mode in [1, 2] {

@@ -17,8 +17,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"GNTSTEP4";
-/// What files of older versions of Gannet begin with: their threads had one run of shards, and before that, notes had no
-/// sizes of pushes. They are read. New steps go to new files.
+/// What files of older versions of Gannet begin with: their threads had one run of shards, and before that, notes had
+/// no sizes of pushes. They are read. New steps go to new files.
 const MAGIC_OF_RUNS: [u8; 8] = *b"GNTSTEP3";
 const MAGIC_WITHOUT_SIZES: [u8; 8] = *b"GNTSTEP2";
 /// Bytes before the message: the magic, the checksum, the length.
@@ -243,10 +243,10 @@ fn read(path: &Path) -> io::Result<Option<StepV4>> {
     })
 }
 
-/// Finishes the steps that were begun in these shards, by the thread of these shards or by others (of a server with another
-/// number of threads). If the shards are not equally far, the thread goes on at the step of the one furthest behind.
-/// Workers resend what was not acknowledged, and shards that are ahead drop the steps that they have. `aggregate`: the
-/// pusher in the names of steps.
+/// Finishes the steps that were begun in these shards, by the thread of these shards or by others (of a server with
+/// another number of threads). If the shards are not equally far, the thread goes on at the step of the one furthest
+/// behind. Workers resend what was not acknowledged, and shards that are ahead drop the steps that they have.
+/// `aggregate`: the pusher in the names of steps.
 ///
 /// # Errors
 /// A file cannot be read, a step cannot be finished, or a step was begun and its file is missing: in words.

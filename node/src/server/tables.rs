@@ -19,10 +19,9 @@ use crate::frames::{
 };
 use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
 use crate::log_limiter::LogLimiter;
-use crate::partition::{PartitionMap, runs};
-use gannet_core::{
-    Cursor, DATA_PUSHERS, PusherStatus, Schema, ShardSet, Shards, Store, TableIdentity, TableUid,
-};
+use crate::partition::{Partitioning, runs};
+use crate::share_pushers::is_share;
+use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, ShardSet, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Registrar, Transmit};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +43,6 @@ pub(super) struct ServerTable {
     pub(super) group: Option<Group>,
     /// The steps that were recovered when the images were opened.
     pub(super) recovered: RecoveredSteps,
-    /// The last pushes of fixed shares, if this process took the table from a checkpoint.
-    pub(super) restored: Option<Vec<Cursor>>,
     /// The files that hold a step while it is applied.
     pub(super) step_files: Option<StepFiles>,
     pub(super) counters: Arc<TableCounters>,
@@ -79,6 +76,7 @@ pub(super) struct ServerTables {
     /// The identities of the tables, shared by all threads of the server.
     pub(super) identities: Arc<Identities>,
     store: Store,
+    partitioning: Partitioning,
     pub(super) thread: u32,
     threads: u32,
     pub(super) counters: Arc<ServerCounters>,
@@ -107,6 +105,7 @@ impl ServerTables {
             incarnation: 0,
             identities,
             store,
+            partitioning: Partitioning::here(),
             thread,
             threads,
             counters,
@@ -159,7 +158,7 @@ impl ServerTables {
         }
         let TableIdentity { server, servers, .. } = identity;
         let place = (self.thread, self.threads);
-        let own = PartitionMap::of_job(servers).shards_of_thread(server, place, schema.shards);
+        let own = self.partitioning.map(servers).shards_of_thread(server, place, schema.shards);
         let origin = self.identities.origin(identity);
         let mut shards = match own.is_empty() {
             true => None,
@@ -190,7 +189,6 @@ impl ServerTables {
             shards,
             group,
             recovered,
-            restored: None,
             step_files,
             counters,
         });
@@ -338,7 +336,7 @@ impl ServerTables {
             Some(shards) => (shards.stats(), shards.pushers()),
             None => Default::default(),
         };
-        let restored = table.restored.as_ref().map(|restored| unchanged(restored, &pushers));
+        let restored = restored_shares(&pushers);
         // Reports workers only. The scheduler knows the pushers of data, and a frame may be too small for all of them.
         let workers = pushers.into_iter().filter(|status| status.pusher < DATA_PUSHERS);
         let pushers = workers.take(STATUS_PUSHERS_MAX).map(|status| PusherV1 {
@@ -409,17 +407,17 @@ impl ServerTables {
     }
 }
 
-/// The restored shares that have pushed nothing here since.
-fn unchanged(restored: &[Cursor], pushers: &[PusherStatus]) -> Vec<RestoredShareV1> {
-    let still = |cursor: &&Cursor| {
-        let now = pushers.iter().find(|status| status.pusher == cursor.pusher);
-        now.is_some_and(|now| (now.incarnation, now.seq) == (cursor.incarnation, cursor.seq) && !now.closed)
+/// The fixed shares whose last push is in a checkpoint that was restored here, and that have pushed nothing here since.
+/// `None`: there is none. The images say so, whichever process restored them.
+fn restored_shares(pushers: &[PusherStatus]) -> Option<Vec<RestoredShareV1>> {
+    let still = |status: &&PusherStatus| is_share(status.pusher) && status.is_restored() && !status.closed;
+    let share = |&PusherStatus { pusher, incarnation, seq, .. }: &PusherStatus| RestoredShareV1 {
+        pusher,
+        incarnation,
+        seq,
     };
-    let share = |cursor: &Cursor| {
-        let &Cursor { pusher, incarnation, seq, .. } = cursor;
-        RestoredShareV1 { pusher, incarnation, seq }
-    };
-    restored.iter().filter(still).take(STATUS_PUSHERS_MAX).map(share).collect()
+    let all: Vec<_> = pushers.iter().filter(still).take(STATUS_PUSHERS_MAX).map(share).collect();
+    (!all.is_empty()).then_some(all)
 }
 
 /// Queues a control answer: its head and its payload.

@@ -35,8 +35,8 @@ pub(super) fn must_be_together(
     };
     Err(WorkerError::Gone(format!(
         "table {table:?}: the rows of {lost} are gone: {who}, as by restoring a checkpoint once more, and {} went on with \
-         the rows of before; end all processes of the job and start them again, so that all servers restore one \
-         checkpoint",
+         the rows of before; end all processes of the job, empty the --data-dir of every ps, and start them again, so \
+         that all servers restore one checkpoint",
         named(&gone_on)
     )))
 }

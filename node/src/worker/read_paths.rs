@@ -37,7 +37,8 @@ impl ReadPathReplies {
         }
     }
 
-    /// The request for at most `left` more shards of the thread, from the `first`-th on. `software`: also if a processor does the READs.
+    /// The request for at most `left` more shards of the thread, from the `first`-th on. `software`: also if a
+    /// processor does the READs.
     fn request(&self, first: u32, left: u32, software: bool) -> UnsentFrame {
         match self {
             ReadPathReplies::Images(_) => {

@@ -15,6 +15,7 @@ mod rdma;
 mod restore;
 mod restore_killed;
 mod restored_again;
+mod restored_folders;
 mod saved_rows;
 mod scheduled;
 mod segments;

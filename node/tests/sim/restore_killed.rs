@@ -32,7 +32,12 @@ fn child() {
 fn run_child(from: &Path, to: &Path, after: Option<Duration>) -> ExitStatus {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["restore_killed::child", "--exact", "--nocapture"]);
-    let mut child = command.env("RESTORE_FROM", from).env("RESTORE_TO", to).spawn().unwrap();
+    let mut child = command
+        .env("RESTORE_FROM", from)
+        .env("RESTORE_TO", to)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     if let Some(after) = after {
         let (mark, begun) = (to.join("RESTORING"), Instant::now());
         while !mark.exists() && child.try_wait().unwrap().is_none() {
@@ -69,7 +74,8 @@ fn a_restore_that_is_killed_begins_again() {
         let status =
             run_child(checkpoints.path(), data.path(), Some(Duration::from_millis(u64::from(kill * kill))));
         if status.signal() != Some(9) {
-            assert_eq!(status.code(), Some(42));
+            // 43: the kill before this one came when the restore had just ended.
+            assert!(matches!(status.code(), Some(42 | 43)), "{status}");
             break;
         }
         killed += 1;

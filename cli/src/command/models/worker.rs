@@ -65,13 +65,15 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let saver = CheckpointSaver::start(args, &line, &names)?;
     let (mut fitted, validations) = own.train(&mut tables, &run, in_job.as_ref())?;
     let account = own.close(&mut tables, &run, in_job.as_ref(), &mut fitted)?;
-    CheckpointSaver::end(saver, fitted.stopped);
+    CheckpointSaver::save_trained(saver.as_ref(), fitted.stopped);
     own.evaluate(&mut tables, &mut fitted)?;
     own.report(&mut tables, &run, (&fitted, &account), validations)?;
     if let Some(in_job) = in_job {
         let loss = fitted.progressive.as_ref().map(report::loss);
         in_job.end(&mut own.options, (fitted.examples, loss, fitted.seconds), own.is_chief);
     }
+    // The last checkpoint says that the run is finished.
+    CheckpointSaver::end(saver, fitted.stopped);
     ended_early(fitted.stopped, fitted.examples)?;
     if !scheduled && account.batches_before == 0 {
         learned_something(fitted.examples, &fitted.bad_lines)?;

@@ -80,6 +80,21 @@ pub(super) fn look(plan: &RestorePlan, store: &Store) -> Result<FolderState, Res
     }
 }
 
+/// The tables of a run (of any, if it is `None`) that the folder holds, if no restore into it was interrupted.
+pub(super) fn tables_of(store: &Store, run: Option<&str>) -> Result<Vec<String>, RestoreError> {
+    let Some(folder) = store.folder().filter(|folder| !folder.join(RESTORING).exists()) else {
+        return Ok(Vec::new());
+    };
+    let mut tables = Vec::new();
+    for name in store.tables().map_err(io_error("listing", folder))? {
+        let of_run = |run| name.strip_prefix(run).is_some_and(|rest: &str| rest.starts_with('.'));
+        if run.is_none_or(of_run) && store.held(&name)?.is_some_and(|held| held.confirmed) {
+            tables.push(name);
+        }
+    }
+    Ok(tables)
+}
+
 /// Whether the folder has tables of the checkpoint's run that the checkpoint does not have.
 fn has_others_of_run(plan: &RestorePlan, store: &Store) -> Result<bool, RestoreError> {
     let Some(folder) = store.folder() else { return Ok(false) };
@@ -107,13 +122,15 @@ fn knows_run(plan: &RestorePlan, folder: &Path) -> Result<bool, RestoreError> {
 /// Why the server cannot go on from these images.
 fn differs(plan: &RestorePlan, table: &TableCut, held: &HeldTable) -> Option<String> {
     let (name, identity) = (&table.schema.name, held.identity);
-    // The tables that were saved, or tables that were restored from this checkpoint.
-    let restored = plan.uid(table);
-    if identity.uid != table.uid && identity.uid != restored {
+    // The tables that were saved, or tables that were restored from one of these checkpoints, and went on.
+    if !plan.has_saved(name, identity.uid) {
         return Some(format!(
-            "it holds another table {name:?}, or that of another checkpoint (its id is {}, but the checkpoint's table \
-             has id {} and {restored} after a restore): name an empty folder",
-            identity.uid, table.uid
+            "it holds another table {name:?} than the checkpoints (its id is {}, but that of {} has id {} and {} after \
+             a restore): name an empty folder",
+            identity.uid,
+            plan.in_words(),
+            table.uid,
+            plan.uid(table)
         ));
     }
     if (identity.server, identity.servers) != (plan.server, plan.servers) {

@@ -7,7 +7,6 @@ use crate::server::group::AGGREGATE;
 use crate::server::identities::IdentityClaim;
 use crate::server::step_files;
 use crate::server::tables::ServerTables;
-use crate::share_pushers::is_share;
 use gannet_core::{Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, ShardSet, Shards, TableCut, TableIdentity};
 use std::ops::Range;
 
@@ -42,8 +41,6 @@ impl ServerTables {
             load_rows(plan, saved, shards)?;
             set_cursors(saved, shards).map_err(|error| failed(error.to_string()))?;
             opened.recovered = step_files::finish(&store, shards, AGGREGATE).map_err(failed)?;
-            let shares = saved.cursors.iter().filter(|cursor| is_share(cursor.pusher) && !cursor.closed);
-            opened.restored = Some(shares.copied().collect());
             rows += shards.stats().rows;
         }
         self.publish();

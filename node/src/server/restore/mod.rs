@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! the folder holds                        the server
-//! the tables, confirmed                   goes on from them; the checkpoint is not read
+//! the tables, confirmed                   goes on from them; the checkpoint need not be there
 //! nothing, or images without confirmation restores
 //! RESTORING (a restore was interrupted)   removes the tables and restores
 //! ```
@@ -16,7 +16,7 @@ mod load;
 mod states;
 
 pub use error::RestoreError;
-pub(super) use states::{NamedState, SavedStates, StateHolders, snapshot, states};
+pub(super) use states::{NamedState, RunStates, SavedStates, StateHolders, snapshot, states};
 
 use super::identities::Identities;
 use super::tables::ServerTables;
@@ -25,7 +25,9 @@ use crate::counters::ServerCounters;
 use crate::error::ServerError;
 use crate::partition::PartitionMap;
 use folder::FolderState;
-use gannet_core::{CheckpointDir, JobManifest, Schema, Store, TableCut, TableUid, mix};
+use gannet_core::{
+    CheckpointDir, CheckpointDirError, CheckpointState, JobManifest, Schema, Store, TableCut, TableUid, mix,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -138,20 +140,41 @@ impl RestorePlan {
     /// The id that a table gets. All servers that restore the same checkpoint give it the same one. A server that has
     /// the table from another checkpoint, or from before, has another id, so no worker mixes their rows.
     fn uid(&self, table: &TableCut) -> TableUid {
-        let (low, high) = table.uid.0.split_at(8);
-        let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        let low = mix(word(low) ^ mix(self.number()));
-        let high = mix(word(high) ^ low);
-        let mut uid = TableUid::NONE;
-        uid.0[..8].copy_from_slice(&low.to_le_bytes());
-        uid.0[8..].copy_from_slice(&(high | 1).to_le_bytes());
-        uid
+        restored_uid(self.number(), table)
+    }
+
+    /// Whether rows with this table id are those of a checkpoint of the directory, or were restored from one.
+    fn has_saved(&self, table: &str, uid: TableUid) -> bool {
+        let of = |manifest: &JobManifest| {
+            let saved = manifest.table(table).map(|(_, saved)| saved);
+            saved.is_some_and(|saved| uid == saved.uid || uid == restored_uid(manifest.number, saved))
+        };
+        let listed = self.directory.list().unwrap_or_default();
+        let any = listed.iter().any(|listed| match &listed.state {
+            CheckpointState::Valid(manifest) => of(manifest),
+            _ => false,
+        });
+        self.chain.iter().any(of) || any
     }
 
     /// The schema that a table gets.
     fn schema(&self, table: &TableCut) -> Schema {
         let shards = self.shards.unwrap_or(table.schema.shards);
         Schema { shards, ..table.schema.clone() }
+    }
+
+    /// The error of a load. If a file is damaged, it offers the newest checkpoint that is good: lengths and manifests
+    /// did not show the damage.
+    fn offer(&self, error: RestoreError) -> RestoreError {
+        match error {
+            RestoreError::Checkpoint(damaged @ CheckpointDirError::Damaged { .. }) => {
+                match self.directory.verify(self.number()) {
+                    Err(refused) => refused.into(),
+                    Ok(_) => damaged.into(),
+                }
+            }
+            other => other,
+        }
     }
 
     fn number(&self) -> u64 {
@@ -167,6 +190,18 @@ impl RestorePlan {
     fn in_words(&self) -> String {
         format!("checkpoint {} of {}", self.number(), self.directory.path().display())
     }
+}
+
+/// The id that a table gets when it is restored from checkpoint `number`.
+fn restored_uid(number: u64, table: &TableCut) -> TableUid {
+    let (low, high) = table.uid.0.split_at(8);
+    let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    let low = mix(word(low) ^ mix(number));
+    let high = mix(word(high) ^ low);
+    let mut uid = TableUid::NONE;
+    uid.0[..8].copy_from_slice(&low.to_le_bytes());
+    uid.0[8..].copy_from_slice(&(high | 1).to_le_bytes());
+    uid
 }
 
 /// The tables of each thread of a server, and the states that thread 0 takes over when it begins.
@@ -207,8 +242,22 @@ fn restore(
     config: &ServerConfig,
     mut opened: OpenedTables,
 ) -> Result<OpenedTables, ServerError> {
-    let plan = RestorePlan::new(source, config.scheduler_only)?;
-    let (store, checkpoint) = (&config.store, plan.number());
+    let store = &config.store;
+    let plan = match RestorePlan::new(source, config.scheduler_only) {
+        Ok(plan) => plan,
+        Err(error) => {
+            let tables = folder::tables_of(store, source.run.as_deref())?;
+            if tables.is_empty() {
+                return Err(error.into());
+            }
+            let folder = store.folder().unwrap_or(Path::new("")).display();
+            tracing::warn!(%folder, %error, "no checkpoint can be used; the server goes on from the tables in its folder");
+            let checkpoint = source.number.unwrap_or(0);
+            opened.restored = Some(Restored { checkpoint, tables, rows: 0, kept: true });
+            return Ok(opened);
+        }
+    };
+    let checkpoint = plan.number();
     let tables: Vec<String> = plan.tables().iter().map(|table| table.schema.name.clone()).collect();
     if folder::look(&plan, store)? == FolderState::Whole {
         let folder = store.folder().unwrap_or(Path::new("")).display();
@@ -229,7 +278,7 @@ fn restore(
         let mut rows = 0;
         for thread in threads {
             let died = |_| ServerError::Died("a thread that loaded a checkpoint panicked".into());
-            rows += thread.join().map_err(died)??;
+            rows += thread.join().map_err(died)?.map_err(|error| plan.offer(error))?;
         }
         Ok(rows)
     })?;

@@ -22,6 +22,10 @@ pub(in crate::server) struct StateHolders<'a> {
     pub(in crate::server) incarnations: &'a mut Incarnations,
 }
 
+/// What this thread knows of runs. Only thread 0 knows something.
+pub(in crate::server) type RunStates<'a> =
+    (Option<&'a Schedulers>, Option<&'a Registry>, Option<&'a Incarnations>);
+
 /// A state's name, and its bytes.
 pub(in crate::server) type NamedState = (&'static str, Vec<u8>);
 
@@ -42,7 +46,7 @@ pub(in crate::server) fn snapshot(
 /// As [`snapshot`], on any thread: only thread 0 has these holders.
 pub(in crate::server) fn states(
     run: &str,
-    (scheduler, runs, incarnations): (Option<&Schedulers>, Option<&Registry>, Option<&Incarnations>),
+    (scheduler, runs, incarnations): RunStates<'_>,
 ) -> Vec<(String, Vec<u8>)> {
     let (Some(scheduler), Some(incarnations)) = (scheduler, incarnations) else { return Vec::new() };
     let states = snapshot(run, scheduler, runs, incarnations);
@@ -54,6 +58,10 @@ pub(in crate::server) fn states(
 pub(in crate::server) struct SavedStates {
     folder: PathBuf,
     run: String,
+    /// The tables of the checkpoint.
+    tables: Vec<String>,
+    /// This server is the scheduler and has the registry of runs.
+    whole: bool,
     tasks: Option<Vec<u8>>,
     runs: Option<Vec<u8>>,
     incarnations: Option<Vec<u8>>,
@@ -81,6 +89,8 @@ impl SavedStates {
         Ok(SavedStates {
             folder: directory.folder(manifest.number),
             run: manifest.run.clone(),
+            tables: manifest.tables.iter().map(|table| table.schema.name.clone()).collect(),
+            whole,
             tasks: read(TASKS, whole)?,
             runs: read(RUNS, whole)?,
             incarnations: read(INCARNATIONS, true)?,
@@ -107,8 +117,13 @@ impl SavedStates {
         if let Some(tasks) = &self.tasks {
             scheduler.restore(&self.run, tasks, now).map_err(|why| failed(TASKS, why))?;
         }
-        if let Some((saved, runs)) = self.runs.as_ref().zip(runs) {
-            runs.restore(saved, now).map_err(|why| failed(RUNS, why))?;
+        match (&self.runs, runs) {
+            (Some(saved), Some(runs)) => runs.restore(saved, now).map_err(|why| failed(RUNS, why))?,
+            // Imported rows, for example: no job has trained them yet.
+            (None, Some(runs)) if self.whole => {
+                runs.adopt(&self.run, &self.tables).map_err(|why| failed(RUNS, why))?;
+            }
+            _ => {}
         }
         let named = self.named.max(scheduler.highest_incarnation());
         let restored = incarnations.restore(self.incarnations.as_deref(), named);
