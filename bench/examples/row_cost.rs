@@ -1,10 +1,10 @@
 //! What a key costs the one thread that owns its rows: CPU milliseconds for a million keys of a push or a pull.
 //! scripts/row_cost.py runs it for two commits in turn, and under callgrind to count instructions.
 //!
-//! `cargo run --release -p gannet-bench --example row_cost -- push|slots|pull ROUNDS DIM [FOLDER]`: "push" finds each
-//! key in the index, "slots" has a keyset. A round is 60,000 keys in 64 shards. The table is in memory, or in FOLDER.
+//! `cargo run --release -p gannet-bench --example row_cost -- push|slots|pull ROUNDS DIM SHARDS [FOLDER]`: "push"
+//! finds each key in the index, "slots" has a keyset. A round is 60,000 keys. The table is in memory, or in FOLDER.
 
-use gannet_core::{PushName, Read, SHARDS_DEFAULT, Schema, Shards, Store, Write, hash, mix, shard_of};
+use gannet_core::{PushName, Read, Schema, Shards, Store, Write, hash, mix, shard_of};
 use gannet_optim::{AdaGrad, Ftrl, Rule};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
@@ -13,25 +13,25 @@ use std::path::Path;
 const KEYS: u64 = 60_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let usage = "usage: row_cost push|slots|pull ROUNDS DIM [FOLDER]";
+    let usage = "usage: row_cost push|slots|pull ROUNDS DIM SHARDS [FOLDER]";
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [what, rounds, dim, folder @ ..] = &arguments[..] else { return Err(usage.into()) };
+    let [what, rounds, dim, shards, folder @ ..] = &arguments[..] else { return Err(usage.into()) };
     if !["push", "slots", "pull"].contains(&what.as_str()) {
         return Err(usage.into());
     }
-    let (rounds, dim): (u64, u32) = (rounds.parse()?, dim.parse()?);
+    let (rounds, dim, count): (u64, u32, u32) = (rounds.parse()?, dim.parse()?, shards.parse()?);
     let rule = match dim {
         1 => Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 }),
         _ => Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 }),
     };
-    let schema = Schema { dim, ..Schema::scalar("cost", rule) };
+    let schema = Schema { dim, shards: count, ..Schema::scalar("cost", rule) };
     let store = match folder.first() {
         Some(folder) => Store::open_dir(Path::new(folder))?,
         None => Store::memory(),
     };
-    let mut shards = Shards::open(&store, &schema, 0..SHARDS_DEFAULT)?;
+    let mut shards = Shards::open(&store, &schema, 0..count)?;
     let mut keys: Vec<u64> = (0..KEYS).map(mix).collect();
-    keys.sort_by_key(|&key| shard_of(hash(key), SHARDS_DEFAULT));
+    keys.sort_by_key(|&key| shard_of(hash(key), count));
     let values = vec![0.01f32; keys.len() * dim as usize];
     let mut out = vec![0f32; values.len()];
     let (mut seq, mut slots) = (0, Vec::new());
