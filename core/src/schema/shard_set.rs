@@ -1,5 +1,6 @@
 //! Some shards of a table, by their numbers: those that a thread owns, a server holds, or a file is about.
 
+use crate::limits::SHARDS_MAX;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -107,32 +108,36 @@ impl fmt::Debug for ShardSet {
     }
 }
 
-/// Where each shard of a table is among the shards of a set. The hot paths look here, so there is no search.
+/// Where each shard of a table is among the shards of a set. The hot paths look here, so there is no search, and no
+/// check of a bound.
 #[derive(Clone, Debug)]
-pub(crate) struct ShardPlaces(Box<[u16]>);
+pub(crate) struct ShardPlaces {
+    shards: u32,
+    places: Box<[u16; SHARDS_MAX as usize]>,
+}
 
-const _: () = assert!(crate::limits::SHARDS_MAX < u16::MAX as u32);
+const _: () = assert!(SHARDS_MAX.is_power_of_two() && SHARDS_MAX < u16::MAX as u32);
 
 impl ShardPlaces {
     /// The places in a table of `shards` shards.
     pub(crate) fn of(set: &ShardSet, shards: u32) -> ShardPlaces {
-        let mut places = vec![u16::MAX; shards as usize];
+        let mut places = Box::new([u16::MAX; SHARDS_MAX as usize]);
         for (place, shard) in set.iter().enumerate() {
             places[shard as usize] = place as u16;
         }
-        ShardPlaces(places.into())
+        ShardPlaces { shards, places }
     }
 
-    /// The place of a shard. A number that is no place, and too high for any, if the shard is not in the set.
+    /// The place of a shard of the table. A number that is no place, and too high for any, if it is not in the set.
     #[inline(always)]
     pub(crate) fn place(&self, shard: u32) -> u32 {
-        self.0.get(shard as usize).map_or(u32::from(u16::MAX), |place| u32::from(*place))
+        u32::from(self.places[(shard % SHARDS_MAX) as usize])
     }
 
     /// Number of shards of the table.
     #[inline(always)]
     pub(crate) fn table(&self) -> u32 {
-        self.0.len() as u32
+        self.shards
     }
 }
 
