@@ -7,6 +7,8 @@ mod messages;
 mod registry;
 #[cfg(test)]
 mod registry_model_tests;
+#[cfg(test)]
+mod restored_runs_tests;
 mod runs_file;
 
 pub(crate) use messages::{JoinV1, RunActionV1, RunReplyV1, RunRequestV1, is_of_place};
