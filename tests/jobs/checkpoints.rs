@@ -387,20 +387,3 @@ fn a_job_trains_imported_rows() {
     // The weights are those of two passes, not of one.
     assert!(job.rows() != first.rows() && job.rows().len() >= first.rows().len());
 }
-
-/// A save kept the files of 64 shards open for each thread, until the process had no more descriptors.
-#[test]
-fn a_server_with_few_descriptors_saves_checkpoints() {
-    let job = Job { epochs: 400 * EPOCHS, ..Job::new("--tasks on") };
-    let hosts = job.hosts();
-    let server = |index: usize| {
-        let mut command = std::process::Command::new("sh");
-        let line = format!("train --job-name ps --task-index {index} {hosts} --threads 2");
-        let limited = format!("ulimit -n 80; exec {} {line}", env!("CARGO_BIN_EXE_gannet"));
-        command.args(["-c", &limited]).stdin(std::process::Stdio::null());
-        Served::start(command)
-    };
-    let _servers = [0, 1].map(server);
-    let _workers = [0, 1].map(|index| job.worker(index, 1));
-    (0..3).for_each(|above| drop(job.until_saved(above)));
-}

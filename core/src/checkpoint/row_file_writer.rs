@@ -8,6 +8,7 @@ use crate::checkpoint::names::folder_name;
 use crate::checkpoint::row_file::RowFileHead;
 use crate::checkpoint::store::StoreWriter;
 use crate::limits::CHECKPOINT_BLOCK_BYTES;
+use rustix::process::{Resource, getrlimit};
 use std::path::PathBuf;
 
 /// Writes the rows of one shard to a file. Errors name the file.
@@ -133,6 +134,13 @@ pub struct EndedRowFile {
 }
 
 impl EndedRowFile {
+    /// How many such files a process should have at once, of at most `most`: each takes a descriptor, and a quarter of
+    /// the process's limit is left for them.
+    pub fn at_once_max(most: usize) -> usize {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        most.min(usize::try_from(limit / 4).unwrap_or(most)).max(1)
+    }
+
     /// Bytes of the file.
     pub fn bytes(&self) -> u64 {
         self.entry.bytes

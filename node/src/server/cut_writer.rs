@@ -7,9 +7,9 @@ use crate::cuts::CutFileV1;
 use crate::limits::{CUT_ENDED_BYTES, CUT_ENDED_FILES, CUT_QUEUE_BLOCKS, CUT_SLICE_BYTES};
 use gannet_core::{CheckpointDir, CheckpointDirError, EndedRowFile, FileEntry, RowFileHead, RowFileWriter};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 
 const GIVEN_UP: &str = "the server gave the checkpoint up";
 
@@ -260,9 +260,11 @@ struct EndedFiles {
 static ENDED_FILES: AtomicUsize = AtomicUsize::new(0);
 
 impl EndedFiles {
-    /// How many there are in the process.
-    fn of_process() -> usize {
-        ENDED_FILES.load(Relaxed)
+    /// Whether the process has as many as it may have.
+    fn are_enough() -> bool {
+        static MOST: OnceLock<usize> = OnceLock::new();
+        let most = *MOST.get_or_init(|| EndedRowFile::at_once_max(CUT_ENDED_FILES));
+        ENDED_FILES.load(Relaxed) >= most
     }
 
     fn push(&mut self, id: (u32, u32), file: EndedRowFile) {
@@ -327,7 +329,7 @@ impl CutFiles {
         }
         self.write(block)?;
         let bytes: u64 = self.ended.files.iter().map(|(_, file)| file.bytes()).sum();
-        if self.is_done() || EndedFiles::of_process() >= CUT_ENDED_FILES || bytes >= CUT_ENDED_BYTES {
+        if self.is_done() || EndedFiles::are_enough() || bytes >= CUT_ENDED_BYTES {
             self.finish()?;
         }
         if !self.is_done() {
