@@ -20,21 +20,30 @@ pub fn run(args: &RestoreFoldersArgs) -> Result<(), Failure> {
     let threads = args.threads.map_or_else(|| ServerConfig::new("").threads, |threads| threads as usize);
     let directory = checkpoint_place::open(dir)?;
     let mut number = args.number;
-    let mut rows = 0;
+    let (mut rows, mut kept) = (0, 0);
     for server in 0..*servers {
         let folder = data_dir.join(format!("server-{server}"));
         let store = server::store(Some(&folder), &args.memory)?;
         let (shards, scheduler) = (*shards, server == *scheduler);
-        let source =
-            RestoreSource { number, shards, scheduler, ..RestoreSource::new(&directory, server, *servers) };
+        let source = RestoreSource {
+            number,
+            shards,
+            scheduler,
+            goes_on: false,
+            ..RestoreSource::new(&directory, server, *servers)
+        };
         let restored = restore_folder(&store, threads, &source)?;
         // All servers take the same one, also if a newer one is finished meanwhile.
         number = Some(restored.checkpoint);
         rows += restored.rows;
+        kept += u32::from(restored.kept);
         report(&restored, &folder);
     }
     let (number, all) = (number.unwrap_or(0), counted(rows, "row", "rows"));
-    say!("checkpoint {number} of {} is restored: {all}", dir.display());
+    match kept == *servers {
+        true => say!("nothing was restored: every folder has the tables of checkpoint {number} already"),
+        false => say!("checkpoint {number} of {} is restored: {all}", dir.display()),
+    }
     Ok(())
 }
 

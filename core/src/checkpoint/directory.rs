@@ -131,7 +131,7 @@ impl CheckpointDir {
     }
 
     /// Reads the manifest of a checkpoint.
-    fn read_manifest(&self, number: u64) -> Result<JobManifest, CheckpointDirError> {
+    pub(crate) fn read_manifest(&self, number: u64) -> Result<JobManifest, CheckpointDirError> {
         let folder = self.folder(number);
         let path = folder.join(MANIFEST);
         let opened = match self.store.open(&folder_name(number), MANIFEST) {

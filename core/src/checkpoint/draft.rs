@@ -58,7 +58,9 @@ impl CheckpointDir {
         for number in self.numbers()? {
             let files = self.files(number)?;
             let has = |name: &str| files.iter().any(|file| file.name == name);
-            if !has(MANIFEST) && has(SAVER) && self.saver_of(number)? == saver.as_bytes() {
+            let is_own = !has(MANIFEST) && has(SAVER) && self.saver_of(number)? == saver.as_bytes();
+            // A predecessor that is not dead yet may have published it meanwhile.
+            if is_own && matches!(self.read_manifest(number), Err(CheckpointDirError::Missing(_))) {
                 self.give_up(number)?;
                 given_up.push(number);
             }

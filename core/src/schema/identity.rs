@@ -11,6 +11,11 @@ pub struct TableUid(pub [u8; 16]);
 impl TableUid {
     /// The id of tables that were made without one.
     pub const NONE: TableUid = TableUid([0; 16]);
+
+    /// Its first eight bytes as a number.
+    pub fn low(self) -> u64 {
+        self.0[..8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+    }
 }
 
 impl fmt::Display for TableUid {

@@ -189,8 +189,8 @@ fn save<N: Net>(
     let drawn = draw_number();
     let cut = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
     let cut = (cut, options.run.as_str());
-    let newest = newest(directory, options)?;
-    let options = &with_notes(options, newest.as_ref());
+    let (last, newest) = newest(directory, options)?;
+    let options = &with_notes(options, last.as_ref());
     let parent = newest.filter(|_| options.increment);
     let from = net.now();
     let frozen = freeze(&mut worker, &net, cut, options)?;
@@ -220,13 +220,14 @@ fn save<N: Net>(
     Ok(SavedCheckpoint { manifest, frozen })
 }
 
-/// The newest checkpoint that can be used, if the directory is that of this run. If none can be used, a full one must
-/// be saved all the same.
+/// The newest manifest, and that of the newest checkpoint that can be used, if the directory is that of this run. If
+/// none can be used, a full one must be saved all the same.
 fn newest(
     directory: &CheckpointDir,
     options: &CheckpointOptions,
-) -> Result<Option<JobManifest>, WorkerError> {
-    if let Some(any) = directory.newest_manifest()? {
+) -> Result<(Option<JobManifest>, Option<JobManifest>), WorkerError> {
+    let last = directory.newest_manifest()?;
+    if let Some(any) = &last {
         let birth = birth_in_words(options.birth);
         any.must_be_of(&options.run, &directory.folder(any.number))?;
         any.must_be_born(birth.as_deref(), &directory.folder(any.number))?;
@@ -234,9 +235,9 @@ fn newest(
     match directory.newest_valid() {
         Err(error) if !error.is_system() => {
             tracing::warn!(%error, "no checkpoint in the directory can be used: the next one is a full one");
-            Ok(None)
+            Ok((last, None))
         }
-        newest => Ok(newest?),
+        newest => Ok((last, newest?)),
     }
 }
 
@@ -252,9 +253,9 @@ const RUN_BIRTH: &str = "run-birth";
 
 /// The options with the batch tables that apply, and with the notes of these and of the run's birth. What this save
 /// does not know is as in the newest checkpoint.
-fn with_notes(options: &CheckpointOptions, newest: Option<&JobManifest>) -> CheckpointOptions {
+fn with_notes(options: &CheckpointOptions, last: Option<&JobManifest>) -> CheckpointOptions {
     let mut options = options.clone();
-    let before = |name: &str| newest.and_then(|newest| newest.note(name)).map(str::to_owned);
+    let before = |name: &str| last.and_then(|last| last.note(name)).map(str::to_owned);
     if options.batch_tables.is_empty() {
         let names = before(BATCH_TABLES).unwrap_or_default();
         options.batch_tables = names.split_whitespace().map(str::to_owned).collect();

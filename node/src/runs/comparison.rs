@@ -43,6 +43,17 @@ impl RunRecord {
         Some((flag, shown(ours, theirs), shown(theirs, ours)))
     }
 
+    /// Whether these settings differ in those of the place alone. Then no row depends on what differs.
+    pub(super) fn differs_in_place(&self, settings: &[RunSetting]) -> bool {
+        let of = |all: &[RunSetting]| {
+            all.iter()
+                .filter(|s| !s.is_of_place())
+                .map(|s| (s.flag.clone(), s.value.clone()))
+                .collect::<Vec<_>>()
+        };
+        self.differing(settings).is_some() && of(&self.settings) == of(settings)
+    }
+
     /// The first difference in words, for a worker of a job.
     pub(super) fn differs(&self, settings: &[RunSetting], rank: u32) -> Option<String> {
         let (flag, ours, theirs) = self.differing(settings)?;

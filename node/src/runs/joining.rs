@@ -171,7 +171,9 @@ impl Registry {
             }
             return Ok(Ok(RunDecision::Fresh));
         }
-        if let Some(difference) = differs {
+        // A worker with a wrong place may have come first, and have left.
+        let moved = live.is_empty() && run.differs_in_place(&join.settings);
+        if let Some(difference) = differs.filter(|_| !moved) {
             // A continuation with a wrong flag has changed no rows: a worker with the right flag may train them
             // further.
             if join.want == RunIntent::Continue && live.is_empty() {
@@ -292,6 +294,9 @@ impl Registry {
             }
             (_, Some(run)) => run,
         };
+        if run.differs_in_place(&new_settings) {
+            run.settings.retain(|setting| !setting.is_of_place());
+        }
         if run.is_undecided() {
             run.notes = new_notes;
         }

@@ -207,7 +207,7 @@ impl Registry {
     ///
     /// # Errors
     /// The registry cannot be saved: in words.
-    pub(crate) fn adopt(&mut self, name: &str, tables: &[String]) -> Result<(), String> {
+    pub(crate) fn adopt(&mut self, name: &str, tables: &[String], birth: u64) -> Result<(), String> {
         let own = |table: &String| {
             let own = table.strip_prefix(name)?.strip_prefix('.')?;
             let generation = own.split_once('.').and_then(|(since, own)| Some((since.parse().ok()?, own)));
@@ -227,7 +227,7 @@ impl Registry {
             tables: own.into_iter().map(|(_, own)| own).collect(),
             to_drop: Vec::new(),
             notes: String::new(),
-            birth: crate::token::draw_number().unwrap_or(0),
+            birth,
             members: BTreeMap::new(),
             finished: None,
         };

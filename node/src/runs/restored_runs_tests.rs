@@ -58,12 +58,17 @@ fn a_restored_run_takes_its_place_from_the_first_worker() {
     let other = come(&mut registry, (0, 5), ("b:1", 64), 0.2).unwrap_err();
     assert!(other.contains("--alpha"), "{other}");
     assert_eq!(come(&mut registry, (0, 6), ("b:1", 64), 0.1), Ok(RunDecision::Resumed));
+    // A worker with a wrong place may have come first. When it has left, the right one is taken.
+    registry.closed(0);
+    assert_eq!(come(&mut registry, (0, 7), ("b:1", 32), 0.1), Ok(RunDecision::Resumed));
+    registry.closed(0);
+    assert_eq!(come(&mut registry, (0, 8), ("b:1", 64), 0.1), Ok(RunDecision::Resumed));
     // From now on the other workers need the same place.
-    let other = come(&mut registry, (1, 7), ("c:1", 64), 0.1).unwrap_err();
+    let other = come(&mut registry, (1, 10), ("c:1", 64), 0.1).unwrap_err();
     assert!(other.contains("--scheduler") && other.contains("b:1") && other.contains("c:1"), "{other}");
-    let other = come(&mut registry, (1, 8), ("b:1", 16), 0.1).unwrap_err();
+    let other = come(&mut registry, (1, 11), ("b:1", 16), 0.1).unwrap_err();
     assert!(other.contains("--shards"), "{other}");
-    assert_eq!(come(&mut registry, (1, 9), ("b:1", 64), 0.1), Ok(RunDecision::Joined));
+    assert_eq!(come(&mut registry, (1, 12), ("b:1", 64), 0.1), Ok(RunDecision::Joined));
 }
 
 /// Imported rows could not be trained: no registry knew them.
@@ -74,15 +79,15 @@ fn the_first_worker_decides_what_a_run_of_imported_tables_is() {
     assert!(unknown.contains("no registry of runs knows it"), "{unknown}");
     // Tables of other runs, and names that are none, begin nothing.
     for (name, table) in [("r", "other.lr"), ("", "lr"), ("a b", "a b.lr")] {
-        registry.adopt(name, &[table.into()]).unwrap();
+        registry.adopt(name, &[table.into()], 3).unwrap();
         assert!(come(&mut registry, (0, 2), ("a:1", 64), 0.1).is_err(), "{name:?} {table}");
     }
-    registry.adopt("r", &["r.lr".into()]).unwrap();
+    registry.adopt("r", &["r.lr".into()], 3).unwrap();
     assert_eq!(come(&mut registry, (0, 3), ("a:1", 64), 0.1), Ok(RunDecision::Joined));
     let other = come(&mut registry, (1, 4), ("a:1", 64), 0.2).unwrap_err();
     assert!(other.contains("--alpha"), "{other}");
     // A run that is known keeps its settings.
-    registry.adopt("r", &["r.lr".into()]).unwrap();
+    registry.adopt("r", &["r.lr".into()], 3).unwrap();
     assert!(come(&mut registry, (1, 5), ("a:1", 64), 0.2).is_err());
     assert_eq!(come(&mut registry, (1, 6), ("a:1", 64), 0.1), Ok(RunDecision::Joined));
 }

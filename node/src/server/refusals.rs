@@ -233,6 +233,33 @@ fn a_clock_behind_a_refused_push_is_refused_too() {
     }
 }
 
+/// The refusal of a push stood behind the reply of an earlier push of the step, which waited for the clock of the
+/// worker, and that was refused too. Nobody went on.
+#[test]
+fn a_session_ends_when_a_refusal_would_wait_for_its_own_clock() {
+    let (sim, addr) = small_world();
+    let (mut link, welcome) = greet(&sim, &addr);
+    let table = open(&sim, &mut link);
+    let (clock, timeout_ms, left) = (NO_CLOCK, 30_000, 0);
+    let join = JoinV1 { rank: 0, workers: 1, mode: 2, bound: 1, mean: false, timeout_ms, clock, left };
+    let joined = ask(&sim, &mut link, JoinFrame { table }.encode(1), &control::seal(&join));
+    assert_eq!(joined.0.kind, JoinedFrame::KIND);
+    let push = |seq, keyset| {
+        let (write, slots, named, some) = (Write::Gradient, false, false, false);
+        PushFrame { table, keys: 1, write, seq, row: 0, total: 0, keyset, slots, named, some }.encode(1)
+    };
+    let stale = pair(welcome.session.wrapping_add(1), 1);
+    link.transmit().send_copy(push(1, 0), &bytes(&[5], &[2.0])).unwrap();
+    link.transmit().send_copy(push(2, stale), &bytes(&[], &[2.0])).unwrap();
+    link.transmit().send_copy(TickFrame { table, clock: 1, skip: false }.encode(1), &[]).unwrap();
+    let ended = (0..1000).any(|_| {
+        let sent = link.flush(&mut NoOwner);
+        sim.run(Duration::from_millis(1));
+        sent.is_err() || link.fill(&mut NoOwner).is_err()
+    });
+    assert!(ended, "the session hangs");
+}
+
 /// Averages of two workers do not add up: the server refuses a change of state for such a table, and says what to do.
 #[test]
 fn a_change_of_state_is_refused_where_changes_do_not_add() {

@@ -282,7 +282,14 @@ impl<S: Stream> Session<S> {
             let handled = handler.dispatch(&frame, stream).or_else(|stop| handler.put_aside(&frame, stop));
             let handled = match handled {
                 Err(RequestFailure::Refused(refusal, text)) => {
-                    handler.refuse(&self.peer, &frame.head, refusal, text)
+                    let refused = handler.refuse(&self.peer, &frame.head, refusal, text);
+                    // The refusal would wait behind replies that wait for other workers, and these may wait for this
+                    // worker's clock, which it sends again only when it has seen the refusal.
+                    if handler.worker.pusher.blocked && !handler.pending.is_empty() {
+                        let (peer, why) = (self.peer.clone(), "a push was refused behind replies that wait");
+                        return Err(LinkError::Io { peer, source: std::io::Error::other(why) });
+                    }
+                    refused
                 }
                 handled => handled,
             };

@@ -408,7 +408,7 @@ impl ServerTables {
 }
 
 /// The fixed shares whose last push is in a checkpoint that was restored here, and that have pushed nothing here since.
-/// `None`: there is none. The images say so, whichever process restored them.
+/// `None`: nothing here is as a checkpoint had it. The images say so, whichever process restored them.
 fn restored_shares(pushers: &[PusherStatus]) -> Option<Vec<RestoredShareV1>> {
     let still = |status: &&PusherStatus| is_share(status.pusher) && status.is_restored() && !status.closed;
     let share = |&PusherStatus { pusher, incarnation, seq, .. }: &PusherStatus| RestoredShareV1 {
@@ -417,7 +417,7 @@ fn restored_shares(pushers: &[PusherStatus]) -> Option<Vec<RestoredShareV1>> {
         seq,
     };
     let all: Vec<_> = pushers.iter().filter(still).take(STATUS_PUSHERS_MAX).map(share).collect();
-    (!all.is_empty()).then_some(all)
+    pushers.iter().any(PusherStatus::is_restored).then_some(all)
 }
 
 /// Queues a control answer: its head and its payload.

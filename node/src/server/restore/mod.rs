@@ -60,13 +60,17 @@ pub struct RestoreSource {
     pub scheduler: bool,
     /// The run that must have saved the checkpoint. `None`: any.
     pub run: Option<String>,
+    /// Whether a data folder with tables of the run is used as it is, also if they come from another checkpoint of the
+    /// directory, or if this one cannot be used. A server that starts goes on; who asks for a restore does not.
+    pub goes_on: bool,
 }
 
 impl RestoreSource {
     /// The newest checkpoint of a directory, for server `server` of `servers`. Server 0 is the scheduler.
     pub fn new(directory: &CheckpointDir, server: u32, servers: u32) -> RestoreSource {
         let (directory, scheduler) = (directory.clone(), server == 0);
-        RestoreSource { directory, number: None, server, servers, shards: None, scheduler, run: None }
+        let (number, shards, run, goes_on) = (None, None, None, true);
+        RestoreSource { directory, number, server, servers, shards, scheduler, run, goes_on }
     }
 }
 
@@ -94,6 +98,7 @@ pub(super) struct RestorePlan {
     /// The server is only a scheduler and has no tables.
     states_only: bool,
     states: SavedStates,
+    goes_on: bool,
 }
 
 impl RestorePlan {
@@ -118,7 +123,8 @@ impl RestorePlan {
             newest.must_be_of(run, &directory.folder(number))?;
         }
         let states = SavedStates::read(&directory, newest, scheduler || states_only)?;
-        let plan = RestorePlan { directory, server, servers, shards, states_only, states, chain };
+        let goes_on = source.goes_on;
+        let plan = RestorePlan { directory, server, servers, shards, states_only, states, chain, goes_on };
         for table in plan.tables() {
             let checked = plan.schema(table).check();
             checked.map_err(|error| RestoreError::Shards {
@@ -154,7 +160,7 @@ impl RestorePlan {
             CheckpointState::Valid(manifest) => of(manifest),
             _ => false,
         });
-        self.chain.iter().any(of) || any
+        self.chain.last().is_some_and(of) || self.goes_on && (self.chain.iter().any(of) || any)
     }
 
     /// The schema that a table gets.
@@ -245,6 +251,7 @@ fn restore(
     let store = &config.store;
     let plan = match RestorePlan::new(source, config.scheduler_only) {
         Ok(plan) => plan,
+        Err(error) if !source.goes_on => return Err(error.into()),
         Err(error) => {
             let tables = folder::tables_of(store, source.run.as_deref())?;
             if tables.is_empty() {

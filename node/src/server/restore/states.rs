@@ -6,7 +6,7 @@ use crate::limits::INCARNATION_NAMED_MAX;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
 use crate::server::incarnations::Incarnations;
-use gannet_core::{CheckpointDir, JobManifest};
+use gannet_core::{CheckpointDir, JobManifest, mix};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ pub(in crate::server) struct SavedStates {
     run: String,
     /// The tables of the checkpoint.
     tables: Vec<String>,
+    /// The birth of a run that begins with these tables: every restore of them has the same.
+    birth: u64,
     /// This server is the scheduler and has the registry of runs.
     whole: bool,
     tasks: Option<Vec<u8>>,
@@ -89,6 +91,7 @@ impl SavedStates {
         Ok(SavedStates {
             folder: directory.folder(manifest.number),
             run: manifest.run.clone(),
+            birth: manifest.tables.iter().fold(1, |birth, table| mix(birth ^ table.uid.low())).max(1),
             tables: manifest.tables.iter().map(|table| table.schema.name.clone()).collect(),
             whole,
             tasks: read(TASKS, whole)?,
@@ -121,7 +124,7 @@ impl SavedStates {
             (Some(saved), Some(runs)) => runs.restore(saved, now).map_err(|why| failed(RUNS, why))?,
             // Imported rows, for example: no job has trained them yet.
             (None, Some(runs)) if self.whole => {
-                runs.adopt(&self.run, &self.tables).map_err(|why| failed(RUNS, why))?;
+                runs.adopt(&self.run, &self.tables, self.birth).map_err(|why| failed(RUNS, why))?;
             }
             _ => {}
         }
