@@ -1,8 +1,9 @@
 //! How a process that comes to a run differs from it: the settings that all processes of a run share.
 
-use super::messages::{RunId, RunSetting};
+use super::messages::{RunId, RunSetting, SHARDS};
 use super::registry::{CLIENT, RunRecord, who};
 use crate::worker::NO_INCARNATION;
+use std::collections::BTreeSet;
 
 /// A setting in words, beside another value of it. The hash tells apart data of the same length.
 fn shown(of: Option<&RunSetting>, other: Option<&RunSetting>) -> String {
@@ -43,15 +44,15 @@ impl RunRecord {
         Some((flag, shown(ours, theirs), shown(theirs, ours)))
     }
 
-    /// Whether these settings differ in those of the place alone. Then no row depends on what differs.
-    pub(super) fn differs_in_place(&self, settings: &[RunSetting]) -> bool {
+    /// Whether these settings differ in the number of shards alone. No row depends on it, and the tables refuse a wrong
+    /// one. (Another scheduler would hand out the data a second time.)
+    pub(super) fn differs_in_shards(&self, settings: &[RunSetting]) -> bool {
         let of = |all: &[RunSetting]| {
-            all.iter()
-                .filter(|s| !s.is_of_place())
-                .map(|s| (s.flag.clone(), s.value.clone()))
-                .collect::<Vec<_>>()
+            let others = all.iter().filter(|setting| setting.flag != SHARDS);
+            others.map(|setting| (setting.flag.clone(), setting.value.clone())).collect::<BTreeSet<_>>()
         };
-        self.differing(settings).is_some() && of(&self.settings) == of(settings)
+        let differs = self.differing(settings).is_some_and(|(flag, ..)| flag == SHARDS);
+        differs && of(&self.settings) == of(settings)
     }
 
     /// The first difference in words, for a worker of a job.

@@ -1,6 +1,6 @@
 //! The decisions about processes that come to a run: the rules of [`Registry`].
 
-use super::messages::{JoinV1, RunId, RunIntent, RunReplyV1, RunSetting};
+use super::messages::{JoinV1, RunId, RunIntent, RunReplyV1, RunSetting, SHARDS};
 use super::registry::{Registry, RunAdmission, RunDecision, RunEnd, RunRecord, RunRefusal, who};
 use crate::error::Refusal;
 use crate::limits::{LATE_TIME, RUN_TABLES_MAX, RUNS_MAX, STATUS_PUSHERS_MAX};
@@ -171,8 +171,8 @@ impl Registry {
             }
             return Ok(Ok(RunDecision::Fresh));
         }
-        // A worker with a wrong place may have come first, and have left.
-        let moved = live.is_empty() && run.differs_in_place(&join.settings);
+        // A worker with a wrong number of shards may have come first, and have left.
+        let moved = live.is_empty() && run.differs_in_shards(&join.settings);
         if let Some(difference) = differs.filter(|_| !moved) {
             // A continuation with a wrong flag has changed no rows: a worker with the right flag may train them
             // further.
@@ -294,8 +294,8 @@ impl Registry {
             }
             (_, Some(run)) => run,
         };
-        if run.differs_in_place(&new_settings) {
-            run.settings.retain(|setting| !setting.is_of_place());
+        if run.differs_in_shards(&new_settings) {
+            run.settings.retain(|setting| setting.flag != SHARDS);
         }
         if run.is_undecided() {
             run.notes = new_notes;

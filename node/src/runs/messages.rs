@@ -94,9 +94,12 @@ impl RunSetting {
     }
 }
 
+/// The flag with the number of shards.
+pub(super) const SHARDS: &str = "--shards";
+
 /// Whether this flag is one of the place, as [`RunSetting::is_of_place`] says.
 pub(crate) fn is_of_place(flag: &str) -> bool {
-    ["--scheduler", "--shards"].contains(&flag.split(' ').next().unwrap_or(flag))
+    ["--scheduler", SHARDS].contains(&flag.split(' ').next().unwrap_or(flag))
 }
 
 /// What a worker that joins a run wants. [`RunClient`](crate::RunClient) has an example.

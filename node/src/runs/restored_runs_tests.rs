@@ -58,11 +58,15 @@ fn a_restored_run_takes_its_place_from_the_first_worker() {
     let other = come(&mut registry, (0, 5), ("b:1", 64), 0.2).unwrap_err();
     assert!(other.contains("--alpha"), "{other}");
     assert_eq!(come(&mut registry, (0, 6), ("b:1", 64), 0.1), Ok(RunDecision::Resumed));
-    // A worker with a wrong place may have come first. When it has left, the right one is taken.
+    // A worker with a wrong number of shards may have come first. When it has left, the right one is taken. Another
+    // scheduler would hand out the data a second time.
     registry.closed(0);
     assert_eq!(come(&mut registry, (0, 7), ("b:1", 32), 0.1), Ok(RunDecision::Resumed));
     registry.closed(0);
     assert_eq!(come(&mut registry, (0, 8), ("b:1", 64), 0.1), Ok(RunDecision::Resumed));
+    registry.closed(0);
+    assert!(come(&mut registry, (0, 9), ("c:1", 64), 0.1).unwrap_err().contains("--scheduler"));
+    assert_eq!(come(&mut registry, (0, 13), ("b:1", 64), 0.1), Ok(RunDecision::Resumed));
     // From now on the other workers need the same place.
     let other = come(&mut registry, (1, 10), ("c:1", 64), 0.1).unwrap_err();
     assert!(other.contains("--scheduler") && other.contains("b:1") && other.contains("c:1"), "{other}");
