@@ -1,7 +1,7 @@
 //! The roles: a [`Server`] owns shards and answers requests; a [`Worker`] pulls and pushes.
 //!
-//! A server is an acceptor and one thread a core. Each thread owns a set of the shards of every table, and
-//! its links. A worker has one link to each thread of each server. A link handles and answers frames in order, so a
+//! A server is an acceptor and one thread a core. Each thread owns a set of the shards of every table, and its
+//! links. A worker has one link to each thread of each server. A link handles and answers frames in order, so a
 //! pull sees every push that was sent before it on the link. docs/wire.md has the frames byte by byte.
 #![forbid(unsafe_code)]
 

@@ -22,9 +22,15 @@ pub const NOT_SCALED: &str = "none";
 
 /// Saves checkpoints until it is dropped.
 pub struct CheckpointSaver {
-    /// `true`: save one more at once. `false`: end.
-    end: SyncSender<bool>,
+    requests: SyncSender<Request>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread is asked to do.
+enum Request {
+    /// Save one more checkpoint at once.
+    Save,
+    End,
 }
 
 struct Job {
@@ -54,10 +60,9 @@ impl CheckpointSaver {
         let (directory, run) = (checkpoint_place::create(folder)?, args.job.run.name());
         let birth = config.run.as_ref().map_or(0, |run| run.birth);
         if let Some(newest) = directory.newest_manifest()? {
-            let (folder, born) =
-                (directory.folder(newest.number), (birth != 0).then(|| format!("{birth:016x}")));
+            let folder = directory.folder(newest.number);
             newest.must_be_of(run, &folder)?;
-            newest.must_be_born(born.as_deref(), &folder)?;
+            newest.must_be_born(birth, &folder)?;
         }
         let on_servers = |table: &&str| config.run.as_ref().map_or((*table).into(), |run| run.table(table));
         let options = CheckpointOptions {
@@ -78,25 +83,25 @@ impl CheckpointSaver {
             full_bytes: 0,
         };
         let every = Duration::from_secs(args.job.checkpoint.checkpoint_secs);
-        let (end, ended) = sync_channel(1);
+        let (requests, received) = sync_channel(1);
         let run = move || {
             loop {
-                match ended.recv_timeout(every) {
-                    Err(RecvTimeoutError::Timeout) | Ok(true) => job.save(),
-                    Ok(false) | Err(RecvTimeoutError::Disconnected) => return,
+                match received.recv_timeout(every) {
+                    Err(RecvTimeoutError::Timeout) | Ok(Request::Save) => job.save(),
+                    Ok(Request::End) | Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
         };
         let thread = std::thread::Builder::new().name("checkpoints".into()).spawn(run);
         let thread = thread
             .map_err(|error| Failure::new(super::failure::SYSTEM, format!("starting a thread: {error}")))?;
-        Ok(Some(CheckpointSaver { end, thread: Some(thread) }))
+        Ok(Some(CheckpointSaver { requests, thread: Some(thread) }))
     }
 
     /// Saves a checkpoint of the trained model in the background, unless the training was `stopped`.
     pub fn save_trained(saver: Option<&CheckpointSaver>, stopped: bool) {
         if let Some(saver) = saver.filter(|_| !stopped) {
-            let _ = saver.end.send(true); // without the thread, there is nobody to save
+            let _ = saver.requests.send(Request::Save); // without the thread, there is nobody to save
         }
     }
 
@@ -108,7 +113,7 @@ impl CheckpointSaver {
 
 impl Drop for CheckpointSaver {
     fn drop(&mut self) {
-        let _ = self.end.send(false);
+        let _ = self.requests.send(Request::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -2,7 +2,7 @@
 
 use super::directory::{CheckpointDir, CheckpointState};
 use super::error::CheckpointDirError;
-use super::manifest::{JobManifest, RUN_BIRTH, ShardCut, StateEntry, TableCut};
+use super::manifest::{JobManifest, ShardCut, StateEntry, TableCut};
 use super::names::MANIFEST;
 use super::row_file_writer::RowFileWriter;
 use crate::hash::{hash, shard_of};
@@ -290,24 +290,24 @@ fn the_checkpoints_of_one_run_are_not_pruned_for_another() {
 fn the_checkpoints_of_another_job_with_a_run_of_the_same_name_stay() {
     let folder = tempfile::tempdir().unwrap();
     let directory = CheckpointDir::create(folder.path()).unwrap();
-    let of = |birth: Option<&str>| JobManifest {
-        notes: birth.into_iter().map(|birth| (RUN_BIRTH.to_owned(), birth.to_owned())).collect(),
+    let of = |birth: u64| JobManifest {
+        notes: JobManifest::run_birth_note(birth).into_iter().collect(),
         ..JobManifest::new(1, "default")
     };
-    for birth in [Some("5"), Some("7"), None, Some("5"), Some("7")] {
+    for birth in [5, 7, 0, 5, 7] {
         let draft = directory.begin().unwrap();
         let number = draft.number();
         draft.publish(&JobManifest { number, ..of(birth) }).unwrap();
     }
-    let plan = directory.prune_run(&of(Some("7")), 1).unwrap();
+    let plan = directory.prune_run(&of(7), 1).unwrap();
     assert_eq!((&plan.kept[..], &plan.removed[..]), (&[1, 3, 4, 5][..], &[2][..]));
     let newest = directory.newest_manifest().unwrap().unwrap();
-    assert_eq!((newest.number, newest.run_birth()), (5, Some("7")));
-    for own in [None, Some("7")] {
+    assert_eq!((newest.number, newest.run_birth()), (5, Some("0000000000000007")));
+    for own in [0, 7] {
         newest.must_be_born(own, directory.path()).unwrap();
-        of(None).must_be_born(own, directory.path()).unwrap();
+        of(0).must_be_born(own, directory.path()).unwrap();
     }
-    let error = newest.must_be_born(Some("5"), directory.path()).unwrap_err().to_string();
+    let error = newest.must_be_born(5, directory.path()).unwrap_err().to_string();
     assert!(error.contains("of another job") && error.contains("\"default\""), "{error}");
 }
 

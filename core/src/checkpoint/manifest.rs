@@ -8,9 +8,6 @@ use crate::schema::table_schema::Schema;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The note with the birth of the run.
-pub(crate) const RUN_BIRTH: &str = "run-birth";
-
 /// What a checkpoint consists of.
 ///
 /// ```
@@ -99,6 +96,9 @@ pub struct FileEntry {
 }
 
 impl JobManifest {
+    /// The name of the note with the birth of the run.
+    pub const RUN_BIRTH: &str = "run-birth";
+
     /// A manifest without tables and states.
     pub fn new(number: u64, run: &str) -> JobManifest {
         let (notes, states, tables) = (Vec::new(), Vec::new(), Vec::new());
@@ -113,17 +113,23 @@ impl JobManifest {
     /// The birth of the run that saved it, in hexadecimal: it tells two runs of one name apart. `None`: the run had
     /// none, or an older version of gannet saved it.
     pub fn run_birth(&self) -> Option<&str> {
-        self.note(RUN_BIRTH)
+        self.note(JobManifest::RUN_BIRTH)
+    }
+
+    /// The note, as name and value, that [`JobManifest::run_birth`] reads. `None` if the birth is not known, which is 0.
+    pub fn run_birth_note(birth: u64) -> Option<(String, String)> {
+        (birth != 0).then(|| (JobManifest::RUN_BIRTH.into(), format!("{birth:016x}")))
     }
 
     /// Refuses a checkpoint of another job that gave its run the same name. `birth` is that of the own run. Nothing is
-    /// refused if one of the two is not known. `path` is the manifest or its folder.
+    /// refused if one of the two is not known; an unknown `birth` is 0. `path` is the manifest or its folder.
     ///
     /// # Errors
     /// It is of another job.
-    pub fn must_be_born(&self, birth: Option<&str>, path: &Path) -> Result<(), CheckpointDirError> {
-        match self.run_birth().zip(birth) {
-            Some((saved, own)) if saved != own => {
+    pub fn must_be_born(&self, birth: u64, path: &Path) -> Result<(), CheckpointDirError> {
+        let own = JobManifest::run_birth_note(birth);
+        match self.run_birth().zip(own) {
+            Some((saved, (_, own))) if saved != own => {
                 Err(CheckpointDirError::OtherJob { path: path.into(), run: self.run.clone() })
             }
             _ => Ok(()),

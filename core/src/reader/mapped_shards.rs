@@ -31,8 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Blocks between the prefetch of a key's index line and the read of its row.
 const STAGES: usize = 3;
 
-/// Shards of another process: some shards of one table, read-only. One thread owns it: `Send`, not
-/// `Sync`.
+/// Shards of another process: some shards of one table, read-only. One thread owns it: `Send`, not `Sync`.
 pub struct MappedShards {
     schema: Schema,
     set: ShardSet,

@@ -12,9 +12,15 @@ impl TableUid {
     /// The id of tables that were made without one.
     pub const NONE: TableUid = TableUid([0; 16]);
 
+    /// Its first and its last eight bytes as numbers, little-endian.
+    pub fn words(self) -> [u64; 2] {
+        let bits = u128::from_le_bytes(self.0);
+        [bits as u64, (bits >> 64) as u64]
+    }
+
     /// Its first eight bytes as a number.
     pub fn low(self) -> u64 {
-        self.0[..8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+        self.words()[0]
     }
 }
 

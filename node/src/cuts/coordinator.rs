@@ -228,9 +228,8 @@ fn newest(
 ) -> Result<(Option<JobManifest>, Option<JobManifest>), WorkerError> {
     let last = directory.newest_manifest()?;
     if let Some(any) = &last {
-        let birth = birth_in_words(options.birth);
         any.must_be_of(&options.run, &directory.folder(any.number))?;
-        any.must_be_born(birth.as_deref(), &directory.folder(any.number))?;
+        any.must_be_born(options.birth, &directory.folder(any.number))?;
     }
     match directory.newest_valid() {
         Err(error) if !error.is_system() => {
@@ -241,15 +240,8 @@ fn newest(
     }
 }
 
-/// A birth as a manifest has it; `None` if it is not known.
-fn birth_in_words(birth: u64) -> Option<String> {
-    (birth != 0).then(|| format!("{birth:016x}"))
-}
-
 /// The note of a manifest that names the tables to which each batch pushes.
 const BATCH_TABLES: &str = "batch-tables";
-/// The note with the birth of the run, as `JobManifest::run_birth` reads it.
-const RUN_BIRTH: &str = "run-birth";
 
 /// The options with the batch tables that apply, and with the notes of these and of the run's birth. What this save
 /// does not know is as in the newest checkpoint.
@@ -260,12 +252,17 @@ fn with_notes(options: &CheckpointOptions, last: Option<&JobManifest>) -> Checkp
         let names = before(BATCH_TABLES).unwrap_or_default();
         options.batch_tables = names.split_whitespace().map(str::to_owned).collect();
     }
-    let names = (!options.batch_tables.is_empty()).then(|| options.batch_tables.join(" "));
-    let birth = birth_in_words(options.birth).or_else(|| before(RUN_BIRTH));
-    for (note, value) in [(BATCH_TABLES, names), (RUN_BIRTH, birth)] {
-        let Some(value) = value else { continue };
-        options.notes.retain(|(name, _)| name != note);
-        options.notes.push((note.into(), value));
+    let tables =
+        (!options.batch_tables.is_empty()).then(|| (BATCH_TABLES.into(), options.batch_tables.join(" ")));
+    let birth = match options.birth {
+        0 => {
+            last.and_then(|last| last.notes.iter().find(|(name, _)| name == JobManifest::RUN_BIRTH)).cloned()
+        }
+        birth => JobManifest::run_birth_note(birth),
+    };
+    for note in [tables, birth].into_iter().flatten() {
+        options.notes.retain(|(name, _)| *name != note.0);
+        options.notes.push(note);
     }
     options
 }

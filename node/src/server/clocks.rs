@@ -206,6 +206,11 @@ impl Clocks {
         rank.clock = rank.clock.max(clock);
     }
 
+    /// The server has dropped all pushes of the steps from `begin` on: no worker has made these steps.
+    pub(super) fn take_back(&mut self, begin: u64) {
+        self.ranks.iter_mut().for_each(|rank| rank.clock = rank.clock.min(begin));
+    }
+
     /// A worker is done.
     pub(super) fn leave(&mut self, number: u32) {
         self.ranks[number as usize].state = ClockState::Left;

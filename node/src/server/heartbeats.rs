@@ -17,8 +17,12 @@ impl ServerTables {
             let over = group.clocks.is_over();
             match &mut group.sums {
                 // The stored pushes were not acknowledged, so a worker that returns resends them. Meanwhile others need
-                // the memory.
-                Some(sums) if over => sums.restart(),
+                // the memory. Until a worker has come back and resent its pushes, it has not made their steps: without
+                // this, the first worker that came back went on without the rows of the others.
+                Some(sums) if over => {
+                    sums.restart();
+                    group.clocks.take_back(sums.begin());
+                }
                 Some(sums) => sums.end(rank, clock),
                 None => {}
             }

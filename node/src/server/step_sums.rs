@@ -190,7 +190,7 @@ impl StepSums {
     }
 
     /// The first step for which pushes may still come.
-    fn begin(&self) -> u64 {
+    pub(super) fn begin(&self) -> u64 {
         self.at + u64::from(self.stuck.is_some())
     }
 

@@ -200,14 +200,10 @@ impl RestorePlan {
 
 /// The id that a table gets when it is restored from checkpoint `number`.
 fn restored_uid(number: u64, table: &TableCut) -> TableUid {
-    let (low, high) = table.uid.0.split_at(8);
-    let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-    let low = mix(word(low) ^ mix(number));
-    let high = mix(word(high) ^ low);
-    let mut uid = TableUid::NONE;
-    uid.0[..8].copy_from_slice(&low.to_le_bytes());
-    uid.0[8..].copy_from_slice(&(high | 1).to_le_bytes());
-    uid
+    let [low, high] = table.uid.words();
+    let low = mix(low ^ mix(number));
+    let high = mix(high ^ low) | 1; // never `TableUid::NONE`
+    TableUid((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
 }
 
 /// The tables of each thread of a server, and the states that thread 0 takes over when it begins.
