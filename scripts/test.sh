@@ -25,6 +25,8 @@ done
 check "format" cargo fmt --all --check
 check "how failures are reported" scripts/sections_check.sh
 check "lints" cargo clippy --workspace --all-targets -- -D warnings
+# Most tests of jobs wait for other processes or for time limits.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
 tests "tests" cargo test --workspace --no-fail-fast
 # The whole workspace: a single package has other features, and some dependencies would be built again.
 check "benches, once" cargo test --workspace --bench optim --bench core --bench transport

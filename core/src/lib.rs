@@ -57,6 +57,7 @@ pub use table::pull_newer::{CachedVersion, NewerRow};
 pub use table::push::{Applied, PushOptions};
 pub use table::push_chunks::push_parts;
 pub use table::read_write::{Read, Write};
+pub use table::replay::{Command, CommandChange, CommandListener, PushPart, PusherRecord, ReplayError};
 pub use table::restore::RestoreRowsError;
 pub use table::shards::{NO_SLOT, PusherStatus, Shards, Stats};
 pub use table::watched_keys::{ChangeSlice, ChangedKeys, WatchedKeys};

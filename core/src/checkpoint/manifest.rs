@@ -116,7 +116,7 @@ impl JobManifest {
         self.note(JobManifest::RUN_BIRTH)
     }
 
-    /// The note, as name and value, that [`JobManifest::run_birth`] reads. `None` if the birth is not known, which is 0.
+    /// The note that [`JobManifest::run_birth`] reads: name and value. `None` for birth 0, which means: not known.
     pub fn run_birth_note(birth: u64) -> Option<(String, String)> {
         (birth != 0).then(|| (JobManifest::RUN_BIRTH.into(), format!("{birth:016x}")))
     }

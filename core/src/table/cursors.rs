@@ -45,8 +45,8 @@ pub struct PushProgress {
 
 impl PushProgress {
     fn of(entry: &PusherEntry) -> PushProgress {
-        let PusherEntry { pusher, incarnation, seq, done, total, flags, .. } = *entry;
-        let (unfinished, closed) = (entry.is_unfinished(), flags & CLOSED != 0);
+        let PusherEntry { pusher, incarnation, seq, done, total, .. } = *entry;
+        let (unfinished, closed) = (entry.is_unfinished(), entry.is_closed());
         PushProgress { pusher, incarnation, seq, done: u64::from(done), total, unfinished, closed }
     }
 

@@ -2,7 +2,9 @@
 
 use crate::error::PushError;
 use crate::push_name::PushName;
-use crate::table::push::{Applied, begin_run};
+use crate::table::push::{Applied, PushOptions, begin_run};
+use crate::table::read_write::Write;
+use crate::table::replay::{CommandChange, PushPart};
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 
@@ -12,25 +14,40 @@ impl Shards {
     ///
     /// # Errors
     /// As for [`push`](Self::push).
-    pub(crate) fn delete(&mut self, name: &PushName, total: u64, keys: &[u64]) -> Result<Applied, PushError> {
+    pub(crate) fn delete(
+        &mut self,
+        name: &PushName,
+        options: PushOptions,
+        keys: &[u64],
+    ) -> Result<Applied, PushError> {
         self.cut_runs(keys)?;
-        let Shards { shards, scratch, incarnations, .. } = self;
+        let Shards { shards, scratch, incarnations, listener, .. } = self;
         let mut applied = Applied::default();
         for r in 0..scratch.runs.len() {
             let run = begin_run(
                 shards,
                 incarnations,
                 &scratch.runs[r..],
-                (name, total, r == 0),
-                keys.len(),
+                (name, options.total, r == 0),
+                (keys.len(), 0),
                 &mut applied,
             )?;
             let Some((owner, range, part)) = run else { continue };
-            let (shard, start) = (&mut shards[owner], part.from as usize);
-            let keys = &keys[range][start..];
+            let (shard, start, before) = (&mut shards[owner], part.from as usize, part.before);
+            let (part_keys, keys) = (&keys[range.clone()], &keys[range][start..]);
             keys.iter().for_each(|&key| shard.delete_in_part(key));
             applied.applied += keys.len() as u32;
-            shard.end_part(part, &Ok(()));
+            shard.end_part(part, None);
+            listener.tell(shard, before, || {
+                CommandChange::Part(PushPart {
+                    name: if r == 0 { *name } else { PushName { row: 0, ..*name } },
+                    options,
+                    write: Write::Delete,
+                    rows: part_keys.len() as u32,
+                    keys: part_keys,
+                    values: &[],
+                })
+            });
         }
         Ok(applied)
     }

@@ -93,9 +93,10 @@ impl Shards {
         if self.has(shard, name) {
             return Ok(());
         }
-        let Some(shard) = self.shard_mut(shard) else { return Ok(()) };
+        let at = self.places.place(shard) as usize;
+        let Some(shard) = self.shards.get(at) else { return Ok(()) };
         let entry = PusherEntry { done: name.row, rows: name.row, total, ..shard.entry(name) };
-        shard.apply(ShardCommand::Remember(entry))?;
+        self.apply_at(at, ShardCommand::Remember(entry))?;
         self.incarnations.raise(name.pusher, name.incarnation);
         Ok(())
     }
@@ -112,7 +113,8 @@ impl Shards {
     /// Sets flags in the entries of a pusher and raises them to this incarnation. With `all`, shards without an entry
     /// get one.
     fn remember(&mut self, pusher: u64, incarnation: u64, flags: u32, all: bool) -> Result<(), PushError> {
-        for (at, shard) in self.shards.iter_mut().enumerate() {
+        for at in 0..self.shards.len() {
+            let shard = &mut self.shards[at];
             let known = shard.pushers.find(pusher);
             let mut entry = known.map_or(PusherEntry { pusher, ..PusherEntry::default() }, |i| {
                 PusherEntry::load(&shard.image, i)
@@ -127,7 +129,7 @@ impl Shards {
                 continue;
             }
             entry.flags |= flags;
-            shard.apply(ShardCommand::Remember(entry))?;
+            self.apply_at(at, ShardCommand::Remember(entry))?;
             self.incarnations.raise(pusher, incarnation);
         }
         Ok(())

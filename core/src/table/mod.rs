@@ -24,6 +24,7 @@ pub(crate) mod push;
 pub(crate) mod push_chunks;
 mod pushers;
 pub(crate) mod read_write;
+pub(crate) mod replay;
 pub(crate) mod restore;
 mod run_program;
 mod saved_rows;

@@ -26,6 +26,8 @@ pub(crate) struct PartProgress {
     rows: u32,
     /// The first row of the part that must be applied.
     pub(crate) from: u32,
+    /// The shard's last command before the part.
+    pub(crate) before: u64,
 }
 
 impl Shard {
@@ -63,6 +65,7 @@ impl Shard {
             return Err(PushError::Gap { shard, seq, row, done });
         }
         let place = known.map_or_else(|| self.place(), Ok)?;
+        let command = self.command;
         self.begin_command();
         let start = (self.journal.step() + 1).wrapping_sub(u64::from(done));
         let entry = PusherEntry { done, rows: before.rows.max(end), start, total, ..self.entry(name) };
@@ -72,7 +75,7 @@ impl Shard {
         if known.is_none() {
             self.pushers.put(place, name.pusher);
         }
-        Ok(PartStart::From(PartProgress { place, entry, row, rows, from: done - row }))
+        Ok(PartStart::From(PartProgress { place, entry, row, rows, from: done - row, before: command }))
     }
 
     /// A free entry for a new pusher, with file space.
@@ -111,12 +114,13 @@ impl Shard {
     }
 
     /// Commits the rows of a part and records how many were applied: all of them, or those before the refused row.
-    pub(crate) fn end_part(&mut self, part: PartProgress, result: &Result<(), (u32, PushError)>) {
+    /// `refused`: the number of the refused row.
+    pub(crate) fn end_part(&mut self, part: PartProgress, refused: Option<u32>) {
         self.journal.settle(&self.image);
         crate::kill_point!();
         let PartProgress { place: i, mut entry, row, rows, .. } = part;
         entry.version = self.command;
-        entry.done = row + result.as_ref().err().map_or(rows, |(done, _)| *done);
+        entry.done = row + refused.unwrap_or(rows);
         if self.journal.on {
             // Single words suffice: while CURRENT is not 0, a recovery computes these words again.
             self.image.word(offset(i) + 48).store(entry.version, Release);

@@ -16,6 +16,7 @@ use crate::table::newest_incarnations::Incarnations;
 use crate::table::part_progress::{PartProgress, PartStart};
 use crate::table::pull::{holds, missing};
 use crate::table::read_write::Write;
+use crate::table::replay::{CommandChange, PushPart};
 use crate::table::segment_rules::{SegmentGradients, Segmented};
 use crate::table::shard::Shard;
 use crate::table::shards::{CallBuffers, Shards};
@@ -53,7 +54,9 @@ pub struct PushOptions {
 struct PushRequest<'a> {
     shards: &'a mut Shards,
     name: &'a PushName,
-    total: u64,
+    options: PushOptions,
+    /// Rows behind those of the call that the last run has, and that were refused.
+    refused: u32,
     write: Write,
     keys: &'a [u64],
     slots: &'a mut [u32],
@@ -91,12 +94,27 @@ impl Shards {
     pub fn push_at(
         &mut self,
         name: &PushName,
-        PushOptions { clock, total }: PushOptions,
+        options: PushOptions,
         write: Write,
         keys: &[u64],
         slots: Option<&mut [u32]>,
         values: &[f32],
     ) -> Result<Applied, PushError> {
+        self.push_part(name, (options, 0), write, keys, slots, values)
+    }
+
+    /// [`push_at`](Self::push_at) of a push whose last run has `refused` rows more: the shard remembers that it waits
+    /// for them.
+    pub(crate) fn push_part(
+        &mut self,
+        name: &PushName,
+        (options, refused): (PushOptions, u32),
+        write: Write,
+        keys: &[u64],
+        slots: Option<&mut [u32]>,
+        values: &[f32],
+    ) -> Result<Applied, PushError> {
+        let clock = options.clock;
         if matches!(write, Write::Change | Write::Damped) && !self.schema.replays() {
             return Err(PushError::NoReplay(self.schema.name.clone(), self.schema.rule_without_replay()));
         }
@@ -114,7 +132,7 @@ impl Shards {
         }
         self.check_pusher(name.pusher, name.incarnation)?;
         if write == Write::Delete {
-            return self.delete(name, total, keys);
+            return self.delete(name, options, keys);
         }
         let by_keyset = slots.is_some();
         let mut own = std::mem::take(&mut self.scratch.slots);
@@ -127,8 +145,17 @@ impl Shards {
                 Write::Gradient => self.cpu.fit(self.schema.dim as usize),
                 Write::Change | Write::Sum | Write::Damped | Write::Row | Write::Delete => Cpu::Scalar,
             };
-            let call =
-                PushRequest { shards: self, name, total, write, keys, slots, values, applied: &mut applied };
+            let call = PushRequest {
+                shards: self,
+                name,
+                options,
+                refused,
+                write,
+                keys,
+                slots,
+                values,
+                applied: &mut applied,
+            };
             let parts = call.shards.schema.parts(Some(clock));
             let pushed =
                 if parts.is_empty() { rule.work(cpu, call) } else { call.run_segments(Segmented(&parts)) };
@@ -297,23 +324,19 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
     rule: U,
     mut effect: E,
 ) -> Result<(), PushError> {
-    let Shards { schema, shards, scratch, incarnations, .. } = call.shards;
+    let Shards { schema, shards, scratch, incarnations, listener, .. } = call.shards;
     for r in 0..scratch.runs.len() {
-        let (run, last) = (&scratch.runs[r..], call.keys.len());
-        let Some((owner, range, part)) =
-            begin_run(shards, incarnations, run, (call.name, call.total, r == 0), last, call.applied)?
+        let (run, last) = (&scratch.runs[r..], (call.keys.len(), call.refused));
+        let name = (call.name, call.options.total, r == 0);
+        let Some((owner, range, part)) = begin_run(shards, incarnations, run, name, last, call.applied)?
         else {
             continue;
         };
-        let (shard, start) = (&mut shards[owner], part.from as usize);
-        let run = ShardRun {
-            schema,
-            name: call.name,
-            keys: &call.keys[range.clone()],
-            slots: &mut call.slots[range.clone()],
-            values: &call.values[range.start * floats..range.end * floats],
-            start,
-        };
+        let (shard, start, before) = (&mut shards[owner], part.from as usize, part.before);
+        let (keys, values) =
+            (&call.keys[range.clone()], &call.values[range.start * floats..range.end * floats]);
+        let run =
+            ShardRun { schema, name: call.name, keys, slots: &mut call.slots[range.clone()], values, start };
         let result = if shard.journal.on {
             apply::<I, U, W, E, true>(
                 shard,
@@ -339,34 +362,47 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
                 call.applied,
             )
         };
-        shard.end_part(part, &result);
+        let refused = result.as_ref().err().map(|(row, _)| *row);
+        let applied = refused.map_or(keys.len(), |row| row as usize);
+        let waits = if range.end == call.keys.len() { call.refused } else { 0 };
+        shard.end_part(part, refused.or((waits > 0).then_some(applied as u32)));
+        listener.tell(shard, before, || {
+            CommandChange::Part(PushPart {
+                name: if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } },
+                options: call.options,
+                write: call.write,
+                rows: keys.len() as u32 + waits,
+                keys: &keys[..applied],
+                values: &values[..applied * floats],
+            })
+        });
         result.map_err(|(_, e)| e)?;
     }
     Ok(())
 }
 
 /// Begins the first of `runs` as a part of the push. `first`: it is the push's first run, the only one that may have
-/// rows in an earlier call. Returns the place of its shard, its range in the `keys` keys of the call, and the part;
-/// `None` when the shard has all its rows.
+/// rows in an earlier call. `keys`: how many keys the call has, and how many rows more its last run has. Returns the
+/// place of the run's shard, its range in the keys of the call, and the part; `None` when the shard has all its rows.
 pub(crate) fn begin_run(
     shards: &mut [Shard],
     incarnations: &mut Incarnations,
     runs: &[(u32, u32)],
     (name, total, first): (&PushName, u64, bool),
-    keys: usize,
+    (keys, more): (usize, u32),
     applied: &mut Applied,
 ) -> Result<Option<(usize, Range<usize>, PartProgress)>, PushError> {
     let (owner, from) = (runs[0].0 as usize, runs[0].1 as usize);
-    let to = runs.get(1).map_or(keys, |next| next.1 as usize);
+    let (to, more) = runs.get(1).map_or((keys, more), |next| (next.1 as usize, 0));
     let name = if first { *name } else { PushName { row: 0, ..*name } };
-    match shards[owner].begin_part(&name, (to - from) as u32, total)? {
+    match shards[owner].begin_part(&name, (to - from) as u32 + more, total)? {
         PartStart::Duplicate => {
             applied.duplicate += (to - from) as u32;
             Ok(None)
         }
         PartStart::From(part) => {
             incarnations.raise(name.pusher, name.incarnation);
-            applied.duplicate += part.from;
+            applied.duplicate += part.from.min((to - from) as u32);
             Ok(Some((owner, from..to, part)))
         }
     }

@@ -76,6 +76,11 @@ impl PusherEntry {
         u64::from(self.rows) << 32 | u64::from(self.done)
     }
 
+    /// The pusher will push no more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.flags & CLOSED != 0
+    }
+
     /// A part of the push stopped before its end. The pusher must send the rest before any other push.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.done < self.rows
@@ -118,8 +123,7 @@ impl Pushers {
 
     /// An entry for a new pusher: the entry of a closed split of data, or a new one. `None` when all are in use.
     pub(crate) fn vacant(&self, image: &Image) -> Option<usize> {
-        let closed =
-            |&i: &usize| self.ids[i] >= DATA_PUSHERS && PusherEntry::load(image, i).flags & CLOSED != 0;
+        let closed = |&i: &usize| self.ids[i] >= DATA_PUSHERS && PusherEntry::load(image, i).is_closed();
         let used = self.ids.len();
         (0..used).find(closed).or((used < PUSHERS_MAX).then_some(used))
     }

@@ -6,6 +6,7 @@ use crate::image::row_version::LIVE;
 use crate::push_name::PushName;
 use crate::table::part_progress::PartStart;
 use crate::table::program::{ColumnSum, Program, ProgramStep, reciprocal};
+use crate::table::replay::CommandChange;
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 use crate::table::vectors::Vectors;
@@ -163,8 +164,16 @@ impl Shards {
         // A program is whole when each shard has run it.
         let total = u64::from(self.schema.shards) * u64::from(ALL_ROWS);
         let floats = self.schema.floats();
-        match self.shard_mut(shard) {
-            Some(own) => own.run_program((name, total), program, Blocks::new(program, vectors), floats),
+        let Shards { places, shards, listener, .. } = self;
+        match shards.get_mut(places.place(shard) as usize) {
+            Some(own) => {
+                let before = own.command;
+                let sums = own.run_program((name, total), program, Blocks::new(program, vectors), floats)?;
+                if own.command > before {
+                    listener.tell(own, before, || CommandChange::Program(*name, program));
+                }
+                Ok(sums)
+            }
             None => {
                 let why = format!("shard {shard} is not open here, only {}", self.set);
                 Err(PushError::Program { table: self.schema.name.clone(), why })
@@ -211,7 +220,7 @@ impl Shard {
             blocks.reduce(program, slots.len(), free);
         }
         if let Some(part) = part {
-            self.end_part(part, &Ok(()));
+            self.end_part(part, None);
         }
         Ok(blocks.sums.iter().map(Sum::value).collect())
     }

@@ -9,7 +9,8 @@ use crate::schema::shard_set::{ShardPlaces, ShardSet};
 use crate::schema::table_schema::Schema;
 use crate::table::command::ShardCommand;
 use crate::table::newest_incarnations::Incarnations;
-use crate::table::pushers::{CLOSED, PusherEntry};
+use crate::table::pushers::PusherEntry;
+use crate::table::replay::Listener;
 use crate::table::shard::Shard;
 use gannet_optim::Cpu;
 use std::os::fd::OwnedFd;
@@ -47,6 +48,7 @@ pub struct Shards {
     pub(crate) scratch: CallBuffers,
     pub(crate) cpu: Cpu,
     pub(crate) incarnations: Incarnations,
+    pub(crate) listener: Listener,
     durable: bool,
 }
 
@@ -136,7 +138,17 @@ impl Shards {
             CallBuffers { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..CallBuffers::default() };
         let (schema, cpu, durable) = (schema.clone(), Cpu::detect(), store.durable());
         let incarnations = Incarnations::load(&shards);
-        Ok(Shards { schema, set, places, shards, scratch, cpu, incarnations, durable })
+        Ok(Shards {
+            schema,
+            set,
+            places,
+            shards,
+            scratch,
+            cpu,
+            incarnations,
+            listener: Listener::default(),
+            durable,
+        })
     }
 
     /// Runs rules on this instruction set, or on a narrower one where a wide one does not pay. Without this call the
@@ -262,7 +274,7 @@ impl Shards {
         for shard in &self.shards {
             for i in 0..shard.pushers.len() {
                 let e = PusherEntry::load(&shard.image, i);
-                let closed = e.flags & CLOSED != 0;
+                let closed = e.is_closed();
                 let PusherEntry { pusher, incarnation, seq, done: rows, .. } = e;
                 let status = PusherStatus { pusher, incarnation, seq, rows, closed };
                 let known = all.entry(e.pusher).or_insert(status);
@@ -294,10 +306,8 @@ impl Shards {
     /// ```
     pub fn free(&mut self, key: u64) -> bool {
         let shard = crate::hash::shard_of(crate::hash::hash(key), self.schema.shards);
-        match self.shard_mut(shard) {
-            Some(shard) => shard.apply(ShardCommand::Delete(key)).unwrap_or(false),
-            None => false,
-        }
+        let at = self.places.place(shard) as usize;
+        at < self.shards.len() && self.apply_at(at, ShardCommand::Delete(key)).unwrap_or(false)
     }
 
     /// Appends up to `most` rows of shard `shard`, starting at slot `from` (0 at first): their keys to `keys`, and

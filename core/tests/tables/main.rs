@@ -12,6 +12,7 @@ mod open_shards;
 mod pull_newer;
 mod recut;
 mod remote_row_reader;
+mod replay;
 mod segments;
 mod vectors;
 mod watched_keys;

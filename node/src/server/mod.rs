@@ -28,6 +28,8 @@ mod pending_replies;
 #[cfg(test)]
 mod refusals;
 mod regions;
+#[cfg(test)]
+mod rejoin_tests;
 pub(crate) mod restore;
 mod runs;
 mod scheduler_rpc;

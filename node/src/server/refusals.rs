@@ -27,7 +27,7 @@ pub(super) fn ask(sim: &Sim, link: &mut Link<SimStream>, head: Head, payload: &[
 }
 
 /// The next answer.
-fn next(sim: &Sim, link: &mut Link<SimStream>) -> (Head, Vec<u8>) {
+pub(super) fn next(sim: &Sim, link: &mut Link<SimStream>) -> (Head, Vec<u8>) {
     for _ in 0..1000 {
         link.flush(&mut NoOwner).unwrap();
         sim.run(Duration::from_millis(1));
@@ -47,8 +47,13 @@ pub(super) fn refused(answer: (Head, Vec<u8>)) -> (Refusal, String) {
 }
 
 pub(super) fn greet(sim: &Sim, addr: &str) -> (Link<SimStream>, WelcomeV1) {
+    greet_as(sim, addr, 1)
+}
+
+/// Greets a server as this pusher.
+pub(super) fn greet_as(sim: &Sim, addr: &str, pusher: u64) -> (Link<SimStream>, WelcomeV1) {
     let mut link = Link::new(sim.connect(addr, Duration::from_secs(1)).unwrap());
-    let hello = control::seal(&HelloV1 { pusher: 1, incarnation: 1, thread: 0 });
+    let hello = control::seal(&HelloV1 { pusher, incarnation: 1, thread: 0 });
     let (_, welcome) = ask(sim, &mut link, HelloFrame {}.encode(0), &hello);
     (link, control::open(&welcome).unwrap())
 }

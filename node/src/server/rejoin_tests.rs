@@ -1,0 +1,59 @@
+//! Workers in synchronous steps that lose their links and come back, frame by frame.
+
+use super::refusals::{acked, ask, bytes, greet_as, next, open, small_world};
+use crate::frames::control::{self, JoinV1};
+use crate::frames::{
+    AckFrame, FrameKind, JoinFrame, JoinedFrame, PullFrame, PushFrame, RowsFrame, TickFrame, TickedFrame,
+};
+use gannet_core::{NO_CLOCK, Read, Segments, Write};
+use gannet_transport::sim::{Sim, SimStream};
+use gannet_transport::{Link, NoOwner};
+use std::time::Duration;
+
+/// Joins the table as this one of two workers. `clock`: the clock at which it comes back.
+fn join(sim: &Sim, addr: &str, rank: u32, clock: u64) -> (Link<SimStream>, u32) {
+    let (mut link, _) = greet_as(sim, addr, u64::from(rank) + 1);
+    let table = open(sim, &mut link);
+    let (workers, mode, bound, mean, timeout_ms, left) = (2, 2, 2, false, 30_000, 0);
+    let request = JoinV1 { rank, workers, mode, bound, mean, timeout_ms, clock, left };
+    let joined = ask(sim, &mut link, JoinFrame { table }.encode(1), &control::seal(&request));
+    assert_eq!(joined.0.kind, JoinedFrame::KIND);
+    (link, table)
+}
+
+/// Pushes a row in the first step, and ends the step.
+fn step(sim: &Sim, link: &mut Link<SimStream>, table: u32, value: f32) {
+    let (write, slots, named, some) = (Write::Gradient, false, false, false);
+    let push = PushFrame { table, keys: 1, write, seq: 1, row: 0, total: 0, keyset: 0, slots, named, some }
+        .encode(1);
+    link.transmit().send_copy(push, &bytes(&[5], &[value])).unwrap();
+    link.transmit().send_copy(TickFrame { table, clock: 1, skip: false }.encode(2), &[]).unwrap();
+    link.flush(&mut NoOwner).unwrap();
+    sim.run(Duration::from_millis(100));
+}
+
+/// The server drops the pushes that it stores when all links are lost. It went on counting the steps that these pushes
+/// belonged to as made. So the first worker that came back made a step without the rows of the other.
+#[test]
+fn a_step_waits_for_a_worker_whose_stored_push_was_dropped() {
+    let (sim, addr) = small_world();
+    let (mut first, table) = join(&sim, &addr, 0, NO_CLOCK);
+    let (second, _) = join(&sim, &addr, 1, NO_CLOCK);
+    step(&sim, &mut first, table, 2.0);
+    drop((first, second));
+    sim.run(Duration::from_millis(100));
+    let (mut second, _) = join(&sim, &addr, 1, 0);
+    step(&sim, &mut second, table, 3.0);
+    let (mut first, _) = join(&sim, &addr, 0, 0);
+    step(&sim, &mut first, table, 2.0);
+    for link in [&mut first, &mut second] {
+        let answers = [next(&sim, link).0, next(&sim, link).0];
+        assert_eq!(answers.map(|head| head.kind), [AckFrame::KIND, TickedFrame::KIND]);
+        assert_eq!(acked(&answers[0]).applied, 1);
+    }
+    let (read, segments) = (Read::Weights, Segments::ALL);
+    let pull =
+        PullFrame { table, keys: 1, read, keep: 0, segments, slots: false, newer: false, clock: Some(1) };
+    let (head, row) = ask(&sim, &mut first, pull.encode(3), &bytes(&[5], &[]));
+    assert_eq!((head.kind, &row[..4]), (RowsFrame::KIND, &5.0f32.to_le_bytes()[..]));
+}
