@@ -51,6 +51,7 @@ const UNSAFE: &[&str] = &[
     "optim/src/arch/avx2.rs",
     "optim/src/arch/avx512.rs",
     "transport/src/shm/memory.rs",
+    "transport/src/sim/process.rs",
     "transport/src/uring/buffers.rs",
     "transport/src/uring/ring.rs",
     "transport/src/verbs/cm.rs",

@@ -49,6 +49,7 @@ pub use image::store::{GrowthConfig, Store};
 // Pulls, pushes and programs.
 pub use error::{GrowError, OpenError, PullError, PushError, pusher_in_words};
 pub use push_name::{Cursor, DATA_PUSHERS, PushName};
+pub use table::command_record::{CommandChange, CommandListener, CommandRecord, PushPart, PusherRecord};
 pub use table::cursors::PushProgress;
 pub use table::cut::{CutProgress, MarkedShard};
 pub use table::position::Position;
@@ -57,7 +58,7 @@ pub use table::pull_newer::{CachedVersion, NewerRow};
 pub use table::push::{Applied, PushOptions};
 pub use table::push_chunks::push_parts;
 pub use table::read_write::{Read, Write};
-pub use table::replay::{Command, CommandChange, CommandListener, PushPart, PusherRecord, ReplayError};
+pub use table::replay::ReplayError;
 pub use table::restore::RestoreRowsError;
 pub use table::shards::{NO_SLOT, PusherStatus, Shards, Stats};
 pub use table::watched_keys::{ChangeSlice, ChangedKeys, WatchedKeys};

@@ -2,9 +2,9 @@
 
 use crate::error::PushError;
 use crate::push_name::PushName;
+use crate::table::command_record::{CommandChange, PushPart};
 use crate::table::push::{Applied, PushOptions, begin_run};
 use crate::table::read_write::Write;
-use crate::table::replay::{CommandChange, PushPart};
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 
@@ -41,7 +41,8 @@ impl Shards {
             listener.tell(shard, before, || {
                 CommandChange::Part(PushPart {
                     name: if r == 0 { *name } else { PushName { row: 0, ..*name } },
-                    options,
+                    clock: options.clock,
+                    total: options.total,
                     write: Write::Delete,
                     rows: part_keys.len() as u32,
                     keys: part_keys,

@@ -4,6 +4,7 @@ mod admission_sketch;
 mod changes;
 pub(crate) mod checkpoint;
 mod command;
+pub(crate) mod command_record;
 pub(crate) mod cursors;
 pub(crate) mod cut;
 mod damping;

@@ -10,13 +10,13 @@ use crate::index::resolve::{BLOCK, KeyBlock};
 use crate::push_name::PushName;
 use crate::schema::shard_set::ShardPlaces;
 use crate::schema::table_schema::Schema;
+use crate::table::command_record::{CommandChange, PushPart};
 use crate::table::damping::Damped;
 use crate::table::effect::{Changes, Effect, Gradients, Terms, TransformedGradients, WholeRows, sound};
 use crate::table::newest_incarnations::Incarnations;
 use crate::table::part_progress::{PartProgress, PartStart};
 use crate::table::pull::{holds, missing};
 use crate::table::read_write::Write;
-use crate::table::replay::{CommandChange, PushPart};
 use crate::table::segment_rules::{SegmentGradients, Segmented};
 use crate::table::shard::Shard;
 use crate::table::shards::{CallBuffers, Shards};
@@ -369,7 +369,8 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
         listener.tell(shard, before, || {
             CommandChange::Part(PushPart {
                 name: if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } },
-                options: call.options,
+                clock: call.options.clock,
+                total: call.options.total,
                 write: call.write,
                 rows: keys.len() as u32 + waits,
                 keys: &keys[..applied],

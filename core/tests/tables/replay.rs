@@ -15,7 +15,7 @@ type Threads = Arc<Mutex<Vec<Shards>>>;
 struct Replay(Threads);
 
 impl CommandListener for Replay {
-    fn hear(&mut self, command: &Command<'_>) {
+    fn hear(&mut self, command: &CommandRecord<'_>) {
         let mut threads = self.0.lock().unwrap();
         for thread in threads.iter_mut() {
             let again = [thread.replay(command), thread.replay(command)];
@@ -295,9 +295,11 @@ fn a_copy_with_another_history_is_refused() {
         copy.push(&name(seq), Write::Gradient, &[7], None, &[1.0]).unwrap();
     }
     let change = CommandChange::Deletion(7);
-    let error = copy.replay(&Command { shard: 0, before: 2, after: 4, change }).unwrap_err().to_string();
+    let error =
+        copy.replay(&CommandRecord { shard: 0, before: 2, after: 4, change }).unwrap_err().to_string();
     assert!(error.contains("has command 3") && error.contains("after command 2"), "{error}");
-    let error = copy.replay(&Command { shard: 0, before: 5, after: 9, change }).unwrap_err().to_string();
+    let error =
+        copy.replay(&CommandRecord { shard: 0, before: 5, after: 9, change }).unwrap_err().to_string();
     assert!(error.contains("command 9 of shard 0 became command 6"), "{error}");
 }
 

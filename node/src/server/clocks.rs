@@ -125,6 +125,17 @@ impl Clocks {
         Err(JoinError::Mismatch(text))
     }
 
+    /// The other session over which this incarnation of a worker is here.
+    pub(super) fn other_session(&self, joiner: &Joiner) -> Option<u32> {
+        let rank = self.ranks.get(joiner.rank as usize)?;
+        match rank.state {
+            ClockState::Here(other) if rank.incarnation == joiner.incarnation => {
+                Some(other).filter(|other| *other != joiner.session)
+            }
+            _ => None,
+        }
+    }
+
     /// Adds a worker at its `clock`, or where the group is (`None`). Returns the clock at which the worker begins.
     /// `least`: the lowest clock at which a worker may begin anew.
     pub(super) fn join(

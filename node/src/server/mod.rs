@@ -16,6 +16,7 @@ mod fences;
 mod flood_tests;
 mod greeting;
 mod group;
+mod group_requests;
 mod heartbeats;
 pub(crate) mod identities;
 #[cfg(test)]

@@ -14,11 +14,15 @@ use std::time::Duration;
 fn join(sim: &Sim, addr: &str, rank: u32, clock: u64) -> (Link<SimStream>, u32) {
     let (mut link, _) = greet_as(sim, addr, u64::from(rank) + 1);
     let table = open(sim, &mut link);
+    join_over(sim, &mut link, table, rank, clock);
+    (link, table)
+}
+
+fn join_over(sim: &Sim, link: &mut Link<SimStream>, table: u32, rank: u32, clock: u64) {
     let (workers, mode, bound, mean, timeout_ms, left) = (2, 2, 2, false, 30_000, 0);
     let request = JoinV1 { rank, workers, mode, bound, mean, timeout_ms, clock, left };
-    let joined = ask(sim, &mut link, JoinFrame { table }.encode(1), &control::seal(&request));
+    let joined = ask(sim, link, JoinFrame { table }.encode(1), &control::seal(&request));
     assert_eq!(joined.0.kind, JoinedFrame::KIND);
-    (link, table)
 }
 
 /// Pushes a row in the first step, and ends the step.
@@ -56,4 +60,30 @@ fn a_step_waits_for_a_worker_whose_stored_push_was_dropped() {
         PullFrame { table, keys: 1, read, keep: 0, segments, slots: false, newer: false, clock: Some(1) };
     let (head, row) = ask(&sim, &mut first, pull.encode(3), &bytes(&[5], &[]));
     assert_eq!((head.kind, &row[..4]), (RowsFrame::KIND, &5.0f32.to_le_bytes()[..]));
+}
+
+/// The join of a link that a worker had lost came behind that of its next link. The server then refused what came over
+/// the next link, and the worker ended: it was told that a newer incarnation of it was there.
+#[test]
+fn a_worker_was_told_that_it_had_been_replaced_by_its_own_older_link() {
+    let (sim, addr) = small_world();
+    let (mut older, _) = greet_as(&sim, &addr, 1);
+    let table = open(&sim, &mut older);
+    let (mut newer, _) = join(&sim, &addr, 0, NO_CLOCK);
+    join_over(&sim, &mut older, table, 0, 0);
+    let tick = TickFrame { table, clock: 1, skip: false }.encode(2);
+    let _ = newer.transmit().send_copy(tick, &[]);
+    let ended = (0..1000).any(|_| {
+        let sent = newer.flush(&mut NoOwner);
+        sim.run(Duration::from_millis(1));
+        let over = sent.is_err() || newer.fill(&mut NoOwner).is_err();
+        let answer = newer.receive().peek(&mut NoOwner).unwrap().map(|frame| frame.head.kind);
+        assert_eq!(answer, None, "the server answers over a link that it should end");
+        over
+    });
+    assert!(ended, "the link stays");
+    // The worker makes the link again, and goes on.
+    let (mut again, _) = join(&sim, &addr, 0, 0);
+    let (head, _) = ask(&sim, &mut again, tick, &[]);
+    assert_eq!(head.kind, TickedFrame::KIND);
 }

@@ -71,6 +71,8 @@ pub(super) enum SessionEnd {
     Silent(Arc<str>, u64),
     #[error("the others went on without {0}")]
     Fenced(Arc<str>),
+    #[error("{0} keeps step over another session now")]
+    Displaced(Arc<str>),
     #[error("{0} has gone while a request of it waited for other workers")]
     Gone(Arc<str>),
 }

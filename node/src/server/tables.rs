@@ -67,6 +67,8 @@ pub(super) struct ServerTables {
     pub(super) executor: CutExecutor,
     /// Sessions to end, each as (table, pusher, the highest fenced incarnation).
     pub(super) fenced: Vec<(u32, u64, u64)>,
+    /// Sessions to end: their worker keeps step over another session now.
+    pub(super) displaced: Vec<u32>,
     /// The server is only a scheduler and has no tables.
     pub(super) scheduler_only: bool,
     pub(super) log_limiter: LogLimiter,
@@ -100,6 +102,7 @@ impl ServerTables {
             checkpoints: None,
             executor: CutExecutor::default(),
             fenced: Vec::new(),
+            displaced: Vec::new(),
             scheduler_only: false,
             log_limiter: LogLimiter::default(),
             incarnation: 0,

@@ -291,14 +291,23 @@ impl<N: Net> ShardThread<N> {
         }
     }
 
-    /// After a change of the workers that keep step: ends the sessions of fenced workers, and lets waiting sessions try
-    /// again.
+    /// After a change of the workers that keep step: ends the sessions of fenced workers and those that other sessions
+    /// have displaced, and lets waiting sessions try again.
     fn resume_group_waiters(&mut self) {
-        while std::mem::take(&mut self.tables.group_changed) || !self.tables.fenced.is_empty() {
+        while std::mem::take(&mut self.tables.group_changed)
+            || !self.tables.fenced.is_empty()
+            || !self.tables.displaced.is_empty()
+        {
             let fenced = std::mem::take(&mut self.tables.fenced);
+            let displaced = std::mem::take(&mut self.tables.displaced);
             for token in 0..self.sessions.len() {
                 let Some(session) = &mut self.sessions[token] else { continue };
-                let Pusher { pusher, incarnation, .. } = *session.pusher();
+                let Pusher { pusher, incarnation, session: number, .. } = *session.pusher();
+                if displaced.contains(&number) {
+                    let end = SessionEnd::Displaced(session.peer.clone());
+                    self.end(token, &end);
+                    continue;
+                }
                 let belongs_to = |table| session.pusher().is_of(table);
                 if fenced
                     .iter()
@@ -329,7 +338,7 @@ impl<N: Net> ShardThread<N> {
         counters.over(session.over).ended.add(1);
         match end {
             SessionEnd::Link(LinkError::Frame { .. }) => counters.bad_frames.add(1),
-            SessionEnd::Link(_) | SessionEnd::Fenced(_) | SessionEnd::Gone(_) => {}
+            SessionEnd::Link(_) | SessionEnd::Fenced(_) | SessionEnd::Gone(_) | SessionEnd::Displaced(_) => {}
             SessionEnd::Overrun { .. } => counters.overruns.add(1),
             SessionEnd::Stalled(..) => counters.stalled.add(1),
             SessionEnd::Silent(..) => counters.silent.add(1),

@@ -1,6 +1,7 @@
 //! Servers and workers in the simulation and in one process: exactly-once pushes, steps, identity, memory.
 
 mod admission;
+mod blocking;
 mod cached;
 mod checkpoints;
 mod counters;

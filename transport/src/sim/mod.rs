@@ -2,12 +2,15 @@
 //!
 //! Servers are actors: functions that do the work that is ready and return. A test drives the simulation
 //! through a worker. When the worker waits, the actors run and virtual time advances to the next event. So the
-//! worker's blocking calls run the same code as over TCP.
+//! worker's blocking calls run the same code as over TCP. Several workers that wait at once are processes
+//! ([`Sim::spawn`]).
 
+mod process;
 mod rdma;
 mod world;
 
 pub use crate::prng::Prng;
+pub use process::SimProcess;
 pub use world::Faults;
 
 use crate::error::NetError;
@@ -40,7 +43,8 @@ pub struct Sim {
     actors: Weak<Actors>,
     actors_owner: Option<Rc<Actors>>,
     next_actor: Rc<Cell<u64>>,
-    /// Whether an actor is running. A wait inside an actor must not step the world.
+    /// Whether an actor is running. A wait inside an actor must not step the world, and returns at once; inside a
+    /// process it suspends the process.
     stepping: Rc<Cell<bool>>,
     /// How far the clock of this handle is ahead of the world's clock.
     ahead: Duration,
@@ -122,6 +126,39 @@ impl Sim {
         id
     }
 
+    /// Runs `body` as a process of its own: it may wait while other processes and actors run. It begins with the next
+    /// step of the simulation, and ends with its function, or when it is killed.
+    ///
+    /// ```
+    /// use gannet_transport::sim::{Faults, Sim};
+    /// use gannet_transport::{Net, Poll};
+    /// use std::time::Duration;
+    ///
+    /// let sim = Sim::new(1, Faults::none());
+    /// let sleep = |seconds| {
+    ///     let own = sim.clone();
+    ///     sim.spawn(move || own.poll().unwrap().wait(Duration::from_secs(seconds), &mut Vec::new()).unwrap())
+    /// };
+    /// let (short, long) = (sleep(2), sleep(5));
+    /// sim.run(Duration::from_secs(3));
+    /// assert!(short.has_ended() && !long.has_ended());
+    /// sim.kill(&long);
+    /// ```
+    ///
+    /// # Panics
+    /// When there is no memory for a stack. A panic of `body` ends the simulation.
+    pub fn spawn(&self, body: impl FnOnce() + 'static) -> SimProcess {
+        let (process, run) = process::make(self.next_actor.get(), body);
+        self.add_actor(run);
+        process
+    }
+
+    /// Ends a process in the middle of its wait, and drops everything that it owns. Do not call it from within a
+    /// process or an actor.
+    pub fn kill(&self, process: &SimProcess) {
+        self.remove_actor(process.actor);
+    }
+
     /// Drops an actor and everything that it owns, as if its process had been killed. Do not call it from
     /// within an actor.
     pub fn remove_actor(&self, id: u64) {
@@ -168,16 +205,29 @@ impl Sim {
 
     /// Runs every actor once, then advances time to the next event, at most to `deadline`.
     fn step(&self, deadline: Duration) {
+        self.world.borrow_mut().wake_at = None;
         self.run_actors();
         let mut world = self.world.borrow_mut();
         let step = world.now + STEP_MAX;
-        world.now = world.next_due().unwrap_or(step).min(step).min(deadline).max(world.now);
+        let wake = world.wake_at.unwrap_or(step);
+        world.now = world.next_due().unwrap_or(step).min(wake).min(step).min(deadline).max(world.now);
+    }
+
+    /// Suspends the running process. The simulation goes on with it at the next event, or at this time.
+    fn suspend(&self, until: Duration) {
+        let mut world = self.world.borrow_mut();
+        world.wake_at = Some(world.wake_at.map_or(until, |at| at.min(until)));
+        drop(world);
+        process::suspend();
     }
 
     /// Advances the world by at most `most` in the middle of an operation of the driving thread.
     fn go_on(&self, most: Duration) {
-        if !self.stepping.get() {
-            self.step(self.world_now() + most);
+        let until = self.world_now() + most;
+        if process::is_running() {
+            self.suspend(until);
+        } else if !self.stepping.get() {
+            self.step(until);
         }
     }
 
@@ -397,6 +447,16 @@ impl Poll for SimPoll {
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
         events.clear();
         let deadline = self.sim.world_now() + timeout;
+        if process::is_running() {
+            // Each check takes time, so a process that spins lets the others go on.
+            let until = deadline.max(self.sim.world_now() + LOOK);
+            self.look(events);
+            while events.is_empty() && !self.woken.replace(false) && self.sim.world_now() < until {
+                self.sim.suspend(until);
+                self.look(events);
+            }
+            return Ok(());
+        }
         loop {
             self.look(events);
             if !events.is_empty() || self.woken.replace(false) || self.sim.stepping.get() {

@@ -118,6 +118,8 @@ pub(super) struct SimWorld {
     cut_off: BTreeMap<String, Duration>,
     /// Connections broken so far, by chance or by a call.
     pub(super) resets: u64,
+    /// The first time at which a wait of a process is over.
+    pub(super) wake_at: Option<Duration>,
     /// Sends and receives so far, their number at the last step, and the number of steps without any.
     moves: u64,
     moves_seen: u64,
@@ -141,6 +143,7 @@ impl SimWorld {
             listeners: BTreeMap::new(),
             cut_off: BTreeMap::new(),
             resets: 0,
+            wake_at: None,
             moves: 0,
             moves_seen: 0,
             idle_steps: 0,
