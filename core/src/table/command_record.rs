@@ -1,9 +1,9 @@
 //! Commands as values, and their listener: what the owner of some shards tells of each command.
 //!
-//! The owner tells each command once, after it is applied. Commands of one shard come in their order. The owner does not
-//! tell what a restore puts into shards ([`Shards::restore_rows`](crate::Shards::restore_rows) and others), nor numbers
-//! that a reader skips ([`Shards::snapshot_version`](crate::Shards::snapshot_version)). So a listener begins after a
-//! restore, and each command brings the number before it.
+//! The owner tells each command once, after it is applied. Commands of one shard come in their order. The owner does
+//! not tell what a restore puts into shards ([`Shards::restore_rows`](crate::Shards::restore_rows) and others), nor
+//! numbers that a reader skips ([`Shards::snapshot_version`](crate::Shards::snapshot_version)). So a listener begins
+//! after a restore, and each command brings the number before it.
 
 use crate::push_name::PushName;
 use crate::table::program::Program;
