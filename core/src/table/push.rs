@@ -100,11 +100,12 @@ impl Shards {
         slots: Option<&mut [u32]>,
         values: &[f32],
     ) -> Result<Applied, PushError> {
+        self.check_pusher(name.pusher, name.incarnation)?;
         self.push_part(name, (options, 0), write, keys, slots, values)
     }
 
     /// [`push_at`](Self::push_at) of a push whose last run has `refused` rows more: the shard remembers that it waits
-    /// for them.
+    /// for them. Only the shards of the keys decide whether the pusher is fenced.
     pub(crate) fn push_part(
         &mut self,
         name: &PushName,
@@ -130,7 +131,6 @@ impl Shards {
         if values.len() != want {
             return Err(PullError::Length { what: "floats of the push", got: values.len(), want }.into());
         }
-        self.check_pusher(name.pusher, name.incarnation)?;
         if write == Write::Delete {
             return self.delete(name, options, keys);
         }

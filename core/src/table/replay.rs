@@ -68,11 +68,12 @@ impl Shards {
     }
 
     /// Applies a command of these shards' owner to this copy of them. A command that the copy has is skipped. Commands
-    /// of one shard must come in their order. [`CommandListener`] has an example.
+    /// of one shard must come in their order. Those of several shards may come in any order, so a fence in one shard
+    /// does not refuse what another shard had accepted. [`CommandListener`] has an example.
     ///
     /// # Errors
-    /// The copy has another history than the owner, or there is no space. After an error about the history, the copy
-    /// must not be used any more.
+    /// The copy has another history than the owner, or there is no space. After an error the shard's copy may have a
+    /// part of the command: it must be filled again.
     pub fn replay(&mut self, command: &CommandRecord<'_>) -> Result<(), ReplayError> {
         let CommandRecord { shard: number, before, after, change } = *command;
         let Some(shard) = self.shard_mut(number) else { return Err(ReplayError::NotHere(number)) };
@@ -91,7 +92,7 @@ impl Shards {
             }
             CommandChange::Deletion(key) => self.replay_one(number, ShardCommand::Delete(key))?,
             CommandChange::Program(name, program) => {
-                self.run_program(number, &name, program)?;
+                self.run_program_in(number, &name, program)?;
             }
         }
         match self.shard_mut(number).map_or(0, |shard| shard.command) {

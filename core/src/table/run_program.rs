@@ -149,6 +149,17 @@ impl Shards {
         name: &PushName,
         program: &Program,
     ) -> Result<Vec<f64>, PushError> {
+        self.check_pusher(name.pusher, name.incarnation)?;
+        self.run_program_in(shard, name, program)
+    }
+
+    /// [`run_program`](Self::run_program). Only the shard itself decides whether the pusher is fenced.
+    pub(crate) fn run_program_in(
+        &mut self,
+        shard: u32,
+        name: &PushName,
+        program: &Program,
+    ) -> Result<Vec<f64>, PushError> {
         let table = || self.schema.name.clone();
         let unfit = |why: String| PushError::Program { table: table(), why };
         let vectors = Vectors::of(&self.schema)
@@ -160,7 +171,6 @@ impl Shards {
                 name.row
             )));
         }
-        self.check_pusher(name.pusher, name.incarnation)?;
         // A program is whole when each shard has run it.
         let total = u64::from(self.schema.shards) * u64::from(ALL_ROWS);
         let floats = self.schema.floats();

@@ -329,3 +329,26 @@ fn programs_on_vectors_are_replayed() {
     let mut threads = threads.lock().unwrap();
     assert_eq!(content(&mut threads), content(std::slice::from_mut(&mut owner)));
 }
+
+/// The owner's threads send their commands apart. A copy may hear of a fence in one shard before it hears of a push of
+/// the fenced worker that another shard had accepted.
+#[test]
+fn a_fence_in_one_shard_does_not_refuse_what_another_had_accepted() {
+    let schema = Schema { shards: 2, ..Schema::scalar("t", Rule::Add(Add)) };
+    let mut copy = Shards::open(&Store::memory(), &schema, 0..2).unwrap();
+    let fence = PusherRecord { pusher: 1, incarnation: 2, seq: 0, done: 0, rows: 0, total: 0, closed: false };
+    let change = CommandChange::Pusher(fence);
+    copy.replay(&CommandRecord { shard: 1, before: 0, after: 1, change }).unwrap();
+    let key = (0..).find(|&key| shard_of(hash(key), 2) == 0).unwrap();
+    let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
+    let (write, keys, values) = (Write::Gradient, &[key][..], &[1.0][..]);
+    let change = CommandChange::Part(PushPart { name, clock: 1, total: 0, write, rows: 1, keys, values });
+    copy.replay(&CommandRecord { shard: 0, before: 0, after: 1, change }).unwrap();
+    let mut weight = [0.0];
+    copy.pull(&[key], Read::Weights, &mut weight, None).unwrap();
+    assert_eq!(weight, [1.0]);
+    // What comes from a worker is refused on all shards.
+    let later = PushName { seq: 2, ..name };
+    let refused = copy.push(&later, Write::Gradient, &[key], None, &[1.0]).unwrap_err();
+    assert!(matches!(refused, PushError::Fenced { .. }), "{refused}");
+}
