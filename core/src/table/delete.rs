@@ -33,12 +33,12 @@ impl Shards {
                 &mut applied,
             )?;
             let Some((owner, range, part)) = run else { continue };
-            let (shard, start, before) = (&mut shards[owner], part.from as usize, part.before);
+            let (shard, start) = (&mut shards[owner], part.from as usize);
             let (part_keys, keys) = (&keys[range.clone()], &keys[range][start..]);
             keys.iter().for_each(|&key| shard.delete_in_part(key));
             applied.applied += keys.len() as u32;
             shard.end_part(part, None);
-            listener.tell(shard, before, || {
+            listener.tell(shard, shard.before_part, || {
                 CommandChange::Part(PushPart {
                     name: if r == 0 { *name } else { PushName { row: 0, ..*name } },
                     clock: options.clock,

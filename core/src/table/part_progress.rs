@@ -26,8 +26,6 @@ pub(crate) struct PartProgress {
     rows: u32,
     /// The first row of the part that must be applied.
     pub(crate) from: u32,
-    /// The shard's last command before the part.
-    pub(crate) before: u64,
 }
 
 impl Shard {
@@ -65,7 +63,7 @@ impl Shard {
             return Err(PushError::Gap { shard, seq, row, done });
         }
         let place = known.map_or_else(|| self.place(), Ok)?;
-        let command = self.command;
+        self.before_part = self.command;
         self.begin_command();
         let start = (self.journal.step() + 1).wrapping_sub(u64::from(done));
         let entry = PusherEntry { done, rows: before.rows.max(end), start, total, ..self.entry(name) };
@@ -75,7 +73,7 @@ impl Shard {
         if known.is_none() {
             self.pushers.put(place, name.pusher);
         }
-        Ok(PartStart::From(PartProgress { place, entry, row, rows, from: done - row, before: command }))
+        Ok(PartStart::From(PartProgress { place, entry, row, rows, from: done - row }))
     }
 
     /// A free entry for a new pusher, with file space.

@@ -10,7 +10,7 @@ use crate::index::resolve::{BLOCK, KeyBlock};
 use crate::push_name::PushName;
 use crate::schema::shard_set::ShardPlaces;
 use crate::schema::table_schema::Schema;
-use crate::table::command_record::{CommandChange, PushPart};
+use crate::table::command_record::{CommandChange, Listener, PushPart};
 use crate::table::damping::Damped;
 use crate::table::effect::{Changes, Effect, Gradients, Terms, TransformedGradients, WholeRows, sound};
 use crate::table::newest_incarnations::Incarnations;
@@ -332,11 +332,15 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
         else {
             continue;
         };
-        let (shard, start, before) = (&mut shards[owner], part.from as usize, part.before);
-        let (keys, values) =
-            (&call.keys[range.clone()], &call.values[range.start * floats..range.end * floats]);
-        let run =
-            ShardRun { schema, name: call.name, keys, slots: &mut call.slots[range.clone()], values, start };
+        let (shard, start) = (&mut shards[owner], part.from as usize);
+        let run = ShardRun {
+            schema,
+            name: call.name,
+            keys: &call.keys[range.clone()],
+            slots: &mut call.slots[range.clone()],
+            values: &call.values[range.start * floats..range.end * floats],
+            start,
+        };
         let result = if shard.journal.on {
             apply::<I, U, W, E, true>(
                 shard,
@@ -362,24 +366,54 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
                 call.applied,
             )
         };
-        let refused = result.as_ref().err().map(|(row, _)| *row);
-        let applied = refused.map_or(keys.len(), |row| row as usize);
-        let waits = if range.end == call.keys.len() { call.refused } else { 0 };
-        shard.end_part(part, refused.or((waits > 0).then_some(applied as u32)));
-        listener.tell(shard, before, || {
-            CommandChange::Part(PushPart {
-                name: if r == 0 { *call.name } else { PushName { row: 0, ..*call.name } },
-                clock: call.options.clock,
-                total: call.options.total,
-                write: call.write,
-                rows: keys.len() as u32 + waits,
-                keys: &keys[..applied],
-                values: &values[..applied * floats],
-            })
-        });
+        let part_end = PartEnd {
+            name: call.name,
+            first: r == 0,
+            options: call.options,
+            write: call.write,
+            keys: &call.keys[range.clone()],
+            values: &call.values[range.start * floats..range.end * floats],
+            refused: if range.end == call.keys.len() { call.refused } else { 0 },
+        };
+        end_run(shard, part, &result, listener, part_end);
         result.map_err(|(_, e)| e)?;
     }
     Ok(())
+}
+
+/// A part whose rows were applied, up to the first refused one.
+struct PartEnd<'a> {
+    name: &'a PushName,
+    /// It is the first run of the call.
+    first: bool,
+    options: PushOptions,
+    write: Write,
+    keys: &'a [u64],
+    values: &'a [f32],
+    /// Rows behind its keys that were refused before.
+    refused: u32,
+}
+
+/// Ends a part, and tells the listener.
+#[inline(never)] // within the loop of runs it would take registers from the loop of rows
+fn end_run(
+    shard: &mut Shard,
+    part: PartProgress,
+    result: &Result<(), (u32, PushError)>,
+    listener: &mut Listener,
+    end: PartEnd<'_>,
+) {
+    let PartEnd { name, first, options: PushOptions { clock, total }, write, keys, values, refused } = end;
+    let rows = keys.len() as u32;
+    let applied = result.as_ref().map_or_else(|(row, _)| *row, |()| rows);
+    let whole = applied == rows && refused == 0;
+    shard.end_part(part, (!whole).then_some(applied));
+    listener.tell(shard, shard.before_part, || {
+        let name = if first { *name } else { PushName { row: 0, ..*name } };
+        let floats = values.len().checked_div(keys.len()).unwrap_or(0);
+        let (keys, values) = (&keys[..applied as usize], &values[..applied as usize * floats]);
+        CommandChange::Part(PushPart { name, clock, total, write, rows: rows + refused, keys, values })
+    });
 }
 
 /// Begins the first of `runs` as a part of the push. `first`: it is the push's first run, the only one that may have

@@ -33,6 +33,8 @@ pub(crate) struct Shard {
     pub(crate) pushers: Pushers,
     /// The number of the last command, a copy of the image's word.
     pub(crate) command: u64,
+    /// The last command before the part that was begun last.
+    pub(crate) before_part: u64,
     pub(crate) pages: PageVersions,
     /// The cut that is being read.
     pub(crate) cut: Option<Box<Cut>>,
@@ -163,6 +165,7 @@ impl Shard {
             geometry,
             pushers,
             command,
+            before_part: command,
             pages,
             cut: None,
             last_mark: 0,
