@@ -14,6 +14,7 @@ mod effect;
 mod known_pushers;
 mod newest_incarnations;
 mod page_versions;
+mod part_end;
 mod part_progress;
 pub(crate) mod position;
 #[cfg(test)]

@@ -10,10 +10,10 @@ use crate::index::resolve::{BLOCK, KeyBlock};
 use crate::push_name::PushName;
 use crate::schema::shard_set::ShardPlaces;
 use crate::schema::table_schema::Schema;
-use crate::table::command_record::{CommandChange, Listener, PushPart};
 use crate::table::damping::Damped;
 use crate::table::effect::{Changes, Effect, Gradients, Terms, TransformedGradients, WholeRows, sound};
 use crate::table::newest_incarnations::Incarnations;
+use crate::table::part_end::{PartEnd, end_run};
 use crate::table::part_progress::{PartProgress, PartStart};
 use crate::table::pull::{holds, missing};
 use crate::table::read_write::Write;
@@ -369,7 +369,8 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
         let part_end = PartEnd {
             name: call.name,
             first: r == 0,
-            options: call.options,
+            clock: call.options.clock,
+            total: call.options.total,
             write: call.write,
             keys: &call.keys[range.clone()],
             values: &call.values[range.start * floats..range.end * floats],
@@ -379,41 +380,6 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
         result.map_err(|(_, e)| e)?;
     }
     Ok(())
-}
-
-/// A part whose rows were applied, up to the first refused one.
-struct PartEnd<'a> {
-    name: &'a PushName,
-    /// It is the first run of the call.
-    first: bool,
-    options: PushOptions,
-    write: Write,
-    keys: &'a [u64],
-    values: &'a [f32],
-    /// Rows behind its keys that were refused before.
-    refused: u32,
-}
-
-/// Ends a part, and tells the listener.
-#[inline(never)] // within the loop of runs it would take registers from the loop of rows
-fn end_run(
-    shard: &mut Shard,
-    part: PartProgress,
-    result: &Result<(), (u32, PushError)>,
-    listener: &mut Listener,
-    end: PartEnd<'_>,
-) {
-    let PartEnd { name, first, options: PushOptions { clock, total }, write, keys, values, refused } = end;
-    let rows = keys.len() as u32;
-    let applied = result.as_ref().map_or_else(|(row, _)| *row, |()| rows);
-    let whole = applied == rows && refused == 0;
-    shard.end_part(part, (!whole).then_some(applied));
-    listener.tell(shard, shard.before_part, || {
-        let name = if first { *name } else { PushName { row: 0, ..*name } };
-        let floats = values.len().checked_div(keys.len()).unwrap_or(0);
-        let (keys, values) = (&keys[..applied as usize], &values[..applied as usize * floats]);
-        CommandChange::Part(PushPart { name, clock, total, write, rows: rows + refused, keys, values })
-    });
 }
 
 /// Begins the first of `runs` as a part of the push. `first`: it is the push's first run, the only one that may have
