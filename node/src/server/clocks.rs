@@ -128,12 +128,9 @@ impl Clocks {
     /// The other session over which this incarnation of a worker is here.
     pub(super) fn other_session(&self, joiner: &Joiner) -> Option<u32> {
         let rank = self.ranks.get(joiner.rank as usize)?;
-        match rank.state {
-            ClockState::Here(other) if rank.incarnation == joiner.incarnation => {
-                Some(other).filter(|other| *other != joiner.session)
-            }
-            _ => None,
-        }
+        let same = (rank.pusher, rank.incarnation) == (joiner.pusher, joiner.incarnation);
+        let there = same && rank.state != ClockState::Left;
+        rank.session.filter(|other| there && *other != joiner.session)
     }
 
     /// Adds a worker at its `clock`, or where the group is (`None`). Returns the clock at which the worker begins.
