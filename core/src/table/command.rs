@@ -71,9 +71,19 @@ impl Shard {
     /// Raises the number of the last command: the next command gets a higher number than `least`.
     pub(crate) fn raise_command(&mut self, least: u64) {
         if self.command < least {
+            if self.skipped.1 != self.command {
+                self.skipped.0 = self.command;
+            }
+            self.skipped.1 = least;
             self.command = least;
             self.image.word(COMMAND).store(least, Release);
         }
+    }
+
+    /// The number of the last command up to `before` that changed something. `before` is the current number or that of
+    /// the last command.
+    pub(crate) fn last_change(&self, before: u64) -> u64 {
+        if before == self.skipped.1 { self.skipped.0 } else { before }
     }
 
     /// The shard's place in its history.

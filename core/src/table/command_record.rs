@@ -3,7 +3,7 @@
 //! The owner tells each command once, after it is applied. Commands of one shard come in their order. The owner does
 //! not tell what a restore puts into shards ([`Shards::restore_rows`](crate::Shards::restore_rows) and others), nor
 //! numbers that a reader skips ([`Shards::snapshot_version`](crate::Shards::snapshot_version)). So a listener begins
-//! after a restore, and each command brings the number before it.
+//! after a restore, and each command brings the number of the one before it: a copy notices that it missed one.
 
 use crate::push_name::PushName;
 use crate::table::program::Program;
@@ -16,7 +16,10 @@ use crate::table::shard::Shard;
 pub struct CommandRecord<'a> {
     /// The number of the shard.
     pub shard: u32,
-    /// The number of the shard's last command before this one.
+    /// The number of the shard's last command before this one. It is lower than `before` if readers have skipped
+    /// numbers.
+    pub previous: u64,
+    /// The shard's number when this command began.
     pub before: u64,
     /// The number of this command. It is `before + 1`, unless a key occurs several times in a part.
     pub after: u64,
@@ -137,5 +140,6 @@ impl Listener {
 #[cold]
 #[inline(never)]
 fn tell(listener: &mut dyn CommandListener, shard: &Shard, before: u64, change: CommandChange<'_>) {
-    listener.hear(&CommandRecord { shard: shard.number, before, after: shard.command, change });
+    let previous = shard.last_change(before);
+    listener.hear(&CommandRecord { shard: shard.number, previous, before, after: shard.command, change });
 }

@@ -31,6 +31,22 @@ pub enum ReplayError {
         /// The number of the owner's last command before the one to replay.
         before: u64,
     },
+    /// The copy has not heard of all earlier commands.
+    #[error(
+        "shard {shard} has command {has} here, and its owner's next command came after command {previous}: this copy \
+         missed commands; fill it again"
+    )]
+    Missed {
+        /// The shard.
+        shard: u32,
+        /// The number of its last command.
+        has: u64,
+        /// The number of the owner's last command before the one to replay.
+        previous: u64,
+    },
+    /// An earlier command could not be replayed.
+    #[error("an earlier command of shard {0} failed on this copy: fill it again")]
+    Broken(u32),
     /// The command had another effect than on the owner.
     #[error("command {want} of shard {shard} became command {got} of this copy: fill it again")]
     OtherEffect {
@@ -72,18 +88,34 @@ impl Shards {
     /// does not refuse what another shard had accepted. [`CommandListener`] has an example.
     ///
     /// # Errors
-    /// The copy has another history than the owner, or there is no space. After an error the shard's copy may have a
-    /// part of the command: it must be filled again.
+    /// The copy missed commands or has another history than the owner, or there is no space. If a command fails while
+    /// it is applied, the copy of the shard may have a part of it. It then refuses all later commands.
     pub fn replay(&mut self, command: &CommandRecord<'_>) -> Result<(), ReplayError> {
-        let CommandRecord { shard: number, before, after, change } = *command;
+        let CommandRecord { shard: number, previous, before, after, .. } = *command;
         let Some(shard) = self.shard_mut(number) else { return Err(ReplayError::NotHere(number)) };
-        if shard.command >= after {
+        let has = shard.command;
+        if shard.broken {
+            return Err(ReplayError::Broken(number));
+        }
+        if has >= after {
             return Ok(());
         }
-        if shard.command > before {
-            return Err(ReplayError::OtherHistory { shard: number, has: shard.command, before });
+        if has > before {
+            return Err(ReplayError::OtherHistory { shard: number, has, before });
+        }
+        if has < previous {
+            return Err(ReplayError::Missed { shard: number, has, previous });
         }
         shard.raise_command(before);
+        let replayed = self.replay_change(command);
+        if let (Err(_), Some(shard)) = (&replayed, self.shard_mut(number)) {
+            shard.broken = true;
+        }
+        replayed
+    }
+
+    fn replay_change(&mut self, command: &CommandRecord<'_>) -> Result<(), ReplayError> {
+        let CommandRecord { shard: number, after, change, .. } = *command;
         match change {
             CommandChange::Part(part) => self.replay_part(number, &part)?,
             CommandChange::Pusher(record) => {
@@ -113,10 +145,12 @@ impl Shards {
         if !keys.is_empty() {
             return self.push_part(&name, (options, refused), write, keys, None, values).map(|_| ());
         }
-        if let Some(shard) = self.shard_mut(number)
-            && let PartStart::From(part) = shard.begin_part(&name, rows, total)?
-        {
-            shard.end_part(part, Some(0));
+        let Shards { places, shards, listener, incarnations, .. } = self;
+        let shard = &mut shards[places.place(number) as usize];
+        if let PartStart::From(progress) = shard.begin_part(&name, rows, total)? {
+            incarnations.raise(name.pusher, name.incarnation);
+            shard.end_part(progress, Some(0));
+            listener.tell(shard, shard.before_part, || CommandChange::Part(*part));
         }
         Ok(())
     }

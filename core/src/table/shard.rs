@@ -35,6 +35,10 @@ pub(crate) struct Shard {
     pub(crate) command: u64,
     /// The last command before the part that was begun last.
     pub(crate) before_part: u64,
+    /// Readers have skipped the numbers above the first up to the second, as the last ones that were skipped.
+    pub(crate) skipped: (u64, u64),
+    /// A command of the owner was replayed in part: this copy cannot be used.
+    pub(crate) broken: bool,
     pub(crate) pages: PageVersions,
     /// The cut that is being read.
     pub(crate) cut: Option<Box<Cut>>,
@@ -166,6 +170,8 @@ impl Shard {
             pushers,
             command,
             before_part: command,
+            skipped: (command, command),
+            broken: false,
             pages,
             cut: None,
             last_mark: 0,

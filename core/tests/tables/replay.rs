@@ -295,11 +295,15 @@ fn a_copy_with_another_history_is_refused() {
         copy.push(&name(seq), Write::Gradient, &[7], None, &[1.0]).unwrap();
     }
     let change = CommandChange::Deletion(7);
-    let error =
-        copy.replay(&CommandRecord { shard: 0, before: 2, after: 4, change }).unwrap_err().to_string();
+    let error = copy
+        .replay(&CommandRecord { shard: 0, previous: 1, before: 2, after: 4, change })
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("has command 3") && error.contains("after command 2"), "{error}");
-    let error =
-        copy.replay(&CommandRecord { shard: 0, before: 5, after: 9, change }).unwrap_err().to_string();
+    let error = copy
+        .replay(&CommandRecord { shard: 0, previous: 3, before: 5, after: 9, change })
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("command 9 of shard 0 became command 6"), "{error}");
 }
 
@@ -338,12 +342,12 @@ fn a_fence_in_one_shard_does_not_refuse_what_another_had_accepted() {
     let mut copy = Shards::open(&Store::memory(), &schema, 0..2).unwrap();
     let fence = PusherRecord { pusher: 1, incarnation: 2, seq: 0, done: 0, rows: 0, total: 0, closed: false };
     let change = CommandChange::Pusher(fence);
-    copy.replay(&CommandRecord { shard: 1, before: 0, after: 1, change }).unwrap();
+    copy.replay(&CommandRecord { shard: 1, previous: 0, before: 0, after: 1, change }).unwrap();
     let key = (0..).find(|&key| shard_of(hash(key), 2) == 0).unwrap();
     let name = PushName { pusher: 1, incarnation: 1, seq: 1, row: 0 };
     let (write, keys, values) = (Write::Gradient, &[key][..], &[1.0][..]);
     let change = CommandChange::Part(PushPart { name, clock: 1, total: 0, write, rows: 1, keys, values });
-    copy.replay(&CommandRecord { shard: 0, before: 0, after: 1, change }).unwrap();
+    copy.replay(&CommandRecord { shard: 0, previous: 0, before: 0, after: 1, change }).unwrap();
     let mut weight = [0.0];
     copy.pull(&[key], Read::Weights, &mut weight, None).unwrap();
     assert_eq!(weight, [1.0]);
@@ -351,4 +355,97 @@ fn a_fence_in_one_shard_does_not_refuse_what_another_had_accepted() {
     let later = PushName { seq: 2, ..name };
     let refused = copy.push(&later, Write::Gradient, &[key], None, &[1.0]).unwrap_err();
     assert!(matches!(refused, PushError::Fenced { .. }), "{refused}");
+}
+
+/// A listener that keeps the commands of one shard of scalar rows.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<KeptCommand>>>);
+
+/// Numbers of a command, and what it changes. The keys and values of a part are apart.
+type KeptCommand = (CommandRecord<'static>, Vec<u64>, Vec<f32>);
+
+impl CommandListener for Kept {
+    fn hear(&mut self, command: &CommandRecord<'_>) {
+        let CommandRecord { shard, previous, before, after, change } = *command;
+        let (change, keys, values) = match change {
+            CommandChange::Part(part) => {
+                let apart = CommandChange::Part(PushPart { keys: &[], values: &[], ..part });
+                (apart, part.keys.to_vec(), part.values.to_vec())
+            }
+            CommandChange::Pusher(record) => (CommandChange::Pusher(record), vec![], vec![]),
+            CommandChange::Deletion(key) => (CommandChange::Deletion(key), vec![], vec![]),
+            CommandChange::Program(..) => unreachable!("no vectors here"),
+        };
+        self.0.lock().unwrap().push((CommandRecord { shard, previous, before, after, change }, keys, values));
+    }
+}
+
+fn replay_kept(copy: &mut Shards, (command, keys, values): &KeptCommand) -> Result<(), ReplayError> {
+    let change = match command.change {
+        CommandChange::Part(part) => CommandChange::Part(PushPart { keys, values, ..part }),
+        other => other,
+    };
+    copy.replay(&CommandRecord { change, ..*command })
+}
+
+/// Readers skip numbers, so the next number alone does not say whether a command is missing.
+#[test]
+fn a_copy_that_missed_a_command_behind_skipped_numbers_is_refused() {
+    let schema = Schema { shards: 2, ..Schema::scalar("t", Rule::Add(Add)) };
+    let key_of = |number| (0..).find(|&key| shard_of(hash(key), 2) == number).unwrap();
+    let kept = Kept::default();
+    let mut owner = Shards::open(&Store::memory(), &schema, 0..2).unwrap();
+    owner.tell(Some(Box::new(kept.clone())));
+    let mut seq = 0;
+    let mut push = |owner: &mut Shards, shard| {
+        seq += 1;
+        let name = PushName { pusher: 1, incarnation: 1, seq, row: 0 };
+        owner.push(&name, Write::Gradient, &[key_of(shard)], None, &[1.0]).unwrap();
+    };
+    // Shard 1 goes ahead, and a reader raises shard 0 to its number between the commands of shard 0.
+    for _ in 0..3 {
+        push(&mut owner, 0);
+        (0..3).for_each(|_| push(&mut owner, 1));
+        owner.snapshot_version();
+        owner.snapshot_version();
+    }
+    let commands = kept.0.lock().unwrap().clone();
+    let of_shard_0: Vec<_> = commands.iter().filter(|kept| kept.0.shard == 0).collect();
+    assert!(of_shard_0.len() == 3 && of_shard_0[1].0.previous < of_shard_0[1].0.before);
+    let open = || Shards::open(&Store::memory(), &schema, 0..1).unwrap();
+    let mut copy = open();
+    of_shard_0.iter().for_each(|kept| replay_kept(&mut copy, kept).unwrap());
+    for missing in 0..2 {
+        let mut copy = open();
+        of_shard_0[..missing].iter().for_each(|kept| replay_kept(&mut copy, kept).unwrap());
+        let error = replay_kept(&mut copy, of_shard_0[missing + 1]).unwrap_err();
+        assert!(matches!(error, ReplayError::Missed { shard: 0, .. }), "{missing}: {error}");
+        // Nothing was changed, so the copy can still take the missing command.
+        of_shard_0[missing..].iter().for_each(|kept| replay_kept(&mut copy, kept).unwrap());
+    }
+}
+
+/// The copy has less memory than its owner.
+#[test]
+fn a_copy_without_space_refuses_all_later_commands() {
+    let schema = Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) };
+    let kept = Kept::default();
+    let mut owner = Shards::open(&Store::memory(), &schema, 0..1).unwrap();
+    owner.tell(Some(Box::new(kept.clone())));
+    let growing = GrowthConfig { memory_limit: 16 << 20, ..GrowthConfig::default() };
+    let mut copy = Shards::open(&Store::memory_with(growing), &schema, 0..1).unwrap();
+    for seq in 1..21 {
+        let name = PushName { pusher: 1, incarnation: 1, seq, row: 0 };
+        let keys: Vec<u64> = (seq * 100_000..(seq + 1) * 100_000).collect();
+        owner.push(&name, Write::Gradient, &keys, None, &vec![1.0; keys.len()]).unwrap();
+        let commands = std::mem::take(&mut *kept.0.lock().unwrap());
+        let [command] = &commands[..] else { panic!("{} commands", commands.len()) };
+        let Err(error) = replay_kept(&mut copy, command) else { continue };
+        assert!(matches!(error, ReplayError::Push(_)), "{error}");
+        // Its number is taken, but a part of its rows is missing.
+        let again = replay_kept(&mut copy, command).unwrap_err();
+        assert!(matches!(again, ReplayError::Broken(0)), "{again}");
+        return;
+    }
+    panic!("16 MiB hold no two million rows");
 }

@@ -249,3 +249,27 @@ fn a_group_is_over_when_nobody_can_speak() {
     clocks.fence(0, 1);
     assert!(clocks.is_over(), "a fenced one may not speak");
 }
+
+/// Of two sessions of one incarnation, one is left over from a lost link.
+#[test]
+fn another_session_of_the_same_incarnation_is_found() {
+    let mut clocks = Clocks::new(&member(3, SyncMode::Ssp(3)), 0, Duration::ZERO);
+    clocks.join(joiner(0, 2, 10), None, 0, Duration::ZERO).unwrap();
+    assert_eq!(clocks.other_session(&joiner(0, 2, 11)), Some(10));
+    assert_eq!(clocks.other_session(&joiner(0, 2, 10)), None, "its own session");
+    assert_eq!(clocks.other_session(&joiner(1, 2, 11)), None, "nobody joined as worker 1");
+    assert_eq!(clocks.other_session(&joiner(9, 2, 11)), None, "there is no worker 9");
+    assert_eq!(clocks.other_session(&Joiner { pusher: 77, ..joiner(0, 2, 11) }), None, "another pusher");
+    for incarnation in [1, 3] {
+        assert_eq!(clocks.other_session(&joiner(0, incarnation, 11)), None, "another life");
+    }
+    // A worker that was given up keeps its session, and may speak again over it.
+    let later = Duration::from_secs(60);
+    assert!(clocks.give_up(later).iter().any(|behind| behind.rank == 0));
+    assert_eq!(clocks.other_session(&joiner(0, 2, 11)), Some(10));
+    clocks.end(10, later);
+    assert_eq!(clocks.other_session(&joiner(0, 2, 11)), None, "its link is lost");
+    clocks.join(joiner(1, 1, 20), None, 0, later).unwrap();
+    clocks.leave(1);
+    assert_eq!(clocks.other_session(&joiner(1, 1, 21)), None, "it has left");
+}
