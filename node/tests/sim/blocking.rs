@@ -213,14 +213,13 @@ impl Cluster {
 
 fn several_workers_wait_at_once(world: impl Fn(u64, Faults) -> Sim) {
     let mut killed = [0; 2];
-    let bsp = SyncMode::Bsp(StepReduce { aggregate: 0, merge: Merge::Sum });
     for seed in 500..500 + seeds(9) {
         let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
-        let mode = [None, Some(SyncMode::Ssp(seed as u32 % 4)), Some(bsp)][seed as usize % 3];
-        let mode = mode.map(|mode| match mode {
-            SyncMode::Bsp(reduce) => SyncMode::Bsp(StepReduce { aggregate: 2 + seed as u32 % 3, ..reduce }),
-            mode => mode,
-        });
+        let mode = match seed % 3 {
+            0 => None,
+            1 => Some(SyncMode::Ssp(seed as u32 % 4)),
+            _ => Some(SyncMode::Bsp(StepReduce { aggregate: 2 + seed as u32 % 3, merge: Merge::Sum })),
+        };
         let mut cluster = Cluster::start(world(seed, faults(seed)), seed, mode);
         let of_this = cluster.run();
         killed.iter_mut().zip(of_this).for_each(|(all, more)| *all += more);

@@ -146,8 +146,13 @@ impl Sim {
     /// ```
     ///
     /// # Panics
-    /// When there is no memory for a stack. A panic of `body` ends the simulation.
+    /// When there is no memory for a stack, or when a process or an actor calls it. A panic of `body` ends the
+    /// simulation.
     pub fn spawn(&self, body: impl FnOnce() + 'static) -> SimProcess {
+        assert!(
+            !process::is_running() && !self.stepping.get(),
+            "a process or an actor cannot spawn a process"
+        );
         let (process, run) = process::make(self.next_actor.get(), body);
         self.add_actor(run);
         process
@@ -192,7 +197,14 @@ impl Sim {
     }
 
     /// Runs the simulation for this long.
+    ///
+    /// # Panics
+    /// When a process or an actor calls it: they wait by [`Poll::wait`].
     pub fn run(&self, duration: Duration) {
+        assert!(
+            !process::is_running() && !self.stepping.get(),
+            "a process or an actor cannot run the simulation"
+        );
         let deadline = self.world_now() + duration;
         while self.world_now() < deadline {
             self.step(deadline);
