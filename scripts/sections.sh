@@ -49,7 +49,7 @@ slowest() {
         / finished in [0-9.]+s$/ {
             seconds = $NF
             sub(/s$/, "", seconds)
-            if (seconds >= 20) printf "   %6.1f s  %s\n", seconds, name
+            if (seconds + 0 >= 20) printf "   %6.1f s  %s\n", seconds, name
         }' "$log" |
         sort -rn
 }

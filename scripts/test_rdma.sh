@@ -23,7 +23,7 @@ need cc gcc && need python3 python3 && need_rdma || exit 1
 . scripts/sections.sh
 sections_begin "${CARGO_TARGET_DIR:-target}/test-logs-rdma"
 work=$(mktemp -d "${TMPDIR:-/tmp}/gannet-rdma.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
 skipped=0
 
 # Prints FOLDER BINARY for each test binary of our packages, from cargo's JSON output.
@@ -59,8 +59,7 @@ build() { # FEATURE
             verbs*) echo "$folder $binary" >>"$work/$1.one" ;;
         esac
     done < <(executables <"$work/built")
-    # verbs_pair is last. It cuts the network, and soft-RoCE of kernel 6.1 survives that only if no process
-    # sends at the
+    # verbs_pair is last. It cuts the network, and soft-RoCE of kernel 6.1 survives that only if no process sends at the
     # same time (docs/transports.md).
     sort -r -o "$work/$1.pair" "$work/$1.pair"
     [ -s "$work/$1.one" ]
