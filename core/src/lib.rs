@@ -49,7 +49,9 @@ pub use image::store::{GrowthConfig, Store};
 // Pulls, pushes and programs.
 pub use error::{GrowError, OpenError, PullError, PushError, pusher_in_words};
 pub use push_name::{Cursor, DATA_PUSHERS, PushName};
-pub use table::command_record::{CommandChange, CommandListener, CommandRecord, PushPart, PusherRecord};
+pub use table::command_record::{
+    CommandChange, CommandListener, CommandRecord, PushPart, PusherRecord, RowStates, ShardMemory, ToldShard,
+};
 pub use table::cursors::PushProgress;
 pub use table::cut::{CutProgress, MarkedShard};
 pub use table::position::Position;

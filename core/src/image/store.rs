@@ -83,6 +83,13 @@ impl Store {
         Store(Arc::new(Inner { folder: None, boot: [0; 16], grower, opened: Arc::default() }))
     }
 
+    /// A store of images in memory that takes its bytes from the limit of this one. It knows nothing of the shards that
+    /// are open here.
+    pub(crate) fn beside(&self) -> Store {
+        let (boot, grower) = (self.0.boot, self.0.grower.clone());
+        Store(Arc::new(Inner { folder: None, boot, grower, opened: Arc::default() }))
+    }
+
     /// A store of images in the folder `path`, which is made if it does not exist. If images are not safe on the
     /// folder's [`Filesystem`], the log gets one warning that names it.
     ///

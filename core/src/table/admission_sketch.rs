@@ -64,6 +64,16 @@ impl Shard {
         (0..bytes).step_by(8).flat_map(word).collect()
     }
 
+    /// Replaces the admission sketch by that of the owner. Returns `false` if it has another length.
+    pub(crate) fn set_sketch(&mut self, schema: &Schema, sketch: &[u8]) -> bool {
+        let start = self.image.sketch_start();
+        let fits = sketch.len() == schema.admission.sketch_bytes();
+        for (at, word) in sketch.as_chunks::<8>().0.iter().enumerate().filter(|_| fits) {
+            self.image.set_sketch_word(start + 8 * at, u64::from_le_bytes(*word));
+        }
+        fits
+    }
+
     /// Raises every counter to that of `other`, the sketch of a shard that had some of this shard's keys. So no key is
     /// admitted later than with `other` alone.
     pub(crate) fn merge_sketch(&mut self, schema: &Schema, other: &[u8]) {

@@ -21,7 +21,7 @@ use crate::image::layout::*;
 use crate::index::expansion;
 use crate::index::hash_index::{self, NONE};
 use crate::table::position::Position;
-use crate::table::pushers::PusherEntry;
+use crate::table::pushers::{PusherEntry, Pushers};
 use crate::table::shard::Shard;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -57,6 +57,25 @@ impl Shard {
         };
         self.journal.settle(&self.image);
         Ok(changed)
+    }
+
+    /// Remembers of pushers what the owner of this copy does, in the same places: a new pusher gets the first place
+    /// whose pusher needs it no more.
+    pub(crate) fn set_pushers(
+        &mut self,
+        entries: impl Iterator<Item = PusherEntry>,
+    ) -> Result<(), PushError> {
+        let (mut used, version) = (0, self.command);
+        for entry in entries {
+            let held = self.image.hold_pusher(used);
+            held.map_err(|error| PushError::of_growth(self.number, error))?;
+            self.store_entry(&PusherEntry { version, ..entry }, used, false);
+            used += 1;
+        }
+        self.journal.settle(&self.image);
+        self.image.word(PUSHERS_USED).store(used as u64, Release);
+        self.pushers = Pushers::load(&self.image);
+        Ok(())
     }
 
     /// Takes the number of the next command.
@@ -152,6 +171,30 @@ impl Shard {
         self.journal.done();
     }
 
+    /// Puts a row of the owner into this copy, as a part of the current command. A row may be put twice in one command:
+    /// nobody reads a copy.
+    pub(crate) fn put_row(&mut self, key: u64, row: &[f32]) -> Result<(), PushError> {
+        match self.find(key) {
+            NONE => {
+                self.insert_row(key, row)?;
+            }
+            slot => {
+                self.write_step::<true>(slot, row.len(), |to| to.copy_from_slice(row));
+                self.pages.raise(slot, self.command);
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a row from this copy that the owner has not, as a part of the current command.
+    pub(crate) fn remove_row(&mut self, key: u64) {
+        let slot = self.find(key);
+        if slot != NONE {
+            self.pages.raise(slot, self.command);
+            self.free_row(key, slot);
+        }
+    }
+
     /// Inserts a row with these floats, as one step.
     #[inline(never)]
     pub(crate) fn insert_row(&mut self, key: u64, row: &[f32]) -> Result<u32, PushError> {
@@ -199,9 +242,15 @@ impl Shard {
         if slot == NONE {
             return false;
         }
-        let h = hash(key);
         let before = self.image.row(slot).version() >> 2;
         self.before_change(slot, before);
+        self.free_row(key, slot);
+        true
+    }
+
+    /// Frees the slot of a key's row, as one step, and records the deletion.
+    fn free_row(&mut self, key: u64, slot: u32) {
+        let h = hash(key);
         self.arm_slot(slot);
         let home = self.geometry.home(h);
         hash_index::remove(&mut self.image, &mut self.journal, home, h, slot);
@@ -214,7 +263,6 @@ impl Shard {
         self.image.word(LIVE_ROWS).store(live.saturating_sub(1), Release);
         self.record_deletion(key);
         self.journal.done();
-        true
     }
 
     /// Arms a step that takes a slot into use or frees it: it changes counters of the image, the row's head, and

@@ -5,6 +5,7 @@
 //! numbers that a reader skips ([`Shards::snapshot_version`](crate::Shards::snapshot_version)). So a listener begins
 //! after a restore, and each command brings the number of the one before it: a copy notices that it missed one.
 
+use crate::index::hash_index::NONE;
 use crate::push_name::PushName;
 use crate::table::program::Program;
 use crate::table::pushers::{CLOSED, PusherEntry};
@@ -38,6 +39,11 @@ pub enum CommandChange<'a> {
     Deletion(u64),
     /// A program runs on all rows.
     Program(PushName, &'a Program),
+    /// Rows as they are after the command: what a copy gets that does not have all rows yet. Owners do not tell it by
+    /// themselves ([`Shards::fill`](crate::Shards::fill)).
+    Rows(RowStates<'a>),
+    /// All else that a shard holds. Then the copy is whole.
+    Memory(ShardMemory<'a>),
 }
 
 /// The rows of a push in one shard that travelled together.
@@ -78,17 +84,41 @@ pub struct PusherRecord {
     pub closed: bool,
 }
 
+/// Rows of a shard as they are after a command.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowStates<'a> {
+    /// The number of this piece in the fill of its shard, from 1. 0: these are the rows that the command has changed.
+    pub piece: u64,
+    /// The keys of the rows.
+    pub keys: &'a [u64],
+    /// [`Schema::floats`](crate::Schema::floats) floats for each key.
+    pub rows: &'a [f32],
+    /// Keys that have no row.
+    pub gone: &'a [u64],
+}
+
+/// What a shard holds beside its rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShardMemory<'a> {
+    /// The number of this last piece in the fill of its shard.
+    pub piece: u64,
+    /// What the shard remembers of each pusher, in the order of their places in the shard.
+    pub pushers: &'a [PusherRecord],
+    /// The bytes of the admission sketch; empty without admission by count.
+    pub sketch: &'a [u8],
+}
+
 /// Hears of the commands of some shards.
 ///
 /// ```
-/// use gannet_core::{CommandListener, CommandRecord, PushName, Schema, Shards, Store, Write};
+/// use gannet_core::{CommandListener, CommandRecord, PushName, Schema, Shards, Store, ToldShard, Write};
 /// use gannet_optim::{Add, Rule};
 ///
 /// /// A copy of the shards.
 /// struct Copy(Shards);
 ///
 /// impl CommandListener for Copy {
-///     fn hear(&mut self, command: &CommandRecord<'_>) {
+///     fn hear(&mut self, command: &CommandRecord<'_>, _: &mut ToldShard<'_>) {
 ///         self.0.replay(command).expect("the copy has all earlier commands");
 ///     }
 /// }
@@ -101,8 +131,31 @@ pub struct PusherRecord {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait CommandListener: Send {
-    /// A command was applied.
-    fn hear(&mut self, command: &CommandRecord<'_>);
+    /// A command was applied to this shard.
+    fn hear(&mut self, command: &CommandRecord<'_>, shard: &mut ToldShard<'_>);
+}
+
+/// A shard right after a command.
+pub struct ToldShard<'a> {
+    pub(crate) shard: &'a mut Shard,
+    /// Floats of a row.
+    pub(crate) floats: usize,
+}
+
+impl ToldShard<'_> {
+    /// The rows of `of` as they are now: adds the keys that have a row to `keys`, their floats to `rows`, and the other
+    /// keys to `gone`.
+    pub fn states(&mut self, of: &[u64], keys: &mut Vec<u64>, rows: &mut Vec<f32>, gone: &mut Vec<u64>) {
+        for &key in of {
+            match self.shard.find(key) {
+                NONE => gone.push(key),
+                slot => {
+                    keys.push(key);
+                    rows.extend_from_slice(self.shard.image.row(slot).floats(self.floats));
+                }
+            }
+        }
+    }
 }
 
 impl PusherRecord {
@@ -118,28 +171,34 @@ impl PusherRecord {
     }
 }
 
-/// The listener of some shards.
+/// The listener of some shards, and the floats of their rows.
 #[derive(Default)]
-pub(crate) struct Listener(pub(crate) Option<Box<dyn CommandListener>>);
+pub(crate) struct Listener(pub(crate) Option<(Box<dyn CommandListener>, usize)>);
 
 impl Listener {
     /// Tells what a call did, if somebody listens. It began after command `before` of the shard.
     #[inline(always)]
     pub(crate) fn tell<'a>(
         &mut self,
-        shard: &Shard,
+        shard: &mut Shard,
         before: u64,
         change: impl FnOnce() -> CommandChange<'a>,
     ) {
-        if let Some(listener) = &mut self.0 {
-            tell(&mut **listener, shard, before, change());
+        if let Some((listener, floats)) = &mut self.0 {
+            tell(&mut **listener, &mut ToldShard { shard, floats: *floats }, before, change());
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn tell(listener: &mut dyn CommandListener, shard: &Shard, before: u64, change: CommandChange<'_>) {
-    let previous = shard.last_change(before);
-    listener.hear(&CommandRecord { shard: shard.number, previous, before, after: shard.command, change });
+fn tell(
+    listener: &mut dyn CommandListener,
+    told: &mut ToldShard<'_>,
+    before: u64,
+    change: CommandChange<'_>,
+) {
+    let shard = &*told.shard;
+    let (number, previous, after) = (shard.number, shard.last_change(before), shard.command);
+    listener.hear(&CommandRecord { shard: number, previous, before, after, change }, told);
 }

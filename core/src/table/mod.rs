@@ -5,6 +5,8 @@ mod changes;
 pub(crate) mod checkpoint;
 mod command;
 pub(crate) mod command_record;
+mod copy_fill;
+mod copy_state;
 pub(crate) mod cursors;
 pub(crate) mod cut;
 mod damping;

@@ -5,10 +5,12 @@
 use crate::error::PushError;
 use crate::table::command::ShardCommand;
 use crate::table::command_record::{
-    CommandChange, CommandListener, CommandRecord, Listener, PushPart, PusherRecord,
+    CommandChange, CommandListener, CommandRecord, Listener, PushPart, PusherRecord, RowStates, ShardMemory,
 };
+use crate::table::copy_state::CopyState;
 use crate::table::part_progress::PartStart;
 use crate::table::push::PushOptions;
+use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 
 /// Why a copy cannot replay a command.
@@ -44,6 +46,12 @@ pub enum ReplayError {
         /// The number of the owner's last command before the one to replay.
         previous: u64,
     },
+    /// The copy is not filled.
+    #[error("shard {0} was told a command, but this copy of it has not all rows yet: tell it rows")]
+    Filling(u32),
+    /// The rows of the owner are not rows of this table, or its admission sketch has another length.
+    #[error("shard {0} was told rows that its table cannot have: fill this copy again")]
+    Rows(u32),
     /// An earlier command could not be replayed.
     #[error("an earlier command of shard {0} failed on this copy: fill it again")]
     Broken(u32),
@@ -66,7 +74,8 @@ impl Shards {
     /// From now on `listener` hears of every command of the shards here. It replaces the listener before it. `None`:
     /// nobody listens. [`CommandListener`] has an example.
     pub fn tell(&mut self, listener: Option<Box<dyn CommandListener>>) {
-        self.listener = Listener(listener);
+        let floats = self.schema.floats();
+        self.listener = Listener(listener.map(|listener| (listener, floats)));
     }
 
     /// Applies a change to a shard, and tells the listener.
@@ -91,31 +100,24 @@ impl Shards {
     /// The copy missed commands or has another history than the owner, or there is no space. If a command fails while
     /// it is applied, the copy of the shard may have a part of it. It then refuses all later commands.
     pub fn replay(&mut self, command: &CommandRecord<'_>) -> Result<(), ReplayError> {
-        let CommandRecord { shard: number, previous, before, after, .. } = *command;
+        let number = command.shard;
         let Some(shard) = self.shard_mut(number) else { return Err(ReplayError::NotHere(number)) };
-        let has = shard.command;
-        if shard.broken {
-            return Err(ReplayError::Broken(number));
-        }
-        if has >= after {
+        if shard.has(command)? {
             return Ok(());
         }
-        if has > before {
-            return Err(ReplayError::OtherHistory { shard: number, has, before });
-        }
-        if has < previous {
-            return Err(ReplayError::Missed { shard: number, has, previous });
-        }
-        shard.raise_command(before);
         let replayed = self.replay_change(command);
         if let (Err(_), Some(shard)) = (&replayed, self.shard_mut(number)) {
-            shard.broken = true;
+            shard.copy = CopyState::Broken;
         }
         replayed
     }
 
     fn replay_change(&mut self, command: &CommandRecord<'_>) -> Result<(), ReplayError> {
-        let CommandRecord { shard: number, after, change, .. } = *command;
+        let CommandRecord { shard: number, before, after, change, .. } = *command;
+        let Some(shard) = self.shard_mut(number) else { return Err(ReplayError::NotHere(number)) };
+        let is_state = matches!(change, CommandChange::Rows(_) | CommandChange::Memory(_));
+        shard.raise_command(if is_state { after } else { before });
+        let filling = shard.copy != CopyState::Whole;
         match change {
             CommandChange::Part(part) => self.replay_part(number, &part)?,
             CommandChange::Pusher(record) => {
@@ -126,8 +128,15 @@ impl Shards {
             CommandChange::Program(name, program) => {
                 self.run_program_in(number, &name, program)?;
             }
+            CommandChange::Rows(states) => self.replay_rows(number, &states)?,
+            CommandChange::Memory(memory) => self.replay_memory(number, &memory)?,
         }
-        match self.shard_mut(number).map_or(0, |shard| shard.command) {
+        let Some(shard) = self.shard_mut(number) else { return Err(ReplayError::NotHere(number)) };
+        if filling {
+            // A program takes no more numbers than on the owner if some rows are not here yet.
+            shard.raise_command(after);
+        }
+        match shard.command {
             got if got == after => Ok(()),
             got => Err(ReplayError::OtherEffect { shard: number, want: after, got }),
         }
@@ -153,5 +162,46 @@ impl Shards {
             listener.tell(shard, shard.before_part, || CommandChange::Part(*part));
         }
         Ok(())
+    }
+}
+
+impl Shard {
+    /// Whether this copy has a command already. If not, it can take the command now.
+    fn has(&mut self, command: &CommandRecord<'_>) -> Result<bool, ReplayError> {
+        let CommandRecord { shard, previous, before, after, change } = *command;
+        let has = self.command;
+        let piece = match change {
+            CommandChange::Rows(RowStates { piece, .. })
+            | CommandChange::Memory(ShardMemory { piece, .. }) => piece,
+            _ => 0,
+        };
+        let is_first = match (self.copy, piece) {
+            (CopyState::Broken, _) => return Err(ReplayError::Broken(shard)),
+            (CopyState::Whole, 1..) => return Ok(true),
+            (CopyState::Filling(pieces), 1..) if piece <= pieces => return Ok(true),
+            (CopyState::Filling(pieces), 1..) if piece > pieces + 1 => {
+                return Err(ReplayError::Missed { shard, has, previous });
+            }
+            // This copy is empty, so the first piece may come after any number of commands.
+            (CopyState::Filling(0), _) => piece == 1 && has == 0,
+            _ => false,
+        };
+        if piece == 0 && has >= after {
+            return Ok(true);
+        }
+        if has > before {
+            return Err(ReplayError::OtherHistory { shard, has, before });
+        }
+        if has < previous && !is_first {
+            return Err(ReplayError::Missed { shard, has, previous });
+        }
+        let rows = matches!(change, CommandChange::Rows(_) | CommandChange::Program(..));
+        if piece == 0 && matches!(self.copy, CopyState::Filling(pieces) if pieces == 0 || !rows) {
+            return Err(ReplayError::Filling(shard));
+        }
+        if piece > 0 {
+            self.copy = CopyState::Filling(piece);
+        }
+        Ok(false)
     }
 }

@@ -14,8 +14,9 @@ use crate::index::expansion::ExpansionBuffers;
 use crate::index::geometry::Geometry;
 use crate::index::hash_index;
 use crate::index::resolve::ShardIndex;
-use crate::schema::identity::{Origin, TableIdentity};
+use crate::schema::identity::TableIdentity;
 use crate::schema::table_schema::Schema;
+use crate::table::copy_state::CopyState;
 use crate::table::page_versions::PageVersions;
 use crate::table::position::FIRST_EPOCH;
 use crate::table::pushers::{PusherEntry, Pushers, offset};
@@ -37,8 +38,8 @@ pub(crate) struct Shard {
     pub(crate) before_part: u64,
     /// Readers have skipped the numbers above the first up to the second, as the last ones that were skipped.
     pub(crate) skipped: (u64, u64),
-    /// A command of the owner was replayed in part: this copy cannot be used.
-    pub(crate) broken: bool,
+    /// How much of its owner this shard has, if it is a copy.
+    pub(crate) copy: CopyState,
     pub(crate) pages: PageVersions,
     /// The cut that is being read.
     pub(crate) cut: Option<Box<Cut>>,
@@ -66,8 +67,8 @@ pub(crate) struct ShardFile<'a> {
     pub(crate) durable: bool,
     pub(crate) boot: [u8; 16],
     pub(crate) grower: &'a Arc<Grower>,
-    /// What a new image records about its table.
-    pub(crate) origin: &'a Origin,
+    /// The identity of the table, and the birth of a new image.
+    pub(crate) origin: (TableIdentity, u64),
 }
 
 impl Shard {
@@ -171,7 +172,7 @@ impl Shard {
             command,
             before_part: command,
             skipped: (command, command),
-            broken: false,
+            copy: CopyState::default(),
             pages,
             cut: None,
             last_mark: 0,
@@ -187,6 +188,11 @@ impl Shard {
     /// Live rows.
     pub(crate) fn live(&self) -> u64 {
         self.image.word(LIVE_ROWS).load(Relaxed)
+    }
+
+    /// The slots that have been in use are below this one.
+    pub(crate) fn high_water(&self) -> u32 {
+        self.image.word(HIGH_WATER).load(Relaxed) as u32
     }
 
     /// The slot of a key; `NONE` when it has no row.
@@ -212,7 +218,7 @@ impl Shard {
         floats: usize,
         mut row: impl FnMut(u64, u64, &[f32]),
     ) -> Option<u32> {
-        let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
+        let end = self.high_water();
         let mut seen = 0;
         for slot in from..end {
             if seen == most {
@@ -353,7 +359,7 @@ fn check_image(image: &Image, place: &ShardFile<'_>, schema: &Schema, number: u3
         OtherHead::Torn(why) => OpenError::Torn { path: path(), why },
         OtherHead::Schema(how) => OpenError::OtherSchema { path: path(), how },
     })?;
-    let (found, wanted) = (head::identity_of(image.head()), place.origin.identity);
+    let (found, wanted) = (head::identity_of(image.head()), place.origin.0);
     if found != wanted {
         return Err(OpenError::OtherTable { path: path(), found, wanted });
     }

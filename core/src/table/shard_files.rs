@@ -4,7 +4,7 @@ use crate::error::OpenError;
 use crate::image::filesystem::Medium;
 use crate::image::held_table::image_name;
 use crate::image::store::Store;
-use crate::schema::identity::Origin;
+use crate::schema::identity::TableIdentity;
 use crate::schema::table_schema::Schema;
 use crate::table::shard::{Shard, ShardFile};
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, memfd_create};
@@ -14,7 +14,12 @@ use std::path::{Path, PathBuf};
 
 impl Store {
     /// Opens or makes one shard. Its name reaches the medium only with [`sync_names`](Self::sync_names).
-    pub(crate) fn shard(&self, schema: &Schema, number: u32, origin: &Origin) -> Result<Shard, OpenError> {
+    pub(crate) fn shard(
+        &self,
+        schema: &Schema,
+        number: u32,
+        origin: (TableIdentity, u64),
+    ) -> Result<Shard, OpenError> {
         let (boot, grower) = (self.0.boot, &self.0.grower);
         // Two images in memory of one shard would have different rows, so they are claimed too.
         let Some(claim) = self.0.opened.claim(&schema.name, number) else {

@@ -120,8 +120,18 @@ impl Shards {
         set: impl Into<ShardSet>,
         origin: &Origin,
     ) -> Result<Shards, OpenError> {
+        let birth = |number| (origin.identity, origin.birth(number));
+        Shards::open_each(store, schema, set.into(), birth)
+    }
+
+    /// Opens shards. `origin`: the identity of the table, and the birth of a shard if it is new.
+    pub(crate) fn open_each(
+        store: &Store,
+        schema: &Schema,
+        set: ShardSet,
+        origin: impl Fn(u32) -> (TableIdentity, u64),
+    ) -> Result<Shards, OpenError> {
         schema.check()?;
-        let set = set.into();
         if set.numbers().last().is_none_or(|last| *last >= schema.shards) {
             let (table, shards) = (schema.name.clone(), schema.shards);
             return Err(OpenError::Shards { table, shards, set });
@@ -130,7 +140,7 @@ impl Shards {
             held.must_have(store, &schema.name, &set)?;
         }
         let (first, places) = (set.numbers()[0], ShardPlaces::of(&set, schema.shards));
-        let shards = set.iter().map(|n| store.shard(schema, n, origin)).collect::<Result<Vec<_>, _>>()?;
+        let shards = set.iter().map(|n| store.shard(schema, n, origin(n))).collect::<Result<Vec<_>, _>>()?;
         store.sync_names(schema)?;
         shards.iter().for_each(|shard| shard.served_with(first));
         let floats = schema.floats();

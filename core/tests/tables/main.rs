@@ -1,6 +1,7 @@
 //! Tables and their images: rows, growth, names of pushes, fences, mapped shards.
 
 mod admission;
+mod copy_fill;
 mod cut;
 mod damping;
 mod fence;
@@ -14,6 +15,7 @@ mod recut;
 mod remote_row_reader;
 mod replay;
 mod segments;
+mod told;
 mod vectors;
 mod watched_keys;
 

@@ -1,12 +1,13 @@
 //! Copies that replay the commands of some shards: they must become the same, bit by bit.
 
+use super::told::Told;
 use gannet_core::*;
 use gannet_optim::{AdaGrad, Add, Ftrl, Rule};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-const SHARDS: u32 = 4;
+pub(super) const SHARDS: u32 = 4;
 
 /// Shards of one table on several threads.
 type Threads = Arc<Mutex<Vec<Shards>>>;
@@ -15,7 +16,7 @@ type Threads = Arc<Mutex<Vec<Shards>>>;
 struct Replay(Threads);
 
 impl CommandListener for Replay {
-    fn hear(&mut self, command: &CommandRecord<'_>) {
+    fn hear(&mut self, command: &CommandRecord<'_>, _: &mut ToldShard<'_>) {
         let mut threads = self.0.lock().unwrap();
         for thread in threads.iter_mut() {
             let again = [thread.replay(command), thread.replay(command)];
@@ -61,13 +62,13 @@ fn copies(schema: &Schema) -> Threads {
     Arc::new(Mutex::new(vec![open([0, 2]), open([1, 3])]))
 }
 
-fn by_shard(mut keys: Vec<u64>) -> Vec<u64> {
+pub(super) fn by_shard(mut keys: Vec<u64>) -> Vec<u64> {
     keys.sort_by_key(|&key| shard_of(hash(key), SHARDS));
     keys
 }
 
 #[derive(Clone, Debug)]
-enum Call {
+pub(super) enum Call {
     /// A push of worker or split `pusher`, in pieces of at most `piece` keys. Keys may repeat.
     Push {
         pusher: u64,
@@ -87,7 +88,7 @@ enum Call {
     Read,
 }
 
-fn calls() -> impl Strategy<Value = Vec<Call>> {
+pub(super) fn calls() -> impl Strategy<Value = Vec<Call>> {
     let pusher = || prop_oneof![1u64..4, (0u64..3).prop_map(|split| DATA_PUSHERS + split)];
     let keys = prop::collection::vec(0u64..60, 0..40);
     let push = (pusher(), 0u8..4, keys, 1usize..50, prop::bool::weighted(0.1));
@@ -122,8 +123,8 @@ struct Sent {
 }
 
 /// The owner of a table, and what its pushers do.
-struct Owner {
-    shards: Shards,
+pub(super) struct Owner {
+    pub(super) shards: Shards,
     /// By pusher: incarnation and last sequence number.
     pushers: HashMap<u64, (u64, u64)>,
     /// By pusher: its last push.
@@ -131,6 +132,10 @@ struct Owner {
 }
 
 impl Owner {
+    pub(super) fn new(shards: Shards) -> Owner {
+        Owner { shards, pushers: HashMap::new(), last: HashMap::new() }
+    }
+
     fn push(&mut self, sent: &Sent, piece: usize) {
         let Sent { name, write, keys, values, .. } = sent;
         let (name, write) = (*name, *write);
@@ -148,7 +153,7 @@ impl Owner {
         }
     }
 
-    fn call(&mut self, call: &Call, writes: &[Write]) {
+    pub(super) fn call(&mut self, call: &Call, writes: &[Write]) {
         match call {
             Call::Push { pusher, write, keys, piece, unsound } => {
                 let known = self.pushers.entry(*pusher).or_insert((1, 0));
@@ -197,7 +202,7 @@ impl Owner {
     }
 }
 
-fn schema(which: u8) -> (Schema, Vec<Write>) {
+pub(super) fn schema(which: u8) -> (Schema, Vec<Write>) {
     let adagrad = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
     let ftrl = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.01, l2: 0.0 });
     let admission = Admission::Count { pushes: 3, sketch_bytes: 4096 };
@@ -213,6 +218,23 @@ fn schema(which: u8) -> (Schema, Vec<Write>) {
     }
 }
 
+/// They also decide in the same way about keys that no push has made a row of.
+pub(super) fn decide_alike(owner: &mut Shards, copies: &mut [Shards]) -> Result<(), TestCaseError> {
+    owner.tell(None);
+    for seq in 1000..1004 {
+        let name = PushName { pusher: 8, incarnation: 1, seq, row: 0 };
+        for key in 0u64..60 {
+            let shard = shard_of(hash(key), SHARDS);
+            let values = vec![0.5; owner.schema().write_floats(Write::Gradient)];
+            let name = PushName { seq: seq * 100 + key, ..name };
+            let applied = owner.push(&name, Write::Gradient, &[key], None, &values).unwrap();
+            let copy = copies.iter_mut().find(|copy| copy.set().contains(shard)).unwrap();
+            prop_assert_eq!(copy.push(&name, Write::Gradient, &[key], None, &values).unwrap(), applied);
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -224,7 +246,7 @@ proptest! {
         let threads = copies(&schema);
         let mut shards = Shards::open(&store, &schema, 0..SHARDS).unwrap();
         shards.tell(Some(Box::new(Replay(threads.clone()))));
-        let mut owner = Owner { shards, pushers: Default::default(), last: Default::default() };
+        let mut owner = Owner::new(shards);
         for call in &calls {
             owner.call(call, &writes);
         }
@@ -233,19 +255,7 @@ proptest! {
         owner.shards.fence_pusher(9, 1).unwrap();
         let mut threads = threads.lock().unwrap();
         prop_assert_eq!(content(&mut threads), content(std::slice::from_mut(&mut owner.shards)));
-        // They also decide in the same way about keys that no push has made a row of.
-        owner.shards.tell(None);
-        for seq in 1000..1004 {
-            let name = PushName { pusher: 8, incarnation: 1, seq, row: 0 };
-            for key in 0u64..60 {
-                let shard = shard_of(hash(key), SHARDS);
-                let values = vec![0.5; schema.write_floats(Write::Gradient)];
-                let name = PushName { seq: seq * 100 + key, ..name };
-                let applied = owner.shards.push(&name, Write::Gradient, &[key], None, &values).unwrap();
-                let copy = threads.iter_mut().find(|thread| thread.set().contains(shard)).unwrap();
-                prop_assert_eq!(copy.push(&name, Write::Gradient, &[key], None, &values).unwrap(), applied);
-            }
-        }
+        decide_alike(&mut owner.shards, &mut threads)?;
     }
 }
 
@@ -357,43 +367,12 @@ fn a_fence_in_one_shard_does_not_refuse_what_another_had_accepted() {
     assert!(matches!(refused, PushError::Fenced { .. }), "{refused}");
 }
 
-/// A listener that keeps the commands of one shard of scalar rows.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<KeptCommand>>>);
-
-/// Numbers of a command, and what it changes. The keys and values of a part are apart.
-type KeptCommand = (CommandRecord<'static>, Vec<u64>, Vec<f32>);
-
-impl CommandListener for Kept {
-    fn hear(&mut self, command: &CommandRecord<'_>) {
-        let CommandRecord { shard, previous, before, after, change } = *command;
-        let (change, keys, values) = match change {
-            CommandChange::Part(part) => {
-                let apart = CommandChange::Part(PushPart { keys: &[], values: &[], ..part });
-                (apart, part.keys.to_vec(), part.values.to_vec())
-            }
-            CommandChange::Pusher(record) => (CommandChange::Pusher(record), vec![], vec![]),
-            CommandChange::Deletion(key) => (CommandChange::Deletion(key), vec![], vec![]),
-            CommandChange::Program(..) => unreachable!("no vectors here"),
-        };
-        self.0.lock().unwrap().push((CommandRecord { shard, previous, before, after, change }, keys, values));
-    }
-}
-
-fn replay_kept(copy: &mut Shards, (command, keys, values): &KeptCommand) -> Result<(), ReplayError> {
-    let change = match command.change {
-        CommandChange::Part(part) => CommandChange::Part(PushPart { keys, values, ..part }),
-        other => other,
-    };
-    copy.replay(&CommandRecord { change, ..*command })
-}
-
 /// Readers skip numbers, so the next number alone does not say whether a command is missing.
 #[test]
 fn a_copy_that_missed_a_command_behind_skipped_numbers_is_refused() {
     let schema = Schema { shards: 2, ..Schema::scalar("t", Rule::Add(Add)) };
     let key_of = |number| (0..).find(|&key| shard_of(hash(key), 2) == number).unwrap();
-    let kept = Kept::default();
+    let kept = Told::default();
     let mut owner = Shards::open(&Store::memory(), &schema, 0..2).unwrap();
     owner.tell(Some(Box::new(kept.clone())));
     let mut seq = 0;
@@ -410,18 +389,18 @@ fn a_copy_that_missed_a_command_behind_skipped_numbers_is_refused() {
         owner.snapshot_version();
     }
     let commands = kept.0.lock().unwrap().clone();
-    let of_shard_0: Vec<_> = commands.iter().filter(|kept| kept.0.shard == 0).collect();
-    assert!(of_shard_0.len() == 3 && of_shard_0[1].0.previous < of_shard_0[1].0.before);
+    let of_shard_0: Vec<_> = commands.iter().filter(|told| told.numbers.shard == 0).collect();
+    assert!(of_shard_0.len() == 3 && of_shard_0[1].numbers.previous < of_shard_0[1].numbers.before);
     let open = || Shards::open(&Store::memory(), &schema, 0..1).unwrap();
     let mut copy = open();
-    of_shard_0.iter().for_each(|kept| replay_kept(&mut copy, kept).unwrap());
+    of_shard_0.iter().for_each(|told| told.replay_on(&mut copy).unwrap());
     for missing in 0..2 {
         let mut copy = open();
-        of_shard_0[..missing].iter().for_each(|kept| replay_kept(&mut copy, kept).unwrap());
-        let error = replay_kept(&mut copy, of_shard_0[missing + 1]).unwrap_err();
+        of_shard_0[..missing].iter().for_each(|told| told.replay_on(&mut copy).unwrap());
+        let error = of_shard_0[missing + 1].replay_on(&mut copy).unwrap_err();
         assert!(matches!(error, ReplayError::Missed { shard: 0, .. }), "{missing}: {error}");
         // Nothing was changed, so the copy can still take the missing command.
-        of_shard_0[missing..].iter().for_each(|kept| replay_kept(&mut copy, kept).unwrap());
+        of_shard_0[missing..].iter().for_each(|told| told.replay_on(&mut copy).unwrap());
     }
 }
 
@@ -429,7 +408,7 @@ fn a_copy_that_missed_a_command_behind_skipped_numbers_is_refused() {
 #[test]
 fn a_copy_without_space_refuses_all_later_commands() {
     let schema = Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) };
-    let kept = Kept::default();
+    let kept = Told::default();
     let mut owner = Shards::open(&Store::memory(), &schema, 0..1).unwrap();
     owner.tell(Some(Box::new(kept.clone())));
     let growing = GrowthConfig { memory_limit: 16 << 20, ..GrowthConfig::default() };
@@ -440,10 +419,10 @@ fn a_copy_without_space_refuses_all_later_commands() {
         owner.push(&name, Write::Gradient, &keys, None, &vec![1.0; keys.len()]).unwrap();
         let commands = std::mem::take(&mut *kept.0.lock().unwrap());
         let [command] = &commands[..] else { panic!("{} commands", commands.len()) };
-        let Err(error) = replay_kept(&mut copy, command) else { continue };
+        let Err(error) = command.replay_on(&mut copy) else { continue };
         assert!(matches!(error, ReplayError::Push(_)), "{error}");
         // Its number is taken, but a part of its rows is missing.
-        let again = replay_kept(&mut copy, command).unwrap_err();
+        let again = command.replay_on(&mut copy).unwrap_err();
         assert!(matches!(again, ReplayError::Broken(0)), "{again}");
         return;
     }
