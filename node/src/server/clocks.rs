@@ -157,6 +157,9 @@ impl Clocks {
             )));
         }
         let same = rank.incarnation == incarnation;
+        // A worker that has left makes a lost link again if it has no answer to its leave, or the join of an older link
+        // comes late. The others do not wait for it.
+        let has_left = same && clock.is_some() && rank.state == ClockState::Left;
         let clock = match clock {
             // The worker's clock is too low if an answer to it was lost: all that the server received is in the rows.
             // Under BSP it is not: pushes wait there for other workers.
@@ -171,7 +174,8 @@ impl Clocks {
                 lowest.min(if left { u64::MAX } else { rank.clock }).max(least)
             }
         };
-        let (state, fenced) = (ClockState::Here(session), rank.fenced);
+        let state = if has_left { ClockState::Left } else { ClockState::Here(session) };
+        let fenced = rank.fenced;
         *rank = GroupMember { pusher, incarnation, clock, state, session: Some(session), heard: now, fenced };
         Ok(clock)
     }
@@ -204,6 +208,8 @@ impl Clocks {
                 (rank.state, rank.heard) = (ClockState::Here(session), now);
                 true
             }
+            // It may send again what it sent before it left.
+            ClockState::Left => rank.session == Some(session),
             _ => false,
         }
     }

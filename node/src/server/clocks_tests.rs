@@ -51,6 +51,8 @@ struct Plain {
     incarnation: u64,
     fenced: u64,
     session: u32,
+    /// Its last word was that it is done.
+    left: bool,
 }
 
 /// The clocks, and what they should say.
@@ -86,7 +88,9 @@ impl ClocksModel {
         let begin = self.lowest().min(if one.counts { one.clock } else { u64::MAX });
         let want = if anew { begin } else { one.clock };
         prop_assert_eq!(joined, Ok(want));
-        (one.here, one.counts, one.heard) = (true, true, self.now);
+        // Only a new life of a worker that has left is one of the group again.
+        one.left &= !anew;
+        (one.here, one.counts, one.heard) = (!one.left, !one.left, self.now);
         (one.session, one.clock) = (self.sessions, want);
         Ok(true)
     }
@@ -141,7 +145,7 @@ impl ClocksModel {
             Event::End if one.here => self.end(rank, &mut one)?,
             Event::Leave if one.here && one.counts => {
                 self.clocks.leave(rank);
-                (one.counts, one.here) = (false, false);
+                (one.counts, one.here, one.left) = (false, false, true);
             }
             Event::Hear if one.here && one.counts => {
                 self.clocks.hear(one.session, self.time());

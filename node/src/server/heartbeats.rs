@@ -20,7 +20,7 @@ impl ServerTables {
                 // the memory. Until a worker has come back and resent its pushes, it has not made their steps: without
                 // this, the first worker that came back went on without the rows of the others.
                 Some(sums) if over => {
-                    sums.restart();
+                    sums.drop_stored();
                     group.clocks.take_back(sums.begin());
                 }
                 Some(sums) => sums.end(rank, clock),

@@ -44,6 +44,7 @@ mod step_budget;
 #[cfg(test)]
 mod step_cuts_tests;
 mod step_files;
+mod step_merge;
 mod step_sums;
 #[cfg(test)]
 mod subscription_tests;

@@ -3,7 +3,8 @@
 use super::refusals::{acked, ask, bytes, greet_as, next, open, small_world};
 use crate::frames::control::{self, JoinV1};
 use crate::frames::{
-    AckFrame, FrameKind, JoinFrame, JoinedFrame, PullFrame, PushFrame, RowsFrame, TickFrame, TickedFrame,
+    AckFrame, FrameKind, JoinFrame, JoinedFrame, LeaveFrame, LeftFrame, PullFrame, PushFrame, RowsFrame,
+    TickFrame, TickedFrame,
 };
 use gannet_core::{NO_CLOCK, Read, Segments, Write};
 use gannet_transport::sim::{Sim, SimStream};
@@ -86,4 +87,25 @@ fn a_worker_was_told_that_it_had_been_replaced_by_its_own_older_link() {
     let (mut again, _) = join(&sim, &addr, 0, 0);
     let (head, _) = ask(&sim, &mut again, tick, &[]);
     assert_eq!(head.kind, TickedFrame::KIND);
+}
+
+/// The join of a link that a worker had lost came after the worker had left over its next link. The others then waited
+/// for the worker.
+#[test]
+fn nobody_waits_for_a_worker_whose_lost_link_joins_after_it_has_left() {
+    let (sim, addr) = small_world();
+    let (mut older, _) = greet_as(&sim, &addr, 1);
+    let table = open(&sim, &mut older);
+    let (mut newer, _) = join(&sim, &addr, 0, NO_CLOCK);
+    let (mut other, _) = join(&sim, &addr, 1, NO_CLOCK);
+    let leave = LeaveFrame { table }.encode(2);
+    assert_eq!(ask(&sim, &mut newer, leave, &[]).0.kind, LeftFrame::KIND);
+    join_over(&sim, &mut older, table, 0, 0);
+    // It has no answer yet, and leaves once more.
+    assert_eq!(ask(&sim, &mut older, leave, &[]).0.kind, LeftFrame::KIND);
+    drop((older, newer));
+    sim.run(Duration::from_millis(100));
+    step(&sim, &mut other, table, 3.0);
+    let answers = [next(&sim, &mut other).0, next(&sim, &mut other).0];
+    assert_eq!(answers.map(|head| head.kind), [AckFrame::KIND, TickedFrame::KIND]);
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::server::clocks::{Clocks, Joiner};
-use crate::server::step_sums::{IncomingPush, NextStep, StepAdmission, StepMerge, StepSums};
+use crate::server::step_merge::StepMerge;
+use crate::server::step_sums::{IncomingPush, NextStep, StepAdmission, StepSums};
 use crate::sync::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet_core::{DATA_PUSHERS, Origin, Read, Schema, TableIdentity};
 use gannet_optim::{Add, Rule};

@@ -3,7 +3,9 @@
 use super::*;
 use crate::frames::push_payload::run_ends;
 use crate::server::clocks::Joiner;
-use crate::sync::{StepReduce, SyncConfig, SyncMode};
+use crate::server::step_merge::WorkerRows;
+use crate::sync::{Merge, StepReduce, SyncConfig, SyncMode};
+use gannet_core::{hash, shard_of};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -211,6 +213,34 @@ fn what_a_lost_session_had_not_finished_comes_again() {
     world.clocks.end(1, Duration::ZERO);
     world.rejoin(1, 0, 12);
     assert_eq!(world.sums.outcome(1, 0), KeepOutcome::Applied);
+}
+
+/// A worker that had ended a step without a push does not end it again when it comes back. The others waited for one
+/// more worker than the step needed.
+#[test]
+fn a_step_without_pushes_is_made_also_after_all_links_are_lost() {
+    let mut world = SumsModel::new(3, 2);
+    world.tick(0);
+    world.push(1, 5);
+    world.tick(2);
+    // Worker 1 is in the step, and the steps of the others are enough.
+    assert_eq!(world.apply(), Some((0, vec![], vec![])));
+    world.tick(0);
+    world.push(2, 6);
+    world.tick(2);
+    for session in 0..3 {
+        world.clocks.end(session, Duration::ZERO);
+    }
+    world.sums.drop_stored();
+    world.clocks.take_back(world.sums.begin());
+    world.rejoin(0, 2, 10);
+    assert_eq!(world.next(), NextStep::Wait);
+    world.rejoin(2, 1, 12);
+    assert_eq!(world.next(), NextStep::Wait, "its push was dropped");
+    world.push(2, 6);
+    assert_eq!(world.next(), NextStep::Wait, "it is in the step");
+    world.tick(2);
+    assert_eq!(world.apply(), Some((0b100, vec![6], vec![1.0])), "worker 1 stays away");
 }
 
 /// A step that could not be applied whole is tried again unchanged, whichever of its workers joins again.
