@@ -4,15 +4,15 @@
 
 passed=0 failed=0
 
-# The folder of the logs. A run begins with an empty folder. A run that another run starts writes into the folder of
-# that run ($GANNET_TEST_LOGS).
+# The folder of the logs. A run begins with an empty folder. A run that another run starts has one in the folder of that
+# run ($GANNET_TEST_LOGS).
 sections_begin() { # FOLDER
     logs=${GANNET_TEST_LOGS:-$1}
     names=$logs/failed.txt
     if [ -z "${GANNET_TEST_LOGS:-}" ]; then
         rm -rf "$logs" && mkdir -p "$logs" || exit 1
-        : >"$names"
     fi
+    : >"$names"
 }
 
 # Runs a command into the section's log. Leaves its exit status in `status`.
@@ -54,22 +54,33 @@ slowest() {
         sort -rn
 }
 
-# Runs a command that has its own sections and prints its own failures.
-nested() { # NAME COMMAND...
-    local from=$SECONDS status
-    echo "== $1"
-    rm -f "$logs/counts"
-    GANNET_TEST_LOGS=$logs "${@:2}"
-    status=$?
-    took=$((SECONDS - from))
-    if [ -s "$logs/counts" ] && read -r p f <"$logs/counts"; then
-        passed=$((passed + p)) failed=$((failed + f))
-    fi
+# Begins a command that has its own sections and prints its own failures. It runs beside the next sections, which must
+# not depend on it. There is one at a time.
+nested_begin() { # COMMAND...
+    nested_from=$SECONDS
+    nested_logs=$logs/nested
+    rm -rf "$nested_logs" && mkdir -p "$nested_logs" || exit 1
+    GANNET_TEST_LOGS=$nested_logs "$@" >"$nested_logs/output" 2>&1 &
+    nested_pid=$!
+    trap 'kill $nested_pid 2>/dev/null' EXIT
+}
+
+# Waits for the end of that command, and prints what it said.
+nested_end() { # NAME
+    local p=0 f=0 status=0
+    wait $nested_pid || status=$?
+    trap - EXIT
+    echo "== $1 (beside the sections above)"
+    cat "$nested_logs/output"
+    cat "$nested_logs/failed.txt" >>"$names"
+    [ -s "$nested_logs/counts" ] && read -r p f <"$nested_logs/counts"
     # The command ended before it wrote its counts.
-    if [ ! -s "$logs/counts" ] || { [ $status -ne 0 ] && [ "$f" -eq 0 ]; }; then
-        failed=$((failed + 1))
+    if [ ! -s "$nested_logs/counts" ] || { [ $status -ne 0 ] && [ "$f" -eq 0 ]; }; then
+        f=$((f + 1))
         echo "$1 (exit $status)" >>"$names"
     fi
+    passed=$((passed + p)) failed=$((failed + f))
+    took=$((SECONDS - nested_from))
     took "$1"
 }
 

@@ -85,12 +85,25 @@ LOG
         cat "$work/guests"
         false
     }
+    guests_of_another() {
+        (
+            . scripts/sections.sh
+            sections_begin none
+            check "a check beside that passes" true
+            check "a check beside that fails" sh -c 'echo why it failed beside; exit 4'
+            sections_end
+        )
+    }
+    nested_begin guests_of_another
     check "a check that passes" true
     check "a check that fails" sh -c 'echo why it failed; exit 3'
     tests "samples" cargo_test sample
     tests "broken" cargo_test broken
     tests "guests" guests
     tests "nothing" true
+    nested_end "beside"
+    nested_begin false
+    nested_end "ended early"
     sections_end
 ) >"$work/said" 2>&1
 ended=$?
@@ -101,7 +114,8 @@ has() { # WHERE WHAT
 [ $ended -eq 1 ] || { wrong=1; echo "exit status $ended"; }
 # The whole output of failures, and nothing of tests that passed.
 for words in "why it failed" "said before the others" "early reason" "line 0 of it" "line 299 of it" "late reason" \
-    "last words" "of the documentation" "mismatched types" "a guest's reason" "no test ran"; do
+    "last words" "of the documentation" "mismatched types" "a guest's reason" "no test ran" \
+    "why it failed beside"; do
     has "$work/said" "$words"
 done
 grep -q "a_test_that_passes\|test writes" "$work/said" && { wrong=1; echo "what passed was said"; }
@@ -111,11 +125,11 @@ for words in "  a check that fails (exit 3)" "  cargo test --lib: a_test_that_fa
     "  cargo test --test long: a_test_that_fails" \
     "  cargo test --test aborts: died before its tests had ended (signal: 6, SIGABRT" "  cargo test --doc: src/lib.rs" \
     '  could not compile `broken`' "  verbs_pair-0123456789abcdef  (node 1, kernel 6.1.0): cut" \
-    "  nothing (no test ran)"; do
+    "  nothing (no test ran)" "  a check beside that fails (exit 4)" "  ended early (exit 1)"; do
     has "$work/end" "$words"
 done
 last=$(tail -n 1 "$work/said")
-[ "$last" = "6 passed, 8 failed" ] || { wrong=1; echo "the last line is: $last"; }
+[ "$last" = "7 passed, 10 failed" ] || { wrong=1; echo "the last line is: $last"; }
 has "$work/logs/samples.log" "test a_test_that_passes ... ok"
 [ $wrong -eq 0 ] || cat "$work/said"
 exit $wrong

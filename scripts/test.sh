@@ -27,12 +27,15 @@ check "how failures are reported" scripts/sections_check.sh
 check "lints" cargo clippy --workspace --all-targets -- -D warnings
 # Most tests of jobs wait for other processes or for time limits.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
+check "build of the tests" cargo test --workspace --no-run
+# Both wait often: the tests for other processes and for time limits, the guests for each other.
+nested_begin scripts/test_rdma.sh
 tests "tests" cargo test --workspace --no-fail-fast
 # The whole workspace: a single package has other features, and some dependencies would be built again.
 check "benches, once" cargo test --workspace --bench optim --bench core --bench transport
 tests "kill -9 at every step" cargo test --workspace --no-fail-fast --features gannet-core/kill-points \
     --test kill --test kill_vectors --test kill_checkpoint
-nested "rdma, in guests with soft-RoCE" scripts/test_rdma.sh
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+nested_end "rdma, in guests with soft-RoCE"
 
 sections_end
