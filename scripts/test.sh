@@ -10,7 +10,7 @@ need ip iproute2 || exit 1
 
 # A first build keeps no data for incremental builds: it would take ten times the space. A folder that has such data, as
 # of a developer, keeps it.
-[ -d "${CARGO_TARGET_DIR:-target}/debug/incremental" ] || export CARGO_INCREMENTAL=0
+[ -n "$(ls -A "${CARGO_TARGET_DIR:-target}/debug/incremental" 2>/dev/null)" ] || export CARGO_INCREMENTAL=0
 
 . scripts/sections.sh
 sections_begin "${CARGO_TARGET_DIR:-target}/test-logs"

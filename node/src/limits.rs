@@ -303,6 +303,21 @@ pub const BUCKET_PARTS_MAX: usize = 10_000;
 #[cfg(feature = "cloud")]
 pub const BUCKET_RANGE_BYTES: u64 = 2 << 20;
 
+/// Bytes of commands that one backup may be behind a server thread. Above that, pushes wait.
+pub const REPLICATION_BYTES_MAX: usize = 8 << 20;
+/// About how many bytes of rows a server thread tells a backup between two rounds of requests, while it fills it.
+pub const FILL_BYTES: usize = 64 << 10;
+/// Bytes in the queue for a backup above which no further rows are told to fill it.
+pub const FILL_QUEUE_BYTES: usize = 1 << 20;
+/// Bytes of a command that travels in several frames, at most.
+pub const COMMAND_BYTES_MAX: usize = 256 << 20;
+/// Streams of copies that a server thread keeps.
+pub const COPIES_MAX: usize = 4096;
+/// The pause before a server connects again to a backup that it has lost.
+pub const REPLICATOR_PAUSE: Duration = Duration::from_millis(200);
+/// How long a backup may be away, or leave commands unanswered, before it is taken as lost.
+pub const BACKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Keys of a part of a table whose rows are `floats` floats long: a push may name a slot for each.
 pub fn part_keys(floats: usize) -> usize {
     (PART_BYTES_MAX / (12 + 4 * floats)).clamp(1, PART_KEYS_MAX)

@@ -33,6 +33,9 @@ pub struct Transmit {
     items: VecDeque<Item>,
     /// Bytes of lent payloads in the queue.
     lent: usize,
+    /// Bytes that were ever sent, and how many may be.
+    sent: u64,
+    may_send: u64,
     /// Payload bytes reserved behind `end + HEAD_BYTES`, if a reservation is open.
     reserved: Option<usize>,
     checksums: bool,
@@ -48,6 +51,8 @@ impl Transmit {
             end: 0,
             items: VecDeque::new(),
             lent: 0,
+            sent: 0,
+            may_send: u64::MAX,
             reserved: None,
             checksums,
             peer,
@@ -62,6 +67,16 @@ impl Transmit {
     /// Bytes queued that the system has not yet taken.
     pub fn queued_bytes(&self) -> usize {
         self.end - self.start + self.lent
+    }
+
+    /// Bytes that were ever queued: the place behind the last frame, for [`limit`](Self::limit).
+    pub fn place(&self) -> u64 {
+        self.sent + self.queued_bytes() as u64
+    }
+
+    /// From now on only frames that end at or before this place are sent. `u64::MAX`: all of them, as at first.
+    pub fn limit(&mut self, place: u64) {
+        self.may_send = place;
     }
 
     /// Frees the out buffer's memory if nothing is queued. The next frame allocates it again.
@@ -194,7 +209,7 @@ impl Transmit {
         owner: &mut O,
     ) -> Result<bool, LinkError> {
         self.reserved = None;
-        while !self.items.is_empty() {
+        while !self.items.is_empty() && self.sent < self.may_send {
             let (offered, sent) = {
                 let parts = self.gather(owner);
                 (parts.byte_count(), stream.send(parts.slices()))
@@ -215,20 +230,25 @@ impl Transmit {
 
     fn gather<'a, O: Owner>(&'a self, owner: &'a O) -> Parts<'a> {
         let mut parts = Parts::new();
-        let mut at = self.start;
+        let (mut at, mut left) = (self.start, self.may_send - self.sent);
         for item in &self.items {
-            match *item {
+            let taken = match *item {
                 Item::Run(bytes) => {
-                    parts.push(&self.buffer.bytes()[at..at + bytes]);
-                    at += bytes;
+                    let may = bytes.min(usize::try_from(left).unwrap_or(usize::MAX));
+                    parts.push(&self.buffer.bytes()[at..at + may]);
+                    at += may;
+                    may
                 }
+                // The limit is between two frames, so a payload is sent whole or not at all.
                 Item::Lent { token, len, done } => {
                     parts.begin(done);
                     owner.parts(token, &mut parts);
                     parts.end(len, token);
+                    len - done
                 }
-            }
-            if parts.is_full() {
+            };
+            left = left.saturating_sub(taken as u64);
+            if left == 0 || parts.is_full() {
                 break;
             }
         }
@@ -236,6 +256,7 @@ impl Transmit {
     }
 
     fn advance<O: Owner>(&mut self, mut sent: usize, owner: &mut O) {
+        self.sent += sent as u64;
         while sent > 0 {
             let Some(item) = self.items.front_mut() else { break };
             let left = match item {

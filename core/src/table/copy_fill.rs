@@ -9,10 +9,11 @@
 use crate::error::OpenError;
 use crate::image::store::Store;
 use crate::schema::identity::TableIdentity;
-use crate::schema::shard_set::ShardSet;
+use crate::schema::shard_set::{ShardPlaces, ShardSet};
 use crate::schema::table_schema::Schema;
 use crate::table::command_record::{CommandChange, CommandRecord, PusherRecord, RowStates, ShardMemory};
 use crate::table::copy_state::CopyState;
+use crate::table::newest_incarnations::Incarnations;
 use crate::table::pushers::PusherEntry;
 use crate::table::replay::ReplayError;
 use crate::table::shards::Shards;
@@ -39,6 +40,57 @@ impl Shards {
     /// Whether these are copies with all that their owner had told when they last heard of it.
     pub fn are_whole(&self) -> bool {
         self.shards.iter().all(|shard| shard.copy == CopyState::Whole)
+    }
+
+    /// Makes these copies of shards of one table the owner of its shards. They have another history from now on, whose
+    /// epoch must be above that of the owner before.
+    ///
+    /// ```
+    /// # use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
+    /// # use gannet_optim::{Add, Rule};
+    /// # let schema = Schema { shards: 2, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// # let mut owner = Shards::open(&Store::memory(), &schema, 0..2)?;
+    /// # let births = owner.births();
+    /// # let mut copies = Vec::new();
+    /// # for shard in 0..2 {
+    /// #     let births = [(shard, births[shard as usize])];
+    /// #     let mut copy = Shards::open_copies(&Store::memory(), &schema, owner.identity(), &births)?;
+    /// #     owner.fill(shard, 0, 1000, 1, |record| copy.replay(record).unwrap());
+    /// #     copies.push(copy);
+    /// # }
+    /// // Two copies, each of a shard of the table.
+    /// let owner = Shards::of_copies(copies, 2)?;
+    /// assert_eq!((owner.set().numbers(), owner.positions()[0].epoch), (&[0, 1][..], 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A copy does not have all that its owner had told.
+    ///
+    /// # Panics
+    /// When there is no copy, or two are of different tables or of the same shard.
+    pub fn of_copies(copies: Vec<Shards>, epoch: u64) -> Result<Shards, ReplayError> {
+        let identity = copies[0].identity();
+        assert!(copies.iter().all(|copy| copy.identity() == identity), "copies of different tables");
+        let mut copies = copies.into_iter();
+        let mut all = copies.next().expect("there is a copy");
+        all.shards.extend(copies.flat_map(|copy| copy.shards));
+        all.shards.sort_by_key(|shard| shard.number);
+        all.set = ShardSet::of(all.shards.iter().map(|shard| shard.number));
+        assert_eq!(all.set.len(), all.shards.len(), "two copies of a shard");
+        all.places = ShardPlaces::of(&all.set, all.schema.shards);
+        all.incarnations = Incarnations::load(&all.shards);
+        let first = all.shards[0].number;
+        for shard in &all.shards {
+            match shard.copy {
+                CopyState::Whole => {}
+                CopyState::Filling(_) => return Err(ReplayError::Filling(shard.number)),
+                CopyState::Broken => return Err(ReplayError::Broken(shard.number)),
+            }
+            shard.begin_epoch(epoch);
+            shard.served_with(first);
+        }
+        Ok(all)
     }
 
     /// Makes one record of the rows of up to `most` slots of a shard from slot `from` (0 at first), and passes it to

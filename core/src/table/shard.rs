@@ -255,6 +255,11 @@ impl Shard {
         self.image.word(SERVED_WITH).store(u64::from(first), Release);
     }
 
+    /// The shard has another history from now on.
+    pub(crate) fn begin_epoch(&self, epoch: u64) {
+        self.image.word(EPOCH).store(epoch, Release);
+    }
+
     /// Tells readers that have mapped the image not to use it any more.
     pub(crate) fn stop_serving(&self) {
         self.image.word(SERVING).store(0, Release);

@@ -197,6 +197,10 @@ pub(crate) struct ThreadCounters {
     pub(crate) keyset_bytes: Count,
     pub(crate) kept_bytes: Count,
     pub(crate) kept_limit_bytes: Count,
+    /// Backups that have all rows, so that workers wait for them.
+    pub(crate) backups_joined: Count,
+    /// Bytes of commands and rows that backups have not acknowledged.
+    pub(crate) backup_queue_bytes: Count,
     /// Parts of images that are registered for READs.
     pub(crate) regions: Count,
     pub(crate) cuts: CutCounters,
@@ -349,6 +353,16 @@ impl ThreadCounters {
             "gannet_server_parked_sessions",
             "Sessions whose next request, or whose push, waits for other workers.",
             self.parked_sessions.get(),
+        );
+        gauge(
+            "gannet_server_backups_joined",
+            "Backups that have all rows, over all threads. Workers wait for these.",
+            self.backups_joined.get(),
+        );
+        gauge(
+            "gannet_server_backup_queue_bytes",
+            "Bytes of commands and rows that backups have not acknowledged.",
+            self.backup_queue_bytes.get(),
         );
         gauge("gannet_server_regions", "Parts of memory registered for READs.", self.regions.get());
         gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());

@@ -86,6 +86,23 @@ pub(crate) struct OpenTableV2 {
     pub(crate) make_in: u64,
 }
 
+/// A server asks another one to keep copies of its shards.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct CopyV1 {
+    /// As `Schema::encode` of core.
+    pub(crate) schema: Vec<u8>,
+    /// The table's id, and which of its servers has the shards.
+    pub(crate) uid: [u8; 16],
+    pub(crate) server: u32,
+    pub(crate) servers: u32,
+    /// All servers of the table have made their shards.
+    pub(crate) confirmed: bool,
+    /// As in `TableOpenedV4`.
+    pub(crate) all_births: u64,
+    /// Each shard that the thread is to keep, in ascending order, and its birth.
+    pub(crate) births: Vec<(u32, u64)>,
+}
+
 /// A server thread has sent images, as files, over a link that can carry files.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct ImagesV1 {

@@ -8,11 +8,15 @@
 #[macro_use]
 mod declare;
 mod bulk;
+pub(crate) mod command_payload;
+#[cfg(test)]
+mod command_payload_tests;
 pub(crate) mod control;
 mod cuts;
 pub(crate) mod pull_newer;
 pub(crate) mod push_payload;
 mod read_paths;
+mod replication;
 mod runs;
 mod scheduler;
 mod session;
@@ -29,6 +33,9 @@ pub(crate) use bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame, Scan
 pub(crate) use cuts::{CutFrame, CutIsFrame};
 pub(crate) use declare::{Field, FrameDirection, FrameError, FrameKind, FrameRow};
 pub(crate) use read_paths::{ImagesFrame, ImagesGivenFrame, RegionsAreFrame, RegionsFrame};
+pub(crate) use replication::{
+    CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, PromoteFrame, PromotedFrame,
+};
 pub(crate) use runs::{AllocateFrame, AllocatedFrame, RunFrame, RunIsFrame};
 pub(crate) use scheduler::{
     BookFrame, BookedFrame, DataBytes, FedFrame, FeedFrame, JobTableFrame, JobTableNotedFrame,
@@ -55,7 +62,7 @@ use gannet_transport::Head;
 
 /// Every frame kind, by subject.
 #[cfg(any(test, feature = "test-support"))]
-pub(crate) const ALL: [&[FrameRow]; 10] = [
+pub(crate) const ALL: [&[FrameRow]; 11] = [
     session::FRAMES,
     tables::FRAMES,
     bulk::FRAMES,
@@ -66,6 +73,7 @@ pub(crate) const ALL: [&[FrameRow]; 10] = [
     subscriptions::FRAMES,
     runs::FRAMES,
     cuts::FRAMES,
+    replication::FRAMES,
 ];
 
 /// Requests about one link. The worker does not resend them over another link, and no call waits for their answers.
@@ -80,7 +88,7 @@ pub(crate) fn is_of_opening(kind: u16) -> bool {
 
 /// Requests that a worker resends in their first order and before all others: their meaning depends on the order.
 pub(crate) fn is_ordered(kind: u16) -> bool {
-    matches!(kind, PushFrame::KIND | TickFrame::KIND)
+    matches!(kind, PushFrame::KIND | TickFrame::KIND | CopyFrame::KIND | CommandsFrame::KIND)
 }
 
 /// Requests that go to each thread of each server. Their answers only acknowledge them.

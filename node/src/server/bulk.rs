@@ -3,6 +3,7 @@
 use super::cached_pulls;
 use super::group::is_data;
 use super::keysets::{Keyset, Keysets};
+use super::replication::Replication;
 use super::step_sums::IncomingPush;
 use super::tables::{ServerTable, ServerTables};
 use crate::counters::TableCounters;
@@ -255,7 +256,7 @@ pub(super) fn push(
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
     let stored = tables.stores_pushes(request.table, pusher);
-    let ServerTables { all, cuts, .. } = tables;
+    let ServerTables { all, cuts, replication, .. } = tables;
     let (shards, counters) = shards(all, request.table)?;
     let count = request.keys as usize;
     let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
@@ -275,7 +276,8 @@ pub(super) fn push(
     };
     let (name, clock) = push_name(&request, named, pusher)?;
     pusher.enter_table(request.table, shards)?;
-    if !stored && cuts.holds(request.table, &name, shards) {
+    let is_behind = replication.as_mut().is_some_and(Replication::is_full);
+    if !stored && (is_behind || cuts.holds(request.table, &name, shards)) {
         return Err(RequestFailure::Parked(request.table));
     }
     if stored {

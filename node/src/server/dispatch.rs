@@ -5,7 +5,7 @@ use super::bulk::{self, BulkReply, RequestFailure, RequestOutcome};
 use super::pending_replies::{self, PendingReply};
 use super::scheduler_rpc;
 use super::session::{RequestContext, WorkerState};
-use super::{images, incarnations, regions, runs, vectors};
+use super::{copies, images, incarnations, regions, runs, vectors};
 use crate::error::Refusal;
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
@@ -90,6 +90,7 @@ impl RequestHandler<'_, '_> {
             FeedFrame::KIND => {
                 return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
             }
+            kind if copies::are_about(kind) => return tables.answer_copies(frame, transmit),
             CutFrame::KIND => {
                 let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
                 let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());

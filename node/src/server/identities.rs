@@ -164,6 +164,12 @@ impl Identities {
         }
     }
 
+    /// This server has taken the place of a server of a table.
+    pub(super) fn take_over(&self, table: &str, identity: TableIdentity, shards: u32, confirmed: bool) {
+        let known = KnownTable { identity, shards, confirmed, opened: 0 };
+        self.lock().entry(table.to_owned()).or_insert(known).opened += 1;
+    }
+
     /// Forgets a table that was dropped.
     pub(super) fn forget(&self, table: &str) {
         self.lock().remove(table);

@@ -6,6 +6,7 @@ mod cached_pulls;
 #[cfg(test)]
 mod cached_pulls_tests;
 mod clocks;
+mod copies;
 mod cut_slices;
 mod cut_writer;
 mod cuts;
@@ -24,6 +25,7 @@ mod identities_tests;
 mod images;
 pub(crate) mod incarnations;
 mod keysets;
+mod local;
 mod memory;
 mod pending_replies;
 #[cfg(test)]
@@ -31,6 +33,7 @@ mod refusals;
 mod regions;
 #[cfg(test)]
 mod rejoin_tests;
+pub(crate) mod replication;
 pub(crate) mod restore;
 mod runs;
 mod scheduler_rpc;
@@ -51,27 +54,29 @@ mod subscription_tests;
 mod subscriptions;
 mod tables;
 mod thread;
+mod thread_gauges;
 mod thread_health;
 mod vectors;
 
 use crate::counters::ServerCounters;
 use crate::error::{Refusal, ServerError};
-use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
+use crate::limits::{BACKUP_TIMEOUT, INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
 use crate::scheduler::data_server::DataServerConfig;
 use crate::token::{self, Token};
+use crate::worker::{NO_INCARNATION, OneSided, WorkerConfig};
 use acceptor::{Acceptor, ThreadInbox};
-use cut_writer::{CutExecutor, CutPace};
 use gannet_core::{CheckpointDir, Store};
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
 use incarnations::HighestIncarnation;
+pub use local::LocalServer;
 pub use memory::SessionLimits;
 use memory::SessionMemory;
+pub use replication::Replicator;
 use restore::{OpenedTables, RestoreSource, open_tables};
 use session::GreetedConnection;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use step_budget::StepBudget;
@@ -118,6 +123,10 @@ pub struct ServerConfig {
     ///
     /// [`save_checkpoint`]: crate::save_checkpoint
     pub checkpoints: Option<CheckpointDir>,
+    /// The addresses of the servers that keep copies of the shards here. Workers get no answer that depends on a change
+    /// before each backup that is filled has this change. Server `i` of a job usually names the next one, or the next
+    /// ones.
+    pub backups: Vec<String>,
 }
 
 impl ServerConfig {
@@ -136,7 +145,20 @@ impl ServerConfig {
             data_server: None,
             restore: None,
             checkpoints: None,
+            backups: Vec::new(),
         }
+    }
+
+    /// How each backup is reached.
+    fn backup_links(&self) -> Vec<WorkerConfig> {
+        let config = |addr: &String| WorkerConfig {
+            token: self.token.clone(),
+            peer_timeout: BACKUP_TIMEOUT,
+            one_sided: OneSided::Never,
+            spin: Duration::ZERO,
+            ..WorkerConfig::builder([addr.clone()]).incarnation(NO_INCARNATION).build()
+        };
+        self.backups.iter().map(config).collect()
     }
 
     fn check(&self) -> Result<(), ServerError> {
@@ -247,7 +269,8 @@ impl Server {
         let (threads, acceptor) = (Vec::new(), None);
         // If the start fails, dropping this value ends the threads that have started.
         let mut server = Server { addr, health, acceptor, threads, counters };
-        let inboxes = server.start_threads(&net, settings(&config, incarnation), opened)?;
+        let backups = config.backup_links();
+        let inboxes = server.start_threads(&net, settings(&config, incarnation), opened, &backups)?;
         server.start_acceptor(net, listener, inboxes, &config)?;
         let (addr, threads, store) = (server.addr(), config.threads, config.store.kind());
         tracing::info!(addr, threads, store, "serving");
@@ -260,6 +283,7 @@ impl Server {
         net: &N,
         settings: ThreadSettings,
         opened: OpenedTables,
+        backups: &[WorkerConfig],
     ) -> Result<Vec<ThreadInbox<N>>, ServerError>
     where
         N: Net + Send,
@@ -276,9 +300,14 @@ impl Server {
             let builder = std::thread::Builder::new().name(name.clone());
             // A poll belongs to its thread. The thread creates it and sends back only its waker.
             let (started_sender, started) = sync_channel(1);
+            let backups = backups.to_vec();
             let run = move || match ShardThread::new(net, outlet, (tables, states), settings, counters) {
-                Ok(thread) => {
-                    let _ = started_sender.send(Ok(thread.waker()));
+                Ok(mut thread) => {
+                    let replicators = match backups.is_empty() {
+                        true => Vec::new(),
+                        false => thread.replicate_to(&backups),
+                    };
+                    let _ = started_sender.send(Ok((thread.waker(), replicators)));
                     health.run(&name, || run_thread(thread, &health))
                 }
                 Err(error) => {
@@ -288,12 +317,36 @@ impl Server {
             };
             self.threads.push(builder.spawn(run).map_err(ServerError::Thread)?);
             let died = || ServerError::Died(format!("thread {thread} did not start"));
-            let waker = started.recv().map_err(|_| died())??;
+            let (waker, replicators) = started.recv().map_err(|_| died())??;
             let wake = waker.clone();
             self.health.add_waker(move || wake.wake());
+            self.start_replicators(thread, replicators)?;
             inboxes.push(ThreadInbox { inbox, waker });
         }
         Ok(inboxes)
+    }
+
+    /// Starts what sends the commands of a thread's shards to backups.
+    fn start_replicators<N>(&mut self, thread: u32, all: Vec<Replicator<N>>) -> Result<(), ServerError>
+    where
+        N: Net + Send,
+        N::Waker: Send + Sync,
+    {
+        for (backup, replicator) in all.into_iter().enumerate() {
+            let (name, health) = (format!("gannet-backup-{thread}-{backup}"), self.health.clone());
+            let run = {
+                let name = name.clone();
+                move || {
+                    health.run(&name, || {
+                        replicator.run(|| health.is_ending());
+                        Ok(0)
+                    })
+                }
+            };
+            let builder = std::thread::Builder::new().name(name);
+            self.threads.push(builder.spawn(run).map_err(ServerError::Thread)?);
+        }
+        Ok(())
     }
 
     fn start_acceptor<N>(
@@ -345,6 +398,11 @@ impl Server {
     /// Counts of what the server has done so far.
     pub fn served(&self) -> ServerStats {
         ServerStats::read(&self.counters)
+    }
+
+    /// How many backups have all rows of all threads, as of the last second. Workers wait for these.
+    pub fn joined_backups(&self) -> usize {
+        self.counters.threads.iter().map(|thread| thread.backups_joined.get()).min().unwrap_or(0) as usize
     }
 
     /// Whether the server runs: none of its threads has died.
@@ -424,93 +482,4 @@ fn run_thread<N: Net>(mut thread: ShardThread<N>, health: &ThreadHealth) -> Resu
         return Ok(0);
     }
     thread.stop(|| health.is_dead())
-}
-
-/// A server without threads of its own: its owner calls [`run`](Self::run). Simulations use it.
-pub struct LocalServer<N: Net> {
-    addr: String,
-    acceptor: Acceptor<N>,
-    threads: Vec<ShardThread<N>>,
-    counters: Arc<ServerCounters>,
-    cut_pace: Arc<CutPace>,
-}
-
-impl<N: Net> LocalServer<N> {
-    /// Listens.
-    ///
-    /// # Errors
-    /// As [`Server::start`].
-    pub fn new(net: N, config: ServerConfig) -> Result<LocalServer<N>, ServerError> {
-        config.check()?;
-        let (incarnation, counters) = (new_incarnation()?, ServerCounters::new(config.threads));
-        let settings = settings(&config, incarnation);
-        let OpenedTables { threads: opened, mut states, .. } = open_tables(&config, incarnation, &counters)?;
-        let listener = net.listen(&config.listen)?;
-        let addr = listener.addr().to_owned();
-        let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
-        let cut_pace = Arc::<CutPace>::default();
-        for mut tables in opened {
-            tables.executor = CutExecutor::Turns(cut_pace.clone());
-            let (inbox, outlet): (_, Receiver<GreetedConnection<N::Stream>>) = sync_channel(INBOX_MAX);
-            let settings = ThreadSettings { thread: tables.thread(), ..settings.clone() };
-            let opened = (tables, states.take());
-            let thread = ShardThread::new(net.clone(), outlet, opened, settings, counters.clone())?;
-            inboxes.push(ThreadInbox { inbox, waker: thread.waker() });
-            threads.push(thread);
-        }
-        let greeter = Greeter::new(config.token, counters.clone());
-        let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
-        Ok(LocalServer { addr, acceptor, threads, counters, cut_pace })
-    }
-
-    /// The address that it listens on.
-    pub fn addr(&self) -> &str {
-        &self.addr
-    }
-
-    /// Counts of what the server has done so far.
-    pub fn served(&self) -> ServerStats {
-        ServerStats::read(&self.counters)
-    }
-
-    /// As [`Server::shared_counters`].
-    pub fn shared_counters(&self) -> Arc<ServerCounters> {
-        self.counters.clone()
-    }
-
-    /// What a checkpoint of `run` saves besides rows: the name and the bytes of each state
-    /// ([`Draft::state`](gannet_core::Draft::state)).
-    pub fn saved_states(&self, run: &str) -> Vec<(&'static str, Vec<u8>)> {
-        self.threads.first().map_or_else(Vec::new, |thread| thread.saved_states(run))
-    }
-
-    /// While `hold` is set, the server writes nothing into the files of checkpoints, as with a disk that hangs.
-    pub fn hold_checkpoint_files(&self, hold: bool) {
-        self.cut_pace.held.store(hold, Relaxed);
-    }
-
-    /// From now on a thread reads about so many bytes of a checkpoint's rows between two rounds of requests.
-    pub fn slice_checkpoints(&self, bytes: usize) {
-        self.cut_pace.slice_bytes.store(bytes, Relaxed);
-    }
-
-    /// Does all work that is ready, without sleeping.
-    ///
-    /// # Errors
-    /// The poll failed.
-    pub fn run(&mut self) -> Result<(), ServerError> {
-        self.acceptor.run_once(Duration::ZERO)?;
-        for thread in &mut self.threads {
-            while thread.run_once(Duration::ZERO)? {}
-        }
-        Ok(())
-    }
-
-    /// As [`Server::stop`].
-    ///
-    /// # Errors
-    /// An image could not be closed in order.
-    pub fn stop(self) -> Result<u64, ServerError> {
-        self.threads.into_iter().map(|thread| thread.stop(|| false)).sum()
-    }
 }

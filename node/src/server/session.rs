@@ -6,6 +6,7 @@ use super::incarnations::Incarnations;
 use super::keysets::Keysets;
 use super::memory::{SessionLimits, SessionMemory};
 use super::pending_replies::{PendingReply, ReplyOutcome};
+use super::replication::{ReplicationGate, ReplyHold};
 use super::session_buffers::SessionBuffers;
 use super::session_replies::SessionReplies;
 use super::session_times::SessionTimes;
@@ -48,6 +49,8 @@ pub(super) struct Session<S> {
     worker: WorkerState,
     buffers: SessionBuffers,
     replies: SessionReplies,
+    /// The replies that wait for backups.
+    hold: ReplyHold,
     times: SessionTimes,
     credit_frames: usize,
     /// The next reply does not fit into the queue. The session reads nothing until the queue has drained.
@@ -154,6 +157,7 @@ impl<S: Stream> Session<S> {
             worker: WorkerState { pusher, subscriptions: Subscriptions::new(keysets.share()), keysets },
             buffers: SessionBuffers::new(buffers, hello_id, grant, &welcome),
             replies: SessionReplies::default(),
+            hold: ReplyHold::default(),
             times: SessionTimes::new(now),
             credit_frames: limits.credit_frames as usize,
             blocked: false,
@@ -182,7 +186,7 @@ impl<S: Stream> Session<S> {
             self.times.note_whole(now);
         }
         let queued = self.link.transmit().queued_bytes();
-        if self.link.can_send() && self.flush(now)? {
+        if self.link.can_send() && self.flush(context.tables.gate(), now)? {
             self.blocked = false;
         }
         let mut moved = self.link.transmit().queued_bytes() != queued;
@@ -199,7 +203,7 @@ impl<S: Stream> Session<S> {
             let handled = self.handle_frames(context, &mut turn, &mut untimed, now);
             untimed.settle(context, self.unhandled_since);
             self.unhandled = handled?;
-            let drained = self.flush(now)?;
+            let drained = self.flush(context.tables.gate(), now)?;
             self.blocked &= !drained;
             let stays = self.blocked || self.replies.parked.is_some();
             turn.more = !stays && (self.unhandled || self.link.is_readable());
@@ -221,10 +225,14 @@ impl<S: Stream> Session<S> {
         Ok(turn)
     }
 
-    /// Sends what the peer accepts now. `true`: nothing is left.
-    fn flush(&mut self, now: Duration) -> Result<bool, LinkError> {
+    /// Sends what may leave and what the peer accepts now. `true`: nothing is left.
+    fn flush(&mut self, gate: ReplicationGate, now: Duration) -> Result<bool, LinkError> {
         let before = self.link.transmit().queued_bytes();
-        let drained = self.link.flush(&mut NoOwner)?;
+        self.hold.limit(self.link.transmit(), gate);
+        let drained = self.link.flush(&mut NoOwner)? && !self.hold.is_holding();
+        if self.hold.is_holding() {
+            self.times.excuse_hold(now);
+        }
         self.times.note_flush(before, self.link.transmit().queued_bytes(), now);
         Ok(drained)
     }
@@ -321,7 +329,7 @@ impl<S: Stream> Session<S> {
                 untimed.settle(context, self.unhandled_since);
             }
             if queued >= FLUSH_BYTES {
-                self.flush(now)?;
+                self.flush(context.tables.gate(), now)?;
             }
             if !self.settle_pending(context, now) {
                 self.blocked = true;
@@ -403,6 +411,11 @@ impl<S: Stream> Session<S> {
             return subscriptions.skip(now);
         }
         subscriptions.sweep(context.tables, context.scratch, self.link.transmit(), now);
+    }
+
+    /// Replies wait for backups.
+    pub(super) fn is_holding(&self) -> bool {
+        self.hold.is_holding()
     }
 
     /// The worker of the session.

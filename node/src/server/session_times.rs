@@ -34,6 +34,11 @@ impl SessionTimes {
         (self.received, self.whole, self.moved) = (now, now, now);
     }
 
+    /// The peer cannot read answers that wait for backups.
+    pub(super) fn excuse_hold(&mut self, now: Duration) {
+        (self.drained, self.moved) = (now, now);
+    }
+
     /// No partial frame waits for its end, or the session has handled a frame.
     pub(super) fn note_whole(&mut self, now: Duration) {
         self.whole = now;

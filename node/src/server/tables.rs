@@ -1,11 +1,13 @@
 //! The tables of one server thread, and the rare requests about them.
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
+use super::copies::Copies;
 use super::cut_writer::CutExecutor;
 use super::cuts::Cuts;
 use super::group::{AGGREGATE, Group, is_data};
 use super::identities::{Identities, IdentityClaim, to_begin_anew};
 use super::regions::Regions;
+use super::replication::{Replication, ReplicationGate};
 use super::step_budget::StepBudget;
 use super::step_files::{self, RecoveredSteps, StepFiles};
 use crate::counters::{ServerCounters, TableCounters};
@@ -48,6 +50,13 @@ pub(super) struct ServerTable {
     pub(super) counters: Arc<TableCounters>,
 }
 
+impl ServerTable {
+    /// The table's id, and which of its servers this server is.
+    pub(super) fn identity(&self) -> TableIdentity {
+        self.identity
+    }
+}
+
 /// All tables of a thread, numbered in the order in which they were opened.
 pub(super) struct ServerTables {
     pub(super) all: Vec<ServerTable>,
@@ -69,6 +78,10 @@ pub(super) struct ServerTables {
     pub(super) fenced: Vec<(u32, u64, u64)>,
     /// Sessions to end: their worker keeps step over another session now.
     pub(super) displaced: Vec<u32>,
+    /// Tells the commands of the shards here to backups. `None`: there are no backups.
+    pub(super) replication: Option<Replication>,
+    /// Copies of the shards of other servers.
+    pub(super) copies: Vec<Copies>,
     /// The server is only a scheduler and has no tables.
     pub(super) scheduler_only: bool,
     pub(super) log_limiter: LogLimiter,
@@ -103,6 +116,8 @@ impl ServerTables {
             executor: CutExecutor::default(),
             fenced: Vec::new(),
             displaced: Vec::new(),
+            replication: None,
+            copies: Vec::new(),
             scheduler_only: false,
             log_limiter: LogLimiter::default(),
             incarnation: 0,
@@ -160,8 +175,7 @@ impl ServerTables {
             return Ok(known);
         }
         let TableIdentity { server, servers, .. } = identity;
-        let place = (self.thread, self.threads);
-        let own = self.partitioning.map(servers).shards_of_thread(server, place, schema.shards);
+        let own = self.own_part(server, servers, schema.shards);
         let origin = self.identities.origin(identity);
         let mut shards = match own.is_empty() {
             true => None,
@@ -180,10 +194,23 @@ impl ServerTables {
             Ok(recovered) => recovered.unwrap_or_default(),
             Err(why) => return refuse(Refusal::Images, why),
         };
+        let number = self.add_table(schema, identity, shards);
+        self.all[number].recovered = recovered;
+        Ok(number)
+    }
+
+    /// Adds a table of which this thread has these shards. Returns its number.
+    pub(super) fn add_table(
+        &mut self,
+        schema: Schema,
+        identity: TableIdentity,
+        shards: Option<Shards>,
+    ) -> usize {
+        let own = shards.as_ref().map(|shards| shards.set().clone()).unwrap_or_default();
         let step_files = shards.as_ref().map(|shards| StepFiles::new(&self.store, shards));
         tracing::info!(table = schema.name, %own, thread = self.thread, "table opened");
         let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
-        let (regions, group) = (Regions::default(), None);
+        let (regions, group, recovered) = (Regions::default(), None, RecoveredSteps::default());
         self.all.push(ServerTable {
             schema,
             identity,
@@ -195,8 +222,41 @@ impl ServerTables {
             step_files,
             counters,
         });
+        let number = self.all.len() - 1;
+        if let Some(replication) = &mut self.replication {
+            let map = self.partitioning.map(identity.servers);
+            replication.add_table(number, &mut self.all[number], &map);
+        }
         self.publish();
-        Ok(self.all.len() - 1)
+        number
+    }
+
+    /// The shards of a server that this thread has if it is of that server, or keeps copies of if it is of a backup.
+    pub(super) fn own_part(&self, server: u32, servers: u32, shards: u32) -> ShardSet {
+        self.partitioning.map(servers).shards_of_thread(server, (self.thread, self.threads), shards)
+    }
+
+    /// From now on backups are told all commands.
+    pub(super) fn replicate_to(&mut self, mut replication: Replication) {
+        for (number, table) in self.all.iter_mut().enumerate() {
+            replication.add_table(number, table, &self.partitioning.map(table.identity.servers));
+        }
+        self.replication = Some(replication);
+    }
+
+    /// A turn of the replication. Returns whether it has more to do at once.
+    pub(super) fn replicate(&mut self) -> bool {
+        let Some(replication) = &mut self.replication else { return false };
+        let more = replication.turn(&mut self.all, self.partitioning);
+        self.group_changed |= replication.has_room_again();
+        more
+    }
+
+    /// What may leave the sessions now.
+    pub(super) fn gate(&self) -> ReplicationGate {
+        self.replication
+            .as_ref()
+            .map_or(ReplicationGate::OPEN, |replication| replication.gate(self.all.len()))
     }
 
     pub(super) fn answer_open(
@@ -265,7 +325,12 @@ impl ServerTables {
             return refuse(Refusal::Malformed, error.to_string());
         }
         transmit.reserve(0).ok_or(Full)?;
-        for table in self.all.iter_mut().filter(|table| table.schema.name == name) {
+        self.copies.retain(|copies| copies.table() != name);
+        for (number, table) in self.all.iter_mut().enumerate().filter(|(_, table)| table.schema.name == name)
+        {
+            if let Some(replication) = &self.replication {
+                replication.end_table(number);
+            }
             if let Some(shards) = &mut table.shards {
                 // Before the rows go: a worker that reads the images itself stops trusting them.
                 shards.stop_serving();
@@ -296,7 +361,7 @@ impl ServerTables {
     }
 
     /// Notes that all servers of a table have created their shards.
-    pub(super) fn answer_confirm(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+    pub(super) fn answer_confirm(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
         ConfirmFrame::decode(&frame.head)?;
         let ConfirmV2 { table: number, uid, all_births } = match control::open_as(2, frame.payload) {
             Ok(confirm) => confirm,
@@ -320,6 +385,10 @@ impl ServerTables {
         if let Some(shards) = &table.shards {
             shards.note_all_births(all_births);
             shards.confirm();
+            if let Some(replication) = &mut self.replication {
+                let map = self.partitioning.map(table.identity.servers);
+                replication.confirm_table(number as usize, table, &map);
+            }
         }
         self.identities.confirm(&table.schema.name);
         transmit.commit(ConfirmedFrame {}.encode(frame.head.id), 0);

@@ -6,6 +6,7 @@ use super::dispatch::turn_away;
 use super::incarnations::{HighestIncarnation, Incarnations};
 use super::keysets::Keysets;
 use super::memory::{SessionLimits, SessionMemory};
+use super::replication::ReplicatorWaker;
 use super::restore::{self, NamedState, SavedStates, StateHolders};
 use super::session::{GreetedConnection, RequestContext, Session, SessionEnd};
 use super::step_budget::StepBudget;
@@ -20,25 +21,25 @@ use crate::runs::Registry;
 use crate::scheduler::Schedulers;
 use crate::scheduler::data_server::DataServerConfig;
 use gannet_transport::limits::LINK_BYTES_MAX;
-use gannet_transport::{Event, LinkError, Net, Poll, Stream};
+use gannet_transport::{Event, LinkError, Net, Poll};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 pub(super) struct ShardThread<N: Net> {
-    net: N,
-    poll: N::Poll,
+    pub(super) net: N,
+    pub(super) poll: N::Poll,
     events: Vec<Event>,
     inbox: Receiver<GreetedConnection<N::Stream>>,
-    sessions: Vec<Option<Session<N::Stream>>>,
+    pub(super) sessions: Vec<Option<Session<N::Stream>>>,
     /// Sessions that have work, each at most once: `queued` marks them.
     ready: VecDeque<usize>,
     queued: Vec<bool>,
     /// Sessions that wait for memory, in the order of their arrival, each at most once: `waiting` marks them.
     waiting_for_memory: VecDeque<usize>,
     waiting: Vec<bool>,
-    tables: ServerTables,
+    pub(super) tables: ServerTables,
     scratch: RequestBuffers,
     log_limiter: LogLimiter,
     scheduler: Option<Schedulers>,
@@ -46,7 +47,9 @@ pub(super) struct ShardThread<N: Net> {
     runs: Option<Registry>,
     /// The counter of incarnations, in thread 0.
     incarnations: Option<Incarnations>,
-    settings: ThreadSettings,
+    /// Of each backup, in order.
+    pub(super) replicators: Vec<ReplicatorWaker<N>>,
+    pub(super) settings: ThreadSettings,
     next_session: u32,
     /// Until this time the thread polls without sleeping.
     spin_until: Duration,
@@ -132,6 +135,7 @@ impl<N: Net> ShardThread<N> {
             scheduler,
             runs,
             incarnations,
+            replicators: Vec::new(),
             settings,
             ticked_at,
             next_session,
@@ -162,7 +166,9 @@ impl<N: Net> ShardThread<N> {
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let writing = self.tables.write_cut(|| self.net.now());
-        let busy = writing == CutTurn::More || idle_from.is_none_or(|now| now < self.spin_until);
+        let replicating = self.replicate();
+        let busy =
+            replicating || writing == CutTurn::More || idle_from.is_none_or(|now| now < self.spin_until);
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
         let sleep = match self.next_sweep.min(self.next_memory_retry).min(self.tables.cut_expires()) {
@@ -205,15 +211,16 @@ impl<N: Net> ShardThread<N> {
         if now >= self.next_tick {
             self.tick(now);
         }
+        self.wake_replicators();
         Ok(!self.ready.is_empty())
     }
 
     /// This thread's counters.
-    fn own_counters(&self) -> &ThreadCounters {
+    pub(super) fn own_counters(&self) -> &ThreadCounters {
         &self.counters.threads[self.settings.thread as usize]
     }
 
-    fn enqueue(&mut self, token: usize) {
+    pub(super) fn enqueue(&mut self, token: usize) {
         if !std::mem::replace(&mut self.queued[token], true) {
             self.ready.push_back(token);
         }
@@ -453,43 +460,6 @@ impl<N: Net> ShardThread<N> {
             tracing::error!(why, "cannot write the scheduler's job state");
         }
         self.publish();
-    }
-
-    /// Updates the gauges.
-    fn publish(&mut self) {
-        self.tables.publish();
-        let (mut queued, mut full, mut keysets, mut received, mut buffers) = (0, 0, 0, 0, 0);
-        let (mut waiting_for_memory, mut parked, mut pinned) = (0, 0, 0);
-        for session in self.sessions.iter_mut().flatten() {
-            queued += session.link.transmit().queued_bytes() as u64;
-            full += u64::from(session.is_blocked());
-            keysets += session.keyset_bytes() as u64;
-            received += session.link.receive().pending_bytes() as u64;
-            buffers += session.link.held_bytes() as u64;
-            waiting_for_memory += u64::from(session.is_waiting_for_memory());
-            pinned += session.link.stream().pinned_bytes() as u64;
-            parked += u64::from(session.is_waiting());
-        }
-        let counters = self.own_counters();
-        counters.queued_bytes.set(queued);
-        counters.full_sessions.set(full);
-        counters.keyset_bytes.set(keysets);
-        counters.regions.set(self.tables.all.iter().map(|table| table.regions.count() as u64).sum());
-        counters.unhandled_bytes.set(received);
-        counters.buffer_bytes.set(buffers);
-        counters.sessions_waiting_for_memory.set(waiting_for_memory);
-        counters.pinned_bytes.set(pinned);
-        counters.parked_sessions.set(parked);
-        let groups = self.tables.all.iter().filter_map(|table| table.group.as_ref());
-        counters
-            .kept_bytes
-            .set(groups.filter_map(|group| group.sums.as_ref()).map(|sums| sums.bytes() as u64).sum());
-        // The limit is that of the whole server, so only thread 0 reports it.
-        counters.kept_limit_bytes.set(if self.settings.thread == 0 {
-            self.settings.step_budget.max() as u64
-        } else {
-            0
-        });
     }
 
     /// Answers the requests that were received whole, gives peers some time to take their answers, and closes the

@@ -8,6 +8,7 @@ mod births;
 mod builder;
 mod cache;
 mod clocks;
+mod copy_client;
 mod cut_client;
 mod data_link;
 #[cfg(test)]

@@ -64,6 +64,12 @@ impl<S: Stream> Peer<S> {
         }
     }
 
+    /// The server is at another address from now on.
+    pub(super) fn replace(&mut self, addr: &str) {
+        (self.addr, self.name) = (addr.to_owned(), format!("{addr} (thread {})", self.thread).into());
+        (self.opening, self.health.attempts) = (None, 0);
+    }
+
     /// The server has this thread, as far as the worker knows.
     pub(super) fn is_wanted(&self) -> bool {
         self.threads == 0 || self.thread < self.threads

@@ -1,5 +1,6 @@
 //! Peers that attack, impersonate, have a wrong token, or die.
 
+mod backup;
 mod hostile;
 mod impostor;
 mod thread_death;

@@ -13,6 +13,7 @@ mod identity;
 mod incarnations;
 mod one_sided;
 mod rdma;
+mod replication;
 mod restore;
 mod restore_killed;
 mod restored_again;

@@ -1,0 +1,34 @@
+//! Replication: what a server tells the servers that keep copies of its shards.
+
+frames! {
+    /// Begins copies of shards, which are empty. Copies that have one of these shards end.
+    65 CopyFrame "copy" ToServer "`CopyV1`" {
+        W0 "stream": stream: u64;
+    }
+
+    /// The copies are there.
+    66 CopiedFrame "copied" ToWorker "-" {}
+
+    /// Commands for the copies of a stream.
+    67 CommandsFrame "commands" ToServer "commands" {
+        W0 "stream": stream: u64;
+        W1 "number": number: u64;
+        W2 "more": more: bool;
+    }
+
+    /// The copies have all commands that came whole.
+    68 CommandsDoneFrame "commands done" ToWorker "-" {}
+
+    /// Makes the copies of a server's shards their owner.
+    69 PromoteFrame "promote" ToServer "-" {
+        W0 "server; servers": server: u32, servers: u32;
+        W1 "epoch": epoch: u64;
+    }
+
+    /// They are.
+    70 PromotedFrame "promoted" ToWorker "-" {
+        W0 "tables": tables: u32;
+    }
+}
+
+frame_rows!(CopyFrame, CopiedFrame, CommandsFrame, CommandsDoneFrame, PromoteFrame, PromotedFrame);

@@ -1,0 +1,234 @@
+//! A backup's copies of other servers' shards. They get the commands that the owner tells, in its order.
+//!
+//! A copy is of one stream: of one connection of one thread of the owner. A new stream for a shard ends the copy before
+//! it. The frames of a stream are numbered, so a frame that the owner sends again after a lost link is skipped.
+
+use super::bulk::{RequestFailure, RequestOutcome, refuse};
+use super::tables::{ServerTable, ServerTables};
+use crate::error::Refusal;
+use crate::frames::command_payload::{self, CommandError};
+use crate::frames::control::{self, CopyV1};
+use crate::frames::{
+    CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, FrameKind, PromoteFrame, PromotedFrame,
+};
+use crate::limits::{COMMAND_BYTES_MAX, COPIES_MAX};
+use bytemuck::cast_slice;
+use gannet_core::{ReplayError, Schema, ShardSet, Shards, TableIdentity, TableUid};
+use gannet_transport::{Frame, Full, Transmit};
+
+/// The copies of one stream.
+pub(super) struct Copies {
+    stream: u64,
+    shards: Shards,
+    /// As in `TableOpenedV4`.
+    confirmed: bool,
+    all_births: u64,
+    /// Frames of the stream that came.
+    frames: u64,
+    /// The beginning of a command whose end has not come.
+    words: Vec<u64>,
+}
+
+/// Why commands are refused.
+#[derive(Debug, thiserror::Error)]
+enum CopyError {
+    #[error("commands cannot be read: {0}")]
+    Command(#[from] CommandError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+}
+
+impl Copies {
+    fn identity(&self) -> TableIdentity {
+        self.shards.identity()
+    }
+
+    /// The table's name.
+    pub(super) fn table(&self) -> &str {
+        &self.shards.schema().name
+    }
+
+    /// Takes a frame of commands.
+    fn take(&mut self, words: &[u64], more: bool) -> Result<(), CopyError> {
+        let Copies { shards, words: begun, .. } = self;
+        let floats = shards.schema().floats();
+        let mut replay = |words: &[u64]| {
+            command_payload::for_each(words, floats, |command| Ok::<(), CopyError>(shards.replay(command)?))
+        };
+        if begun.is_empty() && !more {
+            return replay(words);
+        }
+        begun.extend_from_slice(words);
+        if more {
+            return Ok(());
+        }
+        let whole = std::mem::take(begun);
+        replay(&whole)
+    }
+}
+
+/// Whether requests of this kind are about copies.
+pub(super) fn are_about(kind: u16) -> bool {
+    matches!(kind, CopyFrame::KIND | CommandsFrame::KIND | PromoteFrame::KIND)
+}
+
+impl ServerTables {
+    /// Answers a request about copies of other servers' shards.
+    pub(super) fn answer_copies(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+        match frame.head.kind {
+            CopyFrame::KIND => self.answer_copy(frame, transmit),
+            CommandsFrame::KIND => self.answer_commands(frame, transmit),
+            _ => self.answer_promote(frame, transmit),
+        }
+    }
+
+    /// Begins copies of shards of another server.
+    fn answer_copy(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+        let CopyFrame { stream } = CopyFrame::decode(&frame.head)?;
+        let copy = match control::open::<CopyV1>(frame.payload) {
+            Ok(copy) => copy,
+            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+        };
+        transmit.reserve(0).ok_or(Full)?;
+        if let Some(known) = self.copies.iter_mut().find(|known| known.stream == stream) {
+            (known.confirmed, known.all_births) = (copy.confirmed, copy.all_births);
+        } else {
+            let begun = self.begin_copies(stream, copy)?;
+            let set = begun.shards.set();
+            let replaces = |old: &Copies| {
+                old.identity() == begun.identity() && set.iter().any(|shard| old.shards.set().contains(shard))
+            };
+            self.copies.retain(|old| !replaces(old));
+            if self.copies.len() >= COPIES_MAX {
+                return refuse(Refusal::Limit, format!("{COPIES_MAX} copies of tables are here, the limit"));
+            }
+            self.copies.push(begun);
+        }
+        transmit.commit(CopiedFrame {}.encode(frame.head.id), 0);
+        Ok(())
+    }
+
+    fn begin_copies(&self, stream: u64, copy: CopyV1) -> Result<Copies, RequestFailure> {
+        let CopyV1 { schema, uid, server, servers, confirmed, all_births, births } = copy;
+        let Some(schema) = Schema::decode(&schema) else {
+            return refuse(Refusal::Malformed, "the schema cannot be read");
+        };
+        if server >= servers {
+            return refuse(Refusal::Malformed, format!("server {server} of {servers}"));
+        }
+        let own = self.own_part(server, servers, schema.shards);
+        if births.is_empty()
+            || !births.is_sorted_by(|a, b| a.0 < b.0)
+            || births.iter().any(|(shard, _)| !own.contains(*shard))
+        {
+            let text = format!("thread {} keeps copies of {own} of server {server}", self.thread());
+            return refuse(Refusal::WrongShard, text);
+        }
+        let identity = TableIdentity { uid: TableUid(uid), server, servers };
+        if self.all.iter().any(|table| table.identity() == identity && table.shards.is_some()) {
+            let text = format!("this server owns the shards of table {:?} itself", schema.name);
+            return refuse(Refusal::Identity, text);
+        }
+        match Shards::open_copies(self.store(), &schema, identity, &births) {
+            Ok(shards) => Ok(Copies { stream, shards, confirmed, all_births, frames: 0, words: Vec::new() }),
+            Err(error) => refuse(Refusal::Images, error.to_string()),
+        }
+    }
+
+    /// Applies commands to copies.
+    fn answer_commands(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+        let CommandsFrame { stream, number, more } = CommandsFrame::decode(&frame.head)?;
+        transmit.reserve(0).ok_or(Full)?;
+        let Some(at) = self.copies.iter().position(|copies| copies.stream == stream) else {
+            return refuse(Refusal::Unknown, format!("no copies of stream {stream:016x} are here"));
+        };
+        let copies = &mut self.copies[at];
+        let taken = match number.checked_sub(copies.frames) {
+            None | Some(0) => Ok(()),
+            Some(2..) => Err(format!("frame {number} of the stream came behind frame {}", copies.frames)),
+            Some(1) if (copies.words.len() * 8).saturating_add(frame.payload.len()) > COMMAND_BYTES_MAX => {
+                Err(format!("a command has more than {COMMAND_BYTES_MAX} bytes, the limit"))
+            }
+            Some(1) => {
+                copies.frames = number;
+                copies.take(cast_slice(frame.payload), more).map_err(|error| error.to_string())
+            }
+        };
+        if let Err(why) = taken {
+            self.copies.swap_remove(at);
+            return refuse(Refusal::Images, why);
+        }
+        transmit.commit(CommandsDoneFrame {}.encode(frame.head.id), 0);
+        Ok(())
+    }
+
+    /// Makes the copies of a server's shards their owner. Answers how many tables of that server are owned here then.
+    fn answer_promote(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+        let PromoteFrame { server, servers, epoch } = PromoteFrame::decode(&frame.head)?;
+        transmit.reserve(0).ok_or(Full)?;
+        let of = |copies: &Copies| {
+            let TableIdentity { server: its, servers: all, .. } = copies.identity();
+            (its, all) == (server, servers)
+        };
+        let mut names: Vec<String> =
+            self.copies.iter().filter(|copies| of(copies)).map(|copies| copies.table().to_owned()).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in &names {
+            self.must_be_promotable(name, (server, servers))?;
+        }
+        for name in &names {
+            self.promote(name, &of, epoch)?;
+        }
+        // The answer to an earlier request may have been lost.
+        let owned = |table: &&ServerTable| {
+            let TableIdentity { server: its, servers: all, .. } = table.identity();
+            (its, all) == (server, servers) && table.shards.is_some()
+        };
+        let tables = self.all.iter().filter(owned).count() as u32;
+        transmit.commit(PromotedFrame { tables }.encode(frame.head.id), 0);
+        Ok(())
+    }
+
+    /// Refuses to make the copies of a table its owner if one of them is missing or has not all rows.
+    fn must_be_promotable(&self, name: &str, (server, servers): (u32, u32)) -> RequestOutcome {
+        let of = |copies: &&Copies| {
+            let TableIdentity { server: its, servers: all, .. } = copies.identity();
+            copies.table() == name && (its, all) == (server, servers)
+        };
+        let copies: Vec<&Copies> = self.copies.iter().filter(of).collect();
+        let shards = copies[0].shards.schema().shards;
+        let has = ShardSet::of(copies.iter().flat_map(|copies| copies.shards.set().iter()));
+        let own = self.own_part(server, servers, shards);
+        if has != own || copies.iter().any(|copies| !copies.shards.are_whole()) {
+            let text = format!(
+                "thread {} has not all rows of table {name:?} of server {server}: another backup must take its place, or \
+                 the table must be restored from a checkpoint",
+                self.thread()
+            );
+            return refuse(Refusal::Images, text);
+        }
+        match self.all.iter().any(|table| table.schema.name == name) {
+            true => refuse(Refusal::Identity, format!("this server has a part of table {name:?} of its own")),
+            false => Ok(()),
+        }
+    }
+
+    fn promote(&mut self, name: &str, of: &impl Fn(&Copies) -> bool, epoch: u64) -> RequestOutcome {
+        let (mine, others) = std::mem::take(&mut self.copies)
+            .into_iter()
+            .partition::<Vec<Copies>, _>(|copies| of(copies) && copies.table() == name);
+        self.copies = others;
+        let (confirmed, all_births) = (mine[0].confirmed, mine[0].all_births);
+        let shards = Shards::of_copies(mine.into_iter().map(|copies| copies.shards).collect(), epoch);
+        let shards = shards.map_err(|error| RequestFailure::Refused(Refusal::Images, error.to_string()))?;
+        shards.note_all_births(all_births);
+        if confirmed {
+            shards.confirm();
+        }
+        let (identity, of) = (shards.identity(), shards.schema().shards);
+        self.identities.take_over(name, identity, of, confirmed);
+        self.add_table(shards.schema().clone(), identity, Some(shards));
+        Ok(())
+    }
+}

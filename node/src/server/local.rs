@@ -1,0 +1,118 @@
+//! A server without threads: whoever has it gives it its turns.
+
+use super::acceptor::{Acceptor, ThreadInbox};
+use super::cut_writer::{CutExecutor, CutPace};
+use super::greeting::Greeter;
+use super::replication::Replicator;
+use super::restore::{OpenedTables, open_tables};
+use super::session::GreetedConnection;
+use super::thread::{ShardThread, ThreadSettings};
+use super::{ServerConfig, ServerStats, new_incarnation, settings};
+use crate::counters::ServerCounters;
+use crate::error::ServerError;
+use crate::limits::INBOX_MAX;
+use gannet_transport::{Listener, Net};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+/// A server without threads of its own: its owner calls [`run`](Self::run). Simulations use it.
+pub struct LocalServer<N: Net> {
+    addr: String,
+    acceptor: Acceptor<N>,
+    pub(super) threads: Vec<ShardThread<N>>,
+    counters: Arc<ServerCounters>,
+    cut_pace: Arc<CutPace>,
+    replicators: Vec<Replicator<N>>,
+}
+
+impl<N: Net> LocalServer<N> {
+    /// Listens.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn new(net: N, config: ServerConfig) -> Result<LocalServer<N>, ServerError> {
+        config.check()?;
+        let (incarnation, counters) = (new_incarnation()?, ServerCounters::new(config.threads));
+        let settings = settings(&config, incarnation);
+        let OpenedTables { threads: opened, mut states, .. } = open_tables(&config, incarnation, &counters)?;
+        let listener = net.listen(&config.listen)?;
+        let addr = listener.addr().to_owned();
+        let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
+        let (backups, mut replicators) = (config.backup_links(), Vec::new());
+        let cut_pace = Arc::<CutPace>::default();
+        for mut tables in opened {
+            tables.executor = CutExecutor::Turns(cut_pace.clone());
+            let (inbox, outlet): (_, Receiver<GreetedConnection<N::Stream>>) = sync_channel(INBOX_MAX);
+            let settings = ThreadSettings { thread: tables.thread(), ..settings.clone() };
+            let opened = (tables, states.take());
+            let mut thread = ShardThread::new(net.clone(), outlet, opened, settings, counters.clone())?;
+            if !backups.is_empty() {
+                replicators.extend(thread.replicate_to(&backups));
+            }
+            inboxes.push(ThreadInbox { inbox, waker: thread.waker() });
+            threads.push(thread);
+        }
+        let greeter = Greeter::new(config.token, counters.clone());
+        let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
+        Ok(LocalServer { addr, acceptor, threads, counters, cut_pace, replicators })
+    }
+
+    /// The address that it listens on.
+    pub fn addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// Counts of what the server has done so far.
+    pub fn served(&self) -> ServerStats {
+        ServerStats::read(&self.counters)
+    }
+
+    /// As [`Server::shared_counters`].
+    pub fn shared_counters(&self) -> Arc<ServerCounters> {
+        self.counters.clone()
+    }
+
+    /// What a checkpoint of `run` saves besides rows: the name and the bytes of each state
+    /// ([`Draft::state`](gannet_core::Draft::state)).
+    pub fn saved_states(&self, run: &str) -> Vec<(&'static str, Vec<u8>)> {
+        self.threads.first().map_or_else(Vec::new, |thread| thread.saved_states(run))
+    }
+
+    /// What sends the commands of this server's shards to its backups. The program runs each of them beside this
+    /// server.
+    pub fn take_replicators(&mut self) -> Vec<Replicator<N>> {
+        std::mem::take(&mut self.replicators)
+    }
+
+    /// While `hold` is set, the server writes nothing into the files of checkpoints, as with a disk that hangs.
+    pub fn hold_checkpoint_files(&self, hold: bool) {
+        self.cut_pace.held.store(hold, Relaxed);
+    }
+
+    /// From now on a thread reads about so many bytes of a checkpoint's rows between two rounds of requests.
+    pub fn slice_checkpoints(&self, bytes: usize) {
+        self.cut_pace.slice_bytes.store(bytes, Relaxed);
+    }
+
+    /// Does all work that is ready, without sleeping.
+    ///
+    /// # Errors
+    /// The poll failed.
+    pub fn run(&mut self) -> Result<(), ServerError> {
+        self.acceptor.run_once(Duration::ZERO)?;
+        for thread in &mut self.threads {
+            while thread.run_once(Duration::ZERO)? {}
+        }
+        Ok(())
+    }
+
+    /// As [`Server::stop`].
+    ///
+    /// # Errors
+    /// An image could not be closed in order.
+    pub fn stop(self) -> Result<u64, ServerError> {
+        self.threads.into_iter().map(|thread| thread.stop(|| false)).sum()
+    }
+}

@@ -1,0 +1,211 @@
+//! Replication: a server tells the commands of its shards to its backups, which keep copies.
+//!
+//! ```text
+//! shards --listener--> CommandQueue --Replicator (its own thread)--> backup: server/copies.rs
+//!                          ^ fill: the rows of shards, between commands
+//! ```
+//! A backup *joins* when it has all rows and commands. From then on nothing leaves a session before all commands that
+//! were told until then are acknowledged by the backups ([`ReplyHold`]). So no worker sees anything that the death of
+//! this server could undo. A backup whose connection is lost for good, or that refuses a command, leaves. It is filled
+//! again from the beginning when it is back.
+
+mod hold;
+mod queue;
+mod replicator;
+mod stream;
+mod turn;
+
+pub(super) use hold::ReplyHold;
+pub(crate) use queue::{Block, CommandQueue};
+pub use replicator::Replicator;
+pub(super) use replicator::ReplicatorWaker;
+
+use super::tables::ServerTable;
+use crate::frames::control::CopyV1;
+use crate::limits::{FILL_BYTES, FILL_QUEUE_BYTES, REPLICATION_BYTES_MAX};
+use crate::partition::{PartitionMap, Partitioning};
+use gannet_core::{CommandListener, CommandRecord, Shards, TableIdentity, ToldShard, hash};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use stream::Fill;
+
+/// What has left a thread, and what may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReplicationGate {
+    /// Commands that were told.
+    pub(super) told: u64,
+    /// How many of them all backups have that workers wait for.
+    pub(super) acknowledged: u64,
+}
+
+impl ReplicationGate {
+    /// Without backups.
+    pub(super) const OPEN: ReplicationGate = ReplicationGate { told: 0, acknowledged: u64::MAX };
+}
+
+/// The replication of one server thread.
+pub(super) struct Replication {
+    queues: Vec<Arc<CommandQueue>>,
+    /// The connection of each queue that the streams of the tables belong to.
+    connections: Vec<u64>,
+    /// Commands and pieces of rows that were told.
+    told: Arc<AtomicU64>,
+    /// The number of the next stream.
+    next_stream: u64,
+    /// What may leave, as last seen.
+    gate: ReplicationGate,
+    was_full: bool,
+}
+
+impl Replication {
+    /// `seed`: no other thread of any server has it.
+    pub(super) fn new(queues: Vec<Arc<CommandQueue>>, seed: u64) -> Replication {
+        let connections = vec![0; queues.len()];
+        let (told, gate) = (Arc::default(), ReplicationGate::OPEN);
+        Replication { queues, connections, told, next_stream: seed, gate, was_full: false }
+    }
+
+    /// Listens to the commands of a table that was opened, and begins its streams to the backups that are connected.
+    pub(super) fn add_table(&mut self, number: usize, table: &mut ServerTable, map: &PartitionMap) {
+        if let Some(shards) = &mut table.shards {
+            let (told, queues) = (self.told.clone(), self.queues.clone());
+            shards.tell(Some(Box::new(TableListener { table: number, told, queues })));
+        }
+        (0..self.queues.len()).for_each(|at| self.begin_table(at, number, table, map));
+    }
+
+    /// Begins the stream of a table to a backup, if it is connected.
+    fn begin_table(&mut self, at: usize, number: usize, table: &ServerTable, map: &PartitionMap) {
+        let queue = &self.queues[at];
+        let threads = match queue.connection() {
+            Some((connection, threads)) if connection == self.connections[at] => threads,
+            _ => return,
+        };
+        let Some(shards) = &table.shards else { return queue.end_table(number) };
+        self.next_stream = hash(self.next_stream.wrapping_add(1));
+        let copies = copies_of(table.identity(), shards, map, threads);
+        queue.begin_table(number, self.next_stream, self.told.load(Relaxed), &copies);
+    }
+
+    /// Tells the backups again what they know of a table besides its rows.
+    pub(super) fn confirm_table(&mut self, number: usize, table: &ServerTable, map: &PartitionMap) {
+        for queue in &self.queues {
+            if let (Some((_, threads)), Some(shards)) = (queue.connection(), &table.shards) {
+                let copies = copies_of(table.identity(), shards, map, threads);
+                queue.confirm_table(number, self.told.fetch_add(1, Relaxed), &copies);
+            }
+        }
+    }
+
+    /// A table was dropped.
+    pub(super) fn end_table(&self, number: usize) {
+        self.queues.iter().for_each(|queue| queue.end_table(number));
+    }
+
+    /// Begins the streams of all tables to a backup that was connected anew, and tells the next rows of a shard that is
+    /// not whole. Returns whether there are more rows to tell at once.
+    pub(super) fn turn(&mut self, tables: &mut [ServerTable], partitioning: Partitioning) -> bool {
+        let mut more = false;
+        for at in 0..self.queues.len() {
+            let queue = self.queues[at].clone();
+            if let Some((connection, _)) = queue.connection()
+                && connection != self.connections[at]
+            {
+                self.connections[at] = connection;
+                for (number, table) in tables.iter().enumerate() {
+                    let map = partitioning.map(table.identity().servers);
+                    self.begin_table(at, number, table, &map);
+                }
+            }
+            if let Some((number, shard, fill)) = queue.next_fill(FILL_QUEUE_BYTES) {
+                if let Some(shards) = &mut tables[number].shards {
+                    self.fill(&queue, (number, shards), shard, fill);
+                }
+                more |= queue.next_fill(FILL_QUEUE_BYTES).is_some();
+            }
+            if queue.joins(tables.len()) {
+                tracing::info!("a backup has all rows of a thread: from now on workers wait for it");
+            }
+        }
+        more
+    }
+
+    /// Tells the next rows of a shard.
+    fn fill(&self, queue: &CommandQueue, (number, shards): (usize, &mut Shards), shard: u32, fill: Fill) {
+        let (slot, piece) = match fill {
+            Fill::Upto { slot, piece } => (slot, piece + 1),
+            _ => (0, 1),
+        };
+        let most = (FILL_BYTES / (8 + 4 * shards.schema().floats())).max(1);
+        let told = self.told.fetch_add(1, Relaxed);
+        let next = shards.fill(shard, slot, most, piece, |record| queue.add_piece(number, told, record));
+        let fill = next.map_or(Fill::Whole, |slot| Fill::Upto { slot, piece });
+        queue.set_fill(number, shard, fill);
+    }
+
+    /// Whether the backups are so far behind that pushes must wait.
+    pub(super) fn is_full(&mut self) -> bool {
+        let full = self.queues.iter().any(|queue| queue.bytes() > REPLICATION_BYTES_MAX);
+        self.was_full |= full;
+        full
+    }
+
+    /// Whether pushes that waited because the backups were behind may try again.
+    pub(super) fn has_room_again(&mut self) -> bool {
+        self.was_full && {
+            self.was_full = false;
+            !self.is_full()
+        }
+    }
+
+    /// What may leave now. `tables`: tables of the thread.
+    pub(super) fn gate(&self, tables: usize) -> ReplicationGate {
+        let acknowledged = self.queues.iter().map(|queue| queue.gate(tables)).min().unwrap_or(u64::MAX);
+        ReplicationGate { told: self.told.load(Relaxed), acknowledged }
+    }
+
+    /// How many backups have all rows, and the bytes that backups have not acknowledged.
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        let joined = self.queues.iter().filter(|queue| queue.is_joined()).count();
+        (joined, self.queues.iter().map(|queue| queue.bytes()).sum())
+    }
+
+    /// Whether more may leave than at the last call.
+    pub(super) fn has_moved(&mut self, tables: usize) -> bool {
+        let gate = self.gate(tables);
+        std::mem::replace(&mut self.gate, gate).acknowledged != gate.acknowledged
+    }
+
+    /// The backups whose replicators have something new to do.
+    pub(super) fn take_news(&self) -> impl Iterator<Item = usize> + '_ {
+        self.queues.iter().enumerate().filter(|(_, queue)| queue.take_news()).map(|(at, _)| at)
+    }
+}
+
+/// The copies of these shards that each thread of a backup keeps, if it has so many.
+fn copies_of(identity: TableIdentity, shards: &Shards, map: &PartitionMap, threads: usize) -> Vec<CopyV1> {
+    let TableIdentity { uid, server, servers } = identity;
+    let (schema, all_births) = (shards.schema(), shards.all_births());
+    let copies = |thread| {
+        let own = map.shards_of_thread(server, (thread, threads as u32), schema.shards);
+        let births = shards.set().iter().zip(shards.births());
+        let births = births.filter(|(shard, _)| own.contains(*shard)).collect();
+        let (schema, uid, confirmed) = (schema.encode(), uid.0, all_births != 0);
+        CopyV1 { schema, uid, server, servers, confirmed, all_births, births }
+    };
+    (0..threads as u32).map(copies).collect()
+}
+
+/// Hears the commands of a table, and adds them to the queues.
+struct TableListener {
+    table: usize,
+    told: Arc<AtomicU64>,
+    queues: Vec<Arc<CommandQueue>>,
+}
+
+impl CommandListener for TableListener {
+    fn hear(&mut self, command: &CommandRecord<'_>, shard: &mut ToldShard<'_>) {
+        let told = self.told.fetch_add(1, Relaxed);
+        self.queues.iter().for_each(|queue| queue.hear(self.table, told, command, shard));
+    }
+}

@@ -1,0 +1,299 @@
+//! The queue of commands for one backup: what a server thread has told and the backup has not acknowledged.
+//!
+//! The thread that owns the shards adds commands. The replicator, which has the links, takes them out in blocks. A
+//! block is one frame. The backup's threads have a queue each, because each of them keeps the copies of its own shards.
+
+use super::stream::{Fill, TableStream};
+use crate::frames::command_payload;
+use crate::frames::control::{self, CopyV1};
+use crate::limits::PART_BYTES_MAX;
+use gannet_core::{CommandChange, CommandRecord, RowStates, ToldShard};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Words of a block.
+const BLOCK_WORDS: usize = PART_BYTES_MAX / 8;
+/// Blocks of one thread of the backup that are under way at a time. Commands gather in the next block meanwhile.
+const BLOCKS_SENT: usize = 4;
+
+/// A request to a thread of the backup.
+pub(crate) enum Block {
+    /// Begins copies.
+    Copy { stream: u64, payload: Vec<u8> },
+    /// The frame of this number with commands of a stream. `more`: the last one goes on in the next frame.
+    Commands { stream: u64, number: u64, more: bool, words: Vec<u64> },
+}
+
+impl Block {
+    fn bytes(&self) -> usize {
+        match self {
+            Block::Copy { payload, .. } => payload.len(),
+            Block::Commands { words, .. } => words.len() * 8,
+        }
+    }
+}
+
+/// The blocks for one thread of the backup.
+#[derive(Default)]
+struct ThreadQueue {
+    /// Each with the number of the commands that were told before it.
+    waiting: VecDeque<(u64, Block)>,
+    /// Of each block under way: how many commands were told before it, and its bytes.
+    sent: VecDeque<(u64, usize)>,
+}
+
+impl ThreadQueue {
+    /// How many commands were told before the first that is not acknowledged.
+    fn acknowledged(&self) -> Option<u64> {
+        self.sent.front().map(|sent| sent.0).or_else(|| self.waiting.front().map(|waiting| waiting.0))
+    }
+
+    /// Adds the words of a command. Returns how many bytes the queue has got.
+    fn add(&mut self, stream: &mut ThreadStream, told: u64, mut words: &[u64]) -> usize {
+        let bytes = words.len() * 8;
+        if let Some((_, Block::Commands { stream: last, words: block, more, .. })) = self.waiting.back_mut()
+            && *last == stream.stream
+            && !*more
+            && block.len() + words.len() <= BLOCK_WORDS
+        {
+            block.extend_from_slice(words);
+            return bytes;
+        }
+        while !words.is_empty() {
+            let (now, rest) = words.split_at(words.len().min(BLOCK_WORDS));
+            stream.number += 1;
+            let (stream, number) = (stream.stream, stream.number);
+            let block = Block::Commands { stream, number, more: !rest.is_empty(), words: now.to_vec() };
+            self.waiting.push_back((told, block));
+            words = rest;
+        }
+        bytes
+    }
+}
+
+/// A stream to one thread of the backup.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ThreadStream {
+    pub(super) stream: u64,
+    /// The number of its last frame.
+    pub(super) number: u64,
+}
+
+/// The queue for one backup.
+#[derive(Default)]
+pub(crate) struct CommandQueue {
+    state: Mutex<QueueState>,
+}
+
+#[derive(Default)]
+struct QueueState {
+    /// Counts the connections to the backup.
+    connection: u64,
+    /// One for each thread of the backup. Empty while there is no connection.
+    threads: Vec<ThreadQueue>,
+    /// Bytes in the queues, also of blocks under way.
+    bytes: usize,
+    /// By the numbers of the tables on the thread.
+    tables: Vec<Option<TableStream>>,
+    /// When these commands are acknowledged, the backup has all that was told before it joined.
+    whole_at: Option<u64>,
+    /// The backup has all that is acknowledged to workers, and workers wait for its acknowledgements.
+    joined: bool,
+    /// There is something new for the replicator.
+    news: bool,
+    words: Vec<u64>,
+}
+
+impl QueueState {
+    fn acknowledged(&self) -> u64 {
+        self.threads.iter().filter_map(ThreadQueue::acknowledged).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether the queue has commands for all shards of the thread: none of them is being filled.
+    fn is_whole(&self, tables: usize) -> bool {
+        let whole = self.tables.iter().flatten().all(TableStream::is_whole);
+        !self.threads.is_empty() && self.tables.len() >= tables && whole
+    }
+
+    /// Adds the beginnings of copies.
+    fn add_copies(&mut self, stream: u64, told: u64, threads: &[CopyV1]) {
+        for (queue, copies) in self.threads.iter_mut().zip(threads) {
+            if !copies.births.is_empty() {
+                let block = Block::Copy { stream, payload: control::seal(copies) };
+                self.bytes += block.bytes();
+                queue.waiting.push_back((told, block));
+            }
+        }
+        self.news = true;
+    }
+
+    /// Adds a command of a shard, and counts its bytes.
+    fn add(&mut self, table: usize, told: u64, command: &CommandRecord<'_>) {
+        let QueueState { tables, threads, words, bytes, news, .. } = self;
+        let Some((thread, stream)) = tables[table].as_mut().and_then(|of| of.thread(command.shard)) else {
+            return;
+        };
+        words.clear();
+        command_payload::put(words, command);
+        *bytes += threads[thread].add(stream, told, words);
+        *news = true;
+    }
+}
+
+impl CommandQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the connection, and how many threads the backup has. `None`: there is no connection.
+    pub(super) fn connection(&self) -> Option<(u64, usize)> {
+        let state = self.lock();
+        (!state.threads.is_empty()).then_some((state.connection, state.threads.len()))
+    }
+
+    /// Begins the stream of a table. `threads` has the copies that each thread of the backup keeps.
+    pub(super) fn begin_table(&self, table: usize, stream: u64, told: u64, threads: &[CopyV1]) {
+        self.end_table(table);
+        let mut state = self.lock();
+        state.tables[table] = Some(TableStream::new(stream, threads));
+        state.add_copies(stream, told, threads);
+    }
+
+    /// Tells the backup again what it knows of a table besides its rows.
+    pub(super) fn confirm_table(&self, table: usize, told: u64, threads: &[CopyV1]) {
+        let mut state = self.lock();
+        if let Some(stream) = state.tables.get(table).and_then(Option::as_ref).map(TableStream::id) {
+            state.add_copies(stream, told, threads);
+        }
+    }
+
+    /// The table has no shards on this thread, or none any more.
+    pub(super) fn end_table(&self, table: usize) {
+        let tables = &mut self.lock().tables;
+        tables.resize_with(tables.len().max(table + 1), || None);
+        tables[table] = None;
+    }
+
+    /// Adds a command that has just been applied. While its shard is filled, adds the rows that it has changed instead.
+    /// `told`: how many commands were told before it.
+    pub(super) fn hear(
+        &self,
+        table: usize,
+        told: u64,
+        command: &CommandRecord<'_>,
+        shard: &mut ToldShard<'_>,
+    ) {
+        let mut state = self.lock();
+        let fill = state.tables.get(table).and_then(Option::as_ref).map(|of| of.fill(command.shard));
+        let changed: &[u64] = match (fill, command.change) {
+            (None | Some(Fill::NotBegun), _) => return,
+            (Some(Fill::Whole), _) | (_, CommandChange::Program(..)) => {
+                return state.add(table, told, command);
+            }
+            (_, CommandChange::Part(part)) => part.keys,
+            (_, CommandChange::Deletion(key)) => &[key],
+            _ => &[],
+        };
+        let (mut keys, mut rows, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        shard.states(changed, &mut keys, &mut rows, &mut gone);
+        let states = RowStates { piece: 0, keys: &keys, rows: &rows, gone: &gone };
+        state.add(table, told, &CommandRecord { change: CommandChange::Rows(states), ..*command });
+    }
+
+    /// The next shard to fill: its table, its number and how far it is. `None`: all are filled, there is no connection,
+    /// or the queue has `bytes_max` bytes.
+    pub(super) fn next_fill(&self, bytes_max: usize) -> Option<(usize, u32, Fill)> {
+        let state = self.lock();
+        if state.threads.is_empty() || state.bytes > bytes_max {
+            return None;
+        }
+        let unfilled = |(table, of): (usize, &Option<TableStream>)| {
+            of.as_ref().and_then(TableStream::next_fill).map(|(shard, fill)| (table, shard, fill))
+        };
+        state.tables.iter().enumerate().find_map(unfilled)
+    }
+
+    /// Adds a piece of a shard's rows. `told`: how many commands and pieces were told before it.
+    pub(super) fn add_piece(&self, table: usize, told: u64, piece: &CommandRecord<'_>) {
+        let mut state = self.lock();
+        state.add(table, told, piece);
+        state.whole_at = Some(told + 1);
+    }
+
+    /// Notes how far a shard is filled.
+    pub(super) fn set_fill(&self, table: usize, shard: u32, fill: Fill) {
+        if let Some(Some(stream)) = self.lock().tables.get_mut(table) {
+            stream.set_fill(shard, fill);
+        }
+    }
+
+    /// How many of the commands that were told the backup has acknowledged, if workers wait for it. `u64::MAX`: all, or
+    /// they do not. `tables`: tables of the thread.
+    pub(super) fn gate(&self, tables: usize) -> u64 {
+        let state = self.lock();
+        match state.joined {
+            false => u64::MAX,
+            true if !state.is_whole(tables) => 0,
+            true => state.acknowledged(),
+        }
+    }
+
+    /// Whether workers wait for this backup from now on: it has just got all. `told`: commands told so far.
+    pub(super) fn joins(&self, tables: usize) -> bool {
+        let mut state = self.lock();
+        let has_all = state.whole_at.is_none_or(|at| state.acknowledged() >= at);
+        let joins = !state.joined && has_all && state.is_whole(tables);
+        state.joined |= joins;
+        joins
+    }
+
+    /// Bytes that wait or are under way.
+    pub(super) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Whether workers wait for this backup.
+    pub(super) fn is_joined(&self) -> bool {
+        self.lock().joined
+    }
+
+    /// Whether the replicator has something new to do. The next call says so only if there is more.
+    pub(super) fn take_news(&self) -> bool {
+        std::mem::take(&mut self.lock().news)
+    }
+
+    /// The replicator is connected to a backup with so many threads, which has no copies.
+    pub(crate) fn connect(&self, threads: usize) {
+        let mut state = self.lock();
+        let connection = state.connection + 1;
+        *state = QueueState { connection, ..QueueState::default() };
+        state.threads.resize_with(threads, ThreadQueue::default);
+    }
+
+    /// The connection is lost, and what the backup has is not known any more. Returns whether workers waited for it.
+    pub(crate) fn disconnect(&self) -> bool {
+        let mut state = self.lock();
+        let connection = state.connection;
+        std::mem::replace(&mut *state, QueueState { connection, ..QueueState::default() }).joined
+    }
+
+    /// Takes the next block for a thread of the backup, unless enough are under way.
+    pub(crate) fn take(&self, thread: usize) -> Option<Block> {
+        let mut state = self.lock();
+        let queue = state.threads.get_mut(thread)?;
+        if queue.sent.len() >= BLOCKS_SENT {
+            return None;
+        }
+        let (told, block) = queue.waiting.pop_front()?;
+        queue.sent.push_back((told, block.bytes()));
+        Some(block)
+    }
+
+    /// The thread has acknowledged its first block that is under way.
+    pub(crate) fn acknowledge(&self, thread: usize) {
+        let mut state = self.lock();
+        if let Some((_, bytes)) = state.threads.get_mut(thread).and_then(|queue| queue.sent.pop_front()) {
+            state.bytes -= bytes;
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a server's replicator asks of a backup: its blocks of commands, many at a time.
+
+use super::Worker;
+use super::in_flight::{ControlInFlight, InFlightId, Request, RequestWork};
+use super::tables::{ControlReply, ControlRequest, Recipients};
+use crate::error::WorkerError;
+use crate::frames::{CommandsFrame, CopyFrame, FrameKind, PromoteFrame, PromotedFrame, UnsentFrame};
+use crate::server::replication::Block;
+use bytemuck::cast_slice;
+use gannet_transport::{Net, Poll};
+use std::time::Duration;
+
+/// The links to a backup.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BackupLinks {
+    /// Threads of the backup.
+    pub(crate) threads: usize,
+    layout: u64,
+    incarnation: u64,
+}
+
+/// A block under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockRequest(InFlightId);
+
+impl<N: Net> Worker<N> {
+    /// Makes the copies that the connected servers keep of server `server` of `servers` the owner of its shards.
+    /// `epoch` must be above that of the owner before, which must not serve any more. Returns the number of tables.
+    ///
+    /// # Errors
+    /// A thread does not have all rows of all of its copies, or a peer is lost for good.
+    pub fn promote_backup(&mut self, server: u32, servers: u32, epoch: u64) -> Result<u32, WorkerError> {
+        let replies =
+            self.ask(&ControlRequest::new(&PromoteFrame { server, servers, epoch }), Recipients::All)?;
+        let tables =
+            |reply: &ControlReply| PromotedFrame::decode(&reply.head).map_or(0, |frame| frame.tables);
+        Ok(replies.iter().map(tables).max().unwrap_or(0))
+    }
+
+    /// From now on the server at address `from` is at address `to`. The worker makes the links to it again, and sends
+    /// unacknowledged requests again.
+    pub fn replace_server(&mut self, from: &str, to: &str) {
+        let now = self.net.now();
+        for peer in self.peers.iter_mut().filter(|peer| peer.addr == from) {
+            peer.replace(to);
+            peer.lose(format!("{from} is replaced by {to}"), &mut self.flights, &self.counters, now);
+        }
+        self.config.servers.iter_mut().filter(|addr| *addr == from).for_each(|addr| *addr = to.to_owned());
+    }
+
+    /// The links to the backup, as they are now.
+    pub(crate) fn backup_links(&self) -> BackupLinks {
+        let incarnation = self.peers[0].session.incarnation;
+        BackupLinks { threads: self.links_now().count(), layout: self.layout, incarnation }
+    }
+
+    /// Wakes this worker while it waits.
+    pub(crate) fn waker(&self) -> N::Waker {
+        self.poll.waker()
+    }
+
+    /// Sends a block to a thread of the backup.
+    ///
+    /// # Errors
+    /// A link failed for good.
+    pub(crate) fn begin_block(&mut self, thread: usize, block: Block) -> Result<BlockRequest, WorkerError> {
+        let (frame, payload) = match block {
+            Block::Copy { stream, payload } => (UnsentFrame::new(&CopyFrame { stream }), payload),
+            Block::Commands { stream, number, more, words } => {
+                let frame = CommandsFrame { stream, number, more };
+                (UnsentFrame::new(&frame), cast_slice(&words).to_vec())
+            }
+        };
+        let (now, bytes) = (self.net.now(), payload.len());
+        let control =
+            ControlInFlight { frame, payloads: vec![payload], answers: vec![None], ..Default::default() };
+        let id = self.flights.add(RequestWork::Control(control), 1, bytes, now);
+        let request = Request { index: id.index, chunk: 0, push: false, bytes: bytes as u32 };
+        self.peers[thread].enqueue(request, now);
+        self.send(thread)?;
+        Ok(BlockRequest(id))
+    }
+
+    /// Waits until something has happened, at most for `patience`.
+    ///
+    /// # Errors
+    /// The backup refused a block, stayed away for the peer timeout, or was started again: it has no copies any more.
+    pub(crate) fn wait_for_blocks(
+        &mut self,
+        links: BackupLinks,
+        patience: Duration,
+    ) -> Result<(), WorkerError> {
+        self.pump(patience)?;
+        let other = self.layout != links.layout;
+        match self.peers.iter().find(|peer| peer.session.incarnation != links.incarnation || other) {
+            None => Ok(()),
+            Some(peer) => Err(WorkerError::Protocol {
+                peer: peer.name.clone(),
+                what: "the backup was started again, and has no copies".into(),
+            }),
+        }
+    }
+
+    /// Whether a block is acknowledged. If so, the request is over.
+    pub(crate) fn finish_block(&mut self, BlockRequest(id): BlockRequest) -> bool {
+        let over = self.flights.get(id).is_some_and(|flight| flight.left == 0);
+        over && self.flights.take(id.index).is_some()
+    }
+}
