@@ -285,7 +285,7 @@ fn a_failure_of_the_data_is_one_message_for_all_workers() {
     // No worker connects.
     let line = job
         .line(&served.addr, "client", "127.0.0.1:0")
-        .replace("--peer-timeout 20", "--run four --peer-timeout 1");
+        .replace("--peer-timeout 20", "--run four --peer-timeout 5");
     let alone = run(&format!("train {} {line}", job.data.display()));
     assert!(alone.code == Some(3) && alone.err.contains("no worker has been in the job"), "{alone:?}");
 }

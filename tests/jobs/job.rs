@@ -222,10 +222,10 @@ fn a_worker_that_never_comes_is_named_and_its_share_is_missed() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 1000, 1);
     let (_served, hosts) = servers(1, None);
-    let line = worker_line(&data, &data, &hosts, 2, 0).replace("--peer-timeout 20", "--peer-timeout 1");
+    let line = worker_line(&data, &data, &hosts, 2, 0).replace("--peer-timeout 20", "--peer-timeout 5");
     let done = run(&line);
     assert_eq!(done.code, Some(3), "{done:?}");
-    assert!(done.err.contains("worker 1 (127.0.0.1:10) gave no sign for 1 s"), "{done:?}");
+    assert!(done.err.contains("worker 1 (127.0.0.1:10) gave no sign for 5 s"), "{done:?}");
     assert!(done.json()["test_logloss"].is_number());
     assert_eq!(done.json()["missing_workers"], serde_json::json!([1]), "{done:?}");
 }
@@ -339,8 +339,8 @@ fn a_stalled_server_is_named_and_a_woken_one_goes_on() {
     let (served, hosts) = servers(1, None);
     let pid = rustix::process::Pid::from_raw(served[0].id() as i32).unwrap();
     rustix::process::kill_process(pid, Signal::STOP).unwrap();
-    let line = worker_line(&data, &data, &hosts, 1, 0).replace("--peer-timeout 20", "--peer-timeout 2");
-    let done = run(&line);
+    let line = worker_line(&data, &data, &hosts, 1, 0);
+    let done = run(&line.replace("--peer-timeout 20", "--peer-timeout 2"));
     rustix::process::kill_process(pid, Signal::CONT).unwrap();
     assert_eq!(done.code, Some(3), "{done:?}");
     assert!(done.err.contains(&served[0].addr), "{done:?}");

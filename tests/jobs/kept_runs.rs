@@ -248,7 +248,7 @@ fn a_lost_scheduler_caused_two_messages() {
     let server = world.server("127.0.0.1:0", "a", 1);
     let scheduler = Served::start(gannet("scheduler --listen 127.0.0.1:0"));
     let more = format!("--tasks on --epochs 10000 --scheduler {}", scheduler.addr);
-    let line = world.line(&server.addr, 1, 0, &more).replace("--peer-timeout 20", "--peer-timeout 2");
+    let line = world.line(&server.addr, 1, 0, &more).replace("--peer-timeout 20", "--peer-timeout 5");
     let worker = start(&line);
     let status_line = format!("status --scheduler {} --json", scheduler.addr);
     until("the worker learns", || {

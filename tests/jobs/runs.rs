@@ -121,7 +121,7 @@ fn a_worker_that_never_came_lost_its_share_with_exit_code_0() {
     let world = World::new(1_000);
     let server = world.server("127.0.0.1:0", "a", 2);
     let out = world.file("model");
-    let more = format!("--tasks off --epochs 2 --batch 64 --peer-timeout 1 --out {}", out.display());
+    let more = format!("--tasks off --epochs 2 --batch 64 --peer-timeout 5 --out {}", out.display());
     let line = |more: &str| world.line(&server.addr, 2, 0, more).replace("--peer-timeout 20 ", "");
     let done = run(&line(&more));
     assert_eq!(done.code, Some(3), "{done:?}");
