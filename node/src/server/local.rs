@@ -31,7 +31,7 @@ impl<N: Net> LocalServer<N> {
     /// Listens.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// As [`Server::start`](super::Server::start).
     pub fn new(net: N, config: ServerConfig) -> Result<LocalServer<N>, ServerError> {
         config.check()?;
         let (incarnation, counters) = (new_incarnation()?, ServerCounters::new(config.threads));
@@ -69,7 +69,7 @@ impl<N: Net> LocalServer<N> {
         ServerStats::read(&self.counters)
     }
 
-    /// As [`Server::shared_counters`].
+    /// As [`Server::shared_counters`](super::Server::shared_counters).
     pub fn shared_counters(&self) -> Arc<ServerCounters> {
         self.counters.clone()
     }
@@ -108,7 +108,7 @@ impl<N: Net> LocalServer<N> {
         Ok(())
     }
 
-    /// As [`Server::stop`].
+    /// As [`Server::stop`](super::Server::stop).
     ///
     /// # Errors
     /// An image could not be closed in order.
