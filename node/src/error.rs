@@ -61,11 +61,13 @@ pub enum Refusal {
     Identity = 14,
     /// A cut was given up, or cannot begin now: begin the checkpoint again.
     Cut = 15,
+    /// Another server owns the shards: ask the coordinator which, and go there.
+    Moved = 16,
 }
 
 impl Refusal {
     /// All refusals with their names in metrics. The code on the wire is the position plus 1.
-    const NAMED: [(Refusal, &str); 15] = [
+    const NAMED: [(Refusal, &str); 16] = [
         (Refusal::Malformed, "malformed"),
         (Refusal::Unknown, "unknown"),
         (Refusal::Mismatch, "mismatch"),
@@ -81,6 +83,7 @@ impl Refusal {
         (Refusal::Tls, "tls"),
         (Refusal::Identity, "identity"),
         (Refusal::Cut, "cut"),
+        (Refusal::Moved, "moved"),
     ];
     /// Number of refusals.
     pub(crate) const COUNT: usize = Refusal::NAMED.len();
@@ -172,6 +175,11 @@ pub enum ServerError {
          folder"
     )]
     Died(String),
+    /// Another server owns the shards of this one.
+    #[error(
+        "another server owns the shards now: this one was silent for longer than its lease; start it again as a backup"
+    )]
+    Deposed,
     /// The scheduler's job state file cannot be read or written.
     #[error(transparent)]
     StateFile(#[from] JobStateFileError),

@@ -7,6 +7,7 @@
 
 #[cfg(feature = "cloud")]
 mod cloud;
+mod coordinator;
 mod counters;
 mod cuts;
 mod error;
@@ -30,6 +31,7 @@ mod worker;
 
 #[cfg(feature = "cloud")]
 pub use cloud::{BucketError, open_bucket};
+pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, MemoryCoordinator};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use error::{Refusal, ServerError, WorkerError};
@@ -48,14 +50,17 @@ pub use scheduler::table_records::{ShardHolder, TableRecord};
 pub use scheduler::{JobStateFileError, forget_job};
 pub use server::identities::open_whole;
 pub use server::incarnations::CounterError;
+pub use server::place;
 pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder};
-pub use server::{LocalServer, Server, ServerConfig, ServerStats, SessionLimits};
+pub use server::{
+    LocalServer, Membership, MembershipConfig, Replicator, Server, ServerConfig, ServerStats, SessionLimits,
+};
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};
 pub use token::{Token, TokenError};
 pub use worker::{
     CacheConfig, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,
-    JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled, PushId, RowCache, RunClient,
-    RunRequest, SeenPushes, SharePlace, Staleness, TableId, TableStatus, TextChunk, WaitingFor, Worker,
-    WorkerBuilder, WorkerConfig,
+    JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, Places, PullId, Pulled, PushId, RowCache,
+    RunClient, RunRequest, SeenPushes, SharePlace, Staleness, TableId, TableStatus, TextChunk, WaitingFor,
+    Worker, WorkerBuilder, WorkerConfig,
 };

@@ -315,6 +315,10 @@ pub const COMMAND_BYTES_MAX: usize = 256 << 20;
 pub const COPIES_MAX: usize = 4096;
 /// The pause before a server connects again to a backup that it has lost.
 pub const REPLICATOR_PAUSE: Duration = Duration::from_millis(200);
+/// How often a worker that has lost a server asks the coordinator who owns its shards.
+pub const PLACE_LOOKUP_EVERY: Duration = Duration::from_millis(200);
+/// How long a server may leave requests unanswered before the worker asks the coordinator who owns its shards.
+pub const PLACE_SILENCE: Duration = Duration::from_secs(1);
 /// How long a backup may be away, or leave commands unanswered, before it is taken as lost.
 pub const BACKUP_TIMEOUT: Duration = Duration::from_secs(10);
 

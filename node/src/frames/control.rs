@@ -86,6 +86,21 @@ pub(crate) struct OpenTableV2 {
     pub(crate) make_in: u64,
 }
 
+/// Who owns the part of one server in all tables: a value in the coordinator.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct PlaceV1 {
+    /// Raised with each owner.
+    pub(crate) epoch: u64,
+    /// The owner's address, and its incarnation: a random number.
+    pub(crate) owner: String,
+    pub(crate) incarnation: u64,
+    /// The owner serves. A backup that takes the place is not ready at first.
+    pub(crate) ready: bool,
+    /// The backups that have everything that was acknowledged: address and incarnation. A backup that was started
+    /// again has another incarnation, and has nothing.
+    pub(crate) backups: Vec<(String, u64)>,
+}
+
 /// A server asks another one to keep copies of its shards.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct CopyV1 {

@@ -4,6 +4,7 @@
 //! it. The frames of a stream are numbered, so a frame that the owner sends again after a lost link is skipped.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
+use super::membership::Promotion;
 use super::tables::{ServerTable, ServerTables};
 use crate::error::Refusal;
 use crate::frames::command_payload::{self, CommandError};
@@ -19,10 +20,15 @@ use gannet_transport::{Frame, Full, Transmit};
 /// The copies of one stream.
 pub(super) struct Copies {
     stream: u64,
+    /// The session that began them.
+    session: u32,
     shards: Shards,
     /// As in `TableOpenedV4`.
     confirmed: bool,
     all_births: u64,
+    /// A command failed. The copies stay until others replace them, so that nobody takes this for a backup without the
+    /// table.
+    has_failed: bool,
     /// Frames of the stream that came.
     frames: u64,
     /// The beginning of a command whose end has not come.
@@ -74,16 +80,21 @@ pub(super) fn are_about(kind: u16) -> bool {
 
 impl ServerTables {
     /// Answers a request about copies of other servers' shards.
-    pub(super) fn answer_copies(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+    pub(super) fn answer_copies(
+        &mut self,
+        frame: &Frame<'_>,
+        session: u32,
+        transmit: &mut Transmit,
+    ) -> RequestOutcome {
         match frame.head.kind {
-            CopyFrame::KIND => self.answer_copy(frame, transmit),
+            CopyFrame::KIND => self.answer_copy(frame, session, transmit),
             CommandsFrame::KIND => self.answer_commands(frame, transmit),
             _ => self.answer_promote(frame, transmit),
         }
     }
 
     /// Begins copies of shards of another server.
-    fn answer_copy(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+    fn answer_copy(&mut self, frame: &Frame<'_>, session: u32, transmit: &mut Transmit) -> RequestOutcome {
         let CopyFrame { stream } = CopyFrame::decode(&frame.head)?;
         let copy = match control::open::<CopyV1>(frame.payload) {
             Ok(copy) => copy,
@@ -93,11 +104,17 @@ impl ServerTables {
         if let Some(known) = self.copies.iter_mut().find(|known| known.stream == stream) {
             (known.confirmed, known.all_births) = (copy.confirmed, copy.all_births);
         } else {
-            let begun = self.begin_copies(stream, copy)?;
+            let begun = self.begin_copies((stream, session), copy)?;
             let set = begun.shards.set();
             let replaces = |old: &Copies| {
                 old.identity() == begun.identity() && set.iter().any(|shard| old.shards.set().contains(shard))
             };
+            // An owner begins a stream when it has given up the link before. What it sent over that link may come
+            // later.
+            let is_later = |old: &Copies| (old.session.wrapping_sub(session) as i32) > 0;
+            if self.copies.iter().any(|old| replaces(old) && is_later(old)) {
+                return refuse(Refusal::Unknown, "these copies were begun again over a later link");
+            }
             self.copies.retain(|old| !replaces(old));
             if self.copies.len() >= COPIES_MAX {
                 return refuse(Refusal::Limit, format!("{COPIES_MAX} copies of tables are here, the limit"));
@@ -108,7 +125,7 @@ impl ServerTables {
         Ok(())
     }
 
-    fn begin_copies(&self, stream: u64, copy: CopyV1) -> Result<Copies, RequestFailure> {
+    fn begin_copies(&self, (stream, session): (u64, u32), copy: CopyV1) -> Result<Copies, RequestFailure> {
         let CopyV1 { schema, uid, server, servers, confirmed, all_births, births } = copy;
         let Some(schema) = Schema::decode(&schema) else {
             return refuse(Refusal::Malformed, "the schema cannot be read");
@@ -130,7 +147,16 @@ impl ServerTables {
             return refuse(Refusal::Identity, text);
         }
         match Shards::open_copies(self.store(), &schema, identity, &births) {
-            Ok(shards) => Ok(Copies { stream, shards, confirmed, all_births, frames: 0, words: Vec::new() }),
+            Ok(shards) => Ok(Copies {
+                stream,
+                session,
+                shards,
+                confirmed,
+                all_births,
+                has_failed: false,
+                frames: 0,
+                words: Vec::new(),
+            }),
             Err(error) => refuse(Refusal::Images, error.to_string()),
         }
     }
@@ -143,6 +169,9 @@ impl ServerTables {
             return refuse(Refusal::Unknown, format!("no copies of stream {stream:016x} are here"));
         };
         let copies = &mut self.copies[at];
+        if copies.has_failed {
+            return refuse(Refusal::Images, "an earlier command of the stream failed on this copy");
+        }
         let taken = match number.checked_sub(copies.frames) {
             None | Some(0) => Ok(()),
             Some(2..) => Err(format!("frame {number} of the stream came behind frame {}", copies.frames)),
@@ -155,7 +184,7 @@ impl ServerTables {
             }
         };
         if let Err(why) = taken {
-            self.copies.swap_remove(at);
+            copies.has_failed = true;
             return refuse(Refusal::Images, why);
         }
         transmit.commit(CommandsDoneFrame {}.encode(frame.head.id), 0);
@@ -166,10 +195,27 @@ impl ServerTables {
     fn answer_promote(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
         let PromoteFrame { server, servers, epoch } = PromoteFrame::decode(&frame.head)?;
         transmit.reserve(0).ok_or(Full)?;
+        let tables =
+            self.promote_server(Promotion { server, servers, epoch, has_all_acknowledged: false })?;
+        transmit.commit(PromotedFrame { tables }.encode(frame.head.id), 0);
+        Ok(())
+    }
+
+    /// Makes the copies of a server's shards their owner: all of them or none. Returns how many tables of that server
+    /// are owned here then.
+    pub(super) fn promote_server(&mut self, promotion: Promotion) -> Result<u32, RequestFailure> {
+        let Promotion { server, servers, epoch, has_all_acknowledged } = promotion;
         let of = |copies: &Copies| {
             let TableIdentity { server: its, servers: all, .. } = copies.identity();
             (its, all) == (server, servers)
         };
+        if has_all_acknowledged {
+            // Nothing of these tables was acknowledged, not even that they were opened.
+            let is_new = |copies: &&Copies| of(copies) && !copies.has_failed && !copies.shards.are_whole();
+            let new: Vec<String> =
+                self.copies.iter().filter(is_new).map(|copies| copies.table().to_owned()).collect();
+            self.copies.retain(|copies| !(of(copies) && new.iter().any(|table| table == copies.table())));
+        }
         let mut names: Vec<String> =
             self.copies.iter().filter(|copies| of(copies)).map(|copies| copies.table().to_owned()).collect();
         names.sort_unstable();
@@ -180,14 +226,12 @@ impl ServerTables {
         for name in &names {
             self.promote(name, &of, epoch)?;
         }
-        // The answer to an earlier request may have been lost.
+        // An earlier promotion may have done it, and its answer was lost.
         let owned = |table: &&ServerTable| {
             let TableIdentity { server: its, servers: all, .. } = table.identity();
             (its, all) == (server, servers) && table.shards.is_some()
         };
-        let tables = self.all.iter().filter(owned).count() as u32;
-        transmit.commit(PromotedFrame { tables }.encode(frame.head.id), 0);
-        Ok(())
+        Ok(self.all.iter().filter(owned).count() as u32)
     }
 
     /// Refuses to make the copies of a table its owner if one of them is missing or has not all rows.
@@ -200,7 +244,7 @@ impl ServerTables {
         let shards = copies[0].shards.schema().shards;
         let has = ShardSet::of(copies.iter().flat_map(|copies| copies.shards.set().iter()));
         let own = self.own_part(server, servers, shards);
-        if has != own || copies.iter().any(|copies| !copies.shards.are_whole()) {
+        if has != own || copies.iter().any(|copies| copies.has_failed || !copies.shards.are_whole()) {
             let text = format!(
                 "thread {} has not all rows of table {name:?} of server {server}: another backup must take its place, or \
                  the table must be restored from a checkpoint",
@@ -228,7 +272,7 @@ impl ServerTables {
         }
         let (identity, of) = (shards.identity(), shards.schema().shards);
         self.identities.take_over(name, identity, of, confirmed);
-        self.add_table(shards.schema().clone(), identity, Some(shards));
+        self.add_table(shards.schema().clone(), identity, Some(shards))?;
         Ok(())
     }
 }

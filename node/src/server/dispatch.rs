@@ -90,7 +90,7 @@ impl RequestHandler<'_, '_> {
             FeedFrame::KIND => {
                 return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
             }
-            kind if copies::are_about(kind) => return tables.answer_copies(frame, transmit),
+            kind if copies::are_about(kind) => return tables.answer_copies(frame, pusher.session, transmit),
             CutFrame::KIND => {
                 let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
                 let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());

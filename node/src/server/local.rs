@@ -3,6 +3,7 @@
 use super::acceptor::{Acceptor, ThreadInbox};
 use super::cut_writer::{CutExecutor, CutPace};
 use super::greeting::Greeter;
+use super::membership::Membership;
 use super::replication::Replicator;
 use super::restore::{OpenedTables, open_tables};
 use super::session::GreetedConnection;
@@ -25,6 +26,7 @@ pub struct LocalServer<N: Net> {
     counters: Arc<ServerCounters>,
     cut_pace: Arc<CutPace>,
     replicators: Vec<Replicator<N>>,
+    membership: Option<Membership<N>>,
 }
 
 impl<N: Net> LocalServer<N> {
@@ -40,7 +42,7 @@ impl<N: Net> LocalServer<N> {
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
-        let (backups, mut replicators) = (config.backup_links(), Vec::new());
+        let (backups, mut replicators, mut queues) = (config.backup_links(), Vec::new(), Vec::new());
         let cut_pace = Arc::<CutPace>::default();
         for mut tables in opened {
             tables.executor = CutExecutor::Turns(cut_pace.clone());
@@ -48,15 +50,18 @@ impl<N: Net> LocalServer<N> {
             let settings = ThreadSettings { thread: tables.thread(), ..settings.clone() };
             let opened = (tables, states.take());
             let mut thread = ShardThread::new(net.clone(), outlet, opened, settings, counters.clone())?;
-            if !backups.is_empty() {
-                replicators.extend(thread.replicate_to(&backups));
-            }
+            let (of_thread, of_queues) = thread.replicate_to(&backups);
+            replicators.extend(of_thread);
+            queues.push(of_queues);
             inboxes.push(ThreadInbox { inbox, waker: thread.waker() });
             threads.push(thread);
         }
+        let wakers = threads.iter().map(ShardThread::waker).collect();
+        let membership =
+            Membership::new(&net, &config, (incarnation, settings.standing.clone()), wakers, &queues);
         let greeter = Greeter::new(config.token, counters.clone());
         let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
-        Ok(LocalServer { addr, acceptor, threads, counters, cut_pace, replicators })
+        Ok(LocalServer { addr, acceptor, threads, counters, cut_pace, replicators, membership })
     }
 
     /// The address that it listens on.
@@ -84,6 +89,11 @@ impl<N: Net> LocalServer<N> {
     /// server.
     pub fn take_replicators(&mut self) -> Vec<Replicator<N>> {
         std::mem::take(&mut self.replicators)
+    }
+
+    /// What asks the coordinator who owns the shards. The program runs it beside this server.
+    pub fn take_membership(&mut self) -> Option<Membership<N>> {
+        self.membership.take()
     }
 
     /// While `hold` is set, the server writes nothing into the files of checkpoints, as with a disk that hangs.

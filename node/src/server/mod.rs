@@ -26,6 +26,7 @@ mod images;
 pub(crate) mod incarnations;
 mod keysets;
 mod local;
+mod membership;
 mod memory;
 mod pending_replies;
 #[cfg(test)]
@@ -70,9 +71,12 @@ use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
 use incarnations::HighestIncarnation;
 pub use local::LocalServer;
+pub(crate) use membership::PlaceKeys;
+pub use membership::{Membership, MembershipConfig, place};
 pub use memory::SessionLimits;
 use memory::SessionMemory;
 pub use replication::Replicator;
+use replication::ThreadQueues;
 use restore::{OpenedTables, RestoreSource, open_tables};
 use session::GreetedConnection;
 use std::sync::Arc;
@@ -127,6 +131,9 @@ pub struct ServerConfig {
     /// before each backup that is filled has this change. Server `i` of a job usually names the next one, or the next
     /// ones.
     pub backups: Vec<String>,
+    /// The place of this server in a job with a coordinator, in which backups take the places of servers that die.
+    /// `None`: workers wait for each backup that has all rows, and nobody takes the place of this server.
+    pub membership: Option<MembershipConfig>,
 }
 
 impl ServerConfig {
@@ -146,6 +153,7 @@ impl ServerConfig {
             restore: None,
             checkpoints: None,
             backups: Vec::new(),
+            membership: None,
         }
     }
 
@@ -238,6 +246,7 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
         step_budget,
         data_server,
         highest_incarnation,
+        standing: config.membership.as_ref().map(|_| Arc::default()),
     }
 }
 
@@ -270,27 +279,33 @@ impl Server {
         // If the start fails, dropping this value ends the threads that have started.
         let mut server = Server { addr, health, acceptor, threads, counters };
         let backups = config.backup_links();
-        let inboxes = server.start_threads(&net, settings(&config, incarnation), opened, &backups)?;
+        let settings = settings(&config, incarnation);
+        let standing = settings.standing.clone();
+        let (inboxes, queues) = server.start_threads(&net, settings, opened, &backups)?;
+        let wakers = inboxes.iter().map(|inbox| inbox.waker.clone()).collect();
+        if let Some(membership) = Membership::new(&net, &config, (incarnation, standing), wakers, &queues) {
+            server.start_membership(membership)?;
+        }
         server.start_acceptor(net, listener, inboxes, &config)?;
         let (addr, threads, store) = (server.addr(), config.threads, config.store.kind());
         tracing::info!(addr, threads, store, "serving");
         Ok(server)
     }
 
-    /// Starts the threads that own shards. Returns their inboxes.
+    /// Starts the threads that own shards. Returns the inbox of each, and its queues to the backups.
     fn start_threads<N>(
         &mut self,
         net: &N,
         settings: ThreadSettings,
         opened: OpenedTables,
         backups: &[WorkerConfig],
-    ) -> Result<Vec<ThreadInbox<N>>, ServerError>
+    ) -> Result<(Vec<ThreadInbox<N>>, Vec<ThreadQueues>), ServerError>
     where
         N: Net + Send,
         N::Stream: Send,
         N::Waker: Send + Sync,
     {
-        let (mut inboxes, mut states) = (Vec::new(), opened.states);
+        let (mut inboxes, mut all_queues, mut states) = (Vec::new(), Vec::new(), opened.states);
         for tables in opened.threads {
             let (inbox, outlet) = sync_channel::<GreetedConnection<N::Stream>>(INBOX_MAX);
             let (thread, states) = (tables.thread(), states.take());
@@ -303,11 +318,8 @@ impl Server {
             let backups = backups.to_vec();
             let run = move || match ShardThread::new(net, outlet, (tables, states), settings, counters) {
                 Ok(mut thread) => {
-                    let replicators = match backups.is_empty() {
-                        true => Vec::new(),
-                        false => thread.replicate_to(&backups),
-                    };
-                    let _ = started_sender.send(Ok((thread.waker(), replicators)));
+                    let backups = thread.replicate_to(&backups);
+                    let _ = started_sender.send(Ok((thread.waker(), backups)));
                     health.run(&name, || run_thread(thread, &health))
                 }
                 Err(error) => {
@@ -317,13 +329,14 @@ impl Server {
             };
             self.threads.push(builder.spawn(run).map_err(ServerError::Thread)?);
             let died = || ServerError::Died(format!("thread {thread} did not start"));
-            let (waker, replicators) = started.recv().map_err(|_| died())??;
+            let (waker, (replicators, queues)) = started.recv().map_err(|_| died())??;
             let wake = waker.clone();
             self.health.add_waker(move || wake.wake());
             self.start_replicators(thread, replicators)?;
+            all_queues.push(queues);
             inboxes.push(ThreadInbox { inbox, waker });
         }
-        Ok(inboxes)
+        Ok((inboxes, all_queues))
     }
 
     /// Starts what sends the commands of a thread's shards to backups.
@@ -346,6 +359,23 @@ impl Server {
             let builder = std::thread::Builder::new().name(name);
             self.threads.push(builder.spawn(run).map_err(ServerError::Thread)?);
         }
+        Ok(())
+    }
+
+    fn start_membership<N>(&mut self, membership: Membership<N>) -> Result<(), ServerError>
+    where
+        N: Net + Send,
+        N::Waker: Send + Sync,
+    {
+        let (name, health) = ("gannet-membership", self.health.clone());
+        let run = move || {
+            health.run(name, || {
+                membership.run(|| health.is_ending());
+                Ok(0)
+            })
+        };
+        let builder = std::thread::Builder::new().name(name.into());
+        self.threads.push(builder.spawn(run).map_err(ServerError::Thread)?);
         Ok(())
     }
 

@@ -80,6 +80,10 @@ pub(super) struct ServerTables {
     pub(super) displaced: Vec<u32>,
     /// Tells the commands of the shards here to backups. `None`: there are no backups.
     pub(super) replication: Option<Replication>,
+    /// This server owns nothing: it is a backup.
+    pub(super) is_backup: bool,
+    /// Nothing may leave the sessions: this server owns its shards by a lease that may have ended.
+    pub(super) is_silent: bool,
     /// Copies of the shards of other servers.
     pub(super) copies: Vec<Copies>,
     /// The server is only a scheduler and has no tables.
@@ -117,6 +121,8 @@ impl ServerTables {
             fenced: Vec::new(),
             displaced: Vec::new(),
             replication: None,
+            is_backup: false,
+            is_silent: false,
             copies: Vec::new(),
             scheduler_only: false,
             log_limiter: LogLimiter::default(),
@@ -177,7 +183,7 @@ impl ServerTables {
         let TableIdentity { server, servers, .. } = identity;
         let own = self.own_part(server, servers, schema.shards);
         let origin = self.identities.origin(identity);
-        let mut shards = match own.is_empty() {
+        let shards = match own.is_empty() {
             true => None,
             false => match Shards::open_as(&self.store, &schema, own.clone(), &origin) {
                 Ok(shards) => Some(shards),
@@ -188,15 +194,7 @@ impl ServerTables {
             },
         };
         self.identities.note_opened(&schema.name, true);
-        let recovered =
-            shards.as_mut().map(|shards| step_files::finish(&self.store, shards, AGGREGATE)).transpose();
-        let recovered = match recovered {
-            Ok(recovered) => recovered.unwrap_or_default(),
-            Err(why) => return refuse(Refusal::Images, why),
-        };
-        let number = self.add_table(schema, identity, shards);
-        self.all[number].recovered = recovered;
-        Ok(number)
+        self.add_table(schema, identity, shards)
     }
 
     /// Adds a table of which this thread has these shards. Returns its number.
@@ -204,13 +202,19 @@ impl ServerTables {
         &mut self,
         schema: Schema,
         identity: TableIdentity,
-        shards: Option<Shards>,
-    ) -> usize {
+        mut shards: Option<Shards>,
+    ) -> Result<usize, RequestFailure> {
+        let recovered =
+            shards.as_mut().map(|shards| step_files::finish(&self.store, shards, AGGREGATE)).transpose();
+        let recovered = match recovered {
+            Ok(recovered) => recovered.unwrap_or_default(),
+            Err(why) => return refuse(Refusal::Images, why),
+        };
         let own = shards.as_ref().map(|shards| shards.set().clone()).unwrap_or_default();
         let step_files = shards.as_ref().map(|shards| StepFiles::new(&self.store, shards));
         tracing::info!(table = schema.name, %own, thread = self.thread, "table opened");
         let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
-        let (regions, group, recovered) = (Regions::default(), None, RecoveredSteps::default());
+        let (regions, group) = (Regions::default(), None);
         self.all.push(ServerTable {
             schema,
             identity,
@@ -228,7 +232,7 @@ impl ServerTables {
             replication.add_table(number, &mut self.all[number], &map);
         }
         self.publish();
-        number
+        Ok(number)
     }
 
     /// The shards of a server that this thread has if it is of that server, or keeps copies of if it is of a backup.
@@ -254,9 +258,9 @@ impl ServerTables {
 
     /// What may leave the sessions now.
     pub(super) fn gate(&self) -> ReplicationGate {
-        self.replication
-            .as_ref()
-            .map_or(ReplicationGate::OPEN, |replication| replication.gate(self.all.len()))
+        let gate = |replication: &Replication| replication.gate(self.all.len());
+        let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
+        ReplicationGate { is_silent: self.is_silent, ..gate }
     }
 
     pub(super) fn answer_open(
@@ -266,6 +270,7 @@ impl ServerTables {
         transmit: &mut Transmit,
     ) -> RequestOutcome {
         OpenTableFrame::decode(&frame.head)?;
+        self.must_own()?;
         let request = match control::open_as::<OpenTableV2>(2, frame.payload) {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -354,9 +359,18 @@ impl ServerTables {
 
     /// Answers what this server has of a table.
     pub(super) fn answer_identify(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+        self.must_own()?;
         match self.scheduler_only {
             true => refuse(Refusal::Mismatch, NO_TABLES),
             false => self.identities.answer(frame, transmit),
+        }
+    }
+
+    /// Sends workers that come to a backup away.
+    fn must_own(&self) -> RequestOutcome {
+        match self.is_backup {
+            true => refuse(Refusal::Moved, "this server is a backup: another one owns the shards"),
+            false => Ok(()),
         }
     }
 

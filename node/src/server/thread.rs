@@ -5,8 +5,9 @@ use super::cut_slices::CutTurn;
 use super::dispatch::turn_away;
 use super::incarnations::{HighestIncarnation, Incarnations};
 use super::keysets::Keysets;
+use super::membership::Standing;
 use super::memory::{SessionLimits, SessionMemory};
-use super::replication::ReplicatorWaker;
+use super::replication::{ReplicationGate, ReplicatorWaker};
 use super::restore::{self, NamedState, SavedStates, StateHolders};
 use super::session::{GreetedConnection, RequestContext, Session, SessionEnd};
 use super::step_budget::StepBudget;
@@ -49,6 +50,10 @@ pub(super) struct ShardThread<N: Net> {
     incarnations: Option<Incarnations>,
     /// Of each backup, in order.
     pub(super) replicators: Vec<ReplicatorWaker<N>>,
+    /// What may leave the sessions, as last seen.
+    pub(super) gate: ReplicationGate,
+    /// Promotions that the membership has wanted.
+    pub(super) promotions_seen: u64,
     pub(super) settings: ThreadSettings,
     next_session: u32,
     /// Until this time the thread polls without sleeping.
@@ -82,6 +87,8 @@ pub(super) struct ThreadSettings {
     pub(super) data_server: Option<DataServerConfig>,
     /// The highest incarnation that a session has named.
     pub(super) highest_incarnation: HighestIncarnation,
+    /// What the membership has decided. `None`: there is no coordinator.
+    pub(super) standing: Option<Arc<Standing>>,
 }
 
 impl<N: Net> ShardThread<N> {
@@ -136,6 +143,8 @@ impl<N: Net> ShardThread<N> {
             runs,
             incarnations,
             replicators: Vec::new(),
+            gate: ReplicationGate::OPEN,
+            promotions_seen: 0,
             settings,
             ticked_at,
             next_session,
@@ -166,6 +175,7 @@ impl<N: Net> ShardThread<N> {
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let writing = self.tables.write_cut(|| self.net.now());
+        self.follow_membership()?;
         let replicating = self.replicate();
         let busy =
             replicating || writing == CutTurn::More || idle_from.is_none_or(|now| now < self.spin_until);

@@ -15,8 +15,9 @@ use std::time::Duration;
 pub(crate) struct BackupLinks {
     /// Threads of the backup.
     pub(crate) threads: usize,
+    /// The incarnation of the backup.
+    pub(crate) incarnation: u64,
     layout: u64,
-    incarnation: u64,
 }
 
 /// A block under way.

@@ -27,6 +27,7 @@ mod own_push_filter;
 mod peer;
 mod peer_state;
 mod pipeline;
+mod places;
 mod pump;
 mod rdma_reads;
 mod read_paths;
@@ -50,6 +51,7 @@ pub use heartbeat::{FenceFn, Heartbeat};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
 pub use job_client::{JobAnswer, JobClient, JobStatus};
 pub use pipeline::{DataName, PullId, Pulled, PushId, SeenPushes};
+pub use places::Places;
 pub use run_client::{RunClient, RunRequest};
 pub use shares::SharePlace;
 pub use tables::{TableId, TableStatus};
@@ -139,6 +141,8 @@ pub struct WorkerConfig {
     pub token: Option<Token>,
     /// When rows are read without a request.
     pub one_sided: OneSided,
+    /// Says which server has the place of a server that is lost. `None`: each server comes back at its own address.
+    pub places: Option<Places>,
     /// The run whose tables the worker opens: its name goes before theirs. `None`: table names are used as they are.
     pub run: Option<RunId>,
 }
@@ -165,6 +169,7 @@ impl WorkerConfig {
             secondary: false,
             token: None,
             one_sided: OneSided::Auto,
+            places: None,
             run: None,
         }
     }
@@ -309,6 +314,9 @@ pub struct Worker<N: Net> {
     spare: Vec<Vec<f32>>,
     spare_cut: Arc<ShardedKeys>,
     next_check: Duration,
+    next_place_lookup: Duration,
+    /// Servers whose owners the coordinator has named, if there is one.
+    places_found: usize,
     /// When time limits were last checked.
     checked_at: Duration,
     /// Memory for the slots where [`Worker::pull`] found rows.
@@ -365,6 +373,8 @@ impl<N: Net> Worker<N> {
             spare: Vec::new(),
             spare_cut: Arc::default(),
             next_check: Duration::ZERO,
+            next_place_lookup: Duration::ZERO,
+            places_found: 0,
             checked_at,
             found_slots: Vec::new(),
             next_receive: Duration::ZERO,

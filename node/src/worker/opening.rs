@@ -263,6 +263,10 @@ impl<N: Net> Worker<N> {
         if head.kind == RefusedFrame::KIND {
             let code = RefusedFrame::decode(head).map_err(|error| nonsense(error.to_string()))?.code;
             return Err(match opening.step {
+                // The worker asks again who the owner is.
+                OpeningStep::Table(_) if Refusal::of(code) == Refusal::Moved => {
+                    nonsense("another server owns the shards now".into())
+                }
                 // The server refuses the identity that the table had when the worker first opened it.
                 OpeningStep::Table(table) if Refusal::of(code) == Refusal::Identity => {
                     let table = &self.tables[table];

@@ -10,7 +10,7 @@ use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
     self, FrameKind, ImagesFrame, PingFrame, RefusedFrame, RegionsFrame, SubscribeFrame, UnsentFrame,
 };
-use crate::limits::{LOSSES_TOGETHER, OWN_SLEEP, SPIN_FRAME_BYTES};
+use crate::limits::{LOSSES_TOGETHER, OWN_SLEEP, PLACE_SILENCE, SPIN_FRAME_BYTES};
 use gannet_transport::{Net, Poll};
 use std::time::Duration;
 
@@ -273,6 +273,9 @@ impl<N: Net> Worker<N> {
                 );
                 tracing::warn!(why, "the worker makes a link again");
                 peer.lose(why, &mut self.flights, &self.counters, now);
+            }
+            if silent > PLACE_SILENCE {
+                self.look_for_owner(number);
             }
             self.try_connect(number)?;
             // An unanswered ping loses the link, but no call waits for it.

@@ -11,7 +11,7 @@ use crate::frames::{
     AllocateFrame, BookFrame, ConfirmFrame, FrameKind, HelloFrame, IdentifyFrame, JoinFrame, KnockFrame,
     OpenTableFrame, ProveFrame, PullFrame, PushFrame, RefusedFrame, VectorFrame,
 };
-use crate::limits::{BACKOFF, WAIT_LOGGED};
+use crate::limits::{BACKOFF, PLACE_LOOKUP_EVERY, WAIT_LOGGED};
 use gannet_transport::{Head, Net};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,12 @@ impl<N: Net> Worker<N> {
         while let Some(number) = self.not_linked(server) {
             if furthest < Some(number) {
                 (furthest, self.peers[number].health.good_at) = (Some(number), self.net.now());
+            }
+            let now = self.net.now();
+            if self.places_found <= server as usize && !self.find_owner(number) {
+                self.check_wait(number, now)?;
+                self.wait(PLACE_LOOKUP_EVERY)?;
+                continue;
             }
             self.try_connect(number)?;
             let now = self.net.now();
@@ -57,6 +63,8 @@ impl<N: Net> Worker<N> {
         if peer.link.is_some() || peer.opening.is_none() && self.net.now() < peer.health.attempt_at {
             return Ok(());
         }
+        self.look_for_owner(number);
+        let peer = &self.peers[number];
         let begun = if peer.opening.is_none() { self.begin_opening(number) } else { Ok(()) };
         let step = self.peers[number].opening.as_ref().map(|opening| opening.step);
         let error = match begun.and_then(|()| self.advance(number)) {

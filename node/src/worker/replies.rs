@@ -126,7 +126,7 @@ fn refused(
         Refusal::of(RefusedFrame::decode(&frame.head).map_err(|error| context.unreadable(error))?.code);
     let text = control::open::<RefusedV1>(frame.payload).map(|refused| refused.text);
     let text = text.unwrap_or_else(|error| error.to_string());
-    if request.push && refusal.asks_for_resend() {
+    if request.push && refusal.asks_for_resend() || refusal == Refusal::Moved {
         let what = format!("push {:#x}", frame.head.id);
         return Err(WorkerError::Refused { peer: context.name.clone(), what, refusal, text });
     }

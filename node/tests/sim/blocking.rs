@@ -6,7 +6,7 @@ use crate::simulated::faults;
 use crate::stepping::{Servers, member, seeds};
 
 use gannet_core::{Read, Schema, Write};
-use gannet_node::{Merge, StepReduce, SyncMode, Worker, WorkerConfig, WorkerError};
+use gannet_node::{Merge, Places, StepReduce, SyncMode, Worker, WorkerConfig, WorkerError};
 use gannet_transport::Net;
 use gannet_transport::sim::{Faults, Prng, Sim, SimProcess};
 use std::cell::RefCell;
@@ -15,32 +15,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The key that every push has. Each worker counts its pushes in a float of its own.
-const SHARED: u64 = 7;
+pub(crate) const SHARED: u64 = 7;
 const STEPS: u64 = 12;
 
 /// The pushes of a worker to the shared key.
 #[derive(Debug, Clone, Copy, Default)]
-struct Pushes {
-    begun: u64,
+pub(crate) struct Pushes {
+    pub(crate) begun: u64,
     acknowledged: u64,
     /// Begun by incarnations that were killed: some may have been applied.
     in_doubt: u64,
 }
 
-type Book = Rc<RefCell<Vec<Pushes>>>;
+pub(crate) type Book = Rc<RefCell<Vec<Pushes>>>;
 
 /// A worker's program: it makes its steps and leaves.
-struct Program {
-    sim: Sim,
-    servers: Vec<String>,
-    table: Schema,
-    rank: u32,
-    workers: u32,
-    incarnation: u64,
+pub(crate) struct Program {
+    pub(crate) sim: Sim,
+    pub(crate) servers: Vec<String>,
+    pub(crate) table: Schema,
+    pub(crate) rank: u32,
+    pub(crate) workers: u32,
+    pub(crate) incarnation: u64,
     /// `None`: asynchronous.
-    mode: Option<SyncMode>,
-    book: Book,
-    seed: u64,
+    pub(crate) mode: Option<SyncMode>,
+    pub(crate) book: Book,
+    pub(crate) seed: u64,
+    pub(crate) places: Option<Places>,
 }
 
 impl Program {
@@ -50,9 +51,10 @@ impl Program {
         result.unwrap_or_else(|error| panic!("seed {} worker {} at {now:?}: {error}", self.seed, self.rank))
     }
 
-    fn run(self) {
+    pub(crate) fn run(self) {
         let Program { rank, workers, mode, seed, .. } = self;
         let config = WorkerConfig::new(self.servers.clone(), u64::from(rank) + 1, self.incarnation);
+        let config = WorkerConfig { places: self.places.clone(), ..config };
         let mut worker = self.sure(Worker::connect(self.sim.clone(), config));
         let table = self.sure(worker.open_table(&self.table));
         if let Some(mode) = mode {
@@ -148,7 +150,8 @@ impl Cluster {
         let Cluster { workers, mode, seed, .. } = *self;
         let (sim, servers, table, book) =
             (self.sim.clone(), self.servers.addrs(), self.table.clone(), self.book.clone());
-        let program = Program { sim, servers, table, rank, workers, incarnation, mode, book, seed };
+        let program =
+            Program { sim, servers, table, rank, workers, incarnation, mode, book, seed, places: None };
         self.sim.spawn(move || program.run())
     }
 

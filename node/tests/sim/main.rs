@@ -8,6 +8,7 @@ mod counters;
 mod data_server;
 mod deleted_rows;
 mod dropped;
+mod failover;
 mod heartbeats;
 mod identity;
 mod incarnations;

@@ -23,9 +23,9 @@ impl ReplyHold {
     /// Limits what the queue sends to what may leave now. The session calls it before each flush, so all frames that
     /// it has queued since the flush before are held until everything is acknowledged that was told until now.
     pub(in crate::server) fn limit(&mut self, transmit: &mut Transmit, gate: ReplicationGate) {
-        let ReplicationGate { told, acknowledged } = gate;
+        let ReplicationGate { told, acknowledged, is_silent } = gate;
         let place = transmit.place();
-        if acknowledged >= told && self.marks.is_empty() {
+        if acknowledged >= told && !is_silent && self.marks.is_empty() {
             self.free = place;
             return;
         }
@@ -36,6 +36,7 @@ impl ReplyHold {
         }
         while let Some(&(place, of)) = self.marks.front()
             && of <= acknowledged
+            && !is_silent
         {
             self.free = place;
             self.marks.pop_front();

@@ -19,6 +19,7 @@ pub(super) use hold::ReplyHold;
 pub(crate) use queue::{Block, CommandQueue};
 pub use replicator::Replicator;
 pub(super) use replicator::ReplicatorWaker;
+pub(super) use turn::ThreadQueues;
 
 use super::tables::ServerTable;
 use crate::frames::control::CopyV1;
@@ -36,11 +37,14 @@ pub(super) struct ReplicationGate {
     pub(super) told: u64,
     /// How many of them all backups have that workers wait for.
     pub(super) acknowledged: u64,
+    /// Nothing may leave: the server's lease may have ended.
+    pub(super) is_silent: bool,
 }
 
 impl ReplicationGate {
     /// Without backups.
-    pub(super) const OPEN: ReplicationGate = ReplicationGate { told: 0, acknowledged: u64::MAX };
+    pub(super) const OPEN: ReplicationGate =
+        ReplicationGate { told: 0, acknowledged: u64::MAX, is_silent: false };
 }
 
 /// The replication of one server thread.
@@ -52,17 +56,18 @@ pub(super) struct Replication {
     told: Arc<AtomicU64>,
     /// The number of the next stream.
     next_stream: u64,
-    /// What may leave, as last seen.
-    gate: ReplicationGate,
     was_full: bool,
+    /// The membership decides for which backups workers wait. Otherwise that is each that has all.
+    is_managed: bool,
 }
 
 impl Replication {
-    /// `seed`: no other thread of any server has it.
-    pub(super) fn new(queues: Vec<Arc<CommandQueue>>, seed: u64) -> Replication {
+    /// `seed`: no other thread of any server has it. `is_managed`: the membership decides for which backups workers
+    /// wait.
+    pub(super) fn new(queues: Vec<Arc<CommandQueue>>, seed: u64, is_managed: bool) -> Replication {
         let connections = vec![0; queues.len()];
-        let (told, gate) = (Arc::default(), ReplicationGate::OPEN);
-        Replication { queues, connections, told, next_stream: seed, gate, was_full: false }
+        let told = Arc::default();
+        Replication { queues, connections, told, next_stream: seed, was_full: false, is_managed }
     }
 
     /// Listens to the commands of a table that was opened, and begins its streams to the backups that are connected.
@@ -123,8 +128,12 @@ impl Replication {
                 }
                 more |= queue.next_fill(FILL_QUEUE_BYTES).is_some();
             }
-            if queue.joins(tables.len()) {
-                tracing::info!("a backup has all rows of a thread: from now on workers wait for it");
+            queue.note_ready(tables.len());
+            if !self.is_managed {
+                if queue.is_lost() {
+                    queue.leave();
+                }
+                queue.join();
             }
         }
         more
@@ -161,19 +170,13 @@ impl Replication {
     /// What may leave now. `tables`: tables of the thread.
     pub(super) fn gate(&self, tables: usize) -> ReplicationGate {
         let acknowledged = self.queues.iter().map(|queue| queue.gate(tables)).min().unwrap_or(u64::MAX);
-        ReplicationGate { told: self.told.load(Relaxed), acknowledged }
+        ReplicationGate { told: self.told.load(Relaxed), acknowledged, is_silent: false }
     }
 
     /// How many backups have all rows, and the bytes that backups have not acknowledged.
     pub(super) fn sizes(&self) -> (usize, usize) {
         let joined = self.queues.iter().filter(|queue| queue.is_joined()).count();
         (joined, self.queues.iter().map(|queue| queue.bytes()).sum())
-    }
-
-    /// Whether more may leave than at the last call.
-    pub(super) fn has_moved(&mut self, tables: usize) -> bool {
-        let gate = self.gate(tables);
-        std::mem::replace(&mut self.gate, gate).acknowledged != gate.acknowledged
     }
 
     /// The backups whose replicators have something new to do.

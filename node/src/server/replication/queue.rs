@@ -89,6 +89,8 @@ pub(crate) struct CommandQueue {
 struct QueueState {
     /// Counts the connections to the backup.
     connection: u64,
+    /// Of the backup.
+    incarnation: u64,
     /// One for each thread of the backup. Empty while there is no connection.
     threads: Vec<ThreadQueue>,
     /// Bytes in the queues, also of blocks under way.
@@ -97,14 +99,28 @@ struct QueueState {
     tables: Vec<Option<TableStream>>,
     /// When these commands are acknowledged, the backup has all that was told before it joined.
     whole_at: Option<u64>,
-    /// The backup has all that is acknowledged to workers, and workers wait for its acknowledgements.
+    /// The backup has all rows and commands up to some point.
+    ready: bool,
+    /// Workers wait for the acknowledgements of the backup.
     joined: bool,
+    /// How many commands had been told when they began to wait.
+    joined_at: u64,
+    /// How many commands have been told, as far as the queue knows.
+    last: u64,
+    /// The connection was lost, and workers wait until somebody has decided that they need not.
+    lost: bool,
     /// There is something new for the replicator.
     news: bool,
     words: Vec<u64>,
 }
 
 impl QueueState {
+    /// Forgets everything but whether workers wait.
+    fn reset(&mut self, connection: u64) {
+        let (joined, lost) = (self.joined, self.lost);
+        *self = QueueState { connection, joined, lost, ..QueueState::default() };
+    }
+
     fn acknowledged(&self) -> u64 {
         self.threads.iter().filter_map(ThreadQueue::acknowledged).min().unwrap_or(u64::MAX)
     }
@@ -113,6 +129,11 @@ impl QueueState {
     fn is_whole(&self, tables: usize) -> bool {
         let whole = self.tables.iter().flatten().all(TableStream::is_whole);
         !self.threads.is_empty() && self.tables.len() >= tables && whole
+    }
+
+    /// Whether the backup has all rows of all tables of the thread, and has acknowledged them.
+    fn has_all(&self, tables: usize) -> bool {
+        self.is_whole(tables) && self.whole_at.is_none_or(|at| self.acknowledged() >= at)
     }
 
     /// Adds the beginnings of copies.
@@ -129,10 +150,11 @@ impl QueueState {
 
     /// Adds a command of a shard, and counts its bytes.
     fn add(&mut self, table: usize, told: u64, command: &CommandRecord<'_>) {
-        let QueueState { tables, threads, words, bytes, news, .. } = self;
+        let QueueState { tables, threads, words, bytes, news, last, .. } = self;
         let Some((thread, stream)) = tables[table].as_mut().and_then(|of| of.thread(command.shard)) else {
             return;
         };
+        *last = told + 1;
         words.clear();
         command_payload::put(words, command);
         *bytes += threads[thread].add(stream, told, words);
@@ -145,16 +167,20 @@ impl CommandQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the connection, and how many threads the backup has. `None`: there is no connection.
+    /// The number of the connection, and how many threads the backup has. `None`: there is no connection, or workers
+    /// still wait for what an earlier connection has lost. Until they need not, the backup may be the only one that has
+    /// the rows, so nothing may replace its copies.
     pub(super) fn connection(&self) -> Option<(u64, usize)> {
         let state = self.lock();
-        (!state.threads.is_empty()).then_some((state.connection, state.threads.len()))
+        let is_connected = !state.threads.is_empty() && !state.lost;
+        is_connected.then_some((state.connection, state.threads.len()))
     }
 
     /// Begins the stream of a table. `threads` has the copies that each thread of the backup keeps.
     pub(super) fn begin_table(&self, table: usize, stream: u64, told: u64, threads: &[CopyV1]) {
         self.end_table(table);
         let mut state = self.lock();
+        state.ready = false;
         state.tables[table] = Some(TableStream::new(stream, threads));
         state.add_copies(stream, told, threads);
     }
@@ -233,18 +259,47 @@ impl CommandQueue {
         let state = self.lock();
         match state.joined {
             false => u64::MAX,
-            true if !state.is_whole(tables) => 0,
+            true if !state.has_all(tables) => 0,
             true => state.acknowledged(),
         }
     }
 
-    /// Whether workers wait for this backup from now on: it has just got all. `told`: commands told so far.
-    pub(super) fn joins(&self, tables: usize) -> bool {
+    /// Notes whether the backup has all now. `tables`: tables of the thread.
+    pub(super) fn note_ready(&self, tables: usize) {
         let mut state = self.lock();
-        let has_all = state.whole_at.is_none_or(|at| state.acknowledged() >= at);
-        let joins = !state.joined && has_all && state.is_whole(tables);
-        state.joined |= joins;
-        joins
+        state.ready = state.has_all(tables);
+    }
+
+    /// Whether the backup has all.
+    pub(in crate::server) fn is_ready(&self) -> bool {
+        self.lock().ready
+    }
+
+    /// From now on workers wait for this backup, if it has all.
+    pub(in crate::server) fn join(&self) {
+        let mut state = self.lock();
+        if state.ready && !state.joined {
+            (state.joined, state.joined_at) = (true, state.last);
+        }
+    }
+
+    /// The incarnation of this backup, if it has everything that any worker knows of: workers wait for it, and it has
+    /// acknowledged all that was told before they did.
+    pub(in crate::server) fn joined(&self) -> Option<u64> {
+        let state = self.lock();
+        let has_joined = state.joined && !state.lost && state.acknowledged() >= state.joined_at;
+        has_joined.then_some(state.incarnation)
+    }
+
+    /// Workers wait for this backup, which was lost.
+    pub(in crate::server) fn is_lost(&self) -> bool {
+        self.lock().lost
+    }
+
+    /// Workers need not wait for this backup.
+    pub(in crate::server) fn leave(&self) {
+        let mut state = self.lock();
+        (state.joined, state.lost) = (false, false);
     }
 
     /// Bytes that wait or are under way.
@@ -262,19 +317,22 @@ impl CommandQueue {
         std::mem::take(&mut self.lock().news)
     }
 
-    /// The replicator is connected to a backup with so many threads, which has no copies.
-    pub(crate) fn connect(&self, threads: usize) {
+    /// The replicator is connected to this incarnation of a backup, which has so many threads and no copies.
+    pub(crate) fn connect(&self, threads: usize, incarnation: u64) {
         let mut state = self.lock();
         let connection = state.connection + 1;
-        *state = QueueState { connection, ..QueueState::default() };
+        state.reset(connection);
         state.threads.resize_with(threads, ThreadQueue::default);
+        state.incarnation = incarnation;
     }
 
-    /// The connection is lost, and what the backup has is not known any more. Returns whether workers waited for it.
+    /// The connection is lost, and what the backup has is not known any more. Returns whether workers wait for it.
     pub(crate) fn disconnect(&self) -> bool {
         let mut state = self.lock();
+        state.lost |= state.joined;
         let connection = state.connection;
-        std::mem::replace(&mut *state, QueueState { connection, ..QueueState::default() }).joined
+        state.reset(connection);
+        state.joined
     }
 
     /// Takes the next block for a thread of the backup, unless enough are under way.

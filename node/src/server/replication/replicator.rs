@@ -84,7 +84,7 @@ impl<N: Net> Replicator<N> {
         let links = worker.backup_links();
         let threads = links.threads;
         self.own.set(Some(worker.waker()));
-        self.queue.connect(threads);
+        self.queue.connect(threads, links.incarnation);
         self.owner.wake();
         let mut under_way: Vec<VecDeque<_>> = (0..threads).map(|_| VecDeque::new()).collect();
         while !is_over() {

@@ -1,20 +1,28 @@
 //! What a server thread does for its backups in each round of its event loop.
 
 use super::{CommandQueue, Replication, Replicator};
+use crate::error::ServerError;
+use crate::server::bulk::RequestFailure;
 use crate::server::session::Session;
 use crate::server::thread::ShardThread;
 use crate::worker::WorkerConfig;
 use gannet_transport::{Net, Poll};
 use std::sync::Arc;
 
+/// What sends the commands of a thread to each of its backups, and what is to be sent.
+pub(in crate::server) type ThreadBackups<N> = (Vec<Replicator<N>>, ThreadQueues);
+
+/// What a thread is to send to each of its backups.
+pub(in crate::server) type ThreadQueues = Vec<Arc<CommandQueue>>;
+
 impl<N: Net> ShardThread<N> {
     /// Tells backups the next rows, if they need some, and sends the replies that waited for them. Returns whether
     /// there is more to do at once.
     pub(in crate::server) fn replicate(&mut self) -> bool {
         let more = self.tables.replicate();
-        let tables = self.tables.all.len();
-        let moved = self.tables.replication.as_mut().is_some_and(|replication| replication.has_moved(tables));
-        if moved {
+        let gate = self.tables.gate();
+        let before = std::mem::replace(&mut self.gate, gate);
+        if (before.acknowledged, before.is_silent) != (gate.acknowledged, gate.is_silent) {
             for token in 0..self.sessions.len() {
                 if self.sessions[token].as_ref().is_some_and(Session::is_holding) {
                     self.enqueue(token);
@@ -25,6 +33,27 @@ impl<N: Net> ShardThread<N> {
         more
     }
 
+    /// Follows what the membership has decided.
+    ///
+    /// # Errors
+    /// Another server owns the shards.
+    pub(in crate::server) fn follow_membership(&mut self) -> Result<(), ServerError> {
+        let Some(standing) = self.settings.standing.clone() else { return Ok(()) };
+        if standing.is_deposed() {
+            return Err(ServerError::Deposed);
+        }
+        self.tables.is_backup = !standing.is_owner();
+        self.tables.is_silent = standing.is_silent(self.net.now());
+        if let Some(promotion) = standing.next_promotion(&mut self.promotions_seen) {
+            let outcome = self.tables.promote_server(promotion).map_err(|failure| match failure {
+                RequestFailure::Refused(_, why) => why,
+                _ => "the copies are in use".to_owned(),
+            });
+            standing.note_promoted(promotion, outcome);
+        }
+        Ok(())
+    }
+
     /// Wakes the replicators that have something new to send.
     pub(in crate::server) fn wake_replicators(&self) {
         let Some(replication) = &self.tables.replication else { return };
@@ -32,7 +61,10 @@ impl<N: Net> ShardThread<N> {
     }
 
     /// From now on backups are told all commands. Returns what sends them, which needs a thread for each.
-    pub(in crate::server) fn replicate_to(&mut self, backups: &[WorkerConfig]) -> Vec<Replicator<N>> {
+    pub(in crate::server) fn replicate_to(&mut self, backups: &[WorkerConfig]) -> ThreadBackups<N> {
+        if backups.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
         let mut replicators = Vec::new();
         let mut queues = Vec::new();
         for config in backups {
@@ -44,7 +76,8 @@ impl<N: Net> ShardThread<N> {
             self.replicators.push(waker);
         }
         let seed = self.settings.incarnation.wrapping_add(u64::from(self.settings.thread));
-        self.tables.replicate_to(Replication::new(queues, seed));
-        replicators
+        let is_managed = self.settings.standing.is_some();
+        self.tables.replicate_to(Replication::new(queues.clone(), seed, is_managed));
+        (replicators, queues)
     }
 }

@@ -1,0 +1,383 @@
+//! The membership of a server: it asks the coordinator who owns the shards of a *place*, and keeps or takes the place.
+//!
+//! A place is the part of one server in all tables: server `i` of `n`. It has two keys in the coordinator:
+//! - `JOB/owner/i` exists as long as the lease of the owner. Only who made it may write the other key.
+//! - `JOB/place/i` has the owner's address, the epoch, and the backups that have everything that was acknowledged
+//!   ([`PlaceV1`]). It changes by compare-and-set.
+//!
+//! An owner says nothing to anybody when its lease may have ended. It keeps its own lease shorter than the coordinator
+//! does. Whether a push is lost does not depend on clocks: an owner acknowledges only what all backups of the key have,
+//! and only these may take its place.
+
+mod standing;
+
+pub(super) use standing::{Promotion, Standing};
+
+use super::ServerConfig;
+use super::replication::{CommandQueue, ThreadQueues};
+use crate::coordinator::{Coordinator, CoordinatorError};
+use crate::frames::control::{self, PlaceV1};
+use gannet_transport::{Net, Poll, Waker};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which place a server has, or waits for as a backup.
+#[derive(Clone)]
+pub struct MembershipConfig {
+    /// Says who owns what.
+    pub coordinator: Arc<dyn Coordinator>,
+    /// The name of the job: the first part of its keys.
+    pub job: String,
+    /// Which of the job's servers, and of how many.
+    pub place: (u32, u32),
+    /// The address at which workers reach this server.
+    pub addr: String,
+    /// This server begins as a backup of the place's owner.
+    pub is_backup: bool,
+    /// How long the coordinator waits for a sign of the owner before a backup takes its place.
+    pub lease: Duration,
+}
+
+/// The keys of a place.
+#[derive(Debug, Clone)]
+pub(crate) struct PlaceKeys {
+    owner: String,
+    place: String,
+}
+
+impl PlaceKeys {
+    pub(crate) fn new(job: &str, place: u32) -> PlaceKeys {
+        PlaceKeys { owner: format!("{job}/owner/{place}"), place: format!("{job}/place/{place}") }
+    }
+
+    /// What the coordinator knows of the place, and the version of that.
+    pub(crate) fn get(
+        &self,
+        coordinator: &dyn Coordinator,
+    ) -> Result<Option<(PlaceV1, u64)>, CoordinatorError> {
+        let Some(entry) = coordinator.get(&self.place)? else { return Ok(None) };
+        match control::open::<PlaceV1>(&entry.value) {
+            Ok(place) => Ok(Some((place, entry.version))),
+            Err(error) => Err(CoordinatorError(format!("key {:?} cannot be read: {error}", self.place))),
+        }
+    }
+}
+
+/// The address of the owner of place `place` of a job, and those of the backups that have everything that was
+/// acknowledged. `None`: the place has no owner that serves.
+///
+/// # Errors
+/// The coordinator gave no answer.
+pub fn place(
+    coordinator: &dyn Coordinator,
+    job: &str,
+    place: u32,
+) -> Result<Option<(String, Vec<String>)>, CoordinatorError> {
+    let place = PlaceKeys::new(job, place).get(coordinator)?;
+    let addrs =
+        |(place, _): (PlaceV1, u64)| (place.owner, place.backups.into_iter().map(|(addr, _)| addr).collect());
+    Ok(place.filter(|(place, _)| place.ready).map(addrs))
+}
+
+/// What a server is.
+enum Role {
+    /// It waits for its turn to own the place.
+    Backup,
+    /// It wants to own a place that nobody has had.
+    New,
+    Owner {
+        lease: u64,
+        place: PlaceV1,
+        version: u64,
+    },
+}
+
+/// Who has the lease of a place.
+enum LeaseHolder {
+    /// This server. The lease, and when it ends.
+    Here(u64, Duration),
+    /// This server, by an earlier call whose answer was lost. The lease will end.
+    Lost,
+    /// Another server.
+    Other,
+}
+
+/// Why a membership is over.
+struct Deposed(String);
+
+/// The outcome of a step: the coordinator may give no answer, and another server may own the place.
+type StepOutcome<T> = Result<Result<T, Deposed>, CoordinatorError>;
+
+/// A server's membership. [`Server`](crate::Server) runs it on a thread of its own. With a
+/// [`LocalServer`](crate::LocalServer) the program runs it.
+pub struct Membership<N: Net> {
+    net: N,
+    config: MembershipConfig,
+    /// Of this server: a random number.
+    incarnation: u64,
+    standing: Arc<Standing>,
+    /// Wakes each thread.
+    threads: Vec<N::Waker>,
+    /// The backups, each with its address and the queue of each thread.
+    backups: Vec<(String, Vec<Arc<CommandQueue>>)>,
+}
+
+impl<N: Net> Membership<N> {
+    /// The membership of a server, if it has one. `queues` are the queues of each thread, one for each backup.
+    pub(super) fn new(
+        net: &N,
+        config: &ServerConfig,
+        (incarnation, standing): (u64, Option<Arc<Standing>>),
+        threads: Vec<N::Waker>,
+        queues: &[ThreadQueues],
+    ) -> Option<Membership<N>> {
+        let of = |(at, addr): (usize, &String)| {
+            (addr.clone(), queues.iter().map(|of_thread| of_thread[at].clone()).collect())
+        };
+        let backups = config.backups.iter().enumerate().map(of).collect();
+        let (net, config) = (net.clone(), config.membership.clone()?);
+        Some(Membership { net, config, incarnation, standing: standing?, threads, backups })
+    }
+
+    /// Runs until `is_over`, or until another server owns the place.
+    pub fn run(&self, is_over: impl Fn() -> bool) {
+        let keys = PlaceKeys::new(&self.config.job, self.config.place.0);
+        let mut role = if self.config.is_backup { Role::Backup } else { Role::New };
+        let Ok(mut poll) = self.net.poll() else { return self.end("there is no poll to wait with") };
+        let mut events = Vec::new();
+        while !is_over() {
+            match self.step(&keys, role) {
+                (next, Ok(Ok(()))) => role = next,
+                (_, Ok(Err(Deposed(why)))) => return self.end(&why),
+                (next, Err(error)) => {
+                    tracing::warn!(%error, place = self.config.place.0, "this server asks again");
+                    role = next;
+                }
+            }
+            // It fails like a pause that was too short.
+            let _ = poll.wait(self.config.lease / 8, &mut events);
+        }
+    }
+
+    fn end(&self, why: &str) {
+        tracing::error!(
+            place = self.config.place.0,
+            why,
+            "this server does not own its shards any more: it ends"
+        );
+        self.standing.depose();
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.threads.iter().for_each(Waker::wake);
+    }
+
+    /// One step. Returns what the server is then, also when the coordinator gave no answer.
+    fn step(&self, keys: &PlaceKeys, role: Role) -> (Role, StepOutcome<()>) {
+        match role {
+            Role::New => match self.found(keys) {
+                Ok(Ok(role)) => (role, Ok(Ok(()))),
+                Ok(Err(deposed)) => (Role::New, Ok(Err(deposed))),
+                Err(error) => (Role::New, Err(error)),
+            },
+            Role::Backup => match self.take_over(keys) {
+                Ok(Ok(role)) => (role, Ok(Ok(()))),
+                Ok(Err(deposed)) => (Role::Backup, Ok(Err(deposed))),
+                Err(error) => (Role::Backup, Err(error)),
+            },
+            Role::Owner { mut lease, mut place, mut version } => {
+                let kept = self.keep(keys, &mut lease, &mut place, &mut version);
+                (Role::Owner { lease, place, version }, kept)
+            }
+        }
+    }
+
+    /// Makes the key that says who has the lease, if nobody has it.
+    fn acquire(&self, keys: &PlaceKeys) -> Result<LeaseHolder, CoordinatorError> {
+        let (coordinator, from) = (&self.config.coordinator, self.net.now());
+        let lease = coordinator.grant(self.config.lease)?;
+        let own = self.incarnation.to_le_bytes();
+        if coordinator.compare_and_set(&keys.owner, 0, &own, Some(lease))?.is_some() {
+            return Ok(LeaseHolder::Here(lease, self.until(from)));
+        }
+        let holder = coordinator.get(&keys.owner)?;
+        let is_own = holder.is_none_or(|holder| holder.value == own);
+        Ok(if is_own { LeaseHolder::Lost } else { LeaseHolder::Other })
+    }
+
+    /// When a lease ends for its owner that was granted or kept alive after `from`.
+    fn until(&self, from: Duration) -> Duration {
+        from + self.config.lease * 3 / 4
+    }
+
+    fn set(
+        &self,
+        keys: &PlaceKeys,
+        version: u64,
+        place: &PlaceV1,
+        lease: Option<u64>,
+    ) -> Result<Option<u64>, CoordinatorError> {
+        self.config.coordinator.compare_and_set(&keys.place, version, &control::seal(place), lease)
+    }
+
+    /// Takes a place that nobody has had.
+    fn found(&self, keys: &PlaceKeys) -> StepOutcome<Role> {
+        let (owner, incarnation) = (self.config.addr.clone(), self.incarnation);
+        let before = keys.get(&*self.config.coordinator)?;
+        if let Some((place, _)) = before.as_ref().filter(|(place, _)| place.incarnation != incarnation) {
+            let why = format!("{} has been the owner, or is it: start this server as a backup", place.owner);
+            return Ok(Err(Deposed(why)));
+        }
+        let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(Ok(Role::New)) };
+        let place = PlaceV1 { epoch: 1, owner, incarnation, ready: true, backups: Vec::new() };
+        let version = match before {
+            // The answer to an earlier write was lost.
+            Some((_, version)) => version,
+            None => match self.set(keys, 0, &place, None)? {
+                Some(version) => version,
+                None => return Ok(Ok(Role::New)),
+            },
+        };
+        self.standing.own(until);
+        self.wake();
+        Ok(Ok(Role::Owner { lease, place, version }))
+    }
+
+    /// An owner's step: keeps its lease, and the set of its backups.
+    fn keep(
+        &self,
+        keys: &PlaceKeys,
+        lease: &mut u64,
+        place: &mut PlaceV1,
+        version: &mut u64,
+    ) -> StepOutcome<()> {
+        let from = self.net.now();
+        if self.config.coordinator.keep_alive(*lease)? {
+            self.standing.own(self.until(from));
+        } else {
+            // No backup has taken the place if this server makes the owner's key again: a backup makes it first.
+            let until = match self.acquire(keys)? {
+                LeaseHolder::Here(again, until) => {
+                    *lease = again;
+                    until
+                }
+                LeaseHolder::Lost => return Ok(Ok(())),
+                // A backup takes the place, or has died before it had it. This server waits in silence.
+                LeaseHolder::Other => match self.own_place(keys, place.epoch)? {
+                    Some(_) => return Ok(Ok(())),
+                    None => return Ok(Err(Deposed("another server has taken the place".into()))),
+                },
+            };
+            match self.own_place(keys, place.epoch)? {
+                Some(now) => (*place, *version) = now,
+                None => return Ok(Err(Deposed("another server has taken the place".into()))),
+            }
+            self.standing.own(until);
+        }
+        self.wake();
+        if !place.ready {
+            return self.become_ready(keys, place, version);
+        }
+        for (addr, queues) in &self.backups {
+            let mut wanted = place.backups.clone();
+            let is_lost = queues.iter().any(|queue| queue.is_lost());
+            if is_lost {
+                wanted.retain(|(backup, _)| backup != addr);
+            } else if !wanted.iter().any(|(backup, _)| backup == addr)
+                && let Some(incarnation) = joined(queues)
+            {
+                wanted.push((addr.clone(), incarnation));
+            }
+            // A backup that was lost leaves with a write, also if it is not in the set. An earlier write whose answer
+            // was lost could still put it there. No such write succeeds behind this one.
+            if wanted == place.backups && !is_lost {
+                continue;
+            }
+            let next = PlaceV1 { backups: wanted, ..place.clone() };
+            match self.set(keys, *version, &next, None)? {
+                Some(at) => (*place, *version) = (next, at),
+                // An earlier write had no answer, or another server has the place.
+                None => match self.own_place(keys, place.epoch)? {
+                    Some(now) => {
+                        (*place, *version) = now;
+                        continue;
+                    }
+                    None => return Ok(Err(Deposed("another server has taken the place".into()))),
+                },
+            }
+            if is_lost && !place.backups.iter().any(|(backup, _)| backup == addr) {
+                queues.iter().for_each(|queue| queue.leave());
+                tracing::warn!(backup = addr, "a backup has left: workers do not wait for it any more");
+            }
+        }
+        self.wake();
+        Ok(Ok(()))
+    }
+
+    /// What the coordinator knows of the place, if this server has it in this epoch.
+    fn own_place(&self, keys: &PlaceKeys, epoch: u64) -> Result<Option<(PlaceV1, u64)>, CoordinatorError> {
+        let of = |(place, _): &(PlaceV1, u64)| place.incarnation == self.incarnation && place.epoch == epoch;
+        Ok(keys.get(&*self.config.coordinator)?.filter(of))
+    }
+
+    /// A backup's step: takes the place if it has no owner, and this backup has all that was acknowledged.
+    fn take_over(&self, keys: &PlaceKeys) -> StepOutcome<Role> {
+        let coordinator = &*self.config.coordinator;
+        let may =
+            |place: &PlaceV1| place.backups.iter().any(|(_, incarnation)| *incarnation == self.incarnation);
+        if coordinator.get(&keys.owner)?.is_some()
+            || !keys.get(coordinator)?.is_some_and(|(place, _)| may(&place))
+        {
+            return Ok(Ok(Role::Backup));
+        }
+        let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(Ok(Role::Backup)) };
+        // The owner before may have changed its backups until the key was made.
+        let Some((before, version)) = keys.get(coordinator)?.filter(|(place, _)| may(place)) else {
+            return Ok(Ok(Role::Backup));
+        };
+        let (owner, epoch, incarnation) = (self.config.addr.clone(), before.epoch + 1, self.incarnation);
+        // The other backups may take the place until this one is ready.
+        let place = PlaceV1 { epoch, owner, incarnation, ready: false, backups: before.backups };
+        let Some(version) = self.set(keys, version, &place, None)? else { return Ok(Ok(Role::Backup)) };
+        self.standing.own(until);
+        let (server, servers) = self.config.place;
+        self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true });
+        self.wake();
+        Ok(Ok(Role::Owner { lease, place, version }))
+    }
+
+    /// Tells the others that this server serves, once all its threads have taken the place.
+    fn become_ready(&self, keys: &PlaceKeys, place: &mut PlaceV1, version: &mut u64) -> StepOutcome<()> {
+        match self.standing.promoted(self.threads.len()) {
+            None => return Ok(Ok(())),
+            Some(Err(why)) => return Ok(Err(Deposed(why))),
+            Some(Ok(_)) => {}
+        }
+        let ready = PlaceV1 { ready: true, backups: Vec::new(), ..place.clone() };
+        match self.set(keys, *version, &ready, None)? {
+            Some(at) => (*place, *version) = (ready, at),
+            // The answer to an earlier write was lost, or another backup has taken the place.
+            None => match self.own_place(keys, place.epoch)? {
+                Some(now) => (*place, *version) = now,
+                None => return Ok(Err(Deposed("another backup has taken the place".into()))),
+            },
+        }
+        if place.ready {
+            let (PlaceV1 { epoch, .. }, number) = (&*place, self.config.place.0);
+            tracing::warn!(place = number, epoch, "this backup owns the shards now");
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// From now on workers wait for a backup, if it has all rows of all threads. Returns its incarnation once it has
+/// everything that a worker knows of.
+fn joined(queues: &[Arc<CommandQueue>]) -> Option<u64> {
+    if queues.iter().all(|queue| queue.is_ready()) {
+        queues.iter().for_each(|queue| queue.join());
+    }
+    let mut incarnations = queues.iter().map(|queue| queue.joined());
+    let first = incarnations.next()??;
+    incarnations.all(|of| of == Some(first)).then_some(first)
+}
