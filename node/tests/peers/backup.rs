@@ -2,7 +2,9 @@
 
 use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use gannet_core::{Read, Store, Write};
-use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+use gannet_node::{
+    Coordinator, MembershipConfig, MemoryCoordinator, Places, Server, ServerConfig, Worker, WorkerConfig,
+};
 use gannet_transport::multi::Transports;
 use gannet_transport::sim::Prng;
 use std::sync::Arc;
@@ -53,4 +55,84 @@ fn a_backup_takes_the_place_of_a_server_over_sockets() {
     let mut out = vec![0.0; keys.len() * 3];
     worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
     assert!(out == model.pull(&keys));
+}
+
+/// An address that nobody listens on. Members name each other before they start, so the system cannot choose for them.
+fn free_addr() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// A member of place 0 of a job with one server.
+fn member(coordinator: &Arc<MemoryCoordinator>, addrs: &[String], at: usize) -> Server {
+    let membership = MembershipConfig {
+        coordinator: coordinator.clone(),
+        job: "job".into(),
+        place: (0, 1),
+        addr: addrs[at].clone(),
+        is_backup: at > 0,
+        lease: Duration::from_secs(2),
+    };
+    let config = ServerConfig {
+        threads: 1 + at,
+        store: Store::memory(),
+        backups: addrs.iter().filter(|addr| **addr != addrs[at]).cloned().collect(),
+        membership: Some(membership),
+        ..ServerConfig::new(&addrs[at])
+    };
+    Server::start(Transports::new(), config).unwrap()
+}
+
+/// The owner of the place, and its backups that have everything that was acknowledged.
+fn owner(coordinator: &MemoryCoordinator) -> Option<(String, Vec<String>)> {
+    coordinator.get("job/owner/0").unwrap()?;
+    gannet_node::place(coordinator, "job", 0).unwrap()
+}
+
+/// Waits until the place has an owner with so many backups.
+fn wait_for_backups(coordinator: &MemoryCoordinator, count: usize) -> String {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match owner(coordinator) {
+            Some((owner, backups)) if backups.len() == count => return owner,
+            known => assert!(Instant::now() < until, "no owner with {count} backups: {known:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_worker_goes_on_without_being_told_when_servers_die_one_after_another() {
+    let start = Instant::now();
+    let coordinator = Arc::new(MemoryCoordinator::new(Arc::new(move || start.elapsed())));
+    let addrs: Vec<String> = (0..3).map(|_| free_addr()).collect();
+    let mut members: Vec<Option<Server>> =
+        (0..addrs.len()).map(|at| Some(member(&coordinator, &addrs, at))).collect();
+    let places = Places { coordinator: coordinator.clone(), job: "job".into() };
+    let config = WorkerConfig { places: Some(places), ..WorkerConfig::new([addrs[0].clone()], 3, 1) };
+    wait_for_backups(&coordinator, 2);
+    let mut worker = Worker::connect(Transports::new(), config).unwrap();
+    let mut model = Model::new(schema("t", 3, 16));
+    let table = worker.open_table(&model.schema).unwrap();
+    let mut prng = Prng::new(7);
+    for backups in [2, 1, 0] {
+        let owner = wait_for_backups(&coordinator, backups);
+        for round in 0..60 {
+            let keys = unique_keys(&mut prng, 2_000, 20_000);
+            let cut = Arc::new(worker.cut(table, &keys));
+            let values = random_values(&mut prng, cut.keys().len() * 3);
+            model.push(cut.keys(), &values);
+            let seq = worker.next_seq(table);
+            worker.begin_push(table, cut, Write::Gradient, values, None, seq).unwrap();
+            if round == 30 && backups > 0 {
+                // Pushes are under way.
+                members[addrs.iter().position(|addr| *addr == owner).unwrap()] = None;
+            }
+        }
+        worker.drain().unwrap();
+        let keys = random_keys(&mut Prng::new(6), 20_000, 20_000);
+        let mut out = vec![0.0; keys.len() * 3];
+        worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
+        assert!(out == model.pull(&keys), "{backups} backups");
+    }
+    assert_eq!(members.iter().flatten().count(), 1);
 }
