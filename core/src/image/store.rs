@@ -85,7 +85,18 @@ impl Store {
 
     /// A store of images in memory that takes its bytes from the limit of this one. It knows nothing of the shards that
     /// are open here.
-    pub(crate) fn beside(&self) -> Store {
+    ///
+    /// ```
+    /// # use gannet_core::{Schema, Shards, Store};
+    /// # use gannet_optim::{Add, Rule};
+    /// let store = Store::memory();
+    /// let schema = Schema { shards: 2, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// let _here = Shards::open(&store, &schema, 0..2)?;
+    /// assert!(Shards::open(&store, &schema, 0..2).is_err());
+    /// let _beside = Shards::open(&store.beside(), &schema, 0..2)?;
+    /// # Ok::<(), gannet_core::OpenError>(())
+    /// ```
+    pub fn beside(&self) -> Store {
         let (boot, grower) = (self.0.boot, self.0.grower.clone());
         Store(Arc::new(Inner { folder: None, boot, grower, opened: Arc::default() }))
     }

@@ -48,8 +48,11 @@ pub(crate) struct WelcomeV1 {
 
 /// A worker asks what a server has of a table.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct IdentifyV1 {
+pub(crate) struct IdentifyV2 {
     pub(crate) table: String,
+    /// Whose part of the table it is about: server `server` of `servers`. 0 servers: what the server has as its own.
+    pub(crate) server: u32,
+    pub(crate) servers: u32,
 }
 
 /// A server answers what it has of a table.
@@ -419,8 +422,9 @@ mod tests {
         want.extend([5; 16]);
         want.extend([1, 0, 0, 0, 2, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(open_table, want);
-        let identify = seal(&IdentifyV1 { table: "t".into() });
-        assert_eq!(identify, [1, 0, 0, 0, 8, 0, 0, 0, b't', 255, 255, 255, 255, 255, 255, 255]);
+        let identify = seal_as(2, &IdentifyV2 { table: "t".into(), server: 1, servers: 3 });
+        let name = [2, 0, 0, 0, 16, 0, 0, 0, b't', 255, 255, 255, 255, 255, 255, 255];
+        assert_eq!(identify, [&name[..], &[1, 0, 0, 0, 3, 0, 0, 0]].concat());
         let held = HeldV1 { uid: [5; 16], server: 1, servers: 2, shards: 64, confirmed: true };
         let mut want = vec![1, 0, 0, 0, 36, 0, 0, 0, 1, 0, 0, 0];
         want.extend([5; 16]);

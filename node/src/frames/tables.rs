@@ -26,7 +26,7 @@ frames! {
     14 PusherClosedFrame "pusher closed" ToWorker "-" {}
 
     /// Asks which table of a name a server has.
-    51 IdentifyFrame "identify" ToServer "`IdentifyV1`" {}
+    51 IdentifyFrame "identify" ToServer "`IdentifyV2`" {}
 
     /// The answer to an identify request.
     52 IdentityFrame "identity" ToWorker "`IdentityV1`" {}

@@ -3,7 +3,7 @@
 
 use super::job_clients;
 use crate::frames::control::{
-    self, ConfirmV2, DropTableV1, HelloV1, IdentifyV1, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
+    self, ConfirmV2, DropTableV1, HelloV1, IdentifyV2, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
     VectorV1,
 };
 use crate::frames::pull_newer::{bit_words, ones};
@@ -258,7 +258,7 @@ fn known_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
         2 if !matches!(&*table, "hostile-0" | "kept") => {
             (DropTableFrame::KIND, control::seal(&DropTableV1 { table }))
         }
-        0 => (IdentifyFrame::KIND, control::seal(&IdentifyV1 { table })),
+        0 => (IdentifyFrame::KIND, control::seal_as(2, &IdentifyV2 { table, server: 0, servers: 0 })),
         _ => {
             let (table, uid) = (choices.below(4) as u32, [choices.below(2) as u8; 16]);
             let all_births = choices.below(3);

@@ -7,7 +7,7 @@ mod job_clients;
 pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 
 use crate::frames::control::{
-    self, ChallengeV1, ConfirmV2, HelloV1, IdentifyV1, IdentityV1, JoinV1, JoinedV1, KnockV1, OpenTableV2,
+    self, ChallengeV1, ConfirmV2, HelloV1, IdentifyV2, IdentityV1, JoinV1, JoinedV1, KnockV1, OpenTableV2,
     ProofV1, PusherV1, RefusedV1, StatusV2, TableOpenedV4, WaitsV1, WelcomeV1,
 };
 use crate::frames::decode_as_all;
@@ -52,7 +52,7 @@ fn messages(bytes: &[u8]) {
     reads::<HelloV1>(bytes);
     reads::<WelcomeV1>(bytes);
     reads::<OpenTableV2>(bytes);
-    reads::<IdentifyV1>(bytes);
+    reads::<IdentifyV2>(bytes);
     reads::<IdentityV1>(bytes);
     reads::<ConfirmV2>(bytes);
     reads::<JobTableV1>(bytes);

@@ -252,7 +252,11 @@ impl ServerTables {
             );
             return refuse(Refusal::Images, text);
         }
-        match self.all.iter().any(|table| table.schema.name == name) {
+        let identity = copies[0].identity();
+        let is_it = |table: &ServerTable| {
+            table.schema.name == name && self.identities.is_about(identity, table.identity())
+        };
+        match self.all.iter().any(is_it) {
             true => refuse(Refusal::Identity, format!("this server has a part of table {name:?} of its own")),
             false => Ok(()),
         }

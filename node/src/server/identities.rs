@@ -9,7 +9,7 @@
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::tables;
 use crate::error::Refusal;
-use crate::frames::control::{self, HeldV1, IdentifyV1, IdentityV1};
+use crate::frames::control::{self, HeldV1, IdentifyV2, IdentityV1};
 use crate::frames::{FrameKind, IdentifyFrame, IdentityFrame};
 use crate::limits::{REFUSALS_TOGETHER, TABLES_MAX};
 use crate::partition::Partitioning;
@@ -30,13 +30,27 @@ pub(super) struct KnownTable {
     opened: u32,
 }
 
+impl KnownTable {
+    fn part(&self) -> TablePart {
+        (self.identity.server, self.identity.servers)
+    }
+}
+
+/// The part of a table that is of one server: which, and of how many.
+type TablePart = (u32, u32);
+
+/// The parts of each table that are here.
+type KnownParts = BTreeMap<String, Vec<KnownTable>>;
+
 /// The tables of a server, for all its threads.
 pub(super) struct Identities {
     store: Store,
     /// This incarnation of the server: a random number.
     incarnation: u64,
     partitioning: Partitioning,
-    known: Mutex<BTreeMap<String, KnownTable>>,
+    /// Which server this one began as, if it can take the places of others. Then it can have several parts of a table.
+    home: Option<u32>,
+    known: Mutex<KnownParts>,
     /// The text of the last refusal that was logged, and its time.
     refused: Mutex<Option<(String, Duration)>>,
 }
@@ -59,9 +73,23 @@ pub(super) struct IdentityClaim {
 }
 
 impl Identities {
-    pub(super) fn new(store: Store, incarnation: u64) -> Identities {
+    pub(super) fn new(store: Store, incarnation: u64, home: Option<u32>) -> Identities {
         let (known, refused) = (Mutex::default(), Mutex::default());
-        Identities { store, incarnation, partitioning: Partitioning::here(), known, refused }
+        Identities { store, incarnation, partitioning: Partitioning::here(), home, known, refused }
+    }
+
+    /// Where the images of a part are: those of another server's place are beside the store, in memory.
+    pub(super) fn store_of(&self, identity: TableIdentity) -> Store {
+        match self.home.is_none_or(|home| home == identity.server) {
+            true => self.store.clone(),
+            false => self.store.beside(),
+        }
+    }
+
+    /// Whether a part of a table is the one that a request for `wanted` is about. Without places a server has one part,
+    /// and says which.
+    pub(super) fn is_about(&self, wanted: TableIdentity, part: TableIdentity) -> bool {
+        self.home.is_none() || (wanted.server, wanted.servers) == (part.server, part.servers)
     }
 
     /// Whether to log a refusal. Several threads may refuse one worker for one reason at once: only one of them logs
@@ -86,27 +114,34 @@ impl Identities {
         Origin { identity, seed: self.incarnation }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownTable>> {
+    fn lock(&self) -> MutexGuard<'_, KnownParts> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the server has of a table: as its threads have opened it, or else as its folder says.
+    /// What the server has of a table: as its threads have opened it, or else as its folder says. Without `part`, that
+    /// is the first part.
     fn look(
         &self,
-        known: &mut BTreeMap<String, KnownTable>,
+        known: &mut KnownParts,
         table: &str,
+        part: Option<TablePart>,
     ) -> Result<Option<KnownTable>, OpenError> {
-        if let Some(known) = known.get(table) {
+        let is_it = |known: &KnownTable| part.is_none_or(|part| known.part() == part);
+        let parts = known.get(table).map(Vec::as_slice).unwrap_or_default();
+        if let Some(known) = parts.iter().find(|known| is_it(known)) {
             return Ok(Some(*known));
         }
         let Some(held) = self.store.held(table)? else { return Ok(None) };
         let HeldTable { identity, shards, confirmed, .. } = held;
         let TableIdentity { server, servers, .. } = identity;
+        let found = KnownTable { identity, shards, confirmed, opened: 0 };
+        if !is_it(&found) {
+            return Ok(None);
+        }
         if servers > 0 && server < servers {
             held.must_have(&self.store, table, &self.partitioning.map(servers).shards(server, shards))?;
         }
-        let found = KnownTable { identity, shards, confirmed, opened: 0 };
-        known.insert(table.to_owned(), found);
+        known.entry(table.to_owned()).or_default().push(found);
         Ok(Some(found))
     }
 
@@ -115,8 +150,12 @@ impl Identities {
         let IdentityClaim { identity: TableIdentity { uid, server, servers }, make_in } = claim;
         let mut all = self.lock();
         let name = &schema.name;
-        let known = self.look(&mut all, name).map_err(|error| (Refusal::Images, error.to_string()));
-        if let Some(known) = known.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))? {
+        let part = self.home.map(|_| (server, servers));
+        let known = self.look(&mut all, name, part);
+        let known = known.map_err(|error| RequestFailure::Refused(Refusal::Images, error.to_string()))?;
+        // Another part that is here says which table it is.
+        let other = all.get(name).and_then(|parts| parts.iter().find(|part| part.identity.uid != uid));
+        if let Some(known) = known.or(other.copied()) {
             if known.identity == claim.identity && known.shards != schema.shards {
                 let text = format!(
                     "table {name:?} has {} shards, and {} were requested: give every worker the same --shards; \
@@ -142,32 +181,37 @@ impl Identities {
         if make_in != self.incarnation && (has_shards || uid == TableUid::NONE) {
             return refuse(Refusal::Identity, format!("this server has nothing of table {name:?}"));
         }
-        if all.len() >= TABLES_MAX {
+        if all.values().map(Vec::len).sum::<usize>() >= TABLES_MAX {
             return refuse(Refusal::Limit, format!("{TABLES_MAX} tables are open, the limit"));
         }
         let uid = if uid == TableUid::NONE { draw_uid() } else { Some(uid) };
         let Some(uid) = uid else { return refuse(Refusal::Limit, "the system gives no random bytes") };
         let identity = TableIdentity { uid, server, servers };
         let known = KnownTable { identity, shards: schema.shards, confirmed: false, opened: 0 };
-        all.insert(name.clone(), known);
+        all.entry(name.clone()).or_default().push(known);
         Ok(known)
     }
 
     /// Notes that a thread has opened its part of a table, or could not. Forgets a table of which nothing was made.
-    pub(super) fn note_opened(&self, table: &str, opened: bool) {
+    pub(super) fn note_opened(&self, table: &str, identity: TableIdentity, opened: bool) {
         let mut all = self.lock();
-        let Some(known) = all.get_mut(table) else { return };
-        known.opened += u32::from(opened);
-        let nothing = known.opened == 0 && !known.confirmed;
-        if nothing && matches!(self.store.held(table), Ok(None)) {
-            all.remove(table);
+        let Some(parts) = all.get_mut(table) else { return };
+        let Some(at) = parts.iter().position(|known| known.identity == identity) else { return };
+        parts[at].opened += u32::from(opened);
+        let nothing = parts[at].opened == 0 && !parts[at].confirmed;
+        if nothing && matches!(self.store_of(identity).held(table), Ok(None)) {
+            parts.remove(at);
         }
     }
 
     /// This server has taken the place of a server of a table.
     pub(super) fn take_over(&self, table: &str, identity: TableIdentity, shards: u32, confirmed: bool) {
-        let known = KnownTable { identity, shards, confirmed, opened: 0 };
-        self.lock().entry(table.to_owned()).or_insert(known).opened += 1;
+        let mut all = self.lock();
+        let parts = all.entry(table.to_owned()).or_default();
+        match parts.iter_mut().find(|known| known.identity == identity) {
+            Some(known) => known.opened += 1,
+            None => parts.push(KnownTable { identity, shards, confirmed, opened: 1 }),
+        }
     }
 
     /// Forgets a table that was dropped.
@@ -176,28 +220,29 @@ impl Identities {
     }
 
     /// Whether all servers of a table have made their shards.
-    pub(super) fn is_confirmed(&self, table: &str) -> bool {
-        self.lock().get(table).is_some_and(|known| known.confirmed)
+    pub(super) fn is_confirmed(&self, table: &str, identity: TableIdentity) -> bool {
+        let all = self.lock();
+        let known = all.get(table).and_then(|parts| parts.iter().find(|known| known.identity == identity));
+        known.is_some_and(|known| known.confirmed)
     }
 
     /// Notes that all servers of a table have made their shards.
-    pub(super) fn confirm(&self, table: &str) {
-        if let Some(known) = self.lock().get_mut(table) {
-            known.confirmed = true;
-        }
+    pub(super) fn confirm(&self, table: &str, identity: TableIdentity) {
+        let mut all = self.lock();
+        let parts = all.get_mut(table).into_iter().flatten();
+        parts.filter(|known| known.identity == identity).for_each(|known| known.confirmed = true);
     }
 
     /// Answers what the server has of a table.
-    pub(super) fn answer(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
-        IdentifyFrame::decode(&frame.head)?;
-        let table = match control::open::<IdentifyV1>(frame.payload) {
-            Ok(IdentifyV1 { table }) => table,
-            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
-        };
-        if let Err(error) = Schema::check_name(&table) {
-            return refuse(Refusal::Malformed, error.to_string());
-        }
-        let held = match self.look(&mut self.lock(), &table) {
+    pub(super) fn answer(
+        &self,
+        frame: &Frame<'_>,
+        request: &IdentifyV2,
+        transmit: &mut Transmit,
+    ) -> RequestOutcome {
+        let IdentifyV2 { table, server, servers } = request;
+        let part = Some((*server, *servers)).filter(|_| *servers > 0 && self.home.is_some());
+        let held = match self.look(&mut self.lock(), table, part) {
             Ok(held) => held,
             Err(error) => return refuse(Refusal::Images, error.to_string()),
         };
@@ -206,6 +251,19 @@ impl Identities {
             HeldV1 { uid: uid.0, server, servers, shards, confirmed }
         });
         tables::answer(frame, IdentityFrame {}, &control::seal(&IdentityV1 { held }), transmit)
+    }
+}
+
+/// Reads a request about what the server has of a table.
+pub(super) fn request(frame: &Frame<'_>) -> Result<IdentifyV2, RequestFailure> {
+    IdentifyFrame::decode(&frame.head)?;
+    let request = match control::open_as::<IdentifyV2>(2, frame.payload) {
+        Ok(request) => request,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    match Schema::check_name(&request.table) {
+        Ok(()) => Ok(request),
+        Err(error) => refuse(Refusal::Malformed, error.to_string()),
     }
 }
 

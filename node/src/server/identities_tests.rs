@@ -4,7 +4,7 @@
 use super::refusals::{ask, greet, refused};
 use super::{LocalServer, ServerConfig};
 use crate::error::Refusal;
-use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV4};
+use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV2, IdentityV1, OpenTableV2, TableOpenedV4};
 use crate::frames::{
     ConfirmFrame, ConfirmedFrame, FrameKind, IdentifyFrame, OpenTableFrame, TableOpenedFrame,
 };
@@ -26,7 +26,7 @@ fn start(sim: &Sim, addr: &str, store: &Store) -> (u64, String) {
 }
 
 fn identify(sim: &Sim, link: &mut Link<SimStream>) -> Option<HeldV1> {
-    let request = control::seal(&IdentifyV1 { table: "t".into() });
+    let request = control::seal_as(2, &IdentifyV2 { table: "t".into(), server: 0, servers: 0 });
     let (_, answer) = ask(sim, link, IdentifyFrame {}.encode(0), &request);
     control::open::<IdentityV1>(&answer).unwrap().held
 }
@@ -124,7 +124,7 @@ fn what_was_asked_in_another_life_of_a_server_makes_nothing() {
     assert_eq!(confirm(opened.table, [7; 16]).0.kind, ConfirmedFrame::KIND);
     assert!(identify(&sim, &mut link).unwrap().confirmed);
     let (refusal, text) = refused({
-        let request = control::seal(&IdentifyV1 { table: "../t".into() });
+        let request = control::seal_as(2, &IdentifyV2 { table: "../t".into(), server: 0, servers: 0 });
         ask(&sim, &mut link, IdentifyFrame {}.encode(0), &request)
     });
     assert!(refusal == Refusal::Malformed && text.contains("table name"), "{text}");

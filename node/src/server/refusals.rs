@@ -3,7 +3,7 @@
 use super::{LocalServer, ServerConfig};
 use crate::error::Refusal;
 use crate::frames::control::{
-    self, HelloV1, IdentifyV1, IdentityV1, JoinV1, JoinedV1, OpenTableV2, RefusedV1, TableOpenedV4, WelcomeV1,
+    self, HelloV1, IdentifyV2, IdentityV1, JoinV1, JoinedV1, OpenTableV2, RefusedV1, TableOpenedV4, WelcomeV1,
 };
 use crate::frames::push_payload::PushPayload;
 use crate::frames::{
@@ -89,7 +89,7 @@ pub(super) fn open(sim: &Sim, link: &mut Link<SimStream>) -> u32 {
 
 /// Opens a table of one server over a raw link, and makes it if nobody has.
 pub(super) fn open_as(sim: &Sim, link: &mut Link<SimStream>, schema: &Schema) -> u32 {
-    let identify = control::seal(&IdentifyV1 { table: schema.name.clone() });
+    let identify = control::seal_as(2, &IdentifyV2 { table: schema.name.clone(), server: 0, servers: 0 });
     let (_, held) = ask(sim, link, IdentifyFrame {}.encode(0), &identify);
     let held = control::open::<IdentityV1>(&held).unwrap().held;
     // The welcome has the server's incarnation.

@@ -89,7 +89,7 @@ pub fn play(bytes: Vec<u8>, chunk: usize) {
     let counters = ServerCounters::new(1);
     // Scripts name this incarnation and this id.
     let (store, incarnation, uid) = (Store::memory(), 1, TableUid([1; 16]));
-    let identities = Arc::new(Identities::new(store.clone(), incarnation));
+    let identities = Arc::new(Identities::new(store.clone(), incarnation, None));
     let mut tables = ServerTables::new(store, identities, 0, counters.clone());
     let guarded = Schema { name: "kept".into(), shards: 1, ..schema(1) };
     for schema in std::iter::once(guarded).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {

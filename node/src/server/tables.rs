@@ -5,9 +5,9 @@ use super::copies::Copies;
 use super::cut_writer::CutExecutor;
 use super::cuts::Cuts;
 use super::group::{AGGREGATE, Group, is_data};
-use super::identities::{Identities, IdentityClaim, to_begin_anew};
+use super::identities::{self, Identities, IdentityClaim, to_begin_anew};
 use super::regions::Regions;
-use super::replication::{Replication, ReplicationGate};
+use super::replication::Replication;
 use super::step_budget::StepBudget;
 use super::step_files::{self, RecoveredSteps, StepFiles};
 use crate::counters::{ServerCounters, TableCounters};
@@ -25,6 +25,7 @@ use crate::partition::{Partitioning, runs};
 use crate::share_pushers::is_share;
 use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, ShardSet, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Registrar, Transmit};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,8 +81,8 @@ pub(super) struct ServerTables {
     pub(super) displaced: Vec<u32>,
     /// Tells the commands of the shards here to backups. `None`: there are no backups.
     pub(super) replication: Option<Replication>,
-    /// This server owns nothing: it is a backup.
-    pub(super) is_backup: bool,
+    /// The places that this server owns. `None`: it has no membership, and owns what it has.
+    pub(super) places: Option<BTreeSet<u32>>,
     /// Nothing may leave the sessions: this server owns its shards by a lease that may have ended.
     pub(super) is_silent: bool,
     /// Copies of the shards of other servers.
@@ -95,7 +96,7 @@ pub(super) struct ServerTables {
     /// The identities of the tables, shared by all threads of the server.
     pub(super) identities: Arc<Identities>,
     store: Store,
-    partitioning: Partitioning,
+    pub(super) partitioning: Partitioning,
     pub(super) thread: u32,
     threads: u32,
     pub(super) counters: Arc<ServerCounters>,
@@ -121,7 +122,7 @@ impl ServerTables {
             fenced: Vec::new(),
             displaced: Vec::new(),
             replication: None,
-            is_backup: false,
+            places: None,
             is_silent: false,
             copies: Vec::new(),
             scheduler_only: false,
@@ -156,7 +157,10 @@ impl ServerTables {
         if self.scheduler_only {
             return refuse(Refusal::Mismatch, NO_TABLES);
         }
-        let position = self.all.iter().position(|table| table.schema.name == schema.name);
+        let is_it = |table: &ServerTable| {
+            table.schema.name == schema.name && self.identities.is_about(claim.identity, table.identity)
+        };
+        let position = self.all.iter().position(is_it);
         if let Some(known) = position {
             let table = &self.all[known];
             if table.schema != schema {
@@ -185,15 +189,17 @@ impl ServerTables {
         let origin = self.identities.origin(identity);
         let shards = match own.is_empty() {
             true => None,
-            false => match Shards::open_as(&self.store, &schema, own.clone(), &origin) {
-                Ok(shards) => Some(shards),
-                Err(error) => {
-                    self.identities.note_opened(&schema.name, false);
-                    return refuse(Refusal::Images, error.to_string());
+            false => {
+                match Shards::open_as(&self.identities.store_of(identity), &schema, own.clone(), &origin) {
+                    Ok(shards) => Some(shards),
+                    Err(error) => {
+                        self.identities.note_opened(&schema.name, identity, false);
+                        return refuse(Refusal::Images, error.to_string());
+                    }
                 }
-            },
+            }
         };
-        self.identities.note_opened(&schema.name, true);
+        self.identities.note_opened(&schema.name, identity, true);
         self.add_table(schema, identity, shards)
     }
 
@@ -204,14 +210,15 @@ impl ServerTables {
         identity: TableIdentity,
         mut shards: Option<Shards>,
     ) -> Result<usize, RequestFailure> {
+        let store = self.identities.store_of(identity);
         let recovered =
-            shards.as_mut().map(|shards| step_files::finish(&self.store, shards, AGGREGATE)).transpose();
+            shards.as_mut().map(|shards| step_files::finish(&store, shards, AGGREGATE)).transpose();
         let recovered = match recovered {
             Ok(recovered) => recovered.unwrap_or_default(),
             Err(why) => return refuse(Refusal::Images, why),
         };
         let own = shards.as_ref().map(|shards| shards.set().clone()).unwrap_or_default();
-        let step_files = shards.as_ref().map(|shards| StepFiles::new(&self.store, shards));
+        let step_files = shards.as_ref().map(|shards| StepFiles::new(&store, shards));
         tracing::info!(table = schema.name, %own, thread = self.thread, "table opened");
         let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
@@ -240,29 +247,6 @@ impl ServerTables {
         self.partitioning.map(servers).shards_of_thread(server, (self.thread, self.threads), shards)
     }
 
-    /// From now on backups are told all commands.
-    pub(super) fn replicate_to(&mut self, mut replication: Replication) {
-        for (number, table) in self.all.iter_mut().enumerate() {
-            replication.add_table(number, table, &self.partitioning.map(table.identity.servers));
-        }
-        self.replication = Some(replication);
-    }
-
-    /// A turn of the replication. Returns whether it has more to do at once.
-    pub(super) fn replicate(&mut self) -> bool {
-        let Some(replication) = &mut self.replication else { return false };
-        let more = replication.turn(&mut self.all, self.partitioning);
-        self.group_changed |= replication.has_room_again();
-        more
-    }
-
-    /// What may leave the sessions now.
-    pub(super) fn gate(&self) -> ReplicationGate {
-        let gate = |replication: &Replication| replication.gate(self.all.len());
-        let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
-        ReplicationGate { is_silent: self.is_silent, ..gate }
-    }
-
     pub(super) fn answer_open(
         &mut self,
         frame: &Frame<'_>,
@@ -270,7 +254,6 @@ impl ServerTables {
         transmit: &mut Transmit,
     ) -> RequestOutcome {
         OpenTableFrame::decode(&frame.head)?;
-        self.must_own()?;
         let request = match control::open_as::<OpenTableV2>(2, frame.payload) {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -282,6 +265,7 @@ impl ServerTables {
             return refuse(Refusal::Malformed, format!("server {} of {}", request.server, request.servers));
         }
         let OpenTableV2 { uid, server, servers, make_in, .. } = request;
+        self.must_own(server)?;
         let identity = TableIdentity { uid: TableUid(uid), server, servers };
         let number = self.open(schema, IdentityClaim { identity, make_in })?;
         let fenced = |shards: &Shards| {
@@ -300,7 +284,7 @@ impl ServerTables {
         }
         let (table, own) = (number as u32, runs(own));
         let births = shards.as_ref().map(Shards::births).unwrap_or_default();
-        let (uid, confirmed) = (identity.uid.0, self.identities.is_confirmed(&schema.name));
+        let (uid, confirmed) = (identity.uid.0, self.identities.is_confirmed(&schema.name, *identity));
         let all_births = shards.as_ref().map_or(0, Shards::all_births);
         let opened = TableOpenedV4 { table, shards: own, incarnation, uid, confirmed, all_births, births };
         answer(frame, TableOpenedFrame {}, &control::seal_as(4, &opened), transmit)
@@ -359,18 +343,21 @@ impl ServerTables {
 
     /// Answers what this server has of a table.
     pub(super) fn answer_identify(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
-        self.must_own()?;
-        match self.scheduler_only {
-            true => refuse(Refusal::Mismatch, NO_TABLES),
-            false => self.identities.answer(frame, transmit),
+        if self.scheduler_only {
+            return refuse(Refusal::Mismatch, NO_TABLES);
         }
+        let request = identities::request(frame)?;
+        self.must_own(request.server)?;
+        self.identities.answer(frame, &request, transmit)
     }
 
-    /// Sends workers that come to a backup away.
-    fn must_own(&self) -> RequestOutcome {
-        match self.is_backup {
-            true => refuse(Refusal::Moved, "this server is a backup: another one owns the shards"),
-            false => Ok(()),
+    /// Sends workers away that come for the shards of another server.
+    fn must_own(&self, place: u32) -> RequestOutcome {
+        match &self.places {
+            Some(places) if !places.contains(&place) => {
+                refuse(Refusal::Moved, format!("this server does not own the shards of place {place}"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -404,7 +391,7 @@ impl ServerTables {
                 replication.confirm_table(number as usize, table, &map);
             }
         }
-        self.identities.confirm(&table.schema.name);
+        self.identities.confirm(&table.schema.name, table.identity);
         transmit.commit(ConfirmedFrame {}.encode(frame.head.id), 0);
         Ok(())
     }

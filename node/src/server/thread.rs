@@ -53,7 +53,7 @@ pub(super) struct ShardThread<N: Net> {
     /// What may leave the sessions, as last seen.
     pub(super) gate: ReplicationGate,
     /// Promotions that the membership has wanted.
-    pub(super) promotions_seen: u64,
+    pub(super) promotions: u64,
     pub(super) settings: ThreadSettings,
     next_session: u32,
     /// Until this time the thread polls without sleeping.
@@ -144,7 +144,7 @@ impl<N: Net> ShardThread<N> {
             incarnations,
             replicators: Vec::new(),
             gate: ReplicationGate::OPEN,
-            promotions_seen: 0,
+            promotions: 0,
             settings,
             ticked_at,
             next_session,

@@ -41,12 +41,19 @@ impl<N: Net> Worker<N> {
     /// From now on the server at address `from` is at address `to`. The worker makes the links to it again, and sends
     /// unacknowledged requests again.
     pub fn replace_server(&mut self, from: &str, to: &str) {
+        let all = 0..self.config.servers.len();
+        let moved: Vec<usize> = all.filter(|server| self.config.servers[*server] == from).collect();
+        moved.into_iter().for_each(|server| self.move_server(server, to));
+    }
+
+    /// From now on this server is at address `to`.
+    pub(super) fn move_server(&mut self, server: usize, to: &str) {
         let now = self.net.now();
-        for peer in self.peers.iter_mut().filter(|peer| peer.addr == from) {
+        let from = std::mem::replace(&mut self.config.servers[server], to.to_owned());
+        for peer in self.peers.iter_mut().filter(|peer| peer.server as usize == server) {
             peer.replace(to);
             peer.lose(format!("{from} is replaced by {to}"), &mut self.flights, &self.counters, now);
         }
-        self.config.servers.iter_mut().filter(|addr| *addr == from).for_each(|addr| *addr = to.to_owned());
     }
 
     /// The links to the backup, as they are now.

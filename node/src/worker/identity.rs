@@ -7,7 +7,7 @@ use super::peer::Peer;
 use super::reconnect::refused;
 use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
 use crate::error::{Refusal, WorkerError};
-use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV1, IdentityV1, OpenTableV2, TableOpenedV4};
+use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV2, IdentityV1, OpenTableV2, TableOpenedV4};
 use crate::frames::{ConfirmFrame, FrameKind, IdentifyFrame, OpenTableFrame, RefusedFrame};
 use crate::partition::{PartitionMap, set_of};
 use crate::scheduler::table_records::{ShardHolder, TableRecord};
@@ -242,8 +242,10 @@ impl<N: Net> Worker<N> {
             // The worker that reaches a server first decides which of the table's servers it is. The others see that
             // before they reach the next. The first server draws the id, or has it. While it has not confirmed the
             // table, no worker has pushed before the other servers make their shards.
+            // With a coordinator, their places are that order.
             let mut order: Vec<usize> = (0..servers).collect();
-            order.sort_by_key(|&server| (held[server].is_none(), &self.config.servers[server]));
+            let addr = |server: usize| self.config.places.is_none().then(|| &self.config.servers[server]);
+            order.sort_by_key(|&server| (held[server].is_none(), addr(server)));
             for one in order {
                 let request = opened.request_in(schema, one, make_in(one));
                 let payload = |_: usize, _: u32| request.clone();
@@ -271,6 +273,10 @@ impl<N: Net> Worker<N> {
             Ok(answers) => answers,
             Err(why) => return Ok(OpenAttempt::Again(why)),
         };
+        // A server may have answered before it came back with other threads, or before another one took its place.
+        if let Some(why) = self.link_change(&before) {
+            return Ok(OpenAttempt::Again(why));
+        }
         self.set_births(&mut opened, &answers)?;
         self.check_births(&schema.name, &opened, &answers)?;
         if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.link_change(&before)) {
@@ -298,7 +304,11 @@ impl<N: Net> Worker<N> {
 
     /// What each server holds of a table.
     fn identify(&mut self, schema: &Schema, fronts: &[usize]) -> Result<Vec<Option<HeldV1>>, WorkerError> {
-        let request = |_: usize, _: u32| control::seal(&IdentifyV1 { table: schema.name.clone() });
+        // With a coordinator each address is that of a place, and a server can have several places.
+        let servers = if self.config.places.is_some() { self.config.servers.len() as u32 } else { 0 };
+        let request = |_: usize, server: u32| {
+            control::seal_as(2, &IdentifyV2 { table: schema.name.clone(), server, servers })
+        };
         let answers = self.ask(
             &ControlRequest::with_payload(&IdentifyFrame {}, None, &request),
             Recipients::Links(fronts),

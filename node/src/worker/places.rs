@@ -51,7 +51,8 @@ impl<N: Net> Worker<N> {
                 if place.owner != from {
                     let (owner, epoch) = (place.owner, place.epoch);
                     tracing::warn!(server = from, owner, epoch, "another server has the place of this one");
-                    self.replace_server(&from, &owner);
+                    let server = peer.server as usize;
+                    self.move_server(server, &owner);
                 }
                 return true;
             }

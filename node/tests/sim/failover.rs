@@ -1,5 +1,6 @@
 //! A server that dies for good, or whose lease ends, is replaced by one of its backups, while several workers call and
-//! wait. The coordinator gives no answer now and then, and its answers get lost.
+//! wait. The backups are servers without a place of their own, or the servers of the other places. The coordinator
+//! gives no answer now and then, and its answers get lost.
 
 use crate::blocking::{Book, Program, Pushes, SHARED};
 use crate::model::schema;
@@ -19,8 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Members of a place.
-const MEMBERS: usize = 3;
 const LEASE: Duration = Duration::from_secs(2);
 
 /// The coordinator as one process reaches it.
@@ -74,10 +73,10 @@ impl Coordinator for Reached {
     }
 }
 
-/// One process of a place.
+/// One server.
 struct Member {
     actor: u64,
-    addr: String,
+    seat: Seat,
     processes: Vec<SimProcess>,
     coordinator: Arc<Reached>,
     has_ended: Rc<RefCell<bool>>,
@@ -85,15 +84,27 @@ struct Member {
     is_new: bool,
 }
 
-struct Place {
-    members: Vec<Member>,
-    number: u32,
+impl Member {
+    fn has_ended(&self) -> bool {
+        *self.has_ended.borrow()
+    }
+}
+
+/// What stays of a server when it is started again.
+#[derive(Clone)]
+struct Seat {
+    addr: String,
+    /// The place of which it has the data folder.
+    home: u32,
+    backups: Vec<String>,
 }
 
 struct Cluster {
     sim: Sim,
     coordinator: Arc<MemoryCoordinator>,
-    places: Vec<Place>,
+    members: Vec<Member>,
+    /// How many.
+    places: u32,
     prng: Prng,
     seed: u64,
     lost_per_thousand: u64,
@@ -107,20 +118,41 @@ impl Cluster {
         let clock = Arc::new(move || Duration::from_nanos(clock.load(Relaxed)));
         let coordinator = Arc::new(MemoryCoordinator::new(clock));
         let (prng, lost_per_thousand) = (Prng::new(seed ^ 0xFA11), [0, 30, 150][seed as usize % 3]);
-        let mut cluster =
-            Cluster { sim: sim.clone(), coordinator, places: Vec::new(), prng, seed, lost_per_thousand };
-        let count = 1 + seed as u32 / 3 % 2;
-        for number in 0..count {
-            let addrs = Cluster::addrs(number);
-            let members = addrs.iter().enumerate();
-            let members = members.map(|(at, _)| cluster.start((number, count), at, at > 0)).collect();
-            cluster.places.push(Place { members, number });
+        let (sim, members, places) = (sim.clone(), Vec::new(), 0);
+        let mut cluster = Cluster { sim, coordinator, members, places, prng, seed, lost_per_thousand };
+        match seed / 6 % 2 {
+            0 => cluster.start_with_spares(1 + seed as u32 / 3 % 2),
+            _ => cluster.start_ring(2 + seed as u32 / 3 % 3),
         }
         cluster
     }
 
-    fn addrs(place: u32) -> Vec<String> {
-        (0..MEMBERS as u32).map(|at| format!("sim:{}", 30_000 + place * 10 + at)).collect()
+    /// Each place has three servers of its own.
+    fn start_with_spares(&mut self, places: u32) {
+        self.places = places;
+        for home in 0..places {
+            let addrs: Vec<String> = (0..3).map(|at| Cluster::addr(home, at)).collect();
+            for addr in &addrs {
+                let backups = addrs.iter().filter(|other| *other != addr).cloned().collect();
+                let member = self.start(Seat { addr: addr.clone(), home, backups }, *addr != addrs[0]);
+                self.members.push(member);
+            }
+        }
+    }
+
+    /// The backups of each server are the servers behind it.
+    fn start_ring(&mut self, places: u32) {
+        self.places = places;
+        let count = 1 + self.prng.below(u64::from(places) - 1) as u32;
+        for home in 0..places {
+            let backups = (1..=count).map(|by| Cluster::addr((home + by) % places, 0)).collect();
+            let member = self.start(Seat { addr: Cluster::addr(home, 0), home, backups }, false);
+            self.members.push(member);
+        }
+    }
+
+    fn addr(place: u32, at: u32) -> String {
+        format!("sim:{}", 30_000 + place * 10 + at)
     }
 
     fn reach(&mut self) -> Arc<Reached> {
@@ -132,23 +164,22 @@ impl Cluster {
         })
     }
 
-    fn start(&mut self, place: (u32, u32), at: usize, is_backup: bool) -> Member {
-        let addrs = Cluster::addrs(place.0);
-        let (addr, coordinator) = (addrs[at].clone(), self.reach());
+    fn start(&mut self, seat: Seat, is_backup: bool) -> Member {
+        let coordinator = self.reach();
         let membership = MembershipConfig {
             coordinator: coordinator.clone(),
             job: "job".into(),
-            place,
-            addr: addr.clone(),
+            place: (seat.home, self.places),
+            addr: seat.addr.clone(),
             is_backup,
             lease: LEASE,
         };
         let config = ServerConfig {
             threads: 1 + self.prng.below(3) as usize,
             store: Store::memory(),
-            backups: addrs.into_iter().filter(|other| *other != addr).collect(),
+            backups: seat.backups.clone(),
             membership: Some(membership),
-            ..ServerConfig::new(&addr)
+            ..ServerConfig::new(&seat.addr)
         };
         // Clocks of different hosts differ.
         let sim = self.sim.ahead(Duration::from_secs(self.prng.below(7_200)));
@@ -168,104 +199,102 @@ impl Cluster {
             }
         };
         let actor = self.sim.add_actor(run);
-        Member { actor, addr, processes, coordinator, has_ended, is_new: is_backup }
+        Member { actor, seat, processes, coordinator, has_ended, is_new: is_backup }
     }
 
-    /// The owner of a place, if it serves.
-    fn owner(&self, place: &Place) -> Option<usize> {
-        self.coordinator.get(&format!("job/owner/{}", place.number)).unwrap()?;
-        let (owner, _) = gannet_node::place(&*self.coordinator, "job", place.number).unwrap()?;
-        let is_owner = |member: &Member| member.addr == owner && !*member.has_ended.borrow();
-        place.members.iter().position(is_owner)
+    /// What the coordinator knows of a place: its owner, and the backups.
+    fn known(&self, place: u32) -> Option<(String, Vec<String>)> {
+        gannet_node::place(&*self.coordinator, "job", place).unwrap()
     }
 
-    /// The owner of a place, if one more member may fail: a backup that runs has all that was acknowledged.
-    fn safe_owner(&self, place: &Place) -> Option<usize> {
-        let (_, backups) = gannet_node::place(&*self.coordinator, "job", place.number).unwrap()?;
-        let runs = |member: &&Member| !*member.has_ended.borrow();
-        let running: Vec<&Member> = place.members.iter().filter(runs).collect();
-        let is_cut = running.iter().any(|member| member.coordinator.cut_off.load(Relaxed));
-        let is_backed = running.iter().any(|member| !member.is_new && backups.contains(&member.addr));
-        self.owner(place).filter(|_| is_backed && !is_cut)
+    /// Whether the owner of a place serves.
+    fn has_owner(&self, place: u32) -> bool {
+        let has_lease = self.coordinator.get(&format!("job/owner/{place}")).unwrap().is_some();
+        let is = |owner: &str| self.members.iter().any(|of| of.seat.addr == owner && !of.has_ended());
+        has_lease && self.known(place).is_some_and(|(owner, _)| is(&owner))
+    }
+
+    /// Whether a server may fail: each of its places has a backup that runs and has all that was acknowledged.
+    fn may_fail(&self, at: usize) -> bool {
+        let addr = &self.members[at].seat.addr;
+        let runs = |backup: &String| {
+            let is_it = |of: &Member| of.seat.addr == *backup && !of.is_new && !of.has_ended();
+            self.members.iter().any(is_it)
+        };
+        let is_backed = |place| {
+            let (owner, backups) = self.known(place).unwrap_or_default();
+            self.has_owner(place) && (owner != *addr || backups.iter().any(runs))
+        };
+        let is_cut = self.members.iter().any(|of| !of.has_ended() && of.coordinator.cut_off.load(Relaxed));
+        !is_cut && !self.members[at].has_ended() && (0..self.places).all(is_backed)
+    }
+
+    fn owns(&self, at: usize) -> bool {
+        let is_own = |place| self.known(place).is_some_and(|(owner, _)| owner == self.members[at].seat.addr);
+        (0..self.places).any(is_own)
     }
 
     fn end(&self, member: &Member) {
         self.sim.remove_actor(member.actor);
         member.processes.iter().for_each(|process| self.sim.kill(process));
-        self.sim.reset_all(&member.addr);
+        self.sim.reset_all(&member.seat.addr);
     }
 
-    /// Kills the owner of a place, or cuts it off from the coordinator. Returns whether it did.
-    fn fail_owner(&mut self, place: usize) -> bool {
-        let Some(at) = self.safe_owner(&self.places[place]) else { return false };
-        if self.prng.below(2) == 0 {
-            self.places[place].members[at].coordinator.cut_off.store(true, Relaxed);
-            return true;
+    /// Kills a server, or cuts an owner off from the coordinator. Returns whether it owned a place, if it did so.
+    fn fail(&mut self) -> Option<bool> {
+        let at = self.prng.below(self.members.len() as u64) as usize;
+        if !self.may_fail(at) {
+            return None;
         }
-        self.end(&self.places[place].members[at]);
-        *self.places[place].members[at].has_ended.borrow_mut() = true;
-        true
-    }
-
-    /// Kills a member that is not the owner.
-    fn fail_backup(&mut self, place: usize) -> bool {
-        let Some(owner) = self.safe_owner(&self.places[place]) else { return false };
-        let at = (owner + 1 + self.prng.below(MEMBERS as u64 - 1) as usize) % MEMBERS;
-        if *self.places[place].members[at].has_ended.borrow() {
-            return false;
+        let owns = self.owns(at);
+        if owns && self.prng.below(2) == 0 {
+            self.members[at].coordinator.cut_off.store(true, Relaxed);
+            return Some(owns);
         }
-        self.end(&self.places[place].members[at]);
-        *self.places[place].members[at].has_ended.borrow_mut() = true;
-        true
+        self.end(&self.members[at]);
+        *self.members[at].has_ended.borrow_mut() = true;
+        Some(owns)
     }
 
-    /// Starts the members again that have ended, as backups, and lets those that were cut off reach the coordinator.
-    fn mend(&mut self, count: u32) {
-        for place in 0..self.places.len() {
-            let number = self.places[place].number;
-            // An owner that nobody has replaced yet is not a backup.
-            let has_owner = self.owner(&self.places[place]).is_some();
-            for at in 0..MEMBERS {
-                let member = &self.places[place].members[at];
-                member.coordinator.cut_off.store(false, Relaxed);
-                if has_owner && *member.has_ended.borrow() {
-                    self.end(member);
-                    self.places[place].members[at] = self.start((number, count), at, true);
-                }
+    /// Starts the servers again that have ended, as backups, and lets those that were cut off reach the coordinator.
+    fn mend(&mut self) {
+        // An owner that nobody has replaced yet is not a backup.
+        let have_owners = (0..self.places).all(|place| self.has_owner(place));
+        for at in 0..self.members.len() {
+            let member = &self.members[at];
+            member.coordinator.cut_off.store(false, Relaxed);
+            if have_owners && member.has_ended() {
+                self.end(member);
+                self.members[at] = self.start(member.seat.clone(), true);
             }
         }
     }
 
     /// For messages.
     fn state(&self) -> String {
-        let place = |place: &Place| {
-            let known = gannet_node::place(&*self.coordinator, "job", place.number);
-            let of = |member: &Member| {
-                (member.addr.clone(), *member.has_ended.borrow(), member.coordinator.cut_off.load(Relaxed))
-            };
-            format!("{known:?} {:?}", place.members.iter().map(of).collect::<Vec<_>>())
-        };
-        self.places.iter().map(place).collect::<Vec<_>>().join("; ")
+        let places: Vec<_> = (0..self.places).map(|place| self.known(place)).collect();
+        let of = |of: &Member| (of.seat.addr.clone(), of.has_ended(), of.coordinator.cut_off.load(Relaxed));
+        format!("{places:?} {:?}", self.members.iter().map(of).collect::<Vec<_>>())
     }
 
+    /// Runs until the workers have ended. Returns how many owners and how many others have failed.
     fn run(&mut self, workers: &[SimProcess]) -> [u64; 2] {
         let (mut failed, mut ran) = ([0; 2], Duration::ZERO);
-        let count = self.places.len() as u32;
         while workers.iter().any(|worker| !worker.has_ended()) {
             let time = Duration::from_millis(1 + self.prng.below(400));
             self.sim.run(time);
             ran += time;
             assert!(ran < Duration::from_secs(3_600), "seed {}: no end: {}", self.seed, self.state());
-            for place in &mut self.places {
-                let known = gannet_node::place(&*self.coordinator, "job", place.number).unwrap();
-                let Some((_, backups)) = known else { continue };
-                place.members.iter_mut().for_each(|member| member.is_new &= backups.contains(&member.addr));
-            }
-            let place = self.prng.below(u64::from(count)) as usize;
+            let known = (0..self.places).filter_map(|place| self.known(place));
+            let known: Vec<String> = known.flat_map(|(_, backups)| backups).collect();
+            self.members.iter_mut().for_each(|of| of.is_new &= known.contains(&of.seat.addr));
             match self.prng.below(12) {
-                0 if failed[0] < 6 => failed[0] += u64::from(self.fail_owner(place)),
-                1 if failed[1] < 6 => failed[1] += u64::from(self.fail_backup(place)),
-                2..6 => self.mend(count),
+                0..2 if failed[0] < 6 => {
+                    let owned = self.fail();
+                    failed[0] += u64::from(owned == Some(true));
+                    failed[1] += u64::from(owned == Some(false));
+                }
+                2..6 => self.mend(),
                 _ => {}
             }
         }
@@ -296,7 +325,7 @@ fn check(
 #[test]
 fn any_server_may_die_for_good() {
     let mut failed = [0; 2];
-    for seed in 900..900 + seeds(9) {
+    for seed in 900..900 + seeds(12) {
         let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
         let sim = Sim::new(seed, faults(seed));
         let mut cluster = Cluster::new(&sim, seed);
@@ -309,8 +338,7 @@ fn any_server_may_die_for_good() {
         let book: Book = Rc::new(RefCell::new(vec![Pushes::default(); workers as usize]));
         let table = schema("t", workers, 8);
         let places = Places { coordinator: cluster.reach(), job: "job".into() };
-        let servers: Vec<String> =
-            (0..cluster.places.len() as u32).map(|place| Cluster::addrs(place)[0].clone()).collect();
+        let servers: Vec<String> = (0..cluster.places).map(|place| Cluster::addr(place, 0)).collect();
         let program = |rank| Program {
             sim: sim.clone(),
             servers: servers.clone(),

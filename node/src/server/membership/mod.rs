@@ -1,6 +1,8 @@
-//! The membership of a server: it asks the coordinator who owns the shards of a *place*, and keeps or takes the place.
+//! The membership of a server: it asks the coordinator who owns the shards of each *place*, and keeps or takes places.
 //!
-//! A place is the part of one server in all tables: server `i` of `n`. It has two keys in the coordinator:
+//! A place is the part of one server in all tables: server `i` of `n`. A server begins with one place, or as a backup
+//! with none. It takes the place of each server that dies, if it has all of its rows. A place has two keys in the
+//! coordinator:
 //! - `JOB/owner/i` exists as long as the lease of the owner. Only who made it may write the other key.
 //! - `JOB/place/i` has the owner's address, the epoch, and the backups that have everything that was acknowledged
 //!   ([`PlaceV1`]). It changes by compare-and-set.
@@ -21,7 +23,7 @@ use gannet_transport::{Net, Poll, Waker};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which place a server has, or waits for as a backup.
+/// Which place a server begins with, and where the job's places are known.
 #[derive(Clone)]
 pub struct MembershipConfig {
     /// Says who owns what.
@@ -32,7 +34,7 @@ pub struct MembershipConfig {
     pub place: (u32, u32),
     /// The address at which workers reach this server.
     pub addr: String,
-    /// This server begins as a backup of the place's owner.
+    /// This server begins without a place: another server has it, or had it last.
     pub is_backup: bool,
     /// How long the coordinator waits for a sign of the owner before a backup takes its place.
     pub lease: Duration,
@@ -41,13 +43,18 @@ pub struct MembershipConfig {
 /// The keys of a place.
 #[derive(Debug, Clone)]
 pub(crate) struct PlaceKeys {
+    number: u32,
     owner: String,
     place: String,
 }
 
 impl PlaceKeys {
     pub(crate) fn new(job: &str, place: u32) -> PlaceKeys {
-        PlaceKeys { owner: format!("{job}/owner/{place}"), place: format!("{job}/place/{place}") }
+        PlaceKeys {
+            number: place,
+            owner: format!("{job}/owner/{place}"),
+            place: format!("{job}/place/{place}"),
+        }
     }
 
     /// What the coordinator knows of the place, and the version of that.
@@ -79,9 +86,9 @@ pub fn place(
     Ok(place.filter(|(place, _)| place.ready).map(addrs))
 }
 
-/// What a server is.
+/// What a server is to a place.
 enum Role {
-    /// It waits for its turn to own the place.
+    /// It takes the place if that has no owner and this server has all of its rows.
     Backup,
     /// It wants to own a place that nobody has had.
     New,
@@ -139,19 +146,23 @@ impl<N: Net> Membership<N> {
         Some(Membership { net, config, incarnation, standing: standing?, threads, backups })
     }
 
-    /// Runs until `is_over`, or until another server owns the place.
+    /// Runs until `is_over`, or until another server owns a place of this one.
     pub fn run(&self, is_over: impl Fn() -> bool) {
-        let keys = PlaceKeys::new(&self.config.job, self.config.place.0);
-        let mut role = if self.config.is_backup { Role::Backup } else { Role::New };
-        let Ok(mut poll) = self.net.poll() else { return self.end("there is no poll to wait with") };
+        let (home, servers) = self.config.place;
+        let role = |place| if place == home && !self.config.is_backup { Role::New } else { Role::Backup };
+        let place = |place| (PlaceKeys::new(&self.config.job, place), role(place));
+        let mut places: Vec<(PlaceKeys, Role)> = (0..servers).map(place).collect();
+        let Ok(mut poll) = self.net.poll() else { return self.end(home, "there is no poll to wait with") };
         let mut events = Vec::new();
         while !is_over() {
-            match self.step(&keys, role) {
-                (next, Ok(Ok(()))) => role = next,
-                (_, Ok(Err(Deposed(why)))) => return self.end(&why),
-                (next, Err(error)) => {
-                    tracing::warn!(%error, place = self.config.place.0, "this server asks again");
-                    role = next;
+            for (keys, role) in &mut places {
+                match self.step(keys, std::mem::replace(role, Role::Backup)) {
+                    (next, Ok(Ok(()))) => *role = next,
+                    (_, Ok(Err(Deposed(why)))) => return self.end(keys.number, &why),
+                    (next, Err(error)) => {
+                        tracing::warn!(%error, place = keys.number, "this server asks again");
+                        *role = next;
+                    }
                 }
             }
             // It fails like a pause that was too short.
@@ -159,12 +170,8 @@ impl<N: Net> Membership<N> {
         }
     }
 
-    fn end(&self, why: &str) {
-        tracing::error!(
-            place = self.config.place.0,
-            why,
-            "this server does not own its shards any more: it ends"
-        );
+    fn end(&self, place: u32, why: &str) {
+        tracing::error!(place, why, "this server does not own its shards any more: it ends");
         self.standing.depose();
         self.wake();
     }
@@ -239,7 +246,7 @@ impl<N: Net> Membership<N> {
                 None => return Ok(Ok(Role::New)),
             },
         };
-        self.standing.own(until);
+        self.standing.own(keys.number, until);
         self.wake();
         Ok(Ok(Role::Owner { lease, place, version }))
     }
@@ -254,7 +261,7 @@ impl<N: Net> Membership<N> {
     ) -> StepOutcome<()> {
         let from = self.net.now();
         if self.config.coordinator.keep_alive(*lease)? {
-            self.standing.own(self.until(from));
+            self.standing.own(keys.number, self.until(from));
         } else {
             // No backup has taken the place if this server makes the owner's key again: a backup makes it first.
             let until = match self.acquire(keys)? {
@@ -273,7 +280,7 @@ impl<N: Net> Membership<N> {
                 Some(now) => (*place, *version) = now,
                 None => return Ok(Err(Deposed("another server has taken the place".into()))),
             }
-            self.standing.own(until);
+            self.standing.own(keys.number, until);
         }
         self.wake();
         if !place.ready {
@@ -340,8 +347,8 @@ impl<N: Net> Membership<N> {
         // The other backups may take the place until this one is ready.
         let place = PlaceV1 { epoch, owner, incarnation, ready: false, backups: before.backups };
         let Some(version) = self.set(keys, version, &place, None)? else { return Ok(Ok(Role::Backup)) };
-        self.standing.own(until);
-        let (server, servers) = self.config.place;
+        self.standing.own(keys.number, until);
+        let (server, servers) = (keys.number, self.config.place.1);
         self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true });
         self.wake();
         Ok(Ok(Role::Owner { lease, place, version }))
@@ -349,7 +356,7 @@ impl<N: Net> Membership<N> {
 
     /// Tells the others that this server serves, once all its threads have taken the place.
     fn become_ready(&self, keys: &PlaceKeys, place: &mut PlaceV1, version: &mut u64) -> StepOutcome<()> {
-        match self.standing.promoted(self.threads.len()) {
+        match self.standing.outcome(keys.number, self.threads.len()) {
             None => return Ok(Ok(())),
             Some(Err(why)) => return Ok(Err(Deposed(why))),
             Some(Ok(_)) => {}
@@ -364,7 +371,7 @@ impl<N: Net> Membership<N> {
             },
         }
         if place.ready {
-            let (PlaceV1 { epoch, .. }, number) = (&*place, self.config.place.0);
+            let (PlaceV1 { epoch, .. }, number) = (&*place, keys.number);
             tracing::warn!(place = number, epoch, "this backup owns the shards now");
         }
         Ok(Ok(()))

@@ -1,6 +1,7 @@
 //! What a server is at the moment: an owner with a lease, or not. The membership decides, and the threads that own
 //! shards act on it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,46 +19,59 @@ pub(in crate::server) struct Promotion {
 /// What the threads of a server share with its membership.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Standing {
-    /// The server owns shards, or wants to: without a lease it says nothing.
-    is_owner: AtomicBool,
-    /// The lease ends then, in nanoseconds of the server's clock.
+    /// The places that the server owns, or takes. For each, when its lease ends by the server's clock.
+    places: Mutex<BTreeMap<u32, Duration>>,
+    /// How many places that are.
+    owned: AtomicU64,
+    /// The first of these ends, in nanoseconds. 0: the server owns nothing.
     until: AtomicU64,
-    /// Another server owns the shards.
+    /// Another server owns a place of this one.
     is_deposed: AtomicBool,
-    /// Counts the promotions.
-    promotions: AtomicU64,
-    promotion: Mutex<PromotionState>,
+    /// The places that all threads are to take, from the first on.
+    promotions: Mutex<Vec<PromotionRecord>>,
+    /// How many promotions these are.
+    promoted: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct PromotionState {
-    wanted: Option<Promotion>,
+#[derive(Debug)]
+struct PromotionRecord {
+    wanted: Promotion,
     /// What became of it on the threads that have tried.
     done: Vec<Result<u32, String>>,
 }
 
 impl Standing {
-    fn promotion(&self) -> MutexGuard<'_, PromotionState> {
-        self.promotion.lock().unwrap_or_else(PoisonError::into_inner)
+    fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Duration>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server is an owner, and has a lease until then.
-    pub(in crate::server) fn own(&self, until: Duration) {
-        self.until.store(until.as_nanos() as u64, Release);
-        self.is_owner.store(true, Release);
+    fn promotions(&self) -> MutexGuard<'_, Vec<PromotionRecord>> {
+        self.promotions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the server owns shards, or takes the place of their owner.
-    pub(in crate::server) fn is_owner(&self) -> bool {
-        self.is_owner.load(Acquire)
+    /// The server owns a place, and has a lease for it until then.
+    pub(in crate::server) fn own(&self, place: u32, until: Duration) {
+        let mut places = self.places();
+        places.insert(place, until);
+        let first = places.values().min().map_or(0, |first| first.as_nanos() as u64);
+        self.until.store(first, Release);
+        self.owned.store(places.len() as u64, Release);
     }
 
-    /// Whether the server must say nothing now.
+    /// Adds the places that the server owns, or takes, to those that a thread knows.
+    pub(in crate::server) fn update(&self, known: &mut BTreeSet<u32>) {
+        if self.owned.load(Acquire) != known.len() as u64 {
+            known.extend(self.places().keys());
+        }
+    }
+
+    /// Whether the server must say nothing now: the lease of a place has ended.
     pub(in crate::server) fn is_silent(&self, now: Duration) -> bool {
-        self.is_owner.load(Acquire) && now.as_nanos() as u64 >= self.until.load(Acquire)
+        let until = self.until.load(Acquire);
+        until != 0 && now.as_nanos() as u64 >= until
     }
 
-    /// Another server owns the shards.
+    /// Another server owns a place of this one.
     pub(in crate::server) fn depose(&self) {
         self.is_deposed.store(true, Release);
     }
@@ -68,34 +82,34 @@ impl Standing {
 
     /// All threads are to take the place of a server.
     pub(in crate::server) fn promote(&self, wanted: Promotion) {
-        *self.promotion() = PromotionState { wanted: Some(wanted), done: Vec::new() };
-        self.promotions.fetch_add(1, Release);
+        let mut promotions = self.promotions();
+        promotions.push(PromotionRecord { wanted, done: Vec::new() });
+        self.promoted.store(promotions.len() as u64, Release);
     }
 
-    /// The promotion that a thread has not tried. `seen`: how many it has seen.
-    pub(in crate::server) fn next_promotion(&self, seen: &mut u64) -> Option<Promotion> {
-        let promotions = self.promotions.load(Acquire);
-        if std::mem::replace(seen, promotions) == promotions {
+    /// The next promotion for a thread that has tried this many.
+    pub(in crate::server) fn next_promotion(&self, tried: u64) -> Option<Promotion> {
+        if self.promoted.load(Acquire) == tried {
             return None;
         }
-        self.promotion().wanted
+        self.promotions().get(tried as usize).map(|of| of.wanted)
     }
 
-    /// A thread has tried a promotion.
-    pub(in crate::server) fn note_promoted(&self, of: Promotion, outcome: Result<u32, String>) {
-        let mut state = self.promotion();
-        if state.wanted == Some(of) {
-            state.done.push(outcome);
+    /// A thread has tried a promotion, of which it had tried this many before.
+    pub(in crate::server) fn note_promoted(&self, tried: u64, outcome: Result<u32, String>) {
+        if let Some(PromotionRecord { done, .. }) = self.promotions().get_mut(tried as usize) {
+            done.push(outcome);
         }
     }
 
-    /// What became of the promotion, if all threads have tried it.
-    pub(in crate::server) fn promoted(&self, threads: usize) -> Option<Result<u32, String>> {
-        let state = self.promotion();
-        if state.done.len() < threads {
+    /// What became of the last promotion to a place, if all threads have tried it.
+    pub(in crate::server) fn outcome(&self, place: u32, threads: usize) -> Option<Result<u32, String>> {
+        let promotions = self.promotions();
+        let PromotionRecord { done, .. } = promotions.iter().rfind(|of| of.wanted.server == place)?;
+        if done.len() < threads {
             return None;
         }
-        let tables = state.done.iter().cloned().collect::<Result<Vec<u32>, String>>();
+        let tables = done.iter().cloned().collect::<Result<Vec<u32>, String>>();
         Some(tables.map(|tables| tables.into_iter().max().unwrap_or(0)))
     }
 }

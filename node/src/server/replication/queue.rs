@@ -283,11 +283,12 @@ impl CommandQueue {
         }
     }
 
-    /// The incarnation of this backup, if it has everything that any worker knows of: workers wait for it, and it has
-    /// acknowledged all that was told before they did.
+    /// The incarnation of this backup, if it has everything that any worker knows of: workers wait for it, it has
+    /// acknowledged all that was told before they did, and it has all rows of tables that came later.
     pub(in crate::server) fn joined(&self) -> Option<u64> {
         let state = self.lock();
-        let has_joined = state.joined && !state.lost && state.acknowledged() >= state.joined_at;
+        let has_joined =
+            state.joined && !state.lost && state.ready && state.acknowledged() >= state.joined_at;
         has_joined.then_some(state.incarnation)
     }
 

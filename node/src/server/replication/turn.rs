@@ -1,9 +1,10 @@
 //! What a server thread does for its backups in each round of its event loop.
 
-use super::{CommandQueue, Replication, Replicator};
+use super::{CommandQueue, Replication, ReplicationGate, Replicator};
 use crate::error::ServerError;
 use crate::server::bulk::RequestFailure;
 use crate::server::session::Session;
+use crate::server::tables::ServerTables;
 use crate::server::thread::ShardThread;
 use crate::worker::WorkerConfig;
 use gannet_transport::{Net, Poll};
@@ -14,6 +15,31 @@ pub(in crate::server) type ThreadBackups<N> = (Vec<Replicator<N>>, ThreadQueues)
 
 /// What a thread is to send to each of its backups.
 pub(in crate::server) type ThreadQueues = Vec<Arc<CommandQueue>>;
+
+impl ServerTables {
+    /// From now on backups are told all commands.
+    pub(in crate::server) fn replicate_to(&mut self, mut replication: Replication) {
+        for (number, table) in self.all.iter_mut().enumerate() {
+            replication.add_table(number, table, &self.partitioning.map(table.identity().servers));
+        }
+        self.replication = Some(replication);
+    }
+
+    /// A turn of the replication. Returns whether it has more to do at once.
+    pub(in crate::server) fn replicate(&mut self) -> bool {
+        let Some(replication) = &mut self.replication else { return false };
+        let more = replication.turn(&mut self.all, self.partitioning);
+        self.group_changed |= replication.has_room_again();
+        more
+    }
+
+    /// What may leave the sessions now.
+    pub(in crate::server) fn gate(&self) -> ReplicationGate {
+        let gate = |replication: &Replication| replication.gate(self.all.len());
+        let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
+        ReplicationGate { is_silent: self.is_silent, ..gate }
+    }
+}
 
 impl<N: Net> ShardThread<N> {
     /// Tells backups the next rows, if they need some, and sends the replies that waited for them. Returns whether
@@ -42,14 +68,15 @@ impl<N: Net> ShardThread<N> {
         if standing.is_deposed() {
             return Err(ServerError::Deposed);
         }
-        self.tables.is_backup = !standing.is_owner();
+        standing.update(self.tables.places.get_or_insert_default());
         self.tables.is_silent = standing.is_silent(self.net.now());
-        if let Some(promotion) = standing.next_promotion(&mut self.promotions_seen) {
+        while let Some(promotion) = standing.next_promotion(self.promotions) {
             let outcome = self.tables.promote_server(promotion).map_err(|failure| match failure {
                 RequestFailure::Refused(_, why) => why,
                 _ => "the copies are in use".to_owned(),
             });
-            standing.note_promoted(promotion, outcome);
+            standing.note_promoted(self.promotions, outcome);
+            self.promotions += 1;
         }
         Ok(())
     }

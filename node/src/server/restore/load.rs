@@ -53,7 +53,7 @@ impl ServerTables {
             if let Some(shards) = &table.shards {
                 shards.confirm();
             }
-            self.identities.confirm(&table.schema.name);
+            self.identities.confirm(&table.schema.name, table.identity());
         }
     }
 }

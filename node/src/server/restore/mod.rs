@@ -219,11 +219,13 @@ pub(super) fn open_tables(
     incarnation: u64,
     counters: &Arc<ServerCounters>,
 ) -> Result<OpenedTables, ServerError> {
-    let identities = Arc::new(Identities::new(config.store.clone(), incarnation));
+    let home = config.membership.as_ref().map(|membership| membership.place.0);
+    let identities = Arc::new(Identities::new(config.store.clone(), incarnation, home));
     let new_tables = |thread| {
         let mut tables =
             ServerTables::new(config.store.clone(), identities.clone(), thread, counters.clone());
         tables.scheduler_only = config.scheduler_only;
+        tables.places = config.membership.as_ref().map(|_| Default::default());
         tables.checkpoints.clone_from(&config.checkpoints);
         tables
     };
