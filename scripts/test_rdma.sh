@@ -22,7 +22,9 @@ fi
 need cc gcc && need python3 python3 && need_rdma || exit 1
 . scripts/sections.sh
 sections_begin "${CARGO_TARGET_DIR:-target}/test-logs-rdma"
-work=$(mktemp -d "${TMPDIR:-/tmp}/gannet-rdma.XXXXXX") || exit 1
+# The guests see this folder, which need not be so of $TMPDIR: each guest has a /dev and a /run of its own.
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+mkdir -p "$target" && work=$(mktemp -d "$target/rdma.XXXXXX") || exit 1
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
 skipped=0
 
@@ -36,9 +38,11 @@ for line in sys.stdin:
         print(os.path.dirname(message["manifest_path"]), message["executable"])'
 }
 
-# Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair. The two excluded packages
-# have large unit tests and none of RDMA. Without more of the packages, dependencies would get other features and be
-# built again.
+# The packages whose tests are built. The two excluded ones have large unit tests and none of RDMA. Without more of the
+# packages, dependencies would get other features and be built again.
+packages=(--workspace --exclude gannet-node --exclude gannet-train)
+
+# Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair.
 build() { # FEATURE
     local test tests=() folder binary
     : >"$work/$1.one"
@@ -47,8 +51,8 @@ build() { # FEATURE
         [ "$1" = rdma ] || [[ $test != */verbs_pair* ]] || continue # once is enough
         [ -f "$test" ] && tests+=(--test "$(basename "$test" .rs)")
     done
-    cargo test --no-run --color never --message-format json-render-diagnostics --workspace \
-        --exclude gannet-node --exclude gannet-train --features "$1" --lib "${tests[@]}" >"$work/built" || return 1
+    cargo test --no-run --color never --message-format json-render-diagnostics "${packages[@]}" \
+        --features "$1" --lib "${tests[@]}" >"$work/built" || return 1
     while read -r folder binary; do
         case ${binary##*/} in
             gannet_transport-*)
@@ -117,8 +121,8 @@ count() { # NAME COMMAND...
 }
 
 # The code that the default build does not contain.
-check "lints with --features rdma" cargo clippy --workspace --features rdma --all-targets -- -D warnings
-tests "what must not compile" cargo test --doc --workspace --features rdma -- transport/src/
+check "lints with --features rdma" cargo clippy -p gannet-transport -p gannet --features rdma --all-targets -- -D warnings
+tests "what must not compile" cargo test --doc "${packages[@]}" --features rdma -- transport/src/
 for feature in rdma rdma-dlopen; do
     check "build with --features $feature" build $feature
     [ $status -eq 0 ] || { sections_end; exit 1; }

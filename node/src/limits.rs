@@ -311,6 +311,8 @@ pub const FILL_BYTES: usize = 64 << 10;
 pub const FILL_QUEUE_BYTES: usize = 1 << 20;
 /// Bytes of a command that travels in several frames, at most.
 pub const COMMAND_BYTES_MAX: usize = 256 << 20;
+/// Bytes of the states of a scheduler that a backup keeps, besides rows.
+pub const STATE_BYTES_MAX: usize = 256 << 20;
 /// Streams of copies that a server thread keeps.
 pub const COPIES_MAX: usize = 4096;
 /// The pause before a server connects again to a backup that it has lost.

@@ -121,6 +121,17 @@ pub(crate) struct CopyV1 {
     pub(crate) births: Vec<(u32, u64)>,
 }
 
+/// What the scheduler's server knows besides rows: one of the states that a checkpoint has too.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct StateV1 {
+    /// As in a checkpoint: `tasks`, `runs` or `incarnations`.
+    pub(crate) name: String,
+    /// The run that it is of. Empty: it is of no run, or of the run without a name.
+    pub(crate) run: String,
+    /// The bytes that a checkpoint has. Empty: there is no such state any more.
+    pub(crate) bytes: Vec<u8>,
+}
+
 /// A server thread has sent images, as files, over a link that can carry files.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct ImagesV1 {

@@ -34,7 +34,8 @@ pub(crate) use cuts::{CutFrame, CutIsFrame};
 pub(crate) use declare::{Field, FrameDirection, FrameError, FrameKind, FrameRow};
 pub(crate) use read_paths::{ImagesFrame, ImagesGivenFrame, RegionsAreFrame, RegionsFrame};
 pub(crate) use replication::{
-    CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, PromoteFrame, PromotedFrame,
+    CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, PromoteFrame, PromotedFrame, StateDoneFrame,
+    StateFrame,
 };
 pub(crate) use runs::{AllocateFrame, AllocatedFrame, RunFrame, RunIsFrame};
 pub(crate) use scheduler::{
@@ -88,7 +89,10 @@ pub(crate) fn is_of_opening(kind: u16) -> bool {
 
 /// Requests that a worker resends in their first order and before all others: their meaning depends on the order.
 pub(crate) fn is_ordered(kind: u16) -> bool {
-    matches!(kind, PushFrame::KIND | TickFrame::KIND | CopyFrame::KIND | CommandsFrame::KIND)
+    matches!(
+        kind,
+        PushFrame::KIND | TickFrame::KIND | CopyFrame::KIND | CommandsFrame::KIND | StateFrame::KIND
+    )
 }
 
 /// Requests that go to each thread of each server. Their answers only acknowledge them.

@@ -31,4 +31,25 @@ frames! {
     }
 }
 
-frame_rows!(CopyFrame, CopiedFrame, CommandsFrame, CommandsDoneFrame, PromoteFrame, PromotedFrame);
+frames! {
+    /// Tells a state of the scheduler's server that is not rows.
+    71 StateFrame "state" ToServer "a piece of `StateV1`" {
+        W0 "stream": stream: u64;
+        W1 "number": number: u64;
+        W2 "more": more: bool;
+    }
+
+    /// The backup has all states that came whole.
+    72 StateDoneFrame "state done" ToWorker "-" {}
+}
+
+frame_rows!(
+    CopyFrame,
+    CopiedFrame,
+    CommandsFrame,
+    CommandsDoneFrame,
+    PromoteFrame,
+    PromotedFrame,
+    StateFrame,
+    StateDoneFrame,
+);

@@ -1,6 +1,7 @@
 //! Runs: to which training the rows of some tables belong. One server of a job keeps a registry of runs. The first
 //! process of a run decides what the run is, and the others take over its decision.
 
+mod alone;
 mod comparison;
 mod joining;
 mod messages;
@@ -11,7 +12,8 @@ mod registry_model_tests;
 mod restored_runs_tests;
 mod runs_file;
 
+pub use alone::LocalRunDecision as RunAlone;
 pub(crate) use messages::{JoinV1, RunActionV1, RunReplyV1, RunRequestV1, is_of_place};
 pub use messages::{Run, RunId, RunIntent, RunMember, RunSetting};
-pub use registry::{CLIENT, LocalRunDecision as RunAlone, Registry, RunDecision};
+pub use registry::{CLIENT, Registry, RunDecision};
 pub use runs_file::RunsError;

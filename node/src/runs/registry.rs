@@ -9,16 +9,14 @@
 //! A generation begins once. A worker that joins it later, joins it again, or comes when it is finished takes part in
 //! that generation.
 
-use super::messages::{
-    JoinV1, Run, RunActionV1, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
-};
+use super::messages::{Run, RunActionV1, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting};
 use super::runs_file::{self, RunsError};
 use crate::error::Refusal;
 use crate::limits::{RUN_MEMBERS_LISTED, RUN_SILENCE, RUNS_MAX};
 use crate::scheduler::member::WorkerIncarnation;
 use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -113,19 +111,6 @@ pub(super) struct LastHeard {
     batches: u64,
 }
 
-/// The decision about a process that has its tables itself, without servers. [`Registry`] has an example.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalRunDecision {
-    /// Which run it is.
-    pub id: RunId,
-    /// What was decided.
-    pub decided: RunDecision,
-    /// Tables of earlier generations, which the process must drop.
-    pub to_drop: Vec<String>,
-    /// What the run remembers of its data.
-    pub notes: String,
-}
-
 /// The registry of runs: see the module.
 ///
 /// ```
@@ -147,6 +132,8 @@ pub struct Registry {
     pub(super) heard: BTreeMap<(String, u32), LastHeard>,
     /// When runs finished, for those that finished since the registry was opened.
     pub(super) finished: BTreeMap<String, Duration>,
+    /// Runs that have changed since somebody asked.
+    changed: BTreeSet<String>,
 }
 
 pub(super) type RunRefusal = (Refusal, String);
@@ -186,9 +173,21 @@ impl Registry {
     /// # Errors
     /// The bytes are no runs, there are too many runs, or they cannot be saved: in words.
     pub(crate) fn restore(&mut self, bytes: &[u8], now: Duration) -> Result<(), String> {
+        self.insert(bytes, now, |run| run.settings.retain(|setting| !setting.is_of_place()))
+    }
+
+    /// Takes over the runs of the registry before, whose server has died. Its workers may be alive.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore).
+    pub(crate) fn take_over(&mut self, bytes: &[u8], now: Duration) -> Result<(), String> {
+        self.insert(bytes, now, |_| ())
+    }
+
+    fn insert(&mut self, bytes: &[u8], now: Duration, change: impl Fn(&mut RunRecord)) -> Result<(), String> {
         for (name, mut run) in runs_file::decode(bytes)? {
             RunId::check_name(&name)?;
-            run.settings.retain(|setting| !setting.is_of_place());
+            change(&mut run);
             let before = self.runs.insert(name.clone(), run);
             if self.runs.len() > RUNS_MAX {
                 self.runs.remove(&name);
@@ -233,91 +232,6 @@ impl Registry {
         };
         self.runs.insert(name.to_owned(), run);
         self.save(name, None).map_err(|(_, why)| why)
-    }
-
-    /// As [`open`](Self::open), for a process that has its tables itself: nobody else can be in its runs.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn of_one_process(folder: &Path) -> Result<Registry, RunsError> {
-        let mut registry = Registry::open(Some(folder), Duration::ZERO)?;
-        registry.heard.clear();
-        Ok(registry)
-    }
-
-    /// Adds that process to a run.
-    ///
-    /// # Errors
-    /// The reason, in words for the user.
-    pub fn join_alone(
-        &mut self,
-        name: &str,
-        want: RunIntent,
-        settings: Vec<RunSetting>,
-        tables: Vec<String>,
-        (at, notes): (u64, String),
-    ) -> Result<LocalRunDecision, String> {
-        let Some(birth) = crate::token::draw_number() else {
-            return Err("the system gives no random bytes".into());
-        };
-        if let Some(why) = self.refuses_alone(name, want, &settings) {
-            return Err(why);
-        }
-        let before = self.runs.get(name).and_then(|run| run.members.get(&0)).map_or(0, |m| m.incarnation);
-        let incarnation = WorkerIncarnation { rank: 0, incarnation: before + 1 };
-        let join = JoinV1 { want, settings, tables, at, notes, birth, left: Vec::new() };
-        match self.join(name, incarnation, join, 0, Duration::ZERO, &[]).map_err(|(_, text)| text)? {
-            RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
-                let decided = RunDecision::of_code(decided).unwrap_or(RunDecision::Begun);
-                let id = RunId { name: name.to_owned(), generation, rows_since, birth };
-                Ok(LocalRunDecision { id, decided, to_drop, notes })
-            }
-            _ => Err(format!("run {name:?}: another process is in it")),
-        }
-    }
-
-    /// Why that process cannot go on with a run: the run was begun with other flags. No other worker needs to be named.
-    fn refuses_alone(&self, name: &str, want: RunIntent, settings: &[RunSetting]) -> Option<String> {
-        let run = self.runs.get(name).filter(|run| run.finished.is_none() && want == RunIntent::Auto)?;
-        let (flag, ours, theirs) = run.differing(settings)?;
-        let begun = match ours.as_str() {
-            "yes" => format!("with {flag}"),
-            "no" | "none" => format!("without {flag}"),
-            ours => format!("with {flag} {ours}"),
-        };
-        let verb = match theirs.as_str() {
-            "yes" => "was given it",
-            "no" | "none" => "was not",
-            _ => "was given ",
-        };
-        let theirs = if verb.ends_with(' ') { theirs.as_str() } else { "" };
-        let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).display();
-        let on = match run.rows_differ(settings) {
-            None => "--continue trains its rows further with these flags, over all the data, ",
-            Some(_) => "",
-        };
-        Some(format!(
-            "run {name:?} in {folder} was begun {begun}, and this training {verb}{theirs}: {on}--fresh starts it \
-             again, without its rows; another training wants a name of its own (--run NAME)"
-        ))
-    }
-
-    /// Notes that this process has dropped the tables that it had to drop.
-    ///
-    /// # Errors
-    /// The registry cannot be saved.
-    pub fn dropped_alone(&mut self, name: &str, tables: &[String]) -> Result<(), String> {
-        self.dropped(name, tables).map(|_| ()).map_err(|(_, text)| text)
-    }
-
-    /// Notes that this process has finished a run.
-    ///
-    /// # Errors
-    /// The registry cannot be saved.
-    pub fn finish_alone(&mut self, run: &RunId, rows: u64, at: u64) -> Result<(), String> {
-        self.finish(&run.name, (run.generation, 0), RunEnd { at, rows, missing: Vec::new() }, Duration::ZERO)
-            .map(|_| ())
-            .map_err(|(_, text)| text)
     }
 
     /// Answers a request. `open`: the tables that this server has open.
@@ -452,7 +366,26 @@ impl Registry {
         self.save(name, Some(before))
     }
 
+    /// Whether a run has changed that [`take_changed`](Self::take_changed) has not taken.
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Hands out what this registry knows of each run that has changed since the last call, as
+    /// [`snapshot`](Self::snapshot) makes it. Nothing: the run is gone.
+    pub(crate) fn take_changed(&mut self, mut take: impl FnMut(&str, Vec<u8>)) {
+        for name in std::mem::take(&mut self.changed) {
+            take(&name, self.snapshot(&name).unwrap_or_default());
+        }
+    }
+
+    /// All runs count as changed.
+    pub(crate) fn note_all_changed(&mut self) {
+        self.changed.extend(self.runs.keys().cloned());
+    }
+
     pub(super) fn save(&mut self, name: &str, before: Option<RunRecord>) -> Result<(), RunRefusal> {
+        self.changed.insert(name.to_owned());
         let Some(file) = &self.file else { return Ok(()) };
         runs_file::save(file, &self.runs).map_err(|error| {
             match before {
@@ -463,12 +396,12 @@ impl Registry {
         })
     }
 
-    fn dropped(&mut self, name: &str, tables: &[String]) -> Result<RunReplyV1, RunRefusal> {
+    pub(super) fn dropped(&mut self, name: &str, tables: &[String]) -> Result<RunReplyV1, RunRefusal> {
         self.change(name, |run| run.to_drop.retain(|to_drop| !tables.contains(to_drop)))?;
         Ok(RunReplyV1::Noted)
     }
 
-    fn finish(
+    pub(super) fn finish(
         &mut self,
         name: &str,
         (generation, by): (u32, u32),

@@ -164,6 +164,35 @@ impl Schedulers {
         self.jobs.get_mut(&key).map_or(Ok(()), |scheduler| scheduler.restore(bytes, now))
     }
 
+    /// Goes on with the state of a run's job on the server that was the scheduler before.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore).
+    pub(crate) fn take_over(&mut self, run: &str, bytes: &[u8], now: Duration) -> Result<(), String> {
+        if !self.jobs.contains_key(run) {
+            self.begin(run, now).map_err(|(_, why)| why)?;
+        }
+        self.jobs.get_mut(run).map_or(Ok(()), |scheduler| scheduler.take_over(bytes, now))
+    }
+
+    /// Whether a job has changed that [`take_changed`](Self::take_changed) has not taken.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.jobs.values().any(|scheduler| scheduler.changed)
+    }
+
+    /// Hands out the state of each job that has changed since the last call, with its run.
+    pub(crate) fn take_changed(&mut self, mut take: impl FnMut(&str, Vec<u8>)) {
+        for (run, scheduler) in self.jobs.iter_mut().filter(|(_, scheduler)| scheduler.changed) {
+            scheduler.changed = false;
+            take(run, scheduler.snapshot().unwrap_or_default());
+        }
+    }
+
+    /// All jobs count as changed.
+    pub(crate) fn note_all_changed(&mut self) {
+        self.jobs.values_mut().for_each(|scheduler| scheduler.changed = true);
+    }
+
     /// A session has ended.
     pub(crate) fn closed(&mut self, session: u32) {
         self.jobs.values_mut().for_each(|scheduler| scheduler.closed(session));

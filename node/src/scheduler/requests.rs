@@ -158,6 +158,8 @@ pub(crate) struct Scheduler {
     pub(super) log_limiter: LogLimiter,
     /// The worker of each session.
     pub(super) links: BTreeMap<u32, WorkerIncarnation>,
+    /// The job state has changed since somebody asked.
+    pub(super) changed: bool,
 }
 
 impl Scheduler {
@@ -191,6 +193,7 @@ impl Scheduler {
             over_since: None,
             log_limiter: LogLimiter::default(),
             links: BTreeMap::new(),
+            changed: false,
         };
         scheduler.publish();
         Ok(scheduler)
@@ -217,6 +220,18 @@ impl Scheduler {
             data_server.check_job(&job)?;
         }
         job.forget_tables();
+        self.go_on_with(job, now)
+    }
+
+    /// Goes on with the job state of the scheduler before, which has died. Its workers may be alive.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore).
+    pub(super) fn take_over(&mut self, bytes: &[u8], now: Duration) -> Result<(), String> {
+        self.go_on_with(job_state_file::decode(bytes)?, now)
+    }
+
+    fn go_on_with(&mut self, job: JobState, now: Duration) -> Result<(), String> {
         self.heartbeats = HeartbeatTimes::of(job.live_incarnations(), now);
         (self.job, self.over_since) = (Some(job), None);
         self.save_job().map_err(|(_, why)| why)?;
@@ -393,7 +408,8 @@ impl Scheduler {
     }
 
     /// Saves the job state. A change is saved before the reply is sent.
-    pub(super) fn save_job(&self) -> Result<(), SchedulerRefusal> {
+    pub(super) fn save_job(&mut self) -> Result<(), SchedulerRefusal> {
+        self.changed = true;
         match (&self.file, &self.job) {
             (Some(file), Some(job)) => file.save(job).map_err(|error| (Refusal::NoSpace, error.to_string())),
             _ => Ok(()),

@@ -11,6 +11,7 @@ use crate::frames::command_payload::{self, CommandError};
 use crate::frames::control::{self, CopyV1};
 use crate::frames::{
     CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, FrameKind, PromoteFrame, PromotedFrame,
+    StateFrame,
 };
 use crate::limits::{COMMAND_BYTES_MAX, COPIES_MAX};
 use bytemuck::cast_slice;
@@ -75,7 +76,7 @@ impl Copies {
 
 /// Whether requests of this kind are about copies.
 pub(super) fn are_about(kind: u16) -> bool {
-    matches!(kind, CopyFrame::KIND | CommandsFrame::KIND | PromoteFrame::KIND)
+    matches!(kind, CopyFrame::KIND | CommandsFrame::KIND | PromoteFrame::KIND | StateFrame::KIND)
 }
 
 impl ServerTables {
@@ -89,6 +90,7 @@ impl ServerTables {
         match frame.head.kind {
             CopyFrame::KIND => self.answer_copy(frame, session, transmit),
             CommandsFrame::KIND => self.answer_commands(frame, transmit),
+            StateFrame::KIND => self.answer_state(frame, session, transmit),
             _ => self.answer_promote(frame, transmit),
         }
     }
@@ -210,10 +212,7 @@ impl ServerTables {
             (its, all) == (server, servers)
         };
         if has_all_acknowledged {
-            // Nothing of these tables was acknowledged, not even that they were opened.
-            let is_new = |copies: &&Copies| of(copies) && !copies.has_failed && !copies.shards.are_whole();
-            let new: Vec<String> =
-                self.copies.iter().filter(is_new).map(|copies| copies.table().to_owned()).collect();
+            let new = self.unacknowledged((server, servers));
             self.copies.retain(|copies| !(of(copies) && new.iter().any(|table| table == copies.table())));
         }
         let mut names: Vec<String> =
@@ -232,6 +231,26 @@ impl ServerTables {
             (its, all) == (server, servers) && table.shards.is_some()
         };
         Ok(self.all.iter().filter(owned).count() as u32)
+    }
+
+    /// The tables of a server of which nothing was acknowledged, not even that they were opened, if this thread has
+    /// everything that was. The copies of such a table are not filled, or some of its shards have none: a thread of the
+    /// owner had not opened the table, or had not told so.
+    fn unacknowledged(&self, (server, servers): (u32, u32)) -> Vec<String> {
+        let of = |copies: &&Copies| {
+            let TableIdentity { server: its, servers: all, .. } = copies.identity();
+            (its, all) == (server, servers)
+        };
+        let is_new = |name: &str| {
+            let copies: Vec<&Copies> =
+                self.copies.iter().filter(|copies| of(copies) && copies.table() == name).collect();
+            let own = self.own_part(server, servers, copies[0].shards.schema().shards);
+            let has = ShardSet::of(copies.iter().flat_map(|copies| copies.shards.set().iter()));
+            let lacks_rows = |copies: &&Copies| !copies.has_failed && !copies.shards.are_whole();
+            copies.iter().any(lacks_rows) || has != own && !copies.iter().any(|copies| copies.confirmed)
+        };
+        let names = self.copies.iter().filter(of).map(Copies::table);
+        names.filter(|name| is_new(name)).map(str::to_owned).collect()
     }
 
     /// Refuses to make the copies of a table its owner if one of them is missing or has not all rows.

@@ -44,6 +44,7 @@ impl RequestHandler<'_, '_> {
         if let Some(table) = pending_replies::before(frame.head.kind, pending) {
             return Err(RequestFailure::Parked(table));
         }
+        tables.must_be_asked(frame.head.kind)?;
         let answered = match frame.head.kind {
             PushFrame::KIND => bulk::push(frame, tables, keysets, pusher, now, scratch, transmit),
             TickFrame::KIND => tables.tick(frame, pusher, now),
@@ -74,9 +75,8 @@ impl RequestHandler<'_, '_> {
             }
             AllocateFrame::KIND => {
                 let context = &mut *self.context;
-                let (counter, scheduler) =
-                    (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
-                return incarnations::answer(frame, counter, scheduler, transmit);
+                let known = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
+                return incarnations::answer(frame, known, context.tables.must_be_scheduler(), transmit);
             }
             RunFrame::KIND => {
                 let (session, context) = (pusher.session, &mut *self.context);

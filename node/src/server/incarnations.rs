@@ -94,6 +94,8 @@ pub(super) struct Incarnations {
     file: Option<PathBuf>,
     /// The server has no tables: it hands out no numbers.
     looks_only: bool,
+    /// The counter has changed since somebody asked.
+    pub(super) changed: bool,
 }
 
 impl Incarnations {
@@ -120,7 +122,7 @@ impl Incarnations {
                 remembered + INCARNATION_GAP
             }
         };
-        Ok(Incarnations { highest, named, file: Some(file), looks_only })
+        Ok(Incarnations { highest, named, file: Some(file), looks_only, changed: false })
     }
 
     /// The highest number that this server knows of.
@@ -140,18 +142,27 @@ impl Incarnations {
     /// # Errors
     /// The bytes are no counter, or the number cannot be saved: in words.
     pub(super) fn restore(&mut self, bytes: Option<&[u8]>, named: u64) -> Result<(), String> {
-        let stored = bytes.map_or(Ok(0), decode).map_err(|unread| match unread {
-            UnreadCounter::Torn(why) => why,
-            UnreadCounter::Newer(found) => format!("it has version {found}, not {VERSION}"),
-        })?;
+        let stored = bytes.map_or(Ok(0), read)?;
         if self.looks_only {
             return Ok(());
         }
-        let highest = stored.max(named).saturating_add(INCARNATION_GAP).max(self.highest);
+        self.go_on_behind(stored.max(named).saturating_add(INCARNATION_GAP))
+    }
+
+    /// Goes on behind the counter before, whose server has died.
+    ///
+    /// # Errors
+    /// The bytes are no counter, or the number cannot be saved: in words.
+    pub(super) fn take_over(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.go_on_behind(read(bytes)?)
+    }
+
+    fn go_on_behind(&mut self, number: u64) -> Result<(), String> {
+        let highest = number.max(self.highest);
         if let Some(file) = &self.file {
             save(file, highest).map_err(|error| error.to_string())?;
         }
-        self.highest = highest;
+        (self.highest, self.changed) = (highest, true);
         Ok(())
     }
 
@@ -162,16 +173,17 @@ impl Incarnations {
         if let Some(file) = &self.file {
             save(file, next)?;
         }
-        self.highest = next;
+        (self.highest, self.changed) = (next, true);
         Ok(next)
     }
 }
 
-/// Answers a request for an incarnation, or for the highest one that is known here.
+/// Answers a request for an incarnation, or for the highest one that is known here. `is_owner`: whether this server
+/// may hand out numbers.
 pub(super) fn answer(
     frame: &Frame<'_>,
-    incarnations: Option<&mut Incarnations>,
-    scheduler: Option<&Schedulers>,
+    (incarnations, scheduler): (Option<&mut Incarnations>, Option<&Schedulers>),
+    is_owner: RequestOutcome,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
     let Some(incarnations) = incarnations else {
@@ -191,13 +203,15 @@ pub(super) fn answer(
             let text = "this is a scheduler, which hands out no incarnations: name the servers in --ps-hosts";
             return refuse(Refusal::Mismatch, text);
         }
+        _ if is_owner.is_err() => return is_owner,
         _ => match incarnations.allocate(floor.max(known_to_jobs)) {
             Ok(number) => number,
             Err(error @ CounterError::Exhausted(_)) => return refuse(Refusal::Limit, error.to_string()),
             Err(error) => return refuse(Refusal::NoSpace, error.to_string()),
         },
     };
-    let answer = AllocatedFrame { incarnation, hands_out: !incarnations.looks_only };
+    let hands_out = !incarnations.looks_only && (is_owner.is_ok() || !look);
+    let answer = AllocatedFrame { incarnation, hands_out };
     transmit.commit(answer.encode(frame.head.id), 0);
     Ok(())
 }
@@ -220,6 +234,14 @@ enum UnreadCounter {
     Torn(String),
     /// They have this later version.
     Newer(u32),
+}
+
+/// The number in the bytes of a counter, or why there is none: in words.
+fn read(bytes: &[u8]) -> Result<u64, String> {
+    decode(bytes).map_err(|unread| match unread {
+        UnreadCounter::Torn(why) => why,
+        UnreadCounter::Newer(found) => format!("it has version {found}, not {VERSION}"),
+    })
 }
 
 /// The number in the bytes of a counter's file.

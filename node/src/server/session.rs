@@ -7,6 +7,7 @@ use super::keysets::Keysets;
 use super::memory::{SessionLimits, SessionMemory};
 use super::pending_replies::{PendingReply, ReplyOutcome};
 use super::replication::{ReplicationGate, ReplyHold};
+use super::restore::StateHolders;
 use super::session_buffers::SessionBuffers;
 use super::session_replies::SessionReplies;
 use super::session_times::SessionTimes;
@@ -106,6 +107,19 @@ pub(super) struct RequestContext<'a> {
     pub(super) now: &'a dyn Fn() -> Duration,
 }
 
+impl RequestContext<'_> {
+    /// What may leave now. Tells backups the changed states first, so that the answers of this turn wait for them.
+    fn gate(&mut self) -> ReplicationGate {
+        if let (Some(scheduler), Some(incarnations)) =
+            (self.scheduler.as_deref_mut(), self.incarnations.as_deref_mut())
+        {
+            let runs = self.runs.as_deref_mut();
+            self.tables.tell_states(StateHolders { scheduler, runs, incarnations });
+        }
+        self.tables.gate()
+    }
+}
+
 /// Requests handled since the clock was looked at.
 #[derive(Default)]
 struct RequestBatch {
@@ -186,7 +200,7 @@ impl<S: Stream> Session<S> {
             self.times.note_whole(now);
         }
         let queued = self.link.transmit().queued_bytes();
-        if self.link.can_send() && self.flush(context.tables.gate(), now)? {
+        if self.link.can_send() && self.flush(context.gate(), now)? {
             self.blocked = false;
         }
         let mut moved = self.link.transmit().queued_bytes() != queued;
@@ -203,7 +217,7 @@ impl<S: Stream> Session<S> {
             let handled = self.handle_frames(context, &mut turn, &mut untimed, now);
             untimed.settle(context, self.unhandled_since);
             self.unhandled = handled?;
-            let drained = self.flush(context.tables.gate(), now)?;
+            let drained = self.flush(context.gate(), now)?;
             self.blocked &= !drained;
             let stays = self.blocked || self.replies.parked.is_some();
             turn.more = !stays && (self.unhandled || self.link.is_readable());
@@ -329,7 +343,7 @@ impl<S: Stream> Session<S> {
                 untimed.settle(context, self.unhandled_since);
             }
             if queued >= FLUSH_BYTES {
-                self.flush(context.tables.gate(), now)?;
+                self.flush(context.gate(), now)?;
             }
             if !self.settle_pending(context, now) {
                 self.blocked = true;

@@ -7,7 +7,7 @@ use super::cuts::Cuts;
 use super::group::{AGGREGATE, Group, is_data};
 use super::identities::{self, Identities, IdentityClaim, to_begin_anew};
 use super::regions::Regions;
-use super::replication::Replication;
+use super::replication::{Replication, StateCopies};
 use super::step_budget::StepBudget;
 use super::step_files::{self, RecoveredSteps, StepFiles};
 use crate::counters::{ServerCounters, TableCounters};
@@ -87,6 +87,8 @@ pub(super) struct ServerTables {
     pub(super) is_silent: bool,
     /// Copies of the shards of other servers.
     pub(super) copies: Vec<Copies>,
+    /// States of another server that are not rows.
+    pub(super) state_copies: Option<StateCopies>,
     /// The server is only a scheduler and has no tables.
     pub(super) scheduler_only: bool,
     pub(super) log_limiter: LogLimiter,
@@ -125,6 +127,7 @@ impl ServerTables {
             places: None,
             is_silent: false,
             copies: Vec::new(),
+            state_copies: None,
             scheduler_only: false,
             log_limiter: LogLimiter::default(),
             incarnation: 0,
@@ -352,7 +355,7 @@ impl ServerTables {
     }
 
     /// Sends workers away that come for the shards of another server.
-    fn must_own(&self, place: u32) -> RequestOutcome {
+    pub(super) fn must_own(&self, place: u32) -> RequestOutcome {
         match &self.places {
             Some(places) if !places.contains(&place) => {
                 refuse(Refusal::Moved, format!("this server does not own the shards of place {place}"))

@@ -43,11 +43,11 @@ pub(super) struct ShardThread<N: Net> {
     pub(super) tables: ServerTables,
     scratch: RequestBuffers,
     log_limiter: LogLimiter,
-    scheduler: Option<Schedulers>,
+    pub(super) scheduler: Option<Schedulers>,
     /// The registry of runs, in thread 0 of a server that has tables.
-    runs: Option<Registry>,
+    pub(super) runs: Option<Registry>,
     /// The counter of incarnations, in thread 0.
-    incarnations: Option<Incarnations>,
+    pub(super) incarnations: Option<Incarnations>,
     /// Of each backup, in order.
     pub(super) replicators: Vec<ReplicatorWaker<N>>,
     /// What may leave the sessions, as last seen.

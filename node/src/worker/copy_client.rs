@@ -4,7 +4,9 @@ use super::Worker;
 use super::in_flight::{ControlInFlight, InFlightId, Request, RequestWork};
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use crate::error::WorkerError;
-use crate::frames::{CommandsFrame, CopyFrame, FrameKind, PromoteFrame, PromotedFrame, UnsentFrame};
+use crate::frames::{
+    CommandsFrame, CopyFrame, FrameKind, PromoteFrame, PromotedFrame, StateFrame, UnsentFrame,
+};
 use crate::server::replication::Block;
 use bytemuck::cast_slice;
 use gannet_transport::{Net, Poll};
@@ -74,6 +76,9 @@ impl<N: Net> Worker<N> {
     pub(crate) fn begin_block(&mut self, thread: usize, block: Block) -> Result<BlockRequest, WorkerError> {
         let (frame, payload) = match block {
             Block::Copy { stream, payload } => (UnsentFrame::new(&CopyFrame { stream }), payload),
+            Block::State { stream, number, more, payload } => {
+                (UnsentFrame::new(&StateFrame { stream, number, more }), payload)
+            }
             Block::Commands { stream, number, more, words } => {
                 let frame = CommandsFrame { stream, number, more };
                 (UnsentFrame::new(&frame), cast_slice(&words).to_vec())

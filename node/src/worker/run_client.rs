@@ -75,9 +75,11 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The servers, each once, in the order of text: all workers ask them in this order.
-fn in_order(servers: &[String]) -> Vec<&String> {
-    let mut servers: Vec<&String> = servers.iter().collect();
+/// The servers that may keep a registry of runs, each once, in the order of text: all workers ask them in this order.
+/// Where backups may take the places of servers, it is the server of place 0.
+fn registrars(config: &WorkerConfig) -> Vec<&String> {
+    let of_places = config.places.is_some().then_some(1);
+    let mut servers: Vec<&String> = config.servers.iter().take(of_places.unwrap_or(usize::MAX)).collect();
     servers.sort();
     servers.dedup();
     servers
@@ -99,7 +101,7 @@ fn look<N: Net>(
     tables: &[String],
 ) -> Result<RegistryServer, WorkerError> {
     let (mut knowing, mut all_left): (Vec<String>, Vec<String>) = Default::default();
-    for server in in_order(&config.servers) {
+    for server in registrars(config) {
         let what = RunActionV1::Look { tables: tables.to_vec() };
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
         match worker.run(&RunRequestV1 { what, ..ask.clone() })? {
@@ -121,7 +123,7 @@ fn registrar(
     name: &str,
     found: &RegistryServer,
 ) -> Result<(String, Vec<String>), WorkerError> {
-    match (&found.knowing[..], in_order(&config.servers).first()) {
+    match (&found.knowing[..], registrars(config).first()) {
         ([], Some(first)) => Ok(((*first).clone(), found.left.clone())),
         ([one], _) => Ok((one.clone(), Vec::new())),
         ([one, other, ..], _) => Err(two_registries(name, one, other)),
@@ -315,7 +317,7 @@ impl Run {
     /// A server is lost.
     pub fn all<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<Run>, WorkerError> {
         let mut all = Vec::new();
-        for server in in_order(&config.servers) {
+        for server in registrars(config) {
             let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
             let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
             match worker.run(&RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::List })? {

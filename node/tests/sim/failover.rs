@@ -23,7 +23,7 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(2);
 
 /// The coordinator as one process reaches it.
-struct Reached {
+pub(crate) struct Reached {
     of: Arc<MemoryCoordinator>,
     prng: Mutex<Prng>,
     /// Calls of a thousand that give no answer.
@@ -99,19 +99,19 @@ struct Seat {
     backups: Vec<String>,
 }
 
-struct Cluster {
-    sim: Sim,
+pub(crate) struct Cluster {
+    pub(crate) sim: Sim,
     coordinator: Arc<MemoryCoordinator>,
     members: Vec<Member>,
     /// How many.
-    places: u32,
+    pub(crate) places: u32,
     prng: Prng,
     seed: u64,
     lost_per_thousand: u64,
 }
 
 impl Cluster {
-    fn new(sim: &Sim, seed: u64) -> Cluster {
+    pub(crate) fn new(sim: &Sim, seed: u64) -> Cluster {
         let time = Arc::new(AtomicU64::new(0));
         let (clock, of) = (time.clone(), sim.clone());
         sim.add_actor(move || time.store(of.now().as_nanos() as u64, Relaxed));
@@ -151,11 +151,16 @@ impl Cluster {
         }
     }
 
+    /// The address of the first server of each place.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        (0..self.places).map(|place| Cluster::addr(place, 0)).collect()
+    }
+
     fn addr(place: u32, at: u32) -> String {
         format!("sim:{}", 30_000 + place * 10 + at)
     }
 
-    fn reach(&mut self) -> Arc<Reached> {
+    pub(crate) fn reach(&mut self) -> Arc<Reached> {
         Arc::new(Reached {
             of: self.coordinator.clone(),
             prng: Mutex::new(Prng::new(self.prng.below(u64::MAX))),
@@ -277,10 +282,10 @@ impl Cluster {
         format!("{places:?} {:?}", self.members.iter().map(of).collect::<Vec<_>>())
     }
 
-    /// Runs until the workers have ended. Returns how many owners and how many others have failed.
-    fn run(&mut self, workers: &[SimProcess]) -> [u64; 2] {
+    /// Runs as long as `goes_on` says. Returns how many owners and how many others have failed.
+    pub(crate) fn run(&mut self, mut goes_on: impl FnMut() -> bool) -> [u64; 2] {
         let (mut failed, mut ran) = ([0; 2], Duration::ZERO);
-        while workers.iter().any(|worker| !worker.has_ended()) {
+        while goes_on() {
             let time = Duration::from_millis(1 + self.prng.below(400));
             self.sim.run(time);
             ran += time;
@@ -338,7 +343,7 @@ fn any_server_may_die_for_good() {
         let book: Book = Rc::new(RefCell::new(vec![Pushes::default(); workers as usize]));
         let table = schema("t", workers, 8);
         let places = Places { coordinator: cluster.reach(), job: "job".into() };
-        let servers: Vec<String> = (0..cluster.places).map(|place| Cluster::addr(place, 0)).collect();
+        let servers = cluster.servers();
         let program = |rank| Program {
             sim: sim.clone(),
             servers: servers.clone(),
@@ -357,7 +362,7 @@ fn any_server_may_die_for_good() {
                 sim.spawn(move || program.run())
             })
             .collect();
-        let of_this = cluster.run(&processes);
+        let of_this = cluster.run(|| processes.iter().any(|worker| !worker.has_ended()));
         failed.iter_mut().zip(of_this).for_each(|(all, more)| *all += more);
         check(&cluster, &table, workers, &book.borrow(), &places, &servers);
     }

@@ -9,6 +9,7 @@ mod data_server;
 mod deleted_rows;
 mod dropped;
 mod failover;
+mod failover_job;
 mod heartbeats;
 mod identity;
 mod incarnations;

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WORKERS: u32 = 3;
-const BATCHES: u64 = 5;
-const KEYS: u64 = 400;
+pub(crate) const BATCHES: u64 = 5;
+pub(crate) const KEYS: u64 = 400;
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-fn plan(epochs: u32) -> JobPlan {
+pub(crate) fn plan(epochs: u32) -> JobPlan {
     let file = |i: u64| PlanFile { name: format!("part-{i}"), bytes: 700 + i, print: i, whole: i == 2 };
     JobPlan {
         workers: WORKERS,
@@ -35,7 +35,7 @@ fn plan(epochs: u32) -> JobPlan {
 }
 
 /// The keys of a batch: those of its records.
-fn keys_of(task: u32, batch: u64) -> Vec<u64> {
+pub(crate) fn keys_of(task: u32, batch: u64) -> Vec<u64> {
     let mut prng = Prng::new(u64::from(task) << 32 | batch);
     let count = 1 + prng.below(60) as usize;
     model::unique_keys(&mut prng, count, KEYS)
@@ -263,7 +263,7 @@ impl World {
 }
 
 /// The expected sums.
-fn expected(plan: &JobPlan) -> HashMap<u64, f32> {
+pub(crate) fn expected(plan: &JobPlan) -> HashMap<u64, f32> {
     let mut sums = HashMap::new();
     for index in 0..plan.tasks() {
         for batch in 0..BATCHES {

@@ -347,9 +347,9 @@ impl<N: Net> Membership<N> {
         // The other backups may take the place until this one is ready.
         let place = PlaceV1 { epoch, owner, incarnation, ready: false, backups: before.backups };
         let Some(version) = self.set(keys, version, &place, None)? else { return Ok(Ok(Role::Backup)) };
-        self.standing.own(keys.number, until);
         let (server, servers) = (keys.number, self.config.place.1);
         self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true });
+        self.standing.own(keys.number, until);
         self.wake();
         Ok(Ok(Role::Owner { lease, place, version }))
     }

@@ -12,6 +12,7 @@
 mod hold;
 mod queue;
 mod replicator;
+mod states;
 mod stream;
 mod turn;
 
@@ -19,6 +20,7 @@ pub(super) use hold::ReplyHold;
 pub(crate) use queue::{Block, CommandQueue};
 pub use replicator::Replicator;
 pub(super) use replicator::ReplicatorWaker;
+pub(super) use states::StateCopies;
 pub(super) use turn::ThreadQueues;
 
 use super::tables::ServerTable;
@@ -26,6 +28,7 @@ use crate::frames::control::CopyV1;
 use crate::limits::{FILL_BYTES, FILL_QUEUE_BYTES, REPLICATION_BYTES_MAX};
 use crate::partition::{PartitionMap, Partitioning};
 use gannet_core::{CommandListener, CommandRecord, Shards, TableIdentity, ToldShard, hash};
+use states::ToldStates;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use stream::Fill;
@@ -57,6 +60,8 @@ pub(super) struct Replication {
     /// The number of the next stream.
     next_stream: u64,
     was_full: bool,
+    /// The states that are not rows, as the backups were told them last. `None`: they are not told.
+    states: Option<ToldStates>,
     /// The membership decides for which backups workers wait. Otherwise that is each that has all.
     is_managed: bool,
 }
@@ -67,7 +72,15 @@ impl Replication {
     pub(super) fn new(queues: Vec<Arc<CommandQueue>>, seed: u64, is_managed: bool) -> Replication {
         let connections = vec![0; queues.len()];
         let told = Arc::default();
-        Replication { queues, connections, told, next_stream: seed, was_full: false, is_managed }
+        Replication {
+            queues,
+            connections,
+            told,
+            next_stream: seed,
+            was_full: false,
+            states: None,
+            is_managed,
+        }
     }
 
     /// Listens to the commands of a table that was opened, and begins its streams to the backups that are connected.
@@ -117,6 +130,7 @@ impl Replication {
                 && connection != self.connections[at]
             {
                 self.connections[at] = connection;
+                self.tell_all_states(at);
                 for (number, table) in tables.iter().enumerate() {
                     let map = partitioning.map(table.identity().servers);
                     self.begin_table(at, number, table, &map);

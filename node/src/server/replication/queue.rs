@@ -20,6 +20,8 @@ const BLOCKS_SENT: usize = 4;
 pub(crate) enum Block {
     /// Begins copies.
     Copy { stream: u64, payload: Vec<u8> },
+    /// The frame of this number with states of a stream. `more`: the state goes on in the next frame.
+    State { stream: u64, number: u64, more: bool, payload: Vec<u8> },
     /// The frame of this number with commands of a stream. `more`: the last one goes on in the next frame.
     Commands { stream: u64, number: u64, more: bool, words: Vec<u64> },
 }
@@ -27,7 +29,7 @@ pub(crate) enum Block {
 impl Block {
     fn bytes(&self) -> usize {
         match self {
-            Block::Copy { payload, .. } => payload.len(),
+            Block::Copy { payload, .. } | Block::State { payload, .. } => payload.len(),
             Block::Commands { words, .. } => words.len() * 8,
         }
     }
@@ -97,6 +99,8 @@ struct QueueState {
     bytes: usize,
     /// By the numbers of the tables on the thread.
     tables: Vec<Option<TableStream>>,
+    /// The stream of the states that are not rows, if the backup is told them.
+    states: Option<ThreadStream>,
     /// When these commands are acknowledged, the backup has all that was told before it joined.
     whole_at: Option<u64>,
     /// The backup has all rows and commands up to some point.
@@ -244,6 +248,34 @@ impl CommandQueue {
         let mut state = self.lock();
         state.add(table, told, piece);
         state.whole_at = Some(told + 1);
+    }
+
+    /// Begins the stream of the states that are not rows.
+    pub(super) fn begin_states(&self, stream: u64) {
+        let mut state = self.lock();
+        state.ready = false;
+        state.states = Some(ThreadStream { stream, number: 0 });
+    }
+
+    /// Adds a state. Thread 0 of the backup keeps it. `told`: how many commands and states were told before it.
+    /// `is_fill`: the backup needs it to have all.
+    pub(super) fn add_state(&self, told: u64, sealed: &[u8], is_fill: bool) {
+        let mut state = self.lock();
+        let QueueState { threads, states: Some(of), bytes, news, last, whole_at, .. } = &mut *state else {
+            return;
+        };
+        let Some(queue) = threads.first_mut() else { return };
+        let mut pieces = sealed.chunks(PART_BYTES_MAX).peekable();
+        while let Some(piece) = pieces.next() {
+            of.number += 1;
+            let (stream, number, more) = (of.stream, of.number, pieces.peek().is_some());
+            queue.waiting.push_back((told, Block::State { stream, number, more, payload: piece.to_vec() }));
+            *bytes += piece.len();
+        }
+        (*news, *last) = (true, told + 1);
+        if is_fill {
+            *whole_at = Some(told + 1);
+        }
     }
 
     /// Notes how far a shard is filled.

@@ -1,8 +1,14 @@
 //! What a server thread does for its backups in each round of its event loop.
 
+use super::states::SCHEDULER_PLACE;
 use super::{CommandQueue, Replication, ReplicationGate, Replicator};
 use crate::error::ServerError;
+use crate::runs::Registry;
+use crate::scheduler::Schedulers;
 use crate::server::bulk::RequestFailure;
+use crate::server::incarnations::Incarnations;
+use crate::server::membership::Promotion;
+use crate::server::restore::StateHolders;
 use crate::server::session::Session;
 use crate::server::tables::ServerTables;
 use crate::server::thread::ShardThread;
@@ -45,6 +51,9 @@ impl<N: Net> ShardThread<N> {
     /// Tells backups the next rows, if they need some, and sends the replies that waited for them. Returns whether
     /// there is more to do at once.
     pub(in crate::server) fn replicate(&mut self) -> bool {
+        if let Some(holders) = states(&mut self.scheduler, &mut self.runs, &mut self.incarnations) {
+            self.tables.tell_states(holders);
+        }
         let more = self.tables.replicate();
         let gate = self.tables.gate();
         let before = std::mem::replace(&mut self.gate, gate);
@@ -71,14 +80,24 @@ impl<N: Net> ShardThread<N> {
         standing.update(self.tables.places.get_or_insert_default());
         self.tables.is_silent = standing.is_silent(self.net.now());
         while let Some(promotion) = standing.next_promotion(self.promotions) {
-            let outcome = self.tables.promote_server(promotion).map_err(|failure| match failure {
-                RequestFailure::Refused(_, why) => why,
-                _ => "the copies are in use".to_owned(),
-            });
+            let outcome = self.promote(promotion);
             standing.note_promoted(self.promotions, outcome);
             self.promotions += 1;
         }
         Ok(())
+    }
+
+    /// Takes a place on this thread. Returns how many tables it has.
+    fn promote(&mut self, promotion: Promotion) -> Result<u32, String> {
+        let tables = self.tables.promote_server(promotion).map_err(|failure| match failure {
+            RequestFailure::Refused(_, why) => why,
+            _ => "the copies are in use".to_owned(),
+        })?;
+        let holders = states(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
+        if let Some(holders) = holders.filter(|_| promotion.server == SCHEDULER_PLACE) {
+            self.tables.take_over_states(holders, self.net.now())?;
+        }
+        Ok(tables)
     }
 
     /// Wakes the replicators that have something new to send.
@@ -107,4 +126,14 @@ impl<N: Net> ShardThread<N> {
         self.tables.replicate_to(Replication::new(queues.clone(), seed, is_managed));
         (replicators, queues)
     }
+}
+
+/// What thread 0 knows besides rows.
+fn states<'a>(
+    scheduler: &'a mut Option<Schedulers>,
+    runs: &'a mut Option<Registry>,
+    incarnations: &'a mut Option<Incarnations>,
+) -> Option<StateHolders<'a>> {
+    let (scheduler, incarnations) = (scheduler.as_mut()?, incarnations.as_mut()?);
+    Some(StateHolders { scheduler, runs: runs.as_mut(), incarnations })
 }

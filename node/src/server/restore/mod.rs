@@ -16,7 +16,9 @@ mod load;
 mod states;
 
 pub use error::RestoreError;
-pub(super) use states::{NamedState, RunStates, SavedStates, StateHolders, snapshot, states};
+pub(super) use states::{
+    INCARNATIONS, NamedState, RUNS, RunStates, SavedStates, StateHolders, TASKS, snapshot, states,
+};
 
 use super::identities::Identities;
 use super::tables::ServerTables;

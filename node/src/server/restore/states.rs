@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The names of the states in a checkpoint.
-const TASKS: &str = "tasks";
-const RUNS: &str = "runs";
-const INCARNATIONS: &str = "incarnations";
+pub(in crate::server) const TASKS: &str = "tasks";
+pub(in crate::server) const RUNS: &str = "runs";
+pub(in crate::server) const INCARNATIONS: &str = "incarnations";
 
 /// Thread 0's parts of a server that have such states. A server without tables has no registry.
 pub(in crate::server) struct StateHolders<'a> {

@@ -1,0 +1,227 @@
+//! What the server of place 0 knows besides rows: the jobs of the scheduler, the registry of runs, and the counter of
+//! incarnations. Thread 0 tells its backups each of these states whole whenever it has changed, before the answer that
+//! depends on it leaves. A backup that takes place 0 goes on with them.
+
+use super::Replication;
+use crate::error::Refusal;
+use crate::frames::control::{self, StateV1};
+use crate::frames::{BookFrame, FrameKind, JobTableFrame, RunFrame, StateDoneFrame, StateFrame};
+use crate::limits::STATE_BYTES_MAX;
+use crate::server::bulk::{RequestOutcome, refuse};
+use crate::server::restore::{INCARNATIONS, RUNS, StateHolders, TASKS};
+use crate::server::tables::ServerTables;
+use gannet_core::hash;
+use gannet_transport::{Frame, Full, Transmit};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// The place whose server is the scheduler, keeps the registry of runs and hands out incarnations.
+pub(super) const SCHEDULER_PLACE: u32 = 0;
+
+/// States by name and run.
+pub(super) type ToldStates = BTreeMap<(String, String), Vec<u8>>;
+
+impl StateHolders<'_> {
+    fn has_changed(&self) -> bool {
+        let runs = self.runs.as_deref().is_some_and(|runs| runs.has_changed());
+        self.scheduler.has_changed() || runs || self.incarnations.changed
+    }
+
+    fn note_all_changed(&mut self) {
+        self.scheduler.note_all_changed();
+        self.incarnations.changed = true;
+        if let Some(runs) = &mut self.runs {
+            runs.note_all_changed();
+        }
+    }
+
+    /// Goes on with the states of the server before.
+    fn take_over(&mut self, states: &ToldStates, now: Duration) -> Result<(), String> {
+        for ((name, run), bytes) in states {
+            let taken = match (name.as_str(), &mut self.runs) {
+                (TASKS, _) => self.scheduler.take_over(run, bytes, now),
+                (RUNS, Some(runs)) => runs.take_over(bytes, now),
+                (INCARNATIONS, _) => self.incarnations.take_over(bytes),
+                _ => Err("this server does not know it".into()),
+            };
+            taken.map_err(|why| format!("state {name} of run {run:?}: {why}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Replication {
+    /// From now on the backups are told states. Returns whether they were not before.
+    fn begin_states(&mut self) -> bool {
+        let begins = self.states.is_none();
+        if begins {
+            self.states = Some(ToldStates::new());
+            (0..self.queues.len()).for_each(|at| self.tell_all_states(at));
+        }
+        begins
+    }
+
+    /// Tells a backup that was connected anew all states.
+    pub(super) fn tell_all_states(&mut self, at: usize) {
+        let Some(states) = &self.states else { return };
+        let queue = &self.queues[at];
+        self.next_stream = hash(self.next_stream.wrapping_add(1));
+        queue.begin_states(self.next_stream);
+        for ((name, run), bytes) in states {
+            let state = StateV1 { name: name.clone(), run: run.clone(), bytes: bytes.clone() };
+            queue.add_state(self.told.fetch_add(1, Relaxed), &control::seal(&state), true);
+        }
+    }
+
+    /// Tells all backups a state that has changed.
+    fn tell_state(&mut self, name: &str, run: &str, bytes: Vec<u8>) {
+        let Some(states) = &mut self.states else { return };
+        let state = StateV1 { name: name.to_owned(), run: run.to_owned(), bytes };
+        let (sealed, told) = (control::seal(&state), self.told.fetch_add(1, Relaxed));
+        for (queue, own) in self.queues.iter().zip(&self.connections) {
+            // One that was connected since the last turn is told all states in the next.
+            if queue.connection().is_some_and(|(connection, _)| connection == *own) {
+                queue.add_state(told, &sealed, false);
+            }
+        }
+        let StateV1 { name, run, bytes } = state;
+        match bytes.is_empty() {
+            true => states.remove(&(name, run)),
+            false => states.insert((name, run), bytes),
+        };
+    }
+}
+
+impl ServerTables {
+    /// Tells the backups the states that have changed, if this is thread 0 of the owner of place 0.
+    pub(in crate::server) fn tell_states(&mut self, mut holders: StateHolders<'_>) {
+        let owns = self.places.as_ref().is_some_and(|places| places.contains(&SCHEDULER_PLACE));
+        let Some(replication) = self.replication.as_mut().filter(|_| owns) else { return };
+        if replication.begin_states() {
+            holders.note_all_changed();
+        }
+        if !holders.has_changed() {
+            return;
+        }
+        let StateHolders { scheduler, runs, incarnations } = holders;
+        scheduler.take_changed(|run, bytes| replication.tell_state(TASKS, run, bytes));
+        if let Some(runs) = runs {
+            runs.take_changed(|run, bytes| replication.tell_state(RUNS, run, bytes));
+        }
+        if std::mem::take(&mut incarnations.changed) {
+            replication.tell_state(INCARNATIONS, "", incarnations.snapshot());
+        }
+    }
+
+    /// Sends those away who come for the scheduler, the registry of runs or an incarnation to a server that does not
+    /// own place 0.
+    pub(in crate::server) fn must_be_scheduler(&self) -> RequestOutcome {
+        self.must_own(SCHEDULER_PLACE)
+    }
+
+    /// As [`must_be_scheduler`](Self::must_be_scheduler), for a request of this kind.
+    pub(in crate::server) fn must_be_asked(&self, kind: u16) -> RequestOutcome {
+        match kind {
+            BookFrame::KIND | JobTableFrame::KIND | RunFrame::KIND => self.must_be_scheduler(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps a state that the scheduler's server tells.
+    pub(in crate::server) fn answer_state(
+        &mut self,
+        frame: &Frame<'_>,
+        session: u32,
+        transmit: &mut Transmit,
+    ) -> RequestOutcome {
+        let StateFrame { stream, number, more } = StateFrame::decode(&frame.head)?;
+        transmit.reserve(0).ok_or(Full)?;
+        if self.thread() != 0 {
+            return refuse(Refusal::WrongShard, "thread 0 of a backup keeps the states of a scheduler");
+        }
+        if self.places.as_ref().is_some_and(|places| places.contains(&SCHEDULER_PLACE)) {
+            return refuse(Refusal::Identity, "this server is the scheduler itself");
+        }
+        let is_known = self.state_copies.as_ref().is_some_and(|known| known.stream == stream);
+        if !is_known {
+            // As for copies: what an owner sent over a link that it has given up may come later.
+            let is_old = |known: &StateCopies| (known.session.wrapping_sub(session) as i32) > 0;
+            if number != 1 || self.state_copies.as_ref().is_some_and(is_old) {
+                return refuse(Refusal::Unknown, format!("no states of stream {stream:016x} are here"));
+            }
+            self.state_copies = Some(StateCopies { stream, session, ..StateCopies::default() });
+        }
+        if let Some(copies) = &mut self.state_copies
+            && let Err(why) = copies.take(number, more, frame.payload)
+        {
+            copies.has_failed = true;
+            return refuse(Refusal::Images, why);
+        }
+        transmit.commit(StateDoneFrame {}.encode(frame.head.id), 0);
+        Ok(())
+    }
+
+    /// Goes on with the states of the scheduler before, of which this is the backup.
+    ///
+    /// # Errors
+    /// They are not here, or cannot be read: in words.
+    pub(in crate::server) fn take_over_states(
+        &mut self,
+        mut holders: StateHolders<'_>,
+        now: Duration,
+    ) -> Result<(), String> {
+        match self.state_copies.take().filter(|copies| !copies.has_failed) {
+            Some(copies) => holders.take_over(&copies.states, now),
+            None => Err("this backup has no states of the scheduler".into()),
+        }
+    }
+}
+
+/// The states of another server, of which this one is a backup.
+#[derive(Debug, Default)]
+pub(in crate::server) struct StateCopies {
+    stream: u64,
+    /// The session that began them.
+    session: u32,
+    /// Frames of the stream that came.
+    frames: u64,
+    /// The beginning of a state whose end has not come.
+    begun: Vec<u8>,
+    states: ToldStates,
+    /// Bytes of all of them.
+    bytes: usize,
+    /// A frame could not be taken.
+    has_failed: bool,
+}
+
+impl StateCopies {
+    fn take(&mut self, number: u64, more: bool, payload: &[u8]) -> Result<(), String> {
+        if self.has_failed {
+            return Err("an earlier frame of the stream could not be taken".into());
+        }
+        match number.checked_sub(self.frames) {
+            // It came before, over a link that was lost.
+            None | Some(0) => return Ok(()),
+            Some(1) => self.frames = number,
+            Some(_) => return Err(format!("frame {number} of the stream came behind frame {}", self.frames)),
+        }
+        if self.bytes + self.begun.len() + payload.len() > STATE_BYTES_MAX {
+            return Err(format!("the states have more than {STATE_BYTES_MAX} bytes, the limit"));
+        }
+        self.begun.extend_from_slice(payload);
+        if more {
+            return Ok(());
+        }
+        let sealed = std::mem::take(&mut self.begun);
+        let StateV1 { name, run, bytes } =
+            control::open(&sealed).map_err(|error| format!("a state cannot be read: {error}"))?;
+        let (of, has) = ((name, run), bytes.len());
+        let before = match bytes.is_empty() {
+            true => self.states.remove(&of),
+            false => self.states.insert(of, bytes),
+        };
+        self.bytes = self.bytes + has - before.map_or(0, |before| before.len());
+        Ok(())
+    }
+}
