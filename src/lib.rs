@@ -180,6 +180,30 @@ pub mod job {
     };
 }
 
+/// Backups: servers that keep the rows of others and go on in their place (docs/consistency.md).
+///
+/// A [`Coordinator`](backups::Coordinator) says which server owns what. A server gets its place there by
+/// [`ServerConfig::membership`], and a worker learns of a change by [`WorkerConfig::places`].
+///
+/// ```
+/// use gannet::backups::{Coordinator, MemoryCoordinator};
+/// use std::sync::Arc;
+/// use std::time::Instant;
+///
+/// let begin = Instant::now();
+/// let coordinator = MemoryCoordinator::new(Arc::new(move || begin.elapsed()));
+/// assert_eq!(coordinator.get("job/owner/0")?, None);
+/// # Ok::<(), gannet::backups::CoordinatorError>(())
+/// ```
+pub mod backups {
+    #[cfg(feature = "etcd")]
+    pub use gannet_node::EtcdCoordinator;
+    pub use gannet_node::{
+        Coordinator, CoordinatorEntry, CoordinatorError, MembershipConfig, MemoryCoordinator, PlaceStatus,
+        Places, RemoteCoordinator, place,
+    };
+}
+
 /// Runs: which training's rows the servers hold, and who trains it (docs/jobs.md).
 ///
 /// ```

@@ -11,6 +11,8 @@ mod coordinator;
 mod counters;
 mod cuts;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod frames;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
@@ -35,6 +37,8 @@ pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, MemoryCoo
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use error::{Refusal, ServerError, WorkerError};
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdCoordinator;
 pub use partition::{PARTITIONS, PartitionMap, partition_of};
 #[cfg(any(test, feature = "test-support"))]
 pub use partition::{ScatteredPartitions, scatter_partitions};
@@ -50,17 +54,17 @@ pub use scheduler::table_records::{ShardHolder, TableRecord};
 pub use scheduler::{JobStateFileError, forget_job};
 pub use server::identities::open_whole;
 pub use server::incarnations::CounterError;
-pub use server::place;
 pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder};
 pub use server::{
-    LocalServer, Membership, MembershipConfig, Replicator, Server, ServerConfig, ServerStats, SessionLimits,
+    LocalServer, Membership, MembershipConfig, PlaceStatus, Replicator, Server, ServerConfig, ServerStats,
+    SessionLimits, place,
 };
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};
 pub use token::{Token, TokenError};
 pub use worker::{
     CacheConfig, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,
-    JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, Places, PullId, Pulled, PushId, RowCache,
-    RunClient, RunRequest, SeenPushes, SharePlace, Staleness, TableId, TableStatus, TextChunk, WaitingFor,
-    Worker, WorkerBuilder, WorkerConfig,
+    JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, Places, PullId, Pulled, PushId, RemoteCoordinator,
+    RowCache, RunClient, RunRequest, SeenPushes, SharePlace, Staleness, TableId, TableStatus, TextChunk,
+    WaitingFor, Worker, WorkerBuilder, WorkerConfig,
 };

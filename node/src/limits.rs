@@ -311,6 +311,18 @@ pub const FILL_BYTES: usize = 64 << 10;
 pub const FILL_QUEUE_BYTES: usize = 1 << 20;
 /// Bytes of a command that travels in several frames, at most.
 pub const COMMAND_BYTES_MAX: usize = 256 << 20;
+/// A place whose lease nobody has had for so many of its times has lost its rows: its own server begins it again.
+pub const ORPHAN_LEASES: u32 = 5;
+/// Keys of a coordinator that a scheduler keeps.
+pub const COORDINATOR_KEYS_MAX: usize = 4096;
+/// Leases of such a coordinator.
+pub const COORDINATOR_LEASES_MAX: usize = 4096;
+/// Bytes of one of its keys together with the value.
+pub const COORDINATOR_BYTES_MAX: usize = 16 << 10;
+/// Times of its leases.
+pub const LEASE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
+/// How long a server or a worker waits for the coordinator's answer.
+pub const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of the states of a scheduler that a backup keeps, besides rows.
 pub const STATE_BYTES_MAX: usize = 256 << 20;
 /// Streams of copies that a server thread keeps.

@@ -2,8 +2,8 @@
 
 use super::args::{JobArgs, JobName, TasksName, TrainArgs};
 use super::metrics::Metrics;
-use super::{Failure, cache_flags, data_server, runs, security, sync_flags, tasks};
-use gannet::worker::{WorkerCounters, WorkerError};
+use super::{Failure, backups, cache_flags, data_server, runs, security, sync_flags, tasks};
+use gannet::worker::{OneSided, WorkerCounters, WorkerError};
 use gannet::{Transports, Worker, WorkerConfig};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,15 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let worker = job.job_name == Some(JobName::Worker);
     data_server::check_role(args)?;
     let tls_ca = job.tls_client.tls_ca.is_some();
+    // A ps with backups is also a client of other servers.
+    let joins = job.backups.coordinator.is_some();
     if args.data.is_empty() && !ps && job.data_server.feed.is_none() {
         let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
         return Err(Failure::input(text));
     }
     let misplaced = [
-        (ps && tls_ca, "--tls-ca", "a worker; a ps speaks TLS with --tls-cert and --tls-key"),
-        (ps && job.tls_client.tls_name.is_some(), "--tls-name", "a worker"),
+        (ps && tls_ca && !joins, "--tls-ca", "a worker; a ps speaks TLS with --tls-cert and --tls-key"),
+        (ps && job.tls_client.tls_name.is_some() && !joins, "--tls-name", "a worker"),
         (
             worker && job.tls_server.tls_client_ca.is_some(),
             "--tls-client-ca",
@@ -39,8 +41,9 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         (
             runs::misplaced(job).is_some(),
             runs::misplaced(job).unwrap_or_default(),
-            "a worker or a client (--run: also in a ps with --checkpoint)",
+            "a worker or a client (--run: also in a ps with --checkpoint or --coordinator)",
         ),
+        (backups::misplaced(job).is_some(), "--lease", "a ps"),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
         (client && job.checkpoint.checkpoint.is_some(), "--checkpoint", "a ps or a worker"),
         (worker && job.data_dir.is_some(), "--data-dir", "a ps or a client; a worker keeps no rows"),
@@ -81,6 +84,7 @@ fn misplaced_alone(job: &JobArgs) -> Option<String> {
         (job.tasks.start_together, "--start-together"),
         (job.tasks.scheduler.is_some(), "--scheduler"),
         (job.checkpoint.checkpoint.is_some(), "--checkpoint"),
+        (job.backups.coordinator.is_some(), "--coordinator"),
     ];
     let flag = flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| (*flag).to_owned());
     flag.or_else(|| sync_flags::misplaced(job))
@@ -116,6 +120,7 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     }
     sync_flags::check(job)?;
     check_checkpoint(job)?;
+    backups::check(job)?;
     if !(job.peer_timeout > 0.0 && job.peer_timeout <= 86_400.0) {
         return Err(Failure::input(format!(
             "--peer-timeout {}: more than 0 s and at most a day",
@@ -182,17 +187,21 @@ pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection
 /// The connection of a process that never pushes.
 pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Failure> {
     let net = job.transport.transport.net(job.io);
-    let hosts: Vec<String> = job.ps_hosts.iter().chain(&job.data_server.feed).cloned().collect();
+    let others = job.data_server.feed.iter().chain(backups::address(job));
+    let hosts: Vec<String> = job.ps_hosts.iter().chain(others).cloned().collect();
     let secured = security::of_worker(net, &hosts, &job.security, &job.tls_client)?;
-    let mut config = WorkerConfig { pusher, ..WorkerConfig::reader(&job.ps_hosts) };
+    let servers = backups::in_places(job);
+    let mut config = WorkerConfig { pusher, ..WorkerConfig::reader(&servers) };
     config.seed = pusher.rotate_left(32);
     config.token = secured.token;
-    config.one_sided = job.one_sided.choice();
+    config.places = backups::places(job, &secured.net, config.token.as_ref())?;
+    // A server that has lost its place could still be read.
+    config.one_sided = if config.places.is_some() { OneSided::Never } else { job.one_sided.choice() };
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
     Ok(WorkerConnection {
         net: secured.net,
         config,
-        allocators: job.ps_hosts.clone(),
+        allocators: servers,
         counters: Arc::default(),
         in_metrics: false,
     })

@@ -2,6 +2,7 @@
 
 pub mod args;
 mod awaited_worker;
+mod backups;
 mod bench;
 mod bench_growth;
 mod cache_flags;

@@ -479,10 +479,10 @@ impl LocalRun {
 }
 
 /// Refuses flags of a run in a ps, which learns of runs from the workers. But it must know whose checkpoints it
-/// restores.
+/// restores, and whose rows it keeps in a job with a coordinator.
 pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
-    let restores = job.checkpoint.checkpoint.is_some();
-    let run = job.run.run.clone().filter(|_| !restores);
+    let needs_it = job.checkpoint.checkpoint.is_some() || job.backups.coordinator.is_some();
+    let run = job.run.run.clone().filter(|_| !needs_it);
     let flags = RunArgs { run, ..job.run.clone() };
     flags.first_given().filter(|_| job.job_name == Some(super::args::JobName::Ps))
 }

@@ -63,6 +63,17 @@ pub fn of_worker(
     })
 }
 
+/// Makes a network speak TLS to other servers too, if flags name whom it trusts.
+pub fn with_tls_client(
+    net: Transports,
+    args: &TlsClientArgs,
+    own: &SecurityArgs,
+) -> Result<Transports, Failure> {
+    let Some(ca) = args.tls_ca.as_deref() else { return Ok(net) };
+    let tls = TlsClient::load(ca, args.tls_name.as_deref(), pair(own));
+    Ok(net.with_tls_client(tls.map_err(|error| Failure::input(error.to_string()))?))
+}
+
 fn pair(args: &SecurityArgs) -> Option<(&Path, &Path)> {
     args.tls_cert.as_deref().zip(args.tls_key.as_deref())
 }

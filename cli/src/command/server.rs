@@ -1,16 +1,19 @@
 //! `gannet server`: serves shards until SIGTERM or SIGINT, then closes its images cleanly. When one of its threads
 //! dies, the process ends with exit code 1, so that a supervisor can restart it.
 
-use super::args::security::{SecurityArgs, TlsServerArgs};
+use super::args::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
 use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
+use super::backups::Membership;
+use super::failure::SYSTEM;
 use super::metrics::Metrics;
 use super::report::counted;
 use super::{Failure, checkpoint_place, restore, security, signals};
+use gannet::backups::{Coordinator, MemoryCoordinator};
 use gannet::server::RestoreSource;
 use gannet::storage::{Checkpoint, CheckpointError, GrowthConfig, Store};
 use gannet::{Server, ServerConfig, Transports};
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// Runs the command.
@@ -28,6 +31,8 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         scheduler_only: false,
         checkpoints: args.checkpoint.as_deref(),
         restore: restore::source(&args.restore)?,
+        tls_client: &TlsClientArgs::default(),
+        membership: None,
     })
 }
 
@@ -46,6 +51,8 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
         scheduler_only: true,
         checkpoints: None,
         restore: None,
+        tls_client: &TlsClientArgs::default(),
+        membership: None,
     })
 }
 
@@ -113,6 +120,10 @@ pub struct Serving<'a> {
     /// Where checkpoints are written.
     pub checkpoints: Option<&'a Path>,
     pub restore: Option<RestoreSource>,
+    /// Which other servers it trusts, if it is a client of them.
+    pub tls_client: &'a TlsClientArgs,
+    /// Its place in a job with a coordinator.
+    pub membership: Option<Membership<'a>>,
 }
 
 /// Serves until a signal.
@@ -122,6 +133,7 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
     check_port(listen)?;
     let net = sessions.net(settings.net.clone());
     let secured = security::of_server(net, ("--listen", listen), security, tls_server)?;
+    let net = security::with_tls_client(secured.net, settings.tls_client, security)?;
     let metrics = Metrics::start(metrics, "server")?;
     let stop = signals::stop_flag()?;
     let mut config = ServerConfig::new(listen);
@@ -136,8 +148,14 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
     raise_descriptors();
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);
+    if let Some(membership) = &settings.membership {
+        membership.add(&mut config, &net)?;
+    }
+    if settings.scheduler_only {
+        config.coordinator = Some(coordinator(data_dir)?);
+    }
     let (threads, kind) = (config.threads, config.store.kind());
-    let server = Server::start(secured.net, config)?;
+    let server = Server::start(net, config)?;
     metrics.add_server(server.shared_counters());
     match settings.scheduler_only {
         true => say!("gannet scheduler listening on {}", server.addr()),
@@ -159,6 +177,18 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
         false => say!("gannet server stopped after {} requests; {rows_left}", served.frames),
     }
     Ok(())
+}
+
+/// The coordinator of a scheduler.
+fn coordinator(data_dir: Option<&Path>) -> Result<Arc<dyn Coordinator>, Failure> {
+    let clock = Arc::new(since_start);
+    Ok(match data_dir {
+        Some(folder) => {
+            let opened = MemoryCoordinator::open(folder, clock);
+            Arc::new(opened.map_err(|error| Failure::new(SYSTEM, error.0))?)
+        }
+        None => Arc::new(MemoryCoordinator::new(clock)),
+    })
 }
 
 /// Checks that an address has a port.

@@ -1,6 +1,7 @@
 //! `gannet train`: in this process, or as one process of a job.
 
 use super::args::{JobName, ModelName, TrainArgs};
+use super::backups::Membership;
 use super::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
@@ -56,6 +57,8 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
                 scheduler_only: false,
                 checkpoints: args.job.checkpoint.checkpoint.as_deref(),
                 restore: restore::newest(&args.job)?,
+                tls_client: &args.job.tls_client,
+                membership: Membership::of(&args.job),
             };
             server::serve(&serving)
         }

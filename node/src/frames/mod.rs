@@ -12,6 +12,7 @@ pub(crate) mod command_payload;
 #[cfg(test)]
 mod command_payload_tests;
 pub(crate) mod control;
+mod coordinator;
 mod cuts;
 pub(crate) mod pull_newer;
 pub(crate) mod push_payload;
@@ -30,6 +31,7 @@ mod vectors;
 mod word;
 
 pub(crate) use bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame};
+pub(crate) use coordinator::{CoordinateFrame, CoordinatedFrame};
 pub(crate) use cuts::{CutFrame, CutIsFrame};
 pub(crate) use declare::{Field, FrameDirection, FrameError, FrameKind, FrameRow};
 pub(crate) use read_paths::{ImagesFrame, ImagesGivenFrame, RegionsAreFrame, RegionsFrame};
@@ -63,7 +65,7 @@ use gannet_transport::Head;
 
 /// Every frame kind, by subject.
 #[cfg(any(test, feature = "test-support"))]
-pub(crate) const ALL: [&[FrameRow]; 11] = [
+pub(crate) const ALL: [&[FrameRow]; 12] = [
     session::FRAMES,
     tables::FRAMES,
     bulk::FRAMES,
@@ -75,6 +77,7 @@ pub(crate) const ALL: [&[FrameRow]; 11] = [
     runs::FRAMES,
     cuts::FRAMES,
     replication::FRAMES,
+    coordinator::FRAMES,
 ];
 
 /// Requests about one link. The worker does not resend them over another link, and no call waits for their answers.

@@ -4,6 +4,7 @@ frames! {
     /// Begins copies of shards, which are empty. Copies that have one of these shards end.
     65 CopyFrame "copy" ToServer "`CopyV1`" {
         W0 "stream": stream: u64;
+        W1 "epoch": /** Of the owner's place. */ epoch: u64;
     }
 
     /// The copies are there.
@@ -37,6 +38,7 @@ frames! {
         W0 "stream": stream: u64;
         W1 "number": number: u64;
         W2 "more": more: bool;
+        W3 "epoch": /** Of the owner's place. */ epoch: u64;
     }
 
     /// The backup has all states that came whole.

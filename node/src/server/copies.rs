@@ -10,19 +10,34 @@ use crate::error::Refusal;
 use crate::frames::command_payload::{self, CommandError};
 use crate::frames::control::{self, CopyV1};
 use crate::frames::{
-    CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, FrameKind, PromoteFrame, PromotedFrame,
-    StateFrame,
+    CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, FrameKind, PingFrame, PromoteFrame,
+    PromotedFrame, StateFrame,
 };
 use crate::limits::{COMMAND_BYTES_MAX, COPIES_MAX};
 use bytemuck::cast_slice;
 use gannet_core::{ReplayError, Schema, ShardSet, Shards, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Transmit};
 
+/// Who began a stream: the epoch of the owner's place, and the session. A stream of a later one replaces it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct StreamOrigin {
+    pub(super) epoch: u64,
+    pub(super) session: u32,
+}
+
+impl StreamOrigin {
+    /// Whether a stream of this origin is older than one of another. An owner begins a stream when it has given up the
+    /// link before, and what it sent over that link may come later. So may what an earlier owner sent.
+    pub(super) fn is_before(self, other: StreamOrigin) -> bool {
+        let is_earlier = (other.session.wrapping_sub(self.session) as i32) > 0;
+        self.epoch < other.epoch || self.epoch == other.epoch && is_earlier
+    }
+}
+
 /// The copies of one stream.
 pub(super) struct Copies {
     stream: u64,
-    /// The session that began them.
-    session: u32,
+    origin: StreamOrigin,
     shards: Shards,
     /// As in `TableOpenedV4`.
     confirmed: bool,
@@ -79,6 +94,13 @@ pub(super) fn are_about(kind: u16) -> bool {
     matches!(kind, CopyFrame::KIND | CommandsFrame::KIND | PromoteFrame::KIND | StateFrame::KIND)
 }
 
+/// Whether the reply to a request of this kind depends on commands of the shards here, and so waits for the backups.
+/// The servers of a job are backups of each other: if the reply to a backup's commands waited too, two servers would
+/// wait for each other.
+pub(super) fn depends_on_commands(kind: u16) -> bool {
+    !matches!(kind, CopyFrame::KIND | CommandsFrame::KIND | StateFrame::KIND | PingFrame::KIND)
+}
+
 impl ServerTables {
     /// Answers a request about copies of other servers' shards.
     pub(super) fn answer_copies(
@@ -97,7 +119,7 @@ impl ServerTables {
 
     /// Begins copies of shards of another server.
     fn answer_copy(&mut self, frame: &Frame<'_>, session: u32, transmit: &mut Transmit) -> RequestOutcome {
-        let CopyFrame { stream } = CopyFrame::decode(&frame.head)?;
+        let CopyFrame { stream, epoch } = CopyFrame::decode(&frame.head)?;
         let copy = match control::open::<CopyV1>(frame.payload) {
             Ok(copy) => copy,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -106,15 +128,12 @@ impl ServerTables {
         if let Some(known) = self.copies.iter_mut().find(|known| known.stream == stream) {
             (known.confirmed, known.all_births) = (copy.confirmed, copy.all_births);
         } else {
-            let begun = self.begin_copies((stream, session), copy)?;
+            let begun = self.begin_copies((stream, StreamOrigin { epoch, session }), copy)?;
             let set = begun.shards.set();
             let replaces = |old: &Copies| {
                 old.identity() == begun.identity() && set.iter().any(|shard| old.shards.set().contains(shard))
             };
-            // An owner begins a stream when it has given up the link before. What it sent over that link may come
-            // later.
-            let is_later = |old: &Copies| (old.session.wrapping_sub(session) as i32) > 0;
-            if self.copies.iter().any(|old| replaces(old) && is_later(old)) {
+            if self.copies.iter().any(|old| replaces(old) && begun.origin.is_before(old.origin)) {
                 return refuse(Refusal::Unknown, "these copies were begun again over a later link");
             }
             self.copies.retain(|old| !replaces(old));
@@ -127,7 +146,11 @@ impl ServerTables {
         Ok(())
     }
 
-    fn begin_copies(&self, (stream, session): (u64, u32), copy: CopyV1) -> Result<Copies, RequestFailure> {
+    fn begin_copies(
+        &self,
+        (stream, origin): (u64, StreamOrigin),
+        copy: CopyV1,
+    ) -> Result<Copies, RequestFailure> {
         let CopyV1 { schema, uid, server, servers, confirmed, all_births, births } = copy;
         let Some(schema) = Schema::decode(&schema) else {
             return refuse(Refusal::Malformed, "the schema cannot be read");
@@ -151,7 +174,7 @@ impl ServerTables {
         match Shards::open_copies(self.store(), &schema, identity, &births) {
             Ok(shards) => Ok(Copies {
                 stream,
-                session,
+                origin,
                 shards,
                 confirmed,
                 all_births,
@@ -222,6 +245,7 @@ impl ServerTables {
         for name in &names {
             self.must_be_promotable(name, (server, servers))?;
         }
+        self.places.take(server, epoch);
         for name in &names {
             self.promote(name, &of, epoch)?;
         }

@@ -9,10 +9,10 @@ use super::{copies, images, incarnations, regions, runs, vectors};
 use crate::error::Refusal;
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
-    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, CutFrame, DropTableFrame, FeedFrame,
-    FenceFrame, FrameKind, HelloFrame, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame, LeaveFrame,
-    OpenTableFrame, PingFrame, PongFrame, PullFrame, PushFrame, RefusedFrame, RegionsFrame, RunFrame,
-    ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame,
+    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, CoordinateFrame, CutFrame, DropTableFrame,
+    FeedFrame, FenceFrame, FrameKind, HelloFrame, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame,
+    LeaveFrame, OpenTableFrame, PingFrame, PongFrame, PullFrame, PushFrame, RefusedFrame, RegionsFrame,
+    RunFrame, ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame,
 };
 use crate::limits::TEXT_BYTES_MAX;
 use gannet_transport::{Frame, Head, Link, NoOwner, Stream, Transmit};
@@ -96,6 +96,7 @@ impl RequestHandler<'_, '_> {
                 let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());
                 return tables.answer_cut(frame, pusher, of, now, transmit);
             }
+            CoordinateFrame::KIND => return tables.answer_coordinate(frame, transmit),
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };

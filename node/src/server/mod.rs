@@ -6,6 +6,7 @@ mod cached_pulls;
 #[cfg(test)]
 mod cached_pulls_tests;
 mod clocks;
+mod coordination;
 mod copies;
 mod cut_slices;
 mod cut_writer;
@@ -59,6 +60,7 @@ mod thread_gauges;
 mod thread_health;
 mod vectors;
 
+use crate::coordinator::Coordinator;
 use crate::counters::ServerCounters;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{BACKUP_TIMEOUT, INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
@@ -72,7 +74,7 @@ use greeting::Greeter;
 use incarnations::HighestIncarnation;
 pub use local::LocalServer;
 pub(crate) use membership::PlaceKeys;
-pub use membership::{Membership, MembershipConfig, place};
+pub use membership::{Membership, MembershipConfig, PlaceStatus, place};
 pub use memory::SessionLimits;
 use memory::SessionMemory;
 pub use replication::Replicator;
@@ -134,6 +136,8 @@ pub struct ServerConfig {
     /// The place of this server in a job with a coordinator, in which backups take the places of servers that die.
     /// `None`: workers wait for each backup that has all rows, and nobody takes the place of this server.
     pub membership: Option<MembershipConfig>,
+    /// The coordinator that other processes may ask here, with [`RemoteCoordinator`](crate::RemoteCoordinator).
+    pub coordinator: Option<Arc<dyn Coordinator>>,
 }
 
 impl ServerConfig {
@@ -154,14 +158,17 @@ impl ServerConfig {
             checkpoints: None,
             backups: Vec::new(),
             membership: None,
+            coordinator: None,
         }
     }
 
     /// How each backup is reached.
     fn backup_links(&self) -> Vec<WorkerConfig> {
+        // Workers wait for a backup that is away. With a membership it is given the time of an owner that is away.
+        let timeout = self.membership.as_ref().map_or(BACKUP_TIMEOUT, |membership| membership.lease);
         let config = |addr: &String| WorkerConfig {
             token: self.token.clone(),
-            peer_timeout: BACKUP_TIMEOUT,
+            peer_timeout: timeout,
             one_sided: OneSided::Never,
             spin: Duration::ZERO,
             ..WorkerConfig::builder([addr.clone()]).incarnation(NO_INCARNATION).build()

@@ -1,6 +1,7 @@
 //! One link of a server thread: its turn of the event loop, from received bytes to answers on their way.
 
 use super::bulk::{Pusher, RequestBuffers, RequestFailure};
+use super::copies;
 use super::dispatch::{RequestHandler, turn_away};
 use super::incarnations::Incarnations;
 use super::keysets::Keysets;
@@ -52,6 +53,8 @@ pub(super) struct Session<S> {
     replies: SessionReplies,
     /// The replies that wait for backups.
     hold: ReplyHold,
+    /// Replies of this session depend on commands of the shards here.
+    depends: bool,
     times: SessionTimes,
     credit_frames: usize,
     /// The next reply does not fit into the queue. The session reads nothing until the queue has drained.
@@ -172,6 +175,7 @@ impl<S: Stream> Session<S> {
             buffers: SessionBuffers::new(buffers, hello_id, grant, &welcome),
             replies: SessionReplies::default(),
             hold: ReplyHold::default(),
+            depends: false,
             times: SessionTimes::new(now),
             credit_frames: limits.credit_frames as usize,
             blocked: false,
@@ -242,6 +246,7 @@ impl<S: Stream> Session<S> {
     /// Sends what may leave and what the peer accepts now. `true`: nothing is left.
     fn flush(&mut self, gate: ReplicationGate, now: Duration) -> Result<bool, LinkError> {
         let before = self.link.transmit().queued_bytes();
+        let gate = if self.depends { gate } else { ReplicationGate::OPEN };
         self.hold.limit(self.link.transmit(), gate);
         let drained = self.link.flush(&mut NoOwner)? && !self.hold.is_holding();
         if self.hold.is_holding() {
@@ -300,6 +305,7 @@ impl<S: Stream> Session<S> {
             let (receive, transmit, stream) = self.link.parts();
             let before = transmit.queued_bytes();
             let Some(frame) = receive.peek(&mut NoOwner)? else { return Ok(false) };
+            self.depends |= copies::depends_on_commands(frame.head.kind);
             let Session { worker, replies, .. } = self;
             let mut handler =
                 RequestHandler { context, worker, pending: &mut replies.pending, now, transmit };

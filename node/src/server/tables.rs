@@ -6,10 +6,12 @@ use super::cut_writer::CutExecutor;
 use super::cuts::Cuts;
 use super::group::{AGGREGATE, Group, is_data};
 use super::identities::{self, Identities, IdentityClaim, to_begin_anew};
+use super::membership::OwnPlaces;
 use super::regions::Regions;
 use super::replication::{Replication, StateCopies};
 use super::step_budget::StepBudget;
 use super::step_files::{self, RecoveredSteps, StepFiles};
+use crate::coordinator::Coordinator;
 use crate::counters::{ServerCounters, TableCounters};
 use crate::error::{REPLACED, Refusal, ServerError};
 use crate::frames::control::{
@@ -25,7 +27,6 @@ use crate::partition::{Partitioning, runs};
 use crate::share_pushers::is_share;
 use gannet_core::{DATA_PUSHERS, PusherStatus, Schema, ShardSet, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Registrar, Transmit};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,14 +82,16 @@ pub(super) struct ServerTables {
     pub(super) displaced: Vec<u32>,
     /// Tells the commands of the shards here to backups. `None`: there are no backups.
     pub(super) replication: Option<Replication>,
-    /// The places that this server owns. `None`: it has no membership, and owns what it has.
-    pub(super) places: Option<BTreeSet<u32>>,
+    /// The places that this server owns.
+    pub(super) places: OwnPlaces,
     /// Nothing may leave the sessions: this server owns its shards by a lease that may have ended.
     pub(super) is_silent: bool,
     /// Copies of the shards of other servers.
     pub(super) copies: Vec<Copies>,
     /// States of another server that are not rows.
     pub(super) state_copies: Option<StateCopies>,
+    /// The coordinator that is asked here.
+    pub(super) coordinator: Option<Arc<dyn Coordinator>>,
     /// The server is only a scheduler and has no tables.
     pub(super) scheduler_only: bool,
     pub(super) log_limiter: LogLimiter,
@@ -124,10 +127,11 @@ impl ServerTables {
             fenced: Vec::new(),
             displaced: Vec::new(),
             replication: None,
-            places: None,
+            places: OwnPlaces::default(),
             is_silent: false,
             copies: Vec::new(),
             state_copies: None,
+            coordinator: None,
             scheduler_only: false,
             log_limiter: LogLimiter::default(),
             incarnation: 0,
@@ -239,7 +243,8 @@ impl ServerTables {
         let number = self.all.len() - 1;
         if let Some(replication) = &mut self.replication {
             let map = self.partitioning.map(identity.servers);
-            replication.add_table(number, &mut self.all[number], &map);
+            let of = (&map, self.places.epoch(identity.server));
+            replication.add_table(number, &mut self.all[number], of);
         }
         self.publish();
         Ok(number)
@@ -356,11 +361,9 @@ impl ServerTables {
 
     /// Sends workers away that come for the shards of another server.
     pub(super) fn must_own(&self, place: u32) -> RequestOutcome {
-        match &self.places {
-            Some(places) if !places.contains(&place) => {
-                refuse(Refusal::Moved, format!("this server does not own the shards of place {place}"))
-            }
-            _ => Ok(()),
+        match self.places.may_serve(place) {
+            true => Ok(()),
+            false => refuse(Refusal::Moved, format!("this server does not own the shards of place {place}")),
         }
     }
 
@@ -391,7 +394,8 @@ impl ServerTables {
             shards.confirm();
             if let Some(replication) = &mut self.replication {
                 let map = self.partitioning.map(table.identity.servers);
-                replication.confirm_table(number as usize, table, &map);
+                let of = (&map, self.places.epoch(table.identity.server));
+                replication.confirm_table(number as usize, table, of);
             }
         }
         self.identities.confirm(&table.schema.name, table.identity);

@@ -173,10 +173,11 @@ impl<N: Net> ShardThread<N> {
     /// One round: reads events, takes over new sessions, gives each ready session its turn, and checks time limits.
     /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(super) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
-        let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let writing = self.tables.write_cut(|| self.net.now());
         self.follow_membership()?;
+        // Sessions whose replies have waited for backups may be ready then.
         let replicating = self.replicate();
+        let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
         let busy =
             replicating || writing == CutTurn::More || idle_from.is_none_or(|now| now < self.spin_until);
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };

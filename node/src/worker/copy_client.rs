@@ -75,9 +75,11 @@ impl<N: Net> Worker<N> {
     /// A link failed for good.
     pub(crate) fn begin_block(&mut self, thread: usize, block: Block) -> Result<BlockRequest, WorkerError> {
         let (frame, payload) = match block {
-            Block::Copy { stream, payload } => (UnsentFrame::new(&CopyFrame { stream }), payload),
-            Block::State { stream, number, more, payload } => {
-                (UnsentFrame::new(&StateFrame { stream, number, more }), payload)
+            Block::Copy { stream, epoch, payload } => {
+                (UnsentFrame::new(&CopyFrame { stream, epoch }), payload)
+            }
+            Block::State { stream, number, more, epoch, payload } => {
+                (UnsentFrame::new(&StateFrame { stream, number, more, epoch }), payload)
             }
             Block::Commands { stream, number, more, words } => {
                 let frame = CommandsFrame { stream, number, more };

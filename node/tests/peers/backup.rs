@@ -2,9 +2,7 @@
 
 use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use gannet_core::{Read, Store, Write};
-use gannet_node::{
-    Coordinator, MembershipConfig, MemoryCoordinator, Places, Server, ServerConfig, Worker, WorkerConfig,
-};
+use gannet_node::{MembershipConfig, MemoryCoordinator, Places, Server, ServerConfig, Worker, WorkerConfig};
 use gannet_transport::multi::Transports;
 use gannet_transport::sim::Prng;
 use std::sync::Arc;
@@ -84,8 +82,8 @@ fn member(coordinator: &Arc<MemoryCoordinator>, addrs: &[String], at: usize) -> 
 
 /// The owner of the place, and its backups that have everything that was acknowledged.
 fn owner(coordinator: &MemoryCoordinator) -> Option<(String, Vec<String>)> {
-    coordinator.get("job/owner/0").unwrap()?;
-    gannet_node::place(coordinator, "job", 0).unwrap()
+    let place = gannet_node::place(coordinator, "job", 0).unwrap();
+    place.filter(|place| place.has_lease && place.ready).map(|place| (place.owner, place.backups))
 }
 
 /// Waits until the place has an owner with so many backups.

@@ -22,7 +22,7 @@ const STEPS: u64 = 12;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pushes {
     pub(crate) begun: u64,
-    acknowledged: u64,
+    pub(crate) acknowledged: u64,
     /// Begun by incarnations that were killed: some may have been applied.
     in_doubt: u64,
 }

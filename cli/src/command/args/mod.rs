@@ -1,6 +1,7 @@
 //! The command line: all commands and flags. Modules beside each command turn the flags into settings.
 
 mod admission;
+mod backups;
 mod bench;
 mod cache;
 mod checkpoint;
@@ -33,6 +34,7 @@ mod typed_flags;
 mod validation;
 
 pub use admission::AdmissionArgs;
+pub use backups::BackupArgs;
 pub use bench::BenchArgs;
 pub use cache::{CacheArgs, SyncRowsName};
 pub use checkpoint::{
@@ -240,6 +242,9 @@ pub struct JobArgs {
     /// The checkpoints of the job.
     #[command(flatten)]
     pub checkpoint: JobCheckpointArgs,
+    /// Its backups.
+    #[command(flatten)]
+    pub backups: BackupArgs,
     /// How the data is divided among the workers.
     #[command(flatten)]
     pub tasks: TaskArgs,

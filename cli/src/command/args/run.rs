@@ -9,7 +9,8 @@ pub const DEFAULT_RUN: &str = "default";
 #[derive(Args, Debug, Clone)]
 pub struct RunArgs {
     /// Job, or --data-dir: the name of this training on these servers or in this folder. Runs with different names
-    /// share no rows. All workers of a job need the same name, and with --checkpoint also each ps [default: default]
+    /// share no rows. All workers of a job need the same name, and with --checkpoint or --coordinator also each ps
+    /// [default: default]
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
     /// Train the rows of a finished run further, or those of an unfinished run with other flags. The first process of a

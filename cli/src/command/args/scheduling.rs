@@ -47,6 +47,9 @@ pub struct StatusArgs {
     /// The job's scheduler, if the workers have this flag. Default: as for `gannet train`.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,
+    /// The coordinator of the job, if its servers have this flag: also show who owns which place.
+    #[arg(long, value_name = "HOST:PORT", requires = "ps_hosts", conflicts_with = "scheduler")]
+    pub coordinator: Option<String>,
     /// The run to show [default: default, or the only run]
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,

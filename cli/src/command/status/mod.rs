@@ -2,15 +2,17 @@
 //! answer.
 
 mod object;
+mod places;
 mod words;
 
 use super::args::{DEFAULT_RUN, StatusArgs};
 use super::failure::{INPUT, PEER};
-use super::{Failure, security, tasks};
+use super::{Failure, backups, security, tasks};
 use gannet::job::{ActivityKind, JobStatus, Member, WorkerIncarnation, WorkerState};
 use gannet::runs::{CLIENT, Run, RunId};
 use gannet::worker::WorkerError;
 use gannet::{Transports, Worker, WorkerConfig};
+use places::PlaceAnswers;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -32,6 +34,8 @@ struct Reached {
 /// All answers.
 struct StatusAnswers {
     servers: Vec<Reached>,
+    /// Who owns which place. `None`: no coordinator was named.
+    places: Option<PlaceAnswers>,
     /// The runs that the servers report. `None`: no server was named.
     runs: Option<Result<Vec<Run>, Trouble>>,
     /// The run to print.
@@ -67,6 +71,10 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     }
     let named = args.scheduler.as_deref();
     let scheduler = named.unwrap_or_else(|| tasks::default_scheduler(&hosts)).to_owned();
+    if let Some(coordinator) = &args.coordinator {
+        backups::check_address(coordinator)?;
+        hosts.sort();
+    }
     let all: Vec<String> = hosts.iter().chain([&scheduler]).cloned().collect();
     let net = args.transport.transport.net(args.io);
     let secured = security::of_worker(net, &all, &args.security, &args.tls_client)?;
@@ -77,6 +85,9 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         run: Some(RunId { name: run.to_owned(), generation: 0, rows_since: 0, birth: 0 }),
         ..WorkerConfig::reader([addr.clone()])
     };
+    let name = args.run.as_deref().unwrap_or(DEFAULT_RUN);
+    let of_run = |addr: &String| backups::places_of(addr, name, &secured.net, secured.token.as_ref());
+    let places = args.coordinator.as_ref().map(of_run).transpose()?;
     let mut servers = Vec::new();
     for addr in &hosts {
         let worker = Worker::<Transports>::connect(secured.net.clone(), config(addr, DEFAULT_RUN));
@@ -87,6 +98,11 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let answering: Vec<String> = answer.map(|server| server.addr.clone()).collect();
     let runs = match hosts.first() {
         None => None,
+        Some(addr) if places.is_some() => {
+            let all =
+                WorkerConfig { servers: hosts.clone(), places: places.clone(), ..config(addr, DEFAULT_RUN) };
+            Some(answered(Run::all(secured.net.clone(), &all))?)
+        }
         Some(addr) if answering.is_empty() => trouble_of(&servers, addr).map(Err),
         Some(addr) => {
             // Any server may store a run's registry, so a server that is down may have runs that the others do not
@@ -100,11 +116,15 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         }
     };
     let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
-    let job = match trouble_of(&servers, &scheduler) {
+    let job = match trouble_of(&servers, &scheduler).filter(|_| places.is_none()) {
         Some(trouble) => Err(trouble),
-        None => answered(JobStatus::of(secured.net.clone(), config(&scheduler, &run)))?,
+        None => {
+            let config = WorkerConfig { places: places.clone(), ..config(&scheduler, &run) };
+            answered(JobStatus::of(secured.net.clone(), config))?
+        }
     };
-    Ok(StatusAnswers { servers, runs, run, scheduler, named: named.is_some(), job })
+    let places = places.map(|places| places::query(&places, hosts.len() as u32));
+    Ok(StatusAnswers { servers, places, runs, run, scheduler, named: named.is_some(), job })
 }
 
 /// The answer of a peer, or why there is none. A wrong request is an error of the command.

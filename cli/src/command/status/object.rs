@@ -1,5 +1,6 @@
 //! `gannet status --json`: the answers as one object. Unknown numbers are null.
 
+use super::places;
 use super::{StatusAnswers, at, chief, loss, rate, standing, tasks_of};
 use gannet::job::{JobStatus, Member};
 use gannet::runs::Run;
@@ -20,6 +21,7 @@ pub fn of(answers: &StatusAnswers) -> Value {
         "run": answers.run,
         "runs": runs,
         "servers": servers.collect::<Vec<_>>(),
+        "places": answers.places.as_ref().map(places::of),
         "job": answers.known_job().map(of_job),
     })
 }

@@ -1,6 +1,7 @@
 //! `gannet status` for people: a line for each server, run and worker.
 
 use super::super::report::counted;
+use super::places;
 use super::{StatusAnswers, at, chief, loss, rate, standing, tasks_of};
 use gannet::job::{JobStatus, Member, WorkerState};
 use gannet::runs::{CLIENT, Run, RunMember};
@@ -11,6 +12,9 @@ pub fn print(answers: &StatusAnswers) {
             Ok(transport) => say!("server     {}  answers over {transport}", server.addr),
             Err(trouble) => say!("server     {}  {}", server.addr, trouble.why),
         }
+    }
+    if let Some(places) = &answers.places {
+        places::print(places);
     }
     if let Some(Err(trouble)) = &answers.runs {
         let why = if trouble.silent { "the server that keeps them does not answer" } else { &trouble.why };

@@ -1,8 +1,8 @@
 //! The membership of a server: it asks the coordinator who owns the shards of each *place*, and keeps or takes places.
 //!
-//! A place is the part of one server in all tables: server `i` of `n`. A server begins with one place, or as a backup
-//! with none. It takes the place of each server that dies, if it has all of its rows. A place has two keys in the
-//! coordinator:
+//! A place is the part of one server in all tables: server `i` of `n`. A server begins with the place that is its own,
+//! if nobody has it, or as a backup with none. It takes the place of each server that dies, if it has all of its rows.
+//! A place has two keys in the coordinator:
 //! - `JOB/owner/i` exists as long as the lease of the owner. Only who made it may write the other key.
 //! - `JOB/place/i` has the owner's address, the epoch, and the backups that have everything that was acknowledged
 //!   ([`PlaceV1`]). It changes by compare-and-set.
@@ -13,12 +13,13 @@
 
 mod standing;
 
-pub(super) use standing::{Promotion, Standing};
+pub(super) use standing::{OwnPlaces, Promotion, Standing};
 
 use super::ServerConfig;
 use super::replication::{CommandQueue, ThreadQueues};
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::frames::control::{self, PlaceV1};
+use crate::limits::ORPHAN_LEASES;
 use gannet_transport::{Net, Poll, Waker};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub struct MembershipConfig {
     pub place: (u32, u32),
     /// The address at which workers reach this server.
     pub addr: String,
-    /// This server begins without a place: another server has it, or had it last.
+    /// This server has no place of its own: it only takes the place of a server that dies.
     pub is_backup: bool,
     /// How long the coordinator waits for a sign of the owner before a backup takes its place.
     pub lease: Duration,
@@ -70,8 +71,22 @@ impl PlaceKeys {
     }
 }
 
-/// The address of the owner of place `place` of a job, and those of the backups that have everything that was
-/// acknowledged. `None`: the place has no owner that serves.
+/// What a coordinator knows of a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceStatus {
+    /// The address of the server that has it, or had it last.
+    pub owner: String,
+    /// Raised with each owner.
+    pub epoch: u64,
+    /// The owner has all rows. A backup that takes the place has not, at first.
+    pub ready: bool,
+    /// The owner has a lease: it was heard of within the time of that.
+    pub has_lease: bool,
+    /// The addresses of the backups that have everything that was acknowledged.
+    pub backups: Vec<String>,
+}
+
+/// What a coordinator knows of place `place` of a job. `None`: no server has had the place.
 ///
 /// # Errors
 /// The coordinator gave no answer.
@@ -79,24 +94,33 @@ pub fn place(
     coordinator: &dyn Coordinator,
     job: &str,
     place: u32,
-) -> Result<Option<(String, Vec<String>)>, CoordinatorError> {
-    let place = PlaceKeys::new(job, place).get(coordinator)?;
-    let addrs =
-        |(place, _): (PlaceV1, u64)| (place.owner, place.backups.into_iter().map(|(addr, _)| addr).collect());
-    Ok(place.filter(|(place, _)| place.ready).map(addrs))
+) -> Result<Option<PlaceStatus>, CoordinatorError> {
+    let keys = PlaceKeys::new(job, place);
+    let has_lease = coordinator.get(&keys.owner)?.is_some();
+    let status = |(place, _): (PlaceV1, u64)| {
+        let PlaceV1 { owner, epoch, ready, backups, .. } = place;
+        let backups = backups.into_iter().map(|(addr, _)| addr).collect();
+        PlaceStatus { owner, epoch, ready, has_lease, backups }
+    };
+    Ok(keys.get(coordinator)?.map(status))
 }
 
 /// What a server is to a place.
 enum Role {
-    /// It takes the place if that has no owner and this server has all of its rows.
-    Backup,
-    /// It wants to own a place that nobody has had.
-    New,
+    /// It takes the place if nobody has it and this server has all of its rows, or nobody has them. `vacant_since`:
+    /// since when nobody has the lease.
+    Backup {
+        vacant_since: Option<Duration>,
+    },
     Owner {
         lease: u64,
         place: PlaceV1,
         version: u64,
     },
+}
+
+impl Role {
+    const BACKUP: Role = Role::Backup { vacant_since: None };
 }
 
 /// Who has the lease of a place.
@@ -149,14 +173,13 @@ impl<N: Net> Membership<N> {
     /// Runs until `is_over`, or until another server owns a place of this one.
     pub fn run(&self, is_over: impl Fn() -> bool) {
         let (home, servers) = self.config.place;
-        let role = |place| if place == home && !self.config.is_backup { Role::New } else { Role::Backup };
-        let place = |place| (PlaceKeys::new(&self.config.job, place), role(place));
+        let place = |place| (PlaceKeys::new(&self.config.job, place), Role::BACKUP);
         let mut places: Vec<(PlaceKeys, Role)> = (0..servers).map(place).collect();
         let Ok(mut poll) = self.net.poll() else { return self.end(home, "there is no poll to wait with") };
         let mut events = Vec::new();
         while !is_over() {
             for (keys, role) in &mut places {
-                match self.step(keys, std::mem::replace(role, Role::Backup)) {
+                match self.step(keys, std::mem::replace(role, Role::BACKUP)) {
                     (next, Ok(Ok(()))) => *role = next,
                     (_, Ok(Err(Deposed(why)))) => return self.end(keys.number, &why),
                     (next, Err(error)) => {
@@ -183,21 +206,53 @@ impl<N: Net> Membership<N> {
     /// One step. Returns what the server is then, also when the coordinator gave no answer.
     fn step(&self, keys: &PlaceKeys, role: Role) -> (Role, StepOutcome<()>) {
         match role {
-            Role::New => match self.found(keys) {
-                Ok(Ok(role)) => (role, Ok(Ok(()))),
-                Ok(Err(deposed)) => (Role::New, Ok(Err(deposed))),
-                Err(error) => (Role::New, Err(error)),
-            },
-            Role::Backup => match self.take_over(keys) {
-                Ok(Ok(role)) => (role, Ok(Ok(()))),
-                Ok(Err(deposed)) => (Role::Backup, Ok(Err(deposed))),
-                Err(error) => (Role::Backup, Err(error)),
-            },
+            Role::Backup { mut vacant_since } => {
+                let taken = self.watch(keys, &mut vacant_since);
+                let stays = Role::Backup { vacant_since };
+                match taken {
+                    Ok(taken) => (taken.unwrap_or(stays), Ok(Ok(()))),
+                    Err(error) => (stays, Err(error)),
+                }
+            }
             Role::Owner { mut lease, mut place, mut version } => {
                 let kept = self.keep(keys, &mut lease, &mut place, &mut version);
                 (Role::Owner { lease, place, version }, kept)
             }
         }
+    }
+
+    /// Looks at a place that this server does not own, and takes it if it may.
+    fn watch(
+        &self,
+        keys: &PlaceKeys,
+        vacant_since: &mut Option<Duration>,
+    ) -> Result<Option<Role>, CoordinatorError> {
+        let coordinator = &*self.config.coordinator;
+        if coordinator.get(&keys.owner)?.is_some() {
+            *vacant_since = None;
+            return Ok(None);
+        }
+        let now = self.net.now();
+        let vacant = now.saturating_sub(*vacant_since.get_or_insert(now));
+        let is_home = keys.number == self.config.place.0 && !self.config.is_backup;
+        match keys.get(coordinator)? {
+            Some((place, _)) if self.has_all(&place) => self.take_over(keys),
+            // The owner and all backups that had its rows have been silent for so long that none of them comes back.
+            Some((place, version)) if is_home => {
+                let is_own = place.incarnation == self.incarnation && place.ready;
+                match is_own || vacant > self.config.lease * ORPHAN_LEASES {
+                    true => self.found(keys, Some((place, version))),
+                    false => Ok(None),
+                }
+            }
+            None if is_home => self.found(keys, None),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether this server is a backup that has all that the owner of a place has acknowledged.
+    fn has_all(&self, place: &PlaceV1) -> bool {
+        place.backups.iter().any(|(_, incarnation)| *incarnation == self.incarnation)
     }
 
     /// Makes the key that says who has the lease, if nobody has it.
@@ -228,27 +283,40 @@ impl<N: Net> Membership<N> {
         self.config.coordinator.compare_and_set(&keys.place, version, &control::seal(place), lease)
     }
 
-    /// Takes a place that nobody has had.
-    fn found(&self, keys: &PlaceKeys) -> StepOutcome<Role> {
-        let (owner, incarnation) = (self.config.addr.clone(), self.incarnation);
-        let before = keys.get(&*self.config.coordinator)?;
-        if let Some((place, _)) = before.as_ref().filter(|(place, _)| place.incarnation != incarnation) {
-            let why = format!("{} has been the owner, or is it: start this server as a backup", place.owner);
-            return Ok(Err(Deposed(why)));
+    /// Takes this server's own place, which nobody has had, or of which nobody has the rows any more. `seen`: what the
+    /// coordinator knew of it.
+    fn found(
+        &self,
+        keys: &PlaceKeys,
+        seen: Option<(PlaceV1, u64)>,
+    ) -> Result<Option<Role>, CoordinatorError> {
+        let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(None) };
+        // A server may have had the place until the key was made.
+        if keys.get(&*self.config.coordinator)? != seen {
+            return Ok(None);
         }
-        let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(Ok(Role::New)) };
-        let place = PlaceV1 { epoch: 1, owner, incarnation, ready: true, backups: Vec::new() };
-        let version = match before {
+        let (place, version) = match seen {
             // The answer to an earlier write was lost.
-            Some((_, version)) => version,
-            None => match self.set(keys, 0, &place, None)? {
-                Some(version) => version,
-                None => return Ok(Ok(Role::New)),
-            },
+            Some((place, version)) if place.incarnation == self.incarnation => (place, version),
+            seen => {
+                let (before, at) = seen.map_or((0, 0), |(place, version)| (place.epoch, version));
+                let (owner, incarnation) = (self.config.addr.clone(), self.incarnation);
+                let place =
+                    PlaceV1 { epoch: before + 1, owner, incarnation, ready: true, backups: Vec::new() };
+                let Some(version) = self.set(keys, at, &place, None)? else { return Ok(None) };
+                if before > 0 {
+                    let place = keys.number;
+                    tracing::error!(
+                        place,
+                        "the rows of this place are gone: all servers that had them have died"
+                    );
+                }
+                (place, version)
+            }
         };
-        self.standing.own(keys.number, until);
+        self.standing.own((keys.number, place.epoch), until);
         self.wake();
-        Ok(Ok(Role::Owner { lease, place, version }))
+        Ok(Some(Role::Owner { lease, place, version }))
     }
 
     /// An owner's step: keeps its lease, and the set of its backups.
@@ -261,7 +329,7 @@ impl<N: Net> Membership<N> {
     ) -> StepOutcome<()> {
         let from = self.net.now();
         if self.config.coordinator.keep_alive(*lease)? {
-            self.standing.own(keys.number, self.until(from));
+            self.standing.own((keys.number, place.epoch), self.until(from));
         } else {
             // No backup has taken the place if this server makes the owner's key again: a backup makes it first.
             let until = match self.acquire(keys)? {
@@ -280,7 +348,7 @@ impl<N: Net> Membership<N> {
                 Some(now) => (*place, *version) = now,
                 None => return Ok(Err(Deposed("another server has taken the place".into()))),
             }
-            self.standing.own(keys.number, until);
+            self.standing.own((keys.number, place.epoch), until);
         }
         self.wake();
         if !place.ready {
@@ -328,30 +396,21 @@ impl<N: Net> Membership<N> {
         Ok(keys.get(&*self.config.coordinator)?.filter(of))
     }
 
-    /// A backup's step: takes the place if it has no owner, and this backup has all that was acknowledged.
-    fn take_over(&self, keys: &PlaceKeys) -> StepOutcome<Role> {
-        let coordinator = &*self.config.coordinator;
-        let may =
-            |place: &PlaceV1| place.backups.iter().any(|(_, incarnation)| *incarnation == self.incarnation);
-        if coordinator.get(&keys.owner)?.is_some()
-            || !keys.get(coordinator)?.is_some_and(|(place, _)| may(&place))
-        {
-            return Ok(Ok(Role::Backup));
-        }
-        let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(Ok(Role::Backup)) };
+    /// Takes a place that has no owner. This backup has all that was acknowledged.
+    fn take_over(&self, keys: &PlaceKeys) -> Result<Option<Role>, CoordinatorError> {
+        let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(None) };
         // The owner before may have changed its backups until the key was made.
-        let Some((before, version)) = keys.get(coordinator)?.filter(|(place, _)| may(place)) else {
-            return Ok(Ok(Role::Backup));
-        };
+        let place = keys.get(&*self.config.coordinator)?;
+        let Some((before, version)) = place.filter(|(place, _)| self.has_all(place)) else { return Ok(None) };
         let (owner, epoch, incarnation) = (self.config.addr.clone(), before.epoch + 1, self.incarnation);
         // The other backups may take the place until this one is ready.
         let place = PlaceV1 { epoch, owner, incarnation, ready: false, backups: before.backups };
-        let Some(version) = self.set(keys, version, &place, None)? else { return Ok(Ok(Role::Backup)) };
+        let Some(version) = self.set(keys, version, &place, None)? else { return Ok(None) };
         let (server, servers) = (keys.number, self.config.place.1);
         self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true });
-        self.standing.own(keys.number, until);
+        self.standing.own((keys.number, place.epoch), until);
         self.wake();
-        Ok(Ok(Role::Owner { lease, place, version }))
+        Ok(Some(Role::Owner { lease, place, version }))
     }
 
     /// Tells the others that this server serves, once all its threads have taken the place.

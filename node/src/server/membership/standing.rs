@@ -1,7 +1,7 @@
 //! What a server is at the moment: an owner with a lease, or not. The membership decides, and the threads that own
 //! shards act on it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,11 +16,45 @@ pub(in crate::server) struct Promotion {
     pub(in crate::server) has_all_acknowledged: bool,
 }
 
+/// The places that a thread knows its server to have, or to take, each with its epoch. `None`: the server has no
+/// membership, and owns what it has.
+#[derive(Debug, Default)]
+pub(in crate::server) struct OwnPlaces(Option<BTreeMap<u32, u64>>);
+
+impl OwnPlaces {
+    /// Of a server that has a membership. It owns nothing at first.
+    pub(in crate::server) fn managed() -> OwnPlaces {
+        OwnPlaces(Some(BTreeMap::new()))
+    }
+
+    /// Whether the server owns a place, as far as it knows.
+    pub(in crate::server) fn may_serve(&self, place: u32) -> bool {
+        self.0.as_ref().is_none_or(|places| places.contains_key(&place))
+    }
+
+    /// Whether the coordinator has given the server a place.
+    pub(in crate::server) fn has_taken(&self, place: u32) -> bool {
+        self.0.as_ref().is_some_and(|places| places.contains_key(&place))
+    }
+
+    /// The epoch of a place. 0: there is no coordinator.
+    pub(in crate::server) fn epoch(&self, place: u32) -> u64 {
+        self.0.as_ref().and_then(|places| places.get(&place)).copied().unwrap_or(0)
+    }
+
+    /// The server takes a place.
+    pub(in crate::server) fn take(&mut self, place: u32, epoch: u64) {
+        if let Some(places) = &mut self.0 {
+            places.insert(place, epoch);
+        }
+    }
+}
+
 /// What the threads of a server share with its membership.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Standing {
-    /// The places that the server owns, or takes. For each, when its lease ends by the server's clock.
-    places: Mutex<BTreeMap<u32, Duration>>,
+    /// The places that the server owns. For each, when its lease ends by the server's clock, and its epoch.
+    places: Mutex<BTreeMap<u32, (Duration, u64)>>,
     /// How many places that are.
     owned: AtomicU64,
     /// The first of these ends, in nanoseconds. 0: the server owns nothing.
@@ -41,7 +75,7 @@ struct PromotionRecord {
 }
 
 impl Standing {
-    fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Duration>> {
+    fn places(&self) -> MutexGuard<'_, BTreeMap<u32, (Duration, u64)>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -49,19 +83,21 @@ impl Standing {
         self.promotions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server owns a place, and has a lease for it until then.
-    pub(in crate::server) fn own(&self, place: u32, until: Duration) {
+    /// The server owns a place in this epoch, and has a lease for it until then.
+    pub(in crate::server) fn own(&self, (place, epoch): (u32, u64), until: Duration) {
         let mut places = self.places();
-        places.insert(place, until);
-        let first = places.values().min().map_or(0, |first| first.as_nanos() as u64);
+        places.insert(place, (until, epoch));
+        let first = places.values().map(|(until, _)| *until).min();
+        let first = first.map_or(0, |first| first.as_nanos() as u64);
         self.until.store(first, Release);
         self.owned.store(places.len() as u64, Release);
     }
 
-    /// Adds the places that the server owns, or takes, to those that a thread knows.
-    pub(in crate::server) fn update(&self, known: &mut BTreeSet<u32>) {
+    /// Adds the places that the server owns to those that a thread knows.
+    pub(in crate::server) fn update(&self, known: &mut OwnPlaces) {
+        let known = known.0.get_or_insert_default();
         if self.owned.load(Acquire) != known.len() as u64 {
-            known.extend(self.places().keys());
+            known.extend(self.places().iter().map(|(place, (_, epoch))| (*place, *epoch)));
         }
     }
 

@@ -23,12 +23,13 @@ pub(super) use replicator::ReplicatorWaker;
 pub(super) use states::StateCopies;
 pub(super) use turn::ThreadQueues;
 
+use super::membership::OwnPlaces;
 use super::tables::ServerTable;
 use crate::frames::control::CopyV1;
 use crate::limits::{FILL_BYTES, FILL_QUEUE_BYTES, REPLICATION_BYTES_MAX};
 use crate::partition::{PartitionMap, Partitioning};
 use gannet_core::{CommandListener, CommandRecord, Shards, TableIdentity, ToldShard, hash};
-use states::ToldStates;
+use states::{SCHEDULER_PLACE, ToldStates};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use stream::Fill;
@@ -84,16 +85,28 @@ impl Replication {
     }
 
     /// Listens to the commands of a table that was opened, and begins its streams to the backups that are connected.
-    pub(super) fn add_table(&mut self, number: usize, table: &mut ServerTable, map: &PartitionMap) {
+    /// `epoch`: of the table's place.
+    pub(super) fn add_table(
+        &mut self,
+        number: usize,
+        table: &mut ServerTable,
+        (map, epoch): (&PartitionMap, u64),
+    ) {
         if let Some(shards) = &mut table.shards {
             let (told, queues) = (self.told.clone(), self.queues.clone());
             shards.tell(Some(Box::new(TableListener { table: number, told, queues })));
         }
-        (0..self.queues.len()).for_each(|at| self.begin_table(at, number, table, map));
+        (0..self.queues.len()).for_each(|at| self.begin_table(at, number, table, (map, epoch)));
     }
 
     /// Begins the stream of a table to a backup, if it is connected.
-    fn begin_table(&mut self, at: usize, number: usize, table: &ServerTable, map: &PartitionMap) {
+    fn begin_table(
+        &mut self,
+        at: usize,
+        number: usize,
+        table: &ServerTable,
+        (map, epoch): (&PartitionMap, u64),
+    ) {
         let queue = &self.queues[at];
         let threads = match queue.connection() {
             Some((connection, threads)) if connection == self.connections[at] => threads,
@@ -102,15 +115,20 @@ impl Replication {
         let Some(shards) = &table.shards else { return queue.end_table(number) };
         self.next_stream = hash(self.next_stream.wrapping_add(1));
         let copies = copies_of(table.identity(), shards, map, threads);
-        queue.begin_table(number, self.next_stream, self.told.load(Relaxed), &copies);
+        queue.begin_table(number, (self.next_stream, epoch), self.told.load(Relaxed), &copies);
     }
 
     /// Tells the backups again what they know of a table besides its rows.
-    pub(super) fn confirm_table(&mut self, number: usize, table: &ServerTable, map: &PartitionMap) {
+    pub(super) fn confirm_table(
+        &mut self,
+        number: usize,
+        table: &ServerTable,
+        (map, epoch): (&PartitionMap, u64),
+    ) {
         for queue in &self.queues {
             if let (Some((_, threads)), Some(shards)) = (queue.connection(), &table.shards) {
                 let copies = copies_of(table.identity(), shards, map, threads);
-                queue.confirm_table(number, self.told.fetch_add(1, Relaxed), &copies);
+                queue.confirm_table(number, epoch, self.told.fetch_add(1, Relaxed), &copies);
             }
         }
     }
@@ -122,7 +140,12 @@ impl Replication {
 
     /// Begins the streams of all tables to a backup that was connected anew, and tells the next rows of a shard that is
     /// not whole. Returns whether there are more rows to tell at once.
-    pub(super) fn turn(&mut self, tables: &mut [ServerTable], partitioning: Partitioning) -> bool {
+    pub(super) fn turn(
+        &mut self,
+        tables: &mut [ServerTable],
+        partitioning: Partitioning,
+        places: &OwnPlaces,
+    ) -> bool {
         let mut more = false;
         for at in 0..self.queues.len() {
             let queue = self.queues[at].clone();
@@ -130,10 +153,11 @@ impl Replication {
                 && connection != self.connections[at]
             {
                 self.connections[at] = connection;
-                self.tell_all_states(at);
+                self.tell_all_states(at, places.epoch(SCHEDULER_PLACE));
                 for (number, table) in tables.iter().enumerate() {
-                    let map = partitioning.map(table.identity().servers);
-                    self.begin_table(at, number, table, &map);
+                    let identity = table.identity();
+                    let map = partitioning.map(identity.servers);
+                    self.begin_table(at, number, table, (&map, places.epoch(identity.server)));
                 }
             }
             if let Some((number, shard, fill)) = queue.next_fill(FILL_QUEUE_BYTES) {

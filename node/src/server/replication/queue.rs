@@ -19,9 +19,9 @@ const BLOCKS_SENT: usize = 4;
 /// A request to a thread of the backup.
 pub(crate) enum Block {
     /// Begins copies.
-    Copy { stream: u64, payload: Vec<u8> },
+    Copy { stream: u64, epoch: u64, payload: Vec<u8> },
     /// The frame of this number with states of a stream. `more`: the state goes on in the next frame.
-    State { stream: u64, number: u64, more: bool, payload: Vec<u8> },
+    State { stream: u64, number: u64, more: bool, epoch: u64, payload: Vec<u8> },
     /// The frame of this number with commands of a stream. `more`: the last one goes on in the next frame.
     Commands { stream: u64, number: u64, more: bool, words: Vec<u64> },
 }
@@ -99,8 +99,8 @@ struct QueueState {
     bytes: usize,
     /// By the numbers of the tables on the thread.
     tables: Vec<Option<TableStream>>,
-    /// The stream of the states that are not rows, if the backup is told them.
-    states: Option<ThreadStream>,
+    /// The stream of the states that are not rows, if the backup is told them, and the epoch of their place.
+    states: Option<(ThreadStream, u64)>,
     /// When these commands are acknowledged, the backup has all that was told before it joined.
     whole_at: Option<u64>,
     /// The backup has all rows and commands up to some point.
@@ -141,10 +141,10 @@ impl QueueState {
     }
 
     /// Adds the beginnings of copies.
-    fn add_copies(&mut self, stream: u64, told: u64, threads: &[CopyV1]) {
+    fn add_copies(&mut self, (stream, epoch): (u64, u64), told: u64, threads: &[CopyV1]) {
         for (queue, copies) in self.threads.iter_mut().zip(threads) {
             if !copies.births.is_empty() {
-                let block = Block::Copy { stream, payload: control::seal(copies) };
+                let block = Block::Copy { stream, epoch, payload: control::seal(copies) };
                 self.bytes += block.bytes();
                 queue.waiting.push_back((told, block));
             }
@@ -180,20 +180,21 @@ impl CommandQueue {
         is_connected.then_some((state.connection, state.threads.len()))
     }
 
-    /// Begins the stream of a table. `threads` has the copies that each thread of the backup keeps.
-    pub(super) fn begin_table(&self, table: usize, stream: u64, told: u64, threads: &[CopyV1]) {
+    /// Begins the stream of a table, with the epoch of its place. `threads` has the copies that each thread of the
+    /// backup keeps.
+    pub(super) fn begin_table(&self, table: usize, begun: (u64, u64), told: u64, threads: &[CopyV1]) {
         self.end_table(table);
         let mut state = self.lock();
         state.ready = false;
-        state.tables[table] = Some(TableStream::new(stream, threads));
-        state.add_copies(stream, told, threads);
+        state.tables[table] = Some(TableStream::new(begun.0, threads));
+        state.add_copies(begun, told, threads);
     }
 
     /// Tells the backup again what it knows of a table besides its rows.
-    pub(super) fn confirm_table(&self, table: usize, told: u64, threads: &[CopyV1]) {
+    pub(super) fn confirm_table(&self, table: usize, epoch: u64, told: u64, threads: &[CopyV1]) {
         let mut state = self.lock();
         if let Some(stream) = state.tables.get(table).and_then(Option::as_ref).map(TableStream::id) {
-            state.add_copies(stream, told, threads);
+            state.add_copies((stream, epoch), told, threads);
         }
     }
 
@@ -251,17 +252,18 @@ impl CommandQueue {
     }
 
     /// Begins the stream of the states that are not rows.
-    pub(super) fn begin_states(&self, stream: u64) {
+    pub(super) fn begin_states(&self, stream: u64, epoch: u64) {
         let mut state = self.lock();
         state.ready = false;
-        state.states = Some(ThreadStream { stream, number: 0 });
+        state.states = Some((ThreadStream { stream, number: 0 }, epoch));
     }
 
     /// Adds a state. Thread 0 of the backup keeps it. `told`: how many commands and states were told before it.
     /// `is_fill`: the backup needs it to have all.
     pub(super) fn add_state(&self, told: u64, sealed: &[u8], is_fill: bool) {
         let mut state = self.lock();
-        let QueueState { threads, states: Some(of), bytes, news, last, whole_at, .. } = &mut *state else {
+        let QueueState { threads, states: Some((of, epoch)), bytes, news, last, whole_at, .. } = &mut *state
+        else {
             return;
         };
         let Some(queue) = threads.first_mut() else { return };
@@ -269,7 +271,8 @@ impl CommandQueue {
         while let Some(piece) = pieces.next() {
             of.number += 1;
             let (stream, number, more) = (of.stream, of.number, pieces.peek().is_some());
-            queue.waiting.push_back((told, Block::State { stream, number, more, payload: piece.to_vec() }));
+            let block = Block::State { stream, number, more, epoch: *epoch, payload: piece.to_vec() };
+            queue.waiting.push_back((told, block));
             *bytes += piece.len();
         }
         (*news, *last) = (true, told + 1);

@@ -8,6 +8,7 @@ use crate::frames::control::{self, StateV1};
 use crate::frames::{BookFrame, FrameKind, JobTableFrame, RunFrame, StateDoneFrame, StateFrame};
 use crate::limits::STATE_BYTES_MAX;
 use crate::server::bulk::{RequestOutcome, refuse};
+use crate::server::copies::StreamOrigin;
 use crate::server::restore::{INCARNATIONS, RUNS, StateHolders, TASKS};
 use crate::server::tables::ServerTables;
 use gannet_core::hash;
@@ -53,21 +54,21 @@ impl StateHolders<'_> {
 
 impl Replication {
     /// From now on the backups are told states. Returns whether they were not before.
-    fn begin_states(&mut self) -> bool {
+    fn begin_states(&mut self, epoch: u64) -> bool {
         let begins = self.states.is_none();
         if begins {
             self.states = Some(ToldStates::new());
-            (0..self.queues.len()).for_each(|at| self.tell_all_states(at));
+            (0..self.queues.len()).for_each(|at| self.tell_all_states(at, epoch));
         }
         begins
     }
 
     /// Tells a backup that was connected anew all states.
-    pub(super) fn tell_all_states(&mut self, at: usize) {
+    pub(super) fn tell_all_states(&mut self, at: usize, epoch: u64) {
         let Some(states) = &self.states else { return };
         let queue = &self.queues[at];
         self.next_stream = hash(self.next_stream.wrapping_add(1));
-        queue.begin_states(self.next_stream);
+        queue.begin_states(self.next_stream, epoch);
         for ((name, run), bytes) in states {
             let state = StateV1 { name: name.clone(), run: run.clone(), bytes: bytes.clone() };
             queue.add_state(self.told.fetch_add(1, Relaxed), &control::seal(&state), true);
@@ -96,9 +97,9 @@ impl Replication {
 impl ServerTables {
     /// Tells the backups the states that have changed, if this is thread 0 of the owner of place 0.
     pub(in crate::server) fn tell_states(&mut self, mut holders: StateHolders<'_>) {
-        let owns = self.places.as_ref().is_some_and(|places| places.contains(&SCHEDULER_PLACE));
+        let (owns, epoch) = (self.places.has_taken(SCHEDULER_PLACE), self.places.epoch(SCHEDULER_PLACE));
         let Some(replication) = self.replication.as_mut().filter(|_| owns) else { return };
-        if replication.begin_states() {
+        if replication.begin_states(epoch) {
             holders.note_all_changed();
         }
         if !holders.has_changed() {
@@ -135,22 +136,21 @@ impl ServerTables {
         session: u32,
         transmit: &mut Transmit,
     ) -> RequestOutcome {
-        let StateFrame { stream, number, more } = StateFrame::decode(&frame.head)?;
+        let StateFrame { stream, number, more, epoch } = StateFrame::decode(&frame.head)?;
         transmit.reserve(0).ok_or(Full)?;
         if self.thread() != 0 {
             return refuse(Refusal::WrongShard, "thread 0 of a backup keeps the states of a scheduler");
         }
-        if self.places.as_ref().is_some_and(|places| places.contains(&SCHEDULER_PLACE)) {
+        if self.places.has_taken(SCHEDULER_PLACE) {
             return refuse(Refusal::Identity, "this server is the scheduler itself");
         }
         let is_known = self.state_copies.as_ref().is_some_and(|known| known.stream == stream);
         if !is_known {
-            // As for copies: what an owner sent over a link that it has given up may come later.
-            let is_old = |known: &StateCopies| (known.session.wrapping_sub(session) as i32) > 0;
-            if number != 1 || self.state_copies.as_ref().is_some_and(is_old) {
+            let origin = StreamOrigin { epoch, session };
+            if number != 1 || self.state_copies.as_ref().is_some_and(|known| origin.is_before(known.origin)) {
                 return refuse(Refusal::Unknown, format!("no states of stream {stream:016x} are here"));
             }
-            self.state_copies = Some(StateCopies { stream, session, ..StateCopies::default() });
+            self.state_copies = Some(StateCopies { stream, origin, ..StateCopies::default() });
         }
         if let Some(copies) = &mut self.state_copies
             && let Err(why) = copies.take(number, more, frame.payload)
@@ -182,8 +182,8 @@ impl ServerTables {
 #[derive(Debug, Default)]
 pub(in crate::server) struct StateCopies {
     stream: u64,
-    /// The session that began them.
-    session: u32,
+    /// Who began them.
+    origin: StreamOrigin,
     /// Frames of the stream that came.
     frames: u64,
     /// The beginning of a state whose end has not come.

@@ -26,7 +26,9 @@ impl ServerTables {
     /// From now on backups are told all commands.
     pub(in crate::server) fn replicate_to(&mut self, mut replication: Replication) {
         for (number, table) in self.all.iter_mut().enumerate() {
-            replication.add_table(number, table, &self.partitioning.map(table.identity().servers));
+            let identity = table.identity();
+            let map = self.partitioning.map(identity.servers);
+            replication.add_table(number, table, (&map, self.places.epoch(identity.server)));
         }
         self.replication = Some(replication);
     }
@@ -34,7 +36,7 @@ impl ServerTables {
     /// A turn of the replication. Returns whether it has more to do at once.
     pub(in crate::server) fn replicate(&mut self) -> bool {
         let Some(replication) = &mut self.replication else { return false };
-        let more = replication.turn(&mut self.all, self.partitioning);
+        let more = replication.turn(&mut self.all, self.partitioning, &self.places);
         self.group_changed |= replication.has_room_again();
         more
     }
@@ -77,7 +79,7 @@ impl<N: Net> ShardThread<N> {
         if standing.is_deposed() {
             return Err(ServerError::Deposed);
         }
-        standing.update(self.tables.places.get_or_insert_default());
+        standing.update(&mut self.tables.places);
         self.tables.is_silent = standing.is_silent(self.net.now());
         while let Some(promotion) = standing.next_promotion(self.promotions) {
             let outcome = self.promote(promotion);

@@ -21,6 +21,7 @@ pub(super) use states::{
 };
 
 use super::identities::Identities;
+use super::membership::OwnPlaces;
 use super::tables::ServerTables;
 use super::{ServerConfig, new_incarnation};
 use crate::counters::ServerCounters;
@@ -227,8 +228,11 @@ pub(super) fn open_tables(
         let mut tables =
             ServerTables::new(config.store.clone(), identities.clone(), thread, counters.clone());
         tables.scheduler_only = config.scheduler_only;
-        tables.places = config.membership.as_ref().map(|_| Default::default());
+        if config.membership.is_some() {
+            tables.places = OwnPlaces::managed();
+        }
         tables.checkpoints.clone_from(&config.checkpoints);
+        tables.coordinator.clone_from(&config.coordinator);
         tables
     };
     let threads: Vec<ServerTables> = (0..config.threads as u32).map(new_tables).collect();

@@ -1,0 +1,155 @@
+//! Jobs in which servers are backups of each other, and a coordinator says which server owns what.
+
+use super::Failure;
+use super::args::{JobArgs, JobName};
+use super::failure::SYSTEM;
+use gannet::backups::{Coordinator, MembershipConfig, Places, RemoteCoordinator};
+use gannet::security::Token;
+use gannet::{ServerConfig, Transports};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The lease of a server, in seconds, without `--lease`.
+const LEASE: f64 = 2.0;
+/// What the address of an etcd cluster begins with.
+const ETCD: &str = "etcd://";
+
+/// Checks the flags.
+pub fn check(job: &JobArgs) -> Result<(), Failure> {
+    let backups = &job.backups;
+    let Some(coordinator) = &backups.coordinator else { return Ok(()) };
+    check_address(coordinator)?;
+    let servers = job.ps_hosts.len();
+    if backups.backups as usize >= servers {
+        let n = backups.backups;
+        return Err(Failure::input(format!(
+            "--backups {n}: --ps-hosts names {servers}, and a server is no backup of itself; name more servers"
+        )));
+    }
+    if backups.lease.is_some_and(|lease| !(0.5..=600.0).contains(&lease)) {
+        let lease = backups.lease.unwrap_or_default();
+        return Err(Failure::input(format!("--lease {lease}: from 0.5 to 600 s are possible")));
+    }
+    if job.ps_hosts.contains(coordinator) {
+        return Err(Failure::input(format!(
+            "--coordinator {coordinator}: it is one of --ps-hosts, which may die; start a `gannet scheduler` elsewhere"
+        )));
+    }
+    let unsupported = [
+        (job.data_dir.is_some(), "--data-dir", "a place that another server has taken is in memory there"),
+        (job.checkpoint.checkpoint.is_some(), "--checkpoint", "a server may have the places of several"),
+        (job.tasks.scheduler.is_some(), "--scheduler", "the owner of the first place is the scheduler"),
+        (job.data_server.feed.is_some(), "--feed", "the scheduler would be the client"),
+        (
+            job.one_sided.one_sided.is_some(),
+            "--one-sided",
+            "a server that lost its place could still be read",
+        ),
+    ];
+    match unsupported.iter().find(|(is_given, ..)| *is_given) {
+        Some((_, flag, why)) => Err(Failure::input(format!(
+            "{flag} does not work with --coordinator: {why}; leave one of them out"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Checks where the coordinator is said to be.
+pub fn check_address(coordinator: &str) -> Result<(), Failure> {
+    let has_port = |addr: &str| addr.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    match coordinator.strip_prefix(ETCD) {
+        Some(members) if !members.split(',').all(has_port) => Err(Failure::input(format!(
+            "--coordinator {coordinator}: {ETCD}HOST:PORT,.. is needed, with each member of the cluster"
+        ))),
+        Some(_) if !cfg!(feature = "etcd") => Err(Failure::input(format!(
+            "--coordinator {coordinator}: this gannet was built without etcd; build it with --features etcd (that needs \
+             protoc), or name a `gannet scheduler`"
+        ))),
+        None if !has_port(coordinator) => Err(Failure::input(format!(
+            "--coordinator {coordinator}: HOST:PORT of a `gannet scheduler` is needed, for example 127.0.0.1:7700, or \
+             {ETCD}HOST:PORT,.. for an etcd cluster"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A flag that works only in a ps, if it was given to another process. `--backups` may be given to all.
+pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
+    let is_ps = job.job_name == Some(JobName::Ps);
+    job.backups.lease.filter(|_| !is_ps).map(|_| "--lease")
+}
+
+/// The servers of the job in the order of their places. With a coordinator place 0 has the scheduler, so the order must
+/// not depend on how a process writes the addresses.
+pub fn in_places(job: &JobArgs) -> Vec<String> {
+    let mut hosts = job.ps_hosts.clone();
+    if job.backups.coordinator.is_some() {
+        hosts.sort();
+    }
+    hosts
+}
+
+/// Where a worker of the job learns who owns what.
+pub fn places(job: &JobArgs, net: &Transports, token: Option<&Token>) -> Result<Option<Places>, Failure> {
+    let addr = job.backups.coordinator.as_deref();
+    addr.map(|addr| places_of(addr, job.run.name(), net, token)).transpose()
+}
+
+/// The places of a run, as the coordinator at this address knows them.
+pub fn places_of(addr: &str, run: &str, net: &Transports, token: Option<&Token>) -> Result<Places, Failure> {
+    let coordinator: Arc<dyn Coordinator> = match addr.strip_prefix(ETCD) {
+        Some(members) => etcd(members)?,
+        None => Arc::new(RemoteCoordinator::new(net.clone(), addr, token.cloned())),
+    };
+    Ok(Places { coordinator, job: run.to_owned() })
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(members: &str) -> Result<Arc<dyn Coordinator>, Failure> {
+    let cluster = gannet::backups::EtcdCoordinator::new(members.split(','));
+    Ok(Arc::new(cluster.map_err(|error| Failure::new(SYSTEM, error.0))?))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd(members: &str) -> Result<Arc<dyn Coordinator>, Failure> {
+    check_address(&format!("{ETCD}{members}"))?;
+    Err(Failure::new(SYSTEM, "this gannet was built without etcd"))
+}
+
+/// Servers whose traffic flags must secure, if the coordinator is one of Gannet's: it has a port of its own.
+pub fn address(job: &JobArgs) -> Option<&String> {
+    job.backups.coordinator.as_ref().filter(|addr| !addr.starts_with(ETCD))
+}
+
+/// The place and the backups of a ps.
+pub struct Membership<'a> {
+    job: &'a JobArgs,
+}
+
+impl<'a> Membership<'a> {
+    /// That of a job with a coordinator.
+    pub fn of(job: &'a JobArgs) -> Option<Membership<'a>> {
+        job.backups.coordinator.as_ref().map(|_| Membership { job })
+    }
+
+    /// Adds it to the configuration of a server.
+    pub fn add(&self, config: &mut ServerConfig, net: &Transports) -> Result<(), Failure> {
+        let (job, hosts) = (self.job, in_places(self.job));
+        let own = &job.ps_hosts[job.task_index as usize];
+        let at = hosts.iter().position(|host| host == own).unwrap_or(0);
+        let backup = |by: usize| hosts[(at + by) % hosts.len()].clone();
+        config.backups = (1..=job.backups.backups as usize).map(backup).collect();
+        let Some(Places { coordinator, job: name }) = places(job, net, config.token.as_ref())? else {
+            return Ok(());
+        };
+        config.membership = Some(MembershipConfig {
+            coordinator,
+            job: name,
+            place: (at as u32, hosts.len() as u32),
+            addr: own.clone(),
+            is_backup: false,
+            lease: Duration::from_secs_f64(job.backups.lease.unwrap_or(LEASE)),
+        });
+        Ok(())
+    }
+}

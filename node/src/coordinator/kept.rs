@@ -1,0 +1,109 @@
+//! The file of a coordinator. It is written whole and synced before it is renamed, and its name is synced before a
+//! request is answered.
+//!
+//! ```text
+//! 0   8  "GNTCOOR1"
+//! 8   4  crc32c of what follows byte 16
+//! 12  4  0
+//! 16     a control message: keys, leases, the last number
+//! ```
+
+use super::memory::MemoryState;
+use super::{CoordinatorEntry, CoordinatorError};
+use crate::frames::control;
+use rkyv::{Archive, Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const NAME: &str = "COORDINATOR";
+const MAGIC: [u8; 8] = *b"GNTCOOR1";
+
+#[derive(Archive, Serialize, Deserialize)]
+struct KeptV1 {
+    keys: Vec<KeptKeyV1>,
+    /// Each lease and its time in milliseconds.
+    leases: Vec<(u64, u64)>,
+    last: u64,
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct KeptKeyV1 {
+    key: String,
+    value: Vec<u8>,
+    version: u64,
+    lease: Option<u64>,
+}
+
+/// The coordinator's file in a folder.
+pub(super) fn file(folder: &Path) -> PathBuf {
+    folder.join(NAME)
+}
+
+/// Reads the state in the file. Its leases begin now.
+pub(super) fn load(file: &Path, now: Duration) -> Result<MemoryState, CoordinatorError> {
+    let because = |why: String| {
+        let file = file.display();
+        CoordinatorError(format!(
+            "the file {file}: {why}; put it back as it was, or stop the servers of its jobs and remove it"
+        ))
+    };
+    let bytes = match fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(MemoryState::default()),
+        Err(error) => return Err(because(error.to_string())),
+    };
+    let kept = decode(&bytes).map_err(because)?;
+    let ttl = |(lease, millis): (u64, u64)| {
+        let ttl = Duration::from_millis(millis);
+        (lease, (ttl, now + ttl))
+    };
+    let key = |key: KeptKeyV1| {
+        let entry = CoordinatorEntry { value: key.value, version: key.version };
+        (key.key, (entry, key.lease))
+    };
+    let leases = kept.leases.into_iter().map(ttl).collect();
+    Ok(MemoryState { keys: kept.keys.into_iter().map(key).collect(), leases, last: kept.last })
+}
+
+fn decode(bytes: &[u8]) -> Result<KeptV1, String> {
+    let head = bytes.split_first_chunk::<16>().filter(|(head, _)| head[..8] == MAGIC);
+    let Some((head, payload)) = head else {
+        return Err("it does not begin as a coordinator's file does".into());
+    };
+    if head[8..12] != crc32c::crc32c(payload).to_le_bytes() || head[12..] != [0; 4] {
+        return Err("its checksum is wrong".into());
+    }
+    control::open(payload).map_err(|error| error.to_string())
+}
+
+/// Writes the state.
+pub(super) fn save(file: &Path, state: &MemoryState) -> Result<(), CoordinatorError> {
+    let key = |(key, (entry, lease)): (&String, &(CoordinatorEntry, Option<u64>))| KeptKeyV1 {
+        key: key.clone(),
+        value: entry.value.clone(),
+        version: entry.version,
+        lease: *lease,
+    };
+    let keys = state.keys.iter().map(key).collect();
+    let leases = state.leases.iter().map(|(lease, (ttl, _))| (*lease, ttl.as_millis() as u64)).collect();
+    let payload = control::seal(&KeptV1 { keys, leases, last: state.last });
+    let mut bytes = vec![0; 16];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+    bytes.extend_from_slice(&payload);
+    let new = file.with_extension("new");
+    let written = || -> io::Result<()> {
+        let mut out = File::create(&new)?;
+        out.write_all(&bytes)?;
+        out.sync_all()?;
+        fs::rename(&new, file)?;
+        match file.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    let because = |error| CoordinatorError(format!("the file {}: {error}; free some space", file.display()));
+    written().map_err(because)
+}

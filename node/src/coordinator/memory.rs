@@ -1,0 +1,205 @@
+//! The coordinator of a single process.
+
+use super::kept;
+use super::{Coordinator, CoordinatorEntry, CoordinatorError};
+use crate::limits::{COORDINATOR_BYTES_MAX, COORDINATOR_KEYS_MAX, COORDINATOR_LEASES_MAX, LEASE_TIMES};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A clock that never goes back.
+pub(super) type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// A coordinator in this process: in a `gannet scheduler`, for jobs on one machine, and for tests. It is a single
+/// process, so nothing replaces it. What it knows ends with the process, or is kept in a folder.
+pub struct MemoryCoordinator {
+    state: Mutex<MemoryState>,
+    clock: Clock,
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) struct MemoryState {
+    pub(super) keys: BTreeMap<String, (CoordinatorEntry, Option<u64>)>,
+    /// Time of each lease, and when it ends.
+    pub(super) leases: BTreeMap<u64, (Duration, Duration)>,
+    pub(super) last: u64,
+}
+
+impl MemoryCoordinator {
+    /// A coordinator without keys. `clock` never goes back.
+    pub fn new(clock: Arc<dyn Fn() -> Duration + Send + Sync>) -> MemoryCoordinator {
+        MemoryCoordinator { state: Mutex::default(), clock, file: None }
+    }
+
+    /// A coordinator that keeps its keys in this folder, and finds them there. A lease that was alive when the process
+    /// ended is alive for another of its times.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn open(folder: &Path, clock: Clock) -> Result<MemoryCoordinator, CoordinatorError> {
+        let file = kept::file(folder);
+        let state = Mutex::new(kept::load(&file, clock())?);
+        Ok(MemoryCoordinator { state, clock, file: Some(file) })
+    }
+
+    /// Keeps the change of a state, or takes it back.
+    fn keep(&self, state: &mut MemoryState, before: MemoryState) -> Result<(), CoordinatorError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        kept::save(file, state).inspect_err(|_| *state = before)
+    }
+
+    /// The state, without leases that have ended and their keys.
+    fn now(&self) -> (MutexGuard<'_, MemoryState>, Duration) {
+        let now = (self.clock)();
+        let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let MemoryState { keys, leases, .. } = &mut *guard;
+        leases.retain(|_, (_, end)| *end > now);
+        keys.retain(|_, (_, lease)| lease.is_none_or(|lease| leases.contains_key(&lease)));
+        (guard, now)
+    }
+}
+
+impl Coordinator for MemoryCoordinator {
+    fn get(&self, key: &str) -> Result<Option<CoordinatorEntry>, CoordinatorError> {
+        Ok(self.now().0.keys.get(key).map(|(entry, _)| entry.clone()))
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        version: u64,
+        value: &[u8],
+        lease: Option<u64>,
+    ) -> Result<Option<u64>, CoordinatorError> {
+        check_bytes(key, value)?;
+        let (mut state, _) = self.now();
+        let has = state.keys.get(key).map_or(0, |(entry, _)| entry.version);
+        if has != version || lease.is_some_and(|lease| !state.leases.contains_key(&lease)) {
+            return Ok(None);
+        }
+        if !state.keys.contains_key(key) && state.keys.len() >= COORDINATOR_KEYS_MAX {
+            return Err(CoordinatorError(format!("it has {COORDINATOR_KEYS_MAX} keys, the limit")));
+        }
+        let before = state.clone();
+        state.last += 1;
+        let entry = CoordinatorEntry { value: value.to_vec(), version: state.last };
+        state.keys.insert(key.to_owned(), (entry, lease));
+        self.keep(&mut state, before)?;
+        Ok(Some(state.last))
+    }
+
+    fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
+        if ttl < LEASE_TIMES.0 || ttl > LEASE_TIMES.1 {
+            let (least, most) = (LEASE_TIMES.0.as_secs_f64(), LEASE_TIMES.1.as_secs_f64());
+            let text = format!("a lease of {} s: it must be from {least} to {most} s", ttl.as_secs_f64());
+            return Err(CoordinatorError(text));
+        }
+        let (mut state, now) = self.now();
+        if state.leases.len() >= COORDINATOR_LEASES_MAX {
+            return Err(CoordinatorError(format!("it has {COORDINATOR_LEASES_MAX} leases, the limit")));
+        }
+        let before = state.clone();
+        state.last += 1;
+        let lease = state.last;
+        state.leases.insert(lease, (ttl, now + ttl));
+        self.keep(&mut state, before)?;
+        Ok(lease)
+    }
+
+    fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError> {
+        let (mut state, now) = self.now();
+        Ok(state.leases.get_mut(&lease).map(|(ttl, end)| *end = now + *ttl).is_some())
+    }
+}
+
+/// Refuses a key and a value that are too long.
+fn check_bytes(key: &str, value: &[u8]) -> Result<(), CoordinatorError> {
+    match key.len() + value.len() {
+        0..=COORDINATOR_BYTES_MAX => Ok(()),
+        bytes => {
+            let text = format!("a key and a value of {bytes} bytes: {COORDINATOR_BYTES_MAX} are possible");
+            Err(CoordinatorError(text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    #[test]
+    fn a_key_ends_with_its_lease() {
+        let time = Arc::new(AtomicU64::new(0));
+        let clock = time.clone();
+        let coordinator = MemoryCoordinator::new(Arc::new(move || Duration::from_secs(clock.load(Relaxed))));
+        let lease = coordinator.grant(Duration::from_secs(3)).unwrap();
+        let version = coordinator.compare_and_set("owner", 0, b"a", Some(lease)).unwrap().unwrap();
+        time.store(2, Relaxed);
+        assert_eq!(coordinator.keep_alive(lease), Ok(true));
+        time.store(4, Relaxed);
+        assert_eq!(coordinator.get("owner").unwrap().map(|entry| entry.version), Some(version));
+        time.store(5, Relaxed);
+        assert_eq!((coordinator.get("owner"), coordinator.keep_alive(lease)), (Ok(None), Ok(false)));
+        assert_eq!(coordinator.compare_and_set("owner", version, b"b", None), Ok(None));
+        assert_eq!(
+            coordinator.compare_and_set("owner", 0, b"b", Some(lease)),
+            Ok(None),
+            "its lease has ended"
+        );
+        assert!(coordinator.compare_and_set("owner", 0, b"b", None).unwrap().unwrap() > version);
+    }
+
+    #[test]
+    fn keys_survive_the_process_and_leases_last_for_another_of_their_times() {
+        let folder = tempfile::tempdir().unwrap();
+        let time = Arc::new(AtomicU64::new(50));
+        let clock = time.clone();
+        let clock: Clock = Arc::new(move || Duration::from_secs(clock.load(Relaxed)));
+        let first = MemoryCoordinator::open(folder.path(), clock.clone()).unwrap();
+        let lease = first.grant(Duration::from_secs(3)).unwrap();
+        let place = first.compare_and_set("place", 0, b"a", None).unwrap().unwrap();
+        let owner = first.compare_and_set("owner", 0, b"b", Some(lease)).unwrap().unwrap();
+        drop(first);
+        // The clock of another process begins anew.
+        time.store(1, Relaxed);
+        let second = MemoryCoordinator::open(folder.path(), clock.clone()).unwrap();
+        assert_eq!(second.get("place").unwrap().map(|entry| entry.version), Some(place));
+        assert_eq!(second.compare_and_set("place", 0, b"c", None), Ok(None));
+        time.store(3, Relaxed);
+        assert_eq!(second.keep_alive(lease), Ok(true));
+        time.store(5, Relaxed);
+        assert_eq!(second.get("owner").unwrap().map(|entry| entry.version), Some(owner));
+        time.store(6, Relaxed);
+        assert_eq!(second.get("owner"), Ok(None));
+        assert!(second.grant(Duration::from_secs(3)).unwrap() > owner, "a number is never given twice");
+    }
+
+    #[test]
+    fn a_write_that_cannot_be_kept_did_not_happen() {
+        let folder = tempfile::tempdir().unwrap();
+        let coordinator = MemoryCoordinator::open(folder.path(), Arc::new(|| Duration::ZERO)).unwrap();
+        std::fs::create_dir(folder.path().join("COORDINATOR.new")).unwrap();
+        assert!(coordinator.compare_and_set("place", 0, b"a", None).unwrap_err().0.contains("COORDINATOR"));
+        assert_eq!(coordinator.get("place"), Ok(None));
+        std::fs::remove_dir(folder.path().join("COORDINATOR.new")).unwrap();
+        assert!(coordinator.compare_and_set("place", 0, b"a", None).unwrap().is_some());
+        std::fs::write(folder.path().join("COORDINATOR"), b"GNTCOOR1 but torn").unwrap();
+        let torn = MemoryCoordinator::open(folder.path(), Arc::new(|| Duration::ZERO)).err().unwrap();
+        assert!(torn.0.contains("COORDINATOR") && torn.0.contains("checksum"), "{torn}");
+    }
+
+    #[test]
+    fn limits_are_named() {
+        let coordinator = MemoryCoordinator::new(Arc::new(|| Duration::ZERO));
+        let long = coordinator.compare_and_set("k", 0, &[0; COORDINATOR_BYTES_MAX], None).unwrap_err();
+        assert!(long.0.contains("16385 bytes"), "{long}");
+        assert!(coordinator.grant(Duration::from_millis(1)).unwrap_err().0.contains("0.001 s"));
+        for key in 0..COORDINATOR_KEYS_MAX {
+            coordinator.compare_and_set(&key.to_string(), 0, b"", None).unwrap();
+        }
+        assert!(coordinator.compare_and_set("more", 0, b"", None).unwrap_err().0.contains("4096 keys"));
+    }
+}

@@ -1,0 +1,43 @@
+//! What processes of a job ask of the coordinator that a `gannet scheduler` keeps.
+
+use super::{Coordinator, CoordinatorError};
+use rkyv::{Archive, Deserialize, Serialize};
+use std::time::Duration;
+
+/// A request. See [`Coordinator`] for each.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) enum CoordinatorRequestV1 {
+    Get { key: String },
+    CompareAndSet { key: String, version: u64, value: Vec<u8>, lease: Option<u64> },
+    Grant { ttl_ms: u64 },
+    KeepAlive { lease: u64 },
+}
+
+/// An answer.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) enum CoordinatorReplyV1 {
+    /// The key's value and version.
+    Entry(Option<(Vec<u8>, u64)>),
+    /// The new version.
+    Version(Option<u64>),
+    Lease(u64),
+    IsAlive(bool),
+}
+
+impl CoordinatorRequestV1 {
+    /// Asks a coordinator of this process.
+    pub(crate) fn ask(&self, of: &dyn Coordinator) -> Result<CoordinatorReplyV1, CoordinatorError> {
+        Ok(match self {
+            CoordinatorRequestV1::Get { key } => {
+                CoordinatorReplyV1::Entry(of.get(key)?.map(|entry| (entry.value, entry.version)))
+            }
+            CoordinatorRequestV1::CompareAndSet { key, version, value, lease } => {
+                CoordinatorReplyV1::Version(of.compare_and_set(key, *version, value, *lease)?)
+            }
+            CoordinatorRequestV1::Grant { ttl_ms } => {
+                CoordinatorReplyV1::Lease(of.grant(Duration::from_millis(*ttl_ms))?)
+            }
+            CoordinatorRequestV1::KeepAlive { lease } => CoordinatorReplyV1::IsAlive(of.keep_alive(*lease)?),
+        })
+    }
+}

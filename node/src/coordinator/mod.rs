@@ -1,0 +1,72 @@
+//! The coordinator: a small store of keys that all processes of a job agree on, whatever else fails. It says who owns
+//! what. It is no part of the path of pushes and pulls.
+
+mod kept;
+mod memory;
+pub(crate) mod messages;
+
+pub use memory::MemoryCoordinator;
+
+use std::time::Duration;
+
+/// A key's value, and how often it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoordinatorEntry {
+    /// The value.
+    pub value: Vec<u8>,
+    /// A number that every write of any key raises. It is never 0.
+    pub version: u64,
+}
+
+/// Why a coordinator gave no answer. A write may have happened nevertheless.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the coordinator gave no answer: {0}")]
+pub struct CoordinatorError(pub String);
+
+/// What a coordinator does. A call waits for its answer, within a limit.
+///
+/// ```
+/// use gannet_node::{Coordinator, MemoryCoordinator};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// let coordinator = MemoryCoordinator::new(Arc::new(|| Duration::ZERO));
+/// let first = coordinator.compare_and_set("owner", 0, b"a", None)?;
+/// assert!(first.is_some());
+/// // Another process thinks that there is no owner, and learns that there is one.
+/// assert_eq!(coordinator.compare_and_set("owner", 0, b"b", None)?, None);
+/// assert_eq!(coordinator.get("owner")?.unwrap().value, b"a");
+/// # Ok::<(), gannet_node::CoordinatorError>(())
+/// ```
+pub trait Coordinator: Send + Sync {
+    /// The value of a key. `None`: nobody has written it, or its lease has ended.
+    ///
+    /// # Errors
+    /// There was no answer.
+    fn get(&self, key: &str) -> Result<Option<CoordinatorEntry>, CoordinatorError>;
+
+    /// Writes a key if it still has this version; 0: if it does not exist. With a lease the key exists as long as the
+    /// lease. Returns the new version; `None`: the key has another version, or the lease has ended.
+    ///
+    /// # Errors
+    /// There was no answer. The key may be written.
+    fn compare_and_set(
+        &self,
+        key: &str,
+        version: u64,
+        value: &[u8],
+        lease: Option<u64>,
+    ) -> Result<Option<u64>, CoordinatorError>;
+
+    /// Begins a lease, which ends when nobody has kept it alive for `ttl`. Returns its number.
+    ///
+    /// # Errors
+    /// There was no answer.
+    fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError>;
+
+    /// Keeps a lease alive for another of its times. `false`: it has ended.
+    ///
+    /// # Errors
+    /// There was no answer. The lease may be alive.
+    fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError>;
+}

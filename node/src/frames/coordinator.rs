@@ -1,0 +1,11 @@
+//! Requests to the coordinator that a scheduler keeps.
+
+frames! {
+    /// A request to the coordinator.
+    73 CoordinateFrame "coordinate" ToServer "`CoordinatorRequestV1`" {}
+
+    /// The answer of the coordinator.
+    74 CoordinatedFrame "coordinated" ToWorker "`CoordinatorReplyV1`" {}
+}
+
+frame_rows!(CoordinateFrame, CoordinatedFrame);

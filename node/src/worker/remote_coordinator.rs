@@ -1,0 +1,129 @@
+//! The coordinator that a `gannet scheduler` keeps, as the other processes of a job reach it.
+
+use super::tables::{ControlRequest, Recipients};
+use super::{OneSided, Worker, WorkerConfig};
+use crate::coordinator::messages::{CoordinatorReplyV1, CoordinatorRequestV1};
+use crate::coordinator::{Coordinator, CoordinatorEntry, CoordinatorError};
+use crate::error::WorkerError;
+use crate::frames::CoordinateFrame;
+use crate::frames::control;
+use crate::limits::COORDINATOR_TIMEOUT;
+use crate::token::Token;
+use gannet_transport::Net;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// The coordinator of a `gannet scheduler`, over a link of its own. A call waits at most for a second.
+///
+/// ```
+/// use gannet_node::{Coordinator, MemoryCoordinator, RemoteCoordinator, Server, ServerConfig};
+/// use gannet_transport::multi::Transports;
+/// use std::sync::Arc;
+/// use std::time::Instant;
+///
+/// let begin = Instant::now();
+/// let coordinator = MemoryCoordinator::new(Arc::new(move || begin.elapsed()));
+/// let config = ServerConfig { coordinator: Some(Arc::new(coordinator)), ..ServerConfig::new("127.0.0.1:0") };
+/// let server = Server::start(Transports::new(), config)?;
+/// let coordinator = RemoteCoordinator::new(Transports::new(), server.addr(), None);
+/// assert!(coordinator.compare_and_set("owner", 0, b"a", None)?.is_some());
+/// assert_eq!(coordinator.get("owner")?.unwrap().value, b"a");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RemoteCoordinator<N: Net> {
+    net: N,
+    config: WorkerConfig,
+    worker: Mutex<Option<Worker<N>>>,
+}
+
+impl<N: Net> RemoteCoordinator<N> {
+    /// The coordinator at this address. It connects with the first call.
+    pub fn new(net: N, addr: &str, token: Option<Token>) -> RemoteCoordinator<N> {
+        let config = WorkerConfig {
+            token,
+            peer_timeout: COORDINATOR_TIMEOUT,
+            one_sided: OneSided::Never,
+            one_thread: true,
+            secondary: true,
+            spin: Duration::ZERO,
+            ..WorkerConfig::reader([addr])
+        };
+        RemoteCoordinator { net, config, worker: Mutex::default() }
+    }
+
+    fn call(&self, request: &CoordinatorRequestV1) -> Result<CoordinatorReplyV1, CoordinatorError> {
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let addr = self.config.servers.first().map_or("", String::as_str);
+        let reply = match self.ask(&mut worker, request) {
+            Ok(reply) => reply,
+            Err(error) => {
+                // The next call makes a new link.
+                *worker = None;
+                return Err(CoordinatorError(format!("{addr}: {error}")));
+            }
+        };
+        control::open(&reply).map_err(|error| CoordinatorError(format!("{addr}: {error}")))
+    }
+
+    fn ask(
+        &self,
+        worker: &mut Option<Worker<N>>,
+        request: &CoordinatorRequestV1,
+    ) -> Result<Vec<u8>, WorkerError> {
+        let worker = match worker {
+            Some(worker) => worker,
+            None => worker.insert(Worker::connect(self.net.clone(), self.config.clone())?),
+        };
+        let payload = |_: usize, _: u32| control::seal(request);
+        let request = ControlRequest::with_payload(&CoordinateFrame {}, None, &payload);
+        let replies = worker.ask(&request, Recipients::First(1))?;
+        Ok(replies.into_iter().next().map(|reply| reply.payload).unwrap_or_default())
+    }
+
+    fn nonsense<T>(&self, reply: &CoordinatorReplyV1) -> Result<T, CoordinatorError> {
+        Err(CoordinatorError(format!("{reply:?} does not answer the request")))
+    }
+}
+
+impl<N> Coordinator for RemoteCoordinator<N>
+where
+    N: Net + Send + Sync,
+    Worker<N>: Send,
+{
+    fn get(&self, key: &str) -> Result<Option<CoordinatorEntry>, CoordinatorError> {
+        match self.call(&CoordinatorRequestV1::Get { key: key.to_owned() })? {
+            CoordinatorReplyV1::Entry(entry) => {
+                Ok(entry.map(|(value, version)| CoordinatorEntry { value, version }))
+            }
+            other => self.nonsense(&other),
+        }
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        version: u64,
+        value: &[u8],
+        lease: Option<u64>,
+    ) -> Result<Option<u64>, CoordinatorError> {
+        let (key, value) = (key.to_owned(), value.to_vec());
+        match self.call(&CoordinatorRequestV1::CompareAndSet { key, version, value, lease })? {
+            CoordinatorReplyV1::Version(version) => Ok(version),
+            other => self.nonsense(&other),
+        }
+    }
+
+    fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
+        match self.call(&CoordinatorRequestV1::Grant { ttl_ms: ttl.as_millis() as u64 })? {
+            CoordinatorReplyV1::Lease(lease) => Ok(lease),
+            other => self.nonsense(&other),
+        }
+    }
+
+    fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError> {
+        match self.call(&CoordinatorRequestV1::KeepAlive { lease })? {
+            CoordinatorReplyV1::IsAlive(is_alive) => Ok(is_alive),
+            other => self.nonsense(&other),
+        }
+    }
+}
