@@ -196,8 +196,6 @@ pub mod job {
 /// # Ok::<(), gannet::backups::CoordinatorError>(())
 /// ```
 pub mod backups {
-    #[cfg(feature = "etcd")]
-    pub use gannet_node::EtcdCoordinator;
     pub use gannet_node::{
         Coordinator, CoordinatorEntry, CoordinatorError, MembershipConfig, MemoryCoordinator, PlaceStatus,
         Places, RemoteCoordinator, place,

@@ -11,8 +11,6 @@ mod coordinator;
 mod counters;
 mod cuts;
 mod error;
-#[cfg(feature = "etcd")]
-mod etcd;
 mod frames;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
@@ -37,8 +35,6 @@ pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, MemoryCoo
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use error::{Refusal, ServerError, WorkerError};
-#[cfg(feature = "etcd")]
-pub use etcd::EtcdCoordinator;
 pub use partition::{PARTITIONS, PartitionMap, partition_of};
 #[cfg(any(test, feature = "test-support"))]
 pub use partition::{ScatteredPartitions, scatter_partitions};

@@ -2,8 +2,7 @@
 
 use super::Failure;
 use super::args::{JobArgs, JobName};
-use super::failure::SYSTEM;
-use gannet::backups::{Coordinator, MembershipConfig, Places, RemoteCoordinator};
+use gannet::backups::{MembershipConfig, Places, RemoteCoordinator};
 use gannet::security::Token;
 use gannet::{ServerConfig, Transports};
 use std::sync::Arc;
@@ -11,8 +10,6 @@ use std::time::Duration;
 
 /// The lease of a server, in seconds, without `--lease`.
 const LEASE: f64 = 2.0;
-/// What the address of an etcd cluster begins with.
-const ETCD: &str = "etcd://";
 
 /// Checks the flags.
 pub fn check(job: &JobArgs) -> Result<(), Failure> {
@@ -57,19 +54,11 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
 /// Checks where the coordinator is said to be.
 pub fn check_address(coordinator: &str) -> Result<(), Failure> {
     let has_port = |addr: &str| addr.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    match coordinator.strip_prefix(ETCD) {
-        Some(members) if !members.split(',').all(has_port) => Err(Failure::input(format!(
-            "--coordinator {coordinator}: {ETCD}HOST:PORT,.. is needed, with each member of the cluster"
+    match has_port(coordinator) {
+        true => Ok(()),
+        false => Err(Failure::input(format!(
+            "--coordinator {coordinator}: HOST:PORT of a `gannet scheduler` is needed, for example 127.0.0.1:7700"
         ))),
-        Some(_) if !cfg!(feature = "etcd") => Err(Failure::input(format!(
-            "--coordinator {coordinator}: this gannet was built without etcd; build it with --features etcd (that needs \
-             protoc), or name a `gannet scheduler`"
-        ))),
-        None if !has_port(coordinator) => Err(Failure::input(format!(
-            "--coordinator {coordinator}: HOST:PORT of a `gannet scheduler` is needed, for example 127.0.0.1:7700, or \
-             {ETCD}HOST:PORT,.. for an etcd cluster"
-        ))),
-        _ => Ok(()),
     }
 }
 
@@ -90,35 +79,14 @@ pub fn in_places(job: &JobArgs) -> Vec<String> {
 }
 
 /// Where a worker of the job learns who owns what.
-pub fn places(job: &JobArgs, net: &Transports, token: Option<&Token>) -> Result<Option<Places>, Failure> {
-    let addr = job.backups.coordinator.as_deref();
-    addr.map(|addr| places_of(addr, job.run.name(), net, token)).transpose()
+pub fn places(job: &JobArgs, net: &Transports, token: Option<&Token>) -> Option<Places> {
+    job.backups.coordinator.as_deref().map(|addr| places_of(addr, job.run.name(), net, token))
 }
 
 /// The places of a run, as the coordinator at this address knows them.
-pub fn places_of(addr: &str, run: &str, net: &Transports, token: Option<&Token>) -> Result<Places, Failure> {
-    let coordinator: Arc<dyn Coordinator> = match addr.strip_prefix(ETCD) {
-        Some(members) => etcd(members)?,
-        None => Arc::new(RemoteCoordinator::new(net.clone(), addr, token.cloned())),
-    };
-    Ok(Places { coordinator, job: run.to_owned() })
-}
-
-#[cfg(feature = "etcd")]
-fn etcd(members: &str) -> Result<Arc<dyn Coordinator>, Failure> {
-    let cluster = gannet::backups::EtcdCoordinator::new(members.split(','));
-    Ok(Arc::new(cluster.map_err(|error| Failure::new(SYSTEM, error.0))?))
-}
-
-#[cfg(not(feature = "etcd"))]
-fn etcd(members: &str) -> Result<Arc<dyn Coordinator>, Failure> {
-    check_address(&format!("{ETCD}{members}"))?;
-    Err(Failure::new(SYSTEM, "this gannet was built without etcd"))
-}
-
-/// Servers whose traffic flags must secure, if the coordinator is one of Gannet's: it has a port of its own.
-pub fn address(job: &JobArgs) -> Option<&String> {
-    job.backups.coordinator.as_ref().filter(|addr| !addr.starts_with(ETCD))
+pub fn places_of(addr: &str, run: &str, net: &Transports, token: Option<&Token>) -> Places {
+    let coordinator = Arc::new(RemoteCoordinator::new(net.clone(), addr, token.cloned()));
+    Places { coordinator, job: run.to_owned() }
 }
 
 /// The place and the backups of a ps.
@@ -133,15 +101,13 @@ impl<'a> Membership<'a> {
     }
 
     /// Adds it to the configuration of a server.
-    pub fn add(&self, config: &mut ServerConfig, net: &Transports) -> Result<(), Failure> {
+    pub fn add(&self, config: &mut ServerConfig, net: &Transports) {
         let (job, hosts) = (self.job, in_places(self.job));
         let own = &job.ps_hosts[job.task_index as usize];
         let at = hosts.iter().position(|host| host == own).unwrap_or(0);
         let backup = |by: usize| hosts[(at + by) % hosts.len()].clone();
         config.backups = (1..=job.backups.backups as usize).map(backup).collect();
-        let Some(Places { coordinator, job: name }) = places(job, net, config.token.as_ref())? else {
-            return Ok(());
-        };
+        let Some(Places { coordinator, job: name }) = places(job, net, config.token.as_ref()) else { return };
         config.membership = Some(MembershipConfig {
             coordinator,
             job: name,
@@ -150,6 +116,5 @@ impl<'a> Membership<'a> {
             is_backup: false,
             lease: Duration::from_secs_f64(job.backups.lease.unwrap_or(LEASE)),
         });
-        Ok(())
     }
 }

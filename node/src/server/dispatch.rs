@@ -76,7 +76,8 @@ impl RequestHandler<'_, '_> {
             AllocateFrame::KIND => {
                 let context = &mut *self.context;
                 let known = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
-                return incarnations::answer(frame, known, context.tables.must_be_scheduler(), transmit);
+                let is_owner = context.tables.must_be_scheduler();
+                return incarnations::answer(frame, known, is_owner, transmit);
             }
             RunFrame::KIND => {
                 let (session, context) = (pusher.session, &mut *self.context);
@@ -91,16 +92,19 @@ impl RequestHandler<'_, '_> {
                 return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
             }
             kind if copies::are_about(kind) => return tables.answer_copies(frame, pusher.session, transmit),
-            CutFrame::KIND => {
-                let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
-                let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());
-                return tables.answer_cut(frame, pusher, of, now, transmit);
-            }
+            CutFrame::KIND => return self.cut(frame, now),
             CoordinateFrame::KIND => return tables.answer_coordinate(frame, transmit),
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };
         self.reply(id, answered?)
+    }
+
+    /// Takes a step of a checkpoint.
+    fn cut(&mut self, frame: &Frame<'_>, now: Duration) -> RequestOutcome {
+        let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
+        let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());
+        tables.answer_cut(frame, &self.worker.pusher, of, now, self.transmit)
     }
 
     /// Sends a reply at once, or queues it behind the replies that wait for a step.

@@ -63,10 +63,10 @@ mod vectors;
 use crate::coordinator::Coordinator;
 use crate::counters::ServerCounters;
 use crate::error::{Refusal, ServerError};
-use crate::limits::{BACKUP_TIMEOUT, INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
+use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
 use crate::scheduler::data_server::DataServerConfig;
 use crate::token::{self, Token};
-use crate::worker::{NO_INCARNATION, OneSided, WorkerConfig};
+use crate::worker::WorkerConfig;
 use acceptor::{Acceptor, ThreadInbox};
 use gannet_core::{CheckpointDir, Store};
 use gannet_transport::{Listener, Net, Waker};
@@ -160,20 +160,6 @@ impl ServerConfig {
             membership: None,
             coordinator: None,
         }
-    }
-
-    /// How each backup is reached.
-    fn backup_links(&self) -> Vec<WorkerConfig> {
-        // Workers wait for a backup that is away. With a membership it is given the time of an owner that is away.
-        let timeout = self.membership.as_ref().map_or(BACKUP_TIMEOUT, |membership| membership.lease);
-        let config = |addr: &String| WorkerConfig {
-            token: self.token.clone(),
-            peer_timeout: timeout,
-            one_sided: OneSided::Never,
-            spin: Duration::ZERO,
-            ..WorkerConfig::builder([addr.clone()]).incarnation(NO_INCARNATION).build()
-        };
-        self.backups.iter().map(config).collect()
     }
 
     fn check(&self) -> Result<(), ServerError> {

@@ -438,6 +438,11 @@ impl<S: Stream> Session<S> {
         self.hold.is_holding()
     }
 
+    /// Replies have waited for backups, and may leave now.
+    pub(super) fn is_free(&self, gate: ReplicationGate) -> bool {
+        self.hold.is_free(gate)
+    }
+
     /// The worker of the session.
     pub(super) fn pusher(&self) -> &Pusher {
         &self.worker.pusher

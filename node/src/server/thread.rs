@@ -7,7 +7,7 @@ use super::incarnations::{HighestIncarnation, Incarnations};
 use super::keysets::Keysets;
 use super::membership::Standing;
 use super::memory::{SessionLimits, SessionMemory};
-use super::replication::{ReplicationGate, ReplicatorWaker};
+use super::replication::ReplicatorWaker;
 use super::restore::{self, NamedState, SavedStates, StateHolders};
 use super::session::{GreetedConnection, RequestContext, Session, SessionEnd};
 use super::step_budget::StepBudget;
@@ -50,8 +50,8 @@ pub(super) struct ShardThread<N: Net> {
     pub(super) incarnations: Option<Incarnations>,
     /// Of each backup, in order.
     pub(super) replicators: Vec<ReplicatorWaker<N>>,
-    /// What may leave the sessions, as last seen.
-    pub(super) gate: ReplicationGate,
+    /// Replies of some session may wait for backups.
+    pub(super) holds: bool,
     /// Promotions that the membership has wanted.
     pub(super) promotions: u64,
     pub(super) settings: ThreadSettings,
@@ -143,7 +143,7 @@ impl<N: Net> ShardThread<N> {
             runs,
             incarnations,
             replicators: Vec::new(),
-            gate: ReplicationGate::OPEN,
+            holds: false,
             promotions: 0,
             settings,
             ticked_at,
@@ -260,6 +260,7 @@ impl<N: Net> ShardThread<N> {
                     self.spin_until = now + self.settings.spin;
                 }
                 self.next_sweep = self.next_sweep.min(session.next_sweep());
+                self.holds |= session.is_holding();
                 if turn.more {
                     self.enqueue(token);
                 }

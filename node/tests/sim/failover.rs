@@ -289,7 +289,12 @@ impl Cluster {
         let joined = (0..self.places).map(|place| self.known(place).map_or(0, |(_, backups)| backups.len()));
         let joined: Vec<usize> = joined.collect();
         let left = joined.iter().zip(&self.joined).any(|(now, before)| now < before);
-        assert!(self.has_failed || !left || self.seed % 2 == 1, "seed {}: a backup has left: {}", self.seed, self.state());
+        assert!(
+            self.has_failed || !left || self.seed % 2 == 1,
+            "seed {}: a backup has left: {}",
+            self.seed,
+            self.state()
+        );
         self.joined = joined;
     }
 
@@ -304,7 +309,7 @@ impl Cluster {
     pub(crate) fn run(&mut self, mut goes_on: impl FnMut() -> bool) -> [u64; 2] {
         let (mut failed, mut ran) = ([0; 2], Duration::ZERO);
         // Longer than an owner waits for a backup. Most workers end before. No link stalls with these seeds.
-        let quiet = Duration::from_secs(if self.seed % 4 == 0 { 5 } else { 0 });
+        let quiet = Duration::from_secs(if self.seed.is_multiple_of(4) { 5 } else { 0 });
         while goes_on() {
             let time = Duration::from_millis(1 + self.prng.below(400));
             self.sim.run(time);

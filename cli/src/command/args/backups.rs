@@ -5,15 +5,14 @@ use clap::Args;
 /// The backups of a job, and its coordinator.
 #[derive(Args, Debug, Clone)]
 pub struct BackupArgs {
-    /// Job: each server's rows are also kept by this many of the servers behind it in --ps-hosts, in alphabetical
-    /// order. A server may then die for good: one of them goes on in its place. All ps need the same value.
+    /// Job: this many of the servers behind a server in --ps-hosts, in alphabetical order, keep its rows too. A server
+    /// may then die for good: one of them goes on in its place. All ps need the same value.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "coordinator",
         value_parser = clap::value_parser!(u32).range(0..=8))]
     pub backups: u32,
-    /// Job: says which server owns which rows. It is a `gannet scheduler`, or an etcd cluster (etcd://HOST:PORT,.., in a
-    /// gannet with the feature etcd). Every ps and every worker need it. A server that dies may then be started again
-    /// without its rows: with --backups nothing is lost.
-    #[arg(long, value_name = "HOST:PORT|URL")]
+    /// Job: a `gannet scheduler` that says which server owns which rows. Every ps and every worker need it. A server
+    /// that dies may then be started again without its rows: with --backups nothing is lost.
+    #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
     /// Job: seconds without a sign of a server after which a backup takes its place [default: 2]
     #[arg(long, value_name = "SECONDS", requires = "coordinator")]

@@ -75,7 +75,7 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         backups::check_address(coordinator)?;
         hosts.sort();
     }
-    let all: Vec<String> = hosts.iter().chain([&scheduler]).cloned().collect();
+    let all: Vec<String> = hosts.iter().chain([&scheduler]).chain(&args.coordinator).cloned().collect();
     let net = args.transport.transport.net(args.io);
     let secured = security::of_worker(net, &all, &args.security, &args.tls_client)?;
     let config = |addr: &String, run: &str| WorkerConfig {
@@ -87,7 +87,7 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     };
     let name = args.run.as_deref().unwrap_or(DEFAULT_RUN);
     let of_run = |addr: &String| backups::places_of(addr, name, &secured.net, secured.token.as_ref());
-    let places = args.coordinator.as_ref().map(of_run).transpose()?;
+    let places = args.coordinator.as_ref().map(of_run);
     let mut servers = Vec::new();
     for addr in &hosts {
         let worker = Worker::<Transports>::connect(secured.net.clone(), config(addr, DEFAULT_RUN));

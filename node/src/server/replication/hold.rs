@@ -20,6 +20,11 @@ impl ReplyHold {
         !self.marks.is_empty()
     }
 
+    /// Whether some of the frames that wait may leave now.
+    pub(in crate::server) fn is_free(&self, gate: ReplicationGate) -> bool {
+        !gate.is_silent && self.marks.front().is_some_and(|&(_, of)| of <= gate.acknowledged)
+    }
+
     /// Limits what the queue sends to what may leave now. The session calls it before each flush, so all frames that
     /// it has queued since the flush before are held until everything is acknowledged that was told until now.
     pub(in crate::server) fn limit(&mut self, transmit: &mut Transmit, gate: ReplicationGate) {

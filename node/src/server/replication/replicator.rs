@@ -6,12 +6,29 @@
 
 use super::queue::CommandQueue;
 use crate::error::WorkerError;
-use crate::limits::REPLICATOR_PAUSE;
-use crate::worker::{Worker, WorkerConfig};
+use crate::limits::{BACKUP_TIMEOUT, REPLICATOR_PAUSE};
+use crate::server::ServerConfig;
+use crate::worker::{NO_INCARNATION, OneSided, Worker, WorkerConfig};
 use gannet_transport::{Net, Poll, Waker};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+impl ServerConfig {
+    /// How each backup is reached.
+    pub(in crate::server) fn backup_links(&self) -> Vec<WorkerConfig> {
+        // Workers wait for a backup that is away. With a membership it is given the time of an owner that is away.
+        let timeout = self.membership.as_ref().map_or(BACKUP_TIMEOUT, |membership| membership.lease);
+        let config = |addr: &String| WorkerConfig {
+            token: self.token.clone(),
+            peer_timeout: timeout,
+            one_sided: OneSided::Never,
+            spin: Duration::ZERO,
+            ..WorkerConfig::builder([addr.clone()]).incarnation(NO_INCARNATION).build()
+        };
+        self.backups.iter().map(config).collect()
+    }
+}
 
 /// The longest wait for something new.
 const PATIENCE: Duration = Duration::from_millis(100);

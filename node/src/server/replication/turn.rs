@@ -9,7 +9,6 @@ use crate::server::bulk::RequestFailure;
 use crate::server::incarnations::Incarnations;
 use crate::server::membership::Promotion;
 use crate::server::restore::StateHolders;
-use crate::server::session::Session;
 use crate::server::tables::ServerTables;
 use crate::server::thread::ShardThread;
 use crate::worker::WorkerConfig;
@@ -58,10 +57,12 @@ impl<N: Net> ShardThread<N> {
         }
         let more = self.tables.replicate();
         let gate = self.tables.gate();
-        let before = std::mem::replace(&mut self.gate, gate);
-        if (before.acknowledged, before.is_silent) != (gate.acknowledged, gate.is_silent) {
+        // The backups may have acknowledged everything since a session's turn: then the gate is as it was before.
+        if std::mem::take(&mut self.holds) {
             for token in 0..self.sessions.len() {
-                if self.sessions[token].as_ref().is_some_and(Session::is_holding) {
+                let Some(session) = &self.sessions[token] else { continue };
+                self.holds |= session.is_holding();
+                if session.is_free(gate) {
                     self.enqueue(token);
                 }
             }
