@@ -388,12 +388,14 @@ fn any_server_may_die_for_good() {
         let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
         let sim = Sim::new(seed, faults(seed));
         let mut cluster = Cluster::new(&sim, seed);
+        // A push that an owner cannot acknowledge stops all its replies. With one writer, whose link breaks, nobody
+        // pushes to an owner whose lease has ended: only its silence keeps the reader from old rows.
+        let workers = if seed % 4 == 3 { 1 } else { 2 };
         let mode = match seed / 2 % 3 {
             0 => None,
             1 => Some(SyncMode::Ssp(seed as u32 % 4)),
-            _ => Some(SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum })),
+            _ => Some(SyncMode::Bsp(StepReduce { aggregate: workers, merge: Merge::Sum })),
         };
-        let workers = 2;
         let book: Book = Rc::new(RefCell::new(vec![Pushes::default(); workers as usize]));
         let table = schema("t", workers, 8);
         let places = Places { coordinator: cluster.reach(), job: "job".into() };
