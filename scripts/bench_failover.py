@@ -7,11 +7,11 @@
 
 failover: a coordinator (`gannet scheduler`), three ps with --backups 1, and two workers that train logistic regression
 by splits. At a random moment one ps gets SIGKILL, and is not started again. The workers must end with exit code 0, and
-the scheduler must have counted every record once a pass. The stall is the longest time in which the records of the
-pushes that both workers have acknowledged do not grow, read every 20 ms from their metrics. The loss is compared with
-that of a job without a kill.
-throughput: one ps and one worker over tcp on the same data, with no backup and with one, in turn. It prints examples/s
-and the CPU seconds of both ps for a million examples.
+the scheduler must have counted every record once a pass. The stall is the longest time in which the number of rows
+whose pushes were acknowledged, over both workers, does not grow. It is read every 20 ms from their metrics. The loss is
+compared with that of a job without a kill.
+throughput: two ps and one worker over tcp on the same data, in turn: without a coordinator, with one and no backup, and
+with one backup of each ps. It prints examples/s and the CPU seconds of both ps for a million examples.
 """
 import argparse
 import json
@@ -174,7 +174,7 @@ def throughput(data, args):
     results = {None: [], 0: [], 1: []}
     for _ in range(args.rounds):
         for backups in results:
-            # The second ps only keeps copies of the first one's rows, and has rows of its own.
+            # With a backup, each ps keeps copies of the other's rows beside its own.
             job = Job(data, 2, 1, backups, "asp", ["--transport", "tcp"])
             try:
                 report = json.loads(job.workers[0].communicate(timeout=300)[0])

@@ -121,7 +121,8 @@ count() { # NAME COMMAND...
 }
 
 # The code that the default build does not contain.
-check "lints with --features rdma" cargo clippy -p gannet-transport -p gannet --features rdma --all-targets -- -D warnings
+check "lints with --features rdma" cargo clippy -p gannet-transport -p gannet -p gannet-cli \
+    --features rdma --all-targets -- -D warnings
 tests "what must not compile" cargo test --doc "${packages[@]}" --features rdma -- transport/src/
 for feature in rdma rdma-dlopen; do
     check "build with --features $feature" build $feature

@@ -177,7 +177,7 @@ pub enum ServerError {
     Died(String),
     /// Another server owns the shards of this one.
     #[error(
-        "another server owns the shards now: this one was silent for longer than its lease; start it again as a backup"
+        "this server has lost its place (the error before says why); start it again: it then begins as a backup"
     )]
     Deposed,
     /// The scheduler's job state file cannot be read or written.

@@ -27,6 +27,7 @@ mod share_pushers;
 mod sync;
 mod token;
 mod vectors;
+mod whole_files;
 mod worker;
 
 #[cfg(feature = "cloud")]

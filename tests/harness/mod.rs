@@ -1,6 +1,7 @@
 //! Runs the real binary: commands with a time limit, servers that are stopped by their process id, small data sets.
 #![allow(dead_code)] // each test file uses only some of it
 
+pub mod authority;
 pub mod pair;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_filter};
@@ -142,6 +143,10 @@ impl Process {
 
     pub fn signal(&self, signal: rustix::process::Signal) {
         self.child.signal(signal);
+    }
+
+    pub fn is_alive(&mut self) -> bool {
+        self.child.0.try_wait().unwrap().is_none()
     }
 
     /// Waits for the end. A process that hangs is killed, and its output is shown.

@@ -48,10 +48,7 @@ pub fn of_worker(
         let text = "--tls-cert: a worker shows its certificate over TLS only: give --tls-ca too";
         return Err(Failure::input(text));
     }
-    let name = tls_client.tls_name.as_deref();
-    let tls = tls_client.tls_ca.as_deref().map(|ca| TlsClient::load(ca, name, pair(args)));
-    let tls = tls.transpose().map_err(|error| Failure::input(error.to_string()))?;
-    let token = token(args)?;
+    let (tls, token) = (tls_client_of(tls_client, args)?, token(args)?);
     if let Some(far) = hosts.iter().find(|host| !is_loopback(host)) {
         let what = format!("server {far}");
         let tls = encrypts(&what, &net, args.insecure, tls.is_some())?;
@@ -69,9 +66,15 @@ pub fn with_tls_client(
     args: &TlsClientArgs,
     own: &SecurityArgs,
 ) -> Result<Transports, Failure> {
-    let Some(ca) = args.tls_ca.as_deref() else { return Ok(net) };
-    let tls = TlsClient::load(ca, args.tls_name.as_deref(), pair(own));
-    Ok(net.with_tls_client(tls.map_err(|error| Failure::input(error.to_string()))?))
+    Ok(match tls_client_of(args, own)? {
+        Some(tls) => net.with_tls_client(tls),
+        None => net,
+    })
+}
+
+fn tls_client_of(args: &TlsClientArgs, own: &SecurityArgs) -> Result<Option<TlsClient>, Failure> {
+    let load = |ca| TlsClient::load(ca, args.tls_name.as_deref(), pair(own));
+    args.tls_ca.as_deref().map(load).transpose().map_err(|error| Failure::input(error.to_string()))
 }
 
 fn pair(args: &SecurityArgs) -> Option<(&Path, &Path)> {

@@ -11,9 +11,8 @@
 use super::memory::MemoryState;
 use super::{CoordinatorEntry, CoordinatorError};
 use crate::frames::control;
+use crate::whole_files;
 use rkyv::{Archive, Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -49,12 +48,10 @@ pub(super) fn load(file: &Path, now: Duration) -> Result<MemoryState, Coordinato
             "the file {file}: {why}; put it back as it was, or stop the servers of its jobs and remove it"
         ))
     };
-    let bytes = match fs::read(file) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(MemoryState::default()),
-        Err(error) => return Err(because(error.to_string())),
-    };
-    let kept = decode(&bytes).map_err(because)?;
+    let bytes = whole_files::read(file).map_err(|error| because(error.to_string()))?;
+    let Some(bytes) = bytes else { return Ok(MemoryState::default()) };
+    let payload = whole_files::decode(MAGIC, &bytes, "a coordinator's file").map_err(because)?;
+    let kept: KeptV1 = control::open(payload).map_err(|error| because(error.to_string()))?;
     let ttl = |(lease, millis): (u64, u64)| {
         let ttl = Duration::from_millis(millis);
         (lease, (ttl, now + ttl))
@@ -65,17 +62,6 @@ pub(super) fn load(file: &Path, now: Duration) -> Result<MemoryState, Coordinato
     };
     let leases = kept.leases.into_iter().map(ttl).collect();
     Ok(MemoryState { keys: kept.keys.into_iter().map(key).collect(), leases, last: kept.last })
-}
-
-fn decode(bytes: &[u8]) -> Result<KeptV1, String> {
-    let head = bytes.split_first_chunk::<16>().filter(|(head, _)| head[..8] == MAGIC);
-    let Some((head, payload)) = head else {
-        return Err("it does not begin as a coordinator's file does".into());
-    };
-    if head[8..12] != crc32c::crc32c(payload).to_le_bytes() || head[12..] != [0; 4] {
-        return Err("its checksum is wrong".into());
-    }
-    control::open(payload).map_err(|error| error.to_string())
 }
 
 /// Writes the state.
@@ -89,21 +75,6 @@ pub(super) fn save(file: &Path, state: &MemoryState) -> Result<(), CoordinatorEr
     let keys = state.keys.iter().map(key).collect();
     let leases = state.leases.iter().map(|(lease, (ttl, _))| (*lease, ttl.as_millis() as u64)).collect();
     let payload = control::seal(&KeptV1 { keys, leases, last: state.last });
-    let mut bytes = vec![0; 16];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
-    bytes.extend_from_slice(&payload);
-    let new = file.with_extension("new");
-    let written = || -> io::Result<()> {
-        let mut out = File::create(&new)?;
-        out.write_all(&bytes)?;
-        out.sync_all()?;
-        fs::rename(&new, file)?;
-        match file.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
-            None => Ok(()),
-        }
-    };
     let because = |error| CoordinatorError(format!("the file {}: {error}; free some space", file.display()));
-    written().map_err(because)
+    whole_files::replace(file, &whole_files::encode(MAGIC, &payload)).map_err(because)
 }

@@ -205,7 +205,16 @@ fn save<N: Net>(
     let marked = worker.cut_step(cut, &CutActionV1::Mark(mark))?;
     worker.cut_step(cut, &CutActionV1::Release)?;
     let frozen = net.now().saturating_sub(from);
-    let files = written(&mut worker, &net, cut)?;
+    let files = match written(&mut worker, &net, cut) {
+        Ok(files) => files,
+        Err(error) => {
+            // All threads that answer have stopped to write when the caller begins the next save.
+            if let WorkerError::Call(_) = error {
+                let _ = worker.cut_step(cut, &CutActionV1::End);
+            }
+            return Err(error);
+        }
+    };
     // A restore takes the highest number, so that must be the newest cut.
     if let Some(later) = directory.newest_manifest()?.filter(|later| later.number > draft.number()) {
         let later = later.number;

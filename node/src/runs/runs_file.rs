@@ -10,10 +10,10 @@
 
 use super::registry::RunRecord;
 use crate::frames::control;
+use crate::whole_files;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "RUNS";
@@ -67,22 +67,14 @@ pub(super) fn file(folder: &Path) -> PathBuf {
 
 /// Reads the runs in the file.
 pub(super) fn load(file: &Path) -> Result<BTreeMap<String, RunRecord>, RunsError> {
-    let bytes = match fs::read(file) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(source) => return Err(RunsError::Io { path: file.into(), source }),
-    };
+    let bytes = whole_files::read(file).map_err(|source| RunsError::Io { path: file.into(), source })?;
+    let Some(bytes) = bytes else { return Ok(BTreeMap::new()) };
     decode(&bytes).map_err(|why| RunsError::Torn { path: file.into(), why })
 }
 
 /// The bytes of a registry's file. A checkpoint has the same bytes as its state `runs`.
 pub(super) fn encode(runs: &BTreeMap<String, RunRecord>) -> Vec<u8> {
-    let payload = control::seal(&RunsV1 { runs: runs.clone() });
-    let mut bytes = vec![0; 16];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
-    bytes.extend_from_slice(&payload);
-    bytes
+    whole_files::encode(MAGIC, &control::seal(&RunsV1 { runs: runs.clone() }))
 }
 
 /// The runs in these bytes.
@@ -90,35 +82,11 @@ pub(super) fn encode(runs: &BTreeMap<String, RunRecord>) -> Vec<u8> {
 /// # Errors
 /// They are no registry, or a torn one: in words.
 pub(super) fn decode(bytes: &[u8]) -> Result<BTreeMap<String, RunRecord>, String> {
-    let Some((head, payload)) = bytes.split_first_chunk::<16>() else {
-        return Err("it is too short".into());
-    };
-    if head[..8] != MAGIC {
-        let why = match head[..7] == MAGIC[..7] {
-            true => "another version of gannet wrote it",
-            false => "it does not begin as a registry does",
-        };
-        return Err(why.into());
-    }
-    if head[8..12] != crc32c::crc32c(payload).to_le_bytes() || head[12..] != [0; 4] {
-        return Err("its checksum is wrong".into());
-    }
+    let payload = whole_files::decode(MAGIC, bytes, "a registry")?;
     control::open::<RunsV1>(payload).map(|archive| archive.runs).map_err(|error| error.to_string())
 }
 
 /// Writes the runs.
 pub(super) fn save(file: &Path, runs: &BTreeMap<String, RunRecord>) -> Result<(), RunsError> {
-    let encoded = encode(runs);
-    let new = file.with_extension("new");
-    let written = || -> io::Result<()> {
-        let mut bytes = File::create(&new)?;
-        bytes.write_all(&encoded)?;
-        bytes.sync_all()?;
-        fs::rename(&new, file)?;
-        match file.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
-            None => Ok(()),
-        }
-    };
-    written().map_err(|source| RunsError::Io { path: file.into(), source })
+    whole_files::replace(file, &encode(runs)).map_err(|source| RunsError::Io { path: file.into(), source })
 }

@@ -4,6 +4,7 @@
 use super::job_state::JobState;
 use crate::frames::control;
 use crate::runs::RunId;
+use crate::whole_files;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,11 +61,8 @@ impl JobStateFile {
 
     /// Reads the job state, if there is one.
     pub(super) fn load(&self) -> Result<Option<JobState>, JobStateFileError> {
-        let bytes = match fs::read(&self.path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(JobStateFileError::Io { path: self.path.clone(), source }),
-        };
+        let io = |source| JobStateFileError::Io { path: self.path.clone(), source };
+        let Some(bytes) = whole_files::read(&self.path).map_err(io)? else { return Ok(None) };
         let torn = |why| JobStateFileError::Torn { path: self.path.clone(), why };
         decode(&bytes).map(Some).map_err(torn)
     }
@@ -83,12 +81,7 @@ impl JobStateFile {
 
 /// The bytes of a job state file. A checkpoint has the same bytes as its state `tasks`.
 pub(super) fn encode(job: &JobState) -> Vec<u8> {
-    let payload = control::seal(job);
-    let mut bytes = vec![0; 16];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
-    bytes.extend_from_slice(&payload);
-    bytes
+    whole_files::encode(MAGIC, &control::seal(job))
 }
 
 /// The job state in these bytes.
@@ -96,19 +89,7 @@ pub(super) fn encode(job: &JobState) -> Vec<u8> {
 /// # Errors
 /// They are no job state, or a torn one: in words.
 pub(super) fn decode(bytes: &[u8]) -> Result<JobState, String> {
-    let Some((head, payload)) = bytes.split_first_chunk::<16>() else {
-        return Err("it is too short".into());
-    };
-    if head[..8] != MAGIC {
-        let why = match head[..7] == MAGIC[..7] {
-            true => "another version of gannet wrote it",
-            false => "it does not begin like a job state file",
-        };
-        return Err(why.into());
-    }
-    if head[8..12] != crc32c::crc32c(payload).to_le_bytes() || head[12..] != [0; 4] {
-        return Err("its checksum is wrong".into());
-    }
+    let payload = whole_files::decode(MAGIC, bytes, "a job state file")?;
     control::open(payload).map_err(|error| error.to_string())
 }
 

@@ -258,8 +258,8 @@ impl ServerTables {
     }
 
     /// The tables of a server of which nothing was acknowledged, not even that they were opened, if this thread has
-    /// everything that was. The copies of such a table are not filled, or some of its shards have none: a thread of the
-    /// owner had not opened the table, or had not told so.
+    /// everything that was. The copies of such a table have no rows. They are not filled, or some of its shards have
+    /// none: a thread of the owner had not opened the table, or had not told so.
     fn unacknowledged(&self, (server, servers): (u32, u32)) -> Vec<String> {
         let of = |copies: &&Copies| {
             let TableIdentity { server: its, servers: all, .. } = copies.identity();
@@ -270,8 +270,12 @@ impl ServerTables {
                 self.copies.iter().filter(|copies| of(copies) && copies.table() == name).collect();
             let own = self.own_part(server, servers, copies[0].shards.schema().shards);
             let has = ShardSet::of(copies.iter().flat_map(|copies| copies.shards.set().iter()));
-            let lacks_rows = |copies: &&Copies| !copies.has_failed && !copies.shards.are_whole();
-            copies.iter().any(lacks_rows) || has != own && !copies.iter().any(|copies| copies.confirmed)
+            // No push reaches a table before the reply that it is open, which is not sent yet.
+            if copies.iter().any(|copies| copies.has_failed || copies.shards.stats().rows > 0) {
+                return false;
+            }
+            let is_filled = copies.iter().all(|copies| copies.shards.are_whole());
+            !is_filled || has != own && !copies.iter().any(|copies| copies.confirmed)
         };
         let names = self.copies.iter().filter(of).map(Copies::table);
         names.filter(|name| is_new(name)).map(str::to_owned).collect()

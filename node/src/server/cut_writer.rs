@@ -325,6 +325,11 @@ impl CutFiles {
         if !self.checked {
             // Here, where the files are written, and not where requests are answered: a bucket may answer late.
             self.directory.must_be_begun(self.number).map_err(|error| error.to_string())?;
+            // The folder may be that of a later save: this one may have its number in another directory. Who began the
+            // later one knew that this cut had been given up.
+            if self.counts.given_up.load(Relaxed) {
+                return Err(GIVEN_UP.into());
+            }
             self.checked = true;
         }
         self.write(block)?;

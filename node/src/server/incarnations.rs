@@ -13,10 +13,10 @@ use crate::error::Refusal;
 use crate::frames::{AllocateFrame, AllocatedFrame, FrameKind};
 use crate::limits::{INCARNATION_GAP, INCARNATION_NAMED_MAX};
 use crate::scheduler::Schedulers;
+use crate::whole_files;
 use gannet_core::{OpenError, Store};
 use gannet_transport::{Frame, Full, Transmit};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -218,11 +218,8 @@ pub(super) fn answer(
 
 /// The number in the file, if there is one.
 fn load(file: &Path) -> Result<Option<u64>, CounterError> {
-    let bytes = match fs::read(file) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(CounterError::Io { path: file.into(), source }),
-    };
+    let bytes = whole_files::read(file).map_err(|source| CounterError::Io { path: file.into(), source })?;
+    let Some(bytes) = bytes else { return Ok(None) };
     decode(&bytes).map(Some).map_err(|unread| match unread {
         UnreadCounter::Torn(why) => CounterError::Torn { path: file.into(), why },
         UnreadCounter::Newer(found) => CounterError::Newer { path: file.into(), found },
@@ -274,21 +271,10 @@ fn encode(number: u64) -> [u8; BYTES] {
     bytes
 }
 
-/// Writes the number so that it survives the process and the machine: syncs the new file before it renames it, and
-/// syncs the new name before it returns.
+/// Writes the number so that it survives the process and the machine.
 fn save(file: &Path, number: u64) -> Result<(), CounterError> {
-    let new = file.with_extension("new");
-    let written = || -> io::Result<()> {
-        let mut bytes = File::create(&new)?;
-        bytes.write_all(&encode(number))?;
-        bytes.sync_all()?;
-        fs::rename(&new, file)?;
-        match file.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
-            None => Ok(()),
-        }
-    };
-    written().map_err(|source| CounterError::Io { path: file.into(), source })
+    let because = |source| CounterError::Io { path: file.into(), source };
+    whole_files::replace(file, &encode(number)).map_err(because)
 }
 
 #[cfg(test)]
@@ -296,6 +282,7 @@ mod tests {
     use super::*;
     use gannet_core::{PushName, Schema, Shards, Write};
     use gannet_optim::{Add, Rule};
+    use std::fs;
 
     fn open(store: &Store) -> Result<Incarnations, CounterError> {
         Incarnations::open(store, HighestIncarnation::default(), false)

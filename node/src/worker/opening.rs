@@ -356,8 +356,16 @@ impl<N: Net> Worker<N> {
         self.counters.links.add(1);
         if peer.session.epoch > 1 {
             self.counters.reconnects.add(1);
-            let resends = peer.requests.queue.len();
-            tracing::warn!(peer = %peer.name, resends, "the peer is back; the worker resends its unacknowledged requests");
+            let (resends, is_back) = (peer.requests.queue.len(), !peer.health.refused_for_now);
+            let peer = &*peer.name;
+            match is_back {
+                true => tracing::warn!(
+                    peer,
+                    resends,
+                    "the peer is back; the worker resends its unacknowledged requests"
+                ),
+                false => tracing::debug!(peer, resends, "the worker asks the peer again, which had refused"),
+            }
         }
         peer.session.transport = link.stream().transport();
         peer.link = Some(link);

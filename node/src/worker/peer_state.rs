@@ -41,6 +41,8 @@ pub(super) struct PeerHealth {
     pub(super) attempts: usize,
     /// The last failure; empty once a reply has come.
     pub(super) trouble: String,
+    /// The last link ended because the server refused a request for now. No reply has come since.
+    pub(super) refused_for_now: bool,
     pub(super) wait_logged: bool,
     /// When the log last reported a lost link.
     pub(super) loss_logged: Option<Duration>,
@@ -55,6 +57,7 @@ impl PeerHealth {
             backoff: BACKOFF.0,
             attempts: 0,
             trouble: String::from("no connection yet"),
+            refused_for_now: false,
             wait_logged: false,
             loss_logged: None,
         }
@@ -69,6 +72,7 @@ impl PeerHealth {
     pub(super) fn note_reply(&mut self, now: Duration) {
         self.note_report(now);
         self.trouble.clear();
+        self.refused_for_now = false;
         self.backoff = BACKOFF.0;
     }
 }

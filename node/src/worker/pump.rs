@@ -95,7 +95,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Handles a link that ended, or a server that refused for now: the requests are sent again. If the server is short
-    /// of space, the worker pauses first.
+    /// of space, or does not own the shards, the worker pauses first.
     pub(super) fn lose(
         &mut self,
         number: usize,
@@ -107,10 +107,13 @@ impl<N: Net> Worker<N> {
         }
         self.log_loss(number, &error.to_string(), now);
         let peer = &mut self.peers[number];
-        let slowly =
-            matches!(error, WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::Blocked, .. });
+        let refused_for_now = matches!(
+            error,
+            WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::Blocked | Refusal::Moved, .. }
+        );
         peer.lose(error.to_string(), &mut self.flights, &self.counters, now);
-        if slowly {
+        peer.health.refused_for_now = refused_for_now;
+        if refused_for_now {
             self.back_off(number, now);
         }
         Ok(())

@@ -13,7 +13,8 @@ use gannet_transport::Net;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The coordinator of a `gannet scheduler`, over a link of its own. A call waits at most for a second.
+/// The coordinator of a `gannet scheduler`, over a link of its own. A call waits for at most a second
+/// for the link, and for at most a second for the answer.
 ///
 /// ```
 /// use gannet_node::{Coordinator, MemoryCoordinator, RemoteCoordinator, Server, ServerConfig};

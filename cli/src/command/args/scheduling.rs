@@ -11,7 +11,8 @@ pub struct SchedulerArgs {
     /// Address to listen on. Port 0 chooses a port, which is printed.
     #[arg(long, default_value = "127.0.0.1:7700")]
     pub listen: String,
-    /// Keep the job's state in this folder, so that a restarted scheduler continues the job.
+    /// Keep the job's state, and what it knows as the coordinator of servers with --backups, in this folder. A
+    /// scheduler that is started again with it goes on from there.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Limits of its sessions.

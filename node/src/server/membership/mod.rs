@@ -107,10 +107,9 @@ pub fn place(
 
 /// What a server is to a place.
 enum Role {
-    /// It takes the place if nobody has it and this server has all of its rows, or nobody has them. `vacant_since`:
-    /// since when nobody has the lease.
+    /// It takes the place if nobody has it and this server has all of its rows, or nobody has them.
     Backup {
-        vacant_since: Option<Duration>,
+        vacancy: Option<Vacancy>,
     },
     Owner {
         lease: u64,
@@ -120,7 +119,15 @@ enum Role {
 }
 
 impl Role {
-    const BACKUP: Role = Role::Backup { vacant_since: None };
+    const BACKUP: Role = Role::Backup { vacancy: None };
+}
+
+/// A time in which nobody had the lease of a place and nobody changed the place, by all answers of the coordinator.
+#[derive(Clone, Copy)]
+struct Vacancy {
+    since: Duration,
+    /// Of the place in the coordinator.
+    version: u64,
 }
 
 /// Who has the lease of a place.
@@ -206,14 +213,11 @@ impl<N: Net> Membership<N> {
     /// One step. Returns what the server is then, also when the coordinator gave no answer.
     fn step(&self, keys: &PlaceKeys, role: Role) -> (Role, StepOutcome<()>) {
         match role {
-            Role::Backup { mut vacant_since } => {
-                let taken = self.watch(keys, &mut vacant_since);
-                let stays = Role::Backup { vacant_since };
-                match taken {
-                    Ok(taken) => (taken.unwrap_or(stays), Ok(Ok(()))),
-                    Err(error) => (stays, Err(error)),
-                }
-            }
+            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy) {
+                Ok(taken) => (taken.unwrap_or(Role::Backup { vacancy }), Ok(Ok(()))),
+                // A backup may have been cut off from the coordinator, too. It needs time to take the place.
+                Err(error) => (Role::BACKUP, Err(error)),
+            },
             Role::Owner { mut lease, mut place, mut version } => {
                 let kept = self.keep(keys, &mut lease, &mut place, &mut version);
                 (Role::Owner { lease, place, version }, kept)
@@ -225,22 +229,25 @@ impl<N: Net> Membership<N> {
     fn watch(
         &self,
         keys: &PlaceKeys,
-        vacant_since: &mut Option<Duration>,
+        vacancy: &mut Option<Vacancy>,
     ) -> Result<Option<Role>, CoordinatorError> {
         let coordinator = &*self.config.coordinator;
         if coordinator.get(&keys.owner)?.is_some() {
-            *vacant_since = None;
+            *vacancy = None;
             return Ok(None);
         }
-        let now = self.net.now();
-        let vacant = now.saturating_sub(*vacant_since.get_or_insert(now));
+        let (now, known) = (self.net.now(), keys.get(coordinator)?);
+        let version = known.as_ref().map_or(0, |(_, version)| *version);
+        let begun = vacancy.filter(|vacancy| vacancy.version == version);
+        let begun = *vacancy.insert(begun.unwrap_or(Vacancy { since: now, version }));
         let is_home = keys.number == self.config.place.0 && !self.config.is_backup;
-        match keys.get(coordinator)? {
+        match known {
             Some((place, _)) if self.has_all(&place) => self.take_over(keys),
             // The owner and all backups that had its rows have been silent for so long that none of them comes back.
             Some((place, version)) if is_home => {
                 let is_own = place.incarnation == self.incarnation && place.ready;
-                match is_own || vacant > self.config.lease * ORPHAN_LEASES {
+                let is_orphan = now.saturating_sub(begun.since) > self.config.lease * ORPHAN_LEASES;
+                match is_own || is_orphan {
                     true => self.found(keys, Some((place, version))),
                     false => Ok(None),
                 }
@@ -341,12 +348,12 @@ impl<N: Net> Membership<N> {
                 // A backup takes the place, or has died before it had it. This server waits in silence.
                 LeaseHolder::Other => match self.own_place(keys, place.epoch)? {
                     Some(_) => return Ok(Ok(())),
-                    None => return Ok(Err(Deposed("another server has taken the place".into()))),
+                    None => return Ok(Err(self.deposed(keys)?)),
                 },
             };
             match self.own_place(keys, place.epoch)? {
                 Some(now) => (*place, *version) = now,
-                None => return Ok(Err(Deposed("another server has taken the place".into()))),
+                None => return Ok(Err(self.deposed(keys)?)),
             }
             self.standing.own((keys.number, place.epoch), until);
         }
@@ -378,7 +385,7 @@ impl<N: Net> Membership<N> {
                         (*place, *version) = now;
                         continue;
                     }
-                    None => return Ok(Err(Deposed("another server has taken the place".into()))),
+                    None => return Ok(Err(self.deposed(keys)?)),
                 },
             }
             if is_lost && !place.backups.iter().any(|(backup, _)| backup == addr) {
@@ -388,6 +395,18 @@ impl<N: Net> Membership<N> {
         }
         self.wake();
         Ok(Ok(()))
+    }
+
+    /// Why this server has a place no more, by what the coordinator knows of it.
+    fn deposed(&self, keys: &PlaceKeys) -> Result<Deposed, CoordinatorError> {
+        Ok(Deposed(match keys.get(&*self.config.coordinator)? {
+            Some((PlaceV1 { owner, epoch, .. }, _)) => {
+                format!("{owner} has taken the place, in epoch {epoch}")
+            }
+            None => "the coordinator does not know the place any more: it was started again without what it knew (give \
+                     it --data-dir)"
+                .into(),
+        }))
     }
 
     /// What the coordinator knows of the place, if this server has it in this epoch.

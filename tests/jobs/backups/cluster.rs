@@ -1,0 +1,236 @@
+//! A job with a coordinator, servers that are backups of each other, and workers.
+
+use crate::harness;
+use crate::world::until;
+
+use gannet::backups::{Places, RemoteCoordinator};
+use gannet::optim::Sgd;
+use gannet::runs::RunId;
+use gannet::security::{TlsClient, Token};
+use gannet::train::INTERCEPT_KEY;
+use gannet::{Rule, Schema, Transports, Worker, WorkerConfig};
+use harness::*;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const LINES: u64 = 60_000;
+/// Of each server, in seconds.
+const LEASE: u32 = 3;
+/// At this rate nothing is learned, so the probability stays one half, and each record adds exactly half of it to the
+/// weight of each of its keys: the weights count records.
+const RATE: f32 = f32::from_bits((127 - 100) << 23);
+
+/// What a cluster is like.
+pub struct Setup {
+    pub servers: usize,
+    pub backups: u32,
+    /// How often each record is counted.
+    pub passes: u64,
+    /// The coordinator has a data folder.
+    pub keeps: bool,
+    /// More flags of the coordinator.
+    pub coordinator: String,
+    /// More flags of each server.
+    pub server: String,
+    /// More flags of workers and of `gannet status`.
+    pub client: String,
+}
+
+impl Default for Setup {
+    /// Two servers with a backup each, without TLS, whose coordinator keeps nothing.
+    fn default() -> Setup {
+        Setup {
+            servers: 2,
+            backups: 1,
+            passes: 2,
+            keeps: false,
+            coordinator: String::new(),
+            server: String::new(),
+            client: String::new(),
+        }
+    }
+}
+
+/// A coordinator, servers that are backups of each other, and data.
+pub struct Cluster {
+    folder: tempfile::TempDir,
+    setup: Setup,
+    data: PathBuf,
+    /// The data with positive labels only: so the weights count.
+    positive: PathBuf,
+    pub coordinator: Option<Served>,
+    coordinator_addr: String,
+    hosts: Vec<String>,
+    pub servers: Vec<Option<Served>>,
+    /// Flags of all processes of the job.
+    flags: String,
+}
+
+impl Cluster {
+    pub fn new(servers: usize, backups: u32) -> Cluster {
+        Cluster::of(Setup { servers, backups, ..Setup::default() })
+    }
+
+    pub fn of(setup: Setup) -> Cluster {
+        let folder = tempfile::tempdir().unwrap();
+        let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+        let text = std::fs::read_to_string(&data).unwrap();
+        let labelled = text.lines().map(|line| format!("1 {}\n", line.split_once(' ').unwrap().1));
+        let positive = folder.path().join("positive.svm");
+        std::fs::write(&positive, labelled.collect::<String>()).unwrap();
+        let mut hosts: Vec<String> = (0..setup.servers).map(|_| free_addr()).collect();
+        hosts.sort();
+        let (coordinator_addr, all) = (free_addr(), hosts.join(","));
+        let flags = format!(
+            "--ps-hosts {all} --worker-hosts a:1,b:1 --backups {} --coordinator {coordinator_addr}",
+            setup.backups
+        );
+        let (coordinator, servers) = (None, Vec::new());
+        let mut cluster =
+            Cluster { folder, setup, data, positive, coordinator, coordinator_addr, hosts, servers, flags };
+        cluster.start_coordinator();
+        cluster.servers = (0..cluster.hosts.len()).map(|at| Some(cluster.server(at))).collect();
+        cluster
+    }
+
+    pub fn start_coordinator(&mut self) {
+        let Setup { keeps, coordinator: flags, .. } = &self.setup;
+        let kept = self.folder.path().join("coordinator");
+        let kept = if *keeps { format!("--data-dir {}", kept.display()) } else { String::new() };
+        let line = format!("scheduler --listen {} {kept} {flags}", self.coordinator_addr);
+        self.coordinator = Some(Served::start(gannet(&line)));
+    }
+
+    pub fn server(&self, at: usize) -> Served {
+        let (flags, more) = (&self.flags, &self.setup.server);
+        let line =
+            format!("train --job-name ps --task-index {at} --lease {LEASE} --threads 2 {flags} {more}");
+        Served::start(gannet(&line))
+    }
+
+    pub fn kill(&mut self, at: usize) {
+        self.servers[at].take().unwrap().kill();
+    }
+
+    /// A worker whose rows count records. It trains by splits.
+    pub fn worker(&self, index: u32, sync: &str) -> Process {
+        self.counter(index, &format!("--sync {sync} --tasks on --task-bytes 64KiB"))
+    }
+
+    /// A worker whose rows count records.
+    pub fn counter(&self, index: u32, how: &str) -> Process {
+        let passes = self.setup.passes;
+        let how = format!(
+            "{how} --batch 64 --epochs {passes} --optimizer sgd --push gradient --reduce sum --alpha {RATE:e} --damping off"
+        );
+        self.begin(index, &self.positive, &how)
+    }
+
+    /// A worker that learns something.
+    pub fn learner(&self, index: u32, how: &str) -> Process {
+        self.begin(index, &self.data, how)
+    }
+
+    fn begin(&self, index: u32, data: &Path, how: &str) -> Process {
+        let (data, flags, more) = (data.display(), &self.flags, &self.setup.client);
+        let line = format!("train {data} --job-name worker --task-index {index} {flags} {more} --json {how}");
+        Process::start(gannet(&format!("{line} --peer-timeout 30")))
+    }
+
+    /// The report of one process that learns the same without servers.
+    pub fn embedded(&self, how: &str) -> serde_json::Value {
+        ok(&format!("train {} --json {how}", self.data.display())).json()
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        let (hosts, coordinator, more) = (self.hosts.join(","), &self.coordinator_addr, &self.setup.client);
+        run(&format!("status --ps-hosts {hosts} --coordinator {coordinator} --peer-timeout 5 --json {more}"))
+            .json()
+    }
+
+    pub fn until_done(&self, tasks: u64) {
+        until("tasks", || self.status()["job"]["tasks_done"].as_u64().is_some_and(|done| done >= tasks));
+    }
+
+    /// Waits until so many workers are in the run.
+    pub fn until_workers(&self, count: u64) {
+        until("workers", || {
+            self.status()["runs"][0]["live_workers"].as_u64().is_some_and(|live| live >= count)
+        });
+    }
+
+    /// The server that has a place.
+    pub fn owner(&self, place: usize) -> usize {
+        let owner = self.status()["places"][place]["owner"].as_str().unwrap().to_owned();
+        self.hosts.iter().position(|host| *host == owner).unwrap()
+    }
+
+    /// Waits until each place has this many backups, and an owner that serves.
+    pub fn until_backed(&self, least: usize) {
+        until("backups", || {
+            let status = self.status();
+            let Some(places) = status["places"].as_array() else { return false };
+            places.len() == self.hosts.len()
+                && places.iter().all(|place| {
+                    place["state"] == "serves" && place["backups"].as_array().unwrap().len() >= least
+                })
+        });
+    }
+
+    /// For each key, how many records of all passes its row has counted.
+    fn counts(&self) -> HashMap<u64, u64> {
+        let flag = |name: &str| {
+            let mut words = self.setup.client.split_whitespace();
+            words.find(|word| *word == name).and(words.next()).map(Path::new)
+        };
+        let tls = flag("--tls-ca").map(|ca| TlsClient::load(ca, None, None).unwrap());
+        let net = tls.map_or(Transports::new(), |tls| Transports::new().with_tls_client(tls));
+        let token = flag("--token-file").map(|file| Token::load(file).unwrap());
+        let coordinator =
+            Arc::new(RemoteCoordinator::new(net.clone(), &self.coordinator_addr, token.clone()));
+        let config = WorkerConfig {
+            token,
+            places: Some(Places { coordinator, job: "default".into() }),
+            run: Some(RunId { name: "default".into(), generation: 1, rows_since: 1, birth: 0 }),
+            ..WorkerConfig::reader(&self.hosts)
+        };
+        let mut worker = Worker::connect(net, config).unwrap();
+        let table = worker.open_table(&Schema::scalar("lr", Rule::Sgd(Sgd { lr: RATE }))).unwrap();
+        let mut counts = HashMap::new();
+        let page = |keys: &[u64], rows: &[f32]| {
+            counts.extend(keys.iter().copied().zip(rows.iter().map(|row| (row / RATE * 2.0) as u64)));
+        };
+        worker.scan(table, page).unwrap();
+        counts
+    }
+
+    /// Checks that every record was trained once a pass, by the scheduler's count and by the rows.
+    pub fn check(&self) {
+        let job = self.status()["job"].clone();
+        assert_eq!(job["tasks_done"], job["tasks"], "{job}");
+        assert_eq!(job["examples"], self.setup.passes * LINES, "{job}");
+        self.check_rows();
+    }
+
+    /// Checks that every record was trained once a pass, by the rows.
+    pub fn check_rows(&self) {
+        let mut wanted: HashMap<u64, u64> = HashMap::from([(INTERCEPT_KEY, self.setup.passes * LINES)]);
+        for line in std::fs::read_to_string(&self.data).unwrap().lines() {
+            for feature in line.split_whitespace().skip(1) {
+                let key = feature.split(':').next().unwrap().parse().unwrap();
+                *wanted.entry(key).or_default() += self.setup.passes;
+            }
+        }
+        let counts = self.counts();
+        let wrong = wanted.iter().filter(|(key, count)| counts.get(key) != Some(count));
+        let wrong: Vec<_> = wrong.map(|(key, count)| (key, count, counts.get(key))).collect();
+        assert!(
+            wrong.is_empty(),
+            "{} keys, as (key, of the data, of the row): {:?}",
+            wrong.len(),
+            &wrong[0..1]
+        );
+        assert_eq!(wanted.len(), counts.len(), "keys");
+    }
+}

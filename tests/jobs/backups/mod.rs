@@ -1,0 +1,83 @@
+//! Jobs whose servers die for good, with real processes: another server goes on in the place of each.
+
+mod cluster;
+mod learners;
+mod lost;
+
+use crate::world::until;
+use cluster::Cluster;
+use rustix::process::Signal;
+
+fn two_of_three_servers_die_for_good(sync: &str) {
+    let mut cluster = Cluster::new(3, 2);
+    cluster.until_backed(0);
+    let workers = [cluster.worker(0, sync), cluster.worker(1, sync)];
+    cluster.until_done(4);
+    cluster.until_backed(2);
+    // This one is the scheduler, too.
+    cluster.kill(0);
+    cluster.until_done(12);
+    cluster.until_backed(1);
+    let scheduler = cluster.owner(0);
+    cluster.kill(scheduler);
+    for worker in workers {
+        let done = worker.wait();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    cluster.check();
+}
+
+#[test]
+fn two_of_three_servers_die_for_good_and_every_record_counts_once() {
+    two_of_three_servers_die_for_good("asp");
+}
+
+#[test]
+fn so_it_is_within_a_bound() {
+    two_of_three_servers_die_for_good("ssp:4");
+}
+
+#[test]
+fn so_it_is_in_synchronous_steps() {
+    two_of_three_servers_die_for_good("bsp");
+}
+
+#[test]
+fn a_server_that_comes_back_is_a_backup_and_takes_the_place_of_the_next_that_dies() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.until_backed(0);
+    let workers = [cluster.worker(0, "asp"), cluster.worker(1, "asp")];
+    cluster.until_done(2);
+    cluster.until_backed(1);
+    for victim in [0, 1, 0] {
+        cluster.kill(victim);
+        cluster.servers[victim] = Some(cluster.server(victim));
+        cluster.until_backed(1);
+        assert_eq!((cluster.owner(0), cluster.owner(1)), (1 - victim, 1 - victim));
+    }
+    for worker in workers {
+        let done = worker.wait();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    cluster.check();
+}
+
+#[test]
+fn a_server_that_slept_longer_than_its_lease_ends_by_itself() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.until_backed(0);
+    let workers = [cluster.worker(0, "asp"), cluster.worker(1, "asp")];
+    cluster.until_done(2);
+    cluster.until_backed(1);
+    let asleep = cluster.servers[0].take().unwrap();
+    asleep.child.signal(Signal::STOP);
+    until("the place is taken", || cluster.owner(0) == 1);
+    asleep.child.signal(Signal::CONT);
+    let mut asleep = asleep;
+    assert_eq!(asleep.child.ended().code(), Some(1), "it has lost its place");
+    for worker in workers {
+        let done = worker.wait();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    cluster.check();
+}
