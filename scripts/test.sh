@@ -7,6 +7,10 @@ cd "$(dirname "$0")/.."
 . scripts/needs.sh
 need cc gcc || exit 1
 need ip iproute2 || exit 1
+command -v protoc >/dev/null 2>&1 || install protoc protobuf-compiler protobuf-compiler protoc || exit 1
+command -v etcd >/dev/null 2>&1 || install etcd etcd-server etcd etcd || exit 1
+# The default features, and the one whose tests need only what is installed above. test_rdma.sh checks the build without.
+features=(--features gannet-cli/etcd)
 
 # A first build keeps no data for incremental builds: it would take ten times the space. A folder that has such data, as
 # of a developer, keeps it.
@@ -24,18 +28,18 @@ done
 
 check "format" cargo fmt --all --check
 check "how failures are reported" scripts/sections_check.sh
-check "lints" cargo clippy --workspace --all-targets -- -D warnings
+check "lints" cargo clippy --workspace "${features[@]}" --all-targets -- -D warnings
 # Most tests of jobs wait for other processes or for time limits.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
-check "build of the tests" cargo test --workspace --no-run
+check "build of the tests" cargo test --workspace "${features[@]}" --no-run
 # Both wait often: the tests for other processes and for time limits, the guests for each other.
 nested_begin scripts/test_rdma.sh
-tests "tests" cargo test --workspace --no-fail-fast
+tests "tests" cargo test --workspace "${features[@]}" --no-fail-fast
 # The whole workspace: a single package has other features, and some dependencies would be built again.
-check "benches, once" cargo test --workspace --bench optim --bench core --bench transport
-tests "kill -9 at every step" cargo test --workspace --no-fail-fast --features gannet-core/kill-points \
+check "benches, once" cargo test --workspace "${features[@]}" --bench optim --bench core --bench transport
+tests "kill -9 at every step" cargo test --workspace "${features[@]}" --no-fail-fast --features gannet-core/kill-points \
     --test kill --test kill_vectors --test kill_checkpoint
-check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace "${features[@]}" --no-deps
 nested_end "rdma, in guests with soft-RoCE"
 
 sections_end

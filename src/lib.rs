@@ -200,6 +200,8 @@ pub mod backups {
         Coordinator, CoordinatorEntry, CoordinatorError, MembershipConfig, MemoryCoordinator, PlaceStatus,
         Places, RemoteCoordinator, place,
     };
+    #[cfg(feature = "etcd")]
+    pub use gannet_node::{EtcdCoordinator, EtcdTls};
 }
 
 /// Runs: which training's rows the servers hold, and who trains it (docs/jobs.md).

@@ -33,6 +33,8 @@ mod worker;
 #[cfg(feature = "cloud")]
 pub use cloud::{BucketError, open_bucket};
 pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, MemoryCoordinator};
+#[cfg(feature = "etcd")]
+pub use coordinator::{EtcdCoordinator, EtcdTls};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use error::{Refusal, ServerError, WorkerError};

@@ -321,6 +321,8 @@ pub const COORDINATOR_LEASES_MAX: usize = 4096;
 pub const COORDINATOR_BYTES_MAX: usize = 16 << 10;
 /// Times of its leases.
 pub const LEASE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
+/// Members of a cluster of etcd that a client is told.
+pub const ETCD_MEMBERS_MAX: usize = 16;
 /// How long a server or a worker waits for the coordinator's answer.
 pub const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of the states of a scheduler that a backup keeps, besides rows.

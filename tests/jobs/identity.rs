@@ -71,10 +71,10 @@ fn says(done: &Done, texts: &[&str]) {
 #[test]
 fn a_restarted_worker_continued_with_the_remaining_splits_when_rows_were_lost() {
     let job = Job::new("lr");
-    let first = job.server("server", "127.0.0.1:0", Some("first"));
     // The registry of runs is at the lower address: the server with the folder.
-    let second = std::iter::repeat_with(|| job.server("server", "127.0.0.1:0", None));
-    let second = second.take(100).find(|second| first.addr < second.addr).unwrap();
+    let start = |folder| job.server("server", "127.0.0.1:0", folder);
+    let mut pairs = std::iter::repeat_with(|| (start(Some("first")), start(None)));
+    let (first, second) = pairs.find(|(first, second)| first.addr < second.addr).unwrap();
     let (first, addr) = ((first.addr.clone(), first), second.addr.clone());
     let worker = job.worker(0, &[&first.0, &addr], &first.0);
     until(&first.0, has_begun);

@@ -1,8 +1,13 @@
 //! Jobs in which servers are backups of each other, and a coordinator says which server owns what.
 
 use super::Failure;
+use super::args::security::{SecurityArgs, TlsClientArgs};
 use super::args::{JobArgs, JobName};
-use gannet::backups::{MembershipConfig, Places, RemoteCoordinator};
+#[cfg(feature = "etcd")]
+use super::security;
+#[cfg(feature = "etcd")]
+use gannet::backups::CoordinatorError;
+use gannet::backups::{Coordinator, MembershipConfig, Places, RemoteCoordinator};
 use gannet::security::Token;
 use gannet::{ServerConfig, Transports};
 use std::sync::Arc;
@@ -15,7 +20,7 @@ const LEASE: f64 = 2.0;
 pub fn check(job: &JobArgs) -> Result<(), Failure> {
     let backups = &job.backups;
     let Some(coordinator) = &backups.coordinator else { return Ok(()) };
-    check_address(coordinator)?;
+    CoordinatorAddr::parse(coordinator)?;
     let servers = job.ps_hosts.len();
     if backups.backups as usize >= servers {
         let n = backups.backups;
@@ -51,15 +56,47 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     }
 }
 
-/// Checks where the coordinator is said to be.
-pub fn check_address(coordinator: &str) -> Result<(), Failure> {
-    let has_port = |addr: &str| addr.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    match has_port(coordinator) {
-        true => Ok(()),
-        false => Err(Failure::input(format!(
-            "--coordinator {coordinator}: HOST:PORT of a `gannet scheduler` is needed, for example 127.0.0.1:7700"
-        ))),
+/// Where the coordinator is.
+enum CoordinatorAddr<'a> {
+    Scheduler(&'a str),
+    /// The members of a cluster of etcd.
+    Etcd {
+        members: Vec<String>,
+        has_tls: bool,
+    },
+}
+
+impl CoordinatorAddr<'_> {
+    fn parse(text: &str) -> Result<CoordinatorAddr<'_>, Failure> {
+        let has_port = |addr: &str| {
+            addr.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        };
+        let etcd = text.strip_prefix("etcd://").map(|members| (members, false));
+        let Some((members, has_tls)) = etcd.or(text.strip_prefix("etcds://").map(|members| (members, true)))
+        else {
+            return match has_port(text) {
+                true => Ok(CoordinatorAddr::Scheduler(text)),
+                false => Err(Failure::input(format!(
+                    "--coordinator {text}: HOST:PORT of a `gannet scheduler` is needed, for example 127.0.0.1:7700, or \
+                     etcd://HOST:PORT,HOST:PORT,..."
+                ))),
+            };
+        };
+        let members: Vec<String> = members.split(',').map(str::to_owned).collect();
+        match members.iter().find(|member| !has_port(member)) {
+            None => Ok(CoordinatorAddr::Etcd { members, has_tls }),
+            Some(member) => Err(Failure::input(format!(
+                "--coordinator {text}: {member:?} is no HOST:PORT of a member of etcd; write for example \
+                 etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
+            ))),
+        }
     }
+}
+
+/// The address to which the process connects for the coordinator as for a server, if it is a `gannet scheduler`.
+pub fn server_of(coordinator: Option<&str>) -> Option<String> {
+    let is_etcd = |addr: &&str| addr.starts_with("etcd://") || addr.starts_with("etcds://");
+    coordinator.filter(|addr| !is_etcd(addr)).map(str::to_owned)
 }
 
 /// A flag that works only in a ps, if it was given to another process. `--backups` may be given to all.
@@ -79,14 +116,61 @@ pub fn in_places(job: &JobArgs) -> Vec<String> {
 }
 
 /// Where a worker of the job learns who owns what.
-pub fn places(job: &JobArgs, net: &Transports, token: Option<&Token>) -> Option<Places> {
-    job.backups.coordinator.as_deref().map(|addr| places_of(addr, job.run.name(), net, token))
+pub fn places(job: &JobArgs, net: &Transports, token: Option<&Token>) -> Result<Option<Places>, Failure> {
+    let flags = (&job.security, &job.tls_client);
+    let of = |addr| places_of(addr, job.run.name(), (net, token), flags);
+    job.backups.coordinator.as_deref().map(of).transpose()
 }
 
 /// The places of a run, as the coordinator at this address knows them.
-pub fn places_of(addr: &str, run: &str, net: &Transports, token: Option<&Token>) -> Places {
-    let coordinator = Arc::new(RemoteCoordinator::new(net.clone(), addr, token.cloned()));
-    Places { coordinator, job: run.to_owned() }
+pub fn places_of(
+    addr: &str,
+    run: &str,
+    (net, token): (&Transports, Option<&Token>),
+    flags: (&SecurityArgs, &TlsClientArgs),
+) -> Result<Places, Failure> {
+    let coordinator: Arc<dyn Coordinator> = match CoordinatorAddr::parse(addr)? {
+        CoordinatorAddr::Scheduler(addr) => {
+            Arc::new(RemoteCoordinator::new(net.clone(), addr, token.cloned()))
+        }
+        CoordinatorAddr::Etcd { members, has_tls } => etcd(&members, has_tls, flags)?,
+    };
+    Ok(Places { coordinator, job: run.to_owned() })
+}
+
+/// A cluster of etcd.
+#[cfg(feature = "etcd")]
+fn etcd(
+    members: &[String],
+    has_tls: bool,
+    (security, tls): (&SecurityArgs, &TlsClientArgs),
+) -> Result<Arc<dyn Coordinator>, Failure> {
+    use gannet::backups::{EtcdCoordinator, EtcdTls};
+    let failed = |error: CoordinatorError| Failure::input(format!("--coordinator: {}", error.0));
+    let tls = match (has_tls, &tls.tls_ca) {
+        (false, _) => None,
+        (true, Some(ca)) => {
+            let shown = security::pair(security);
+            Some(EtcdTls::load(ca, tls.tls_name.as_deref(), shown).map_err(failed)?)
+        }
+        (true, None) => {
+            let text = "--coordinator etcds://...: give --tls-ca FILE with the authority that signed etcd's certificates";
+            return Err(Failure::input(text));
+        }
+    };
+    for member in members {
+        security::must_be_encrypted(&format!("etcd member {member}"), member, has_tls, security.insecure)?;
+    }
+    Ok(Arc::new(EtcdCoordinator::new(members, tls).map_err(failed)?))
+}
+
+/// A build without etcd.
+#[cfg(not(feature = "etcd"))]
+fn etcd(_: &[String], _: bool, _: (&SecurityArgs, &TlsClientArgs)) -> Result<Arc<dyn Coordinator>, Failure> {
+    Err(Failure::input(
+        "--coordinator etcd://...: this gannet was built without etcd; build it with --features etcd (protoc is needed), \
+         or name a `gannet scheduler`",
+    ))
 }
 
 /// The place and the backups of a ps.
@@ -101,13 +185,15 @@ impl<'a> Membership<'a> {
     }
 
     /// Adds it to the configuration of a server.
-    pub fn add(&self, config: &mut ServerConfig, net: &Transports) {
+    pub fn add(&self, config: &mut ServerConfig, net: &Transports) -> Result<(), Failure> {
         let (job, hosts) = (self.job, in_places(self.job));
         let own = &job.ps_hosts[job.task_index as usize];
         let at = hosts.iter().position(|host| host == own).unwrap_or(0);
         let backup = |by: usize| hosts[(at + by) % hosts.len()].clone();
         config.backups = (1..=job.backups.backups as usize).map(backup).collect();
-        let Some(Places { coordinator, job: name }) = places(job, net, config.token.as_ref()) else { return };
+        let Some(Places { coordinator, job: name }) = places(job, net, config.token.as_ref())? else {
+            return Ok(());
+        };
         config.membership = Some(MembershipConfig {
             coordinator,
             job: name,
@@ -116,5 +202,6 @@ impl<'a> Membership<'a> {
             is_backup: false,
             lease: Duration::from_secs_f64(job.backups.lease.unwrap_or(LEASE)),
         });
+        Ok(())
     }
 }

@@ -187,14 +187,15 @@ pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection
 /// The connection of a process that never pushes.
 pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Failure> {
     let net = job.transport.transport.net(job.io);
-    let others = job.data_server.feed.iter().chain(&job.backups.coordinator);
+    let coordinator = backups::server_of(job.backups.coordinator.as_deref());
+    let others = job.data_server.feed.iter().chain(&coordinator);
     let hosts: Vec<String> = job.ps_hosts.iter().chain(others).cloned().collect();
     let secured = security::of_worker(net, &hosts, &job.security, &job.tls_client)?;
     let servers = backups::in_places(job);
     let mut config = WorkerConfig { pusher, ..WorkerConfig::reader(&servers) };
     config.seed = pusher.rotate_left(32);
     config.token = secured.token;
-    config.places = backups::places(job, &secured.net, config.token.as_ref());
+    config.places = backups::places(job, &secured.net, config.token.as_ref())?;
     // A server that has lost its place could still be read.
     config.one_sided = if config.places.is_some() { OneSided::Never } else { job.one_sided.choice() };
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);

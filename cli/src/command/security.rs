@@ -77,7 +77,8 @@ fn tls_client_of(args: &TlsClientArgs, own: &SecurityArgs) -> Result<Option<TlsC
     args.tls_ca.as_deref().map(load).transpose().map_err(|error| Failure::input(error.to_string()))
 }
 
-fn pair(args: &SecurityArgs) -> Option<(&Path, &Path)> {
+/// The certificate and the key that a process shows.
+pub(super) fn pair(args: &SecurityArgs) -> Option<(&Path, &Path)> {
     args.tls_cert.as_deref().zip(args.tls_key.as_deref())
 }
 
@@ -117,6 +118,20 @@ fn check(what: &str, insecure: bool, token: bool, tls: bool, flags: &str) -> Res
     let plain = if tls { "" } else { "; what is sent can be read and changed on the way" };
     tracing::warn!("{what} with --insecure{open}{plain}");
     Ok(())
+}
+
+/// Refuses a plain connection beyond loopback to a peer that is no server, and so knows no token.
+#[cfg(feature = "etcd")]
+pub(super) fn must_be_encrypted(
+    what: &str,
+    addr: &str,
+    has_tls: bool,
+    insecure: bool,
+) -> Result<(), Failure> {
+    match is_loopback(addr) || has_tls {
+        true => Ok(()),
+        false => check(what, insecure, true, false, "etcds:// and --tls-ca FILE"),
+    }
 }
 
 /// Decides by the text, because a name may resolve to another address tomorrow.

@@ -149,7 +149,7 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);
     if let Some(membership) = &settings.membership {
-        membership.add(&mut config, &net);
+        membership.add(&mut config, &net)?;
     }
     if settings.scheduler_only {
         config.coordinator = Some(coordinator(data_dir)?);

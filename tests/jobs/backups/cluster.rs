@@ -3,7 +3,7 @@
 use crate::harness;
 use crate::world::until;
 
-use gannet::backups::{Places, RemoteCoordinator};
+use gannet::backups::{Coordinator, Places, RemoteCoordinator};
 use gannet::optim::Sgd;
 use gannet::runs::RunId;
 use gannet::security::{TlsClient, Token};
@@ -27,6 +27,8 @@ pub struct Setup {
     pub backups: u32,
     /// How often each record is counted.
     pub passes: u64,
+    /// The coordinator is this cluster of etcd.
+    pub etcd: Option<String>,
     /// The coordinator has a data folder.
     pub keeps: bool,
     /// More flags of the coordinator.
@@ -44,6 +46,7 @@ impl Default for Setup {
             servers: 2,
             backups: 1,
             passes: 2,
+            etcd: None,
             keeps: false,
             coordinator: String::new(),
             server: String::new(),
@@ -81,7 +84,7 @@ impl Cluster {
         std::fs::write(&positive, labelled.collect::<String>()).unwrap();
         let mut hosts: Vec<String> = (0..setup.servers).map(|_| free_addr()).collect();
         hosts.sort();
-        let (coordinator_addr, all) = (free_addr(), hosts.join(","));
+        let (coordinator_addr, all) = (setup.etcd.clone().unwrap_or_else(free_addr), hosts.join(","));
         let flags = format!(
             "--ps-hosts {all} --worker-hosts a:1,b:1 --backups {} --coordinator {coordinator_addr}",
             setup.backups
@@ -89,7 +92,9 @@ impl Cluster {
         let (coordinator, servers) = (None, Vec::new());
         let mut cluster =
             Cluster { folder, setup, data, positive, coordinator, coordinator_addr, hosts, servers, flags };
-        cluster.start_coordinator();
+        if cluster.setup.etcd.is_none() {
+            cluster.start_coordinator();
+        }
         cluster.servers = (0..cluster.hosts.len()).map(|at| Some(cluster.server(at))).collect();
         cluster
     }
@@ -187,8 +192,7 @@ impl Cluster {
         let tls = flag("--tls-ca").map(|ca| TlsClient::load(ca, None, None).unwrap());
         let net = tls.map_or(Transports::new(), |tls| Transports::new().with_tls_client(tls));
         let token = flag("--token-file").map(|file| Token::load(file).unwrap());
-        let coordinator =
-            Arc::new(RemoteCoordinator::new(net.clone(), &self.coordinator_addr, token.clone()));
+        let coordinator = self.remote_coordinator(&net, &token);
         let config = WorkerConfig {
             token,
             places: Some(Places { coordinator, job: "default".into() }),
@@ -203,6 +207,15 @@ impl Cluster {
         };
         worker.scan(table, page).unwrap();
         counts
+    }
+
+    fn remote_coordinator(&self, net: &Transports, token: &Option<Token>) -> Arc<dyn Coordinator> {
+        #[cfg(feature = "etcd")]
+        if let Some(etcd) = &self.setup.etcd {
+            let members: Vec<String> = etcd["etcd://".len()..].split(',').map(str::to_owned).collect();
+            return Arc::new(gannet::backups::EtcdCoordinator::new(&members, None).unwrap());
+        }
+        Arc::new(RemoteCoordinator::new(net.clone(), &self.coordinator_addr, token.clone()))
     }
 
     /// Checks that every record was trained once a pass, by the scheduler's count and by the rows.

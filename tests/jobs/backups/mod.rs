@@ -1,6 +1,8 @@
 //! Jobs whose servers die for good, with real processes: another server goes on in the place of each.
 
 mod cluster;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod learners;
 mod lost;
 

@@ -10,8 +10,9 @@ pub struct BackupArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "coordinator",
         value_parser = clap::value_parser!(u32).range(0..=8))]
     pub backups: u32,
-    /// Job: a `gannet scheduler` that says which server owns which rows. Every ps and every worker need it. A server
-    /// that dies may then be started again without its rows: with --backups nothing is lost.
+    /// Job: who says which server owns which rows. That is a `gannet scheduler`, or a cluster of etcd
+    /// (etcd://HOST:PORT,HOST:PORT,..., or etcds:// over TLS). Every ps and every worker need it. A server that dies
+    /// may then be started again without its rows: with --backups nothing is lost.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
     /// Job: seconds without a sign of a server after which a backup takes its place [default: 2]

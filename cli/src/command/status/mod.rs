@@ -71,11 +71,11 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     }
     let named = args.scheduler.as_deref();
     let scheduler = named.unwrap_or_else(|| tasks::default_scheduler(&hosts)).to_owned();
-    if let Some(coordinator) = &args.coordinator {
-        backups::check_address(coordinator)?;
+    if args.coordinator.is_some() {
         hosts.sort();
     }
-    let all: Vec<String> = hosts.iter().chain([&scheduler]).chain(&args.coordinator).cloned().collect();
+    let coordinator = backups::server_of(args.coordinator.as_deref());
+    let all: Vec<String> = hosts.iter().chain([&scheduler]).chain(&coordinator).cloned().collect();
     let net = args.transport.transport.net(args.io);
     let secured = security::of_worker(net, &all, &args.security, &args.tls_client)?;
     let config = |addr: &String, run: &str| WorkerConfig {
@@ -86,8 +86,9 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         ..WorkerConfig::reader([addr.clone()])
     };
     let name = args.run.as_deref().unwrap_or(DEFAULT_RUN);
-    let of_run = |addr: &String| backups::places_of(addr, name, &secured.net, secured.token.as_ref());
-    let places = args.coordinator.as_ref().map(of_run);
+    let net = (&secured.net, secured.token.as_ref());
+    let of_run = |addr| backups::places_of(addr, name, net, (&args.security, &args.tls_client));
+    let places = args.coordinator.as_deref().map(of_run).transpose()?;
     let mut servers = Vec::new();
     for addr in &hosts {
         let worker = Worker::<Transports>::connect(secured.net.clone(), config(addr, DEFAULT_RUN));
