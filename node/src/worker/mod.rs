@@ -72,7 +72,7 @@ use in_flight::InFlight;
 use peer::Peer;
 use pipeline::KeptKeysets;
 use replies::ReplyResult;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -319,6 +319,8 @@ pub struct Worker<N: Net> {
     next_place_lookup: Duration,
     /// Servers whose owners the coordinator has named, if there is one.
     places_found: usize,
+    /// The incarnation of the owner of each place, as the coordinator last said.
+    owners: HashMap<u32, u64>,
     /// When time limits were last checked.
     checked_at: Duration,
     /// Memory for the slots where [`Worker::pull`] found rows.
@@ -377,6 +379,7 @@ impl<N: Net> Worker<N> {
             next_check: Duration::ZERO,
             next_place_lookup: Duration::ZERO,
             places_found: 0,
+            owners: HashMap::new(),
             checked_at,
             found_slots: Vec::new(),
             next_receive: Duration::ZERO,

@@ -314,6 +314,9 @@ impl<N: Net> Worker<N> {
         if welcome.threads == 0 || welcome.threads as usize > THREADS_MAX || thread >= welcome.threads {
             return Err(nonsense(format!("{} threads", welcome.threads)));
         }
+        if !self.is_owner(number, welcome.incarnation) {
+            return Err(nonsense("another server than the owner of the shards listens here now".into()));
+        }
         let now = welcome.threads;
         let grant = WelcomeFrame::decode(head).map_err(|error| nonsense(error.to_string()))?;
         opening.welcome = Some((welcome, Credit::of(grant)));

@@ -1,6 +1,7 @@
 //! Where the owner of a place is: a backup may have taken it.
 
 use super::Worker;
+use super::peer::Peer;
 use crate::coordinator::Coordinator;
 use crate::limits::PLACE_LOOKUP_EVERY;
 use crate::server::PlaceKeys;
@@ -40,6 +41,19 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// Whether the server that has greeted is the owner of its place, or the coordinator has never named one. Another
+    /// server may have got the address of one that has died, even one of another job.
+    pub(super) fn is_owner(&mut self, number: usize, incarnation: u64) -> bool {
+        let Peer { addr, server, .. } = &self.peers[number];
+        let (addr, server) = (addr.clone(), *server);
+        if self.config.places.is_none() || self.owners.get(&server) == Some(&incarnation) {
+            return true;
+        }
+        self.ask_for_owner(number);
+        let owner = self.owners.get(&server);
+        self.peers[number].addr == addr && owner.is_none_or(|owner| *owner == incarnation)
+    }
+
     /// Asks who owns the place of a server, and goes there. Returns whether there is an answer.
     fn ask_for_owner(&mut self, number: usize) -> bool {
         let Some(places) = &self.config.places else { return true };
@@ -47,6 +61,7 @@ impl<N: Net> Worker<N> {
         let place = PlaceKeys::new(&places.job, peer.server).get(&*places.coordinator);
         let trouble = match place {
             Ok(Some((place, _))) if place.ready => {
+                self.owners.insert(peer.server, place.incarnation);
                 let from = peer.addr.clone();
                 if place.owner != from {
                     let (owner, epoch) = (place.owner, place.epoch);

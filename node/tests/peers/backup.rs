@@ -134,3 +134,32 @@ fn a_worker_goes_on_without_being_told_when_servers_die_one_after_another() {
     }
     assert_eq!(members.iter().flatten().count(), 1);
 }
+
+#[test]
+fn a_server_of_another_job_got_the_address_of_a_dead_one_and_ended_its_workers() {
+    let start = Instant::now();
+    let coordinator = Arc::new(MemoryCoordinator::new(Arc::new(move || start.elapsed())));
+    let addrs: Vec<String> = (0..2).map(|_| free_addr()).collect();
+    let mut members: Vec<Option<Server>> =
+        (0..addrs.len()).map(|at| Some(member(&coordinator, &addrs, at))).collect();
+    let places = Places { coordinator: coordinator.clone(), job: "job".into() };
+    let config = WorkerConfig { places: Some(places), ..WorkerConfig::new([addrs[0].clone()], 3, 1) };
+    assert_eq!(wait_for_backups(&coordinator, 1), addrs[0]);
+    let mut worker = Worker::connect(Transports::new(), config).unwrap();
+    let table = worker.open_table(&schema("t", 3, 16)).unwrap();
+    worker.push(table, &[1, 2], Write::Gradient, &[1.0; 6]).unwrap();
+    members[0] = None;
+    // It has a table of the same name, with another id.
+    let other = Server::start(Transports::new(), ServerConfig::new(&addrs[0])).unwrap();
+    let mut others = connect(other.addr(), 3);
+    let their_table = others.open_table(&schema("t", 3, 16)).unwrap();
+    worker.push(table, &[1, 2], Write::Gradient, &[1.0; 6]).unwrap();
+    let mut rows = [0.0; 6];
+    worker.pull(table, &[1, 2], Read::Weights, &mut rows).unwrap();
+    assert_eq!(owner(&coordinator).unwrap().0, addrs[1]);
+    let mut model = Model::new(schema("t", 3, 16));
+    (0..2).for_each(|_| model.push(&[1, 2], &[1.0; 6]));
+    assert!(rows[..] == model.pull(&[1, 2])[..]);
+    others.pull(their_table, &[1, 2], Read::Weights, &mut rows).unwrap();
+    assert!(rows[..] == Model::new(schema("t", 3, 16)).pull(&[1, 2])[..], "the other job got no push");
+}

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 const LINES: u64 = 60_000;
 /// Of each server, in seconds.
-const LEASE: u32 = 3;
+const LEASE: u32 = 2;
 /// At this rate nothing is learned, so the probability stays one half, and each record adds exactly half of it to the
 /// weight of each of its keys: the weights count records.
 const RATE: f32 = f32::from_bits((127 - 100) << 23);
