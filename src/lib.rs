@@ -197,8 +197,8 @@ pub mod job {
 /// ```
 pub mod backups {
     pub use gannet_node::{
-        Coordinator, CoordinatorEntry, CoordinatorError, MembershipConfig, MemoryCoordinator, PlaceStatus,
-        Places, RemoteCoordinator, place,
+        Coordinator, CoordinatorEntry, CoordinatorError, MembershipConfig, MemoryCoordinator, OnServerLoss,
+        PlaceStatus, Places, RemoteCoordinator, place,
     };
     #[cfg(feature = "etcd")]
     pub use gannet_node::{EtcdCoordinator, EtcdTls};

@@ -300,20 +300,23 @@ fn what_does_not_fit_is_refused_by_name() {
     let job = Job::new();
     let served = job.server("127.0.0.1:0");
     let addr = &served.addr;
-    let first = job.worker(addr, 1, "");
+    // A stopped worker stays in the job, however long the other commands take.
+    let line =
+        |index, more| job.line(addr, index, more).replace("--worker-timeout 2 ", "--worker-timeout 60 ");
+    let first = Process::start(gannet(&line(1, "")));
     until_done(addr, 1);
     first.signal(Signal::STOP);
-    let same = run(&job.line(addr, 1, ""));
+    let same = run(&line(1, ""));
     assert!(same.code == Some(2) && same.err.contains("two workers have the same --task-index"), "{same:?}");
-    let other = run(&job.line(addr, 0, "--no-intercept"));
+    let other = run(&line(0, "--no-intercept"));
     assert!(other.code == Some(2) && other.err.contains("every worker of a run the same"), "{other:?}");
-    let more = run(&job.line(addr, 0, "").replace("a:1,b:1,c:1", "a:1,b:1,c:1,d:1"));
+    let more = run(&line(0, "").replace("a:1,b:1,c:1", "a:1,b:1,c:1,d:1"));
     assert!(more.code == Some(2) && more.err.contains("--worker-hosts: worker 1 has 3 workers"), "{more:?}");
-    let beyond = run(&job.line(addr, 3, ""));
+    let beyond = run(&line(3, ""));
     assert!(beyond.code == Some(2) && beyond.err.contains("--task-index 3"), "{beyond:?}");
-    let pipe = run(&job.line(addr, 0, "").replace(job.data.to_str().unwrap(), "-"));
+    let pipe = run(&line(0, "").replace(job.data.to_str().unwrap(), "-"));
     assert!(pipe.code == Some(2) && pipe.err.contains("can be read only once"), "{pipe:?}");
-    let off = run(&job.line(addr, 0, "--tasks off").replace("--worker-timeout 2 ", ""));
+    let off = run(&line(0, "--tasks off").replace("--worker-timeout 60 ", ""));
     assert!(off.code == Some(2) && off.err.contains("--task-bytes: works only with --tasks on"), "{off:?}");
     first.signal(Signal::CONT);
     // The data changes during the job: every worker gets the same message.

@@ -1,13 +1,14 @@
 //! Jobs in which servers are backups of each other, and a coordinator says which server owns what.
 
 use super::Failure;
+use super::args::backups::OnServerLossName;
 use super::args::security::{SecurityArgs, TlsClientArgs};
 use super::args::{JobArgs, JobName};
 #[cfg(feature = "etcd")]
 use super::security;
 #[cfg(feature = "etcd")]
 use gannet::backups::CoordinatorError;
-use gannet::backups::{Coordinator, MembershipConfig, Places, RemoteCoordinator};
+use gannet::backups::{Coordinator, MembershipConfig, OnServerLoss, Places, RemoteCoordinator};
 use gannet::security::Token;
 use gannet::{ServerConfig, Transports};
 use std::sync::Arc;
@@ -37,9 +38,13 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             "--coordinator {coordinator}: it is one of --ps-hosts, which may die; start a `gannet scheduler` elsewhere"
         )));
     }
+    if job.backups.on_server_loss == Some(OnServerLossName::Restore) && job.checkpoint.checkpoint.is_none() {
+        let text =
+            "--on-server-loss restore: give every ps and worker --checkpoint DIR, which it goes back to";
+        return Err(Failure::input(text));
+    }
     let unsupported = [
         (job.data_dir.is_some(), "--data-dir", "a place that another server has taken is in memory there"),
-        (job.checkpoint.checkpoint.is_some(), "--checkpoint", "a server may have the places of several"),
         (job.tasks.scheduler.is_some(), "--scheduler", "the owner of the first place is the scheduler"),
         (job.data_server.feed.is_some(), "--feed", "the scheduler would be the client"),
         (
@@ -102,7 +107,11 @@ pub fn server_of(coordinator: Option<&str>) -> Option<String> {
 /// A flag that works only in a ps, if it was given to another process. `--backups` may be given to all.
 pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
     let is_ps = job.job_name == Some(JobName::Ps);
-    job.backups.lease.filter(|_| !is_ps).map(|_| "--lease")
+    let flags = [
+        (job.backups.lease.is_some(), "--lease"),
+        (job.backups.on_server_loss.is_some(), "--on-server-loss"),
+    ];
+    flags.iter().find(|(is_given, _)| *is_given && !is_ps).map(|(_, flag)| *flag)
 }
 
 /// The servers of the job in the order of their places. With a coordinator place 0 has the scheduler, so the order must
@@ -173,6 +182,17 @@ fn etcd(_: &[String], _: bool, _: (&SecurityArgs, &TlsClientArgs)) -> Result<Arc
     ))
 }
 
+/// What the job does when rows are gone.
+fn on_server_loss(job: &JobArgs) -> OnServerLoss {
+    match job.backups.on_server_loss {
+        Some(OnServerLossName::Restore) => OnServerLoss::Restore,
+        Some(OnServerLossName::Wait) => OnServerLoss::Wait,
+        Some(OnServerLossName::Stop) => OnServerLoss::Stop,
+        None if job.checkpoint.checkpoint.is_some() => OnServerLoss::Restore,
+        None => OnServerLoss::Stop,
+    }
+}
+
 /// The place and the backups of a ps.
 pub struct Membership<'a> {
     job: &'a JobArgs,
@@ -201,6 +221,7 @@ impl<'a> Membership<'a> {
             addr: own.clone(),
             is_backup: false,
             lease: Duration::from_secs_f64(job.backups.lease.unwrap_or(LEASE)),
+            on_server_loss: on_server_loss(job),
         });
         Ok(())
     }

@@ -43,7 +43,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
             runs::misplaced(job).unwrap_or_default(),
             "a worker or a client (--run: also in a ps with --checkpoint or --coordinator)",
         ),
-        (backups::misplaced(job).is_some(), "--lease", "a ps"),
+        (backups::misplaced(job).is_some(), backups::misplaced(job).unwrap_or_default(), "a ps"),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
         (client && job.checkpoint.checkpoint.is_some(), "--checkpoint", "a ps or a worker"),
         (worker && job.data_dir.is_some(), "--data-dir", "a ps or a client; a worker keeps no rows"),

@@ -60,9 +60,11 @@ fn report(restored: &Restored, folder: &Path) {
     }
 }
 
-/// The newest checkpoint of a ps of a job (`--checkpoint`), if the folder has one. One of another run is refused.
+/// The newest checkpoint of a ps of a job (`--checkpoint`), if the folder has one. One of another run is refused. With a
+/// coordinator a ps looks for one when it begins a place.
 pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
-    let Some(folder) = &job.checkpoint.checkpoint else { return Ok(None) };
+    let folder = job.checkpoint.checkpoint.as_ref().filter(|_| job.backups.coordinator.is_none());
+    let Some(folder) = folder else { return Ok(None) };
     let directory = checkpoint_place::create(folder)?;
     // A directory whose checkpoints are damaged is for the server: it may have the tables in its data folder.
     if matches!(directory.newest_valid(), Ok(None)) {

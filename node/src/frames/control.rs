@@ -91,9 +91,11 @@ pub(crate) struct OpenTableV2 {
 
 /// Who owns the part of one server in all tables: a value in the coordinator.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct PlaceV1 {
+pub(crate) struct PlaceV2 {
     /// Raised with each owner.
     pub(crate) epoch: u64,
+    /// The generation of the job in which the rows were begun ([`GenerationV1`]).
+    pub(crate) generation: u64,
     /// The owner's address, and its incarnation: a random number.
     pub(crate) owner: String,
     pub(crate) incarnation: u64,
@@ -102,6 +104,15 @@ pub(crate) struct PlaceV1 {
     /// The backups that have everything that was acknowledged: address and incarnation. A backup that was started
     /// again has another incarnation, and has nothing.
     pub(crate) backups: Vec<(String, u64)>,
+}
+
+/// What a coordinator knows of a job as a whole. When the rows of a place are gone and the job goes back to a checkpoint,
+/// a new generation begins, and the rows of all earlier ones are given up.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
+pub(crate) struct GenerationV1 {
+    pub(crate) number: u64,
+    /// The checkpoint whose rows all places of this generation begin with. `None`: they begin without rows.
+    pub(crate) checkpoint: Option<u64>,
 }
 
 /// A server asks another one to keep copies of its shards.

@@ -5,6 +5,7 @@
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
 use super::membership::Promotion;
+use super::replication::SCHEDULER_PLACE;
 use super::tables::{ServerTable, ServerTables};
 use crate::error::Refusal;
 use crate::frames::command_payload::{self, CommandError};
@@ -13,7 +14,7 @@ use crate::frames::{
     CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, FrameKind, PingFrame, PromoteFrame,
     PromotedFrame, StateFrame,
 };
-use crate::limits::{COMMAND_BYTES_MAX, COPIES_MAX};
+use crate::limits::{COMMAND_BYTES_MAX, COPIES_MAX, TABLES_MAX};
 use bytemuck::cast_slice;
 use gannet_core::{ReplayError, Schema, ShardSet, Shards, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Transmit};
@@ -255,6 +256,37 @@ impl ServerTables {
             (its, all) == (server, servers) && table.shards.is_some()
         };
         Ok(self.all.iter().filter(owned).count() as u32)
+    }
+
+    /// Takes a place whose rows were loaded from a checkpoint. Copies of earlier rows are dropped. Returns how many
+    /// tables it has.
+    ///
+    /// # Errors
+    /// There are too many tables: in words.
+    pub(super) fn take_loaded(
+        &mut self,
+        promotion: Promotion,
+        tables: Vec<ServerTable>,
+    ) -> Result<u32, String> {
+        let Promotion { server, servers, epoch, .. } = promotion;
+        if self.all.len() + tables.len() > TABLES_MAX {
+            return Err(format!(
+                "{TABLES_MAX} tables are open, the limit, and the place has {}",
+                tables.len()
+            ));
+        }
+        self.copies.retain(|copies| {
+            let TableIdentity { server: its, servers: all, .. } = copies.identity();
+            (its, all) != (server, servers)
+        });
+        if server == SCHEDULER_PLACE {
+            self.state_copies = None;
+        }
+        self.places.take(server, epoch);
+        let count = tables.len() as u32;
+        tables.into_iter().for_each(|table| _ = self.push_table(table));
+        self.publish();
+        Ok(count)
     }
 
     /// The tables of a server of which nothing was acknowledged, not even that they were opened, if this thread has

@@ -301,9 +301,15 @@ impl ServerTables {
         known_over: Vec<u64>,
     ) -> Result<CutReplyV1, RequestFailure> {
         self.must_hold_all()?;
-        let number = |name: &str| self.all.iter().position(|table| table.schema.name == name);
-        let limits: Vec<_> = pushes.iter().filter_map(|p| Some((number(&p.table)? as u32, p))).collect();
-        let steps: Vec<_> = steps.iter().filter_map(|s| Some((number(&s.table)? as u32, s.step))).collect();
+        // A server that has several places has a part of the table for each.
+        let parts = |name: &str| -> Vec<u32> {
+            let is_it = |(_, table): &(u32, &ServerTable)| table.schema.name == name;
+            (0..).zip(&self.all).filter(is_it).map(|(number, _)| number).collect()
+        };
+        let limits: Vec<_> =
+            pushes.iter().flat_map(|p| parts(&p.table).into_iter().map(move |part| (part, p))).collect();
+        let steps: Vec<_> =
+            steps.iter().flat_map(|s| parts(&s.table).into_iter().map(move |part| (part, s.step))).collect();
         let Some(cut) = &mut self.cuts.cut else { return self.frozen() };
         if cut.until.is_none() {
             return refuse(Refusal::Malformed, "the cut does not hold pushes back");

@@ -3,9 +3,9 @@
 use super::acceptor::{Acceptor, ThreadInbox};
 use super::cut_writer::{CutExecutor, CutPace};
 use super::greeting::Greeter;
-use super::membership::Membership;
+use super::membership::{Loading, Membership};
 use super::replication::Replicator;
-use super::restore::{OpenedTables, open_tables};
+use super::restore::{OpenedTables, PlaceLoader, open_tables};
 use super::session::GreetedConnection;
 use super::thread::{ShardThread, ThreadSettings};
 use super::{ServerConfig, ServerStats, new_incarnation, settings};
@@ -38,7 +38,9 @@ impl<N: Net> LocalServer<N> {
         config.check()?;
         let (incarnation, counters) = (new_incarnation()?, ServerCounters::new(config.threads));
         let settings = settings(&config, incarnation);
-        let OpenedTables { threads: opened, mut states, .. } = open_tables(&config, incarnation, &counters)?;
+        let opened = open_tables(&config, incarnation, &counters)?;
+        let loading = PlaceLoader::of(&config, &opened).map(|loader| Loading { loader, on_thread: false });
+        let OpenedTables { threads: opened, mut states, .. } = opened;
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
@@ -57,8 +59,8 @@ impl<N: Net> LocalServer<N> {
             threads.push(thread);
         }
         let wakers = threads.iter().map(ShardThread::waker).collect();
-        let membership =
-            Membership::new(&net, &config, (incarnation, settings.standing.clone()), wakers, &queues);
+        let own = (incarnation, settings.standing.clone());
+        let membership = Membership::new(&net, &config, own, (wakers, &queues), loading);
         let greeter = Greeter::new(config.token, counters.clone());
         let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
         Ok(LocalServer { addr, acceptor, threads, counters, cut_pace, replicators, membership })

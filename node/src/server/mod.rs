@@ -73,13 +73,14 @@ use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
 use incarnations::HighestIncarnation;
 pub use local::LocalServer;
+use membership::Loading;
 pub(crate) use membership::PlaceKeys;
-pub use membership::{Membership, MembershipConfig, PlaceStatus, place};
+pub use membership::{Membership, MembershipConfig, OnServerLoss, PlaceStatus, place};
 pub use memory::SessionLimits;
 use memory::SessionMemory;
 pub use replication::Replicator;
 use replication::ThreadQueues;
-use restore::{OpenedTables, RestoreSource, open_tables};
+use restore::{OpenedTables, PlaceLoader, RestoreSource, open_tables};
 use session::GreetedConnection;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -274,9 +275,11 @@ impl Server {
         let backups = config.backup_links();
         let settings = settings(&config, incarnation);
         let standing = settings.standing.clone();
+        let loading = PlaceLoader::of(&config, &opened).map(|loader| Loading { loader, on_thread: true });
         let (inboxes, queues) = server.start_threads(&net, settings, opened, &backups)?;
         let wakers = inboxes.iter().map(|inbox| inbox.waker.clone()).collect();
-        if let Some(membership) = Membership::new(&net, &config, (incarnation, standing), wakers, &queues) {
+        let own = (incarnation, standing);
+        if let Some(membership) = Membership::new(&net, &config, own, (wakers, &queues), loading) {
             server.start_membership(membership)?;
         }
         server.start_acceptor(net, listener, inboxes, &config)?;

@@ -229,7 +229,7 @@ impl ServerTables {
         tracing::info!(table = schema.name, %own, thread = self.thread, "table opened");
         let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
-        self.all.push(ServerTable {
+        let number = self.push_table(ServerTable {
             schema,
             identity,
             own,
@@ -240,14 +240,20 @@ impl ServerTables {
             step_files,
             counters,
         });
-        let number = self.all.len() - 1;
+        self.publish();
+        Ok(number)
+    }
+
+    /// Adds a table, and tells the backups. Returns its number.
+    pub(super) fn push_table(&mut self, table: ServerTable) -> usize {
+        let (number, identity) = (self.all.len(), table.identity);
+        self.all.push(table);
         if let Some(replication) = &mut self.replication {
             let map = self.partitioning.map(identity.servers);
             let of = (&map, self.places.epoch(identity.server));
             replication.add_table(number, &mut self.all[number], of);
         }
-        self.publish();
-        Ok(number)
+        number
     }
 
     /// The shards of a server that this thread has if it is of that server, or keeps copies of if it is of a backup.

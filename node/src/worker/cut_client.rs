@@ -8,6 +8,7 @@ use crate::frames::{CutFrame, control};
 use crate::limits::CUT_MESSAGE_BYTES_MAX;
 use crate::sharded_keys::ShardedKeys;
 use gannet_transport::Net;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 impl<N: Net> Worker<N> {
@@ -28,8 +29,10 @@ impl<N: Net> Worker<N> {
         }
         let payload = |_: usize, _: u32| payload.clone();
         let ask = ControlRequest::with_payload(&CutFrame {}, None, &payload);
-        let replies = self.ask(&ask, Recipients::All)?;
-        let wanted = self.links_now().count();
+        let threads = self.all_threads();
+        let to = if self.config.places.is_some() { Recipients::Links(&threads) } else { Recipients::All };
+        let replies = self.ask(&ask, to)?;
+        let wanted = self.all_threads().len();
         if replies.len() != wanted {
             return Err(WorkerError::Call(format!(
                 "{} of {wanted} server threads answered a step of a checkpoint: a server restarted meanwhile; begin \
@@ -44,6 +47,14 @@ impl<N: Net> Worker<N> {
             })
         };
         replies.iter().map(open).collect()
+    }
+
+    /// A link to each thread of each server. A server that has several places has links for each of them.
+    fn all_threads(&self) -> Vec<usize> {
+        let mut seen = HashSet::new();
+        let mut is_first =
+            |link: &usize| seen.insert((self.peers[*link].addr.as_str(), self.peers[*link].thread));
+        self.links_now().filter(|link| is_first(link)).collect()
     }
 
     /// Waits for earlier pushes to the table that have rows on a link where this batch has none. So whoever has the

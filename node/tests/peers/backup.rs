@@ -2,7 +2,9 @@
 
 use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use gannet_core::{Read, Store, Write};
-use gannet_node::{MembershipConfig, MemoryCoordinator, Places, Server, ServerConfig, Worker, WorkerConfig};
+use gannet_node::{
+    MembershipConfig, MemoryCoordinator, OnServerLoss, Places, Server, ServerConfig, Worker, WorkerConfig,
+};
 use gannet_transport::multi::Transports;
 use gannet_transport::sim::Prng;
 use std::sync::Arc;
@@ -69,6 +71,7 @@ fn member(coordinator: &Arc<MemoryCoordinator>, addrs: &[String], at: usize) -> 
         addr: addrs[at].clone(),
         is_backup: at > 0,
         lease: Duration::from_secs(2),
+        on_server_loss: OnServerLoss::Stop,
     };
     let config = ServerConfig {
         threads: 1 + at,

@@ -7,10 +7,10 @@ use crate::model::schema;
 use crate::simulated::faults;
 use crate::stepping::seeds;
 
-use gannet_core::{Read, Schema, Store, Write};
+use gannet_core::{CheckpointDir, Read, Schema, Store, Write};
 use gannet_node::{
     Coordinator, CoordinatorEntry, CoordinatorError, LocalServer, MembershipConfig, MemoryCoordinator, Merge,
-    Places, ServerConfig, StepReduce, SyncMode, Worker, WorkerConfig,
+    OnServerLoss, Places, ServerConfig, StepReduce, SyncMode, Worker, WorkerConfig,
 };
 use gannet_transport::sim::{Prng, Sim, SimProcess};
 use gannet_transport::{Net, Poll};
@@ -82,6 +82,8 @@ struct Member {
     has_ended: Rc<RefCell<bool>>,
     /// It was started, and the coordinator may still know the process before it as a backup.
     is_new: bool,
+    /// It has no place of its own, however often it is started.
+    is_spare: bool,
 }
 
 impl Member {
@@ -112,10 +114,16 @@ pub(crate) struct Cluster {
     joined: Vec<usize>,
     /// A server has failed.
     has_failed: bool,
+    /// Where the job's checkpoints are. It goes back to them when rows are gone.
+    checkpoints: Option<CheckpointDir>,
 }
 
 impl Cluster {
     pub(crate) fn new(sim: &Sim, seed: u64) -> Cluster {
+        Cluster::of(sim, seed, None)
+    }
+
+    pub(crate) fn of(sim: &Sim, seed: u64, checkpoints: Option<CheckpointDir>) -> Cluster {
         let time = Arc::new(AtomicU64::new(0));
         let (clock, of) = (time.clone(), sim.clone());
         sim.add_actor(move || time.store(of.now().as_nanos() as u64, Relaxed));
@@ -124,8 +132,18 @@ impl Cluster {
         let (prng, lost_per_thousand) = (Prng::new(seed ^ 0xFA11), [0, 30, 150][seed as usize % 3]);
         let (sim, members, places) = (sim.clone(), Vec::new(), 0);
         let (joined, has_failed) = (Vec::new(), false);
-        let mut cluster =
-            Cluster { sim, coordinator, members, places, prng, seed, lost_per_thousand, joined, has_failed };
+        let mut cluster = Cluster {
+            sim,
+            coordinator,
+            members,
+            places,
+            prng,
+            seed,
+            lost_per_thousand,
+            joined,
+            has_failed,
+            checkpoints,
+        };
         match seed / 6 % 2 {
             0 => cluster.start_with_spares(1 + seed as u32 / 3 % 2),
             _ => cluster.start_ring(2 + seed as u32 / 3 % 3),
@@ -184,12 +202,17 @@ impl Cluster {
             addr: seat.addr.clone(),
             is_backup,
             lease: LEASE,
+            on_server_loss: match self.checkpoints {
+                Some(_) => OnServerLoss::Restore,
+                None => OnServerLoss::Stop,
+            },
         };
         let config = ServerConfig {
             threads: 1 + self.prng.below(3) as usize,
             store: Store::memory(),
             backups: seat.backups.clone(),
             membership: Some(membership),
+            checkpoints: self.checkpoints.clone(),
             ..ServerConfig::new(&seat.addr)
         };
         // Clocks of different hosts differ.
@@ -210,7 +233,8 @@ impl Cluster {
             }
         };
         let actor = self.sim.add_actor(run);
-        Member { actor, seat, processes, coordinator, has_ended, is_new: is_backup }
+        let is_spare = seat.addr != Cluster::addr(seat.home, 0);
+        Member { actor, seat, processes, coordinator, has_ended, is_new: is_backup, is_spare }
     }
 
     /// What the coordinator knows of a place: its owner, and the backups.
@@ -241,6 +265,55 @@ impl Cluster {
         !is_cut && !self.members[at].has_ended() && (0..self.places).all(is_backed)
     }
 
+    /// Kills the owner of a place and all its backups, and some other servers. Returns how many servers run.
+    pub(crate) fn lose(&mut self, place: u32, others: bool) -> usize {
+        let (owner, backups) = self.known(place).unwrap_or_default();
+        for at in 0..self.members.len() {
+            let addr = &self.members[at].seat.addr;
+            let has_rows = *addr == owner || backups.contains(addr);
+            if !self.members[at].has_ended() && (has_rows || others && self.prng.below(2) == 0) {
+                self.kill(at);
+            }
+        }
+        self.members.iter().filter(|of| !of.has_ended()).count()
+    }
+
+    fn kill(&mut self, at: usize) {
+        self.end(&self.members[at]);
+        *self.members[at].has_ended.borrow_mut() = true;
+    }
+
+    /// Starts the servers again that have ended, as they were started first, but not this one.
+    pub(crate) fn restart(&mut self, but: Option<usize>) {
+        for at in (0..self.members.len()).filter(|at| Some(*at) != but) {
+            let member = &self.members[at];
+            if member.has_ended() {
+                self.end(member);
+                let is_backup = member.is_spare;
+                self.members[at] = self.start(member.seat.clone(), is_backup);
+            }
+        }
+    }
+
+    /// How many servers there are.
+    pub(crate) fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether all places have an owner in one generation, and at least so many backups.
+    pub(crate) fn serves(&self, backups: usize) -> bool {
+        let place = |place| gannet_node::place(&*self.coordinator, "job", place).unwrap();
+        let mut generations = (0..self.places).map(|number| place(number).map(|place| place.generation));
+        let first = generations.next();
+        if generations.any(|of| Some(of) != first) {
+            return false;
+        }
+        (0..self.places).all(|place| {
+            let known = self.known(place);
+            self.has_owner(place) && known.is_some_and(|(_, joined)| joined.len() >= backups)
+        })
+    }
+
     fn owns(&self, at: usize) -> bool {
         let is_own = |place| self.known(place).is_some_and(|(owner, _)| owner == self.members[at].seat.addr);
         (0..self.places).any(is_own)
@@ -253,7 +326,7 @@ impl Cluster {
     }
 
     /// Kills a server, or cuts an owner off from the coordinator. Returns whether it owned a place, if it did so.
-    fn fail(&mut self) -> Option<bool> {
+    pub(crate) fn fail(&mut self) -> Option<bool> {
         let at = self.prng.below(self.members.len() as u64) as usize;
         if !self.may_fail(at) {
             return None;
@@ -264,8 +337,7 @@ impl Cluster {
             self.members[at].coordinator.cut_off.store(true, Relaxed);
             return Some(owns);
         }
-        self.end(&self.members[at]);
-        *self.members[at].has_ended.borrow_mut() = true;
+        self.kill(at);
         Some(owns)
     }
 
@@ -299,7 +371,7 @@ impl Cluster {
     }
 
     /// For messages.
-    fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         let places: Vec<_> = (0..self.places).map(|place| self.known(place)).collect();
         let of = |of: &Member| (of.seat.addr.clone(), of.has_ended(), of.coordinator.cut_off.load(Relaxed));
         format!("{places:?} {:?}", self.members.iter().map(of).collect::<Vec<_>>())

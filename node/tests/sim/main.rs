@@ -10,6 +10,7 @@ mod deleted_rows;
 mod dropped;
 mod failover;
 mod failover_job;
+mod failover_restore;
 mod heartbeats;
 mod identity;
 mod incarnations;

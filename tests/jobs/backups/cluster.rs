@@ -37,6 +37,8 @@ pub struct Setup {
     pub server: String,
     /// More flags of workers and of `gannet status`.
     pub client: String,
+    /// More flags of workers.
+    pub worker: String,
 }
 
 impl Default for Setup {
@@ -51,6 +53,7 @@ impl Default for Setup {
             coordinator: String::new(),
             server: String::new(),
             client: String::new(),
+            worker: String::new(),
         }
     }
 }
@@ -139,6 +142,7 @@ impl Cluster {
 
     fn begin(&self, index: u32, data: &Path, how: &str) -> Process {
         let (data, flags, more) = (data.display(), &self.flags, &self.setup.client);
+        let more = format!("{more} {}", self.setup.worker);
         let line = format!("train {data} --job-name worker --task-index {index} {flags} {more} --json {how}");
         Process::start(gannet(&format!("{line} --peer-timeout 30")))
     }
@@ -169,6 +173,12 @@ impl Cluster {
     pub fn owner(&self, place: usize) -> usize {
         let owner = self.status()["places"][place]["owner"].as_str().unwrap().to_owned();
         self.hosts.iter().position(|host| *host == owner).unwrap()
+    }
+
+    /// The first backup of a place.
+    pub fn backup(&self, place: usize) -> usize {
+        let backup = self.status()["places"][place]["backups"][0].as_str().unwrap().to_owned();
+        self.hosts.iter().position(|host| *host == backup).unwrap()
     }
 
     /// Waits until each place has this many backups, and an owner that serves.

@@ -5,6 +5,7 @@ mod cluster;
 mod etcd;
 mod learners;
 mod lost;
+mod restored;
 
 use crate::world::until;
 use cluster::Cluster;

@@ -1,6 +1,6 @@
 //! Backups: which servers keep copies of the rows of others, and who says which server owns what.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// The backups of a job, and its coordinator.
 #[derive(Args, Debug, Clone)]
@@ -18,4 +18,20 @@ pub struct BackupArgs {
     /// Job: seconds without a sign of a server after which a backup takes its place [default: 2]
     #[arg(long, value_name = "SECONDS", requires = "coordinator")]
     pub lease: Option<f64>,
+    /// Job: what to do when the rows of a server and of all its backups are gone [default: restore with --checkpoint,
+    /// else stop]
+    #[arg(long, value_name = "WHAT", requires = "coordinator")]
+    pub on_server_loss: Option<OnServerLossName>,
+}
+
+/// What a job does when rows are gone.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnServerLossName {
+    /// The other servers end, with exit code 1. Start them and the workers again: all go back to the newest checkpoint.
+    /// If a server does not come back, another one takes its part.
+    Restore,
+    /// Nobody begins the lost part again. Workers wait for --peer-timeout.
+    Wait,
+    /// The server begins again without rows, and the job ends by name.
+    Stop,
 }

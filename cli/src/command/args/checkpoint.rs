@@ -51,6 +51,10 @@ pub struct SaveArgs {
     /// Save the tables of this run. Default: all tables.
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
+    /// The coordinator of the job, if its servers have this flag. The run is then the one that --run names, or
+    /// "default".
+    #[arg(long, value_name = "HOST:PORT")]
+    pub coordinator: Option<String>,
     /// Save only what has changed since the newest checkpoint of the folder.
     #[arg(long)]
     pub increment: bool,

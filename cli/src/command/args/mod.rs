@@ -1,7 +1,7 @@
 //! The command line: all commands and flags. Modules beside each command turn the flags into settings.
 
 mod admission;
-mod backups;
+pub mod backups;
 mod bench;
 mod cache;
 mod checkpoint;

@@ -99,6 +99,7 @@ const SECTIONS: [(&str, &[&str]); 12] = [
             "backups",
             "coordinator",
             "lease",
+            "on-server-loss",
             "feed",
             "peer",
         ],

@@ -1,8 +1,8 @@
 //! `gannet checkpoint save`: saves the tables of running servers.
 
-use super::super::args::SaveArgs;
+use super::super::args::{DEFAULT_RUN, SaveArgs};
 use super::super::report::counted;
-use super::super::{Failure, checkpoint_place, security};
+use super::super::{Failure, backups, checkpoint_place, security};
 use gannet::runs::Run;
 use gannet::storage::{CheckpointOptions, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
@@ -11,11 +11,23 @@ use std::time::{Duration, Instant};
 /// Runs the command.
 pub fn run(args: &SaveArgs) -> Result<(), Failure> {
     let net = args.transport.transport.net(args.io);
-    let secured = security::of_worker(net, &args.ps_hosts, &args.security, &args.tls_client)?;
+    let coordinator = args.coordinator.as_deref();
+    let mut hosts = args.ps_hosts.clone();
+    if coordinator.is_some() {
+        // The places of a job are in this order.
+        hosts.sort();
+    }
+    let all: Vec<String> = hosts.iter().cloned().chain(backups::server_of(coordinator)).collect();
+    let secured = security::of_worker(net, &all, &args.security, &args.tls_client)?;
+    let of = |addr| {
+        let (run, net) = (args.run.as_deref().unwrap_or(DEFAULT_RUN), (&secured.net, secured.token.as_ref()));
+        backups::places_of(addr, run, net, (&args.security, &args.tls_client))
+    };
     let config = WorkerConfig {
+        places: coordinator.map(of).transpose()?,
         token: secured.token,
         peer_timeout: Duration::from_secs_f64(timeout(args.peer_timeout)?),
-        ..WorkerConfig::reader(&args.ps_hosts)
+        ..WorkerConfig::reader(&hosts)
     };
     let run = match &args.run {
         Some(run) => run.clone(),

@@ -36,7 +36,11 @@ pub fn print(places: &PlaceAnswers) {
             [] => "no backup has its rows".to_owned(),
             backups => format!("backups {}", backups.join(", ")),
         };
-        say!("place {number:<5}{} {}, epoch {}, {backups}", place.owner, state(place), place.epoch);
+        let generation = match place.generation {
+            0 => String::new(),
+            number => format!(", generation {number}"),
+        };
+        say!("place {number:<5}{} {}, epoch {}{generation}, {backups}", place.owner, state(place), place.epoch);
     }
 }
 
@@ -47,6 +51,7 @@ pub fn of(places: &PlaceAnswers) -> Value {
             json!({
                 "owner": place.owner,
                 "epoch": place.epoch,
+                "generation": place.generation,
                 "state": state(place),
                 "backups": place.backups,
             })

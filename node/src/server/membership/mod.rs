@@ -5,21 +5,23 @@
 //! A place has two keys in the coordinator:
 //! - `JOB/owner/i` exists as long as the lease of the owner. Only who made it may write the other key.
 //! - `JOB/place/i` has the owner's address, the epoch, and the backups that have everything that was acknowledged
-//!   ([`PlaceV1`]). It changes by compare-and-set.
+//!   ([`PlaceV2`]). It changes by compare-and-set.
 //!
 //! An owner says nothing to anybody when its lease may have ended. It keeps its own lease shorter than the coordinator
 //! does. Whether a push is lost does not depend on clocks: an owner acknowledges only what all backups of the key have,
 //! and only these may take its place.
 
+mod founding;
 mod standing;
 
+pub(super) use founding::Loading;
+pub use founding::OnServerLoss;
 pub(super) use standing::{OwnPlaces, Promotion, Standing};
 
 use super::ServerConfig;
 use super::replication::{CommandQueue, ThreadQueues};
 use crate::coordinator::{Coordinator, CoordinatorError};
-use crate::frames::control::{self, PlaceV1};
-use crate::limits::ORPHAN_LEASES;
+use crate::frames::control::{self, GenerationV1, PlaceV2};
 use gannet_transport::{Net, Poll, Waker};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +41,8 @@ pub struct MembershipConfig {
     pub is_backup: bool,
     /// How long the coordinator waits for a sign of the owner before a backup takes its place.
     pub lease: Duration,
+    /// What becomes of a place whose rows are gone. All servers of the job have the same.
+    pub on_server_loss: OnServerLoss,
 }
 
 /// The keys of a place.
@@ -62,9 +66,9 @@ impl PlaceKeys {
     pub(crate) fn get(
         &self,
         coordinator: &dyn Coordinator,
-    ) -> Result<Option<(PlaceV1, u64)>, CoordinatorError> {
+    ) -> Result<Option<(PlaceV2, u64)>, CoordinatorError> {
         let Some(entry) = coordinator.get(&self.place)? else { return Ok(None) };
-        match control::open::<PlaceV1>(&entry.value) {
+        match control::open_as::<PlaceV2>(2, &entry.value) {
             Ok(place) => Ok(Some((place, entry.version))),
             Err(error) => Err(CoordinatorError(format!("key {:?} cannot be read: {error}", self.place))),
         }
@@ -78,6 +82,8 @@ pub struct PlaceStatus {
     pub owner: String,
     /// Raised with each owner.
     pub epoch: u64,
+    /// How often the job had gone back to a checkpoint when its rows were begun.
+    pub generation: u64,
     /// The owner has all rows. A backup that takes the place has not, at first.
     pub ready: bool,
     /// The owner has a lease: it was heard of within the time of that.
@@ -97,10 +103,10 @@ pub fn place(
 ) -> Result<Option<PlaceStatus>, CoordinatorError> {
     let keys = PlaceKeys::new(job, place);
     let has_lease = coordinator.get(&keys.owner)?.is_some();
-    let status = |(place, _): (PlaceV1, u64)| {
-        let PlaceV1 { owner, epoch, ready, backups, .. } = place;
+    let status = |(place, _): (PlaceV2, u64)| {
+        let PlaceV2 { owner, epoch, generation, ready, backups, .. } = place;
         let backups = backups.into_iter().map(|(addr, _)| addr).collect();
-        PlaceStatus { owner, epoch, ready, has_lease, backups }
+        PlaceStatus { owner, epoch, generation, ready, has_lease, backups }
     };
     Ok(keys.get(coordinator)?.map(status))
 }
@@ -113,21 +119,36 @@ enum Role {
     },
     Owner {
         lease: u64,
-        place: PlaceV1,
+        place: PlaceV2,
         version: u64,
     },
 }
 
 impl Role {
     const BACKUP: Role = Role::Backup { vacancy: None };
+
+    fn is_owner(&self) -> bool {
+        matches!(self, Role::Owner { .. })
+    }
 }
 
 /// A time in which nobody had the lease of a place and nobody changed the place, by all answers of the coordinator.
 #[derive(Clone, Copy)]
 struct Vacancy {
-    since: Duration,
+    /// How long. Time without answers does not count: a backup may have been cut off from the coordinator, too.
+    seen: Duration,
+    /// When the coordinator answered last. `None`: it did not answer the last time.
+    at: Option<Duration>,
     /// Of the place in the coordinator.
     version: u64,
+}
+
+impl Vacancy {
+    /// The coordinator has given the same answers at `now` as before.
+    fn goes_on(self, now: Duration, lease: Duration) -> Vacancy {
+        let more = self.at.map_or(Duration::ZERO, |at| now.saturating_sub(at).min(lease / 4));
+        Vacancy { seen: self.seen + more, at: Some(now), ..self }
+    }
 }
 
 /// Who has the lease of a place.
@@ -158,6 +179,8 @@ pub struct Membership<N: Net> {
     threads: Vec<N::Waker>,
     /// The backups, each with its address and the queue of each thread.
     backups: Vec<(String, Vec<Arc<CommandQueue>>)>,
+    /// How the rows of a place are loaded from a checkpoint. `None`: there are no checkpoints.
+    loading: Option<Loading>,
 }
 
 impl<N: Net> Membership<N> {
@@ -166,15 +189,15 @@ impl<N: Net> Membership<N> {
         net: &N,
         config: &ServerConfig,
         (incarnation, standing): (u64, Option<Arc<Standing>>),
-        threads: Vec<N::Waker>,
-        queues: &[ThreadQueues],
+        (threads, queues): (Vec<N::Waker>, &[ThreadQueues]),
+        loading: Option<Loading>,
     ) -> Option<Membership<N>> {
         let of = |(at, addr): (usize, &String)| {
             (addr.clone(), queues.iter().map(|of_thread| of_thread[at].clone()).collect())
         };
         let backups = config.backups.iter().enumerate().map(of).collect();
         let (net, config) = (net.clone(), config.membership.clone()?);
-        Some(Membership { net, config, incarnation, standing: standing?, threads, backups })
+        Some(Membership { net, config, incarnation, standing: standing?, threads, backups, loading })
     }
 
     /// Runs until `is_over`, or until another server owns a place of this one.
@@ -183,21 +206,64 @@ impl<N: Net> Membership<N> {
         let place = |place| (PlaceKeys::new(&self.config.job, place), Role::BACKUP);
         let mut places: Vec<(PlaceKeys, Role)> = (0..servers).map(place).collect();
         let Ok(mut poll) = self.net.poll() else { return self.end(home, "there is no poll to wait with") };
-        let mut events = Vec::new();
+        let (mut events, mut generation) = (Vec::new(), GenerationV1 { number: 0, checkpoint: None });
         while !is_over() {
-            for (keys, role) in &mut places {
-                match self.step(keys, std::mem::replace(role, Role::BACKUP)) {
-                    (next, Ok(Ok(()))) => *role = next,
-                    (_, Ok(Err(Deposed(why)))) => return self.end(keys.number, &why),
-                    (next, Err(error)) => {
-                        tracing::warn!(%error, place = keys.number, "this server asks again");
-                        *role = next;
-                    }
-                }
+            if let Err((place, Deposed(why))) = self.round(&mut places, &mut generation) {
+                return self.end(place, &why);
             }
             // It fails like a pause that was too short.
             let _ = poll.wait(self.config.lease / 8, &mut events);
         }
+    }
+
+    /// One step for each place. Those that the server has come first, and again if the others take long: on a busy
+    /// machine an answer of the coordinator can take as long as a part of the lease.
+    ///
+    /// # Errors
+    /// The server does not own this place any more.
+    fn round(
+        &self,
+        places: &mut [(PlaceKeys, Role)],
+        generation: &mut GenerationV1,
+    ) -> Result<(), (u32, Deposed)> {
+        let mut kept_at = self.net.now();
+        self.steps(places, *generation, Role::is_owner)?;
+        match self.generation() {
+            Ok(known) => *generation = known,
+            Err(error) => {
+                tracing::warn!(%error, "this server asks again");
+                return Ok(());
+            }
+        }
+        for at in 0..places.len() {
+            if !places[at].1.is_owner() {
+                self.steps(&mut places[at..=at], *generation, |_| true)?;
+            }
+            if self.net.now().saturating_sub(kept_at) >= self.config.lease / 8 {
+                kept_at = self.net.now();
+                self.steps(places, *generation, Role::is_owner)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A step for each of these places that has such a role.
+    fn steps(
+        &self,
+        places: &mut [(PlaceKeys, Role)],
+        generation: GenerationV1,
+        has_role: impl Fn(&Role) -> bool,
+    ) -> Result<(), (u32, Deposed)> {
+        for (keys, role) in places.iter_mut().filter(|(_, role)| has_role(role)) {
+            let (next, outcome) = self.step(keys, std::mem::replace(role, Role::BACKUP), generation);
+            match outcome {
+                Ok(Ok(())) => {}
+                Ok(Err(deposed)) => return Err((keys.number, deposed)),
+                Err(error) => tracing::warn!(%error, place = keys.number, "this server asks again"),
+            }
+            *role = next;
+        }
+        Ok(())
     }
 
     fn end(&self, place: u32, why: &str) {
@@ -211,13 +277,24 @@ impl<N: Net> Membership<N> {
     }
 
     /// One step. Returns what the server is then, also when the coordinator gave no answer.
-    fn step(&self, keys: &PlaceKeys, role: Role) -> (Role, StepOutcome<()>) {
+    fn step(&self, keys: &PlaceKeys, role: Role, now: GenerationV1) -> (Role, StepOutcome<()>) {
         match role {
-            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy) {
+            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, now) {
                 Ok(taken) => (taken.unwrap_or(Role::Backup { vacancy }), Ok(Ok(()))),
-                // A backup may have been cut off from the coordinator, too. It needs time to take the place.
-                Err(error) => (Role::BACKUP, Err(error)),
+                Err(error) => {
+                    let vacancy = vacancy.map(|vacancy| Vacancy { at: None, ..vacancy });
+                    (Role::Backup { vacancy }, Err(error))
+                }
             },
+            Role::Owner { place, .. } if place.generation < now.number => {
+                let checkpoint = match now.checkpoint {
+                    Some(number) => format!("checkpoint {number}"),
+                    None => "the beginning, because it has no checkpoint".into(),
+                };
+                let why =
+                    format!("the rows of another place are gone, and the job goes back to {checkpoint}");
+                (Role::BACKUP, Ok(Err(Deposed(why))))
+            }
             Role::Owner { mut lease, mut place, mut version } => {
                 let kept = self.keep(keys, &mut lease, &mut place, &mut version);
                 (Role::Owner { lease, place, version }, kept)
@@ -230,35 +307,37 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         vacancy: &mut Option<Vacancy>,
+        generation: GenerationV1,
     ) -> Result<Option<Role>, CoordinatorError> {
         let coordinator = &*self.config.coordinator;
-        if coordinator.get(&keys.owner)?.is_some() {
-            *vacancy = None;
-            return Ok(None);
+        match coordinator.get(&keys.owner)? {
+            // An earlier step of this server has made the key, and then had no answer.
+            Some(owner) if owner.value == self.incarnation.to_le_bytes() => return Ok(None),
+            Some(_) => {
+                *vacancy = None;
+                return Ok(None);
+            }
+            None => {}
         }
         let (now, known) = (self.net.now(), keys.get(coordinator)?);
         let version = known.as_ref().map_or(0, |(_, version)| *version);
         let begun = vacancy.filter(|vacancy| vacancy.version == version);
-        let begun = *vacancy.insert(begun.unwrap_or(Vacancy { since: now, version }));
-        let is_home = keys.number == self.config.place.0 && !self.config.is_backup;
+        let begun = begun.unwrap_or(Vacancy { seen: Duration::ZERO, at: None, version });
+        let begun = *vacancy.insert(begun.goes_on(now, self.config.lease));
         match known {
-            Some((place, _)) if self.has_all(&place) => self.take_over(keys),
-            // The owner and all backups that had its rows have been silent for so long that none of them comes back.
-            Some((place, version)) if is_home => {
-                let is_own = place.incarnation == self.incarnation && place.ready;
-                let is_orphan = now.saturating_sub(begun.since) > self.config.lease * ORPHAN_LEASES;
-                match is_own || is_orphan {
-                    true => self.found(keys, Some((place, version))),
-                    false => Ok(None),
-                }
+            Some((place, _)) if self.has_all(&place) && place.generation == generation.number => {
+                self.take_over(keys)
             }
-            None if is_home => self.found(keys, None),
+            Some((place, version)) if self.may_begin(keys, &place, begun, generation) => {
+                self.found(keys, Some((place, version)), generation)
+            }
+            None if self.is_home(keys) => self.found(keys, None, generation),
             _ => Ok(None),
         }
     }
 
     /// Whether this server is a backup that has all that the owner of a place has acknowledged.
-    fn has_all(&self, place: &PlaceV1) -> bool {
+    fn has_all(&self, place: &PlaceV2) -> bool {
         place.backups.iter().any(|(_, incarnation)| *incarnation == self.incarnation)
     }
 
@@ -284,46 +363,10 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         version: u64,
-        place: &PlaceV1,
+        place: &PlaceV2,
         lease: Option<u64>,
     ) -> Result<Option<u64>, CoordinatorError> {
-        self.config.coordinator.compare_and_set(&keys.place, version, &control::seal(place), lease)
-    }
-
-    /// Takes this server's own place, which nobody has had, or of which nobody has the rows any more. `seen`: what the
-    /// coordinator knew of it.
-    fn found(
-        &self,
-        keys: &PlaceKeys,
-        seen: Option<(PlaceV1, u64)>,
-    ) -> Result<Option<Role>, CoordinatorError> {
-        let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(None) };
-        // A server may have had the place until the key was made.
-        if keys.get(&*self.config.coordinator)? != seen {
-            return Ok(None);
-        }
-        let (place, version) = match seen {
-            // The answer to an earlier write was lost.
-            Some((place, version)) if place.incarnation == self.incarnation => (place, version),
-            seen => {
-                let (before, at) = seen.map_or((0, 0), |(place, version)| (place.epoch, version));
-                let (owner, incarnation) = (self.config.addr.clone(), self.incarnation);
-                let place =
-                    PlaceV1 { epoch: before + 1, owner, incarnation, ready: true, backups: Vec::new() };
-                let Some(version) = self.set(keys, at, &place, None)? else { return Ok(None) };
-                if before > 0 {
-                    let place = keys.number;
-                    tracing::error!(
-                        place,
-                        "the rows of this place are gone: all servers that had them have died"
-                    );
-                }
-                (place, version)
-            }
-        };
-        self.standing.own((keys.number, place.epoch), until);
-        self.wake();
-        Ok(Some(Role::Owner { lease, place, version }))
+        self.config.coordinator.compare_and_set(&keys.place, version, &control::seal_as(2, place), lease)
     }
 
     /// An owner's step: keeps its lease, and the set of its backups.
@@ -331,7 +374,7 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         lease: &mut u64,
-        place: &mut PlaceV1,
+        place: &mut PlaceV2,
         version: &mut u64,
     ) -> StepOutcome<()> {
         let from = self.net.now();
@@ -376,7 +419,7 @@ impl<N: Net> Membership<N> {
             if wanted == place.backups && !is_lost {
                 continue;
             }
-            let next = PlaceV1 { backups: wanted, ..place.clone() };
+            let next = PlaceV2 { backups: wanted, ..place.clone() };
             match self.set(keys, *version, &next, None)? {
                 Some(at) => (*place, *version) = (next, at),
                 // An earlier write had no answer, or another server has the place.
@@ -400,7 +443,7 @@ impl<N: Net> Membership<N> {
     /// Why this server has a place no more, by what the coordinator knows of it.
     fn deposed(&self, keys: &PlaceKeys) -> Result<Deposed, CoordinatorError> {
         Ok(Deposed(match keys.get(&*self.config.coordinator)? {
-            Some((PlaceV1 { owner, epoch, .. }, _)) => {
+            Some((PlaceV2 { owner, epoch, .. }, _)) => {
                 format!("{owner} has taken the place, in epoch {epoch}")
             }
             None => "the coordinator does not know the place any more: it was started again without what it knew (give \
@@ -410,8 +453,8 @@ impl<N: Net> Membership<N> {
     }
 
     /// What the coordinator knows of the place, if this server has it in this epoch.
-    fn own_place(&self, keys: &PlaceKeys, epoch: u64) -> Result<Option<(PlaceV1, u64)>, CoordinatorError> {
-        let of = |(place, _): &(PlaceV1, u64)| place.incarnation == self.incarnation && place.epoch == epoch;
+    fn own_place(&self, keys: &PlaceKeys, epoch: u64) -> Result<Option<(PlaceV2, u64)>, CoordinatorError> {
+        let of = |(place, _): &(PlaceV2, u64)| place.incarnation == self.incarnation && place.epoch == epoch;
         Ok(keys.get(&*self.config.coordinator)?.filter(of))
     }
 
@@ -423,23 +466,23 @@ impl<N: Net> Membership<N> {
         let Some((before, version)) = place.filter(|(place, _)| self.has_all(place)) else { return Ok(None) };
         let (owner, epoch, incarnation) = (self.config.addr.clone(), before.epoch + 1, self.incarnation);
         // The other backups may take the place until this one is ready.
-        let place = PlaceV1 { epoch, owner, incarnation, ready: false, backups: before.backups };
+        let place = PlaceV2 { epoch, owner, incarnation, ready: false, ..before };
         let Some(version) = self.set(keys, version, &place, None)? else { return Ok(None) };
         let (server, servers) = (keys.number, self.config.place.1);
-        self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true });
+        self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true }, None);
         self.standing.own((keys.number, place.epoch), until);
         self.wake();
         Ok(Some(Role::Owner { lease, place, version }))
     }
 
     /// Tells the others that this server serves, once all its threads have taken the place.
-    fn become_ready(&self, keys: &PlaceKeys, place: &mut PlaceV1, version: &mut u64) -> StepOutcome<()> {
+    fn become_ready(&self, keys: &PlaceKeys, place: &mut PlaceV2, version: &mut u64) -> StepOutcome<()> {
         match self.standing.outcome(keys.number, self.threads.len()) {
             None => return Ok(Ok(())),
             Some(Err(why)) => return Ok(Err(Deposed(why))),
             Some(Ok(_)) => {}
         }
-        let ready = PlaceV1 { ready: true, backups: Vec::new(), ..place.clone() };
+        let ready = PlaceV2 { ready: true, backups: Vec::new(), ..place.clone() };
         match self.set(keys, *version, &ready, None)? {
             Some(at) => (*place, *version) = (ready, at),
             // The answer to an earlier write was lost, or another backup has taken the place.
@@ -449,7 +492,7 @@ impl<N: Net> Membership<N> {
             },
         }
         if place.ready {
-            let (PlaceV1 { epoch, .. }, number) = (&*place, keys.number);
+            let (PlaceV2 { epoch, .. }, number) = (&*place, keys.number);
             tracing::warn!(place = number, epoch, "this backup owns the shards now");
         }
         Ok(Ok(()))

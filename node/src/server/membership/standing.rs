@@ -1,6 +1,7 @@
 //! What a server is at the moment: an owner with a lease, or not. The membership decides, and the threads that own
 //! shards act on it.
 
+use crate::server::restore::{LoadedPart, LoadedPlace};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -51,7 +52,7 @@ impl OwnPlaces {
 }
 
 /// What the threads of a server share with its membership.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::server) struct Standing {
     /// The places that the server owns. For each, when its lease ends by the server's clock, and its epoch.
     places: Mutex<BTreeMap<u32, (Duration, u64)>>,
@@ -65,11 +66,14 @@ pub(in crate::server) struct Standing {
     promotions: Mutex<Vec<PromotionRecord>>,
     /// How many promotions these are.
     promoted: AtomicU64,
+    /// Places whose rows could not be loaded, and why.
+    failures: Mutex<BTreeMap<u32, String>>,
 }
 
-#[derive(Debug)]
 struct PromotionRecord {
     wanted: Promotion,
+    /// The rows, if they were loaded from a checkpoint. Otherwise the threads have copies of them.
+    loaded: Option<LoadedPlace>,
     /// What became of it on the threads that have tried.
     done: Vec<Result<u32, String>>,
 }
@@ -116,19 +120,31 @@ impl Standing {
         self.is_deposed.load(Acquire)
     }
 
-    /// All threads are to take the place of a server.
-    pub(in crate::server) fn promote(&self, wanted: Promotion) {
+    /// All threads are to take the place of a server, with the rows that were `loaded` from a checkpoint or with their
+    /// copies.
+    pub(in crate::server) fn promote(&self, wanted: Promotion, loaded: Option<LoadedPlace>) {
         let mut promotions = self.promotions();
-        promotions.push(PromotionRecord { wanted, done: Vec::new() });
+        promotions.push(PromotionRecord { wanted, loaded, done: Vec::new() });
         self.promoted.store(promotions.len() as u64, Release);
     }
 
-    /// The next promotion for a thread that has tried this many.
-    pub(in crate::server) fn next_promotion(&self, tried: u64) -> Option<Promotion> {
+    /// The rows of a place could not be loaded.
+    pub(in crate::server) fn note_failure(&self, place: u32, why: String) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).insert(place, why);
+    }
+
+    /// The next promotion for a thread that has tried this many, and its part of the rows if they were loaded.
+    pub(in crate::server) fn next_promotion(
+        &self,
+        tried: u64,
+        thread: u32,
+    ) -> Option<(Promotion, Option<LoadedPart>)> {
         if self.promoted.load(Acquire) == tried {
             return None;
         }
-        self.promotions().get(tried as usize).map(|of| of.wanted)
+        let mut promotions = self.promotions();
+        let PromotionRecord { wanted, loaded, .. } = promotions.get_mut(tried as usize)?;
+        Some((*wanted, loaded.as_mut().map(|loaded| loaded.take(thread))))
     }
 
     /// A thread has tried a promotion, of which it had tried this many before.
@@ -140,6 +156,9 @@ impl Standing {
 
     /// What became of the last promotion to a place, if all threads have tried it.
     pub(in crate::server) fn outcome(&self, place: u32, threads: usize) -> Option<Result<u32, String>> {
+        if let Some(why) = self.failures.lock().unwrap_or_else(PoisonError::into_inner).get(&place) {
+            return Some(Err(why.clone()));
+        }
         let promotions = self.promotions();
         let PromotionRecord { done, .. } = promotions.iter().rfind(|of| of.wanted.server == place)?;
         if done.len() < threads {

@@ -20,7 +20,7 @@ pub(super) use hold::ReplyHold;
 pub(crate) use queue::{Block, CommandQueue};
 pub use replicator::Replicator;
 pub(super) use replicator::ReplicatorWaker;
-pub(super) use states::StateCopies;
+pub(super) use states::{SCHEDULER_PLACE, StateCopies};
 pub(super) use turn::ThreadQueues;
 
 use super::membership::OwnPlaces;
@@ -29,7 +29,7 @@ use crate::frames::control::CopyV1;
 use crate::limits::{FILL_BYTES, FILL_QUEUE_BYTES, REPLICATION_BYTES_MAX};
 use crate::partition::{PartitionMap, Partitioning};
 use gannet_core::{CommandListener, CommandRecord, Shards, TableIdentity, ToldShard, hash};
-use states::{SCHEDULER_PLACE, ToldStates};
+use states::ToldStates;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use stream::Fill;

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// The place whose server is the scheduler, keeps the registry of runs and hands out incarnations.
-pub(super) const SCHEDULER_PLACE: u32 = 0;
+pub(in crate::server) const SCHEDULER_PLACE: u32 = 0;
 
 /// States by name and run.
 pub(super) type ToldStates = BTreeMap<(String, String), Vec<u8>>;

@@ -8,7 +8,7 @@ use crate::scheduler::Schedulers;
 use crate::server::bulk::RequestFailure;
 use crate::server::incarnations::Incarnations;
 use crate::server::membership::Promotion;
-use crate::server::restore::StateHolders;
+use crate::server::restore::{LoadedPart, StateHolders};
 use crate::server::tables::ServerTables;
 use crate::server::thread::ShardThread;
 use crate::worker::WorkerConfig;
@@ -52,7 +52,7 @@ impl<N: Net> ShardThread<N> {
     /// Tells backups the next rows, if they need some, and sends the replies that waited for them. Returns whether
     /// there is more to do at once.
     pub(in crate::server) fn replicate(&mut self) -> bool {
-        if let Some(holders) = states(&mut self.scheduler, &mut self.runs, &mut self.incarnations) {
+        if let Some(holders) = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations) {
             self.tables.tell_states(holders);
         }
         let more = self.tables.replicate();
@@ -82,8 +82,11 @@ impl<N: Net> ShardThread<N> {
         }
         standing.update(&mut self.tables.places);
         self.tables.is_silent = standing.is_silent(self.net.now());
-        while let Some(promotion) = standing.next_promotion(self.promotions) {
-            let outcome = self.promote(promotion);
+        while let Some((promotion, loaded)) = standing.next_promotion(self.promotions, self.settings.thread) {
+            let outcome = match loaded {
+                Some(loaded) => self.take_loaded(promotion, loaded),
+                None => self.promote(promotion),
+            };
             standing.note_promoted(self.promotions, outcome);
             self.promotions += 1;
         }
@@ -96,11 +99,22 @@ impl<N: Net> ShardThread<N> {
             RequestFailure::Refused(_, why) => why,
             _ => "the copies are in use".to_owned(),
         })?;
-        let holders = states(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
+        let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         if let Some(holders) = holders.filter(|_| promotion.server == SCHEDULER_PLACE) {
             self.tables.take_over_states(holders, self.net.now())?;
         }
         Ok(tables)
+    }
+
+    /// Takes a place on this thread whose rows were loaded from a checkpoint. Returns how many tables it has.
+    fn take_loaded(&mut self, promotion: Promotion, loaded: LoadedPart) -> Result<u32, String> {
+        let LoadedPart { tables, states } = loaded;
+        let count = self.tables.take_loaded(promotion, tables)?;
+        let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
+        if let (Some(states), Some(holders)) = (states, holders) {
+            states.restore(holders, self.net.now()).map_err(|error| error.to_string())?;
+        }
+        Ok(count)
     }
 
     /// Wakes the replicators that have something new to send.
@@ -132,7 +146,7 @@ impl<N: Net> ShardThread<N> {
 }
 
 /// What thread 0 knows besides rows.
-fn states<'a>(
+fn states_of<'a>(
     scheduler: &'a mut Option<Schedulers>,
     runs: &'a mut Option<Registry>,
     incarnations: &'a mut Option<Incarnations>,

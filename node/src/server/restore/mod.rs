@@ -13,9 +13,11 @@
 mod error;
 mod folder;
 mod load;
+mod place;
 mod states;
 
 pub use error::RestoreError;
+pub(super) use place::{LoadedPart, LoadedPlace, PlaceLoader};
 pub(super) use states::{
     INCARNATIONS, NamedState, RUNS, RunStates, SavedStates, StateHolders, TASKS, snapshot, states,
 };
@@ -283,9 +285,18 @@ fn restore(
         Some(_) => folder::save_states(&plan.states, config)?,
         None => opened.states = Some(plan.states.clone()),
     }
-    let load = |tables: &mut ServerTables| tables.restore(&plan);
+    let rows = load_all(&plan, &mut opened.threads)?;
+    folder::end(store)?;
+    tracing::info!(checkpoint, rows, "restored");
+    opened.restored = Some(Restored { checkpoint, tables, rows, kept: false });
+    Ok(opened)
+}
+
+/// Loads the tables of all threads, each in a thread of its own. Returns the number of their rows.
+fn load_all(plan: &RestorePlan, all: &mut [ServerTables]) -> Result<u64, ServerError> {
+    let load = |tables: &mut ServerTables| tables.restore(plan);
     let rows = std::thread::scope(|scope| -> Result<u64, ServerError> {
-        let threads: Vec<_> = opened.threads.iter_mut().map(|tables| scope.spawn(|| load(tables))).collect();
+        let threads: Vec<_> = all.iter_mut().map(|tables| scope.spawn(|| load(tables))).collect();
         let mut rows = 0;
         for thread in threads {
             let died = |_| ServerError::Died("a thread that loaded a checkpoint panicked".into());
@@ -293,11 +304,8 @@ fn restore(
         }
         Ok(rows)
     })?;
-    opened.threads.iter().for_each(ServerTables::confirm_restored);
-    folder::end(store)?;
-    tracing::info!(checkpoint, rows, "restored");
-    opened.restored = Some(Restored { checkpoint, tables, rows, kept: false });
-    Ok(opened)
+    all.iter().for_each(ServerTables::confirm_restored);
+    Ok(rows)
 }
 
 /// Restores a server's part of a checkpoint into a store with a data folder, with `threads` threads, and closes its

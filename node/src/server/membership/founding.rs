@@ -1,0 +1,212 @@
+//! A server begins a place that nobody has: for the first time, or because nobody has its rows any more.
+//!
+//! The job has a *generation* in the coordinator, with the number of a checkpoint. All places of one generation begin
+//! with the rows of that checkpoint, or without rows. When the rows of a place are gone and the job is to go back
+//! ([`OnServerLoss::Restore`]), the server that notices begins the next generation. The owners of places of earlier
+//! generations end, because their rows are newer than those of the checkpoint. Started again, they begin their places
+//! in the new generation.
+
+use super::{LeaseHolder, Membership, PlaceKeys, Promotion, Role, Vacancy};
+use crate::coordinator::CoordinatorError;
+use crate::frames::control::{self, GenerationV1, PlaceV2};
+use crate::limits::ORPHAN_LEASES;
+use crate::server::restore::PlaceLoader;
+use gannet_transport::Net;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a job does when the rows of a place are gone: its owner and all backups that had them have died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnServerLoss {
+    /// The server of the place begins it without rows. The workers notice, and the job ends by name.
+    #[default]
+    Stop,
+    /// Nobody begins the place. The workers wait for it, as long as they wait for a server.
+    Wait,
+    /// All servers go back to the newest checkpoint of the job ([`ServerConfig::checkpoints`]). The servers with other
+    /// places end, and must be started again. If the server of the place does not come back, another one begins it.
+    ///
+    /// [`ServerConfig::checkpoints`]: crate::ServerConfig::checkpoints
+    Restore,
+}
+
+/// How rows are loaded.
+pub(in crate::server) struct Loading {
+    pub(in crate::server) loader: PlaceLoader,
+    /// On a thread of their own. Otherwise the membership loads them itself.
+    pub(in crate::server) on_thread: bool,
+}
+
+impl<N: Net> Membership<N> {
+    /// What the coordinator knows of the job's generation. The first server that asks writes it.
+    pub(super) fn generation(&self) -> Result<GenerationV1, CoordinatorError> {
+        let key = format!("{}/generation", self.config.job);
+        loop {
+            if let Some((known, _)) = self.known_generation(&key)? {
+                return Ok(known);
+            }
+            let first = GenerationV1 { number: 0, checkpoint: self.newest()? };
+            if self.config.coordinator.compare_and_set(&key, 0, &control::seal(&first), None)?.is_some() {
+                return Ok(first);
+            }
+        }
+    }
+
+    fn known_generation(&self, key: &str) -> Result<Option<(GenerationV1, u64)>, CoordinatorError> {
+        let Some(entry) = self.config.coordinator.get(key)? else { return Ok(None) };
+        match control::open::<GenerationV1>(&entry.value) {
+            Ok(generation) => Ok(Some((generation, entry.version))),
+            Err(error) => Err(CoordinatorError(format!("key {key:?} cannot be read: {error}"))),
+        }
+    }
+
+    /// The newest checkpoint of the job.
+    fn newest(&self) -> Result<Option<u64>, CoordinatorError> {
+        let Some(Loading { loader, .. }) = &self.loading else { return Ok(None) };
+        loader.newest().map_err(|error| CoordinatorError(format!("looking for a checkpoint: {error}")))
+    }
+
+    /// Begins the next generation, unless another server has done so. Returns the present one.
+    fn go_back(&self, from: GenerationV1, place: u32) -> Result<GenerationV1, CoordinatorError> {
+        let key = format!("{}/generation", self.config.job);
+        let Some((known, version)) = self.known_generation(&key)? else { return self.generation() };
+        if known.number != from.number {
+            return Ok(known);
+        }
+        let next = GenerationV1 { number: from.number + 1, checkpoint: self.newest()? };
+        let sealed = control::seal(&next);
+        if self.config.coordinator.compare_and_set(&key, version, &sealed, None)?.is_none() {
+            return self.generation();
+        }
+        let checkpoint = next.checkpoint.unwrap_or(0);
+        tracing::error!(
+            place,
+            generation = next.number,
+            checkpoint,
+            "the rows of this place are gone: all servers of the job go back to the checkpoint (0: to the beginning)"
+        );
+        Ok(next)
+    }
+
+    /// Whether this server may begin a place that another server has had, and whose rows it has not.
+    pub(super) fn may_begin(
+        &self,
+        keys: &PlaceKeys,
+        place: &PlaceV2,
+        vacancy: Vacancy,
+        now: GenerationV1,
+    ) -> bool {
+        // The answer to an earlier write of this server was lost.
+        if place.incarnation == self.incarnation {
+            return true;
+        }
+        let is_home = self.is_home(keys);
+        let leases = match self.config.on_server_loss {
+            // A server has died while it began the place.
+            _ if is_home && !was_used(place) => 0,
+            OnServerLoss::Wait => return false,
+            OnServerLoss::Stop if !is_home => return false,
+            OnServerLoss::Restore if is_home && place.generation < now.number => 0,
+            OnServerLoss::Restore if !is_home => 2 * ORPHAN_LEASES,
+            // The owner and all backups have been silent for so long that none of them comes back.
+            _ => ORPHAN_LEASES,
+        };
+        vacancy.seen >= self.config.lease * leases
+    }
+
+    /// Whether a place is the one that this server has begun with.
+    pub(super) fn is_home(&self, keys: &PlaceKeys) -> bool {
+        keys.number == self.config.place.0 && !self.config.is_backup
+    }
+
+    /// Takes a place that nobody has had, or of which nobody has the rows any more. `seen`: what the coordinator knew of
+    /// it.
+    pub(super) fn found(
+        &self,
+        keys: &PlaceKeys,
+        seen: Option<(PlaceV2, u64)>,
+        now: GenerationV1,
+    ) -> Result<Option<Role>, CoordinatorError> {
+        let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(None) };
+        // A server may have had the place until the key was made.
+        if keys.get(&*self.config.coordinator)? != seen {
+            return Ok(None);
+        }
+        let goes_back = self.config.on_server_loss == OnServerLoss::Restore
+            && seen.as_ref().is_some_and(|(place, _)| {
+                place.generation == now.number && place.incarnation != self.incarnation && was_used(place)
+            });
+        let generation = if goes_back { self.go_back(now, keys.number)? } else { now };
+        let begins_with = match (&seen, self.config.on_server_loss) {
+            // Without a restore, rows that are gone stay so.
+            (Some((place, _)), OnServerLoss::Stop | OnServerLoss::Wait) if was_used(place) => None,
+            _ => generation.checkpoint.filter(|_| self.loading.is_some()),
+        };
+        let (place, version) = match seen {
+            // The answer to an earlier write was lost.
+            Some((place, version)) if place.incarnation == self.incarnation => (place, version),
+            seen => {
+                let (before, at) = seen.map_or((0, 0), |(place, version)| (place.epoch, version));
+                let place = PlaceV2 {
+                    epoch: before + 1,
+                    generation: generation.number,
+                    owner: self.config.addr.clone(),
+                    incarnation: self.incarnation,
+                    ready: begins_with.is_none(),
+                    backups: Vec::new(),
+                };
+                let Some(version) = self.set(keys, at, &place, None)? else { return Ok(None) };
+                if before > 0 {
+                    let place = keys.number;
+                    tracing::error!(
+                        place,
+                        "the rows of this place are gone: all servers that had them have died"
+                    );
+                }
+                (place, version)
+            }
+        };
+        self.standing.own((keys.number, place.epoch), until);
+        if let Some(checkpoint) = generation.checkpoint.filter(|_| !place.ready) {
+            self.load(keys.number, place.epoch, checkpoint);
+        }
+        self.wake();
+        Ok(Some(Role::Owner { lease, place, version }))
+    }
+
+    /// Loads the rows of a place. When they are there, the threads take them after the next step of the membership.
+    fn load(&self, server: u32, epoch: u64, checkpoint: u64) {
+        let Some(Loading { loader, on_thread }) = &self.loading else { return };
+        let (loader, standing) = (loader.clone(), self.standing.clone());
+        let servers = self.config.place.1;
+        let load = move || {
+            let loaded = catch_unwind(AssertUnwindSafe(|| loader.load(server, checkpoint)));
+            match loaded {
+                Ok(Ok(loaded)) => {
+                    let (place, rows) = (server, loaded.rows);
+                    tracing::warn!(place, checkpoint, rows, "this server goes on from a checkpoint");
+                    let promotion = Promotion { server, servers, epoch, has_all_acknowledged: true };
+                    standing.promote(promotion, Some(loaded));
+                }
+                Ok(Err(error)) => standing.note_failure(server, format!("checkpoint {checkpoint}: {error}")),
+                Err(_) => {
+                    standing.note_failure(
+                        server,
+                        format!("checkpoint {checkpoint}: the thread that loads it panicked"),
+                    );
+                }
+            }
+        };
+        if !on_thread {
+            return load();
+        }
+        let thread = std::thread::Builder::new().name(format!("gannet-load-{server}")).spawn(load);
+        if let Err(error) = thread {
+            self.standing.note_failure(server, format!("the system gives no thread to load it: {error}"));
+        }
+    }
+}
+
+/// Whether a worker may have pushed to a place in its generation. A server may have died while it loaded the rows.
+fn was_used(place: &PlaceV2) -> bool {
+    place.ready || !place.backups.is_empty()
+}

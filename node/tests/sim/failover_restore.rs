@@ -1,0 +1,176 @@
+//! A job whose rows are gone: the owner of a place and all its backups die. Its servers go back to the newest
+//! checkpoint, which was saved while a worker pushed and while a server may have had several places.
+
+use crate::failover::Cluster;
+use crate::model::{Model, schema, unique_keys};
+use crate::simulated::faults;
+use crate::stepping::seeds;
+
+use gannet_core::{CheckpointDir, Read, Schema, Write};
+use gannet_node::{CheckpointOptions, Places, Worker, WorkerConfig, WorkerError, save_checkpoint};
+use gannet_transport::Net;
+use gannet_transport::sim::{Prng, Sim, SimProcess};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The key that every push has: its sum counts the pushes.
+const SHARED: u64 = 7;
+const KEYS: u64 = 400;
+
+/// What the worker that pushes has done.
+#[derive(Default)]
+struct Pushed {
+    /// The keys of each push.
+    batches: Vec<Vec<u64>>,
+    acknowledged: usize,
+    /// How it ended, if it did.
+    error: Option<WorkerError>,
+}
+
+/// A job on a cluster.
+struct Job {
+    cluster: Cluster,
+    sim: Sim,
+    table: Schema,
+    checkpoints: CheckpointDir,
+    seed: u64,
+    prng: Prng,
+    pushed: Rc<RefCell<Pushed>>,
+}
+
+impl Job {
+    fn new(seed: u64, checkpoints: CheckpointDir) -> Job {
+        let sim = Sim::new(seed, faults(seed));
+        let cluster = Cluster::of(&sim, seed, Some(checkpoints.clone()));
+        let (table, prng) = (schema("job.t", 1, 8), Prng::new(seed ^ 0x0BAC));
+        Job { cluster, sim, table, checkpoints, seed, prng, pushed: Rc::default() }
+    }
+
+    fn config(&mut self, pusher: u64, incarnation: u64) -> WorkerConfig {
+        let places = Some(Places { coordinator: self.cluster.reach(), job: "job".into() });
+        WorkerConfig { places, ..WorkerConfig::new(self.cluster.servers(), pusher, incarnation) }
+    }
+
+    /// A worker that pushes until it cannot.
+    fn pusher(&mut self) -> SimProcess {
+        let (sim, table, pushed) = (self.sim.clone(), self.table.clone(), self.pushed.clone());
+        let (config, mut prng) = (self.config(1, 1), Prng::new(self.seed));
+        let run = move || -> Result<(), WorkerError> {
+            let mut worker = Worker::connect(sim.clone(), config)?;
+            let table = worker.open_table(&table)?;
+            loop {
+                let mut keys = unique_keys(&mut prng, 20, KEYS);
+                keys.retain(|key| *key != SHARED);
+                keys.push(SHARED);
+                pushed.borrow_mut().batches.push(keys.clone());
+                worker.push(table, &keys, Write::Gradient, &vec![1.0; keys.len()])?;
+                pushed.borrow_mut().acknowledged += 1;
+            }
+        };
+        let pushed = self.pushed.clone();
+        self.sim.spawn(move || pushed.borrow_mut().error = run().err())
+    }
+
+    /// Runs until this holds.
+    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Job) -> bool) {
+        let end = self.sim.now() + Duration::from_secs(900);
+        while !holds(self) {
+            assert!(self.sim.now() < end, "seed {}: {what} for 900 s: {}", self.seed, self.cluster.state());
+            let time = 1 + self.prng.below(300);
+            self.sim.run(Duration::from_millis(time));
+        }
+    }
+
+    fn until_pushed(&mut self, more: usize) {
+        let least = self.pushed.borrow().acknowledged + more;
+        self.until("no pushes", |job| job.pushed.borrow().acknowledged >= least);
+    }
+
+    /// Saves a checkpoint. Returns between which numbers of pushes its cut is.
+    fn save(&mut self) -> (usize, usize) {
+        let least = self.pushed.borrow().acknowledged;
+        let (sim, directory, mut config) = (self.sim.clone(), self.checkpoints.clone(), self.config(50, 1));
+        config.peer_timeout = Duration::from_secs(5);
+        let options = CheckpointOptions { run: "job".into(), ..CheckpointOptions::default() };
+        let saved = Rc::new(RefCell::new(None));
+        let into = saved.clone();
+        let saver = self.sim.spawn(move || {
+            *into.borrow_mut() = Some(save_checkpoint(sim, &config, &directory, &options).map(drop));
+        });
+        self.until("no end of a save", |_| saver.has_ended());
+        let saved = saved.borrow_mut().take();
+        match saved {
+            Some(Ok(())) => (least, self.pushed.borrow().batches.len()),
+            // A link broke in the middle.
+            Some(Err(_)) | None => self.save(),
+        }
+    }
+
+    /// Checks that the rows are those of a number of whole pushes in this range, and that the job goes on.
+    fn check(&mut self, (least, most): (usize, usize), away: Option<usize>) {
+        let mut config = self.config(2, 1 << 40);
+        // A place may be begun by a server whose lease has ended again.
+        config.peer_timeout = Duration::from_secs(600);
+        let (sim, table, seed, pushed) =
+            (self.sim.clone(), self.table.clone(), self.seed, self.pushed.clone());
+        let reader = self.sim.spawn(move || {
+            let mut worker =
+                Worker::connect(sim, config).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let of = worker.open_table(&table).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let keys: Vec<u64> = (0..KEYS).map(|n| n * 0x1_0000_0001).chain([SHARED]).collect();
+            let mut out = vec![0.0; keys.len()];
+            worker.pull(of, &keys, Read::Weights, &mut out).unwrap();
+            let count = *out.last().unwrap() as usize;
+            assert!(least <= count && count <= most, "seed {seed}: {count} pushes, not {least} to {most}");
+            let mut model = Model::new(table);
+            let mut add = |keys: &[u64]| model.push(keys, &vec![1.0; keys.len()]);
+            pushed.borrow().batches[..count].iter().for_each(|keys| add(keys));
+            assert_eq!(out, model.pull(&keys), "seed {seed}: {count} pushes");
+            worker.push(of, &keys, Write::Gradient, &out).unwrap();
+        });
+        self.until("no end of a check", |job| {
+            job.cluster.restart(away);
+            reader.has_ended()
+        });
+    }
+}
+
+#[test]
+fn a_job_whose_rows_are_gone_goes_back_to_its_checkpoint() {
+    let mut stays_away = 0;
+    for seed in 1_200..1_200 + seeds(12) {
+        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = Job::new(seed, CheckpointDir::create(folder.path()).unwrap());
+        let pusher = job.pusher();
+        job.until_pushed(1);
+        job.until("no backups", |job| job.cluster.serves(1));
+        if seed % 3 == 1 {
+            // From now on a server has several places, or another server has one.
+            job.cluster.fail();
+            job.until("no owner", |job| job.cluster.serves(0));
+        }
+        job.until_pushed(1);
+        let cut = job.save();
+        job.until_pushed(1);
+        let place = job.prng.below(u64::from(job.cluster.places)) as u32;
+        let left = job.cluster.lose(place, seed % 2 == 0);
+        // Some servers have other places, and end by themselves.
+        let away = (left > 0 || seed % 4 == 1).then(|| job.prng.below(job.cluster.size() as u64) as usize);
+        let away = away.filter(|_| seed % 4 != 2);
+        stays_away += u64::from(away.is_some());
+        let until = job.sim.now() + Duration::from_secs(5 + job.prng.below(100));
+        job.until("nothing", |job| {
+            job.cluster.restart(away);
+            job.sim.now() > until
+        });
+        job.sim.kill(&pusher);
+        job.until("no places", |job| {
+            job.cluster.restart(away);
+            job.cluster.serves(0)
+        });
+        job.check(cut, away);
+    }
+    assert!(stays_away > 0, "the test shows less than it should");
+}
