@@ -278,13 +278,15 @@ impl Cluster {
         self.members.iter().filter(|of| !of.has_ended()).count()
     }
 
-    fn kill(&mut self, at: usize) {
+    pub(crate) fn kill(&mut self, at: usize) {
         self.end(&self.members[at]);
         *self.members[at].has_ended.borrow_mut() = true;
     }
 
-    /// Starts the servers again that have ended, as they were started first, but not this one.
+    /// Starts the servers again that have ended, as they were started first, but not this one. All of them reach the
+    /// coordinator from now on.
     pub(crate) fn restart(&mut self, but: Option<usize>) {
+        self.members.iter().for_each(|member| member.coordinator.cut_off.store(false, Relaxed));
         for at in (0..self.members.len()).filter(|at| Some(*at) != but) {
             let member = &self.members[at];
             if member.has_ended() {

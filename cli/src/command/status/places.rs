@@ -40,7 +40,12 @@ pub fn print(places: &PlaceAnswers) {
             0 => String::new(),
             number => format!(", generation {number}"),
         };
-        say!("place {number:<5}{} {}, epoch {}{generation}, {backups}", place.owner, state(place), place.epoch);
+        say!(
+            "place {number:<5}{} {}, epoch {}{generation}, {backups}",
+            place.owner,
+            state(place),
+            place.epoch
+        );
     }
 }
 
