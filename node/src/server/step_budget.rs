@@ -11,8 +11,8 @@
 //! together, they may find no memory, and are refused.
 //!
 //! Under a `--memory-limit` the budget depends on that limit alone. So a server that restarts with another number of
-//! threads has memory for everything that it had before. If rows take most of the limit, the budget is half of what
-//! they leave.
+//! threads has memory for everything that it had before. If rows leave less than the budget, as under a smaller limit,
+//! the budget is half of what they leave.
 
 use super::step_sums::StepAdmission;
 use crate::limits::BSP_BYTES_MAX;
@@ -76,8 +76,10 @@ impl StepBudget {
         let most = self.max();
         while !*aside {
             let used = store.memory_used();
-            // Rows must be able to grow as well.
-            let bytes = (most as u64).min(limit.saturating_sub(used) / 2);
+            // A server that is started again has rows where it had none when it set its budget aside. Where rows take
+            // more, they must be able to grow as well.
+            let left = limit.saturating_sub(used);
+            let bytes = if left >= most as u64 { most as u64 } else { left / 2 };
             if bytes < (most / LEAST_PART) as u64 {
                 return Err(format!(
                     "synchronous steps need at least {} of the {limit} bytes of --memory-limit for stored pushes, and \
@@ -228,6 +230,11 @@ mod tests {
             assert_eq!((budget.set_aside(&store), budget.max()), (Ok(()), 1 << 20), "{threads} threads");
             assert_eq!(budget.set_aside(&store), Ok(()), "it is taken once");
         }
+        // A server that was started again had half of its budget: rows had taken what the budget had left them.
+        let full = store();
+        assert!(full.set_aside(3 << 20));
+        let budget = StepBudget::of(&full, 2);
+        assert_eq!((budget.set_aside(&full), budget.max()), (Ok(()), 1 << 20));
         // Half of what is left, down to an eighth of the most.
         let (store, left) = (store(), (1 << 20) / LEAST_PART);
         assert!(store.set_aside((4 << 20) - 2 * left as u64));
