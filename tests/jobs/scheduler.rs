@@ -217,6 +217,43 @@ fn a_second_scheduler_is_refused_while_a_job_is_not_done() {
     }
 }
 
+/// Once servers that came back on each other's folders began a job a second time, on the rows that it had trained: the
+/// state of the job was in the folder of the server that was not its scheduler.
+#[test]
+fn a_job_began_a_second_time_when_its_servers_had_swapped_their_folders() {
+    let job = Job::new();
+    let folders = ["a", "b"].map(|name| job.store.with_extension(name));
+    let serve = |listen: &str, folder: &Path| {
+        let mut command = gannet(&format!("server --listen {listen} --threads 2"));
+        command.arg("--data-dir").arg(folder);
+        Served::start(command)
+    };
+    let servers = folders.each_ref().map(|folder| serve("127.0.0.1:0", folder));
+    let addrs = servers.each_ref().map(|served| served.addr.clone());
+    let (hosts, scheduler) = (addrs.join(","), addrs.iter().min().unwrap());
+    let other = addrs.iter().max().unwrap();
+    let first = job.worker(&hosts, 0, "");
+    until_done(scheduler, 2);
+    first.signal(Signal::KILL);
+    drop(first);
+    servers.into_iter().for_each(Served::kill);
+    let swapped = [serve(&addrs[0], &folders[1]), serve(&addrs[1], &folders[0])];
+    let refused = run(&job.line(&hosts, 0, ""));
+    let says = format!("{other} has the state of its job");
+    assert!(refused.code == Some(2) && refused.err.contains(&says), "{refused:?}");
+    // On its own folder each server goes on, and a run that begins anew has another job.
+    swapped.into_iter().for_each(Served::kill);
+    let servers = [serve(&addrs[0], &folders[0]), serve(&addrs[1], &folders[1])];
+    let done = run(&job.line(&hosts, 0, ""));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    check_end(scheduler);
+    servers.into_iter().for_each(Served::kill);
+    let _swapped = [serve(&addrs[0], &folders[1]), serve(&addrs[1], &folders[0])];
+    let fresh = run(&job.line(&hosts, 0, "--fresh"));
+    assert_eq!(fresh.code, Some(0), "{fresh:?}");
+    check_end(scheduler);
+}
+
 /// Once a job whose chief was killed before it had saved was trained a second time, by a scheduler that did not
 /// know the job.
 #[test]

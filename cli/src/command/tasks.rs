@@ -7,7 +7,7 @@ use super::job::WorkerConnection;
 use super::remote_worker::DataClient;
 use super::{Failure, input, sync_flags};
 use gannet::job::JOB_WORKERS_MAX;
-use gannet::job::{FenceFn, Heartbeat, JobClient, JobPlan, PlanFile, WorkerIncarnation};
+use gannet::job::{FenceFn, Heartbeat, JobClient, JobPlan, JobStatus, PlanFile, WorkerIncarnation};
 use gannet::runs::RunSetting;
 use gannet::train::{FileFingerprint, Options, Scheduled, plan_files};
 use gannet::worker::{Refusal, WorkerError};
@@ -145,6 +145,7 @@ pub fn join(
         }
     };
     let server = scheduler(job);
+    check_other_schedulers(job, line, server)?;
     let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
     let membership =
         JobClient::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
@@ -166,6 +167,27 @@ pub fn join(
     });
     options.splits = Some((scheduled.clone(), fingerprints));
     Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec() })
+}
+
+/// Refuses a job that another server has: servers may have come back on each other's folders. The scheduler would begin
+/// the job a second time, on the rows that it has trained.
+fn check_other_schedulers(job: &JobArgs, line: &WorkerConnection, server: &str) -> Result<(), Failure> {
+    if line.config.places.is_some() {
+        // The backups of the scheduler have its states.
+        return Ok(());
+    }
+    for other in job.ps_hosts.iter().filter(|other| *other != server) {
+        let config = WorkerConfig { servers: vec![other.clone()], secondary: true, ..line.config.clone() };
+        if let Some(JobStatus { tasks_done, tasks, .. }) = JobStatus::of(line.net.clone(), config)? {
+            return Err(Failure::input(format!(
+                "run {:?}: {other} has the state of its job ({tasks_done} of {tasks} tasks are done), but the scheduler is \
+                 {server}, which would train these tasks again: start each server at its address on the folder that it had \
+                 there, or begin the run anew with --fresh",
+                job.run.name()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The fingerprints of the data files, which must not change from here on.
