@@ -231,7 +231,6 @@ fn a_job_began_a_second_time_when_its_servers_had_swapped_their_folders() {
     let servers = folders.each_ref().map(|folder| serve("127.0.0.1:0", folder));
     let addrs = servers.each_ref().map(|served| served.addr.clone());
     let (hosts, scheduler) = (addrs.join(","), addrs.iter().min().unwrap());
-    let other = addrs.iter().max().unwrap();
     let first = job.worker(&hosts, 0, "");
     until_done(scheduler, 2);
     first.signal(Signal::KILL);
@@ -239,8 +238,8 @@ fn a_job_began_a_second_time_when_its_servers_had_swapped_their_folders() {
     servers.into_iter().for_each(Served::kill);
     let swapped = [serve(&addrs[0], &folders[1]), serve(&addrs[1], &folders[0])];
     let refused = run(&job.line(&hosts, 0, ""));
-    let says = format!("{other} has the state of its job");
-    assert!(refused.code == Some(2) && refused.err.contains(&says), "{refused:?}");
+    let says = "was started without the state of the job";
+    assert!(refused.code == Some(2) && refused.err.contains(says), "{refused:?}");
     // On its own folder each server goes on, and a run that begins anew has another job.
     swapped.into_iter().for_each(Served::kill);
     let servers = [serve(&addrs[0], &folders[0]), serve(&addrs[1], &folders[1])];
@@ -252,6 +251,33 @@ fn a_job_began_a_second_time_when_its_servers_had_swapped_their_folders() {
     let fresh = run(&job.line(&hosts, 0, "--fresh"));
     assert_eq!(fresh.code, Some(0), "{fresh:?}");
     check_end(scheduler);
+}
+
+/// Once a scheduler that had lost its state handed all splits out again, on the rows that the run had trained.
+#[test]
+fn a_scheduler_without_the_state_of_its_job_trained_every_record_again() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    let forgets = free_addr();
+    let scheduler = || Served::start(gannet(&format!("scheduler --listen {forgets}")));
+    let more = format!("--tasks on --scheduler {forgets}");
+    let done = || {
+        let job = run(&format!("status --ps-hosts {} --scheduler {forgets} --json", served.addr)).json();
+        job["job"]["tasks_done"].as_u64().unwrap_or(0)
+    };
+    let first_scheduler = scheduler();
+    let first = job.worker(&served.addr, 0, &more);
+    crate::world::until("tasks", || done() >= 2);
+    first.signal(Signal::KILL);
+    drop(first);
+    first_scheduler.kill();
+    let _scheduler = scheduler();
+    let refused = run(&job.line(&served.addr, 0, &more));
+    let says = ["was started without the state of the job", "--fresh"];
+    assert!(refused.code == Some(2) && says.iter().all(|says| refused.err.contains(says)), "{refused:?}");
+    // A run that begins anew has a job of its own.
+    let fresh = run(&job.line(&served.addr, 0, &format!("{more} --fresh")));
+    assert_eq!(fresh.code, Some(0), "{fresh:?}");
 }
 
 /// Once a job whose chief was killed before it had saved was trained a second time, by a scheduler that did not

@@ -51,6 +51,9 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
         true => Some(tasks::join(args, &mut own.options, &[stored], &line, client, &settings)?),
         false => None,
     };
+    if let Some(in_job) = &in_job {
+        in_job.check_number(&run)?;
+    }
     let mut worker = line.connect(&own.metrics)?;
     own.fixed_shares = in_job.is_none() && own.sync.workers > 1;
     if own.fixed_shares {

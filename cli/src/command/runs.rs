@@ -264,6 +264,14 @@ impl InRun {
         format!("worker {rank} ({})", self.hosts.get(rank as usize).map_or("", |host| host))
     }
 
+    /// Notes which job trains the run by splits. Another one is refused: its scheduler has lost what was trained.
+    pub fn note_job(&self, number: u64) -> Result<(), Failure> {
+        self.client.note_job(number).map_err(|error| match error {
+            WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
+            error => error.into(),
+        })
+    }
+
     /// Says for which workers the run still waits, when it begins.
     pub fn print_missing_workers(&self) -> Result<(), Failure> {
         let members = self.client.members()?;

@@ -5,9 +5,10 @@ use super::args::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainAr
 use super::failure::{INPUT, PEER, STOPPED};
 use super::job::WorkerConnection;
 use super::remote_worker::DataClient;
+use super::runs::InRun;
 use super::{Failure, input, sync_flags};
 use gannet::job::JOB_WORKERS_MAX;
-use gannet::job::{FenceFn, Heartbeat, JobClient, JobPlan, JobStatus, PlanFile, WorkerIncarnation};
+use gannet::job::{FenceFn, Heartbeat, JobClient, JobPlan, PlanFile, WorkerIncarnation};
 use gannet::runs::RunSetting;
 use gannet::train::{FileFingerprint, Options, Scheduled, plan_files};
 use gannet::worker::{Refusal, WorkerError};
@@ -27,6 +28,8 @@ pub struct InJob {
     is_remote: bool,
     /// The tables that it trains.
     schemas: Vec<Schema>,
+    /// The number of the job.
+    number: u64,
 }
 
 /// Decides what `--tasks auto` means for a worker that reads the data itself, and says so.
@@ -145,7 +148,6 @@ pub fn join(
         }
     };
     let server = scheduler(job);
-    check_other_schedulers(job, line, server)?;
     let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
     let membership =
         JobClient::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
@@ -166,28 +168,7 @@ pub fn join(
         None => Scheduled::new(heartbeat, joined.started),
     });
     options.splits = Some((scheduled.clone(), fingerprints));
-    Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec() })
-}
-
-/// Refuses a job that another server has: servers may have come back on each other's folders. The scheduler would begin
-/// the job a second time, on the rows that it has trained.
-fn check_other_schedulers(job: &JobArgs, line: &WorkerConnection, server: &str) -> Result<(), Failure> {
-    if line.config.places.is_some() {
-        // The backups of the scheduler have its states.
-        return Ok(());
-    }
-    for other in job.ps_hosts.iter().filter(|other| *other != server) {
-        let config = WorkerConfig { servers: vec![other.clone()], secondary: true, ..line.config.clone() };
-        if let Some(JobStatus { tasks_done, tasks, .. }) = JobStatus::of(line.net.clone(), config)? {
-            return Err(Failure::input(format!(
-                "run {:?}: {other} has the state of its job ({tasks_done} of {tasks} tasks are done), but the scheduler is \
-                 {server}, which would train these tasks again: start each server at its address on the folder that it had \
-                 there, or begin the run anew with --fresh",
-                job.run.name()
-            )));
-        }
-    }
-    Ok(())
+    Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec(), number: joined.started })
 }
 
 /// The fingerprints of the data files, which must not change from here on.
@@ -223,6 +204,11 @@ fn fence_fn(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> Fenc
 }
 
 impl InJob {
+    /// Refuses a job that is not the one that has trained the rows of the run so far.
+    pub fn check_number(&self, run: &InRun) -> Result<(), Failure> {
+        run.note_job(self.number)
+    }
+
     /// Opens the job's tables and reports their identity to the scheduler. If these are not the rows that the job has
     /// trained, the job ends for all its workers.
     pub fn open_tables(&self, worker: &mut Worker<Transports>) -> Result<(), Failure> {

@@ -85,8 +85,9 @@ pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
                 RunActionV1::List,
                 look,
                 RunActionV1::Withdraw { generation },
+                RunActionV1::Job { generation, number: choices.below(3) },
             ];
-            others[choices.below(4) as usize].clone()
+            others[choices.below(5) as usize].clone()
         }
     };
     let mut payload = control::seal(&RunRequestV1 { name, incarnation, what });

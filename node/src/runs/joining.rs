@@ -287,6 +287,7 @@ impl Registry {
                     birth: join.birth,
                     members: BTreeMap::new(),
                     finished: None,
+                    job: 0,
                 }
             }
             (RunDecision::Continued | RunDecision::Fresh, Some(run)) => {
@@ -353,6 +354,7 @@ fn next(
         birth,
         members: BTreeMap::new(),
         finished: None,
+        job: 0,
     }
 }
 

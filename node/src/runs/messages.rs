@@ -171,6 +171,11 @@ pub(crate) enum RunActionV1 {
     Look {
         tables: Vec<String>,
     },
+    /// The worker trains splits of the job with this number, as its scheduler says.
+    Job {
+        generation: u32,
+        number: u64,
+    },
 }
 
 /// A reply of the registry.

@@ -98,6 +98,8 @@ pub(super) struct RunRecord {
     pub(super) birth: u64,
     pub(super) members: BTreeMap<u32, RunAdmission>,
     pub(super) finished: Option<RunEnd>,
+    /// The number of the job that trains this generation by splits. 0: none has begun.
+    pub(super) job: u64,
 }
 
 /// When the registry last heard of a worker.
@@ -229,6 +231,7 @@ impl Registry {
             birth,
             members: BTreeMap::new(),
             finished: None,
+            job: 0,
         };
         self.runs.insert(name.to_owned(), run);
         self.save(name, None).map_err(|(_, why)| why)
@@ -270,6 +273,10 @@ impl Registry {
                     }
                 })?;
             }
+            RunActionV1::Job { generation, number } => {
+                self.member(&name, generation, incarnation)?;
+                self.note_job(&name, number)?;
+            }
             RunActionV1::Finish { generation, rows, at, missing } => {
                 self.member(&name, generation, incarnation)?;
                 return self.finish(&name, (generation, incarnation.rank), RunEnd { at, rows, missing }, now);
@@ -277,6 +284,23 @@ impl Registry {
         }
         let finished = self.runs.get(&name).is_some_and(|run| run.finished.is_some());
         Ok(RunReplyV1::Members { finished, members: self.members(&name, now) })
+    }
+
+    /// Notes the number of the job that trains a run by splits, or refuses another job. A scheduler that has lost its
+    /// state would begin the job again, on the rows that it has trained.
+    fn note_job(&mut self, name: &str, number: u64) -> Result<(), RunRefusal> {
+        match self.runs.get(name).map_or(0, |run| run.job) {
+            0 => self.change(name, |run| run.job = number),
+            known if known == number => Ok(()),
+            known => Err((
+                Refusal::Mismatch,
+                format!(
+                    "run {name:?}: its rows were trained by job {known}, but the scheduler has begun job {number}: it was \
+                     started without the state of the job, and would train the same records again; start the scheduler on \
+                     its --data-dir as it was, or begin the run anew with --fresh"
+                ),
+            )),
+        }
     }
 
     /// Checks that an incarnation of a worker is in a generation of a run.

@@ -2,7 +2,7 @@
 //! request is answered.
 //!
 //! ```text
-//! 0   8  "GNTRUNS1"
+//! 0   8  "GNTRUNS2"
 //! 8   4  crc32c of what follows byte 16
 //! 12  4  0
 //! 16     a control message: the runs by name
@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "RUNS";
-const MAGIC: [u8; 8] = *b"GNTRUNS1";
+const MAGIC: [u8; 8] = *b"GNTRUNS2";
 
 /// Why the registry of runs cannot be read or written.
 ///
@@ -56,7 +56,7 @@ pub enum RunsError {
 }
 
 #[derive(Archive, Serialize, Deserialize)]
-struct RunsV1 {
+struct RunsV2 {
     runs: BTreeMap<String, RunRecord>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn load(file: &Path) -> Result<BTreeMap<String, RunRecord>, RunsError
 
 /// The bytes of a registry's file. A checkpoint has the same bytes as its state `runs`.
 pub(super) fn encode(runs: &BTreeMap<String, RunRecord>) -> Vec<u8> {
-    whole_files::encode(MAGIC, &control::seal(&RunsV1 { runs: runs.clone() }))
+    whole_files::encode(MAGIC, &control::seal_as(2, &RunsV2 { runs: runs.clone() }))
 }
 
 /// The runs in these bytes.
@@ -83,7 +83,7 @@ pub(super) fn encode(runs: &BTreeMap<String, RunRecord>) -> Vec<u8> {
 /// They are no registry, or a torn one: in words.
 pub(super) fn decode(bytes: &[u8]) -> Result<BTreeMap<String, RunRecord>, String> {
     let payload = whole_files::decode(MAGIC, bytes, "a registry")?;
-    control::open::<RunsV1>(payload).map(|archive| archive.runs).map_err(|error| error.to_string())
+    control::open_as::<RunsV2>(2, payload).map(|archive| archive.runs).map_err(|error| error.to_string())
 }
 
 /// Writes the runs.

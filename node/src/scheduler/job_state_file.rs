@@ -29,7 +29,7 @@ pub enum JobStateFileError {
     },
     /// The file is no job state, or a torn one.
     #[error(
-        "the scheduler's job state file {}: {why}; move it away to start the job again (finished splits are then trained again)",
+        "the scheduler's job state file {}: {why}; put it back as it was, or move it away and begin the run anew with --fresh",
         path.display()
     )]
     Torn {

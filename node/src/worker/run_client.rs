@@ -270,6 +270,14 @@ impl<N: Net> RunClient<N> {
         }
     }
 
+    /// Reports the number of the job whose splits this worker trains ([`JobAnswer::started`](super::JobAnswer)).
+    ///
+    /// # Errors
+    /// As [`members`](Self::members), or the run was trained by another job: its scheduler has lost its state.
+    pub fn note_job(&self, number: u64) -> Result<(), WorkerError> {
+        self.shared.ask(RunActionV1::Job { generation: self.id.generation, number }).map(|_| ())
+    }
+
     /// Reports that this worker has trained all its data.
     ///
     /// # Errors

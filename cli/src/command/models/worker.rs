@@ -46,6 +46,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         true => Some(tasks::join(args, &mut own.options, &schemas, &line, None, &settings)?),
         false => None,
     };
+    if let Some(in_job) = &in_job {
+        in_job.check_number(&run)?;
+    }
     own.fixed_shares = in_job.is_none() && own.sync.workers > 1;
     if own.fixed_shares {
         run.print_missing_workers()?;
