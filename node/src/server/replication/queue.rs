@@ -152,17 +152,20 @@ impl QueueState {
         self.news = true;
     }
 
-    /// Adds a command of a shard, and counts its bytes.
-    fn add(&mut self, table: usize, told: u64, command: &CommandRecord<'_>) {
+    /// Adds a command of a shard, and counts its bytes. Returns `false` if the backup is not told of the shard: the
+    /// replicator may lose the connection at any moment, also while the thread reads the rows of a piece.
+    fn add(&mut self, table: usize, told: u64, command: &CommandRecord<'_>) -> bool {
         let QueueState { tables, threads, words, bytes, news, last, .. } = self;
-        let Some((thread, stream)) = tables[table].as_mut().and_then(|of| of.thread(command.shard)) else {
-            return;
-        };
+        let stream = tables.get_mut(table).and_then(Option::as_mut);
+        let Some((thread, stream)) = stream.and_then(|of| of.thread(command.shard)) else { return false };
+        // Another connection may be to a backup with fewer threads. The streams to it begin in the next turn.
+        let Some(queue) = threads.get_mut(thread) else { return false };
         *last = told + 1;
         words.clear();
         command_payload::put(words, command);
-        *bytes += threads[thread].add(stream, told, words);
+        *bytes += queue.add(stream, told, words);
         *news = true;
+        true
     }
 }
 
@@ -219,7 +222,8 @@ impl CommandQueue {
         let changed: &[u64] = match (fill, command.change) {
             (None | Some(Fill::NotBegun), _) => return,
             (Some(Fill::Whole), _) | (_, CommandChange::Program(..)) => {
-                return state.add(table, told, command);
+                state.add(table, told, command);
+                return;
             }
             (_, CommandChange::Part(part)) => part.keys,
             (_, CommandChange::Deletion(key)) => &[key],
@@ -247,8 +251,9 @@ impl CommandQueue {
     /// Adds a piece of a shard's rows. `told`: how many commands and pieces were told before it.
     pub(super) fn add_piece(&self, table: usize, told: u64, piece: &CommandRecord<'_>) {
         let mut state = self.lock();
-        state.add(table, told, piece);
-        state.whole_at = Some(told + 1);
+        if state.add(table, told, piece) {
+            state.whole_at = Some(told + 1);
+        }
     }
 
     /// Begins the stream of the states that are not rows.
@@ -389,5 +394,67 @@ impl CommandQueue {
         if let Some((_, bytes)) = state.threads.get_mut(thread).and_then(|queue| queue.sent.pop_front()) {
             state.bytes -= bytes;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARD: u32 = 3;
+
+    /// Begins a table whose only shard is kept by the last of a backup's threads.
+    fn begin(queue: &CommandQueue, threads: usize) {
+        let copies = |thread| CopyV1 {
+            schema: Vec::new(),
+            uid: [0; 16],
+            server: 0,
+            servers: 2,
+            confirmed: true,
+            all_births: 0,
+            births: if thread + 1 == threads { vec![(SHARD, 1)] } else { Vec::new() },
+        };
+        queue.begin_table(0, (7, 1), 0, &(0..threads).map(copies).collect::<Vec<_>>());
+    }
+
+    fn add_piece(queue: &CommandQueue, told: u64) {
+        let states = RowStates { piece: 1, keys: &[5], rows: &[0.5], gone: &[] };
+        let change = CommandChange::Rows(states);
+        queue.add_piece(0, told, &CommandRecord { shard: SHARD, previous: 0, before: 0, after: 0, change });
+    }
+
+    #[test]
+    fn rows_for_a_backup_that_is_lost_meanwhile_are_dropped() {
+        let queue = CommandQueue::default();
+        queue.connect(1, 1);
+        begin(&queue, 1);
+        assert_eq!(queue.next_fill(usize::MAX), Some((0, SHARD, Fill::NotBegun)));
+        queue.disconnect();
+        add_piece(&queue, 0);
+        queue.set_fill(0, SHARD, Fill::Whole);
+        assert!(queue.bytes() == 0 && queue.next_fill(usize::MAX).is_none());
+        queue.connect(1, 1);
+        add_piece(&queue, 1);
+        assert!(queue.take(0).is_none(), "the table has no stream over this connection");
+        begin(&queue, 1);
+        add_piece(&queue, 2);
+        queue.set_fill(0, SHARD, Fill::Whole);
+        assert!(matches!(queue.take(0), Some(Block::Copy { .. })));
+        assert!(matches!(queue.take(0), Some(Block::Commands { number: 1, .. })));
+        queue.note_ready(1);
+        assert!(!queue.is_ready(), "the rows are not acknowledged");
+        (0..2).for_each(|_| queue.acknowledge(0));
+        queue.note_ready(1);
+        assert!(queue.is_ready() && queue.bytes() == 0);
+    }
+
+    #[test]
+    fn rows_for_a_backup_that_came_back_with_fewer_threads_are_dropped() {
+        let queue = CommandQueue::default();
+        queue.connect(1, 1);
+        // The server thread has not noticed yet that the backup had two threads before.
+        begin(&queue, 2);
+        add_piece(&queue, 0);
+        assert!(queue.take(0).is_none() && queue.bytes() == 0);
     }
 }
