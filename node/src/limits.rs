@@ -325,6 +325,8 @@ pub const LEASE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Durat
 pub const ETCD_MEMBERS_MAX: usize = 16;
 /// How long a server or a worker waits for the coordinator's answer.
 pub const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pings to a backup of which nothing else is asked, in the time after which it is taken as lost.
+pub const IDLE_PINGS: u32 = 4;
 /// Bytes of the states of a scheduler that a backup keeps, besides rows.
 pub const STATE_BYTES_MAX: usize = 256 << 20;
 /// Streams of copies that a server thread keeps.

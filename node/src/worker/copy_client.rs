@@ -2,11 +2,13 @@
 
 use super::Worker;
 use super::in_flight::{ControlInFlight, InFlightId, Request, RequestWork};
+use super::peer::Peer;
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use crate::error::WorkerError;
 use crate::frames::{
     CommandsFrame, CopyFrame, FrameKind, PromoteFrame, PromotedFrame, StateFrame, UnsentFrame,
 };
+use crate::limits::IDLE_PINGS;
 use crate::server::replication::Block;
 use bytemuck::cast_slice;
 use gannet_transport::{Net, Poll};
@@ -106,6 +108,7 @@ impl<N: Net> Worker<N> {
         patience: Duration,
     ) -> Result<(), WorkerError> {
         self.pump(patience)?;
+        self.check_idle_links()?;
         let other = self.layout != links.layout;
         match self.peers.iter().find(|peer| peer.session.incarnation != links.incarnation || other) {
             None => Ok(()),
@@ -114,6 +117,25 @@ impl<N: Net> Worker<N> {
                 what: "the backup was started again, and has no copies".into(),
             }),
         }
+    }
+
+    /// Notices a backup that dies while nothing is under way. Otherwise it would stay in the set of backups, and the
+    /// next command would wait for it for the whole time limit, after all that the same death has delayed before.
+    fn check_idle_links(&mut self) -> Result<(), WorkerError> {
+        let now = self.net.now();
+        for number in 0..self.peers.len() {
+            let Peer { link, health, requests, .. } = &self.peers[number];
+            let silent = now.saturating_sub(health.good_at.max(health.linked_at));
+            if !self.peers[number].is_wanted() {
+                continue;
+            }
+            if link.is_none() || !requests.queue.is_empty() {
+                self.check_wait(number, now)?;
+            } else if silent >= self.config.peer_timeout / IDLE_PINGS {
+                self.ping(number, now)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a block is acknowledged. If so, the request is over.

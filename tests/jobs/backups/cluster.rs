@@ -169,6 +169,11 @@ impl Cluster {
         });
     }
 
+    /// The address of a server.
+    pub fn host(&self, at: usize) -> &str {
+        &self.hosts[at]
+    }
+
     /// The server that has a place.
     pub fn owner(&self, place: usize) -> usize {
         let owner = self.status()["places"][place]["owner"].as_str().unwrap().to_owned();

@@ -84,3 +84,17 @@ fn a_server_that_slept_longer_than_its_lease_ends_by_itself() {
     }
     cluster.check();
 }
+
+#[test]
+fn a_backup_that_dies_while_nothing_is_told_leaves() {
+    let mut cluster = Cluster::new(3, 2);
+    cluster.until_backed(2);
+    cluster.kill(2);
+    let is_named = |place: &serde_json::Value| {
+        let backups = place["backups"].as_array().unwrap().iter();
+        backups.chain([&place["owner"]]).any(|host| *host == *cluster.host(2))
+    };
+    until("no place with the dead server", || {
+        cluster.status()["places"].as_array().is_some_and(|places| !places.iter().any(is_named))
+    });
+}
