@@ -9,157 +9,66 @@ failover: a coordinator (`gannet scheduler`), three ps with --backups 1, and two
 by splits. At a random moment one ps gets SIGKILL, and is not started again. The workers must end with exit code 0, and
 the scheduler must have counted every record once a pass. The stall is the longest time in which the number of rows
 whose pushes were acknowledged, over both workers, does not grow. It is read every 20 ms from their metrics. The loss is
-compared with that of a job without a kill.
+compared with that of a job without a kill. scripts/failover_rounds.py does more to jobs, on machines of their own.
 throughput: two ps and one worker over tcp on the same data, in turn: without a coordinator, with one and no backup, and
 with one backup of each ps. It prints examples/s and the CPU seconds of both ps for a million examples.
 """
 import argparse
 import json
 import os
-import pathlib
 import random
 import signal
-import socket
 import statistics
-import subprocess
 import tempfile
-import threading
 import time
-import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-GANNET = ROOT / "target" / "release" / "gannet"
-LINES, FIELDS, KEYS, PASSES = 200_000, 12, 50_000, 40
-TICKS = os.sysconf("SC_CLK_TCK")
+from failover_job import LINES, Job, Loopback, Stalls, seconds_of_cpu, write_data
+
+PASSES = 40
 
 
-def write_data(path, seed):
-    dice = random.Random(seed)
-    weights = {key: dice.gauss(0, 1) for key in range(1, 200)}
-    with open(path, "w") as out:
-        for _ in range(LINES):
-            keys = sorted({min(KEYS, int(dice.random() ** -1.1) + 3 * field) for field in range(FIELDS)})
-            score = sum(weights.get(key, 0) for key in keys) / 3
-            out.write(f"{int(score + dice.gauss(0, 1) > 0)} " + " ".join(f"{key}:1" for key in keys) + "\n")
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def cpu(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-class Job:
-    """The processes of a job."""
-
-    def __init__(self, data, servers, workers, backups, mode, more=(), lease=2.0):
-        self.log = tempfile.TemporaryFile()
-        self.coordinator = self.start("scheduler", "--listen", f"127.0.0.1:{free_port()}")
-        at = self.coordinator.stdout.readline().split()[4]
-        hosts = sorted(f"127.0.0.1:{free_port()}" for _ in range(servers))
-        self.hosts, self.at, self.data = hosts, at, data
-        job = ["--ps-hosts", ",".join(hosts), "--worker-hosts", ",".join("a:1" for _ in range(workers)), *more]
-        self.job = job + (["--coordinator", at, "--backups", str(backups)] if backups is not None else [])
-        lease = ["--lease", str(lease)] if backups is not None else []
-        self.servers = []
+def started(folder, servers, workers, backups, mode, more=(), lease=2.0):
+    """A job whose servers have their backups, and whose workers have begun."""
+    job = Job(Loopback(), folder, servers, backups, lease, workers=workers)
+    try:
+        job.start_coordinator()
         for index in range(servers):
-            args = ["train", "--job-name", "ps", "--task-index", str(index), "--threads", "1", *self.job, *lease]
-            self.servers.append(self.start(*args))
-        for server in self.servers:
-            server.stdout.readline()
-        self.mode, self.workers, self.ports = mode, [], []
-        self.until_backed(backups or 0)
+            job.start_server(index, *more)
+        if backups:
+            job.until_backed(backups)
         for index in range(workers):
-            self.worker(index)
-
-    def start(self, *args):
-        return subprocess.Popen([GANNET, *args], stdout=subprocess.PIPE, stderr=self.log, text=True)
-
-    def worker(self, index):
-        port = free_port()
-        args = ["train", self.data, "--job-name", "worker", "--task-index", str(index), *self.job, "--json"]
-        args += ["--tasks", "on", "--sync", self.mode, "--epochs", str(PASSES), "--batch", "256"]
-        args += ["--metrics", f"127.0.0.1:{port}", "--peer-timeout", "60", "--damping", "off"]
-        self.workers.append(self.start(*args))
-        self.ports.append(port)
-
-    def status(self):
-        args = [GANNET, "status", "--ps-hosts", ",".join(self.hosts), "--json", "--peer-timeout", "2"]
-        args += ["--coordinator", self.at] if "--coordinator" in self.job else []
-        return json.loads(subprocess.run(args, stdout=subprocess.PIPE, stderr=self.log, text=True).stdout)
-
-    def until_backed(self, backups):
-        end = time.monotonic() + 60
-        while backups and min(len((place or {}).get("backups", [])) for place in self.status()["places"]) < backups:
-            assert time.monotonic() < end, "no backups after 60 s"
-            time.sleep(0.1)
-
-    def pushed(self, index):
-        try:
-            page = urllib.request.urlopen(f"http://127.0.0.1:{self.ports[index]}/metrics", timeout=2).read().decode()
-        except OSError:
-            return None
-        name = "gannet_worker_pushed_rows_total"
-        return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))
-
-    def end(self):
-        for process in [*self.servers, *self.workers, self.coordinator]:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            job.start_worker(index, os.path.join(folder, "train.svm"), mode, PASSES, "--damping", "off", *more)
+    except BaseException:
+        job.end()
+        raise
+    return job
 
 
-def watch(job, stalls, over):
-    """The longest time in which neither worker's acknowledged rows grow."""
-    last, since = None, time.monotonic()
-    while not over.is_set():
-        now = [job.pushed(index) for index in range(len(job.workers))]
-        if None in now:
-            return
-        if now != last:
-            stalls.append(time.monotonic() - since)
-            last, since = now, time.monotonic()
-        time.sleep(0.02)
-
-
-def round_of(data, mode, seed, kill, lease):
+def round_of(folder, mode, seed, kill, lease):
     dice = random.Random(seed)
-    job = Job(data, 3, 2, 1, mode, lease=lease)
+    job = started(folder, 3, 2, 1, mode, lease=lease)
     try:
         time.sleep(1)
-        stalls, over = [], threading.Event()
-        watcher = threading.Thread(target=watch, args=(job, stalls, over))
-        watcher.start()
+        stalls = Stalls(job)
         time.sleep(dice.uniform(0, 1))
         victim = dice.randrange(3)
         if kill:
-            assert all(worker.poll() is None for worker in job.workers), "the job ended before the kill"
-            job.servers[victim].send_signal(signal.SIGKILL)
-        reports = [worker.communicate(timeout=300)[0] for worker in job.workers]
-        over.set()
-        watcher.join()
-        codes = [worker.returncode for worker in job.workers]
-        status = job.status()["job"]
-        losses = [json.loads(report)["last_pass_logloss"] for report in reports if report]
-        exact = status["tasks_done"] == status["tasks"] and status["examples"] == LINES * PASSES
-        stall = max(stalls[1:], default=None)
-        loss = statistics.mean(losses)
+            assert all(job.is_alive(f"worker{index}") for index in range(2)), "the job ended before the kill"
+            job.process(f"ps{victim}").send_signal(signal.SIGKILL)
+        codes, reports = job.until_ended()
+        stall, loss = stalls.longest(), statistics.mean(report["last_pass_logloss"] for report in reports)
+        exact = job.counted_all(LINES * PASSES)
         return {"mode": mode, "victim": victim, "codes": codes, "exact": exact, "stall": stall, "loss": loss}
     finally:
         job.end()
 
 
-def failover(data, args):
+def failover(folder, args):
     for mode in args.modes.split(","):
-        alone = round_of(data, mode, 0, False, args.lease)["loss"]
+        alone = round_of(folder, mode, 0, False, args.lease)["loss"]
         rounds = []
         for seed in range(1, args.rounds + 1):
-            result = round_of(data, mode, seed, True, args.lease)
+            result = round_of(folder, mode, seed, True, args.lease)
             result["loss"] /= alone
             print(json.dumps(result), flush=True)
             rounds.append(result)
@@ -170,15 +79,15 @@ def failover(data, args):
               f"{stalls[-1]:.2f} s; loss at most {100 * loss:.2f}% off", flush=True)
 
 
-def throughput(data, args):
+def throughput(folder, args):
     results = {None: [], 0: [], 1: []}
     for _ in range(args.rounds):
         for backups in results:
             # With a backup, each ps keeps copies of the other's rows beside its own.
-            job = Job(data, 2, 1, backups, "asp", ["--transport", "tcp"])
+            job = started(folder, 2, 1, backups, "asp", ["--transport", "tcp"])
             try:
-                report = json.loads(job.workers[0].communicate(timeout=300)[0])
-                used = sum(cpu(server.pid) for server in job.servers)
+                report = job.until_ended()[1][0]
+                used = sum(seconds_of_cpu(job.process(f"ps{index}").pid) for index in range(2))
                 results[backups].append((report["examples_per_second"], used / (LINES * PASSES) * 1e6))
             finally:
                 job.end()
@@ -197,9 +106,8 @@ def main():
     parser.add_argument("--lease", type=float, default=2.0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        data = os.path.join(folder, "train.svm")
-        write_data(data, 1)
-        (failover if args.what == "failover" else throughput)(data, args)
+        write_data(os.path.join(folder, "train.svm"), 1)
+        (failover if args.what == "failover" else throughput)(folder, args)
 
 
 if __name__ == "__main__":
