@@ -119,7 +119,7 @@ impl RequestContext<'_> {
             let runs = self.runs.as_deref_mut();
             self.tables.tell_states(StateHolders { scheduler, runs, incarnations });
         }
-        self.tables.gate()
+        self.tables.gate(self.now)
     }
 }
 

@@ -6,7 +6,7 @@ use super::cut_writer::CutExecutor;
 use super::cuts::Cuts;
 use super::group::{AGGREGATE, Group, is_data};
 use super::identities::{self, Identities, IdentityClaim, to_begin_anew};
-use super::membership::OwnPlaces;
+use super::membership::{OwnPlaces, Standing};
 use super::regions::Regions;
 use super::replication::{Replication, StateCopies};
 use super::step_budget::StepBudget;
@@ -84,8 +84,8 @@ pub(super) struct ServerTables {
     pub(super) replication: Option<Replication>,
     /// The places that this server owns.
     pub(super) places: OwnPlaces,
-    /// Nothing may leave the sessions: this server owns its shards by a lease that may have ended.
-    pub(super) is_silent: bool,
+    /// What the membership has decided. `None`: there is no coordinator.
+    pub(super) standing: Option<Arc<Standing>>,
     /// Copies of the shards of other servers.
     pub(super) copies: Vec<Copies>,
     /// States of another server that are not rows.
@@ -128,7 +128,7 @@ impl ServerTables {
             displaced: Vec::new(),
             replication: None,
             places: OwnPlaces::default(),
-            is_silent: false,
+            standing: None,
             copies: Vec::new(),
             state_copies: None,
             coordinator: None,

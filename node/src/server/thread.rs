@@ -123,7 +123,7 @@ impl<N: Net> ShardThread<N> {
             states.restore(holders, net.now())?;
         }
         tables.registrar = net.registrar();
-        tables.incarnation = settings.incarnation;
+        (tables.incarnation, tables.standing) = (settings.incarnation, settings.standing.clone());
         tables.step_budget = Some(settings.step_budget.clone());
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
         Ok(ShardThread {

@@ -14,6 +14,7 @@ use crate::server::thread::ShardThread;
 use crate::worker::WorkerConfig;
 use gannet_transport::{Net, Poll};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What sends the commands of a thread to each of its backups, and what is to be sent.
 pub(in crate::server) type ThreadBackups<N> = (Vec<Replicator<N>>, ThreadQueues);
@@ -40,11 +41,13 @@ impl ServerTables {
         more
     }
 
-    /// What may leave the sessions now.
-    pub(in crate::server) fn gate(&self) -> ReplicationGate {
+    /// What may leave the sessions now. The clock is read here, so behind everything that was done for an answer: a
+    /// thread that slept meanwhile must not answer with the rows of a place that another server has taken.
+    pub(in crate::server) fn gate(&self, now: impl FnOnce() -> Duration) -> ReplicationGate {
         let gate = |replication: &Replication| replication.gate(self.all.len());
         let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
-        ReplicationGate { is_silent: self.is_silent, ..gate }
+        let is_silent = self.standing.as_ref().is_some_and(|standing| standing.is_silent(now()));
+        ReplicationGate { is_silent, ..gate }
     }
 }
 
@@ -56,7 +59,7 @@ impl<N: Net> ShardThread<N> {
             self.tables.tell_states(holders);
         }
         let more = self.tables.replicate();
-        let gate = self.tables.gate();
+        let gate = self.tables.gate(|| self.net.now());
         // The backups may have acknowledged everything since a session's turn: then the gate is as it was before.
         if std::mem::take(&mut self.holds) {
             for token in 0..self.sessions.len() {
@@ -81,7 +84,6 @@ impl<N: Net> ShardThread<N> {
             return Err(ServerError::Deposed);
         }
         standing.update(&mut self.tables.places);
-        self.tables.is_silent = standing.is_silent(self.net.now());
         while let Some((promotion, loaded)) = standing.next_promotion(self.promotions, self.settings.thread) {
             let outcome = match loaded {
                 Some(loaded) => self.take_loaded(promotion, loaded),
