@@ -70,7 +70,8 @@ pub use image::layout::NO_CLOCK;
 pub use reader::mapped_shards::MappedShards;
 pub use reader::readable_shard::{MemoryRange, ReadableShard};
 pub use reader::remote_row_reader::{
-    HEADER_LINE_AT, HEADER_LINE_BYTES, RemoteRowReader, VERSION_BYTES, is_served, lowest_of,
+    HEADER_LINE_AT, HEADER_LINE_BYTES, RemoteRowReader, VERSION_BYTES, acknowledged_of, command_of,
+    is_served, lowest_of,
 };
 
 // Checkpoints.

@@ -56,7 +56,7 @@ pub use server::incarnations::CounterError;
 pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder};
 pub use server::{
     LocalServer, Membership, MembershipConfig, OnServerLoss, PlaceStatus, Replicator, Server, ServerConfig,
-    ServerStats, SessionLimits, place,
+    ServerStats, ServerTurn, SessionLimits, place,
 };
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};

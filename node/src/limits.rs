@@ -121,11 +121,14 @@ pub const WARNINGS_TIME: Duration = Duration::from_secs(10);
 pub const LOSSES_TOGETHER: Duration = Duration::from_secs(1);
 /// Refusals by several threads of a server with the same text within this time are logged as one.
 pub const REFUSALS_TOGETHER: Duration = Duration::from_secs(1);
-/// A worker reads rows without a request only if their server answered within this time. A server that is stopped or
-/// unreachable may have been replaced.
+/// A worker reads rows without a request only if their server answered within this time, or within a shorter one if the
+/// server has a lease ([`trust_time`]). A server that is stopped or unreachable may have been replaced.
 pub const LEASE: Duration = Duration::from_secs(2);
-/// A worker that reads rows without requests pings their server after so long without an answer.
-pub const LEASE_PING: Duration = Duration::from_millis(500);
+/// A worker that reads rows without requests pings their server so often within that time.
+pub const LEASE_PINGS: u32 = 4;
+/// The clock of each host of a job with a coordinator may be too fast or too slow by one part in this many. In a second
+/// of such a clock at most 1/15 s more or less passes.
+pub const CLOCK_DRIFT: u32 = 15;
 /// Default for [`WorkerConfig::near_kept_bytes_min`](crate::WorkerConfig::near_kept_bytes_min): a cache line.
 pub const NEAR_KEPT_BYTES_MIN: usize = 64;
 /// How often, at most, a worker asks what of a table has been registered since.
@@ -244,7 +247,10 @@ const _: () = {
     // The highest bit of a row's number says that there is none.
     assert!(SUBSCRIBED_ROWS_MAX < 1 << 31);
     assert!(IMAGES_PER_REQUEST as usize <= GIVEN_FILES_MAX);
-    assert!(LEASE.as_millis() > 2 * LEASE_PING.as_millis());
+    assert!(LEASE_PINGS > 2);
+    // What an owner serves and what a reader believes after that, by slow clocks, ends before a lease by a fast clock:
+    // 7/8 of the lease times (1 + 1/15) is 1 - 1/15 of the lease.
+    assert!(7 * (CLOCK_DRIFT + 1) <= 8 * (CLOCK_DRIFT - 1));
     assert!(WAITS_SILENCE.as_secs() > WAITS_REPORT_EVERY.as_secs() + 2 * TICK.as_secs());
     assert!(DECIDER_SILENCE.as_secs() > PING_TIME.as_secs() && BSP_WORKERS_MAX <= u32::BITS);
     assert!(BSP_BYTES_MAX >= 2 * CREDIT_BYTES as usize);
@@ -339,6 +345,28 @@ pub const PLACE_LOOKUP_EVERY: Duration = Duration::from_millis(200);
 pub const PLACE_SILENCE: Duration = Duration::from_secs(1);
 /// How long a backup may be away, or leave commands unanswered, before it is taken as lost.
 pub const BACKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long an owner of places serves after it has asked for its lease or for more of it. The coordinator gives the
+/// place to nobody else in the whole time of the lease.
+pub const fn serving_time(lease: Duration) -> Duration {
+    Duration::from_nanos((lease.as_nanos() / 4 * 3) as u64)
+}
+
+/// How long a worker reads rows of a server without a request, from when it sent a request that was answered. A server
+/// with a lease may be replaced when the lease has ended. It has answered within [`serving_time`], so a quarter of the
+/// lease is left. Half of that is for clocks that differ ([`CLOCK_DRIFT`]).
+///
+/// ```
+/// use gannet_node::limits::trust_time;
+/// use std::time::Duration;
+///
+/// assert_eq!(trust_time(None), Duration::from_secs(2));
+/// assert_eq!(trust_time(Some(Duration::from_secs(2))), Duration::from_millis(250));
+/// assert_eq!(trust_time(Some(Duration::from_secs(600))), Duration::from_secs(2));
+/// ```
+pub fn trust_time(lease: Option<Duration>) -> Duration {
+    lease.map_or(LEASE, |lease| LEASE.min(lease / 8))
+}
 
 /// Keys of a part of a table whose rows are `floats` floats long: a push may name a slot for each.
 pub fn part_keys(floats: usize) -> usize {

@@ -47,11 +47,6 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
         (job.data_dir.is_some(), "--data-dir", "a place that another server has taken is in memory there"),
         (job.tasks.scheduler.is_some(), "--scheduler", "the owner of the first place is the scheduler"),
         (job.data_server.feed.is_some(), "--feed", "the scheduler would be the client"),
-        (
-            job.one_sided.one_sided.is_some(),
-            "--one-sided",
-            "a server that lost its place could still be read",
-        ),
     ];
     match unsupported.iter().find(|(is_given, ..)| *is_given) {
         Some((_, flag, why)) => Err(Failure::input(format!(

@@ -49,6 +49,10 @@ pub(crate) const SERVED_WITH: usize = 0x328;
 pub(crate) const LOWEST: usize = 0x330;
 /// The lowest clock when no workers keep step.
 pub const NO_CLOCK: u64 = u64::MAX;
+/// Up to which command no death of the owner takes anything back: all backups have them. [`NO_BACKUPS`]: the owner has
+/// none.
+pub(crate) const ACKNOWLEDGED: usize = 0x338;
+pub(crate) const NO_BACKUPS: u64 = u64::MAX;
 /// 1 when all servers of the table have made their images, so the table may have had pushes.
 pub(crate) const CONFIRMED: usize = 0x340;
 /// The births of all shards of the table as one number, as the first worker found them that opened it; 0: none has.

@@ -97,6 +97,11 @@ pub(crate) fn read<W: Word>(words: &[W], key: u64, tries: u32, mut copy: impl Fn
     false
 }
 
+/// The command that last changed the row in a slot, or is changing it.
+pub(crate) fn command<W: Word>(words: &[W]) -> u64 {
+    words[0].load(Relaxed) >> 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -121,6 +121,12 @@ impl MappedImage {
         self.word(LOWEST, Acquire)
     }
 
+    /// Up to which command all backups of the owner have the shard.
+    #[inline(always)]
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.word(ACKNOWLEDGED, Acquire)
+    }
+
     /// The group of shards that stop being served at the same moment as this shard, named by the first of them.
     /// `None` if this shard must be checked separately, because the next owner of the other shards may not be
     /// its next owner.

@@ -11,7 +11,7 @@ use crate::error::{OpenError, PullError};
 use crate::hash::{hash, shard_of, tag};
 use crate::image::bucket::entries;
 use crate::image::head::{OtherHead, check_head};
-use crate::image::layout::NO_CLOCK;
+use crate::image::layout::{NO_BACKUPS, NO_CLOCK};
 use crate::image::row_version;
 use crate::image::row_version::LIVE;
 use crate::index::hash_index::NONE;
@@ -160,8 +160,31 @@ impl MappedShards {
         let misses = dispatch(MappedPull { view: self, keys, read, out, slots }, cpu, segments)?;
         // Checked after the last row was read. A new incarnation of the owner marks the old one as ended before
         // it changes an image.
-        let current = self.group_shards.iter().all(|&i| self.shards[i as usize].is_current());
-        Ok(if current { misses } else { self.discard_ended(keys, slots) })
+        let groups = || self.group_shards.iter().map(|&i| &self.shards[i as usize]);
+        let (current, has_backups) =
+            (groups().all(MappedImage::is_current), groups().any(|shard| shard.acknowledged() != NO_BACKUPS));
+        let misses = if current { misses } else { self.discard_ended(keys, slots) };
+        Ok(if has_backups { self.discard_unacknowledged(keys, slots) } else { misses })
+    }
+
+    /// Turns rows into misses that the owner has changed since the last command that all its backups have. Returns the
+    /// number of misses afterwards.
+    #[cold]
+    fn discard_unacknowledged(&self, keys: &[u64], slots: &mut [u32]) -> usize {
+        let acknowledged: Vec<u64> = self.shards.iter().map(MappedImage::acknowledged).collect();
+        let stride = self.schema.stride();
+        let mut misses = 0;
+        for (&key, slot) in keys.iter().zip(slots) {
+            let owner = self.places.place(shard_of(hash(key), self.schema.shards)) as usize;
+            // The version of a slot only grows, so that of the row which was read is no higher.
+            let changed =
+                self.shards.get(owner).and_then(|shard| shard.row(*slot, stride)).map(row_version::command);
+            if changed.is_none_or(|command| command > acknowledged[owner]) {
+                *slot = NONE;
+            }
+            misses += usize::from(*slot == NONE);
+        }
+        misses
     }
 
     /// Turns the rows of shards that are not served any more into misses. Returns the number of misses afterwards.

@@ -14,7 +14,7 @@
 //! READs. The server reports which kind of device it has. The tests enumerate every order.
 
 use crate::error::PullError;
-use crate::image::layout::{INCARNATION, LOWEST, SERVING};
+use crate::image::layout::{ACKNOWLEDGED, INCARNATION, LOWEST, SERVING};
 use crate::image::row_version::{LIVE, WRITING};
 use crate::schema::segment::Segments;
 use crate::schema::table_schema::Schema;
@@ -34,8 +34,10 @@ pub const HEADER_LINE_BYTES: usize = LINE_BYTES;
 pub const VERSION_BYTES: usize = 8;
 const ROW_HEAD_BYTES: usize = 16;
 
-const _: () =
-    assert!(SERVING / LINE_BYTES == INCARNATION / LINE_BYTES && LOWEST / LINE_BYTES == SERVING / LINE_BYTES);
+const _: () = {
+    let line = INCARNATION / LINE_BYTES;
+    assert!(SERVING / LINE_BYTES == line && LOWEST / LINE_BYTES == line && ACKNOWLEDGED / LINE_BYTES == line);
+};
 
 /// Whether this header line says that the owner's incarnation `incarnation` serves the image.
 pub fn is_served(line: &[u8], incarnation: u64) -> bool {
@@ -47,6 +49,17 @@ pub fn is_served(line: &[u8], incarnation: u64) -> bool {
 /// Rows that are read after the line include all pushes of steps below it.
 pub fn lowest_of(line: &[u8]) -> u64 {
     word(line, LOWEST - HEADER_LINE_AT).unwrap_or(0)
+}
+
+/// In a header line: the last command that all backups of the owner have. A row that was changed later
+/// ([`command_of`]) is not to be believed.
+pub fn acknowledged_of(line: &[u8]) -> u64 {
+    word(line, ACKNOWLEDGED - HEADER_LINE_AT).unwrap_or(0)
+}
+
+/// The command that last changed a row, from the row's first bytes.
+pub fn command_of(row: &[u8]) -> u64 {
+    word(row, 0).map_or(u64::MAX, |version| version >> 2)
 }
 
 /// Reads rows of a table from another machine, for one kind of read and some segments.
@@ -341,5 +354,14 @@ mod tests {
         assert!(!is_served(&line, 9));
         line[SERVING - HEADER_LINE_AT] = 1;
         assert!(is_served(&line, 9) && !is_served(&line, 8) && !is_served(&line[..32], 9));
+    }
+
+    #[test]
+    fn the_header_line_has_the_last_command_of_all_backups_and_a_row_its_own() {
+        let mut line = [0; HEADER_LINE_BYTES];
+        line[ACKNOWLEDGED - HEADER_LINE_AT..][..8].copy_from_slice(&77u64.to_le_bytes());
+        assert_eq!((acknowledged_of(&line), acknowledged_of(&line[..56])), (77, 0));
+        let row = (77u64 << 2 | LIVE).to_le_bytes();
+        assert_eq!((command_of(&row), command_of(&row[..4])), (77, u64::MAX));
     }
 }

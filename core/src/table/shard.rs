@@ -160,6 +160,7 @@ impl Shard {
         }
         hash_index::check_links(&image, geometry).map_err(torn)?;
         image.word(LOWEST).store(NO_CLOCK, Release);
+        image.word(ACKNOWLEDGED).store(NO_BACKUPS, Release);
         image.word(SERVING).store(1, Release);
         let pushers = Pushers::load(&image);
         let command = words(COMMAND);
@@ -268,6 +269,11 @@ impl Shard {
     /// Tells readers that have mapped the image which steps of all workers are in its rows.
     pub(crate) fn set_lowest(&self, clock: u64) {
         self.image.word(LOWEST).store(clock, Release);
+    }
+
+    /// Tells readers that have mapped the image up to which command all backups have the shard.
+    pub(crate) fn set_acknowledged(&self, command: u64) {
+        self.image.word(ACKNOWLEDGED).store(command, Release);
     }
 
     /// The table that the image belongs to, from its head.

@@ -372,6 +372,21 @@ impl Shards {
         self.shards.iter().for_each(|shard| shard.set_lowest(clock));
     }
 
+    /// The number of the last command of each shard, in the order of the shards.
+    pub fn commands(&self) -> Vec<u64> {
+        self.shards.iter().map(|shard| shard.command).collect()
+    }
+
+    /// Tells readers of the images up to which command all backups have each shard. They do not believe rows that
+    /// changed later: the death of this process could undo these changes. Before the first call they believe all rows.
+    ///
+    /// # Panics
+    /// When there is not one number for each shard.
+    pub fn set_acknowledged(&self, commands: &[u64]) {
+        assert_eq!(commands.len(), self.shards.len(), "one for each shard");
+        self.shards.iter().zip(commands).for_each(|(shard, command)| shard.set_acknowledged(*command));
+    }
+
     /// Tells readers that have mapped the images not to use them any more. Dropping the shards does the same.
     pub fn stop_serving(&self) {
         self.shards.iter().for_each(Shard::stop_serving);

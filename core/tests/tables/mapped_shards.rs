@@ -198,6 +198,40 @@ fn an_owner_that_stops_serving_is_not_believed() {
     assert_eq!(read_on(&mut view, 4).0, 0);
 }
 
+#[test]
+fn rows_that_not_all_backups_have_are_not_found() {
+    let schema = Schema { init: Init::Zero, ..schema(Rule::Add(Add), 2, 2) };
+    let mut table = Shards::open(&Store::memory(), &schema, 0..2).unwrap();
+    let keys = cut((0..100).collect(), 2);
+    let push = |table: &mut Shards, seq, keys: &[u64]| {
+        table.push(&name(seq), Write::Gradient, keys, None, &vec![1.0; 2 * keys.len()]).unwrap();
+    };
+    push(&mut table, 1, &keys);
+    let (mut view, mut out, mut slots) = (view(&table), vec![0.0; 200], Vec::new());
+    let mut found = |view: &mut MappedShards| -> Vec<u64> {
+        let misses = view.pull(&keys, Read::Weights, Segments::ALL, &mut out, &mut slots).unwrap();
+        let found = keys.iter().zip(&slots).filter(|(_, slot)| **slot != NO_SLOT).map(|(key, _)| *key);
+        let found: Vec<u64> = found.collect();
+        assert_eq!(misses, keys.len() - found.len());
+        found
+    };
+    assert_eq!(found(&mut view), keys, "an owner without backups");
+    let before = table.commands();
+    table.set_acknowledged(&before);
+    assert_eq!(found(&mut view), keys, "the backups have all");
+    let changed: Vec<u64> = keys.iter().copied().filter(|key| key % 7 == 0).collect();
+    push(&mut table, 2, &changed);
+    let rest: Vec<u64> = keys.iter().copied().filter(|key| key % 7 != 0).collect();
+    assert_eq!(found(&mut view), rest, "the backups lack the second push");
+    let now = table.commands();
+    table.set_acknowledged(&[now[0], before[1]]);
+    let of_first = |key: &u64| shard_of(hash(*key), 2) == 0;
+    let more: Vec<u64> = keys.iter().copied().filter(|key| key % 7 != 0 || of_first(key)).collect();
+    assert_eq!(found(&mut view), more, "they have it in the first shard");
+    table.set_acknowledged(&now);
+    assert_eq!(found(&mut view), keys);
+}
+
 /// An owner writes nonsense into its image: rows may be missing or wrong, but nothing panics, faults or hangs.
 #[test]
 fn nonsense_in_an_image_is_survived() {

@@ -9,6 +9,7 @@ frames! {
         W0 "credit requests": credit_requests: u64;
         W1 "credit bytes": credit_bytes: u64;
         W2 "silence ms": silence_ms: u64;
+        W3 "lease ms": lease_ms: u64;
     }
 
     /// The server refuses a request. The session goes on.

@@ -1,6 +1,6 @@
 //! The table of frames in docs/wire.md and the frame types are equal, and only this folder knows the places of fields.
 
-use super::{ALL, Field, FrameDirection, FrameRow, any_head, decode_as_all};
+use super::{ALL, Field, FrameDirection, FrameKind, FrameRow, WelcomeFrame, any_head, decode_as_all};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::fs;
@@ -96,6 +96,22 @@ proptest! {
 /// Words that many frame types take, and others.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0u64..4, any::<u32>().prop_map(u64::from), any::<u64>(), Just(u64::MAX)]
+}
+
+#[test]
+fn the_bytes_of_a_welcome() {
+    let welcome =
+        WelcomeFrame { credit_requests: 1024, credit_bytes: 1 << 26, silence_ms: 9, lease_ms: 2000 };
+    let head = welcome.encode(7);
+    let mut bytes = [0; gannet_transport::limits::HEAD_BYTES];
+    head.encode(&mut bytes);
+    let mut want = b"GN\x02\0\x02\0\0\0\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
+    for word in [1024u64, 1 << 26, 9, 2000] {
+        want.extend_from_slice(&word.to_le_bytes());
+    }
+    assert_eq!(bytes[..56], want);
+    let read = WelcomeFrame::decode(&head).unwrap();
+    assert_eq!((read.silence_ms, read.lease_ms), (9, 2000));
 }
 
 #[test]

@@ -18,6 +18,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+/// A turn of a part of a server.
+pub type ServerTurn = Box<dyn FnMut(Duration) -> Result<(), ServerError>>;
+
 /// A server without threads of its own: its owner calls [`run`](Self::run). Simulations use it.
 pub struct LocalServer<N: Net> {
     addr: String,
@@ -118,6 +121,20 @@ impl<N: Net> LocalServer<N> {
             while thread.run_once(Duration::ZERO)? {}
         }
         Ok(())
+    }
+
+    /// The acceptor and each thread, as functions that take a turn and sleep in it for at most so long if there is no
+    /// work. So each may run as a process of its own, as the threads of a [`Server`](super::Server) do.
+    pub fn into_turns(self) -> Vec<ServerTurn>
+    where
+        N: 'static,
+    {
+        let LocalServer { mut acceptor, threads, .. } = self;
+        let acceptor: ServerTurn = Box::new(move |sleep| acceptor.run_once(sleep));
+        let thread = |mut thread: ShardThread<N>| -> ServerTurn {
+            Box::new(move |sleep| thread.run_once(sleep).map(|_| ()))
+        };
+        std::iter::once(acceptor).chain(threads.into_iter().map(thread)).collect()
     }
 
     /// As [`Server::stop`](super::Server::stop).

@@ -72,7 +72,7 @@ use gannet_core::{CheckpointDir, Store};
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
 use incarnations::HighestIncarnation;
-pub use local::LocalServer;
+pub use local::{LocalServer, ServerTurn};
 use membership::Loading;
 pub(crate) use membership::PlaceKeys;
 pub use membership::{Membership, MembershipConfig, OnServerLoss, PlaceStatus, place};
@@ -240,7 +240,7 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
         step_budget,
         data_server,
         highest_incarnation,
-        standing: config.membership.as_ref().map(|_| Arc::default()),
+        standing: config.membership.as_ref().map(|of| Arc::new(membership::Standing::new(of.lease))),
     }
 }
 

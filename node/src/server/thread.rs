@@ -419,8 +419,9 @@ impl<N: Net> ShardThread<N> {
     }
 
     fn begin(&self, greeted: GreetedConnection<N::Stream>) -> Session<N::Stream> {
-        let ThreadSettings { threads, incarnation, keyset_bytes_max, limits, buffers, keysets, .. } =
-            &self.settings;
+        let ThreadSettings {
+            threads, incarnation, keyset_bytes_max, limits, buffers, keysets, standing, ..
+        } = &self.settings;
         let (session, threads) = (self.next_session, *threads);
         self.settings.highest_incarnation.note(greeted.hello.incarnation);
         let welcome = WelcomeV1 { incarnation: *incarnation, session, threads };
@@ -429,6 +430,7 @@ impl<N: Net> ShardThread<N> {
             credit_requests: u64::from(limits.credit_frames),
             credit_bytes: limits.credit_bytes,
             silence_ms: silence,
+            lease_ms: standing.as_ref().map_or(0, |standing| standing.lease().as_millis() as u64),
         };
         let keysets = Keysets::new(*keyset_bytes_max, keysets.clone());
         Session::new(greeted, (grant, welcome), limits, keysets, buffers.clone(), self.net.now())

@@ -3,8 +3,8 @@
 //!
 //! A row must prove itself: it has the right key, and the same version before and after. The worker requests rows that
 //! it did not find, because only the owner knows that a key has no row. It reads nothing of a server that answered no
-//! request of the last [`LEASE`], counted from when the request was sent: the server may have been replaced. It reads
-//! no rows that unacknowledged own pushes touch (own_push_filter.rs). read_paths.rs says how it finds images and
+//! request of the last [`trust_time`], counted from when the request was sent: the server may have been replaced. It
+//! reads no rows that unacknowledged own pushes touch (own_push_filter.rs). read_paths.rs says how it finds images and
 //! regions.
 
 use super::in_flight::{LocalHits, PullPart};
@@ -15,7 +15,7 @@ use super::read_paths::ReadPathQuery;
 use super::tables::TableId;
 use super::{OneSided, Worker};
 use crate::error::WorkerError;
-use crate::limits::{LEASE, LEASE_PING};
+use crate::limits::{LEASE_PINGS, trust_time};
 use crate::sharded_keys::Chunk;
 use gannet_core::{MappedShards, NO_CLOCK, NO_SLOT, Read, Segments};
 use gannet_transport::{LinkError, Net, Stream};
@@ -34,6 +34,8 @@ pub(super) struct OneSidedReads {
     /// The send time of the latest request that has been answered.
     last_answered: Duration,
     last_ping: Duration,
+    /// For how long after `last_answered` the worker reads.
+    trust: Duration,
     /// When the worker last asked what the server has registered since.
     pub(super) last_asked: Duration,
     pub(super) own_pushes: OwnPushFilter,
@@ -55,15 +57,26 @@ impl OneSidedReads {
             refused: false,
             last_answered: Duration::ZERO,
             last_ping: Duration::ZERO,
+            trust: Duration::ZERO,
             last_asked: Duration::ZERO,
             own_pushes: OwnPushFilter::new(),
         }
     }
 
-    /// The link is lost, and with it what was known of the server's memory.
+    /// There is a link to a server whose leases have this time.
+    pub(super) fn begin(&mut self, lease: Option<Duration>) {
+        self.trust = trust_time(lease);
+    }
+
+    /// The link is lost, and with it what was known of the server's memory. The next link may be to another server.
     pub(super) fn lose(&mut self) {
         self.tables.clear();
-        (self.query, self.refused) = (None, false);
+        (self.query, self.refused, self.trust) = (None, false, Duration::ZERO);
+    }
+
+    /// Whether the server was the owner at this time.
+    fn is_trusted(&self, now: Duration) -> bool {
+        now.saturating_sub(self.last_answered) < self.trust
     }
 
     /// A request that was sent at `begun` has been answered.
@@ -88,9 +101,10 @@ impl OneSidedReads {
         self.tables.iter().any(Option::is_some)
     }
 
-    /// How a table is read, if the lease still holds.
+    /// How a table is read, if the server is believed now.
     fn fresh(&mut self, table: usize, now: Duration) -> Option<&mut ReadPath> {
-        self.tables.get_mut(table)?.as_mut().filter(|_| now.saturating_sub(self.last_answered) < LEASE)
+        let is_trusted = self.is_trusted(now);
+        self.tables.get_mut(table)?.as_mut().filter(|_| is_trusted)
     }
 
     /// What must be requested of a chunk whose rows were found in these slots.
@@ -214,11 +228,12 @@ impl<N: Net> Worker<N> {
         })
     }
 
-    /// Before rows are read: receives frames, and pings servers whose lease would run out.
+    /// Before rows are read: receives frames, and pings servers that would not be believed any longer.
     pub(super) fn keep_leases(&mut self, now: Duration) -> Result<(), WorkerError> {
         for number in 0..self.peers.len() {
             let Peer { link, near, .. } = &mut self.peers[number];
-            let quiet = now.saturating_sub(near.last_answered.max(near.last_ping)) >= LEASE_PING;
+            let quiet =
+                now.saturating_sub(near.last_answered.max(near.last_ping)) >= near.trust / LEASE_PINGS;
             if link.is_some() && near.is_on() && quiet {
                 near.last_ping = now;
                 self.ping(number, now)?;
@@ -248,8 +263,8 @@ impl<N: Net> Worker<N> {
             Err(error) => return self.lose(number, error, now).map(|()| None),
         };
         let requested = near.keys.len() as u64;
-        // READs take time: rows that were read when the lease was over may be stale.
-        if self.net.now().saturating_sub(self.peers[number].near.last_answered) >= LEASE {
+        // READs take time: rows that were read when that time was over may be stale.
+        if !self.peers[number].near.is_trusted(self.net.now()) {
             return Ok(None);
         }
         self.counters.near_rows.add(keys.len() as u64 - requested);
@@ -284,6 +299,7 @@ impl<N: Net> Worker<N> {
             return Ok(false);
         }
         self.found_slots.clear();
+        // The server was the owner when the pull began, so its rows have all that was acknowledged before.
         let whole = matches!(images.pull(keys, read, segments, out, &mut self.found_slots), Ok(0));
         self.counters.near_rows.add(if whole { keys.len() as u64 } else { 0 });
         if whole {

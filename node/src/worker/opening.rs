@@ -355,6 +355,7 @@ impl<N: Net> Worker<N> {
         (peer.session.number, peer.threads, peer.session.tables) = (welcome.session, welcome.threads, tables);
         peer.session.incarnation = welcome.incarnation;
         (peer.requests.credit, peer.health.attempts) = (credit, 0);
+        peer.near.begin(credit.lease);
         peer.session.epoch += 1;
         self.counters.links.add(1);
         if peer.session.epoch > 1 {
@@ -384,13 +385,14 @@ impl<N: Net> Worker<N> {
 impl Credit {
     /// What a welcome grants; 0 means no limit.
     fn of(grant: WelcomeFrame) -> Credit {
-        let WelcomeFrame { credit_requests: frames, credit_bytes: bytes, silence_ms } = grant;
+        let WelcomeFrame { credit_requests: frames, credit_bytes: bytes, silence_ms, lease_ms } = grant;
         let unless_none = |n: u64| if n == 0 { u64::MAX } else { n };
         let third = Duration::from_millis(unless_none(silence_ms) / 3);
         Credit {
             frames: usize::try_from(unless_none(frames)).unwrap_or(usize::MAX),
             bytes: unless_none(bytes),
             ping_after: third.min(PING_TIME),
+            lease: (lease_ms > 0).then(|| Duration::from_millis(lease_ms)),
         }
     }
 }

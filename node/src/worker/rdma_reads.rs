@@ -13,7 +13,7 @@ use crate::frames::control::RegionsV1;
 use crate::limits::HANDLE_BYTES_MAX;
 use gannet_core::{
     HEADER_LINE_AT, HEADER_LINE_BYTES, NO_CLOCK, NO_SLOT, RemoteRowReader, Schema, ShardSet, VERSION_BYTES,
-    hash, is_served, lowest_of, shard_of,
+    acknowledged_of, command_of, hash, is_served, lowest_of, shard_of,
 };
 use gannet_transport::{ReadRequest, RemoteReader};
 use std::io;
@@ -50,6 +50,8 @@ struct RdmaShard {
     rows: Vec<Extent>,
     /// Its header does not match what was registered.
     replaced: bool,
+    /// The last command that all backups had when the header was last read.
+    acknowledged: u64,
 }
 
 struct Extent {
@@ -109,6 +111,7 @@ impl RdmaTable {
                 header: (region.header_addr, region.header_rkey),
                 rows: region.rows.iter().map(extent).collect(),
                 replaced: false,
+                acknowledged: 0,
             });
         }
     }
@@ -241,6 +244,7 @@ impl RdmaTable {
             let header = &landed[number * HEADER_LINE_BYTES..][..HEADER_LINE_BYTES];
             let served = is_served(header, self.shards[shard].incarnation);
             self.shards[shard].replaced |= !served;
+            self.shards[shard].acknowledged = acknowledged_of(header);
             // The header was read before the rows, so they include all pushes below its clock.
             match lowest_of(header) {
                 lowest if lowest < self.least => self.behind.push(shard),
@@ -263,6 +267,10 @@ impl RdmaTable {
                 true => row_reader.is_line(key, bytes, out),
                 false => row_reader.is_row(key, before, bytes, after, out),
             };
+            if proven && command_of(bytes) > self.shards[row.shard].acknowledged {
+                // The death of the server could undo what changed the row.
+                continue;
+            }
             if proven {
                 slots[row.place] = self.handles.get(key).unwrap_or(NO_SLOT);
             } else if row.one_line || before == after {

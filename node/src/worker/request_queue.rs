@@ -19,6 +19,8 @@ pub(super) struct Credit {
     pub(super) bytes: u64,
     /// The worker pings over a link that has been silent for this long.
     pub(super) ping_after: Duration,
+    /// The time of the leases by which the server owns its shards.
+    pub(super) lease: Option<Duration>,
 }
 
 /// The queue of one peer's requests. A request leaves it when its reply has come.

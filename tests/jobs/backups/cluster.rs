@@ -198,8 +198,8 @@ impl Cluster {
         });
     }
 
-    /// For each key, how many records of all passes its row has counted.
-    fn counts(&self) -> HashMap<u64, u64> {
+    /// The network and the settings of a worker in this process. `config` says what it is.
+    pub fn client(&self, config: WorkerConfig) -> (Transports, WorkerConfig) {
         let flag = |name: &str| {
             let mut words = self.setup.client.split_whitespace();
             words.find(|word| *word == name).and(words.next()).map(Path::new)
@@ -208,12 +208,14 @@ impl Cluster {
         let net = tls.map_or(Transports::new(), |tls| Transports::new().with_tls_client(tls));
         let token = flag("--token-file").map(|file| Token::load(file).unwrap());
         let coordinator = self.remote_coordinator(&net, &token);
-        let config = WorkerConfig {
-            token,
-            places: Some(Places { coordinator, job: "default".into() }),
-            run: Some(RunId { name: "default".into(), generation: 1, rows_since: 1, birth: 0 }),
-            ..WorkerConfig::reader(&self.hosts)
-        };
+        let places = Some(Places { coordinator, job: "default".into() });
+        (net, WorkerConfig { token, places, servers: self.hosts.clone(), ..config })
+    }
+
+    /// For each key, how many records of all passes its row has counted.
+    fn counts(&self) -> HashMap<u64, u64> {
+        let run = Some(RunId { name: "default".into(), generation: 1, rows_since: 1, birth: 0 });
+        let (net, config) = self.client(WorkerConfig { run, ..WorkerConfig::reader(&self.hosts) });
         let mut worker = Worker::connect(net, config).unwrap();
         let table = worker.open_table(&Schema::scalar("lr", Rule::Sgd(Sgd { lr: RATE }))).unwrap();
         let mut counts = HashMap::new();

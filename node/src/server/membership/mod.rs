@@ -22,6 +22,7 @@ use super::ServerConfig;
 use super::replication::{CommandQueue, ThreadQueues};
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::frames::control::{self, GenerationV1, PlaceV2};
+use crate::limits::serving_time;
 use gannet_transport::{Net, Poll, Waker};
 use std::sync::Arc;
 use std::time::Duration;
@@ -356,7 +357,7 @@ impl<N: Net> Membership<N> {
 
     /// When a lease ends for its owner that was granted or kept alive after `from`.
     fn until(&self, from: Duration) -> Duration {
-        from + self.config.lease * 3 / 4
+        from + serving_time(self.config.lease)
     }
 
     fn set(

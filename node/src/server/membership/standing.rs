@@ -54,6 +54,8 @@ impl OwnPlaces {
 /// What the threads of a server share with its membership.
 #[derive(Default)]
 pub(in crate::server) struct Standing {
+    /// The time of the server's leases.
+    lease: Duration,
     /// The places that the server owns. For each, when its lease ends by the server's clock, and its epoch.
     places: Mutex<BTreeMap<u32, (Duration, u64)>>,
     /// How many places that are.
@@ -79,6 +81,16 @@ struct PromotionRecord {
 }
 
 impl Standing {
+    /// Of a server whose leases have this time.
+    pub(in crate::server) fn new(lease: Duration) -> Standing {
+        Standing { lease, ..Standing::default() }
+    }
+
+    /// The time of the server's leases.
+    pub(in crate::server) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     fn places(&self) -> MutexGuard<'_, BTreeMap<u32, (Duration, u64)>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,6 +102,10 @@ impl Standing {
     /// The server owns a place in this epoch, and has a lease for it until then.
     pub(in crate::server) fn own(&self, (place, epoch): (u32, u64), until: Duration) {
         let mut places = self.places();
+        // A session, and an image, belong to one epoch of each place: a process has a place in one epoch only.
+        if places.get(&place).is_some_and(|(_, has)| *has != epoch) {
+            return self.depose();
+        }
         places.insert(place, (until, epoch));
         let first = places.values().map(|(until, _)| *until).min();
         let first = first.map_or(0, |first| first.as_nanos() as u64);
@@ -166,5 +182,33 @@ impl Standing {
         }
         let tables = done.iter().cloned().collect::<Result<Vec<u32>, String>>();
         Some(tables.map(|tables| tables.into_iter().max().unwrap_or(0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_server_is_silent_when_the_lease_of_one_of_its_places_has_ended() {
+        let standing = Standing::new(4 * SECOND);
+        assert!(!standing.is_silent(9 * SECOND), "it owns nothing");
+        standing.own((0, 1), 5 * SECOND);
+        standing.own((2, 7), 6 * SECOND);
+        standing.own((0, 1), 8 * SECOND);
+        assert!(!standing.is_silent(6 * SECOND - Duration::from_nanos(1)) && standing.is_silent(6 * SECOND));
+        assert!(!standing.is_deposed());
+    }
+
+    #[test]
+    fn a_server_that_would_have_a_place_in_two_epochs_ends() {
+        let standing = Standing::new(SECOND);
+        standing.own((0, 1), SECOND);
+        standing.own((1, 2), SECOND);
+        assert!(!standing.is_deposed());
+        standing.own((0, 2), 9 * SECOND);
+        assert!(standing.is_deposed());
     }
 }

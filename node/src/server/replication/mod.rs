@@ -10,6 +10,7 @@
 //! again from the beginning when it is back.
 
 mod hold;
+mod published;
 mod queue;
 mod replicator;
 mod states;
@@ -29,6 +30,7 @@ use crate::frames::control::CopyV1;
 use crate::limits::{FILL_BYTES, FILL_QUEUE_BYTES, REPLICATION_BYTES_MAX};
 use crate::partition::{PartitionMap, Partitioning};
 use gannet_core::{CommandListener, CommandRecord, Shards, TableIdentity, ToldShard, hash};
+use published::PublishedCommands;
 use states::ToldStates;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -61,6 +63,7 @@ pub(super) struct Replication {
     /// The number of the next stream.
     next_stream: u64,
     was_full: bool,
+    published: PublishedCommands,
     /// The states that are not rows, as the backups were told them last. `None`: they are not told.
     states: Option<ToldStates>,
     /// The membership decides for which backups workers wait. Otherwise that is each that has all.
@@ -79,6 +82,7 @@ impl Replication {
             told,
             next_stream: seed,
             was_full: false,
+            published: PublishedCommands::default(),
             states: None,
             is_managed,
         }
@@ -93,6 +97,7 @@ impl Replication {
         (map, epoch): (&PartitionMap, u64),
     ) {
         if let Some(shards) = &mut table.shards {
+            published::publish_all(shards);
             let (told, queues) = (self.told.clone(), self.queues.clone());
             shards.tell(Some(Box::new(TableListener { table: number, told, queues })));
         }
@@ -203,6 +208,12 @@ impl Replication {
             self.was_full = false;
             !self.is_full()
         }
+    }
+
+    /// Tells those who read the images which rows they may believe.
+    pub(super) fn publish(&mut self, tables: &[ServerTable]) {
+        let gate = self.gate(tables.len());
+        self.published.update(tables, gate);
     }
 
     /// What may leave now. `tables`: tables of the thread.

@@ -37,6 +37,7 @@ impl ServerTables {
     pub(in crate::server) fn replicate(&mut self) -> bool {
         let Some(replication) = &mut self.replication else { return false };
         let more = replication.turn(&mut self.all, self.partitioning, &self.places);
+        replication.publish(&self.all);
         self.group_changed |= replication.has_room_again();
         more
     }

@@ -1,0 +1,46 @@
+//! What images say of backups: up to which command all of them have each shard.
+//!
+//! Who reads rows in an image does not wait for backups, as the answer to a request does. So a row that has changed
+//! since then is not believed there. Images are always behind: they say what was so when the thread last looked.
+
+use super::ReplicationGate;
+use crate::server::tables::ServerTable;
+use gannet_core::Shards;
+
+/// What the images of a thread say.
+#[derive(Default)]
+pub(super) struct PublishedCommands {
+    /// How many commands had been told when all that were told was published.
+    published: u64,
+    /// The last commands of the shards of each table, and how many had been told then. They are published when the
+    /// backups have so many.
+    marked: Option<(u64, Vec<Vec<u64>>)>,
+}
+
+impl PublishedCommands {
+    /// Publishes what all backups have now.
+    pub(super) fn update(&mut self, tables: &[ServerTable], gate: ReplicationGate) {
+        let ReplicationGate { told, acknowledged, .. } = gate;
+        let commands = |table: &ServerTable| table.shards.as_ref().map(Shards::commands).unwrap_or_default();
+        if acknowledged >= told {
+            if self.published != told {
+                tables.iter().filter_map(|table| table.shards.as_ref()).for_each(publish_all);
+                (self.published, self.marked) = (told, None);
+            }
+            return;
+        }
+        if let Some((_, marked)) = self.marked.take_if(|(told, _)| acknowledged >= *told) {
+            for (table, commands) in tables.iter().zip(marked) {
+                if let Some(shards) = &table.shards {
+                    shards.set_acknowledged(&commands);
+                }
+            }
+        }
+        self.marked.get_or_insert_with(|| (told, tables.iter().map(commands).collect()));
+    }
+}
+
+/// All that has happened to these shards is acknowledged, or nobody knows of it.
+pub(super) fn publish_all(shards: &Shards) {
+    shards.set_acknowledged(&shards.commands());
+}
