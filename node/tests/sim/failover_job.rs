@@ -1,8 +1,9 @@
 //! A job whose scheduler dies for good. A backup goes on with its splits, and hands out incarnations that nobody has
 //! had. Every record of every pass must be in the sums exactly once, whoever dies: servers and workers.
 
-use crate::failover::{Cluster, Reached};
+use crate::cluster::Cluster;
 use crate::model::schema;
+use crate::reached::Reached;
 use crate::scheduled::{BATCHES, KEYS, expected, keys_of, plan};
 use crate::simulated::faults;
 use crate::stepping::seeds;

@@ -1,7 +1,7 @@
 //! A job whose rows are gone: the owner of a place and all its backups die. Its servers go back to the newest
 //! checkpoint, which was saved while a worker pushed and while a server may have had several places.
 
-use crate::failover::Cluster;
+use crate::cluster::Cluster;
 use crate::model::{Model, schema, unique_keys};
 use crate::simulated::faults;
 use crate::stepping::seeds;

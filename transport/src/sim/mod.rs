@@ -5,21 +5,26 @@
 //! worker's blocking calls run the same code as over TCP. Several workers that wait at once are processes
 //! ([`Sim::spawn`]).
 
+mod host;
+mod poll;
 mod process;
 mod rdma;
 mod world;
 
 pub use crate::prng::Prng;
+pub use poll::{SimPoll, SimWaker};
 pub use process::SimProcess;
 pub use world::Faults;
 
 use crate::error::NetError;
 use crate::link::Stream;
-use crate::net::{Event, Listener, Net, Poll, Waker};
+use crate::net::{Listener, Net};
 use crate::remote::{Registrar, RemoteReader};
+use host::Host;
 use rdma::{RegisteredMemory, SimReader, SimRegistrar};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -28,9 +33,6 @@ use world::{ConnectionSide, SimWorld};
 
 /// The longest step of virtual time, so that actors notice when their time limits pass.
 const STEP_MAX: Duration = Duration::from_millis(10);
-
-/// The virtual time that a wait of zero takes.
-const LOOK: Duration = Duration::from_micros(1);
 
 type Actor = Box<dyn FnMut()>;
 
@@ -46,8 +48,10 @@ pub struct Sim {
     /// Whether an actor is running. A wait inside an actor must not step the world, and returns at once; inside a
     /// process it suspends the process.
     stepping: Rc<Cell<bool>>,
-    /// How far the clock of this handle is ahead of the world's clock.
-    ahead: Duration,
+    /// Actors that do not run now.
+    paused: Rc<RefCell<BTreeSet<u64>>>,
+    /// The host of this handle.
+    host: Rc<Host>,
 }
 
 impl Clone for Sim {
@@ -58,7 +62,8 @@ impl Clone for Sim {
             actors_owner: None,
             next_actor: self.next_actor.clone(),
             stepping: self.stepping.clone(),
-            ahead: self.ahead,
+            paused: self.paused.clone(),
+            host: self.host.clone(),
         }
     }
 }
@@ -83,16 +88,62 @@ impl Sim {
             actors_owner: Some(actors),
             next_actor: Rc::default(),
             stepping: Rc::default(),
-            ahead: Duration::ZERO,
+            paused: Rc::default(),
+            host: Rc::default(),
         }
     }
 
     /// The same network for a host whose clock is this far ahead of the others; [`Net::now`] returns that
     /// clock. If a later incarnation has a handle that is less far ahead, it sees a clock that has gone back.
     pub fn ahead(&self, ahead: Duration) -> Sim {
-        let mut host = self.clone();
-        host.ahead = ahead;
-        host
+        self.on("", ahead, 0)
+    }
+
+    /// The same network for a host of this name: it is the host of the connections and listeners of this handle and its
+    /// clones. Its clock is this far ahead of the others, and faster by so many millionths, or slower.
+    ///
+    /// ```
+    /// # use gannet_transport::Net;
+    /// # use gannet_transport::sim::{Faults, Sim};
+    /// # use std::time::Duration;
+    /// let sim = Sim::new(1, Faults::none());
+    /// let fast = sim.on("a", Duration::ZERO, 50_000);
+    /// let (all, own) = (sim.now(), fast.now());
+    /// sim.run(Duration::from_secs(100));
+    /// assert_eq!((sim.now() - all, fast.now() - own), (Duration::from_secs(100), Duration::from_secs(105)));
+    /// ```
+    pub fn on(&self, host: &str, ahead: Duration, millionths: i32) -> Sim {
+        let mut other = self.clone();
+        other.host = Rc::new(Host::new(host, ahead, millionths));
+        other
+    }
+
+    /// The clock of this handle's host jumps ahead.
+    pub fn jump(&self, by: Duration) {
+        self.host.jump(by);
+    }
+
+    /// For this long nothing arrives that a host sends to another, and neither connects to the other. It arrives when
+    /// that is over, if the connection still exists.
+    pub fn cut(&self, from: &str, to: &str, duration: Duration) {
+        let mut world = self.world.borrow_mut();
+        let until = world.now + duration;
+        world.cut(from, to, until);
+    }
+
+    /// Breaks all connections of a host and frees its listening addresses, as if its processes had been killed. Those
+    /// who have mapped their memory still see it. The caller does not run them any more.
+    pub fn crash(&self, host: &str) {
+        self.world.borrow_mut().crash(host);
+    }
+
+    /// From now on this actor does not run, or runs again. Time goes on.
+    pub fn pause(&self, actor: u64, paused: bool) {
+        let mut all = self.paused.borrow_mut();
+        match paused {
+            true => all.insert(actor),
+            false => all.remove(&actor),
+        };
     }
 
     /// Puts all processes on one host: files can be passed over connections.
@@ -248,8 +299,10 @@ impl Sim {
         if self.stepping.replace(true) {
             return;
         }
-        for (_, actor) in actors.borrow_mut().iter_mut() {
-            actor();
+        for (id, actor) in actors.borrow_mut().iter_mut() {
+            if !self.paused.borrow().contains(id) {
+                actor();
+            }
         }
         self.stepping.set(false);
     }
@@ -262,7 +315,7 @@ impl Net for Sim {
     type Waker = SimWaker;
 
     fn connect(&self, addr: &str, _: Duration) -> Result<SimStream, NetError> {
-        let connected = self.world.borrow_mut().connect(addr);
+        let connected = self.world.borrow_mut().connect(addr, self.host.name());
         let side = connected.map_err(|source| NetError::Connect { addr: addr.to_owned(), source })?;
         Ok(SimStream::new(&self.world, Some(self.clone()), side))
     }
@@ -272,13 +325,13 @@ impl Net for Sim {
     }
 
     fn listen(&self, addr: &str) -> Result<SimListener, NetError> {
-        let listening = self.world.borrow_mut().listen(addr);
-        let bound = listening.map_err(|source| NetError::Listen { addr: addr.to_owned(), source })?;
-        Ok(SimListener { world: self.world.clone(), addr: bound })
+        let listening = self.world.borrow_mut().listen(addr, self.host.name());
+        let (addr, id) = listening.map_err(|source| NetError::Listen { addr: addr.to_owned(), source })?;
+        Ok(SimListener { world: self.world.clone(), addr, id })
     }
 
     fn poll(&self) -> Result<SimPoll, NetError> {
-        Ok(SimPoll { sim: self.clone(), sides: Vec::new(), listeners: Vec::new(), woken: Rc::default() })
+        Ok(SimPoll::new(self.clone()))
     }
 
     fn registrar(&self) -> Option<Arc<dyn Registrar>> {
@@ -287,7 +340,7 @@ impl Net for Sim {
     }
 
     fn now(&self) -> Duration {
-        self.world_now() + self.ahead
+        self.host.time(self.world_now())
     }
 }
 
@@ -379,11 +432,12 @@ impl Stream for SimStream {
 pub struct SimListener {
     world: Rc<RefCell<SimWorld>>,
     addr: String,
+    id: u64,
 }
 
 impl Drop for SimListener {
     fn drop(&mut self) {
-        self.world.borrow_mut().unlisten(&self.addr);
+        self.world.borrow_mut().unlisten(&self.addr, self.id);
     }
 }
 
@@ -391,106 +445,11 @@ impl Listener for SimListener {
     type Stream = SimStream;
 
     fn accept(&mut self) -> Result<Option<SimStream>, NetError> {
-        let accepted = self.world.borrow_mut().accept(&self.addr);
+        let accepted = self.world.borrow_mut().accept(&self.addr, self.id);
         Ok(accepted.map(|side| SimStream::new(&self.world, None, side)))
     }
 
     fn addr(&self) -> &str {
         &self.addr
-    }
-}
-
-/// Waits in virtual time.
-pub struct SimPoll {
-    sim: Sim,
-    sides: Vec<(ConnectionSide, u64)>,
-    listeners: Vec<(String, u64)>,
-    woken: Rc<Cell<bool>>,
-}
-
-impl SimPoll {
-    fn look(&mut self, events: &mut Vec<Event>) {
-        let mut world = self.sim.world.borrow_mut();
-        self.sides.retain(|(side, _)| world.is_open(*side));
-        for &(side, token) in &self.sides {
-            let edge = world.edge(side);
-            if edge.readable || edge.writable || edge.closed {
-                events.push(Event {
-                    token,
-                    readable: edge.readable,
-                    writable: edge.writable,
-                    closed: edge.closed,
-                });
-            }
-        }
-        for (addr, token) in &self.listeners {
-            if world.has_waiting(addr) {
-                events.push(Event { token: *token, readable: true, ..Event::default() });
-            }
-        }
-    }
-}
-
-impl Poll for SimPoll {
-    type Stream = SimStream;
-    type Listener = SimListener;
-    type Waker = SimWaker;
-
-    fn add(&mut self, stream: &SimStream, token: u64) -> Result<(), NetError> {
-        self.sides.retain(|(side, _)| *side != stream.side);
-        self.sides.push((stream.side, token));
-        Ok(())
-    }
-
-    fn remove(&mut self, stream: &SimStream) -> Result<(), NetError> {
-        self.sides.retain(|(side, _)| *side != stream.side);
-        Ok(())
-    }
-
-    fn add_listener(&mut self, listener: &SimListener, token: u64) -> Result<(), NetError> {
-        self.listeners.push((listener.addr.clone(), token));
-        Ok(())
-    }
-
-    fn waker(&self) -> SimWaker {
-        SimWaker(self.woken.clone())
-    }
-
-    fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
-        events.clear();
-        let deadline = self.sim.world_now() + timeout;
-        if process::is_running() {
-            // Each check takes time, so a process that spins lets the others go on.
-            let until = deadline.max(self.sim.world_now() + LOOK);
-            self.look(events);
-            while events.is_empty() && !self.woken.replace(false) && self.sim.world_now() < until {
-                self.sim.suspend(until);
-                self.look(events);
-            }
-            return Ok(());
-        }
-        loop {
-            self.look(events);
-            if !events.is_empty() || self.woken.replace(false) || self.sim.stepping.get() {
-                return Ok(());
-            }
-            if self.sim.world_now() >= deadline {
-                // Each check takes time too, so a caller that spins reaches its time limit.
-                self.sim.step(deadline + LOOK);
-                self.look(events);
-                return Ok(());
-            }
-            self.sim.step(deadline);
-        }
-    }
-}
-
-/// Wakes a simulated poll.
-#[derive(Clone)]
-pub struct SimWaker(Rc<Cell<bool>>);
-
-impl Waker for SimWaker {
-    fn wake(&self) {
-        self.0.set(true);
     }
 }

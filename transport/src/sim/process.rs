@@ -25,6 +25,11 @@ pub struct SimProcess {
 }
 
 impl SimProcess {
+    /// The number of its actor, for [`Sim::pause`](super::Sim::pause).
+    pub fn actor(&self) -> u64 {
+        self.actor
+    }
+
     /// Whether its function has returned.
     pub fn has_ended(&self) -> bool {
         self.ended.get()

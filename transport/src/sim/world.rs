@@ -6,6 +6,7 @@
 //! - A direction stalls.
 //! - A connect is refused.
 //! - An address is cut off for a while.
+//! - What one host sends to another arrives only when a cut between them is over, in one direction or in both.
 
 use super::rdma::RegisteredMemory;
 use crate::prng::Prng;
@@ -62,7 +63,8 @@ struct Direction {
     reported: u64,
     /// The sender found no space, and space has not yet been reported to it.
     writer_waits: bool,
-    closed: bool,
+    /// The sender has closed its side. The receiver can see it from this time on.
+    closed: Option<Duration>,
     close_reported: bool,
     /// Files that were passed and not yet taken.
     files: VecDeque<OwnedFd>,
@@ -75,6 +77,11 @@ impl Direction {
         let due = self.chunks.iter().take_while(|(at, _)| *at <= now).map(|(_, bytes)| bytes.len() as u64);
         self.taken + due.sum::<u64>()
     }
+
+    /// The receiver has everything and sees that the sender has closed its side.
+    fn has_ended(&self, now: Duration) -> bool {
+        self.closed.is_some_and(|at| at <= now) && self.chunks.is_empty()
+    }
 }
 
 struct Connection {
@@ -82,8 +89,19 @@ struct Connection {
     directions: [Direction; 2],
     reset: bool,
     addr: String,
+    /// The hosts of the sides.
+    hosts: [Arc<str>; 2],
     /// Which sides still have their stream.
     open: [bool; 2],
+}
+
+/// A listening address.
+struct Listening {
+    /// Tells it from others that had the address.
+    id: u64,
+    host: Arc<str>,
+    /// The connections that wait to be accepted.
+    waiting: VecDeque<ConnectionSide>,
 }
 
 /// A side of a connection.
@@ -113,9 +131,11 @@ pub(super) struct SimWorld {
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     next_port: u16,
-    /// Listening addresses and the connections that wait to be accepted.
-    listeners: BTreeMap<String, VecDeque<ConnectionSide>>,
+    listeners: BTreeMap<String, Listening>,
+    next_listener: u64,
     cut_off: BTreeMap<String, Duration>,
+    /// From one host to another, and until when.
+    cuts: Vec<(Arc<str>, Arc<str>, Duration)>,
     /// Connections broken so far, by chance or by a call.
     pub(super) resets: u64,
     /// The first time at which a wait of a process is over.
@@ -141,7 +161,9 @@ impl SimWorld {
             next_connection: 0,
             next_port: 20_000,
             listeners: BTreeMap::new(),
+            next_listener: 0,
             cut_off: BTreeMap::new(),
+            cuts: Vec::new(),
             resets: 0,
             wake_at: None,
             moves: 0,
@@ -150,7 +172,8 @@ impl SimWorld {
         }
     }
 
-    pub(super) fn listen(&mut self, addr: &str) -> io::Result<String> {
+    /// Returns the address, and the number of the listener.
+    pub(super) fn listen(&mut self, addr: &str, host: &Arc<str>) -> io::Result<(String, u64)> {
         let addr = match addr.strip_suffix(":0") {
             Some(host) => {
                 self.next_port += 1;
@@ -161,38 +184,70 @@ impl SimWorld {
         if self.listeners.contains_key(&addr) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        self.listeners.insert(addr.clone(), VecDeque::new());
-        Ok(addr)
+        let (id, host, waiting) = (self.next_listener, host.clone(), VecDeque::new());
+        self.next_listener += 1;
+        self.listeners.insert(addr.clone(), Listening { id, host, waiting });
+        Ok((addr, id))
     }
 
-    pub(super) fn unlisten(&mut self, addr: &str) {
-        self.listeners.remove(addr);
+    pub(super) fn unlisten(&mut self, addr: &str, id: u64) {
+        if self.listeners.get(addr).is_some_and(|listening| listening.id == id) {
+            self.listeners.remove(addr);
+        }
     }
 
-    pub(super) fn connect(&mut self, addr: &str) -> io::Result<ConnectionSide> {
+    pub(super) fn connect(&mut self, addr: &str, from: &Arc<str>) -> io::Result<ConnectionSide> {
         self.now += Duration::from_micros(50 + self.prng.below(100));
-        let cut = self.cut_off.get(addr).is_some_and(|until| *until > self.now);
-        if cut || self.prng.chance(self.faults.refuse_per_million) || !self.listeners.contains_key(addr) {
+        let to = self.listeners.get(addr).map(|listening| listening.host.clone());
+        let is_cut = |to: &Arc<str>| self.cut_until(from, to).or(self.cut_until(to, from)).is_some();
+        let cut =
+            self.cut_off.get(addr).is_some_and(|until| *until > self.now) || to.as_ref().is_some_and(is_cut);
+        if cut || self.prng.chance(self.faults.refuse_per_million) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
+        let Some(listening) = self.listeners.get_mut(addr) else {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        };
         let id = self.next_connection;
         self.next_connection += 1;
         let directions = [Direction::default(), Direction::default()];
-        self.connections
-            .insert(id, Connection { directions, reset: false, addr: addr.to_owned(), open: [true; 2] });
-        self.listeners
-            .get_mut(addr)
-            .expect("looked up above")
-            .push_back(ConnectionSide { connection: id, side: 1 });
+        let hosts = [from.clone(), listening.host.clone()];
+        let (reset, open, addr) = (false, [true; 2], addr.to_owned());
+        self.connections.insert(id, Connection { directions, reset, addr, hosts, open });
+        listening.waiting.push_back(ConnectionSide { connection: id, side: 1 });
         Ok(ConnectionSide { connection: id, side: 0 })
     }
 
-    pub(super) fn accept(&mut self, addr: &str) -> Option<ConnectionSide> {
-        self.listeners.get_mut(addr)?.pop_front()
+    pub(super) fn accept(&mut self, addr: &str, id: u64) -> Option<ConnectionSide> {
+        self.listeners.get_mut(addr).filter(|listening| listening.id == id)?.waiting.pop_front()
     }
 
-    pub(super) fn has_waiting(&self, addr: &str) -> bool {
-        self.listeners.get(addr).is_some_and(|waiting| !waiting.is_empty())
+    pub(super) fn has_waiting(&self, addr: &str, id: u64) -> bool {
+        let listening = self.listeners.get(addr).filter(|listening| listening.id == id);
+        listening.is_some_and(|listening| !listening.waiting.is_empty())
+    }
+
+    /// Delays everything that a host sends to another until then. Neither connects to the other.
+    pub(super) fn cut(&mut self, from: &str, to: &str, until: Duration) {
+        let now = self.now;
+        self.cuts.retain(|(.., until)| *until > now);
+        self.cuts.push((from.into(), to.into(), until));
+    }
+
+    /// When the last cut from a host to another is over, if there is one now.
+    fn cut_until(&self, from: &str, to: &str) -> Option<Duration> {
+        let of =
+            |(a, b, until): &&(Arc<str>, Arc<str>, Duration)| &**a == from && &**b == to && *until > self.now;
+        self.cuts.iter().filter(of).map(|(.., until)| *until).max()
+    }
+
+    /// Breaks every connection of a host, and frees the addresses on which it listens.
+    pub(super) fn crash(&mut self, host: &str) {
+        let is_its = |connection: &Connection| connection.hosts.iter().any(|of| &**of == host);
+        let its = self.connections.iter().filter(|(_, connection)| is_its(connection));
+        let its: Vec<u64> = its.map(|(id, _)| *id).collect();
+        its.into_iter().for_each(|id| self.reset(id));
+        self.listeners.retain(|_, listening| &*listening.host != host);
     }
 
     pub(super) fn peer_name(&self, side: ConnectionSide) -> Arc<str> {
@@ -229,12 +284,19 @@ impl SimWorld {
     }
 
     pub(super) fn close(&mut self, side: ConnectionSide) {
+        let at = self.arrives(side, self.now);
         let Some(connection) = self.connections.get_mut(&side.connection) else { return };
         connection.open[side.side] = false;
-        connection.directions[side.side].closed = true;
+        connection.directions[side.side].closed = Some(at);
         if connection.open == [false; 2] {
             self.connections.remove(&side.connection);
         }
+    }
+
+    /// When what this side sends can arrive that would arrive at `at` if nothing was cut.
+    fn arrives(&self, side: ConnectionSide, at: Duration) -> Duration {
+        let Some(Connection { hosts, .. }) = self.connections.get(&side.connection) else { return at };
+        self.cut_until(&hosts[side.side], &hosts[1 - side.side]).map_or(at, |until| at.max(until))
     }
 
     pub(super) fn give(&mut self, side: ConnectionSide, file: OwnedFd) -> io::Result<()> {
@@ -262,7 +324,11 @@ impl SimWorld {
         {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        Ok(())
+        let [a, b] = &connection.hosts;
+        match self.cut_until(a, b).or(self.cut_until(b, a)) {
+            Some(_) => Err(io::ErrorKind::TimedOut.into()),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn is_open(&self, side: ConnectionSide) -> bool {
@@ -274,8 +340,9 @@ impl SimWorld {
         if self.prng.chance(faults.reset_per_million) {
             self.reset(side.connection);
         }
+        let uncut = self.arrives(side, now);
         let connection = self.connections.get_mut(&side.connection).ok_or(io::ErrorKind::NotConnected)?;
-        if connection.reset || !connection.open[1 - side.side] {
+        if connection.reset || connection.directions[1 - side.side].closed.is_some_and(|at| at <= now) {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         let direction = &mut connection.directions[side.side];
@@ -292,7 +359,7 @@ impl SimWorld {
             delay += Duration::from_nanos(self.prng.below(faults.stall_max.as_nanos() as u64 + 1));
         }
         let after = direction.chunks.back().map_or(Duration::ZERO, |(at, _)| *at);
-        direction.chunks.push_back((after.max(now + delay), bytes[..sent].to_vec()));
+        direction.chunks.push_back((after.max(now + delay).max(uncut), bytes[..sent].to_vec()));
         direction.in_flight += sent;
         self.moves += 1;
         direction.sent += sent as u64;
@@ -309,8 +376,11 @@ impl SimWorld {
         let direction = &mut connection.directions[1 - side.side];
         let due = (direction.due(now) - direction.taken) as usize;
         if due == 0 {
-            let ended = direction.closed && direction.chunks.is_empty();
-            return if ended { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
+            return if direction.has_ended(now) {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            } else {
+                Ok(None)
+            };
         }
         let mut want = due.min(out.len());
         if self.faults.piece_bytes_max > 0 {
@@ -348,8 +418,7 @@ impl SimWorld {
             incoming.reported = due;
             edge.readable = true;
         }
-        let ended = reset || incoming.closed && incoming.chunks.is_empty();
-        if ended && !incoming.close_reported {
+        if (reset || incoming.has_ended(now)) && !incoming.close_reported {
             incoming.close_reported = true;
             edge.closed = true;
             edge.readable = true;

@@ -1,0 +1,443 @@
+//! Servers with backups and a coordinator, in the simulation. The backups are servers without a place of their own, or
+//! the servers of the other places. Each server, and the coordinator, has a clock of its own, and they differ in speed.
+
+use crate::reached::{self, Reached};
+
+use gannet_core::{CheckpointDir, Store};
+use gannet_node::limits::CLOCK_DRIFT;
+use gannet_node::{
+    Coordinator, LocalServer, MembershipConfig, MemoryCoordinator, OnServerLoss, ServerConfig,
+};
+use gannet_transport::Net;
+use gannet_transport::sim::{Prng, Sim, SimProcess};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+/// One server.
+pub(crate) struct Member {
+    /// The server and everything that runs beside it.
+    actors: Vec<u64>,
+    seat: Seat,
+    pub(crate) coordinator: Arc<Reached>,
+    has_ended: Rc<RefCell<bool>>,
+    /// It was started, and the coordinator may still know the process before it as a backup.
+    is_new: bool,
+    /// It has no place of its own, however often it is started.
+    is_spare: bool,
+}
+
+impl Member {
+    /// Its host, which has the name of its address.
+    pub(crate) fn host(&self) -> &str {
+        &self.seat.addr
+    }
+
+    /// Whether this process has ended, also after another one was started in its place.
+    pub(crate) fn life(&self) -> Rc<RefCell<bool>> {
+        self.has_ended.clone()
+    }
+
+    fn has_ended(&self) -> bool {
+        *self.has_ended.borrow()
+    }
+}
+
+/// What stays of a server when it is started again.
+#[derive(Clone)]
+struct Seat {
+    addr: String,
+    /// The place of which it has the data folder.
+    home: u32,
+    backups: Vec<String>,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) sim: Sim,
+    coordinator: Arc<MemoryCoordinator>,
+    pub(crate) members: Vec<Member>,
+    /// How many.
+    pub(crate) places: u32,
+    prng: Prng,
+    pub(crate) seed: u64,
+    lost_per_thousand: u64,
+    /// How many backups each place had.
+    joined: Vec<usize>,
+    /// A server has failed.
+    has_failed: bool,
+    /// What a killed server had in memory stays for those who have mapped it.
+    keeps_memory: bool,
+    /// Where the job's checkpoints are. It goes back to them when rows are gone.
+    checkpoints: Option<CheckpointDir>,
+}
+
+impl Cluster {
+    pub(crate) fn new(sim: &Sim, seed: u64) -> Cluster {
+        Cluster::of(sim, seed, None)
+    }
+
+    pub(crate) fn of(sim: &Sim, seed: u64, checkpoints: Option<CheckpointDir>) -> Cluster {
+        reached::set(sim);
+        let (time, mut prng) = (Arc::new(AtomicU64::new(0)), Prng::new(seed ^ 0xFA11));
+        let (clock, of) = (time.clone(), sim.on("coordinator", Duration::ZERO, drift(&mut prng)));
+        sim.add_actor(move || time.store(of.now().as_nanos() as u64, Relaxed));
+        let clock = Arc::new(move || Duration::from_nanos(clock.load(Relaxed)));
+        let coordinator = Arc::new(MemoryCoordinator::new(clock));
+        let lost_per_thousand = [0, 30, 150][seed as usize % 3];
+        let (sim, members, places) = (sim.clone(), Vec::new(), 0);
+        let (joined, has_failed, keeps_memory) = (Vec::new(), false, false);
+        let mut cluster = Cluster {
+            sim,
+            coordinator,
+            members,
+            places,
+            prng,
+            seed,
+            lost_per_thousand,
+            joined,
+            has_failed,
+            keeps_memory,
+            checkpoints,
+        };
+        match seed / 6 % 2 {
+            0 => cluster.start_with_spares(1 + seed as u32 / 3 % 2),
+            _ => cluster.start_ring(2 + seed as u32 / 3 % 3),
+        }
+        cluster
+    }
+
+    /// Each place has three servers of its own.
+    fn start_with_spares(&mut self, places: u32) {
+        self.places = places;
+        for home in 0..places {
+            let addrs: Vec<String> = (0..3).map(|at| Cluster::addr(home, at)).collect();
+            for addr in &addrs {
+                let backups = addrs.iter().filter(|other| *other != addr).cloned().collect();
+                let member = self.start(Seat { addr: addr.clone(), home, backups }, *addr != addrs[0]);
+                self.members.push(member);
+            }
+        }
+    }
+
+    /// The backups of each server are the servers behind it.
+    fn start_ring(&mut self, places: u32) {
+        self.places = places;
+        let count = 1 + self.prng.below(u64::from(places) - 1) as u32;
+        for home in 0..places {
+            let backups = (1..=count).map(|by| Cluster::addr((home + by) % places, 0)).collect();
+            let member = self.start(Seat { addr: Cluster::addr(home, 0), home, backups }, false);
+            self.members.push(member);
+        }
+    }
+
+    /// The address of the first server of each place.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        (0..self.places).map(|place| Cluster::addr(place, 0)).collect()
+    }
+
+    fn addr(place: u32, at: u32) -> String {
+        format!("sim:{}", 30_000 + place * 10 + at)
+    }
+
+    pub(crate) fn reach(&mut self) -> Arc<Reached> {
+        let prng = Prng::new(self.prng.below(u64::MAX));
+        Arc::new(Reached::new(self.coordinator.clone(), prng, self.lost_per_thousand))
+    }
+
+    fn start(&mut self, seat: Seat, is_backup: bool) -> Member {
+        let coordinator = self.reach();
+        let membership = MembershipConfig {
+            coordinator: coordinator.clone(),
+            job: "job".into(),
+            place: (seat.home, self.places),
+            addr: seat.addr.clone(),
+            is_backup,
+            lease: LEASE,
+            on_server_loss: match self.checkpoints {
+                Some(_) => OnServerLoss::Restore,
+                None => OnServerLoss::Stop,
+            },
+        };
+        let config = ServerConfig {
+            threads: 1 + self.prng.below(3) as usize,
+            store: Store::memory(),
+            backups: seat.backups.clone(),
+            membership: Some(membership),
+            checkpoints: self.checkpoints.clone(),
+            // A thread that polls takes many steps of the simulation.
+            spin: Duration::ZERO,
+            ..ServerConfig::new(&seat.addr)
+        };
+        let sim = self.host(&seat.addr);
+        let mut server = LocalServer::new(sim.clone(), config).unwrap();
+        let replicators = server.take_replicators().into_iter();
+        let mut processes: Vec<SimProcess> =
+            replicators.map(|replicator| sim.spawn(move || replicator.run(|| false))).collect();
+        let membership = server.take_membership().unwrap();
+        processes.push(sim.spawn(move || membership.run(|| false)));
+        let has_ended = Rc::new(RefCell::new(false));
+        let mut actors = Vec::new();
+        match self.prng.below(2) {
+            0 => actors.push(self.sim.add_actor(in_one(server, has_ended.clone()))),
+            _ => processes.extend(in_turns(&sim, server, &has_ended)),
+        }
+        actors.extend(processes.iter().map(SimProcess::actor));
+        let is_spare = seat.addr != Cluster::addr(seat.home, 0);
+        Member { actors, seat, coordinator, has_ended, is_new: is_backup, is_spare }
+    }
+
+    /// The simulation for a host with a clock of its own.
+    pub(crate) fn host(&mut self, name: &str) -> Sim {
+        let (ahead, drift) = (Duration::from_secs(self.prng.below(7_200)), drift(&mut self.prng));
+        self.sim.on(name, ahead, drift)
+    }
+
+    /// What the coordinator knows of a place: its owner, and the backups.
+    fn known(&self, place: u32) -> Option<(String, Vec<String>)> {
+        let place = gannet_node::place(&*self.coordinator, "job", place).unwrap();
+        place.filter(|place| place.ready).map(|place| (place.owner, place.backups))
+    }
+
+    /// The epoch of a place.
+    pub(crate) fn epoch(&self, place: u32) -> u64 {
+        gannet_node::place(&*self.coordinator, "job", place).unwrap().map_or(0, |place| place.epoch)
+    }
+
+    /// The places that a server has, each with its epoch.
+    pub(crate) fn epochs_of(&self, at: usize) -> Vec<(u32, u64)> {
+        let is_own =
+            |place: &u32| self.known(*place).is_some_and(|(owner, _)| owner == self.members[at].seat.addr);
+        (0..self.places).filter(is_own).map(|place| (place, self.epoch(place))).collect()
+    }
+
+    /// How often a server has taken the place of another one.
+    pub(crate) fn takeovers(&self) -> u64 {
+        (0..self.places).map(|place| self.epoch(place).saturating_sub(1)).sum()
+    }
+
+    /// Whether the owner of a place serves.
+    pub(crate) fn has_owner(&self, place: u32) -> bool {
+        let has_lease = self.coordinator.get(&format!("job/owner/{place}")).unwrap().is_some();
+        let is = |owner: &str| self.members.iter().any(|of| of.seat.addr == owner && !of.has_ended());
+        has_lease && self.known(place).is_some_and(|(owner, _)| is(&owner))
+    }
+
+    /// Whether a server may fail: each of its places has a backup that runs and has all that was acknowledged.
+    pub(crate) fn may_fail(&self, at: usize) -> bool {
+        let addr = &self.members[at].seat.addr;
+        let runs = |backup: &String| {
+            let is_it = |of: &Member| of.seat.addr == *backup && !of.is_new && !of.has_ended();
+            self.members.iter().any(is_it)
+        };
+        let is_backed = |place| {
+            let (owner, backups) = self.known(place).unwrap_or_default();
+            self.has_owner(place) && (owner != *addr || backups.iter().any(runs))
+        };
+        let is_cut = self.members.iter().any(|of| !of.has_ended() && of.coordinator.cut_off.load(Relaxed));
+        !is_cut && !self.members[at].has_ended() && (0..self.places).all(is_backed)
+    }
+
+    /// Kills the owner of a place and all its backups, and some other servers. Returns how many servers run.
+    pub(crate) fn lose(&mut self, place: u32, others: bool) -> usize {
+        let (owner, backups) = self.known(place).unwrap_or_default();
+        for at in 0..self.members.len() {
+            let addr = &self.members[at].seat.addr;
+            let has_rows = *addr == owner || backups.contains(addr);
+            if !self.members[at].has_ended() && (has_rows || others && self.prng.below(2) == 0) {
+                self.kill(at);
+            }
+        }
+        self.members.iter().filter(|of| !of.has_ended()).count()
+    }
+
+    /// Starts the servers again that have ended, as they were started first, but not this one. All of them reach the
+    /// coordinator from now on.
+    pub(crate) fn restart(&mut self, but: Option<usize>) {
+        self.members.iter().for_each(|member| member.coordinator.cut_off.store(false, Relaxed));
+        for at in (0..self.members.len()).filter(|at| Some(*at) != but) {
+            let member = &self.members[at];
+            if member.has_ended() {
+                self.end(member);
+                let is_backup = member.is_spare;
+                self.members[at] = self.start(member.seat.clone(), is_backup);
+            }
+        }
+    }
+
+    /// How many servers there are.
+    pub(crate) fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether all places have an owner in one generation, and at least so many backups.
+    pub(crate) fn serves(&self, backups: usize) -> bool {
+        let place = |place| gannet_node::place(&*self.coordinator, "job", place).unwrap();
+        let mut generations = (0..self.places).map(|number| place(number).map(|place| place.generation));
+        let first = generations.next();
+        if generations.any(|of| Some(of) != first) {
+            return false;
+        }
+        (0..self.places).all(|place| {
+            let known = self.known(place);
+            self.has_owner(place) && known.is_some_and(|(_, joined)| joined.len() >= backups)
+        })
+    }
+
+    pub(crate) fn owns(&self, at: usize) -> bool {
+        !self.epochs_of(at).is_empty()
+    }
+
+    /// From now on killed servers leave their memory to those who have mapped it.
+    pub(crate) fn keep_memory(&mut self) {
+        self.keeps_memory = true;
+    }
+
+    /// As by SIGSTOP or SIGCONT.
+    pub(crate) fn pause(&self, at: usize, paused: bool) {
+        self.members[at].actors.iter().for_each(|actor| self.sim.pause(*actor, paused));
+    }
+
+    fn end(&self, member: &Member) {
+        for actor in &member.actors {
+            match self.keeps_memory {
+                true => self.sim.pause(*actor, true),
+                false => self.sim.remove_actor(*actor),
+            }
+        }
+        self.sim.crash(member.host());
+    }
+
+    /// Kills a server.
+    pub(crate) fn kill(&mut self, at: usize) {
+        self.has_failed = true;
+        self.end(&self.members[at]);
+        *self.members[at].has_ended.borrow_mut() = true;
+    }
+
+    /// Cuts a server off from the coordinator.
+    pub(crate) fn cut_off(&mut self, at: usize) {
+        self.has_failed = true;
+        self.members[at].coordinator.cut_off.store(true, Relaxed);
+    }
+
+    /// Kills a server, or cuts an owner off from the coordinator. Returns whether it owned a place, if it did so.
+    pub(crate) fn fail(&mut self) -> Option<bool> {
+        let at = self.prng.below(self.members.len() as u64) as usize;
+        if !self.may_fail(at) {
+            return None;
+        }
+        let owns = self.owns(at);
+        match owns && self.prng.below(2) == 0 {
+            true => self.cut_off(at),
+            false => self.kill(at),
+        }
+        Some(owns)
+    }
+
+    /// Starts the servers again that have ended, as backups, and lets those that were cut off reach the coordinator.
+    pub(crate) fn mend(&mut self) {
+        // An owner that nobody has replaced yet is not a backup.
+        let have_owners = (0..self.places).all(|place| self.has_owner(place));
+        for at in 0..self.members.len() {
+            let member = &self.members[at];
+            member.coordinator.cut_off.store(false, Relaxed);
+            if have_owners && member.has_ended() {
+                self.end(member);
+                self.members[at] = self.start(member.seat.clone(), true);
+            }
+        }
+    }
+
+    /// Checks that no backup leaves before a server has failed: servers that are backups of each other must not wait
+    /// for each other.
+    fn check_backups(&mut self) {
+        let joined = (0..self.places).map(|place| self.known(place).map_or(0, |(_, backups)| backups.len()));
+        let joined: Vec<usize> = joined.collect();
+        let left = joined.iter().zip(&self.joined).any(|(now, before)| now < before);
+        assert!(
+            self.has_failed || !left || self.seed % 2 == 1,
+            "seed {}: a backup has left: {}",
+            self.seed,
+            self.state()
+        );
+        self.joined = joined;
+    }
+
+    /// What is known now of which backups are joined.
+    pub(crate) fn note_joined(&mut self) {
+        let known = (0..self.places).filter_map(|place| self.known(place));
+        let known: Vec<String> = known.flat_map(|(_, backups)| backups).collect();
+        self.members.iter_mut().for_each(|of| of.is_new &= known.contains(&of.seat.addr));
+    }
+
+    /// For messages.
+    pub(crate) fn state(&self) -> String {
+        let places: Vec<_> = (0..self.places).map(|place| self.known(place)).collect();
+        let of = |of: &Member| (of.seat.addr.clone(), of.has_ended(), of.coordinator.cut_off.load(Relaxed));
+        format!("{places:?} {:?}", self.members.iter().map(of).collect::<Vec<_>>())
+    }
+
+    /// Runs as long as `goes_on` says. Returns how many owners and how many others have failed.
+    pub(crate) fn run(&mut self, mut goes_on: impl FnMut() -> bool) -> [u64; 2] {
+        let (mut failed, mut ran) = ([0; 2], Duration::ZERO);
+        // Longer than an owner waits for a backup. Most workers end before. No link stalls with these seeds.
+        let quiet = Duration::from_secs(if self.seed.is_multiple_of(4) { 5 } else { 0 });
+        while goes_on() {
+            let time = Duration::from_millis(1 + self.prng.below(400));
+            self.sim.run(time);
+            ran += time;
+            assert!(ran < Duration::from_secs(3_600), "seed {}: no end: {}", self.seed, self.state());
+            self.check_backups();
+            self.note_joined();
+            match self.prng.below(12) {
+                0..2 if failed[0] < 6 && ran >= quiet => {
+                    let owned = self.fail();
+                    failed[0] += u64::from(owned == Some(true));
+                    failed[1] += u64::from(owned == Some(false));
+                }
+                2..6 => self.mend(),
+                _ => {}
+            }
+        }
+        failed
+    }
+}
+
+/// By how many millionths the clock of a host is too fast, or too slow.
+fn drift(prng: &mut Prng) -> i32 {
+    let most = 1_000_000 / u64::from(CLOCK_DRIFT);
+    prng.below(2 * most + 1) as i32 - most as i32
+}
+
+/// A server whose threads do their work when anybody waits. A server that was deposed ends, as a process does.
+fn in_one(server: LocalServer<Sim>, has_ended: Rc<RefCell<bool>>) -> impl FnMut() {
+    let mut server = Some(server);
+    move || {
+        if server.as_mut().is_some_and(|server| server.run().is_err()) {
+            server = None;
+            *has_ended.borrow_mut() = true;
+        }
+    }
+}
+
+/// A server whose threads sleep while they have nothing to do.
+fn in_turns(
+    sim: &Sim,
+    server: LocalServer<Sim>,
+    has_ended: &Rc<RefCell<bool>>,
+) -> impl Iterator<Item = SimProcess> {
+    server.into_turns().into_iter().map(|mut turn| {
+        let ended = has_ended.clone();
+        sim.spawn(move || {
+            while !*ended.borrow() {
+                if turn(Duration::from_secs(1)).is_err() {
+                    *ended.borrow_mut() = true;
+                }
+            }
+        })
+    })
+}
