@@ -367,6 +367,11 @@ impl Cluster {
         self.joined = joined;
     }
 
+    /// All servers have run for so long that no place names a process any more that has ended.
+    pub(crate) fn settle(&mut self) {
+        self.members.iter_mut().for_each(|of| of.is_new = false);
+    }
+
     /// What is known now of which backups are joined.
     pub(crate) fn note_joined(&mut self) {
         let known = (0..self.places).filter_map(|place| self.known(place));

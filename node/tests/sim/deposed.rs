@@ -180,10 +180,14 @@ impl Scene {
 
     /// Waits until each place has an owner, and until a server may fail that owns one.
     fn until_backed(&mut self) -> usize {
-        for _ in 0..600 {
+        for round in 0..600 {
             self.cluster.mend();
             self.run(Duration::from_millis(100));
             self.cluster.note_joined();
+            // Longer than an owner waits for a backup that has died.
+            if round > 100 {
+                self.cluster.settle();
+            }
             let may = |at: &usize| self.cluster.owns(*at) && self.cluster.may_fail(*at);
             let may: Vec<usize> = (0..self.cluster.members.len()).filter(may).collect();
             if !may.is_empty() {
