@@ -242,6 +242,18 @@ class Results:
         self.rounds.append(result)
         print(json.dumps(result), flush=True)
 
+    def undisturbed(self, drawn, data, counting, logs):
+        """The loss of an undisturbed job of the same kind, which runs once. None: the kind has none."""
+        kind = (drawn["work"], drawn["mode"])
+        if kind[0] != "count" and kind not in self.alone:
+            none = {"seed": f"none-{'-'.join(kind)}", "fault": None, "work": kind[0], "mode": kind[1]}
+            alone = happened(none | {"etcd": False, "backups": 1}, data, counting, logs)
+            print(json.dumps(alone), flush=True)
+            if alone["problems"]:
+                raise RuntimeError(f"the undisturbed job failed: {alone['problems']}")
+            self.alone[kind] = alone["loss"]
+        return self.alone.get(kind)
+
     def failed(self):
         return [result for result in self.rounds if result["problems"]]
 
@@ -300,19 +312,13 @@ def rounds(args, folder):
     write_data(data, 1)
     results = Results()
     counting = [Counting(data, os.path.join(folder, f"count{more}.svm"), more) for more in (False, True)]
-    seeds = [args.seed] if args.seed is not None else range(args.first, args.first + args.rounds)
-    for seed in seeds:
-        drawn = plan(seed)
-        kind = (drawn["work"], drawn["mode"])
-        if drawn["work"] != "count" and kind not in results.alone:
-            undisturbed = {"seed": f"none-{'-'.join(kind)}", "fault": None, "work": kind[0], "mode": kind[1]}
-            alone = happened(undisturbed | {"etcd": False, "backups": 1}, data, counting, args.logs)
-            print(json.dumps(alone), flush=True)
-            if alone["problems"]:
-                return 1
-            results.alone[kind] = alone["loss"]
-        results.add(happened(drawn, data, counting, args.logs), results.alone.get(kind))
-    results.table()
+    try:
+        for seed in [args.seed] if args.seed is not None else range(args.first, args.first + args.rounds):
+            drawn = plan(seed)
+            alone = results.undisturbed(drawn, data, counting, args.logs)
+            results.add(happened(drawn, data, counting, args.logs), alone)
+    finally:
+        results.table()
     for result in results.failed():
         print(f"FAILED: seed {result['seed']}, {result['fault']}: {'; '.join(result['problems'])}")
     return 1 if results.failed() else 0
