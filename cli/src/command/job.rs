@@ -3,7 +3,7 @@
 use super::args::{JobArgs, JobName, TasksName, TrainArgs};
 use super::metrics::Metrics;
 use super::{Failure, backups, cache_flags, data_server, runs, security, sync_flags, tasks};
-use gannet::worker::{WorkerCounters, WorkerError};
+use gannet::worker::{OneSided, WorkerCounters, WorkerError};
 use gannet::{Transports, Worker, WorkerConfig};
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,7 +196,9 @@ pub fn line_of_reader(job: &JobArgs, pusher: u64) -> Result<WorkerConnection, Fa
     config.seed = pusher.rotate_left(32);
     config.token = secured.token;
     config.places = backups::places(job, &secured.net, config.token.as_ref())?;
-    config.one_sided = job.one_sided.choice();
+    // Requests are the default where a server can lose its place: reads of its memory rely on clocks.
+    let relies_on_clocks = config.places.is_some() && job.one_sided.one_sided.is_none();
+    config.one_sided = if relies_on_clocks { OneSided::Never } else { job.one_sided.choice() };
     config.peer_timeout = Duration::from_secs_f64(job.peer_timeout);
     Ok(WorkerConnection {
         net: secured.net,

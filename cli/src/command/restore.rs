@@ -60,8 +60,8 @@ fn report(restored: &Restored, folder: &Path) {
     }
 }
 
-/// The newest checkpoint of a ps of a job (`--checkpoint`), if the folder has one. One of another run is refused. With a
-/// coordinator a ps looks for one when it begins a place.
+/// The newest checkpoint of a ps of a job (`--checkpoint`), if the folder has one. One of another run is refused. With
+/// a coordinator a ps looks for one when it begins a place.
 pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
     let folder = job.checkpoint.checkpoint.as_ref().filter(|_| job.backups.coordinator.is_none());
     let Some(folder) = folder else { return Ok(None) };

@@ -106,8 +106,8 @@ pub(crate) struct PlaceV2 {
     pub(crate) backups: Vec<(String, u64)>,
 }
 
-/// What a coordinator knows of a job as a whole. When the rows of a place are gone and the job goes back to a checkpoint,
-/// a new generation begins, and the rows of all earlier ones are given up.
+/// What a coordinator knows of a job as a whole. When the rows of a place are gone and the job goes back to a
+/// checkpoint, a new generation begins, and the rows of all earlier ones are given up.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
 pub(crate) struct GenerationV1 {
     pub(crate) number: u64,

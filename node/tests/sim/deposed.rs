@@ -1,5 +1,6 @@
 //! A server that has lost its place and does not know it: it is cut off from the coordinator and from some others, or
-//! it was stopped. A reader still reaches it, and only reads, by requests or in its memory. Nobody pushes to it any more.
+//! it was stopped. A reader still reaches it, and only reads, by requests or in its memory. Nobody pushes to it any
+//! more.
 //! So two things only keep the reader from old rows: the server is silent in time, and its memory is soon not believed.
 
 use crate::blocking::{Book, Pushes, SHARED};

@@ -118,8 +118,8 @@ impl<N: Net> Membership<N> {
         keys.number == self.config.place.0 && !self.config.is_backup
     }
 
-    /// Takes a place that nobody has had, or of which nobody has the rows any more. `seen`: what the coordinator knew of
-    /// it.
+    /// Takes a place that nobody has had, or of which nobody has the rows any more. `seen`: what the coordinator knew
+    /// of it.
     pub(super) fn found(
         &self,
         keys: &PlaceKeys,
