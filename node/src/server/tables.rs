@@ -250,7 +250,7 @@ impl ServerTables {
         self.all.push(table);
         if let Some(replication) = &mut self.replication {
             let map = self.partitioning.map(identity.servers);
-            let of = (&map, self.places.epoch(identity.server));
+            let of = (&map, self.places.get(identity.server));
             replication.add_table(number, &mut self.all[number], of);
         }
         number
@@ -400,7 +400,7 @@ impl ServerTables {
             shards.confirm();
             if let Some(replication) = &mut self.replication {
                 let map = self.partitioning.map(table.identity.servers);
-                let of = (&map, self.places.epoch(table.identity.server));
+                let of = (&map, self.places.get(table.identity.server));
                 replication.confirm_table(number as usize, table, of);
             }
         }

@@ -166,6 +166,9 @@ impl<N: Net> Membership<N> {
             }
         };
         self.standing.own((keys.number, place.epoch), until);
+        if place.ready {
+            self.standing.note_ready(keys.number);
+        }
         if let Some(checkpoint) = generation.checkpoint.filter(|_| !place.ready) {
             self.load(keys.number, place.epoch, checkpoint);
         }

@@ -16,7 +16,7 @@ mod standing;
 
 pub(super) use founding::Loading;
 pub use founding::OnServerLoss;
-pub(super) use standing::{OwnPlaces, Promotion, Standing};
+pub(super) use standing::{OwnPlace, OwnPlaces, Promotion, Standing};
 
 use super::ServerConfig;
 use super::replication::{CommandQueue, ThreadQueues};
@@ -493,6 +493,8 @@ impl<N: Net> Membership<N> {
             },
         }
         if place.ready {
+            self.standing.note_ready(keys.number);
+            self.wake();
             let (PlaceV2 { epoch, .. }, number) = (&*place, keys.number);
             tracing::warn!(place = number, epoch, "this backup owns the shards now");
         }

@@ -17,36 +17,52 @@ pub(in crate::server) struct Promotion {
     pub(in crate::server) has_all_acknowledged: bool,
 }
 
-/// The places that a thread knows its server to have, or to take, each with its epoch. `None`: the server has no
-/// membership, and owns what it has.
+/// What a thread knows of a place that its server has, or takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) struct OwnPlace {
+    /// 0: there is no coordinator.
+    pub(in crate::server) epoch: u64,
+    /// The coordinator knows that the server has all rows. Before, another backup may still take the place, so nothing
+    /// may replace its copies.
+    pub(in crate::server) is_ready: bool,
+}
+
+/// The places that a thread knows its server to have, or to take. `None`: the server has no membership, and owns what it
+/// has.
 #[derive(Debug, Default)]
-pub(in crate::server) struct OwnPlaces(Option<BTreeMap<u32, u64>>);
+pub(in crate::server) struct OwnPlaces {
+    places: Option<BTreeMap<u32, OwnPlace>>,
+    /// How many changes of [`Standing`] the thread knows.
+    changes: u64,
+}
 
 impl OwnPlaces {
     /// Of a server that has a membership. It owns nothing at first.
     pub(in crate::server) fn managed() -> OwnPlaces {
-        OwnPlaces(Some(BTreeMap::new()))
+        OwnPlaces { places: Some(BTreeMap::new()), changes: 0 }
     }
 
     /// Whether the server owns a place, as far as it knows.
     pub(in crate::server) fn may_serve(&self, place: u32) -> bool {
-        self.0.as_ref().is_none_or(|places| places.contains_key(&place))
+        self.places.as_ref().is_none_or(|places| places.contains_key(&place))
     }
 
     /// Whether the coordinator has given the server a place.
     pub(in crate::server) fn has_taken(&self, place: u32) -> bool {
-        self.0.as_ref().is_some_and(|places| places.contains_key(&place))
+        self.places.as_ref().is_some_and(|places| places.contains_key(&place))
     }
 
-    /// The epoch of a place. 0: there is no coordinator.
-    pub(in crate::server) fn epoch(&self, place: u32) -> u64 {
-        self.0.as_ref().and_then(|places| places.get(&place)).copied().unwrap_or(0)
+    /// What the thread knows of a place.
+    pub(in crate::server) fn get(&self, place: u32) -> OwnPlace {
+        let known = |places: &BTreeMap<u32, OwnPlace>| places.get(&place).copied();
+        let is_ready = self.places.is_none();
+        self.places.as_ref().and_then(known).unwrap_or(OwnPlace { epoch: 0, is_ready })
     }
 
     /// The server takes a place.
     pub(in crate::server) fn take(&mut self, place: u32, epoch: u64) {
-        if let Some(places) = &mut self.0 {
-            places.insert(place, epoch);
+        if let Some(places) = &mut self.places {
+            places.insert(place, OwnPlace { epoch, is_ready: false });
         }
     }
 }
@@ -56,10 +72,10 @@ impl OwnPlaces {
 pub(in crate::server) struct Standing {
     /// The time of the server's leases.
     lease: Duration,
-    /// The places that the server owns. For each, when its lease ends by the server's clock, and its epoch.
-    places: Mutex<BTreeMap<u32, (Duration, u64)>>,
-    /// How many places that are.
-    owned: AtomicU64,
+    /// The places that the server owns. For each, when its lease ends by the server's clock.
+    places: Mutex<BTreeMap<u32, (Duration, OwnPlace)>>,
+    /// How often they have changed, apart from the leases.
+    changes: AtomicU64,
     /// The first of these ends, in nanoseconds. 0: the server owns nothing.
     until: AtomicU64,
     /// Another server owns a place of this one.
@@ -91,7 +107,7 @@ impl Standing {
         self.lease
     }
 
-    fn places(&self) -> MutexGuard<'_, BTreeMap<u32, (Duration, u64)>> {
+    fn places(&self) -> MutexGuard<'_, BTreeMap<u32, (Duration, OwnPlace)>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -103,21 +119,34 @@ impl Standing {
     pub(in crate::server) fn own(&self, (place, epoch): (u32, u64), until: Duration) {
         let mut places = self.places();
         // A session, and an image, belong to one epoch of each place: a process has a place in one epoch only.
-        if places.get(&place).is_some_and(|(_, has)| *has != epoch) {
+        let known = places.get(&place).map(|(_, known)| *known);
+        if known.is_some_and(|known| known.epoch != epoch) {
             return self.depose();
         }
-        places.insert(place, (until, epoch));
+        places.insert(place, (until, known.unwrap_or(OwnPlace { epoch, is_ready: false })));
         let first = places.values().map(|(until, _)| *until).min();
         let first = first.map_or(0, |first| first.as_nanos() as u64);
         self.until.store(first, Release);
-        self.owned.store(places.len() as u64, Release);
+        if known.is_none() {
+            self.changes.fetch_add(1, Release);
+        }
+    }
+
+    /// The coordinator knows that the server has all rows of a place.
+    pub(in crate::server) fn note_ready(&self, place: u32) {
+        if let Some((_, known)) = self.places().get_mut(&place).filter(|(_, known)| !known.is_ready) {
+            known.is_ready = true;
+            self.changes.fetch_add(1, Release);
+        }
     }
 
     /// Adds the places that the server owns to those that a thread knows.
     pub(in crate::server) fn update(&self, known: &mut OwnPlaces) {
-        let known = known.0.get_or_insert_default();
-        if self.owned.load(Acquire) != known.len() as u64 {
-            known.extend(self.places().iter().map(|(place, (_, epoch))| (*place, *epoch)));
+        let changes = self.changes.load(Acquire);
+        if known.changes != changes {
+            let own = known.places.get_or_insert_default();
+            own.extend(self.places().iter().map(|(place, (_, of))| (*place, *of)));
+            known.changes = changes;
         }
     }
 

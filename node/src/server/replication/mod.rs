@@ -18,13 +18,14 @@ mod stream;
 mod turn;
 
 pub(super) use hold::ReplyHold;
+use queue::Deferred;
 pub(crate) use queue::{Block, CommandQueue};
 pub use replicator::Replicator;
 pub(super) use replicator::ReplicatorWaker;
 pub(super) use states::{SCHEDULER_PLACE, StateCopies};
 pub(super) use turn::ThreadQueues;
 
-use super::membership::OwnPlaces;
+use super::membership::{OwnPlace, OwnPlaces};
 use super::tables::ServerTable;
 use crate::frames::control::CopyV1;
 use crate::limits::{FILL_BYTES, FILL_QUEUE_BYTES, REPLICATION_BYTES_MAX};
@@ -68,6 +69,10 @@ pub(super) struct Replication {
     states: Option<ToldStates>,
     /// The membership decides for which backups workers wait. Otherwise that is each that has all.
     is_managed: bool,
+    /// Streams of tables wait until the server is ready with a place.
+    defers: bool,
+    /// The states wait for that, too.
+    defers_states: bool,
 }
 
 impl Replication {
@@ -85,23 +90,25 @@ impl Replication {
             published: PublishedCommands::default(),
             states: None,
             is_managed,
+            defers: false,
+            defers_states: false,
         }
     }
 
     /// Listens to the commands of a table that was opened, and begins its streams to the backups that are connected.
-    /// `epoch`: of the table's place.
+    /// `place`: that of the table.
     pub(super) fn add_table(
         &mut self,
         number: usize,
         table: &mut ServerTable,
-        (map, epoch): (&PartitionMap, u64),
+        (map, place): (&PartitionMap, OwnPlace),
     ) {
         if let Some(shards) = &mut table.shards {
             published::publish_all(shards);
             let (told, queues) = (self.told.clone(), self.queues.clone());
             shards.tell(Some(Box::new(TableListener { table: number, told, queues })));
         }
-        (0..self.queues.len()).for_each(|at| self.begin_table(at, number, table, (map, epoch)));
+        (0..self.queues.len()).for_each(|at| self.begin_table(at, number, table, (map, place)));
     }
 
     /// Begins the stream of a table to a backup, if it is connected.
@@ -110,7 +117,7 @@ impl Replication {
         at: usize,
         number: usize,
         table: &ServerTable,
-        (map, epoch): (&PartitionMap, u64),
+        (map, place): (&PartitionMap, OwnPlace),
     ) {
         let queue = &self.queues[at];
         let threads = match queue.connection() {
@@ -118,9 +125,13 @@ impl Replication {
             _ => return,
         };
         let Some(shards) = &table.shards else { return queue.end_table(number) };
+        if !place.is_ready {
+            self.defers = true;
+            return queue.defer(Deferred::Table(number));
+        }
         self.next_stream = hash(self.next_stream.wrapping_add(1));
         let copies = copies_of(table.identity(), shards, map, threads);
-        queue.begin_table(number, (self.next_stream, epoch), self.told.load(Relaxed), &copies);
+        queue.begin_table(number, (self.next_stream, place.epoch), self.told.load(Relaxed), &copies);
     }
 
     /// Tells the backups again what they know of a table besides its rows.
@@ -128,12 +139,12 @@ impl Replication {
         &mut self,
         number: usize,
         table: &ServerTable,
-        (map, epoch): (&PartitionMap, u64),
+        (map, place): (&PartitionMap, OwnPlace),
     ) {
         for queue in &self.queues {
             if let (Some((_, threads)), Some(shards)) = (queue.connection(), &table.shards) {
                 let copies = copies_of(table.identity(), shards, map, threads);
-                queue.confirm_table(number, epoch, self.told.fetch_add(1, Relaxed), &copies);
+                queue.confirm_table(number, place.epoch, self.told.fetch_add(1, Relaxed), &copies);
             }
         }
     }
@@ -152,17 +163,21 @@ impl Replication {
         places: &OwnPlaces,
     ) -> bool {
         let mut more = false;
+        self.begin_deferred(tables, partitioning, places);
         for at in 0..self.queues.len() {
             let queue = self.queues[at].clone();
             if let Some((connection, _)) = queue.connection()
                 && connection != self.connections[at]
             {
                 self.connections[at] = connection;
-                self.tell_all_states(at, places.epoch(SCHEDULER_PLACE));
+                self.tell_all_states(at, places.get(SCHEDULER_PLACE).epoch);
+                if self.defers_states {
+                    queue.defer(Deferred::States);
+                }
                 for (number, table) in tables.iter().enumerate() {
                     let identity = table.identity();
                     let map = partitioning.map(identity.servers);
-                    self.begin_table(at, number, table, (&map, places.epoch(identity.server)));
+                    self.begin_table(at, number, table, (&map, places.get(identity.server)));
                 }
             }
             if let Some((number, shard, fill)) = queue.next_fill(FILL_QUEUE_BYTES) {
@@ -180,6 +195,27 @@ impl Replication {
             }
         }
         more
+    }
+
+    /// Begins the streams of tables in places with which the server is ready now.
+    fn begin_deferred(&mut self, tables: &[ServerTable], partitioning: Partitioning, places: &OwnPlaces) {
+        if !std::mem::take(&mut self.defers) {
+            return;
+        }
+        for at in 0..self.queues.len() {
+            for number in self.queues[at].deferred_tables() {
+                let Some(table) = tables.get(number) else { continue };
+                let identity = table.identity();
+                let map = partitioning.map(identity.servers);
+                self.begin_table(at, number, table, (&map, places.get(identity.server)));
+            }
+        }
+    }
+
+    /// The states of place 0 are told when the server is ready with it.
+    pub(super) fn defer_states(&mut self) {
+        self.defers_states = true;
+        self.queues.iter().for_each(|queue| queue.defer(Deferred::States));
     }
 
     /// Tells the next rows of a shard.

@@ -8,7 +8,7 @@ use crate::frames::command_payload;
 use crate::frames::control::{self, CopyV1};
 use crate::limits::PART_BYTES_MAX;
 use gannet_core::{CommandChange, CommandRecord, RowStates, ToldShard};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Words of a block.
@@ -81,6 +81,15 @@ pub(super) struct ThreadStream {
     pub(super) number: u64,
 }
 
+/// A stream that must not begin yet: the server takes a place, and is not ready. If it dies now, another backup takes the
+/// place with the copies that the stream would replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Deferred {
+    States,
+    /// The number of the table.
+    Table(usize),
+}
+
 /// The queue for one backup.
 #[derive(Default)]
 pub(crate) struct CommandQueue {
@@ -99,6 +108,8 @@ struct QueueState {
     bytes: usize,
     /// By the numbers of the tables on the thread.
     tables: Vec<Option<TableStream>>,
+    /// Streams that the backup needs, and that must not begin yet.
+    deferred: BTreeSet<Deferred>,
     /// The stream of the states that are not rows, if the backup is told them, and the epoch of their place.
     states: Option<(ThreadStream, u64)>,
     /// When these commands are acknowledged, the backup has all that was told before it joined.
@@ -132,7 +143,7 @@ impl QueueState {
     /// Whether the queue has commands for all shards of the thread: none of them is being filled.
     fn is_whole(&self, tables: usize) -> bool {
         let whole = self.tables.iter().flatten().all(TableStream::is_whole);
-        !self.threads.is_empty() && self.tables.len() >= tables && whole
+        !self.threads.is_empty() && self.tables.len() >= tables && whole && self.deferred.is_empty()
     }
 
     /// Whether the backup has all rows of all tables of the thread, and has acknowledged them.
@@ -203,9 +214,29 @@ impl CommandQueue {
 
     /// The table has no shards on this thread, or none any more.
     pub(super) fn end_table(&self, table: usize) {
-        let tables = &mut self.lock().tables;
+        let QueueState { tables, deferred, .. } = &mut *self.lock();
         tables.resize_with(tables.len().max(table + 1), || None);
         tables[table] = None;
+        deferred.remove(&Deferred::Table(table));
+    }
+
+    /// The backup needs a stream that must not begin yet.
+    pub(super) fn defer(&self, stream: Deferred) {
+        if let Deferred::Table(table) = stream {
+            self.end_table(table);
+        }
+        let mut state = self.lock();
+        state.ready = false;
+        state.deferred.insert(stream);
+    }
+
+    /// The tables whose streams must begin.
+    pub(super) fn deferred_tables(&self) -> Vec<usize> {
+        let table = |stream: &Deferred| match stream {
+            Deferred::Table(table) => Some(*table),
+            Deferred::States => None,
+        };
+        self.lock().deferred.iter().filter_map(table).collect()
     }
 
     /// Adds a command that has just been applied. While its shard is filled, adds the rows that it has changed instead.
@@ -260,6 +291,7 @@ impl CommandQueue {
     pub(super) fn begin_states(&self, stream: u64, epoch: u64) {
         let mut state = self.lock();
         state.ready = false;
+        state.deferred.remove(&Deferred::States);
         state.states = Some((ThreadStream { stream, number: 0 }, epoch));
     }
 

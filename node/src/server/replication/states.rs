@@ -56,6 +56,7 @@ impl Replication {
     /// From now on the backups are told states. Returns whether they were not before.
     fn begin_states(&mut self, epoch: u64) -> bool {
         let begins = self.states.is_none();
+        self.defers_states = false;
         if begins {
             self.states = Some(ToldStates::new());
             (0..self.queues.len()).for_each(|at| self.tell_all_states(at, epoch));
@@ -97,9 +98,9 @@ impl Replication {
 impl ServerTables {
     /// Tells the backups the states that have changed, if this is thread 0 of the owner of place 0.
     pub(in crate::server) fn tell_states(&mut self, mut holders: StateHolders<'_>) {
-        let (owns, epoch) = (self.places.has_taken(SCHEDULER_PLACE), self.places.epoch(SCHEDULER_PLACE));
-        let Some(replication) = self.replication.as_mut().filter(|_| owns) else { return };
-        if replication.begin_states(epoch) {
+        let (owns, place) = (self.places.has_taken(SCHEDULER_PLACE), self.places.get(SCHEDULER_PLACE));
+        let Some(replication) = self.replication.as_mut().filter(|_| owns && place.is_ready) else { return };
+        if replication.begin_states(place.epoch) {
             holders.note_all_changed();
         }
         if !holders.has_changed() {

@@ -28,7 +28,7 @@ impl ServerTables {
         for (number, table) in self.all.iter_mut().enumerate() {
             let identity = table.identity();
             let map = self.partitioning.map(identity.servers);
-            replication.add_table(number, table, (&map, self.places.epoch(identity.server)));
+            replication.add_table(number, table, (&map, self.places.get(identity.server)));
         }
         self.replication = Some(replication);
     }
@@ -49,6 +49,14 @@ impl ServerTables {
         let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
         let is_silent = self.standing.as_ref().is_some_and(|standing| standing.is_silent(now()));
         ReplicationGate { is_silent, ..gate }
+    }
+
+    /// The backups are told the states of place 0 when the server is ready with it.
+    fn defer_states(&mut self) {
+        let replication = self.replication.as_mut().filter(|_| self.places.has_taken(SCHEDULER_PLACE));
+        if let Some(replication) = replication {
+            replication.defer_states();
+        }
     }
 }
 
@@ -105,6 +113,7 @@ impl<N: Net> ShardThread<N> {
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         if let Some(holders) = holders.filter(|_| promotion.server == SCHEDULER_PLACE) {
             self.tables.take_over_states(holders, self.net.now())?;
+            self.tables.defer_states();
         }
         Ok(tables)
     }
@@ -116,6 +125,9 @@ impl<N: Net> ShardThread<N> {
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         if let (Some(states), Some(holders)) = (states, holders) {
             states.restore(holders, self.net.now()).map_err(|error| error.to_string())?;
+            if promotion.server == SCHEDULER_PLACE {
+                self.tables.defer_states();
+            }
         }
         Ok(count)
     }
