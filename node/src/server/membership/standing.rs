@@ -27,8 +27,8 @@ pub(in crate::server) struct OwnPlace {
     pub(in crate::server) is_ready: bool,
 }
 
-/// The places that a thread knows its server to have, or to take. `None`: the server has no membership, and owns what it
-/// has.
+/// The places that a thread knows its server to have, or to take. `None`: the server has no membership, and owns what
+/// it has.
 #[derive(Debug, Default)]
 pub(in crate::server) struct OwnPlaces {
     places: Option<BTreeMap<u32, OwnPlace>>,

@@ -81,8 +81,8 @@ pub(super) struct ThreadStream {
     pub(super) number: u64,
 }
 
-/// A stream that must not begin yet: the server takes a place, and is not ready. If it dies now, another backup takes the
-/// place with the copies that the stream would replace.
+/// A stream that must not begin yet: the server takes a place, and is not ready. If it dies now, another backup takes
+/// the place with the copies that the stream would replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Deferred {
     States,
