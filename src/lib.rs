@@ -198,7 +198,7 @@ pub mod job {
 pub mod backups {
     pub use gannet_node::{
         Coordinator, CoordinatorEntry, CoordinatorError, MembershipConfig, MemoryCoordinator, OnServerLoss,
-        PlaceStatus, Places, RemoteCoordinator, place,
+        PlaceStatus, Places, RemoteCoordinator, ReplicationMode, place,
     };
     #[cfg(feature = "etcd")]
     pub use gannet_node::{EtcdCoordinator, EtcdTls};

@@ -55,8 +55,8 @@ pub use server::identities::open_whole;
 pub use server::incarnations::CounterError;
 pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder};
 pub use server::{
-    LocalServer, Membership, MembershipConfig, OnServerLoss, PlaceStatus, Replicator, Server, ServerConfig,
-    ServerStats, ServerTurn, SessionLimits, place,
+    LocalServer, Membership, MembershipConfig, OnServerLoss, PlaceStatus, ReplicationMode, Replicator,
+    Server, ServerConfig, ServerStats, ServerTurn, SessionLimits, place,
 };
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};

@@ -3,12 +3,14 @@
 use super::Failure;
 use super::args::backups::OnServerLossName;
 use super::args::security::{SecurityArgs, TlsClientArgs};
-use super::args::{JobArgs, JobName};
+use super::args::{JobArgs, JobName, ReplicationName};
 #[cfg(feature = "etcd")]
 use super::security;
 #[cfg(feature = "etcd")]
 use gannet::backups::CoordinatorError;
-use gannet::backups::{Coordinator, MembershipConfig, OnServerLoss, Places, RemoteCoordinator};
+use gannet::backups::{
+    Coordinator, MembershipConfig, OnServerLoss, Places, RemoteCoordinator, ReplicationMode,
+};
 use gannet::security::Token;
 use gannet::{ServerConfig, Transports};
 use std::sync::Arc;
@@ -105,6 +107,7 @@ pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
     let flags = [
         (job.backups.lease.is_some(), "--lease"),
         (job.backups.on_server_loss.is_some(), "--on-server-loss"),
+        (job.backups.replication.is_some(), "--replication"),
     ];
     flags.iter().find(|(is_given, _)| *is_given && !is_ps).map(|(_, flag)| *flag)
 }
@@ -204,6 +207,10 @@ impl<'a> Membership<'a> {
         let (job, hosts) = (self.job, in_places(self.job));
         let own = &job.ps_hosts[job.task_index as usize];
         let at = hosts.iter().position(|host| host == own).unwrap_or(0);
+        config.replication = match job.backups.replication {
+            Some(ReplicationName::Async) => ReplicationMode::Async,
+            Some(ReplicationName::Sync) | None => ReplicationMode::Sync,
+        };
         let backup = |by: usize| hosts[(at + by) % hosts.len()].clone();
         config.backups = (1..=job.backups.backups as usize).map(backup).collect();
         let Some(Places { coordinator, job: name }) = places(job, net, config.token.as_ref())? else {

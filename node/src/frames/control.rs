@@ -104,6 +104,8 @@ pub(crate) struct PlaceV2 {
     /// The backups that have everything that was acknowledged: address and incarnation. A backup that was started
     /// again has another incarnation, and has nothing.
     pub(crate) backups: Vec<(String, u64)>,
+    /// Replication is asynchronous. All owners of a job do the same.
+    pub(crate) is_async: bool,
 }
 
 /// What a coordinator knows of a job as a whole. When the rows of a place are gone and the job goes back to a

@@ -98,6 +98,12 @@ pub(crate) fn is_ordered(kind: u16) -> bool {
     )
 }
 
+/// Requests whose replies only say that the server has them for good. With asynchronous replication these replies come
+/// later than the replies to requests behind them.
+pub(crate) fn is_acknowledged(kind: u16) -> bool {
+    matches!(kind, PushFrame::KIND | TickFrame::KIND)
+}
+
 /// Requests that go to each thread of each server. Their answers only acknowledge them.
 pub(crate) fn is_for_each(kind: u16) -> bool {
     matches!(

@@ -11,8 +11,9 @@ use crate::error::Refusal;
 use crate::frames::command_payload::{self, CommandError};
 use crate::frames::control::{self, CopyV1};
 use crate::frames::{
-    CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, FrameKind, PingFrame, PromoteFrame,
-    PromotedFrame, StateFrame,
+    CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, FrameKind, ImagesFrame, PingFrame,
+    PromoteFrame, PromotedFrame, PullFrame, RegionsFrame, ScanFrame, StateFrame, StatusFrame, SubscribeFrame,
+    is_acknowledged,
 };
 use crate::limits::{COMMAND_BYTES_MAX, COPIES_MAX, TABLES_MAX};
 use bytemuck::cast_slice;
@@ -100,6 +101,22 @@ pub(super) fn are_about(kind: u16) -> bool {
 /// wait for each other.
 pub(super) fn depends_on_commands(kind: u16) -> bool {
     !matches!(kind, CopyFrame::KIND | CommandsFrame::KIND | StateFrame::KIND | PingFrame::KIND)
+}
+
+/// Whether the reply to a request of this kind may leave before the backups have what it depends on, with asynchronous
+/// replication. Acknowledgements of pushes and clocks are kept apart.
+pub(super) fn leaves_at_once(kind: u16) -> bool {
+    is_acknowledged(kind)
+        || matches!(
+            kind,
+            PullFrame::KIND
+                | ScanFrame::KIND
+                | StatusFrame::KIND
+                | SubscribeFrame::KIND
+                | ImagesFrame::KIND
+                | RegionsFrame::KIND
+        )
+        || !depends_on_commands(kind)
 }
 
 impl ServerTables {
@@ -284,7 +301,7 @@ impl ServerTables {
         }
         self.places.take(server, epoch);
         let count = tables.len() as u32;
-        tables.into_iter().for_each(|table| _ = self.push_table(table));
+        tables.into_iter().for_each(|table| _ = self.push_table(table, false));
         self.publish();
         Ok(count)
     }
@@ -355,7 +372,7 @@ impl ServerTables {
         }
         let (identity, of) = (shards.identity(), shards.schema().shards);
         self.identities.take_over(name, identity, of, confirmed);
-        self.add_table(shards.schema().clone(), identity, Some(shards))?;
+        self.add_table(shards.schema().clone(), identity, Some(shards), false)?;
         Ok(())
     }
 }

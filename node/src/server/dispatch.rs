@@ -3,8 +3,10 @@
 
 use super::bulk::{self, BulkReply, RequestFailure, RequestOutcome};
 use super::pending_replies::{self, PendingReply};
+use super::replication::HeldAcks;
 use super::scheduler_rpc;
 use super::session::{RequestContext, WorkerState};
+use super::tables::ServerTables;
 use super::{copies, images, incarnations, regions, runs, vectors};
 use crate::error::Refusal;
 use crate::frames::control::{self, RefusedV1};
@@ -15,7 +17,7 @@ use crate::frames::{
     RunFrame, ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame,
 };
 use crate::limits::TEXT_BYTES_MAX;
-use gannet_transport::{Frame, Head, Link, NoOwner, Stream, Transmit};
+use gannet_transport::{Frame, Full, Head, Link, NoOwner, Stream, Transmit};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,8 @@ pub(super) struct RequestHandler<'a, 'b> {
     pub(super) pending: &'a mut VecDeque<PendingReply>,
     pub(super) now: Duration,
     pub(super) transmit: &'a mut Transmit,
+    /// The acknowledgements that wait for backups.
+    pub(super) acks: &'a mut HeldAcks,
 }
 
 impl RequestHandler<'_, '_> {
@@ -110,7 +114,9 @@ impl RequestHandler<'_, '_> {
     /// Sends a reply at once, or queues it behind the replies that wait for a step.
     fn reply(&mut self, id: u64, reply: BulkReply) -> RequestOutcome {
         match reply {
-            BulkReply::Now(head) if self.pending.is_empty() => return Ok(self.transmit.send(head)?),
+            BulkReply::Now(head) if self.pending.is_empty() => {
+                return Ok(send_reply(head, self.context.tables, self.transmit, self.acks)?);
+            }
             BulkReply::Now(head) => self.pending.push_back(PendingReply::Ready(head)),
             BulkReply::Later { table, step, rows, not_finite } => {
                 self.pending.push_back(PendingReply::Push { id, table, step, rows, not_finite });
@@ -165,6 +171,21 @@ impl RequestHandler<'_, '_> {
         context.counters.refused[refusal.place()].add(u64::from(sent.is_ok()));
         sent
     }
+}
+
+/// Queues a reply without payload. If it is an acknowledgement that is kept apart, keeps it until backups have the
+/// commands on which it depends.
+pub(super) fn send_reply(
+    reply: Head,
+    tables: &ServerTables,
+    transmit: &mut Transmit,
+    acks: &mut HeldAcks,
+) -> Result<(), Full> {
+    match tables.told_apart().filter(|_| HeldAcks::keeps(&reply)) {
+        Some(told) => acks.keep(told, reply),
+        None => transmit.send(reply)?,
+    }
+    Ok(())
 }
 
 /// Answers the request of this kind and id with the reason for its refusal.

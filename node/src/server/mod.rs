@@ -78,8 +78,8 @@ pub(crate) use membership::PlaceKeys;
 pub use membership::{Membership, MembershipConfig, OnServerLoss, PlaceStatus, place};
 pub use memory::SessionLimits;
 use memory::SessionMemory;
-pub use replication::Replicator;
 use replication::ThreadQueues;
+pub use replication::{ReplicationMode, Replicator};
 use restore::{OpenedTables, PlaceLoader, RestoreSource, open_tables};
 use session::GreetedConnection;
 use std::sync::Arc;
@@ -134,6 +134,8 @@ pub struct ServerConfig {
     /// before each backup that is filled has this change. Server `i` of a job usually names the next one, or the next
     /// ones.
     pub backups: Vec<String>,
+    /// For what the answers of this server wait. All servers of a job with a coordinator have the same.
+    pub replication: ReplicationMode,
     /// The place of this server in a job with a coordinator, in which backups take the places of servers that die.
     /// `None`: workers wait for each backup that has all rows, and nobody takes the place of this server.
     pub membership: Option<MembershipConfig>,
@@ -158,6 +160,7 @@ impl ServerConfig {
             restore: None,
             checkpoints: None,
             backups: Vec::new(),
+            replication: ReplicationMode::Sync,
             membership: None,
             coordinator: None,
         }
@@ -240,6 +243,7 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
         step_budget,
         data_server,
         highest_incarnation,
+        replication: config.replication,
         standing: config.membership.as_ref().map(|of| Arc::new(membership::Standing::new(of.lease))),
     }
 }

@@ -2,8 +2,10 @@
 //! cannot be answered yet.
 
 use super::bulk::{Pusher, RequestFailure};
-use super::dispatch::answer_refused;
+use super::copies;
+use super::dispatch::{answer_refused, send_reply};
 use super::memory::SessionShare;
+use super::replication::HeldAcks;
 use super::step_sums::KeepOutcome;
 use super::tables::ServerTables;
 use crate::error::Refusal;
@@ -75,16 +77,27 @@ impl PendingReply {
         }
     }
 
+    /// Whether the reply waits for backups with the answers to other requests, also with asynchronous replication.
+    pub(super) fn waits_for_backups(&self) -> bool {
+        match self {
+            PendingReply::Ready(reply) => !HeldAcks::keeps(reply),
+            PendingReply::Request { head, .. } => !copies::leaves_at_once(head.kind),
+            PendingReply::Push { .. } | PendingReply::Refused { .. } => false,
+        }
+    }
+
     /// Sends the reply if it is due. The session itself answers a request that waits.
     pub(super) fn settle(
         &self,
         tables: &ServerTables,
         pusher: &mut Pusher,
         transmit: &mut Transmit,
+        acks: &mut HeldAcks,
     ) -> ReplyOutcome {
+        let mut send = |reply: Head| send_reply(reply, tables, transmit, acks).is_ok();
         let sent = match self {
             PendingReply::Request { .. } => return ReplyOutcome::Waits,
-            PendingReply::Ready(head) => transmit.send(*head).is_ok(),
+            PendingReply::Ready(head) => send(*head),
             PendingReply::Refused { head, refusal, text } => {
                 answer_refused((head.kind, head.id), *refusal, text.clone(), transmit).is_ok()
             }
@@ -93,10 +106,10 @@ impl PendingReply {
                 match tables.outcome(table, step, pusher) {
                     KeepOutcome::Waits => return ReplyOutcome::Waits,
                     KeepOutcome::Applied => {
-                        transmit.send(AckFrame::new(Applied { applied: left, ..none }, 0).encode(id)).is_ok()
+                        send(AckFrame::new(Applied { applied: left, ..none }, 0).encode(id))
                     }
                     KeepOutcome::Late => {
-                        let sent = transmit.send(AckFrame::new(none, left).encode(id)).is_ok();
+                        let sent = send(AckFrame::new(none, left).encode(id));
                         tables.count_late(table, if sent { left } else { 0 });
                         sent
                     }

@@ -7,7 +7,7 @@ use super::incarnations::Incarnations;
 use super::keysets::Keysets;
 use super::memory::{SessionLimits, SessionMemory};
 use super::pending_replies::{PendingReply, ReplyOutcome};
-use super::replication::{ReplicationGate, ReplyHold};
+use super::replication::{HeldAcks, ReplicationGate, ReplyHold};
 use super::restore::StateHolders;
 use super::session_buffers::SessionBuffers;
 use super::session_replies::SessionReplies;
@@ -53,6 +53,10 @@ pub(super) struct Session<S> {
     replies: SessionReplies,
     /// The replies that wait for backups.
     hold: ReplyHold,
+    /// The acknowledgements that wait for backups, with asynchronous replication.
+    acks: HeldAcks,
+    /// A reply since the last flush waits for backups also with asynchronous replication.
+    waits: bool,
     /// Replies of this session depend on commands of the shards here.
     depends: bool,
     times: SessionTimes,
@@ -175,6 +179,8 @@ impl<S: Stream> Session<S> {
             buffers: SessionBuffers::new(buffers, hello_id, grant, &welcome),
             replies: SessionReplies::default(),
             hold: ReplyHold::default(),
+            acks: HeldAcks::default(),
+            waits: false,
             depends: false,
             times: SessionTimes::new(now),
             credit_frames: limits.credit_frames as usize,
@@ -245,10 +251,19 @@ impl<S: Stream> Session<S> {
 
     /// Sends what may leave and what the peer accepts now. `true`: nothing is left.
     fn flush(&mut self, gate: ReplicationGate, now: Duration) -> Result<bool, LinkError> {
-        let before = self.link.transmit().queued_bytes();
+        let mut before = self.link.transmit().queued_bytes();
         let gate = if self.depends { gate } else { ReplicationGate::OPEN };
-        self.hold.limit(self.link.transmit(), gate);
-        let drained = self.link.flush(&mut NoOwner)? && !self.hold.is_holding();
+        let drained = loop {
+            let queued = self.link.transmit().queued_bytes();
+            let is_full = self.acks.release(self.link.transmit(), gate);
+            before += self.link.transmit().queued_bytes() - queued;
+            let waits = std::mem::take(&mut self.waits) || !gate.is_async;
+            self.hold.limit(self.link.transmit(), if waits { gate } else { gate.without_waiting() });
+            let is_sent = self.link.flush(&mut NoOwner)?;
+            if !(is_full && is_sent) || self.hold.is_holding() {
+                break is_sent && !is_full && !self.hold.is_holding();
+            }
+        };
         if self.hold.is_holding() {
             self.times.excuse_hold(now);
         }
@@ -266,7 +281,8 @@ impl<S: Stream> Session<S> {
                 || receive.count_frames(left.saturating_add(1)) <= left
         };
         // One may always be under way.
-        if credit.max(1).checked_sub(self.replies.pending.len()).is_some_and(within) {
+        let unanswered = self.replies.pending.len() + self.acks.len();
+        if credit.max(1).checked_sub(unanswered).is_some_and(within) {
             return Ok(());
         }
         let end = SessionEnd::Overrun { peer: self.link.peer().clone(), credit };
@@ -306,9 +322,10 @@ impl<S: Stream> Session<S> {
             let before = transmit.queued_bytes();
             let Some(frame) = receive.peek(&mut NoOwner)? else { return Ok(false) };
             self.depends |= copies::depends_on_commands(frame.head.kind);
-            let Session { worker, replies, .. } = self;
+            self.waits |= !copies::leaves_at_once(frame.head.kind);
+            let Session { worker, replies, acks, .. } = self;
             let mut handler =
-                RequestHandler { context, worker, pending: &mut replies.pending, now, transmit };
+                RequestHandler { context, worker, pending: &mut replies.pending, now, transmit, acks };
             let handled = handler.dispatch(&frame, stream).or_else(|stop| handler.put_aside(&frame, stop));
             let handled = match handled {
                 Err(RequestFailure::Refused(refusal, text)) => {
@@ -362,9 +379,13 @@ impl<S: Stream> Session<S> {
     /// Sends the pending replies that are due. `false`: the transmit queue is full.
     fn settle_pending(&mut self, context: &mut RequestContext<'_>, now: Duration) -> bool {
         while let Some(pending) = self.replies.pending.front() {
+            self.waits |= pending.waits_for_backups();
             let settled = match pending {
                 PendingReply::Request { .. } => self.answer_request(context, now),
-                pending => pending.settle(context.tables, &mut self.worker.pusher, self.link.transmit()),
+                pending => {
+                    let (pusher, acks) = (&mut self.worker.pusher, &mut self.acks);
+                    pending.settle(context.tables, pusher, self.link.transmit(), acks)
+                }
             };
             match settled {
                 ReplyOutcome::Given => drop(self.replies.pending.pop_front()),
@@ -380,8 +401,9 @@ impl<S: Stream> Session<S> {
         // The handler must find no pending reply before this request.
         let pending = std::mem::take(&mut self.replies.pending);
         let (_, transmit, stream) = self.link.parts();
-        let Session { worker, replies, .. } = self;
-        let mut handler = RequestHandler { context, worker, pending: &mut replies.pending, now, transmit };
+        let Session { worker, replies, acks, .. } = self;
+        let mut handler =
+            RequestHandler { context, worker, pending: &mut replies.pending, now, transmit, acks };
         let handled = match pending.front() {
             Some(PendingReply::Request { head, payload, bytes, .. }) => {
                 let frame = Frame { head: *head, payload: &bytemuck::cast_slice(payload)[..*bytes] };
@@ -435,12 +457,12 @@ impl<S: Stream> Session<S> {
 
     /// Replies wait for backups.
     pub(super) fn is_holding(&self) -> bool {
-        self.hold.is_holding()
+        self.hold.is_holding() || self.acks.len() > 0
     }
 
     /// Replies have waited for backups, and may leave now.
     pub(super) fn is_free(&self, gate: ReplicationGate) -> bool {
-        self.hold.is_free(gate)
+        self.hold.is_free(gate) || self.acks.is_free(gate)
     }
 
     /// The worker of the session.

@@ -207,15 +207,17 @@ impl ServerTables {
             }
         };
         self.identities.note_opened(&schema.name, identity, true);
-        self.add_table(schema, identity, shards)
+        self.add_table(schema, identity, shards, true)
     }
 
-    /// Adds a table of which this thread has these shards. Returns its number.
+    /// Adds a table of which this thread has these shards. `is_new`: it has not come with a place that was taken.
+    /// Returns its number.
     pub(super) fn add_table(
         &mut self,
         schema: Schema,
         identity: TableIdentity,
         mut shards: Option<Shards>,
+        is_new: bool,
     ) -> Result<usize, RequestFailure> {
         let store = self.identities.store_of(identity);
         let recovered =
@@ -229,29 +231,21 @@ impl ServerTables {
         tracing::info!(table = schema.name, %own, thread = self.thread, "table opened");
         let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
-        let number = self.push_table(ServerTable {
-            schema,
-            identity,
-            own,
-            regions,
-            shards,
-            group,
-            recovered,
-            step_files,
-            counters,
-        });
+        let table =
+            ServerTable { schema, identity, own, regions, shards, group, recovered, step_files, counters };
+        let number = self.push_table(table, is_new);
         self.publish();
         Ok(number)
     }
 
     /// Adds a table, and tells the backups. Returns its number.
-    pub(super) fn push_table(&mut self, table: ServerTable) -> usize {
+    pub(super) fn push_table(&mut self, table: ServerTable, is_new: bool) -> usize {
         let (number, identity) = (self.all.len(), table.identity);
         self.all.push(table);
         if let Some(replication) = &mut self.replication {
             let map = self.partitioning.map(identity.servers);
             let of = (&map, self.places.get(identity.server));
-            replication.add_table(number, &mut self.all[number], of);
+            replication.add_table(number, &mut self.all[number], of, is_new);
         }
         number
     }

@@ -7,7 +7,7 @@ use super::incarnations::{HighestIncarnation, Incarnations};
 use super::keysets::Keysets;
 use super::membership::Standing;
 use super::memory::{SessionLimits, SessionMemory};
-use super::replication::ReplicatorWaker;
+use super::replication::{ReplicationMode, ReplicatorWaker};
 use super::restore::{self, NamedState, SavedStates, StateHolders};
 use super::session::{GreetedConnection, RequestContext, Session, SessionEnd};
 use super::step_budget::StepBudget;
@@ -87,6 +87,8 @@ pub(super) struct ThreadSettings {
     pub(super) data_server: Option<DataServerConfig>,
     /// The highest incarnation that a session has named.
     pub(super) highest_incarnation: HighestIncarnation,
+    /// For what the answers of the thread wait.
+    pub(super) replication: ReplicationMode,
     /// What the membership has decided. `None`: there is no coordinator.
     pub(super) standing: Option<Arc<Standing>>,
 }

@@ -436,8 +436,8 @@ impl Owner for InFlightOwner<'_> {
     }
 
     fn place(&mut self, head: &Head) -> Option<&mut [u8]> {
-        let request =
-            self.queue.front().filter(|request| head.kind == RowsFrame::KIND && request.id() == head.id)?;
+        let mut requests = self.queue.iter().filter(|_| head.kind == RowsFrame::KIND);
+        let request = requests.find(|request| request.id() == head.id)?;
         let RequestWork::Pull(pull) = &mut self.flights.at(request.index)?.work else { return None };
         if pull.asks_newer(request.chunk as usize) {
             return None;

@@ -142,8 +142,9 @@ impl<S: Stream> Peer<S> {
                     clocks: &mut steps.clocks,
                     near: &mut self.near,
                 };
-                results.push(replies::reply(&frame, context, flights, requests, counters)?);
-                requests.finish_first();
+                let (at, result) = replies::reply(&frame, context, flights, requests, counters)?;
+                results.push(result);
+                requests.finish(at);
                 steps.waits = None;
                 health.note_reply(now);
                 counters.frames_received.add(1);

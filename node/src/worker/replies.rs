@@ -52,30 +52,29 @@ pub(super) fn waits(frame: &Frame<'_>, posted: usize, peer: &Arc<str>) -> Result
     control::open(frame.payload).map_err(|error| nonsense(error.to_string()))
 }
 
-/// Handles the reply to the request at the front of the queue.
+/// Handles a reply. Returns which of the posted requests it answers.
 pub(super) fn reply(
     frame: &Frame<'_>,
     context: ReplyContext<'_>,
     flights: &mut InFlight,
     requests: &RequestQueue,
     counters: &WorkerCounters,
-) -> Result<ReplyResult, WorkerError> {
+) -> Result<(usize, ReplyResult), WorkerError> {
     let head = &frame.head;
-    let Some(&request) =
-        requests.queue.front().filter(|request| requests.posted > 0 && request.id() == head.id)
-    else {
+    let Some(at) = requests.answered_by(head, flights) else {
         return Err(context.nonsense(format!(
             "an answer (kind {}) to request {:#x}, which is not the next",
             head.kind, head.id
         )));
     };
-    if requests.unsent.front() == Some(&head.id) {
+    let request = requests.queue[at];
+    if requests.unsent.contains(&head.id) {
         return Err(context
             .nonsense(format!("an answer (kind {}) to a request that has not all been sent", head.kind)));
     }
     let kind = flights.kind(request.index).unwrap_or(0);
     if head.kind == RefusedFrame::KIND {
-        return refused(frame, request, &context, flights);
+        return Ok((at, refused(frame, request, &context, flights)?));
     }
     if head.kind != answer_to(kind) {
         return Err(context.nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
@@ -111,7 +110,7 @@ pub(super) fn reply(
             control.answers[request.chunk as usize] = Some((*head, frame.payload.to_vec()))
         }
     }
-    Ok(ReplyResult::Part(request.index))
+    Ok((at, ReplyResult::Part(request.index)))
 }
 
 /// Handles a refusal. If the worker must resend the push, the link ends: the worker then resends this push and all

@@ -1,13 +1,13 @@
 //! The requests of one peer: the posted ones, which wait for their replies, and those that wait for credit.
 //!
 //! ```text
-//! queue:  | posted, in the order of the replies | not yet posted |
+//! queue:  | posted | not yet posted |
 //! ```
 
 use super::in_flight::{InFlight, InFlightOwner, Request};
 use crate::counters::WorkerCounters;
-use crate::frames::{self, FenceFrame, FrameKind};
-use gannet_transport::{Link, Stream};
+use crate::frames::{self, FenceFrame, FrameKind, RefusedFrame};
+use gannet_transport::{Head, Link, Stream};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -96,9 +96,19 @@ impl RequestQueue {
         }
     }
 
-    /// Removes the first request: its reply has come.
-    pub(super) fn finish_first(&mut self) {
-        if let Some(request) = self.queue.pop_front() {
+    /// Which of the posted requests this reply answers. Replies come in the order of the requests. But with
+    /// asynchronous replication the acknowledgements of pushes and clocks, in their order, come later than other
+    /// replies. A refusal may come at any time. `None`: the reply breaks that.
+    pub(super) fn answered_by(&self, reply: &Head, flights: &InFlight) -> Option<usize> {
+        let at = self.queue.iter().take(self.posted).position(|request| request.id() == reply.id)?;
+        let is_apart = |at: usize| flights.kind(self.queue[at].index).is_some_and(frames::is_acknowledged);
+        let is_next = || (0..at).all(|before| is_apart(before) != is_apart(at));
+        (reply.kind == RefusedFrame::KIND || is_next()).then_some(at)
+    }
+
+    /// Removes a posted request: its reply has come.
+    pub(super) fn finish(&mut self, at: usize) {
+        if let Some(request) = self.queue.remove(at) {
             self.posted_bytes -= u64::from(request.bytes);
         }
         self.posted -= 1;
@@ -126,5 +136,39 @@ impl RequestQueue {
             _ => 2,
         };
         self.queue.make_contiguous().sort_by_key(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::{PingFrame, TickFrame, UnsentFrame, any_head};
+    use crate::worker::in_flight::{ControlInFlight, RequestWork};
+
+    /// A server that answers in another order than it must is not believed: rows would land at the wrong place, and a
+    /// push would count as acknowledged that is not.
+    #[test]
+    fn acknowledgements_come_in_their_order_and_so_do_other_replies() {
+        let (mut flights, mut requests) = (InFlight::new(Default::default()), RequestQueue::default());
+        let (tick, ping) = (TickFrame { table: 0, clock: 1, skip: false }, PingFrame {});
+        for is_tick in [true, false, true, false, false] {
+            let frame = if is_tick { UnsentFrame::new(&tick) } else { UnsentFrame::new(&ping) };
+            let control = RequestWork::Control(ControlInFlight { frame, ..ControlInFlight::default() });
+            let index = flights.add(control, 1, 0, Duration::ZERO).index;
+            requests.queue.push_back(Request { index, chunk: 0, push: false, bytes: 0 });
+        }
+        requests.posted = 4;
+        let ids: Vec<u64> = requests.queue.iter().map(Request::id).collect();
+        let answered = |requests: &RequestQueue, kind: u16, of: usize| {
+            requests.answered_by(&any_head(kind, 0, ids[of], [0; 4]), &flights)
+        };
+        let by = |requests: &RequestQueue, of: usize| answered(requests, 0, of);
+        let all: Vec<_> = (0..5).map(|of| by(&requests, of)).collect();
+        assert_eq!(all, [Some(0), Some(1), None, None, None], "the last is not posted");
+        assert_eq!(answered(&requests, RefusedFrame::KIND, 2), Some(2));
+        requests.finish(1);
+        assert_eq!((by(&requests, 3), by(&requests, 2)), (Some(2), None));
+        requests.finish(0);
+        assert_eq!((by(&requests, 2), by(&requests, 0)), (Some(0), None));
     }
 }

@@ -6,7 +6,8 @@ use crate::reached::{self, Reached};
 use gannet_core::{CheckpointDir, Store};
 use gannet_node::limits::CLOCK_DRIFT;
 use gannet_node::{
-    Coordinator, LocalServer, MembershipConfig, MemoryCoordinator, OnServerLoss, ServerConfig,
+    Coordinator, LocalServer, MembershipConfig, MemoryCoordinator, OnServerLoss, ReplicationMode,
+    ServerConfig,
 };
 use gannet_transport::Net;
 use gannet_transport::sim::{Prng, Sim, SimProcess};
@@ -73,14 +74,44 @@ pub(crate) struct Cluster {
     keeps_memory: bool,
     /// Where the job's checkpoints are. It goes back to them when rows are gone.
     checkpoints: Option<CheckpointDir>,
+    replication: ReplicationMode,
 }
 
 impl Cluster {
+    /// A cluster as the seed draws it.
     pub(crate) fn new(sim: &Sim, seed: u64) -> Cluster {
-        Cluster::of(sim, seed, None)
+        Cluster::replicated(sim, seed, ReplicationMode::Sync)
     }
 
+    /// One that replicates in this way.
+    pub(crate) fn replicated(sim: &Sim, seed: u64, replication: ReplicationMode) -> Cluster {
+        let mut cluster = Cluster::empty(sim, seed, replication);
+        cluster.start_drawn();
+        cluster
+    }
+
+    /// One that goes back to its checkpoints when rows are gone.
     pub(crate) fn of(sim: &Sim, seed: u64, checkpoints: Option<CheckpointDir>) -> Cluster {
+        let mut cluster = Cluster { checkpoints, ..Cluster::empty(sim, seed, ReplicationMode::Sync) };
+        cluster.start_drawn();
+        cluster
+    }
+
+    /// Starts the servers that the seed draws.
+    fn start_drawn(&mut self) {
+        let seed = self.seed;
+        match seed / 6 % 2 {
+            0 => self.start_with_spares(1 + seed as u32 / 3 % 2),
+            _ => {
+                let places = 2 + seed as u32 / 3 % 3;
+                let count = 1 + self.prng.below(u64::from(places) - 1) as u32;
+                self.start_ring(places, count);
+            }
+        }
+    }
+
+    /// One without servers.
+    pub(crate) fn empty(sim: &Sim, seed: u64, replication: ReplicationMode) -> Cluster {
         reached::set(sim);
         let (time, mut prng) = (Arc::new(AtomicU64::new(0)), Prng::new(seed ^ 0xFA11));
         let (clock, of) = (time.clone(), sim.on("coordinator", Duration::ZERO, drift(&mut prng)));
@@ -90,7 +121,7 @@ impl Cluster {
         let lost_per_thousand = [0, 30, 150][seed as usize % 3];
         let (sim, members, places) = (sim.clone(), Vec::new(), 0);
         let (joined, has_failed, keeps_memory) = (Vec::new(), false, false);
-        let mut cluster = Cluster {
+        Cluster {
             sim,
             coordinator,
             members,
@@ -101,13 +132,9 @@ impl Cluster {
             joined,
             has_failed,
             keeps_memory,
-            checkpoints,
-        };
-        match seed / 6 % 2 {
-            0 => cluster.start_with_spares(1 + seed as u32 / 3 % 2),
-            _ => cluster.start_ring(2 + seed as u32 / 3 % 3),
+            checkpoints: None,
+            replication,
         }
-        cluster
     }
 
     /// Each place has three servers of its own.
@@ -123,10 +150,9 @@ impl Cluster {
         }
     }
 
-    /// The backups of each server are the servers behind it.
-    fn start_ring(&mut self, places: u32) {
+    /// The backups of each server are the `count` servers behind it.
+    pub(crate) fn start_ring(&mut self, places: u32, count: u32) {
         self.places = places;
-        let count = 1 + self.prng.below(u64::from(places) - 1) as u32;
         for home in 0..places {
             let backups = (1..=count).map(|by| Cluster::addr((home + by) % places, 0)).collect();
             let member = self.start(Seat { addr: Cluster::addr(home, 0), home, backups }, false);
@@ -139,7 +165,7 @@ impl Cluster {
         (0..self.places).map(|place| Cluster::addr(place, 0)).collect()
     }
 
-    fn addr(place: u32, at: u32) -> String {
+    pub(crate) fn addr(place: u32, at: u32) -> String {
         format!("sim:{}", 30_000 + place * 10 + at)
     }
 
@@ -166,6 +192,7 @@ impl Cluster {
             threads: 1 + self.prng.below(3) as usize,
             store: Store::memory(),
             backups: seat.backups.clone(),
+            replication: self.replication,
             membership: Some(membership),
             checkpoints: self.checkpoints.clone(),
             // A thread that polls takes many steps of the simulation.
@@ -197,9 +224,14 @@ impl Cluster {
     }
 
     /// What the coordinator knows of a place: its owner, and the backups.
-    fn known(&self, place: u32) -> Option<(String, Vec<String>)> {
+    pub(crate) fn known(&self, place: u32) -> Option<(String, Vec<String>)> {
         let place = gannet_node::place(&*self.coordinator, "job", place).unwrap();
         place.filter(|place| place.ready).map(|place| (place.owner, place.backups))
+    }
+
+    /// The backups of a place that have everything. None, if nobody serves it.
+    pub(crate) fn backups(&self, place: u32) -> Vec<String> {
+        self.known(place).unwrap_or_default().1
     }
 
     /// The epoch of a place.
@@ -309,6 +341,19 @@ impl Cluster {
             }
         }
         self.sim.crash(member.host());
+    }
+
+    /// Starts the first server of a place again, as it was at first. It replicates in this way.
+    pub(crate) fn start_again(&mut self, place: u32, replication: ReplicationMode) {
+        self.replication = replication;
+        self.end(&self.members[place as usize]);
+        let seat = self.members[place as usize].seat.clone();
+        self.members[place as usize] = self.start(seat, false);
+    }
+
+    /// Whether the first server of a place has ended.
+    pub(crate) fn has_ended(&self, place: u32) -> bool {
+        self.members[place as usize].has_ended()
     }
 
     /// Kills a server.

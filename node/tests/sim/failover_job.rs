@@ -10,13 +10,14 @@ use crate::stepping::seeds;
 
 use gannet_core::{Read, Schema, Write};
 use gannet_node::{
-    Activity, DataName, JobClient, JobStatus, Places, Progress, SplitGrant, TableId, Worker, WorkerConfig,
-    WorkerError,
+    Activity, DataName, JobClient, JobStatus, Places, Progress, ReplicationMode, SplitGrant, TableId, Worker,
+    WorkerConfig, WorkerError,
 };
 use gannet_transport::sim::{Prng, Sim, SimProcess};
 use gannet_transport::{Net, Poll};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,9 +134,9 @@ struct Job {
 }
 
 impl Job {
-    fn new(seed: u64) -> Job {
+    fn new(seed: u64, replication: ReplicationMode) -> Job {
         let sim = Sim::new(seed, faults(seed));
-        let mut cluster = Cluster::new(&sim, seed);
+        let mut cluster = Cluster::replicated(&sim, seed, replication);
         let coordinator: Arc<Reached> = cluster.reach();
         let places = Places { coordinator, job: "job".into() };
         Job { cluster, sim, places, schema: schema("t", 1, 8), seed, done: Rc::default() }
@@ -196,10 +197,21 @@ impl Job {
 
 #[test]
 fn a_job_goes_on_when_its_scheduler_dies_for_good() {
+    run_seeds(1_700..1_700 + seeds(12), ReplicationMode::Sync);
+}
+
+/// A split is done when its pushes are acknowledged, and that waits for the backups. So no record is lost with the rows
+/// that a server had and its backup had not.
+#[test]
+fn nor_does_it_lose_a_record_when_rows_are_read_at_once() {
+    run_seeds(1_800..1_800 + seeds(12), ReplicationMode::Async);
+}
+
+fn run_seeds(all: Range<u64>, replication: ReplicationMode) {
     let (mut failed, mut came_again) = ([0; 3], 0);
-    for seed in 1_700..1_700 + seeds(12) {
+    for seed in all {
         let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
-        let mut job = Job::new(seed);
+        let mut job = Job::new(seed, replication);
         let of_this = job.run();
         failed.iter_mut().zip(of_this).for_each(|(all, more)| *all += more);
         job.check();

@@ -1,6 +1,7 @@
 //! Servers and workers in the simulation and in one process: exactly-once pushes, steps, identity, memory.
 
 mod admission;
+mod asynchronous;
 mod blocking;
 mod cached;
 mod checkpoints;
@@ -13,6 +14,7 @@ mod dropped;
 mod failover;
 mod failover_job;
 mod failover_restore;
+mod filled_backup;
 mod heartbeats;
 mod identity;
 mod incarnations;

@@ -15,6 +15,11 @@ pub struct BackupArgs {
     /// may then be started again without its rows: with --backups nothing is lost.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
+    /// Job: what waits for the backups. sync: all answers. async: only acknowledgements, so rows are read at once, and
+    /// a failover may undo changes that workers have read, until their pushes are sent again. No acknowledged push is
+    /// lost in either. All ps need the same value [default: sync]
+    #[arg(long, value_name = "sync|async", requires = "coordinator")]
+    pub replication: Option<ReplicationName>,
     /// Job: seconds without a sign of a server after which a backup takes its place [default: 2]
     #[arg(long, value_name = "SECONDS", requires = "coordinator")]
     pub lease: Option<f64>,
@@ -22,6 +27,13 @@ pub struct BackupArgs {
     /// else stop]
     #[arg(long, value_name = "WHAT", requires = "coordinator")]
     pub on_server_loss: Option<OnServerLossName>,
+}
+
+/// What waits for the backups.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicationName {
+    Sync,
+    Async,
 }
 
 /// What a job does when rows are gone.

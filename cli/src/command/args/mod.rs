@@ -34,7 +34,7 @@ mod typed_flags;
 mod validation;
 
 pub use admission::AdmissionArgs;
-pub use backups::BackupArgs;
+pub use backups::{BackupArgs, ReplicationName};
 pub use bench::BenchArgs;
 pub use cache::{CacheArgs, SyncRowsName};
 pub use checkpoint::{

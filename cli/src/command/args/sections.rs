@@ -98,6 +98,7 @@ const SECTIONS: [(&str, &[&str]); 12] = [
             "scheduler",
             "backups",
             "coordinator",
+            "replication",
             "lease",
             "on-server-loss",
             "feed",

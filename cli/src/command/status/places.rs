@@ -36,12 +36,13 @@ pub fn print(places: &PlaceAnswers) {
             [] => "no backup has its rows".to_owned(),
             backups => format!("backups {}", backups.join(", ")),
         };
+        let mode = place.replication.name();
         let generation = match place.generation {
             0 => String::new(),
             number => format!(", generation {number}"),
         };
         say!(
-            "place {number:<5}{} {}, epoch {}{generation}, {backups}",
+            "place {number:<5}{} {}, epoch {}{generation}, {mode}, {backups}",
             place.owner,
             state(place),
             place.epoch
@@ -58,6 +59,7 @@ pub fn of(places: &PlaceAnswers) -> Value {
                 "epoch": place.epoch,
                 "generation": place.generation,
                 "state": state(place),
+                "replication": place.replication.name(),
                 "backups": place.backups,
             })
         })

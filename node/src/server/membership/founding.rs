@@ -6,13 +6,15 @@
 //! generations end, because their rows are newer than those of the checkpoint. Started again, they begin their places
 //! in the new generation.
 
-use super::{LeaseHolder, Membership, PlaceKeys, Promotion, Role, Vacancy};
+use super::{LeaseHolder, Membership, PlaceKeys, Promotion, Role};
 use crate::coordinator::CoordinatorError;
 use crate::frames::control::{self, GenerationV1, PlaceV2};
 use crate::limits::ORPHAN_LEASES;
+use crate::server::replication::ReplicationMode;
 use crate::server::restore::PlaceLoader;
 use gannet_transport::Net;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// What a job does when the rows of a place are gone: its owner and all backups that had them have died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,6 +29,25 @@ pub enum OnServerLoss {
     ///
     /// [`ServerConfig::checkpoints`]: crate::ServerConfig::checkpoints
     Restore,
+}
+
+/// A time in which nobody had the lease of a place and nobody changed the place, by all answers of the coordinator.
+#[derive(Clone, Copy)]
+pub(super) struct Vacancy {
+    /// How long. Time without answers does not count: a backup may have been cut off from the coordinator, too.
+    pub(super) seen: Duration,
+    /// When the coordinator answered last. `None`: it did not answer the last time.
+    pub(super) at: Option<Duration>,
+    /// Of the place in the coordinator.
+    pub(super) version: u64,
+}
+
+impl Vacancy {
+    /// The coordinator has given the same answers at `now` as before.
+    pub(super) fn goes_on(self, now: Duration, lease: Duration) -> Vacancy {
+        let more = self.at.map_or(Duration::ZERO, |at| now.saturating_sub(at).min(lease / 4));
+        Vacancy { seen: self.seen + more, at: Some(now), ..self }
+    }
 }
 
 /// How rows are loaded.
@@ -153,6 +174,7 @@ impl<N: Net> Membership<N> {
                     incarnation: self.incarnation,
                     ready: begins_with.is_none(),
                     backups: Vec::new(),
+                    is_async: self.mode == ReplicationMode::Async,
                 };
                 let Some(version) = self.set(keys, at, &place, None)? else { return Ok(None) };
                 if before > 0 {

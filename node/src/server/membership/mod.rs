@@ -11,7 +11,9 @@
 //! does. Whether a push is lost does not depend on clocks: an owner acknowledges only what all backups of the key have,
 //! and only these may take its place.
 
+mod agreement;
 mod founding;
+mod lost_backups;
 mod standing;
 
 pub(super) use founding::Loading;
@@ -19,11 +21,15 @@ pub use founding::OnServerLoss;
 pub(super) use standing::{OwnPlace, OwnPlaces, Promotion, Standing};
 
 use super::ServerConfig;
-use super::replication::{CommandQueue, ThreadQueues};
+use super::replication::{CommandQueue, ReplicationMode, ThreadQueues};
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::frames::control::{self, GenerationV1, PlaceV2};
 use crate::limits::serving_time;
+use agreement::mode_of;
+use founding::Vacancy;
 use gannet_transport::{Net, Poll, Waker};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +97,8 @@ pub struct PlaceStatus {
     pub has_lease: bool,
     /// The addresses of the backups that have everything that was acknowledged.
     pub backups: Vec<String>,
+    /// For what the answers of the owner wait.
+    pub replication: ReplicationMode,
 }
 
 /// What a coordinator knows of place `place` of a job. `None`: no server has had the place.
@@ -105,9 +113,10 @@ pub fn place(
     let keys = PlaceKeys::new(job, place);
     let has_lease = coordinator.get(&keys.owner)?.is_some();
     let status = |(place, _): (PlaceV2, u64)| {
-        let PlaceV2 { owner, epoch, generation, ready, backups, .. } = place;
+        let PlaceV2 { owner, epoch, generation, ready, backups, is_async, .. } = place;
         let backups = backups.into_iter().map(|(addr, _)| addr).collect();
-        PlaceStatus { owner, epoch, generation, ready, has_lease, backups }
+        let replication = mode_of(is_async);
+        PlaceStatus { owner, epoch, generation, ready, has_lease, backups, replication }
     };
     Ok(keys.get(coordinator)?.map(status))
 }
@@ -130,25 +139,6 @@ impl Role {
 
     fn is_owner(&self) -> bool {
         matches!(self, Role::Owner { .. })
-    }
-}
-
-/// A time in which nobody had the lease of a place and nobody changed the place, by all answers of the coordinator.
-#[derive(Clone, Copy)]
-struct Vacancy {
-    /// How long. Time without answers does not count: a backup may have been cut off from the coordinator, too.
-    seen: Duration,
-    /// When the coordinator answered last. `None`: it did not answer the last time.
-    at: Option<Duration>,
-    /// Of the place in the coordinator.
-    version: u64,
-}
-
-impl Vacancy {
-    /// The coordinator has given the same answers at `now` as before.
-    fn goes_on(self, now: Duration, lease: Duration) -> Vacancy {
-        let more = self.at.map_or(Duration::ZERO, |at| now.saturating_sub(at).min(lease / 4));
-        Vacancy { seen: self.seen + more, at: Some(now), ..self }
     }
 }
 
@@ -182,6 +172,11 @@ pub struct Membership<N: Net> {
     backups: Vec<(String, Vec<Arc<CommandQueue>>)>,
     /// How the rows of a place are loaded from a checkpoint. `None`: there are no checkpoints.
     loading: Option<Loading>,
+    /// Of each backup that was lost: the places that it has left.
+    left: RefCell<Vec<BTreeSet<u32>>>,
+    mode: ReplicationMode,
+    /// The places whose owners replicate as this server does.
+    agreed: RefCell<BTreeSet<u32>>,
 }
 
 impl<N: Net> Membership<N> {
@@ -196,9 +191,12 @@ impl<N: Net> Membership<N> {
         let of = |(at, addr): (usize, &String)| {
             (addr.clone(), queues.iter().map(|of_thread| of_thread[at].clone()).collect())
         };
-        let backups = config.backups.iter().enumerate().map(of).collect();
+        let backups: Vec<_> = config.backups.iter().enumerate().map(of).collect();
+        let left = RefCell::new(vec![BTreeSet::new(); backups.len()]);
+        let (mode, agreed) = (config.replication, RefCell::default());
         let (net, config) = (net.clone(), config.membership.clone()?);
-        Some(Membership { net, config, incarnation, standing: standing?, threads, backups, loading })
+        let standing = standing?;
+        Some(Membership { net, config, incarnation, standing, threads, backups, loading, left, mode, agreed })
     }
 
     /// Runs until `is_over`, or until another server owns a place of this one.
@@ -212,6 +210,7 @@ impl<N: Net> Membership<N> {
             if let Err((place, Deposed(why))) = self.round(&mut places, &mut generation) {
                 return self.end(place, &why);
             }
+            self.leave_lost(&places);
             // It fails like a pause that was too short.
             let _ = poll.wait(self.config.lease / 8, &mut events);
         }
@@ -268,7 +267,7 @@ impl<N: Net> Membership<N> {
     }
 
     fn end(&self, place: u32, why: &str) {
-        tracing::error!(place, why, "this server does not own its shards any more: it ends");
+        tracing::error!(place, why, "this server may not own its shards: it ends");
         self.standing.depose();
         self.wake();
     }
@@ -281,7 +280,8 @@ impl<N: Net> Membership<N> {
     fn step(&self, keys: &PlaceKeys, role: Role, now: GenerationV1) -> (Role, StepOutcome<()>) {
         match role {
             Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, now) {
-                Ok(taken) => (taken.unwrap_or(Role::Backup { vacancy }), Ok(Ok(()))),
+                Ok(Ok(taken)) => (taken.unwrap_or(Role::Backup { vacancy }), Ok(Ok(()))),
+                Ok(Err(deposed)) => (Role::BACKUP, Ok(Err(deposed))),
                 Err(error) => {
                     let vacancy = vacancy.map(|vacancy| Vacancy { at: None, ..vacancy });
                     (Role::Backup { vacancy }, Err(error))
@@ -309,32 +309,34 @@ impl<N: Net> Membership<N> {
         keys: &PlaceKeys,
         vacancy: &mut Option<Vacancy>,
         generation: GenerationV1,
-    ) -> Result<Option<Role>, CoordinatorError> {
+    ) -> StepOutcome<Option<Role>> {
         let coordinator = &*self.config.coordinator;
         match coordinator.get(&keys.owner)? {
             // An earlier step of this server has made the key, and then had no answer.
-            Some(owner) if owner.value == self.incarnation.to_le_bytes() => return Ok(None),
-            Some(_) => {
+            Some(owner) if owner.value == self.incarnation.to_le_bytes() => return Ok(Ok(None)),
+            Some(holder) => {
                 *vacancy = None;
-                return Ok(None);
+                return self.must_agree(keys, &holder.value).map(|agrees| agrees.map(|()| None));
             }
             None => {}
         }
+        self.agreed.borrow_mut().remove(&keys.number);
         let (now, known) = (self.net.now(), keys.get(coordinator)?);
         let version = known.as_ref().map_or(0, |(_, version)| *version);
         let begun = vacancy.filter(|vacancy| vacancy.version == version);
         let begun = begun.unwrap_or(Vacancy { seen: Duration::ZERO, at: None, version });
         let begun = *vacancy.insert(begun.goes_on(now, self.config.lease));
-        match known {
+        let taken = match known {
             Some((place, _)) if self.has_all(&place) && place.generation == generation.number => {
-                self.take_over(keys)
+                self.take_over(keys)?
             }
             Some((place, version)) if self.may_begin(keys, &place, begun, generation) => {
-                self.found(keys, Some((place, version)), generation)
+                self.found(keys, Some((place, version)), generation)?
             }
-            None if self.is_home(keys) => self.found(keys, None, generation),
-            _ => Ok(None),
-        }
+            None if self.is_home(keys) => self.found(keys, None, generation)?,
+            _ => None,
+        };
+        Ok(Ok(taken))
     }
 
     /// Whether this server is a backup that has all that the owner of a place has acknowledged.
@@ -405,7 +407,7 @@ impl<N: Net> Membership<N> {
         if !place.ready {
             return self.become_ready(keys, place, version);
         }
-        for (addr, queues) in &self.backups {
+        for (at, (addr, queues)) in self.backups.iter().enumerate() {
             let mut wanted = place.backups.clone();
             let is_lost = queues.iter().any(|queue| queue.is_lost());
             if is_lost {
@@ -433,8 +435,7 @@ impl<N: Net> Membership<N> {
                 },
             }
             if is_lost && !place.backups.iter().any(|(backup, _)| backup == addr) {
-                queues.iter().for_each(|queue| queue.leave());
-                tracing::warn!(backup = addr, "a backup has left: workers do not wait for it any more");
+                self.left.borrow_mut()[at].insert(keys.number);
             }
         }
         self.wake();

@@ -140,6 +140,11 @@ impl Standing {
         }
     }
 
+    /// Whether the server owns a place.
+    pub(in crate::server) fn owns(&self, place: u32) -> bool {
+        self.places().contains_key(&place)
+    }
+
     /// Adds the places that the server owns to those that a thread knows.
     pub(in crate::server) fn update(&self, known: &mut OwnPlaces) {
         let changes = self.changes.load(Acquire);

@@ -12,12 +12,14 @@
 mod hold;
 mod published;
 mod queue;
+#[cfg(test)]
+mod queue_tests;
 mod replicator;
 mod states;
 mod stream;
 mod turn;
 
-pub(super) use hold::ReplyHold;
+pub(super) use hold::{HeldAcks, ReplyHold};
 use queue::Deferred;
 pub(crate) use queue::{Block, CommandQueue};
 pub use replicator::Replicator;
@@ -37,6 +39,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use stream::Fill;
 
+/// For what a server waits before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplicationMode {
+    /// No answer leaves before the backups have what it depends on. Nobody sees a change that the death of a server
+    /// could undo.
+    #[default]
+    Sync,
+    /// Rows are read without waiting. An acknowledgement waits, and so does everything that is neither a pull nor a
+    /// scan. A failover may undo changes that workers have seen, until their pushers send them again. It undoes no
+    /// change that was acknowledged.
+    Async,
+}
+
+impl ReplicationMode {
+    /// As in `--replication`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReplicationMode::Sync => "sync",
+            ReplicationMode::Async => "async",
+        }
+    }
+}
+
 /// What has left a thread, and what may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReplicationGate {
@@ -46,12 +71,19 @@ pub(super) struct ReplicationGate {
     pub(super) acknowledged: u64,
     /// Nothing may leave: the server's lease may have ended.
     pub(super) is_silent: bool,
+    /// Rows do not wait.
+    pub(super) is_async: bool,
 }
 
 impl ReplicationGate {
     /// Without backups.
     pub(super) const OPEN: ReplicationGate =
-        ReplicationGate { told: 0, acknowledged: u64::MAX, is_silent: false };
+        ReplicationGate { told: 0, acknowledged: u64::MAX, is_silent: false, is_async: false };
+
+    /// For frames that wait for no command.
+    pub(super) fn without_waiting(self) -> ReplicationGate {
+        ReplicationGate { told: 0, ..self }
+    }
 }
 
 /// The replication of one server thread.
@@ -59,7 +91,7 @@ pub(super) struct Replication {
     queues: Vec<Arc<CommandQueue>>,
     /// The connection of each queue that the streams of the tables belong to.
     connections: Vec<u64>,
-    /// Commands and pieces of rows that were told.
+    /// Commands and pieces of rows that were told, and 1.
     told: Arc<AtomicU64>,
     /// The number of the next stream.
     next_stream: u64,
@@ -73,14 +105,22 @@ pub(super) struct Replication {
     defers: bool,
     /// The states wait for that, too.
     defers_states: bool,
+    mode: ReplicationMode,
 }
 
 impl Replication {
     /// `seed`: no other thread of any server has it. `is_managed`: the membership decides for which backups workers
     /// wait.
-    pub(super) fn new(queues: Vec<Arc<CommandQueue>>, seed: u64, is_managed: bool) -> Replication {
+    pub(super) fn new(
+        queues: Vec<Arc<CommandQueue>>,
+        seed: u64,
+        is_managed: bool,
+        mode: ReplicationMode,
+    ) -> Replication {
         let connections = vec![0; queues.len()];
-        let told = Arc::default();
+        // A backup that lacks a new table has acknowledged 0. That is less than what was told from the beginning on, so
+        // the reply that the first table is open waits.
+        let told = Arc::new(AtomicU64::new(1));
         Replication {
             queues,
             connections,
@@ -92,23 +132,26 @@ impl Replication {
             is_managed,
             defers: false,
             defers_states: false,
+            mode,
         }
     }
 
     /// Listens to the commands of a table that was opened, and begins its streams to the backups that are connected.
-    /// `place`: that of the table.
+    /// `place`: that of the table. `is_new`: it was opened, and has not come with a place that was taken. Backups that
+    /// have joined may take the place of a new table, so workers wait until they have it.
     pub(super) fn add_table(
         &mut self,
         number: usize,
         table: &mut ServerTable,
         (map, place): (&PartitionMap, OwnPlace),
+        is_new: bool,
     ) {
         if let Some(shards) = &mut table.shards {
             published::publish_all(shards);
             let (told, queues) = (self.told.clone(), self.queues.clone());
             shards.tell(Some(Box::new(TableListener { table: number, told, queues })));
         }
-        (0..self.queues.len()).for_each(|at| self.begin_table(at, number, table, (map, place)));
+        (0..self.queues.len()).for_each(|at| self.begin_table(at, number, table, (map, place), is_new));
     }
 
     /// Begins the stream of a table to a backup, if it is connected.
@@ -118,6 +161,7 @@ impl Replication {
         number: usize,
         table: &ServerTable,
         (map, place): (&PartitionMap, OwnPlace),
+        is_awaited: bool,
     ) {
         let queue = &self.queues[at];
         let threads = match queue.connection() {
@@ -131,7 +175,8 @@ impl Replication {
         }
         self.next_stream = hash(self.next_stream.wrapping_add(1));
         let copies = copies_of(table.identity(), shards, map, threads);
-        queue.begin_table(number, (self.next_stream, place.epoch), self.told.load(Relaxed), &copies);
+        let told = (self.told.load(Relaxed), is_awaited);
+        queue.begin_table(number, (self.next_stream, place.epoch), told, &copies);
     }
 
     /// Tells the backups again what they know of a table besides its rows.
@@ -177,7 +222,8 @@ impl Replication {
                 for (number, table) in tables.iter().enumerate() {
                     let identity = table.identity();
                     let map = partitioning.map(identity.servers);
-                    self.begin_table(at, number, table, (&map, places.get(identity.server)));
+                    // No worker waits for the backup before it has all tables.
+                    self.begin_table(at, number, table, (&map, places.get(identity.server)), true);
                 }
             }
             if let Some((number, shard, fill)) = queue.next_fill(FILL_QUEUE_BYTES) {
@@ -207,7 +253,8 @@ impl Replication {
                 let Some(table) = tables.get(number) else { continue };
                 let identity = table.identity();
                 let map = partitioning.map(identity.servers);
-                self.begin_table(at, number, table, (&map, places.get(identity.server)));
+                // The backup joins the set of the place when it has all rows.
+                self.begin_table(at, number, table, (&map, places.get(identity.server)), false);
             }
         }
     }
@@ -228,7 +275,7 @@ impl Replication {
         let told = self.told.fetch_add(1, Relaxed);
         let next = shards.fill(shard, slot, most, piece, |record| queue.add_piece(number, told, record));
         let fill = next.map_or(Fill::Whole, |slot| Fill::Upto { slot, piece });
-        queue.set_fill(number, shard, fill);
+        queue.set_fill(number, shard, fill, told + 1);
     }
 
     /// Whether the backups are so far behind that pushes must wait.
@@ -252,10 +299,16 @@ impl Replication {
         self.published.update(tables, gate);
     }
 
+    /// How many commands were told, if acknowledgements are kept apart from the answers that wait for no command.
+    pub(super) fn told_apart(&self) -> Option<u64> {
+        (self.mode == ReplicationMode::Async).then(|| self.told.load(Relaxed))
+    }
+
     /// What may leave now. `tables`: tables of the thread.
     pub(super) fn gate(&self, tables: usize) -> ReplicationGate {
         let acknowledged = self.queues.iter().map(|queue| queue.gate(tables)).min().unwrap_or(u64::MAX);
-        ReplicationGate { told: self.told.load(Relaxed), acknowledged, is_silent: false }
+        let (told, is_async) = (self.told.load(Relaxed), self.mode == ReplicationMode::Async);
+        ReplicationGate { told, acknowledged, is_silent: false, is_async }
     }
 
     /// How many backups have all rows, and the bytes that backups have not acknowledged.

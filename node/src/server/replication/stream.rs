@@ -25,11 +25,16 @@ pub(super) struct TableStream {
     shards: Vec<(u32, usize, Fill)>,
     /// Shards that are not whole.
     unfilled: usize,
+    /// The backup may take the place of this table already. So workers wait until it has all rows: a new table has
+    /// none.
+    is_awaited: bool,
+    /// How many commands and pieces were told when the last shard became whole.
+    whole_at: u64,
 }
 
 impl TableStream {
     /// `threads` has the copies that each thread of the backup keeps.
-    pub(super) fn new(stream: u64, threads: &[CopyV1]) -> TableStream {
+    pub(super) fn new(stream: u64, threads: &[CopyV1], is_awaited: bool) -> TableStream {
         let of = |(thread, copies): (usize, &CopyV1)| {
             copies.births.iter().map(move |&(shard, _)| (shard, thread, Fill::NotBegun)).collect::<Vec<_>>()
         };
@@ -41,6 +46,8 @@ impl TableStream {
             threads: vec![ThreadStream { stream, number: 0 }; threads.len()],
             shards,
             unfilled,
+            is_awaited,
+            whole_at: 0,
         }
     }
 
@@ -63,11 +70,24 @@ impl TableStream {
         self.place(shard).map_or(Fill::NotBegun, |place| self.shards[place].2)
     }
 
-    pub(super) fn set_fill(&mut self, shard: u32, fill: Fill) {
+    /// `told`: how many commands and pieces were told until now.
+    pub(super) fn set_fill(&mut self, shard: u32, fill: Fill, told: u64) {
         if let Some(place) = self.place(shard) {
             self.shards[place].2 = fill;
             self.unfilled -= usize::from(fill == Fill::Whole);
+            self.whole_at = told;
         }
+    }
+
+    /// Whether workers wait until the backup has all rows.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
+
+    /// How many commands and pieces the backup must have acknowledged to have all rows that were there before it had
+    /// each command. `None`: some rows are not told.
+    pub(super) fn whole_at(&self) -> Option<u64> {
+        self.is_whole().then_some(self.whole_at)
     }
 
     /// The first shard that is not whole.

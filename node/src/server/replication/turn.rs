@@ -28,7 +28,7 @@ impl ServerTables {
         for (number, table) in self.all.iter_mut().enumerate() {
             let identity = table.identity();
             let map = self.partitioning.map(identity.servers);
-            replication.add_table(number, table, (&map, self.places.get(identity.server)));
+            replication.add_table(number, table, (&map, self.places.get(identity.server)), true);
         }
         self.replication = Some(replication);
     }
@@ -57,6 +57,11 @@ impl ServerTables {
         if let Some(replication) = replication {
             replication.defer_states();
         }
+    }
+
+    /// How many commands were told, if acknowledgements are kept apart from the answers that wait for no command.
+    pub(in crate::server) fn told_apart(&self) -> Option<u64> {
+        self.replication.as_ref().and_then(Replication::told_apart)
     }
 }
 
@@ -155,7 +160,8 @@ impl<N: Net> ShardThread<N> {
         }
         let seed = self.settings.incarnation.wrapping_add(u64::from(self.settings.thread));
         let is_managed = self.settings.standing.is_some();
-        self.tables.replicate_to(Replication::new(queues.clone(), seed, is_managed));
+        let mode = self.settings.replication;
+        self.tables.replicate_to(Replication::new(queues.clone(), seed, is_managed, mode));
         (replicators, queues)
     }
 }
