@@ -3,6 +3,9 @@
 
 pub mod authority;
 pub mod pair;
+mod ports;
+
+pub use ports::free_addr;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_filter};
 use std::collections::BTreeMap;
@@ -228,12 +231,6 @@ impl Served {
 /// An address where no process listens, whatever other tests do. Only root may listen there, and the system
 /// never chooses this port.
 pub const NOBODY: &str = "127.0.0.1:1";
-
-/// An address that was free a moment ago.
-pub fn free_addr() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
 
 /// Click-like libsvm examples: `n` lines with 12 features from skewed fields, and labels from hidden weights.
 pub fn clicks(path: &Path, n: u64, seed: u64) -> PathBuf {

@@ -1,6 +1,7 @@
 //! A server over real sockets dies, and its backup takes its place.
 
 use crate::model::{Model, random_keys, random_values, schema, unique_keys};
+use crate::ports::free_addr;
 use gannet_core::{Read, Store, Write};
 use gannet_node::{
     MembershipConfig, MemoryCoordinator, OnServerLoss, Places, Server, ServerConfig, Worker, WorkerConfig,
@@ -55,11 +56,6 @@ fn a_backup_takes_the_place_of_a_server_over_sockets() {
     let mut out = vec![0.0; keys.len() * 3];
     worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
     assert!(out == model.pull(&keys));
-}
-
-/// An address that nobody listens on. Members name each other before they start, so the system cannot choose for them.
-fn free_addr() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// A member of place 0 of a job with one server.

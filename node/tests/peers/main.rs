@@ -10,3 +10,5 @@ mod token;
 mod attack;
 #[path = "../model/mod.rs"]
 mod model;
+#[path = "../../../tests/harness/ports.rs"]
+mod ports;

@@ -300,6 +300,12 @@ impl Cluster {
         }
     }
 
+    /// How often the job has gone back, by the place that has gone back last.
+    pub(crate) fn generation(&self) -> u64 {
+        let place = |place| gannet_node::place(&*self.coordinator, "job", place).unwrap();
+        (0..self.places).filter_map(place).map(|place| place.generation).max().unwrap_or(0)
+    }
+
     /// How many servers there are.
     pub(crate) fn size(&self) -> usize {
         self.members.len()

@@ -198,3 +198,37 @@ fn a_server_with_two_places_lets_in_what_a_cut_needs() {
         }
     }
 }
+
+/// A server that notices that rows are gone may have a place of its own. It sends the job back and ends, because its rows
+/// are newer than those of the checkpoint. The server that goes on does not take the place for lost once more.
+#[test]
+fn a_job_goes_back_once_when_a_server_stays_away() {
+    let mut shown = 0;
+    // Rings of three servers whose coordinator always answers.
+    for seed in (2..2 + seeds(1)).map(|n| 30 + 36 * n) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = Job::new(seed, Faults::none(), CheckpointDir::create(folder.path()).unwrap());
+        let pusher = job.pusher();
+        job.until_pushed(1);
+        job.until("no backups", |job| job.cluster.serves(1));
+        let cut = job.save();
+        job.until_pushed(1);
+        shown += u64::from(job.cluster.lose(0, false) > 0);
+        job.sim.kill(&pusher);
+        let away = Some(0);
+        let quiet = |job: &mut Job, seconds| {
+            let end = job.sim.now() + Duration::from_secs(seconds);
+            job.until("nothing", |job| {
+                job.cluster.restart(away);
+                job.sim.now() > end
+            });
+        };
+        quiet(&mut job, 100);
+        let generation = job.cluster.generation();
+        quiet(&mut job, 100);
+        assert_eq!(job.cluster.generation(), generation, "seed {seed}: {}", job.cluster.state());
+        assert!(job.cluster.serves(0), "seed {seed}: {}", job.cluster.state());
+        job.check(cut, away);
+    }
+    assert!(shown > 0, "no server has kept a place: the test shows nothing");
+}

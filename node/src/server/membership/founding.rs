@@ -157,6 +157,11 @@ impl<N: Net> Membership<N> {
                 place.generation == now.number && place.incarnation != self.incarnation && was_used(place)
             });
         let generation = if goes_back { self.go_back(now, keys.number)? } else { now };
+        // This server has rows of the generation before: it ends with its next step. The rows of a checkpoint do not
+        // fit beside them.
+        if goes_back && self.standing.owns_any() {
+            return Ok(None);
+        }
         let begins_with = match (&seen, self.config.on_server_loss) {
             // Without a restore, rows that are gone stay so.
             (Some((place, _)), OnServerLoss::Stop | OnServerLoss::Wait) if was_used(place) => None,

@@ -145,6 +145,11 @@ impl Standing {
         self.places().contains_key(&place)
     }
 
+    /// Whether the server owns a place at all.
+    pub(in crate::server) fn owns_any(&self) -> bool {
+        !self.places().is_empty()
+    }
+
     /// Adds the places that the server owns to those that a thread knows.
     pub(in crate::server) fn update(&self, known: &mut OwnPlaces) {
         let changes = self.changes.load(Acquire);
