@@ -4,6 +4,7 @@
 #[path = "harness/mod.rs"]
 mod harness;
 
+use harness::ports::free_addr;
 use harness::*;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -2,6 +2,7 @@
 
 use crate::harness;
 
+use harness::ports::free_addr;
 use harness::*;
 use std::fmt::Write as _;
 

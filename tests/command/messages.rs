@@ -5,6 +5,7 @@ use crate::harness;
 
 use gannet::optim::{Add, Ftrl};
 use gannet::{Read, Rule, Schema, Server, ServerConfig, Transports, Worker, WorkerConfig, Write};
+use harness::ports::free_addr;
 use harness::*;
 use std::fmt::Write as _;
 use std::io::Write as _;

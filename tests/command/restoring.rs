@@ -1,6 +1,7 @@
 //! Checkpoints that are restored: into data folders for servers, and by servers as they start.
 
-use crate::harness::{Served, clicks, free_addr, gannet, ok, refused, run};
+use crate::harness::ports::free_addr;
+use crate::harness::{Served, clicks, gannet, ok, refused, run};
 use gannet::Schema;
 use gannet::optim::{Add, Rule};
 use gannet::storage::{CheckpointDir, Cursor, JobManifest, RowFileWriter, ShardCut, TableCut, TableUid};

@@ -3,9 +3,7 @@
 
 pub mod authority;
 pub mod pair;
-mod ports;
-
-pub use ports::free_addr;
+pub mod ports;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_filter};
 use std::collections::BTreeMap;

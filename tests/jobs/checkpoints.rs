@@ -6,6 +6,7 @@ use crate::harness;
 use gannet::storage::CheckpointDir;
 use gannet::table::Read;
 use gannet::{Transports, Worker, WorkerConfig};
+use harness::ports::free_addr;
 use harness::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -3,6 +3,7 @@
 
 use crate::harness;
 
+use harness::ports::free_addr;
 use harness::*;
 use rustix::process::Signal;
 use std::io::{Read, Write};

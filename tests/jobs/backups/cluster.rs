@@ -9,6 +9,7 @@ use gannet::runs::RunId;
 use gannet::security::{TlsClient, Token};
 use gannet::train::INTERCEPT_KEY;
 use gannet::{Rule, Schema, Transports, Worker, WorkerConfig};
+use harness::ports::free_addr;
 use harness::*;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

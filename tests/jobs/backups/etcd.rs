@@ -2,7 +2,8 @@
 
 use super::cluster::{Cluster, Setup};
 use crate::harness::authority::Authority;
-use crate::harness::{self, Owned, free_addr};
+use crate::harness::ports::free_addr;
+use crate::harness::{self, Owned};
 use crate::world::until;
 use gannet::backups::{Coordinator, EtcdCoordinator, MemoryCoordinator};
 use std::io::{Read, Write};
