@@ -197,8 +197,9 @@ pub mod job {
 /// ```
 pub mod backups {
     pub use gannet_node::{
-        Coordinator, CoordinatorEntry, CoordinatorError, MembershipConfig, MemoryCoordinator, OnServerLoss,
-        PlaceStatus, Places, RemoteCoordinator, ReplicationMode, place,
+        BackupStatus, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, MemberStatus,
+        MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceStatus, Places, RemoteCoordinator, ReplicationMode,
+        members, place, places,
     };
     #[cfg(feature = "etcd")]
     pub use gannet_node::{EtcdCoordinator, EtcdTls};

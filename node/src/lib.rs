@@ -32,7 +32,7 @@ mod worker;
 
 #[cfg(feature = "cloud")]
 pub use cloud::{BucketError, open_bucket};
-pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, MemoryCoordinator};
+pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, MemoryCoordinator};
 #[cfg(feature = "etcd")]
 pub use coordinator::{EtcdCoordinator, EtcdTls};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
@@ -55,8 +55,8 @@ pub use server::identities::open_whole;
 pub use server::incarnations::CounterError;
 pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder};
 pub use server::{
-    LocalServer, Membership, MembershipConfig, OnServerLoss, PlaceStatus, ReplicationMode, Replicator,
-    Server, ServerConfig, ServerStats, ServerTurn, SessionLimits, place,
+    BackupStatus, LocalServer, MemberStatus, Membership, MembershipConfig, OnServerLoss, PlaceStatus,
+    ReplicationMode, Replicator, Server, ServerConfig, ServerStats, ServerTurn, SessionLimits, members, place, places,
 };
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};

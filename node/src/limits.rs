@@ -319,12 +319,20 @@ pub const FILL_QUEUE_BYTES: usize = 1 << 20;
 pub const COMMAND_BYTES_MAX: usize = 256 << 20;
 /// A place whose lease nobody has had for so many of its times has lost its rows: its own server begins it again.
 pub const ORPHAN_LEASES: u32 = 5;
+/// A backup that has been away from the registry of servers for so many leases loses its slot to another server.
+pub const BACKUP_AWAY_LEASES: u32 = 3;
+/// So does one that could not be reached or filled so many times, counted for each thread of its owner.
+pub const BACKUP_FAILURES_MAX: u64 = 3;
 /// Keys of a coordinator that a scheduler keeps.
 pub const COORDINATOR_KEYS_MAX: usize = 4096;
 /// Leases of such a coordinator.
 pub const COORDINATOR_LEASES_MAX: usize = 4096;
 /// Bytes of one of its keys together with the value.
 pub const COORDINATOR_BYTES_MAX: usize = 16 << 10;
+/// Keys of a page that a coordinator lists.
+pub const COORDINATOR_PAGE_KEYS: usize = 64;
+/// Bytes of keys and values behind which a page ends.
+pub const COORDINATOR_PAGE_BYTES: usize = 64 << 10;
 /// Times of its leases.
 pub const LEASE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
 /// Members of a cluster of etcd that a client is told.

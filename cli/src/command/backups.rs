@@ -35,6 +35,9 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
         let lease = backups.lease.unwrap_or_default();
         return Err(Failure::input(format!("--lease {lease}: from 0.5 to 600 s are possible")));
     }
+    if let Some(spare) = &job.backups.spare {
+        check_spare(job, spare, coordinator)?;
+    }
     if job.ps_hosts.contains(coordinator) {
         return Err(Failure::input(format!(
             "--coordinator {coordinator}: it is one of --ps-hosts, which may die; start a `gannet scheduler` elsewhere"
@@ -58,6 +61,29 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     }
 }
 
+/// Checks the flags of a ps without a place of its own.
+fn check_spare(job: &JobArgs, spare: &str, coordinator: &str) -> Result<(), Failure> {
+    let why = if !has_port(spare) {
+        "HOST:PORT is needed, for example 127.0.0.1:7709"
+    } else if job.ps_hosts.iter().any(|host| host == spare) {
+        "it is one of --ps-hosts, so it has a place: start it with --task-index, or give it another address"
+    } else if spare == coordinator {
+        "it is the coordinator: give it another address"
+    } else if job.typed.task_index {
+        "it has no --task-index, because it has no place in --ps-hosts: leave --task-index out"
+    } else if job.backups.backups == 0 {
+        "with --backups 0 no server needs it: give the --backups of the other ps"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::input(format!("--spare {spare}: {why}")))
+}
+
+/// Whether an address has a host and a port.
+fn has_port(addr: &str) -> bool {
+    addr.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
 /// Where the coordinator is.
 enum CoordinatorAddr<'a> {
     Scheduler(&'a str),
@@ -70,9 +96,6 @@ enum CoordinatorAddr<'a> {
 
 impl CoordinatorAddr<'_> {
     fn parse(text: &str) -> Result<CoordinatorAddr<'_>, Failure> {
-        let has_port = |addr: &str| {
-            addr.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-        };
         let etcd = text.strip_prefix("etcd://").map(|members| (members, false));
         let Some((members, has_tls)) = etcd.or(text.strip_prefix("etcds://").map(|members| (members, true)))
         else {
@@ -108,8 +131,14 @@ pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
         (job.backups.lease.is_some(), "--lease"),
         (job.backups.on_server_loss.is_some(), "--on-server-loss"),
         (job.backups.replication.is_some(), "--replication"),
+        (job.backups.spare.is_some(), "--spare"),
     ];
     flags.iter().find(|(is_given, _)| *is_given && !is_ps).map(|(_, flag)| *flag)
+}
+
+/// Where a ps listens.
+pub fn listens_at(job: &JobArgs) -> &str {
+    job.backups.spare.as_ref().unwrap_or_else(|| &job.ps_hosts[job.task_index as usize])
 }
 
 /// The servers of the job in the order of their places. With a coordinator place 0 has the scheduler, so the order must
@@ -204,15 +233,16 @@ impl<'a> Membership<'a> {
 
     /// Adds it to the configuration of a server.
     pub fn add(&self, config: &mut ServerConfig, net: &Transports) -> Result<(), Failure> {
-        let (job, hosts) = (self.job, in_places(self.job));
-        let own = &job.ps_hosts[job.task_index as usize];
-        let at = hosts.iter().position(|host| host == own).unwrap_or(0);
+        let (job, hosts, own) = (self.job, in_places(self.job), listens_at(self.job));
+        let (place, backups) = (hosts.iter().position(|host| host == own), job.backups.backups as usize);
+        let at = place.unwrap_or(0);
         config.replication = match job.backups.replication {
             Some(ReplicationName::Async) => ReplicationMode::Async,
             Some(ReplicationName::Sync) | None => ReplicationMode::Sync,
         };
         let backup = |by: usize| hosts[(at + by) % hosts.len()].clone();
-        config.backups = (1..=job.backups.backups as usize).map(backup).collect();
+        // A server without a place of its own has no neighbours.
+        config.backups = (1..=backups).filter(|_| place.is_some()).map(backup).collect();
         let Some(Places { coordinator, job: name }) = places(job, net, config.token.as_ref())? else {
             return Ok(());
         };
@@ -220,8 +250,9 @@ impl<'a> Membership<'a> {
             coordinator,
             job: name,
             place: (at as u32, hosts.len() as u32),
-            addr: own.clone(),
-            is_backup: false,
+            addr: own.to_owned(),
+            is_backup: place.is_none(),
+            backups,
             lease: Duration::from_secs_f64(job.backups.lease.unwrap_or(LEASE)),
             on_server_loss: on_server_loss(job),
         });

@@ -10,8 +10,8 @@ use super::runs::{Account, LocalRun};
 use super::server::Serving;
 use super::validation::Validator;
 use super::{
-    Failure, data_server, input, input_check, job, lbfgs, lr_worker, models, optimizer, remote_worker,
-    restore, runs, saved_model, server, signals, sync_flags, tasks, warm_start,
+    Failure, backups, data_server, input, input_check, job, lbfgs, lr_worker, models, optimizer,
+    remote_worker, restore, runs, saved_model, server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::Schema;
 use gannet::table::Admission;
@@ -45,7 +45,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
         Some(JobName::Ps) => {
             job::check(&args.job)?;
             let serving = Serving {
-                listen: &args.job.ps_hosts[args.job.task_index as usize],
+                listen: backups::listens_at(&args.job),
                 threads: args.threads,
                 data_dir: args.job.data_dir.as_deref(),
                 memory: &args.memory,

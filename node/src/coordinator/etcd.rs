@@ -1,10 +1,10 @@
 //! A cluster of etcd as the coordinator: it goes on when one of its members dies.
 
-use super::{Coordinator, CoordinatorEntry, CoordinatorError};
-use crate::limits::{COORDINATOR_TIMEOUT, ETCD_MEMBERS_MAX, LEASE_TIMES};
+use super::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage};
+use crate::limits::{COORDINATOR_PAGE_KEYS, COORDINATOR_TIMEOUT, ETCD_MEMBERS_MAX, LEASE_TIMES};
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetResponse, Identity, PutOptions,
-    TlsOptions, Txn, TxnOp,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, GetResponse, Identity,
+    PutOptions, TlsOptions, Txn, TxnOp, WatchOptions,
 };
 use std::fs;
 use std::path::Path;
@@ -184,6 +184,51 @@ impl Coordinator for EtcdCoordinator {
             Err(error) => Err(error),
         })
     }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError> {
+        // The first key behind another one is that with a zero byte more.
+        let begin = if after < prefix { of(prefix) } else { of(after) + "\0" };
+        let options =
+            GetOptions::new().with_range(behind(&of(prefix))).with_limit(COORDINATOR_PAGE_KEYS as i64);
+        let found = self.call(async |client| client.get(begin.as_str(), Some(options)).await)?;
+        let mut entries = Vec::new();
+        for known in found.kvs() {
+            let key = String::from_utf8_lossy(known.key());
+            let entry =
+                CoordinatorEntry { value: known.value().to_vec(), version: known.mod_revision() as u64 };
+            entries.push((key.strip_prefix(PREFIX).unwrap_or(&key).to_owned(), entry));
+        }
+        let version = found.header().map_or(0, |header| header.revision() as u64);
+        Ok(CoordinatorPage { entries, more: found.more(), version })
+    }
+
+    fn watch(&self, prefix: &str, since: u64, limit: Duration) -> Result<Option<u64>, CoordinatorError> {
+        let from = WatchOptions::new().with_prefix().with_start_revision(since as i64 + 1);
+        self.call(async |client| {
+            let mut answers = client.watch(of(prefix), Some(from)).await?;
+            let news = async {
+                while let Some(answer) = answers.message().await? {
+                    // A revision that etcd has forgotten ends the watch: there may have been changes.
+                    if answer.canceled() || !answer.events().is_empty() {
+                        return Ok(answer.header().map(|header| header.revision() as u64));
+                    }
+                }
+                Ok(None)
+            };
+            // The call as a whole has a limit, above which the member counts as silent.
+            let limit = limit.min(COORDINATOR_TIMEOUT / 2);
+            tokio::time::timeout(limit, news).await.unwrap_or(Ok(None))
+        })
+    }
+}
+
+/// The first key behind all that begin with this prefix, which is not empty and ends with an ASCII character.
+fn behind(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
 }
 
 /// The key in the cluster.

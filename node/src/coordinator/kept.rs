@@ -18,6 +18,8 @@ use std::time::Duration;
 
 const NAME: &str = "COORDINATOR";
 const MAGIC: [u8; 8] = *b"GNTCOOR1";
+/// Numbers that are left out when a file is read: the ends of leases had numbers that are not in the file.
+const NUMBERS_LEFT_OUT: u64 = 1 << 32;
 
 #[derive(Archive, Serialize, Deserialize)]
 struct KeptV1 {
@@ -49,7 +51,7 @@ pub(super) fn load(file: &Path, now: Duration) -> Result<MemoryState, Coordinato
         ))
     };
     let bytes = whole_files::read(file).map_err(|error| because(error.to_string()))?;
-    let Some(bytes) = bytes else { return Ok(MemoryState::default()) };
+    let Some(bytes) = bytes else { return Ok(MemoryState::new()) };
     let payload = whole_files::decode(MAGIC, &bytes, "a coordinator's file").map_err(because)?;
     let kept: KeptV1 = control::open(payload).map_err(|error| because(error.to_string()))?;
     let ttl = |(lease, millis): (u64, u64)| {
@@ -61,7 +63,8 @@ pub(super) fn load(file: &Path, now: Duration) -> Result<MemoryState, Coordinato
         (key.key, (entry, key.lease))
     };
     let leases = kept.leases.into_iter().map(ttl).collect();
-    Ok(MemoryState { keys: kept.keys.into_iter().map(key).collect(), leases, last: kept.last })
+    let (keys, last) = (kept.keys.into_iter().map(key).collect(), kept.last.saturating_add(NUMBERS_LEFT_OUT));
+    Ok(MemoryState { keys, leases, last, ended: last })
 }
 
 /// Writes the state.

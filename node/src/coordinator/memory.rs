@@ -1,9 +1,14 @@
 //! The coordinator of a single process.
 
 use super::kept;
-use super::{Coordinator, CoordinatorEntry, CoordinatorError};
-use crate::limits::{COORDINATOR_BYTES_MAX, COORDINATOR_KEYS_MAX, COORDINATOR_LEASES_MAX, LEASE_TIMES};
+use super::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage};
+use crate::limits::{
+    COORDINATOR_BYTES_MAX, COORDINATOR_KEYS_MAX, COORDINATOR_LEASES_MAX, COORDINATOR_PAGE_BYTES,
+    COORDINATOR_PAGE_KEYS, LEASE_TIMES,
+};
+use crate::token;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,12 +30,34 @@ pub(super) struct MemoryState {
     /// Time of each lease, and when it ends.
     pub(super) leases: BTreeMap<u64, (Duration, Duration)>,
     pub(super) last: u64,
+    /// The number of the last change by which a key ended with its lease. It is not kept.
+    pub(super) ended: u64,
+}
+
+impl MemoryState {
+    /// Without keys. The numbers begin at a random one: a server must not take the lease of another for its own, if
+    /// the process was started again without what it knew.
+    pub(super) fn new() -> MemoryState {
+        let last = token::draw_number().unwrap_or(0) >> 2;
+        MemoryState { last, ended: last, ..MemoryState::default() }
+    }
+
+    /// The keys that begin with `prefix` and come behind `after`.
+    fn keys_of<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: &str,
+    ) -> impl Iterator<Item = (&'a String, &'a (CoordinatorEntry, Option<u64>))> {
+        let begin = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
+        let of = self.keys.range::<str, _>((begin, Bound::Unbounded));
+        of.take_while(move |(key, _)| key.starts_with(prefix))
+    }
 }
 
 impl MemoryCoordinator {
     /// A coordinator without keys. `clock` never goes back.
     pub fn new(clock: Arc<dyn Fn() -> Duration + Send + Sync>) -> MemoryCoordinator {
-        MemoryCoordinator { state: Mutex::default(), clock, file: None }
+        MemoryCoordinator { state: Mutex::new(MemoryState::new()), clock, file: None }
     }
 
     /// A coordinator that keeps its keys in this folder, and finds them there. A lease that was alive when the process
@@ -54,9 +81,14 @@ impl MemoryCoordinator {
     fn now(&self) -> (MutexGuard<'_, MemoryState>, Duration) {
         let now = (self.clock)();
         let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let MemoryState { keys, leases, .. } = &mut *guard;
+        let MemoryState { keys, leases, last, ended } = &mut *guard;
         leases.retain(|_, (_, end)| *end > now);
+        let before = keys.len();
         keys.retain(|_, (_, lease)| lease.is_none_or(|lease| leases.contains_key(&lease)));
+        if keys.len() < before {
+            *last += 1;
+            *ended = *last;
+        }
         (guard, now)
     }
 }
@@ -111,6 +143,28 @@ impl Coordinator for MemoryCoordinator {
     fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError> {
         let (mut state, now) = self.now();
         Ok(state.leases.get_mut(&lease).map(|(ttl, end)| *end = now + *ttl).is_some())
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError> {
+        let (state, _) = self.now();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for (key, (entry, _)) in state.keys_of(prefix, after) {
+            if entries.len() >= COORDINATOR_PAGE_KEYS || bytes >= COORDINATOR_PAGE_BYTES {
+                return Ok(CoordinatorPage { entries, more: true, version: state.last });
+            }
+            bytes += key.len() + entry.value.len();
+            entries.push((key.clone(), entry.clone()));
+        }
+        Ok(CoordinatorPage { entries, more: false, version: state.last })
+    }
+
+    fn watch(&self, prefix: &str, since: u64, _limit: Duration) -> Result<Option<u64>, CoordinatorError> {
+        let (state, _) = self.now();
+        // A number from the future is that of a coordinator that was here before and kept nothing.
+        let has_changed = state.ended > since
+            || since > state.last
+            || state.keys_of(prefix, "").any(|(_, (entry, _))| entry.version > since);
+        Ok(has_changed.then_some(state.last))
     }
 }
 
@@ -189,6 +243,59 @@ mod tests {
         std::fs::write(folder.path().join("COORDINATOR"), b"GNTCOOR1 but torn").unwrap();
         let torn = MemoryCoordinator::open(folder.path(), Arc::new(|| Duration::ZERO)).err().unwrap();
         assert!(torn.0.contains("COORDINATOR") && torn.0.contains("checksum"), "{torn}");
+    }
+
+    #[test]
+    fn pages_have_all_keys_of_a_prefix_in_order() {
+        let coordinator = MemoryCoordinator::new(Arc::new(|| Duration::ZERO));
+        let count = 2 * COORDINATOR_PAGE_KEYS + 3;
+        let keys: Vec<String> = (0..count).map(|key| format!("job/{key:04}")).collect();
+        keys.iter().for_each(|key| {
+            coordinator.compare_and_set(key, 0, key.as_bytes(), None).unwrap();
+        });
+        for other in ["jo", "job", "job0", "jobs/0001"] {
+            coordinator.compare_and_set(other, 0, b"", None).unwrap();
+        }
+        let first = coordinator.list("job/", "").unwrap();
+        assert_eq!((first.entries.len(), first.more), (COORDINATOR_PAGE_KEYS, true));
+        let (all, version) = crate::coordinator::list_all(&coordinator, "job/").unwrap();
+        assert_eq!(all.iter().map(|(key, _)| key).collect::<Vec<_>>(), keys.iter().collect::<Vec<_>>());
+        assert!(all.iter().all(|(key, entry)| entry.value == key.as_bytes() && entry.version <= version));
+        // Long values end a page before it is full.
+        let long = vec![0; COORDINATOR_BYTES_MAX - 10];
+        (0..9).for_each(|key| {
+            coordinator.compare_and_set(&format!("long/{key}"), 0, &long, None).unwrap();
+        });
+        let page = coordinator.list("long/", "").unwrap();
+        assert!(page.more && page.entries.len() == 5, "{} keys", page.entries.len());
+        assert_eq!(crate::coordinator::list_all(&coordinator, "long/").unwrap().0.len(), 9);
+    }
+
+    #[test]
+    fn a_watch_sees_writes_and_ends_of_leases() {
+        let folder = tempfile::tempdir().unwrap();
+        let time = Arc::new(AtomicU64::new(0));
+        let clock = time.clone();
+        let clock: Clock = Arc::new(move || Duration::from_secs(clock.load(Relaxed)));
+        let coordinator = MemoryCoordinator::open(folder.path(), clock.clone()).unwrap();
+        let watch = |since| coordinator.watch("a/", since, Duration::from_secs(9)).unwrap();
+        let begun = coordinator.list("a/", "").unwrap().version;
+        assert_eq!(watch(begun), None);
+        coordinator.compare_and_set("b/1", 0, b"", None).unwrap();
+        assert_eq!(watch(begun), None, "the key of another prefix");
+        let lease = coordinator.grant(Duration::from_secs(3)).unwrap();
+        let written = coordinator.compare_and_set("a/1", 0, b"", Some(lease)).unwrap();
+        assert_eq!((watch(begun), watch(written.unwrap())), (written, None));
+        time.store(3, Relaxed);
+        let ended = watch(written.unwrap()).expect("the lease has ended");
+        assert_eq!(watch(ended), None);
+        drop(coordinator);
+        // The number of the end was not kept, and is not given again.
+        let again = MemoryCoordinator::open(folder.path(), clock).unwrap();
+        let later = again.compare_and_set("a/2", 0, b"", None).unwrap().unwrap();
+        assert_eq!(again.watch("a/", ended, Duration::ZERO), Ok(Some(later)));
+        let new = MemoryCoordinator::new(Arc::new(|| Duration::ZERO));
+        assert!(new.watch("a/", later, Duration::ZERO).unwrap().is_some(), "another coordinator");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What processes of a job ask of the coordinator that a `gannet scheduler` keeps.
 
-use super::{Coordinator, CoordinatorError};
+use super::{Coordinator, CoordinatorError, CoordinatorPage};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ pub(crate) enum CoordinatorRequestV1 {
     CompareAndSet { key: String, version: u64, value: Vec<u8>, lease: Option<u64> },
     Grant { ttl_ms: u64 },
     KeepAlive { lease: u64 },
+    List { prefix: String, after: String },
+    Watch { prefix: String, since: u64 },
 }
 
 /// An answer.
@@ -22,6 +24,10 @@ pub(crate) enum CoordinatorReplyV1 {
     Version(Option<u64>),
     Lease(u64),
     IsAlive(bool),
+    /// Keys with their values and versions, whether there may be more, and the version of all.
+    Page(Vec<(String, Vec<u8>, u64)>, bool, u64),
+    /// The version, if there was a change.
+    Changed(Option<u64>),
 }
 
 impl CoordinatorRequestV1 {
@@ -38,6 +44,14 @@ impl CoordinatorRequestV1 {
                 CoordinatorReplyV1::Lease(of.grant(Duration::from_millis(*ttl_ms))?)
             }
             CoordinatorRequestV1::KeepAlive { lease } => CoordinatorReplyV1::IsAlive(of.keep_alive(*lease)?),
+            CoordinatorRequestV1::List { prefix, after } => {
+                let CoordinatorPage { entries, more, version } = of.list(prefix, after)?;
+                let entries = entries.into_iter().map(|(key, entry)| (key, entry.value, entry.version));
+                CoordinatorReplyV1::Page(entries.collect(), more, version)
+            }
+            CoordinatorRequestV1::Watch { prefix, since } => {
+                CoordinatorReplyV1::Changed(of.watch(prefix, *since, Duration::ZERO)?)
+            }
         })
     }
 }

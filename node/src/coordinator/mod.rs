@@ -11,6 +11,7 @@ pub(crate) mod messages;
 pub use etcd::{EtcdCoordinator, EtcdTls};
 pub use memory::MemoryCoordinator;
 
+use crate::limits::COORDINATOR_KEYS_MAX;
 use std::time::Duration;
 
 /// A key's value, and how often it was written.
@@ -19,6 +20,17 @@ pub struct CoordinatorEntry {
     /// The value.
     pub value: Vec<u8>,
     /// A number that every write of any key raises. It is never 0.
+    pub version: u64,
+}
+
+/// A page of keys, as [`Coordinator::list`] returns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoordinatorPage {
+    /// Keys in ascending order, each with what it has.
+    pub entries: Vec<(String, CoordinatorEntry)>,
+    /// There may be more keys behind the last.
+    pub more: bool,
+    /// The number of the coordinator's last change when it answered. [`Coordinator::watch`] goes on from there.
     pub version: u64,
 }
 
@@ -73,4 +85,40 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// There was no answer. The lease may be alive.
     fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError>;
+
+    /// The keys that begin with `prefix` and come behind the key `after`, in ascending order. A page has at most 64
+    /// keys, and ends behind 64 KiB of keys and values. `after` is empty for the first page, and the last key of the
+    /// page before for the next one.
+    ///
+    /// # Errors
+    /// There was no answer.
+    fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError>;
+
+    /// Returns a version if a key that begins with `prefix` was written, or has ended, since the version `since`: that
+    /// of a page, or of an earlier answer. `None`: nothing is known to have changed.
+    ///
+    /// A coordinator may wait for a change, at most for `limit`. Or it answers at once: a `gannet scheduler` does, and
+    /// a [`MemoryCoordinator`], because they must not wait for one caller while others ask. So a caller that wants to
+    /// wait pauses between two calls. An answer may also report a change that there was not. A caller that relies on
+    /// news reads the keys now and then without it: a coordinator that was started again does not know what changed
+    /// before.
+    ///
+    /// # Errors
+    /// There was no answer.
+    fn watch(&self, prefix: &str, since: u64, limit: Duration) -> Result<Option<u64>, CoordinatorError>;
+}
+
+/// All keys that begin with `prefix`, and the version of the first page.
+pub(crate) fn list_all(
+    coordinator: &dyn Coordinator,
+    prefix: &str,
+) -> Result<(Vec<(String, CoordinatorEntry)>, u64), CoordinatorError> {
+    let CoordinatorPage { mut entries, mut more, version } = coordinator.list(prefix, "")?;
+    while more && entries.len() < COORDINATOR_KEYS_MAX {
+        let after = entries.last().map_or("", |(key, _)| key).to_owned();
+        let page = coordinator.list(prefix, &after)?;
+        more = page.more && !page.entries.is_empty();
+        entries.extend(page.entries);
+    }
+    Ok((entries, version))
 }

@@ -201,6 +201,11 @@ pub(crate) struct ThreadCounters {
     pub(crate) backups_joined: Count,
     /// Bytes of commands and rows that backups have not acknowledged.
     pub(crate) backup_queue_bytes: Count,
+    /// Commands that backups have not acknowledged, summed over the backups.
+    pub(crate) backup_queue_commands: Count,
+    /// Shards that backups are to have, and those of them whose rows they were told.
+    pub(crate) backup_shards: Count,
+    pub(crate) backup_shards_filled: Count,
     /// Parts of images that are registered for READs.
     pub(crate) regions: Count,
     pub(crate) cuts: CutCounters,
@@ -363,6 +368,21 @@ impl ThreadCounters {
             "gannet_server_backup_queue_bytes",
             "Bytes of commands and rows that backups have not acknowledged.",
             self.backup_queue_bytes.get(),
+        );
+        gauge(
+            "gannet_server_backup_queue_commands",
+            "Commands that backups have not acknowledged.",
+            self.backup_queue_commands.get(),
+        );
+        gauge(
+            "gannet_server_backup_shards",
+            "Shards that the connected backups are to have.",
+            self.backup_shards.get(),
+        );
+        gauge(
+            "gannet_server_backup_shards_filled",
+            "Shards whose rows the connected backups were told.",
+            self.backup_shards_filled.get(),
         );
         gauge("gannet_server_regions", "Parts of memory registered for READs.", self.regions.get());
         gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());

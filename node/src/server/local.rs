@@ -63,7 +63,7 @@ impl<N: Net> LocalServer<N> {
         }
         let wakers = threads.iter().map(ShardThread::waker).collect();
         let own = (incarnation, settings.standing.clone());
-        let membership = Membership::new(&net, &config, own, (wakers, &queues), loading);
+        let membership = Membership::new(&net, &config, own, (wakers, &backups, &queues), loading);
         let greeter = Greeter::new(config.token, counters.clone());
         let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
         Ok(LocalServer { addr, acceptor, threads, counters, cut_pace, replicators, membership })

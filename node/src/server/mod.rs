@@ -66,7 +66,6 @@ use crate::error::{Refusal, ServerError};
 use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
 use crate::scheduler::data_server::DataServerConfig;
 use crate::token::{self, Token};
-use crate::worker::WorkerConfig;
 use acceptor::{Acceptor, ThreadInbox};
 use gannet_core::{CheckpointDir, Store};
 use gannet_transport::{Listener, Net, Waker};
@@ -75,11 +74,14 @@ use incarnations::HighestIncarnation;
 pub use local::{LocalServer, ServerTurn};
 use membership::Loading;
 pub(crate) use membership::PlaceKeys;
-pub use membership::{Membership, MembershipConfig, OnServerLoss, PlaceStatus, place};
+pub use membership::{
+    BackupStatus, MemberStatus, Membership, MembershipConfig, OnServerLoss, PlaceStatus, members, place,
+    places,
+};
 pub use memory::SessionLimits;
 use memory::SessionMemory;
-use replication::ThreadQueues;
 pub use replication::{ReplicationMode, Replicator};
+use replication::{BackupLink, ThreadQueues};
 use restore::{OpenedTables, PlaceLoader, RestoreSource, open_tables};
 use session::GreetedConnection;
 use std::sync::Arc;
@@ -132,7 +134,7 @@ pub struct ServerConfig {
     pub checkpoints: Option<CheckpointDir>,
     /// The addresses of the servers that keep copies of the shards here. Workers get no answer that depends on a change
     /// before each backup that is filled has this change. Server `i` of a job usually names the next one, or the next
-    /// ones.
+    /// ones. With a membership these are the first choices for its backup slots.
     pub backups: Vec<String>,
     /// For what the answers of this server wait. All servers of a job with a coordinator have the same.
     pub replication: ReplicationMode,
@@ -282,8 +284,8 @@ impl Server {
         let loading = PlaceLoader::of(&config, &opened).map(|loader| Loading { loader, on_thread: true });
         let (inboxes, queues) = server.start_threads(&net, settings, opened, &backups)?;
         let wakers = inboxes.iter().map(|inbox| inbox.waker.clone()).collect();
-        let own = (incarnation, standing);
-        if let Some(membership) = Membership::new(&net, &config, own, (wakers, &queues), loading) {
+        let (own, of_backups) = ((incarnation, standing), (wakers, &backups[..], &queues[..]));
+        if let Some(membership) = Membership::new(&net, &config, own, of_backups, loading) {
             server.start_membership(membership)?;
         }
         server.start_acceptor(net, listener, inboxes, &config)?;
@@ -298,7 +300,7 @@ impl Server {
         net: &N,
         settings: ThreadSettings,
         opened: OpenedTables,
-        backups: &[WorkerConfig],
+        backups: &[BackupLink],
     ) -> Result<(Vec<ThreadInbox<N>>, Vec<ThreadQueues>), ServerError>
     where
         N: Net + Send,

@@ -29,10 +29,13 @@ impl<N: Net> ShardThread<N> {
         counters.sessions_waiting_for_memory.set(waiting_for_memory);
         counters.pinned_bytes.set(pinned);
         counters.parked_sessions.set(parked);
-        let (joined, behind) =
-            self.tables.replication.as_ref().map_or((0, 0), |replication| replication.sizes());
+        let replication = self.tables.replication.as_ref();
+        let (joined, all) = replication.map(|replication| replication.progress()).unwrap_or_default();
         counters.backups_joined.set(joined as u64);
-        counters.backup_queue_bytes.set(behind as u64);
+        counters.backup_queue_bytes.set(all.bytes);
+        counters.backup_queue_commands.set(all.commands);
+        counters.backup_shards.set(all.shards);
+        counters.backup_shards_filled.set(all.filled);
         let groups = self.tables.all.iter().filter_map(|table| table.group.as_ref());
         counters
             .kept_bytes

@@ -3,7 +3,7 @@
 use super::tables::{ControlRequest, Recipients};
 use super::{OneSided, Worker, WorkerConfig};
 use crate::coordinator::messages::{CoordinatorReplyV1, CoordinatorRequestV1};
-use crate::coordinator::{Coordinator, CoordinatorEntry, CoordinatorError};
+use crate::coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage};
 use crate::error::WorkerError;
 use crate::frames::CoordinateFrame;
 use crate::frames::control;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// use gannet_node::{Coordinator, MemoryCoordinator, RemoteCoordinator, Server, ServerConfig};
 /// use gannet_transport::multi::Transports;
 /// use std::sync::Arc;
-/// use std::time::Instant;
+/// use std::time::{Duration, Instant};
 ///
 /// let begin = Instant::now();
 /// let coordinator = MemoryCoordinator::new(Arc::new(move || begin.elapsed()));
@@ -29,6 +29,9 @@ use std::time::Duration;
 /// let coordinator = RemoteCoordinator::new(Transports::new(), server.addr(), None);
 /// assert!(coordinator.compare_and_set("owner", 0, b"a", None)?.is_some());
 /// assert_eq!(coordinator.get("owner")?.unwrap().value, b"a");
+/// let page = coordinator.list("own", "")?;
+/// assert_eq!((page.entries.len(), page.more), (1, false));
+/// assert_eq!(coordinator.watch("own", page.version, Duration::ZERO)?, None);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RemoteCoordinator<N: Net> {
@@ -124,6 +127,25 @@ where
     fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError> {
         match self.call(&CoordinatorRequestV1::KeepAlive { lease })? {
             CoordinatorReplyV1::IsAlive(is_alive) => Ok(is_alive),
+            other => self.nonsense(&other),
+        }
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError> {
+        let (prefix, after) = (prefix.to_owned(), after.to_owned());
+        match self.call(&CoordinatorRequestV1::List { prefix, after })? {
+            CoordinatorReplyV1::Page(entries, more, version) => {
+                let entry = |(key, value, version)| (key, CoordinatorEntry { value, version });
+                Ok(CoordinatorPage { entries: entries.into_iter().map(entry).collect(), more, version })
+            }
+            other => self.nonsense(&other),
+        }
+    }
+
+    /// Answers at once: the scheduler does not let others wait.
+    fn watch(&self, prefix: &str, since: u64, _limit: Duration) -> Result<Option<u64>, CoordinatorError> {
+        match self.call(&CoordinatorRequestV1::Watch { prefix: prefix.to_owned(), since })? {
+            CoordinatorReplyV1::Changed(version) => Ok(version),
             other => self.nonsense(&other),
         }
     }

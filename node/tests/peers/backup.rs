@@ -4,11 +4,12 @@ use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use crate::ports::free_addr;
 use gannet_core::{Read, Store, Write};
 use gannet_node::{
-    MembershipConfig, MemoryCoordinator, OnServerLoss, Places, Server, ServerConfig, Worker, WorkerConfig,
+    Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, MembershipConfig, MemoryCoordinator,
+    OnServerLoss, Places, Server, ServerConfig, Worker, WorkerConfig,
 };
 use gannet_transport::multi::Transports;
 use gannet_transport::sim::Prng;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 fn server(threads: usize, backups: Vec<String>) -> Server {
@@ -60,12 +61,17 @@ fn a_backup_takes_the_place_of_a_server_over_sockets() {
 
 /// A member of place 0 of a job with one server.
 fn member(coordinator: &Arc<MemoryCoordinator>, addrs: &[String], at: usize) -> Server {
+    member_of(coordinator.clone(), addrs, at)
+}
+
+fn member_of(coordinator: Arc<dyn Coordinator>, addrs: &[String], at: usize) -> Server {
     let membership = MembershipConfig {
-        coordinator: coordinator.clone(),
+        coordinator,
         job: "job".into(),
         place: (0, 1),
         addr: addrs[at].clone(),
         is_backup: at > 0,
+        backups: addrs.len() - 1,
         lease: Duration::from_secs(2),
         on_server_loss: OnServerLoss::Stop,
     };
@@ -95,6 +101,71 @@ fn wait_for_backups(coordinator: &MemoryCoordinator, count: usize) -> String {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A coordinator that can show the registry of servers as it was.
+struct Frozen {
+    of: Arc<MemoryCoordinator>,
+    registry: Mutex<Option<CoordinatorPage>>,
+}
+
+impl Coordinator for Frozen {
+    fn get(&self, key: &str) -> Result<Option<CoordinatorEntry>, CoordinatorError> {
+        self.of.get(key)
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        version: u64,
+        value: &[u8],
+        lease: Option<u64>,
+    ) -> Result<Option<u64>, CoordinatorError> {
+        self.of.compare_and_set(key, version, value, lease)
+    }
+
+    fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
+        self.of.grant(ttl)
+    }
+
+    fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError> {
+        self.of.keep_alive(lease)
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError> {
+        match &*self.registry.lock().unwrap() {
+            Some(page) if prefix == "job/server/" => Ok(page.clone()),
+            _ => self.of.list(prefix, after),
+        }
+    }
+
+    fn watch(&self, prefix: &str, since: u64, limit: Duration) -> Result<Option<u64>, CoordinatorError> {
+        self.of.watch(prefix, since, limit)
+    }
+}
+
+#[test]
+fn a_foreign_server_at_the_address_of_a_backup_is_not_counted_as_one() {
+    let start = Instant::now();
+    let coordinator = Arc::new(MemoryCoordinator::new(Arc::new(move || start.elapsed())));
+    let addrs: Vec<String> = (0..2).map(|_| free_addr()).collect();
+    let frozen = Arc::new(Frozen { of: coordinator.clone(), registry: Mutex::default() });
+    let _owner = member_of(frozen.clone(), &addrs, 0);
+    let backup = member(&coordinator, &addrs, 1);
+    assert_eq!(wait_for_backups(&coordinator, 1), addrs[0]);
+    // Before the lease of the backup ends, a server of another job gets its address.
+    *frozen.registry.lock().unwrap() = Some(coordinator.list("job/server/", "").unwrap());
+    drop(backup);
+    let foreign = Server::start(Transports::new(), ServerConfig::new(&addrs[1])).unwrap();
+    wait_for_backups(&coordinator, 0);
+    // The owner greets it several times and sends it nothing.
+    let until = Instant::now() + Duration::from_secs(60);
+    while foreign.served().sessions_begun < 4 {
+        assert!(Instant::now() < until, "the owner does not come");
+        assert_eq!(owner(&coordinator).unwrap().1, Vec::<String>::new());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(owner(&coordinator).unwrap().1, Vec::<String>::new());
 }
 
 #[test]

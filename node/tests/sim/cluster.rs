@@ -1,6 +1,8 @@
 //! Servers with backups and a coordinator, in the simulation. The backups are servers without a place of their own, or
 //! the servers of the other places. Each server, and the coordinator, has a clock of its own, and they differ in speed.
 
+mod newcomers;
+
 use crate::reached::{self, Reached};
 
 use gannet_core::{CheckpointDir, Store};
@@ -30,6 +32,8 @@ pub(crate) struct Member {
     is_new: bool,
     /// It has no place of its own, however often it is started.
     is_spare: bool,
+    /// When it was last cut off from the coordinator. It may have lost its places, and end when it learns that.
+    cut_at: Option<Duration>,
 }
 
 impl Member {
@@ -66,8 +70,12 @@ pub(crate) struct Cluster {
     prng: Prng,
     pub(crate) seed: u64,
     lost_per_thousand: u64,
+    /// How many backups each place is to have.
+    pub(crate) backups: usize,
     /// How many backups each place had.
     joined: Vec<usize>,
+    /// Some servers that have ended stay dead for good, and others come at new addresses. How many have come.
+    newcomers: Option<u32>,
     /// A server has failed.
     has_failed: bool,
     /// What a killed server had in memory stays for those who have mapped it.
@@ -120,7 +128,8 @@ impl Cluster {
         let coordinator = Arc::new(MemoryCoordinator::new(clock));
         let lost_per_thousand = [0, 30, 150][seed as usize % 3];
         let (sim, members, places) = (sim.clone(), Vec::new(), 0);
-        let (joined, has_failed, keeps_memory) = (Vec::new(), false, false);
+        let (backups, joined, newcomers) = (2, Vec::new(), None);
+        let (has_failed, keeps_memory) = (false, false);
         Cluster {
             sim,
             coordinator,
@@ -129,7 +138,9 @@ impl Cluster {
             prng,
             seed,
             lost_per_thousand,
+            backups,
             joined,
+            newcomers,
             has_failed,
             keeps_memory,
             checkpoints: None,
@@ -153,6 +164,7 @@ impl Cluster {
     /// The backups of each server are the `count` servers behind it.
     pub(crate) fn start_ring(&mut self, places: u32, count: u32) {
         self.places = places;
+        self.backups = count as usize;
         for home in 0..places {
             let backups = (1..=count).map(|by| Cluster::addr((home + by) % places, 0)).collect();
             let member = self.start(Seat { addr: Cluster::addr(home, 0), home, backups }, false);
@@ -182,6 +194,7 @@ impl Cluster {
             place: (seat.home, self.places),
             addr: seat.addr.clone(),
             is_backup,
+            backups: self.backups,
             lease: LEASE,
             on_server_loss: match self.checkpoints {
                 Some(_) => OnServerLoss::Restore,
@@ -214,7 +227,7 @@ impl Cluster {
         }
         actors.extend(processes.iter().map(SimProcess::actor));
         let is_spare = seat.addr != Cluster::addr(seat.home, 0);
-        Member { actors, seat, coordinator, has_ended, is_new: is_backup, is_spare }
+        Member { actors, seat, coordinator, has_ended, is_new: is_backup, is_spare, cut_at: None }
     }
 
     /// The simulation for a host with a clock of its own.
@@ -262,7 +275,9 @@ impl Cluster {
     pub(crate) fn may_fail(&self, at: usize) -> bool {
         let addr = &self.members[at].seat.addr;
         let runs = |backup: &String| {
-            let is_it = |of: &Member| of.seat.addr == *backup && !of.is_new && !of.has_ended();
+            let may_end = |of: &Member| of.cut_at.is_some_and(|at| self.sim.now() < at + 2 * LEASE);
+            let is_it =
+                |of: &Member| of.seat.addr == *backup && !of.is_new && !of.has_ended() && !may_end(of);
             self.members.iter().any(is_it)
         };
         let is_backed = |place| {
@@ -375,14 +390,15 @@ impl Cluster {
         self.members[at].coordinator.cut_off.store(true, Relaxed);
     }
 
-    /// Kills a server, or cuts an owner off from the coordinator. Returns whether it owned a place, if it did so.
+    /// Kills a server, or cuts an owner off from the coordinator, or any server if servers are replaced. Returns
+    /// whether it owned a place, if it did so.
     pub(crate) fn fail(&mut self) -> Option<bool> {
         let at = self.prng.below(self.members.len() as u64) as usize;
         if !self.may_fail(at) {
             return None;
         }
         let owns = self.owns(at);
-        match owns && self.prng.below(2) == 0 {
+        match (owns || self.newcomers.is_some()) && self.prng.below(2) == 0 {
             true => self.cut_off(at),
             false => self.kill(at),
         }
@@ -395,10 +411,19 @@ impl Cluster {
         let have_owners = (0..self.places).all(|place| self.has_owner(place));
         for at in 0..self.members.len() {
             let member = &self.members[at];
-            member.coordinator.cut_off.store(false, Relaxed);
+            if member.coordinator.cut_off.swap(false, Relaxed) {
+                self.members[at].cut_at = Some(self.sim.now());
+            }
+            let member = &self.members[at];
             if have_owners && member.has_ended() {
                 self.end(member);
-                self.members[at] = self.start(member.seat.clone(), true);
+                let seat = match self.newcomers {
+                    Some(_) if self.prng.below(3) > 0 => self.newcomer(),
+                    _ => self.members[at].seat.clone(),
+                };
+                let had_addr = seat.addr == self.members[at].seat.addr;
+                self.members[at] = self.start(seat, true);
+                self.members[at].is_new = had_addr;
             }
         }
     }
@@ -455,7 +480,8 @@ impl Cluster {
                     failed[0] += u64::from(owned == Some(true));
                     failed[1] += u64::from(owned == Some(false));
                 }
-                2..6 => self.mend(),
+                // Servers that are to be replaced stay away for longer.
+                2..6 if self.newcomers.is_none() || self.prng.below(6) == 0 => self.mend(),
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
 //! A coordinator as one process of the simulation reaches it. It is slow now and then, gives no answer, or its answers
 //! get lost.
 
-use gannet_node::{Coordinator, CoordinatorEntry, CoordinatorError, MemoryCoordinator};
+use gannet_node::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, MemoryCoordinator};
 use gannet_transport::sim::{Prng, Sim};
 use gannet_transport::{Net, Poll};
 use std::cell::RefCell;
@@ -90,5 +90,13 @@ impl Coordinator for Reached {
 
     fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError> {
         self.call(|of| of.keep_alive(lease))
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError> {
+        self.call(|of| of.list(prefix, after))
+    }
+
+    fn watch(&self, prefix: &str, since: u64, limit: Duration) -> Result<Option<u64>, CoordinatorError> {
+        self.call(|of| of.watch(prefix, since, limit))
     }
 }

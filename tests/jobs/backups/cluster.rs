@@ -68,6 +68,7 @@ pub struct Cluster {
     positive: PathBuf,
     pub coordinator: Option<Served>,
     coordinator_addr: String,
+    /// First those of `--ps-hosts`, then those of spares.
     hosts: Vec<String>,
     pub servers: Vec<Option<Served>>,
     /// Flags of all processes of the job.
@@ -118,6 +119,16 @@ impl Cluster {
         Served::start(gannet(&line))
     }
 
+    /// Starts a server at a new address, without a place. Returns its number.
+    pub fn start_spare(&mut self) -> usize {
+        let addr = free_addr();
+        let (flags, more) = (&self.flags, &self.setup.server);
+        let line = format!("train --job-name ps --spare {addr} --lease {LEASE} --threads 2 {flags} {more}");
+        self.servers.push(Some(Served::start(gannet(&line))));
+        self.hosts.push(addr);
+        self.hosts.len() - 1
+    }
+
     pub fn kill(&mut self, at: usize) {
         self.servers[at].take().unwrap().kill();
     }
@@ -154,9 +165,13 @@ impl Cluster {
     }
 
     pub fn status(&self) -> serde_json::Value {
-        let (hosts, coordinator, more) = (self.hosts.join(","), &self.coordinator_addr, &self.setup.client);
-        run(&format!("status --ps-hosts {hosts} --coordinator {coordinator} --peer-timeout 5 --json {more}"))
-            .json()
+        self.status_by(&format!("--ps-hosts {} --json", self.hosts[..self.setup.servers].join(","))).json()
+    }
+
+    /// As the coordinator knows the job, with these flags.
+    pub fn status_by(&self, flags: &str) -> Done {
+        let (coordinator, more) = (&self.coordinator_addr, &self.setup.client);
+        run(&format!("status --coordinator {coordinator} --peer-timeout 5 {more} {flags}"))
     }
 
     pub fn until_done(&self, tasks: u64) {
@@ -192,7 +207,7 @@ impl Cluster {
         until("backups", || {
             let status = self.status();
             let Some(places) = status["places"].as_array() else { return false };
-            places.len() == self.hosts.len()
+            places.len() == self.setup.servers
                 && places.iter().all(|place| {
                     place["state"] == "serves" && place["backups"].as_array().unwrap().len() >= least
                 })
@@ -216,7 +231,7 @@ impl Cluster {
     /// For each key, how many records of all passes its row has counted.
     fn counts(&self) -> HashMap<u64, u64> {
         let run = Some(RunId { name: "default".into(), generation: 1, rows_since: 1, birth: 0 });
-        let (net, config) = self.client(WorkerConfig { run, ..WorkerConfig::reader(&self.hosts) });
+        let (net, config) = self.client(WorkerConfig { run, ..WorkerConfig::reader(&self.hosts[..self.setup.servers]) });
         let mut worker = Worker::connect(net, config).unwrap();
         let table = worker.open_table(&Schema::scalar("lr", Rule::Sgd(Sgd { lr: RATE }))).unwrap();
         let mut counts = HashMap::new();

@@ -127,6 +127,54 @@ fn story(coordinator: &dyn Coordinator, sleep: impl Fn(Duration)) -> Vec<String>
     }
     told.push(format!("{:?} {} {:?}", value("b"), coordinator.keep_alive(lease).unwrap(), value("a")));
     told.push(format!("{}", coordinator.grant(Duration::ZERO).is_err()));
+    told.extend(story_of_many(coordinator, sleep));
+    told
+}
+
+/// The part of the story about pages of keys, and about changes.
+fn story_of_many(coordinator: &dyn Coordinator, sleep: impl Fn(Duration)) -> Vec<String> {
+    let mut told = Vec::new();
+    for key in ["m", "m/", "m/0", "m0", "n"] {
+        coordinator.compare_and_set(key, 0, b"other", None).unwrap().unwrap();
+    }
+    for number in 0..70 {
+        coordinator.compare_and_set(&format!("m/{number:02}"), 0, b"many", None).unwrap().unwrap();
+    }
+    let mut after = String::new();
+    loop {
+        let page = coordinator.list("m/", &after).unwrap();
+        told.push(format!("{} {:?}", page.more, page.entries.iter().map(|(key, _)| key).collect::<Vec<_>>()));
+        assert!(page.entries.iter().all(|(_, entry)| entry.version > 0 && entry.version <= page.version));
+        match page.entries.last() {
+            Some((last, _)) if page.more => after.clone_from(last),
+            _ => break,
+        }
+    }
+    let begun = coordinator.list("w/", "").unwrap();
+    told.push(format!("{:?} {}", begun.entries, begun.more));
+    let watch = |since| coordinator.watch("w/", since, Duration::from_millis(200)).unwrap();
+    // A coordinator may answer before it knows of a change.
+    let news = |since| {
+        let from = Instant::now();
+        loop {
+            match watch(since) {
+                Some(version) => return version,
+                None => assert!(from.elapsed() < harness::limit(), "no news since {since}"),
+            }
+            sleep(Duration::from_millis(20));
+        }
+    };
+    told.push(format!("{:?}", watch(begun.version)));
+    coordinator.compare_and_set("v", 0, b"another prefix", None).unwrap().unwrap();
+    told.push(format!("{:?}", watch(begun.version)));
+    let lease = coordinator.grant(Duration::from_secs(3)).unwrap();
+    let written = coordinator.compare_and_set("w/1", 0, b"", Some(lease)).unwrap().unwrap();
+    let seen = news(begun.version);
+    assert!(seen >= written, "{seen} is before {written}");
+    told.push(format!("{:?}", watch(seen)));
+    let ended = news(seen);
+    assert!(ended > seen, "the lease has ended");
+    told.push(format!("{:?} {:?}", coordinator.get("w/1").unwrap(), watch(ended)));
     told
 }
 

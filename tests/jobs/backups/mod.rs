@@ -6,6 +6,7 @@ mod etcd;
 mod images;
 mod learners;
 mod lost;
+mod replaced;
 mod restored;
 
 use crate::world::until;

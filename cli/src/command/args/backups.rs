@@ -5,8 +5,9 @@ use clap::{Args, ValueEnum};
 /// The backups of a job, and its coordinator.
 #[derive(Args, Debug, Clone)]
 pub struct BackupArgs {
-    /// Job: this many of the servers behind a server in --ps-hosts, in alphabetical order, keep its rows too. A server
-    /// may then die for good: one of them goes on in its place. All ps need the same value.
+    /// Job: this many other servers keep the rows of a server too. At first these are the servers behind it in
+    /// --ps-hosts, in alphabetical order. A server may then die for good: one of its backups goes on in its place, and
+    /// other servers become the backups that are missing. All ps need the same value.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "coordinator",
         value_parser = clap::value_parser!(u32).range(0..=8))]
     pub backups: u32,
@@ -27,6 +28,11 @@ pub struct BackupArgs {
     /// else stop]
     #[arg(long, value_name = "WHAT", requires = "coordinator")]
     pub on_server_loss: Option<OnServerLossName>,
+    /// Job: this ps listens at HOST:PORT, which is not in --ps-hosts, and has no place there. It may join a running
+    /// job. It becomes the backups that are missing, and takes the places of servers that die. --ps-hosts stays as it
+    /// is, also when all servers in it are dead.
+    #[arg(long, value_name = "HOST:PORT", requires = "coordinator")]
+    pub spare: Option<String>,
 }
 
 /// What waits for the backups.

@@ -42,14 +42,16 @@ pub struct SchedulerArgs {
 not be reached."
 )]
 pub struct StatusArgs {
-    /// The job's servers. The one that comes first in alphabetical order knows the runs, and is the scheduler.
-    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required_unless_present = "scheduler")]
+    /// The job's servers. The one that comes first in alphabetical order knows the runs, and is the scheduler. With
+    /// --coordinator they are not needed: the coordinator knows the servers.
+    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',',
+        required_unless_present_any = ["scheduler", "coordinator"])]
     pub ps_hosts: Vec<String>,
     /// The job's scheduler, if the workers have this flag. Default: as for `gannet train`.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,
-    /// The coordinator of the job, if its servers have this flag: also show who owns which place.
-    #[arg(long, value_name = "HOST:PORT", requires = "ps_hosts", conflicts_with = "scheduler")]
+    /// The coordinator of the job, if its servers have this flag: also show who owns which place, and its backups.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "scheduler")]
     pub coordinator: Option<String>,
     /// The run to show [default: default, or the only run]
     #[arg(long, value_name = "NAME")]

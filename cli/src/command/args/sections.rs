@@ -101,6 +101,7 @@ const SECTIONS: [(&str, &[&str]); 12] = [
             "replication",
             "lease",
             "on-server-loss",
+            "spare",
             "feed",
             "peer",
         ],

@@ -12,7 +12,7 @@ use gannet::job::{ActivityKind, JobStatus, Member, WorkerIncarnation, WorkerStat
 use gannet::runs::{CLIENT, Run, RunId};
 use gannet::worker::WorkerError;
 use gannet::{Transports, Worker, WorkerConfig};
-use places::PlaceAnswers;
+use places::{PlaceAnswers, Placement};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -70,12 +70,12 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         }
     }
     let named = args.scheduler.as_deref();
-    let scheduler = named.unwrap_or_else(|| tasks::default_scheduler(&hosts)).to_owned();
+    let mut scheduler = named.unwrap_or_else(|| tasks::default_scheduler(&hosts)).to_owned();
     if args.coordinator.is_some() {
         hosts.sort();
     }
     let coordinator = backups::server_of(args.coordinator.as_deref());
-    let all: Vec<String> = hosts.iter().chain([&scheduler]).chain(&coordinator).cloned().collect();
+    let all: Vec<String> = hosts.iter().chain(&args.scheduler).chain(&coordinator).cloned().collect();
     let net = args.transport.transport.net(args.io);
     let secured = security::of_worker(net, &all, &args.security, &args.tls_client)?;
     let config = |addr: &String, run: &str| WorkerConfig {
@@ -89,8 +89,14 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let net = (&secured.net, secured.token.as_ref());
     let of_run = |addr| backups::places_of(addr, name, net, (&args.security, &args.tls_client));
     let places = args.coordinator.as_deref().map(of_run).transpose()?;
+    let placement = places.as_ref().map(|places| places::query(places, hosts.len(), args.peer_timeout));
+    let mut listed = hosts.clone();
+    if let Some(placement) = &placement {
+        (hosts, listed) = known_servers(args, name, placement, hosts)?;
+        scheduler.clone_from(&hosts[0]);
+    }
     let mut servers = Vec::new();
-    for addr in &hosts {
+    for addr in &listed {
         let worker = Worker::<Transports>::connect(secured.net.clone(), config(addr, DEFAULT_RUN));
         let transport = answered(worker)?.map(|worker| worker.transport());
         servers.push(Reached { addr: addr.clone(), transport });
@@ -124,8 +130,29 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
             answered(JobStatus::of(secured.net.clone(), config))?
         }
     };
-    let places = places.map(|places| places::query(&places, hosts.len() as u32));
-    Ok(StatusAnswers { servers, places, runs, run, scheduler, named: named.is_some(), job })
+    Ok(StatusAnswers { servers, places: placement, runs, run, scheduler, named: named.is_some(), job })
+}
+
+/// The server of each place, and all servers, as the coordinator knows them. `hosts`: those of --ps-hosts.
+fn known_servers(
+    args: &StatusArgs,
+    run: &str,
+    placement: &PlaceAnswers,
+    hosts: Vec<String>,
+) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let known = placement.as_ref().ok();
+    let owners = known.and_then(|known| known.owners(&hosts)).unwrap_or(hosts);
+    if owners.is_empty() {
+        let coordinator = args.coordinator.as_deref().unwrap_or_default();
+        let why = match placement {
+            Ok(_) => format!("it knows of no server of run {run}; name the servers: --ps-hosts"),
+            Err(why) => why.clone(),
+        };
+        return Err(Failure::new(PEER, format!("--coordinator {coordinator}: {why}")));
+    }
+    // Servers die for good, and others come: the registry knows them.
+    let listed = known.map(Placement::servers).filter(|known| !known.is_empty());
+    Ok((owners.clone(), listed.unwrap_or(owners)))
 }
 
 /// The answer of a peer, or why there is none. A wrong request is an error of the command.

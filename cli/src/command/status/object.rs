@@ -22,6 +22,7 @@ pub fn of(answers: &StatusAnswers) -> Value {
         "runs": runs,
         "servers": servers.collect::<Vec<_>>(),
         "places": answers.places.as_ref().map(places::of),
+        "members": answers.places.as_ref().map(places::of_members),
         "job": answers.known_job().map(of_job),
     })
 }

@@ -1,15 +1,63 @@
-//! Who owns which place of a job with a coordinator.
+//! Who owns which place of a job with a coordinator, and how far the backups are.
 
-use gannet::backups::{PlaceStatus, Places, place};
+use super::super::job::POLL_EVERY;
+use super::super::report::counted;
+use bytesize::ByteSize;
+use gannet::backups::{BackupStatus, CoordinatorError, MemberStatus, PlaceStatus, Places, members, places};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Instant;
 
-/// What the coordinator knows of each place, or why it has not answered.
-pub type PlaceAnswers = Result<Vec<Option<PlaceStatus>>, String>;
+/// What the coordinator knows of a job.
+pub struct Placement {
+    /// The places that a server has had.
+    places: BTreeMap<u32, PlaceStatus>,
+    /// How many places the job has, as far as is known.
+    count: u32,
+    /// The servers that have been heard of within their leases.
+    members: Vec<MemberStatus>,
+}
 
-/// Asks for all places.
-pub fn query(places: &Places, servers: u32) -> PlaceAnswers {
-    let of = |number| place(&*places.coordinator, &places.job, number);
-    (0..servers).map(of).collect::<Result<_, _>>().map_err(|error| error.to_string())
+/// What the coordinator knows, or why it has not answered.
+pub type PlaceAnswers = Result<Placement, String>;
+
+/// Asks for all places and servers, until there is an answer or so many seconds are over. `named`: how many places the job has at
+/// least.
+pub fn query(of: &Places, named: usize, seconds: u64) -> PlaceAnswers {
+    let known = || -> Result<Placement, CoordinatorError> {
+        let places = places(&*of.coordinator, &of.job)?;
+        let count = places.keys().last().map_or(0, |last| last + 1).max(named as u32);
+        Ok(Placement { places, count, members: members(&*of.coordinator, &of.job)? })
+    };
+    let begun = Instant::now();
+    loop {
+        match known() {
+            Ok(placement) => return Ok(placement),
+            Err(error) if begun.elapsed().as_secs() >= seconds => return Err(error.to_string()),
+            // Each call to a cluster of etcd asks the next member.
+            Err(_) => std::thread::sleep(POLL_EVERY),
+        }
+    }
+}
+
+impl Placement {
+    /// The addresses of the servers that have been heard of.
+    pub fn servers(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.addr.clone()).collect()
+    }
+
+    /// The server of each place, or that of `--ps-hosts` if nobody has had the place. `None`: not all are known.
+    pub fn owners(&self, hosts: &[String]) -> Option<Vec<String>> {
+        let owner = |number: u32| {
+            let known = self.places.get(&number).map(|place| &place.owner);
+            known.or(hosts.get(number as usize)).cloned()
+        };
+        (0..self.count).map(owner).collect::<Option<Vec<_>>>().filter(|owners| !owners.is_empty())
+    }
+
+    fn all(&self) -> impl Iterator<Item = (u32, Option<&PlaceStatus>)> {
+        (0..self.count).map(|number| (number, self.places.get(&number)))
+    }
 }
 
 /// The state of a place in a word.
@@ -21,13 +69,13 @@ fn state(place: &PlaceStatus) -> &'static str {
     }
 }
 
-/// A line for each place.
+/// A line for each place, for each backup, and for each server without a place.
 pub fn print(places: &PlaceAnswers) {
-    let places = match places {
-        Ok(places) => places,
+    let placement = match places {
+        Ok(placement) => placement,
         Err(why) => return say!("places     not known: {why}"),
     };
-    for (number, place) in places.iter().enumerate() {
+    for (number, place) in placement.all() {
         let Some(place) = place else {
             say!("place {number:<5}no server has begun it");
             continue;
@@ -48,12 +96,36 @@ pub fn print(places: &PlaceAnswers) {
             place.epoch
         );
     }
+    for member in &placement.members {
+        let owner = &member.addr;
+        match &member.backups[..] {
+            [] if member.places.is_empty() => say!("spare      {owner} has no place"),
+            backups => backups.iter().for_each(|backup| say!("backup     {}", words(owner, backup))),
+        }
+    }
+}
+
+/// What a backup of a server does.
+fn words(owner: &str, backup: &BackupStatus) -> String {
+    let Some(addr) = &backup.addr else {
+        return format!("{owner} has none here: no other server is there for it");
+    };
+    let behind = counted(backup.commands, "command", "commands");
+    let behind = format!("{behind} ({}) behind", ByteSize(backup.bytes).display().iec());
+    match (backup.joined, backup.commands) {
+        (true, 0) => format!("{addr} has all rows of {owner}"),
+        (true, _) => format!("{addr} has all rows of {owner}, which waits for it: {behind}"),
+        (false, _) => {
+            let BackupStatus { filled, shards, .. } = backup;
+            format!("{addr} is filled by {owner}: {filled} of {shards} shards, {behind}")
+        }
+    }
 }
 
 /// The places as JSON.
 pub fn of(places: &PlaceAnswers) -> Value {
-    let of_place = |place: &Option<PlaceStatus>| {
-        place.as_ref().map(|place| {
+    let of_place = |(_, place): (u32, Option<&PlaceStatus>)| {
+        place.map(|place| {
             json!({
                 "owner": place.owner,
                 "epoch": place.epoch,
@@ -65,7 +137,32 @@ pub fn of(places: &PlaceAnswers) -> Value {
         })
     };
     match places {
-        Ok(places) => json!(places.iter().map(of_place).collect::<Vec<_>>()),
+        Ok(placement) => json!(placement.all().map(of_place).collect::<Vec<_>>()),
+        Err(_) => Value::Null,
+    }
+}
+
+/// The servers that have registered, with their backups, as JSON.
+pub fn of_members(places: &PlaceAnswers) -> Value {
+    let of_backup = |backup: &BackupStatus| {
+        json!({
+            "address": backup.addr,
+            "joined": backup.joined,
+            "shards_filled": backup.filled,
+            "shards": backup.shards,
+            "commands_behind": backup.commands,
+            "bytes_behind": backup.bytes,
+        })
+    };
+    let of_member = |member: &MemberStatus| {
+        json!({
+            "address": member.addr,
+            "places": member.places,
+            "backups": member.backups.iter().map(of_backup).collect::<Vec<_>>(),
+        })
+    };
+    match places {
+        Ok(placement) => json!(placement.members.iter().map(of_member).collect::<Vec<_>>()),
         Err(_) => Value::Null,
     }
 }

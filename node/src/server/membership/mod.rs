@@ -7,27 +7,35 @@
 //! - `JOB/place/i` has the owner's address, the epoch, and the backups that have everything that was acknowledged
 //!   ([`PlaceV2`]). It changes by compare-and-set.
 //!
+//! Each server also has a key `JOB/server/ADDR` with a lease of its own: the registry, from which owners choose their
+//! backups.
+//!
 //! An owner says nothing to anybody when its lease may have ended. It keeps its own lease shorter than the coordinator
 //! does. Whether a push is lost does not depend on clocks: an owner acknowledges only what all backups of the key have,
 //! and only these may take its place.
 
 mod agreement;
 mod founding;
-mod lost_backups;
+mod registry;
+mod rounds;
+mod slots;
 mod standing;
 
 pub(super) use founding::Loading;
 pub use founding::OnServerLoss;
+pub use registry::{BackupStatus, MemberStatus, members, places};
 pub(super) use standing::{OwnPlace, OwnPlaces, Promotion, Standing};
 
 use super::ServerConfig;
-use super::replication::{CommandQueue, ReplicationMode, ThreadQueues};
+use super::replication::{BackupLink, ReplicationMode, ThreadQueues};
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::frames::control::{self, GenerationV1, PlaceV2};
 use crate::limits::serving_time;
 use agreement::mode_of;
 use founding::Vacancy;
-use gannet_transport::{Net, Poll, Waker};
+use gannet_transport::{Net, Waker};
+use rounds::Owners;
+use slots::Slot;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,6 +54,8 @@ pub struct MembershipConfig {
     pub addr: String,
     /// This server has no place of its own: it only takes the place of a server that dies.
     pub is_backup: bool,
+    /// How many backups each of its places is to have. More are kept if [`ServerConfig::backups`] names more.
+    pub backups: usize,
     /// How long the coordinator waits for a sign of the owner before a backup takes its place.
     pub lease: Duration,
     /// What becomes of a place whose rows are gone. All servers of the job have the same.
@@ -124,13 +134,13 @@ pub fn place(
 /// What a server is to a place.
 enum Role {
     /// It takes the place if nobody has it and this server has all of its rows, or nobody has them.
-    Backup {
-        vacancy: Option<Vacancy>,
-    },
+    Backup { vacancy: Option<Vacancy> },
     Owner {
         lease: u64,
         place: PlaceV2,
         version: u64,
+        /// The lease was kept in this round, so no other server has the place.
+        may_write: bool,
     },
 }
 
@@ -168,102 +178,37 @@ pub struct Membership<N: Net> {
     standing: Arc<Standing>,
     /// Wakes each thread.
     threads: Vec<N::Waker>,
-    /// The backups, each with its address and the queue of each thread.
-    backups: Vec<(String, Vec<Arc<CommandQueue>>)>,
+    /// The backup slots, as they are at first.
+    slots: Vec<Slot>,
     /// How the rows of a place are loaded from a checkpoint. `None`: there are no checkpoints.
     loading: Option<Loading>,
-    /// Of each backup that was lost: the places that it has left.
-    left: RefCell<Vec<BTreeSet<u32>>>,
     mode: ReplicationMode,
     /// The places whose owners replicate as this server does.
     agreed: RefCell<BTreeSet<u32>>,
 }
 
 impl<N: Net> Membership<N> {
-    /// The membership of a server, if it has one. `queues` are the queues of each thread, one for each backup.
+    /// The membership of a server, if it has one. The queues of each thread are one for each backup slot.
     pub(super) fn new(
         net: &N,
         config: &ServerConfig,
         (incarnation, standing): (u64, Option<Arc<Standing>>),
-        (threads, queues): (Vec<N::Waker>, &[ThreadQueues]),
+        (threads, links, queues): (Vec<N::Waker>, &[BackupLink], &[ThreadQueues]),
         loading: Option<Loading>,
     ) -> Option<Membership<N>> {
-        let of = |(at, addr): (usize, &String)| {
-            (addr.clone(), queues.iter().map(|of_thread| of_thread[at].clone()).collect())
+        let slot = |(at, link): (usize, &BackupLink)| Slot {
+            first: config.backups.get(at).cloned(),
+            shared: link.slot.clone(),
+            queues: queues.iter().map(|of_thread| of_thread[at].clone()).collect(),
+            away: Duration::ZERO,
+            is_leaving: false,
+            left: BTreeSet::new(),
         };
-        let backups: Vec<_> = config.backups.iter().enumerate().map(of).collect();
-        let left = RefCell::new(vec![BTreeSet::new(); backups.len()]);
+        let slots = links.iter().enumerate().map(slot).collect();
         let (mode, agreed) = (config.replication, RefCell::default());
         let (net, config) = (net.clone(), config.membership.clone()?);
         let standing = standing?;
-        Some(Membership { net, config, incarnation, standing, threads, backups, loading, left, mode, agreed })
-    }
-
-    /// Runs until `is_over`, or until another server owns a place of this one.
-    pub fn run(&self, is_over: impl Fn() -> bool) {
-        let (home, servers) = self.config.place;
-        let place = |place| (PlaceKeys::new(&self.config.job, place), Role::BACKUP);
-        let mut places: Vec<(PlaceKeys, Role)> = (0..servers).map(place).collect();
-        let Ok(mut poll) = self.net.poll() else { return self.end(home, "there is no poll to wait with") };
-        let (mut events, mut generation) = (Vec::new(), GenerationV1 { number: 0, checkpoint: None });
-        while !is_over() {
-            if let Err((place, Deposed(why))) = self.round(&mut places, &mut generation) {
-                return self.end(place, &why);
-            }
-            self.leave_lost(&places);
-            // It fails like a pause that was too short.
-            let _ = poll.wait(self.config.lease / 8, &mut events);
-        }
-    }
-
-    /// One step for each place. Those that the server has come first, and again if the others take long: on a busy
-    /// machine an answer of the coordinator can take as long as a part of the lease.
-    ///
-    /// # Errors
-    /// The server does not own this place any more.
-    fn round(
-        &self,
-        places: &mut [(PlaceKeys, Role)],
-        generation: &mut GenerationV1,
-    ) -> Result<(), (u32, Deposed)> {
-        let mut kept_at = self.net.now();
-        self.steps(places, *generation, Role::is_owner)?;
-        match self.generation() {
-            Ok(known) => *generation = known,
-            Err(error) => {
-                tracing::warn!(%error, "this server asks again");
-                return Ok(());
-            }
-        }
-        for at in 0..places.len() {
-            if !places[at].1.is_owner() {
-                self.steps(&mut places[at..=at], *generation, |_| true)?;
-            }
-            if self.net.now().saturating_sub(kept_at) >= self.config.lease / 8 {
-                kept_at = self.net.now();
-                self.steps(places, *generation, Role::is_owner)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A step for each of these places that has such a role.
-    fn steps(
-        &self,
-        places: &mut [(PlaceKeys, Role)],
-        generation: GenerationV1,
-        has_role: impl Fn(&Role) -> bool,
-    ) -> Result<(), (u32, Deposed)> {
-        for (keys, role) in places.iter_mut().filter(|(_, role)| has_role(role)) {
-            let (next, outcome) = self.step(keys, std::mem::replace(role, Role::BACKUP), generation);
-            match outcome {
-                Ok(Ok(())) => {}
-                Ok(Err(deposed)) => return Err((keys.number, deposed)),
-                Err(error) => tracing::warn!(%error, place = keys.number, "this server asks again"),
-            }
-            *role = next;
-        }
-        Ok(())
+        Some(Membership { net, config, incarnation, standing, threads, slots, loading, mode, agreed })
     }
 
     fn end(&self, place: u32, why: &str) {
@@ -277,9 +222,14 @@ impl<N: Net> Membership<N> {
     }
 
     /// One step. Returns what the server is then, also when the coordinator gave no answer.
-    fn step(&self, keys: &PlaceKeys, role: Role, now: GenerationV1) -> (Role, StepOutcome<()>) {
+    fn step(
+        &self,
+        keys: &PlaceKeys,
+        role: Role,
+        (now, owners): (GenerationV1, &Owners),
+    ) -> (Role, StepOutcome<()>) {
         match role {
-            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, now) {
+            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, (now, owners)) {
                 Ok(Ok(taken)) => (taken.unwrap_or(Role::Backup { vacancy }), Ok(Ok(()))),
                 Ok(Err(deposed)) => (Role::BACKUP, Ok(Err(deposed))),
                 Err(error) => {
@@ -296,27 +246,28 @@ impl<N: Net> Membership<N> {
                     format!("the rows of another place are gone, and the job goes back to {checkpoint}");
                 (Role::BACKUP, Ok(Err(Deposed(why))))
             }
-            Role::Owner { mut lease, mut place, mut version } => {
+            Role::Owner { mut lease, mut place, mut version, .. } => {
                 let kept = self.keep(keys, &mut lease, &mut place, &mut version);
-                (Role::Owner { lease, place, version }, kept)
+                let may_write = matches!(kept, Ok(Ok(true)));
+                (Role::Owner { lease, place, version, may_write }, kept.map(|kept| kept.map(|_| ())))
             }
         }
     }
 
-    /// Looks at a place that this server does not own, and takes it if it may.
+    /// Looks at a place that this server does not own, and takes it if it may. `owners`: those that have a lease.
     fn watch(
         &self,
         keys: &PlaceKeys,
         vacancy: &mut Option<Vacancy>,
-        generation: GenerationV1,
+        (generation, owners): (GenerationV1, &Owners),
     ) -> StepOutcome<Option<Role>> {
         let coordinator = &*self.config.coordinator;
-        match coordinator.get(&keys.owner)? {
+        match owners.get(&keys.owner) {
             // An earlier step of this server has made the key, and then had no answer.
-            Some(owner) if owner.value == self.incarnation.to_le_bytes() => return Ok(Ok(None)),
+            Some(owner) if *owner == self.incarnation.to_le_bytes() => return Ok(Ok(None)),
             Some(holder) => {
                 *vacancy = None;
-                return self.must_agree(keys, &holder.value).map(|agrees| agrees.map(|()| None));
+                return self.must_agree(keys, holder).map(|agrees| agrees.map(|()| None));
             }
             None => {}
         }
@@ -372,14 +323,14 @@ impl<N: Net> Membership<N> {
         self.config.coordinator.compare_and_set(&keys.place, version, &control::seal_as(2, place), lease)
     }
 
-    /// An owner's step: keeps its lease, and the set of its backups.
+    /// An owner's step: keeps its lease, and becomes ready. Returns whether it has the lease, and may write the place.
     fn keep(
         &self,
         keys: &PlaceKeys,
         lease: &mut u64,
         place: &mut PlaceV2,
         version: &mut u64,
-    ) -> StepOutcome<()> {
+    ) -> StepOutcome<bool> {
         let from = self.net.now();
         if self.config.coordinator.keep_alive(*lease)? {
             self.standing.own((keys.number, place.epoch), self.until(from));
@@ -390,10 +341,10 @@ impl<N: Net> Membership<N> {
                     *lease = again;
                     until
                 }
-                LeaseHolder::Lost => return Ok(Ok(())),
+                LeaseHolder::Lost => return Ok(Ok(false)),
                 // A backup takes the place, or has died before it had it. This server waits in silence.
                 LeaseHolder::Other => match self.own_place(keys, place.epoch)? {
-                    Some(_) => return Ok(Ok(())),
+                    Some(_) => return Ok(Ok(false)),
                     None => return Ok(Err(self.deposed(keys)?)),
                 },
             };
@@ -404,42 +355,10 @@ impl<N: Net> Membership<N> {
             self.standing.own((keys.number, place.epoch), until);
         }
         self.wake();
-        if !place.ready {
-            return self.become_ready(keys, place, version);
+        match place.ready {
+            true => Ok(Ok(true)),
+            false => Ok(self.become_ready(keys, place, version)?.map(|()| true)),
         }
-        for (at, (addr, queues)) in self.backups.iter().enumerate() {
-            let mut wanted = place.backups.clone();
-            let is_lost = queues.iter().any(|queue| queue.is_lost());
-            if is_lost {
-                wanted.retain(|(backup, _)| backup != addr);
-            } else if !wanted.iter().any(|(backup, _)| backup == addr)
-                && let Some(incarnation) = joined(queues)
-            {
-                wanted.push((addr.clone(), incarnation));
-            }
-            // A backup that was lost leaves with a write, also if it is not in the set. An earlier write whose answer
-            // was lost could still put it there. No such write succeeds behind this one.
-            if wanted == place.backups && !is_lost {
-                continue;
-            }
-            let next = PlaceV2 { backups: wanted, ..place.clone() };
-            match self.set(keys, *version, &next, None)? {
-                Some(at) => (*place, *version) = (next, at),
-                // An earlier write had no answer, or another server has the place.
-                None => match self.own_place(keys, place.epoch)? {
-                    Some(now) => {
-                        (*place, *version) = now;
-                        continue;
-                    }
-                    None => return Ok(Err(self.deposed(keys)?)),
-                },
-            }
-            if is_lost && !place.backups.iter().any(|(backup, _)| backup == addr) {
-                self.left.borrow_mut()[at].insert(keys.number);
-            }
-        }
-        self.wake();
-        Ok(Ok(()))
     }
 
     /// Why this server has a place no more, by what the coordinator knows of it.
@@ -474,7 +393,7 @@ impl<N: Net> Membership<N> {
         self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true }, None);
         self.standing.own((keys.number, place.epoch), until);
         self.wake();
-        Ok(Some(Role::Owner { lease, place, version }))
+        Ok(Some(Role::Owner { lease, place, version, may_write: false }))
     }
 
     /// Tells the others that this server serves, once all its threads have taken the place.
@@ -490,7 +409,10 @@ impl<N: Net> Membership<N> {
             // The answer to an earlier write was lost, or another backup has taken the place.
             None => match self.own_place(keys, place.epoch)? {
                 Some(now) => (*place, *version) = now,
-                None => return Ok(Err(Deposed("another backup has taken the place".into()))),
+                None => {
+                    let why = "another backup has taken the place".to_owned();
+                    return Ok(Err(Deposed(why)));
+                }
             },
         }
         if place.ready {
@@ -501,15 +423,4 @@ impl<N: Net> Membership<N> {
         }
         Ok(Ok(()))
     }
-}
-
-/// From now on workers wait for a backup, if it has all rows of all threads. Returns its incarnation once it has
-/// everything that a worker knows of.
-fn joined(queues: &[Arc<CommandQueue>]) -> Option<u64> {
-    if queues.iter().all(|queue| queue.is_ready()) {
-        queues.iter().for_each(|queue| queue.join());
-    }
-    let mut incarnations = queues.iter().map(|queue| queue.joined());
-    let first = incarnations.next()??;
-    incarnations.all(|of| of == Some(first)).then_some(first)
 }

@@ -15,15 +15,17 @@ mod queue;
 #[cfg(test)]
 mod queue_tests;
 mod replicator;
+mod slot;
 mod states;
 mod stream;
 mod turn;
 
 pub(super) use hold::{HeldAcks, ReplyHold};
 use queue::Deferred;
-pub(crate) use queue::{Block, CommandQueue};
+pub(crate) use queue::{Block, CommandQueue, QueueProgress};
 pub use replicator::Replicator;
 pub(super) use replicator::ReplicatorWaker;
+pub(super) use slot::{BackupLink, BackupSlot, SlotHolder};
 pub(super) use states::{SCHEDULER_PLACE, StateCopies};
 pub(super) use turn::ThreadQueues;
 
@@ -311,10 +313,10 @@ impl Replication {
         ReplicationGate { told, acknowledged, is_silent: false, is_async }
     }
 
-    /// How many backups have all rows, and the bytes that backups have not acknowledged.
-    pub(super) fn sizes(&self) -> (usize, usize) {
-        let joined = self.queues.iter().filter(|queue| queue.is_joined()).count();
-        (joined, self.queues.iter().map(|queue| queue.bytes()).sum())
+    /// How many backups have all rows, and how far all backups are together.
+    pub(super) fn progress(&self) -> (usize, QueueProgress) {
+        let all = || self.queues.iter().map(|queue| queue.progress());
+        (all().filter(|of| of.joined).count(), all().fold(QueueProgress::default(), QueueProgress::and))
     }
 
     /// The backups whose replicators have something new to do.

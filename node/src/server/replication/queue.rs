@@ -90,6 +90,32 @@ pub(super) enum Deferred {
     Table(usize),
 }
 
+/// How far a backup is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct QueueProgress {
+    /// Workers wait for it.
+    pub(crate) joined: bool,
+    /// Shards whose rows were all told, of how many.
+    pub(crate) filled: u64,
+    pub(crate) shards: u64,
+    /// Commands, and their bytes, that it has not acknowledged.
+    pub(crate) commands: u64,
+    pub(crate) bytes: u64,
+}
+
+impl QueueProgress {
+    /// Both together.
+    pub(crate) fn and(self, other: QueueProgress) -> QueueProgress {
+        QueueProgress {
+            joined: self.joined && other.joined,
+            filled: self.filled + other.filled,
+            shards: self.shards + other.shards,
+            commands: self.commands + other.commands,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
 /// The queue for one backup.
 #[derive(Default)]
 pub(crate) struct CommandQueue {
@@ -364,9 +390,20 @@ impl CommandQueue {
         state.ready = state.has_all(tables);
     }
 
-    /// Whether the backup has all.
-    pub(in crate::server) fn is_ready(&self) -> bool {
-        self.lock().ready
+    /// Whether the backup is this incarnation of a server, and has all.
+    pub(in crate::server) fn is_ready(&self, incarnation: u64) -> bool {
+        let state = self.lock();
+        state.ready && state.incarnation == incarnation
+    }
+
+    /// How far the backup is.
+    pub(in crate::server) fn progress(&self) -> QueueProgress {
+        let state = self.lock();
+        let shards = state.tables.iter().flatten().map(TableStream::progress);
+        let (filled, shards) = shards.fold((0, 0), |all, of| (all.0 + of.0, all.1 + of.1));
+        let behind =
+            if state.threads.is_empty() { 0 } else { state.last - state.acknowledged().min(state.last) };
+        QueueProgress { joined: state.joined, filled, shards, commands: behind, bytes: state.bytes as u64 }
     }
 
     /// From now on workers wait for this backup, if it has all.
@@ -403,7 +440,7 @@ impl CommandQueue {
     }
 
     /// Whether workers wait for this backup.
-    pub(super) fn is_joined(&self) -> bool {
+    pub(in crate::server) fn is_joined(&self) -> bool {
         self.lock().joined
     }
 

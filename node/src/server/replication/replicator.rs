@@ -2,33 +2,17 @@
 //!
 //! A lost link is made again, and the blocks that were not acknowledged are sent again: the backup skips those that it
 //! has. If the backup refuses a block, has restarted, or stays away, the connection is over: what the backup has is
-//! dropped, and it is filled from the beginning.
+//! dropped, and it is filled from the beginning. So it is when another server gets the backup slot.
 
 use super::queue::CommandQueue;
+use super::slot::{BackupLink, SlotHolder};
 use crate::error::WorkerError;
-use crate::limits::{BACKUP_TIMEOUT, REPLICATOR_PAUSE};
-use crate::server::ServerConfig;
-use crate::worker::{NO_INCARNATION, OneSided, Worker, WorkerConfig};
+use crate::limits::REPLICATOR_PAUSE;
+use crate::worker::{Worker, WorkerConfig};
 use gannet_transport::{Net, Poll, Waker};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-impl ServerConfig {
-    /// How each backup is reached.
-    pub(in crate::server) fn backup_links(&self) -> Vec<WorkerConfig> {
-        // Workers wait for a backup that is away. With a membership it is given the time of an owner that is away.
-        let timeout = self.membership.as_ref().map_or(BACKUP_TIMEOUT, |membership| membership.lease);
-        let config = |addr: &String| WorkerConfig {
-            token: self.token.clone(),
-            peer_timeout: timeout,
-            one_sided: OneSided::Never,
-            spin: Duration::ZERO,
-            ..WorkerConfig::builder([addr.clone()]).incarnation(NO_INCARNATION).build()
-        };
-        self.backups.iter().map(config).collect()
-    }
-}
 
 /// The longest wait for something new.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -49,12 +33,11 @@ impl<N: Net> ReplicatorWaker<N> {
     }
 }
 
-/// Sends what one thread of a server tells to one backup. [`Server`](crate::Server) runs it on a thread of its own.
-/// With a [`LocalServer`](crate::LocalServer) the program runs it.
+/// Sends what one thread of a server tells to the backup in one slot. [`Server`](crate::Server) runs it on a thread of
+/// its own. With a [`LocalServer`](crate::LocalServer) the program runs it.
 pub struct Replicator<N: Net> {
     net: N,
-    /// Its only server is the backup.
-    config: WorkerConfig,
+    link: BackupLink,
     queue: Arc<CommandQueue>,
     /// Wakes the thread that owns the shards.
     owner: N::Waker,
@@ -64,41 +47,65 @@ pub struct Replicator<N: Net> {
 impl<N: Net> Replicator<N> {
     pub(in crate::server) fn new(
         net: N,
-        config: WorkerConfig,
+        link: BackupLink,
         queue: Arc<CommandQueue>,
         owner: N::Waker,
     ) -> (Replicator<N>, ReplicatorWaker<N>) {
         let waker = Arc::default();
         let own = ReplicatorWaker(Arc::clone(&waker));
-        (Replicator { net, config, queue, owner, own }, ReplicatorWaker(waker))
+        (Replicator { net, link, queue, owner, own }, ReplicatorWaker(waker))
     }
 
     /// Runs until `is_over`.
     pub fn run(&self, is_over: impl Fn() -> bool) {
         while !is_over() {
-            let Err(error) = self.serve(&is_over) else { break };
+            let (Some(holder), changes) = self.link.slot.holder() else {
+                self.pause(PATIENCE);
+                continue;
+            };
+            let served = self.serve(&holder, || is_over() || self.link.slot.has_changed(changes));
+            if is_over() {
+                break;
+            }
             self.own.set(None);
             let joined = self.queue.disconnect();
             self.owner.wake();
-            let backup = self.config.servers.first().map_or("", String::as_str);
-            match joined {
-                true => {
+            let backup = &holder.addr;
+            match served {
+                // Another server has got the slot.
+                Ok(()) => continue,
+                Err(error) if joined => {
                     tracing::error!(backup, %error, "a backup has left: workers do not wait for it any more")
                 }
-                false => tracing::warn!(backup, %error, "a backup cannot be filled; this server tries again"),
+                Err(error) => {
+                    tracing::warn!(backup, %error, "a backup cannot be filled; this server tries again")
+                }
             }
-            if let Ok(mut poll) = self.net.poll() {
-                // It fails like a pause that was too short.
-                let _ = poll.wait(REPLICATOR_PAUSE, &mut Vec::new());
-            }
+            self.link.slot.note_failure();
+            self.pause(REPLICATOR_PAUSE);
         }
         self.own.set(None);
     }
 
-    /// Connects, and sends what the queue has, until that fails.
-    fn serve(&self, is_over: &impl Fn() -> bool) -> Result<(), WorkerError> {
-        let mut worker = Worker::connect(self.net.clone(), self.config.clone())?;
+    fn pause(&self, time: Duration) {
+        if let Ok(mut poll) = self.net.poll() {
+            // It fails like a pause that was too short.
+            let _ = poll.wait(time, &mut Vec::new());
+        }
+    }
+
+    /// Connects, and sends what the queue has, until that fails or is over.
+    fn serve(&self, holder: &SlotHolder, is_over: impl Fn() -> bool) -> Result<(), WorkerError> {
+        let config = WorkerConfig { servers: vec![holder.addr.clone()], ..self.link.config.clone() };
+        let mut worker = Worker::connect(self.net.clone(), config)?;
         let links = worker.backup_links();
+        if holder.incarnation.is_some_and(|incarnation| incarnation != links.incarnation) {
+            return Err(WorkerError::Protocol {
+                peer: holder.addr.as_str().into(),
+                what: "another server listens there than the one that has registered with the coordinator"
+                    .into(),
+            });
+        }
         let threads = links.threads;
         self.own.set(Some(worker.waker()));
         self.queue.connect(threads, links.incarnation);

@@ -99,6 +99,11 @@ impl TableStream {
         unfilled.map(|&(shard, _, fill)| (shard, fill))
     }
 
+    /// Shards that are whole, of how many.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        ((self.shards.len() - self.unfilled) as u64, self.shards.len() as u64)
+    }
+
     pub(super) fn is_whole(&self) -> bool {
         self.unfilled == 0
     }

@@ -1,7 +1,7 @@
 //! What a server thread does for its backups in each round of its event loop.
 
 use super::states::SCHEDULER_PLACE;
-use super::{CommandQueue, Replication, ReplicationGate, Replicator};
+use super::{BackupLink, CommandQueue, Replication, ReplicationGate, Replicator};
 use crate::error::ServerError;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
@@ -11,7 +11,6 @@ use crate::server::membership::Promotion;
 use crate::server::restore::{LoadedPart, StateHolders};
 use crate::server::tables::ServerTables;
 use crate::server::thread::ShardThread;
-use crate::worker::WorkerConfig;
 use gannet_transport::{Net, Poll};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,16 +143,16 @@ impl<N: Net> ShardThread<N> {
     }
 
     /// From now on backups are told all commands. Returns what sends them, which needs a thread for each.
-    pub(in crate::server) fn replicate_to(&mut self, backups: &[WorkerConfig]) -> ThreadBackups<N> {
+    pub(in crate::server) fn replicate_to(&mut self, backups: &[BackupLink]) -> ThreadBackups<N> {
         if backups.is_empty() {
             return (Vec::new(), Vec::new());
         }
         let mut replicators = Vec::new();
         let mut queues = Vec::new();
-        for config in backups {
+        for link in backups {
             let queue = Arc::<CommandQueue>::default();
             let (replicator, waker) =
-                Replicator::new(self.net.clone(), config.clone(), queue.clone(), self.poll.waker());
+                Replicator::new(self.net.clone(), link.clone(), queue.clone(), self.poll.waker());
             replicators.push(replicator);
             queues.push(queue);
             self.replicators.push(waker);
