@@ -21,8 +21,8 @@ pub struct Placement {
 /// What the coordinator knows, or why it has not answered.
 pub type PlaceAnswers = Result<Placement, String>;
 
-/// Asks for all places and servers, until there is an answer or so many seconds are over. `named`: how many places the job has at
-/// least.
+/// Asks for all places and servers, until there is an answer or so many seconds are over. `named`: how many places the
+/// job has at least.
 pub fn query(of: &Places, named: usize, seconds: u64) -> PlaceAnswers {
     let known = || -> Result<Placement, CoordinatorError> {
         let places = places(&*of.coordinator, &of.job)?;
