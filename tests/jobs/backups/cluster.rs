@@ -225,13 +225,13 @@ impl Cluster {
         let token = flag("--token-file").map(|file| Token::load(file).unwrap());
         let coordinator = self.remote_coordinator(&net, &token);
         let places = Some(Places { coordinator, job: "default".into() });
-        (net, WorkerConfig { token, places, servers: self.hosts.clone(), ..config })
+        (net, WorkerConfig { token, places, servers: self.hosts[..self.setup.servers].to_vec(), ..config })
     }
 
     /// For each key, how many records of all passes its row has counted.
     fn counts(&self) -> HashMap<u64, u64> {
         let run = Some(RunId { name: "default".into(), generation: 1, rows_since: 1, birth: 0 });
-        let (net, config) = self.client(WorkerConfig { run, ..WorkerConfig::reader(&self.hosts[..self.setup.servers]) });
+        let (net, config) = self.client(WorkerConfig { run, ..WorkerConfig::reader(&self.hosts) });
         let mut worker = Worker::connect(net, config).unwrap();
         let table = worker.open_table(&Schema::scalar("lr", Rule::Sgd(Sgd { lr: RATE }))).unwrap();
         let mut counts = HashMap::new();
