@@ -3,6 +3,7 @@
 
 mod reader;
 mod replaced;
+mod taken;
 
 use crate::blocking::{Book, Program, Pushes};
 use crate::cluster::Cluster;
