@@ -1,11 +1,12 @@
 //! Servers that die for good are replaced by new ones at other addresses.
 
 use super::{Cluster, Member, Seat};
+use gannet_transport::Net;
 use std::time::Duration;
 
 impl Cluster {
     /// A server at a new address, with no place and no neighbours.
-    pub(crate) fn newcomer(&mut self) -> Seat {
+    pub(super) fn newcomer(&mut self) -> Seat {
         let number = self.newcomers.get_or_insert_default();
         *number += 1;
         Seat { addr: format!("sim:{}", 40_000 + *number), home: 0, backups: Vec::new() }
