@@ -35,6 +35,8 @@ impl Cluster {
 
     /// Waits until each place has an owner and all backups that it is to have.
     pub(crate) fn heal(&mut self) {
+        // A backup may be cut off from the coordinator, and still have everything.
+        self.mend();
         let begun = self.sim.now();
         let backed = |of: &Cluster| {
             let runs = |addr: &String| of.members.iter().any(|of| of.seat.addr == *addr && !of.has_ended());
