@@ -46,10 +46,10 @@ fn rows_for_a_backup_that_is_lost_meanwhile_are_dropped() {
     assert!(matches!(queue.take(0), Some(Block::Copy { .. })));
     assert!(matches!(queue.take(0), Some(Block::Commands { number: 1, .. })));
     queue.note_ready(1);
-    assert!(!queue.is_ready(), "the rows are not acknowledged");
+    assert!(!queue.is_ready(1), "the rows are not acknowledged");
     (0..2).for_each(|_| queue.acknowledge(0));
     queue.note_ready(1);
-    assert!(queue.is_ready() && queue.bytes() == 0);
+    assert!(queue.is_ready(1) && queue.bytes() == 0);
 }
 
 #[test]
@@ -92,6 +92,6 @@ fn workers_wait_for_the_fill_of_a_new_table_and_not_for_that_of_a_place_that_was
     (0..3).for_each(|_| queue.acknowledge(0));
     assert_eq!(queue.gate(2), u64::MAX);
     queue.note_ready(2);
-    assert!(!queue.is_ready(), "the backup has not the place that was taken");
+    assert!(!queue.is_ready(1), "the backup has not the place that was taken");
     assert_eq!(queue.next_fill(usize::MAX), Some((0, SHARD, Fill::NotBegun)));
 }
