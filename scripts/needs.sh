@@ -29,3 +29,9 @@ need_rdma() {
         [ -n "$(find /usr/lib /usr/lib64 /usr/local/lib -name 'libclang-[0-9]*.so*' -print -quit 2>/dev/null)" ] ||
         install libclang libclang-dev clang-devel clang-dev
 }
+
+# What the feature `etcd` is built with, and the server that its tests start.
+need_etcd() {
+    command -v protoc >/dev/null 2>&1 || install protoc protobuf-compiler protobuf-compiler protoc || return 1
+    command -v etcd >/dev/null 2>&1 || install etcd etcd-server etcd etcd
+}

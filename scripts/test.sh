@@ -7,10 +7,10 @@ cd "$(dirname "$0")/.."
 . scripts/needs.sh
 need cc gcc || exit 1
 need ip iproute2 || exit 1
-command -v protoc >/dev/null 2>&1 || install protoc protobuf-compiler protobuf-compiler protoc || exit 1
-command -v etcd >/dev/null 2>&1 || install etcd etcd-server etcd etcd || exit 1
-# The default features, and the one whose tests need only what is installed above. test_rdma.sh checks the build without.
-features=(--features gannet-cli/etcd)
+need_etcd && need_rdma || exit 1
+# One build for the tests here and for those in guests with soft-RoCE. Other builds have fewer features: the documentation
+# has no RDMA, and test_rdma.sh builds once without etcd.
+features=(--features gannet-cli/etcd,gannet-cli/rdma)
 
 # A first build keeps no data for incremental builds: it would take ten times the space. A folder that has such data, as
 # of a developer, keeps it.
@@ -31,15 +31,31 @@ check "how failures are reported" scripts/sections_check.sh
 check "lints" cargo clippy --workspace "${features[@]}" --all-targets -- -D warnings
 # Most tests of jobs wait for other processes or for time limits.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
-check "build of the tests" cargo test --workspace "${features[@]}" --no-run
+check "build of the tests" cargo test --workspace "${features[@]}" --no-run --lib --bins --tests
 # Both wait often: the tests for other processes and for time limits, the guests for each other.
 nested_begin scripts/test_rdma.sh
-tests "tests" cargo test --workspace "${features[@]}" --no-fail-fast
+
+# The tests that need an RDMA device are left out, also of the count. The examples are built by the lints.
+all_tests() {
+    local targets
+    targets=$(cargo metadata --no-deps --offline --format-version 1 | python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    for target in package["targets"]:
+        if target["kind"] == ["test"] and not target["name"].startswith("verbs") \
+                and "required-features" not in target:
+            print("--test", target["name"])') || return 1
+    local status=0
+    cargo test --workspace "${features[@]}" --no-fail-fast --lib --bins $targets -- --skip verbs:: || status=1
+    cargo test --workspace "${features[@]}" --no-fail-fast --doc || status=1
+    return $status
+}
+tests "tests" all_tests
 # The whole workspace: a single package has other features, and some dependencies would be built again.
 check "benches, once" cargo test --workspace "${features[@]}" --bench optim --bench core --bench transport
 tests "kill -9 at every step" cargo test --workspace "${features[@]}" --no-fail-fast --features gannet-core/kill-points \
     --test kill --test kill_vectors --test kill_checkpoint
-check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace "${features[@]}" --no-deps
+check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --features gannet-cli/etcd --no-deps
 nested_end "rdma, in guests with soft-RoCE"
 
 sections_end

@@ -19,7 +19,7 @@ if [ "${1:-}" = --list ]; then
 fi
 
 . scripts/needs.sh
-need cc gcc && need python3 python3 && need_rdma || exit 1
+need cc gcc && need python3 python3 && need_rdma && need_etcd || exit 1
 . scripts/sections.sh
 sections_begin "${CARGO_TARGET_DIR:-target}/test-logs-rdma"
 # The guests see this folder, which need not be so of $TMPDIR: each guest has a /dev and a /run of its own.
@@ -38,9 +38,15 @@ for line in sys.stdin:
         print(os.path.dirname(message["manifest_path"]), message["executable"])'
 }
 
-# The packages whose tests are built. The two excluded ones have large unit tests and none of RDMA. Without more of the
-# packages, dependencies would get other features and be built again.
-packages=(--workspace --exclude gannet-node --exclude gannet-train)
+# What is built for a feature. `rdma`: the same as test.sh, so nothing is built twice. `rdma-dlopen`: without etcd, and
+# without the large unit tests of two packages. Without more of the packages, dependencies would get other features and
+# be built again.
+selection() { # FEATURE
+    case $1 in
+        rdma) echo --workspace --features gannet-cli/etcd,gannet-cli/rdma ;;
+        *) echo --workspace --exclude gannet-node --exclude gannet-train --features "$1" ;;
+    esac
+}
 
 # Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair.
 build() { # FEATURE
@@ -51,8 +57,8 @@ build() { # FEATURE
         [ "$1" = rdma ] || [[ $test != */verbs_pair* ]] || continue # once is enough
         [ -f "$test" ] && tests+=(--test "$(basename "$test" .rs)")
     done
-    cargo test --no-run --color never --message-format json-render-diagnostics "${packages[@]}" \
-        --features "$1" --lib "${tests[@]}" >"$work/built" || return 1
+    cargo test --no-run --color never --message-format json-render-diagnostics $(selection "$1") \
+        --lib "${tests[@]}" >"$work/built" || return 1
     while read -r folder binary; do
         case ${binary##*/} in
             gannet_transport-*)
@@ -120,10 +126,6 @@ count() { # NAME COMMAND...
     tail -n 1 "$log" | grep '^softroce-vm: kernel' | sed 's/^/   /'
 }
 
-# The code that the default build does not contain.
-check "lints with --features rdma" cargo clippy -p gannet-transport -p gannet -p gannet-cli \
-    --features rdma --all-targets -- -D warnings
-tests "what must not compile" cargo test --doc "${packages[@]}" --features rdma -- transport/src/
 for feature in rdma rdma-dlopen; do
     check "build with --features $feature" build $feature
     [ $status -eq 0 ] || { sections_end; exit 1; }
