@@ -198,8 +198,8 @@ pub mod job {
 pub mod backups {
     pub use gannet_node::{
         BackupStatus, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, MemberStatus,
-        MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceStatus, Places, RemoteCoordinator, ReplicationMode,
-        members, place, places,
+        MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceStatus, Places, RemoteCoordinator,
+        ReplicationMode, members, place, places,
     };
     #[cfg(feature = "etcd")]
     pub use gannet_node::{EtcdCoordinator, EtcdTls};

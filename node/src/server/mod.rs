@@ -80,8 +80,8 @@ pub use membership::{
 };
 pub use memory::SessionLimits;
 use memory::SessionMemory;
-pub use replication::{ReplicationMode, Replicator};
 use replication::{BackupLink, ThreadQueues};
+pub use replication::{ReplicationMode, Replicator};
 use restore::{OpenedTables, PlaceLoader, RestoreSource, open_tables};
 use session::GreetedConnection;
 use std::sync::Arc;

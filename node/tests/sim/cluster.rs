@@ -1,6 +1,7 @@
 //! Servers with backups and a coordinator, in the simulation. The backups are servers without a place of their own, or
 //! the servers of the other places. Each server, and the coordinator, has a clock of its own, and they differ in speed.
 
+mod known;
 mod newcomers;
 
 use crate::reached::{self, Reached};
@@ -8,8 +9,7 @@ use crate::reached::{self, Reached};
 use gannet_core::{CheckpointDir, Store};
 use gannet_node::limits::CLOCK_DRIFT;
 use gannet_node::{
-    Coordinator, LocalServer, MembershipConfig, MemoryCoordinator, OnServerLoss, ReplicationMode,
-    ServerConfig,
+    LocalServer, MembershipConfig, MemoryCoordinator, OnServerLoss, ReplicationMode, ServerConfig,
 };
 use gannet_transport::Net;
 use gannet_transport::sim::{Prng, Sim, SimProcess};
@@ -236,41 +236,6 @@ impl Cluster {
         self.sim.on(name, ahead, drift)
     }
 
-    /// What the coordinator knows of a place: its owner, and the backups.
-    pub(crate) fn known(&self, place: u32) -> Option<(String, Vec<String>)> {
-        let place = gannet_node::place(&*self.coordinator, "job", place).unwrap();
-        place.filter(|place| place.ready).map(|place| (place.owner, place.backups))
-    }
-
-    /// The backups of a place that have everything. None, if nobody serves it.
-    pub(crate) fn backups(&self, place: u32) -> Vec<String> {
-        self.known(place).unwrap_or_default().1
-    }
-
-    /// The epoch of a place.
-    pub(crate) fn epoch(&self, place: u32) -> u64 {
-        gannet_node::place(&*self.coordinator, "job", place).unwrap().map_or(0, |place| place.epoch)
-    }
-
-    /// The places that a server has, each with its epoch.
-    pub(crate) fn epochs_of(&self, at: usize) -> Vec<(u32, u64)> {
-        let is_own =
-            |place: &u32| self.known(*place).is_some_and(|(owner, _)| owner == self.members[at].seat.addr);
-        (0..self.places).filter(is_own).map(|place| (place, self.epoch(place))).collect()
-    }
-
-    /// How often a server has taken the place of another one.
-    pub(crate) fn takeovers(&self) -> u64 {
-        (0..self.places).map(|place| self.epoch(place).saturating_sub(1)).sum()
-    }
-
-    /// Whether the owner of a place serves.
-    pub(crate) fn has_owner(&self, place: u32) -> bool {
-        let has_lease = self.coordinator.get(&format!("job/owner/{place}")).unwrap().is_some();
-        let is = |owner: &str| self.members.iter().any(|of| of.seat.addr == owner && !of.has_ended());
-        has_lease && self.known(place).is_some_and(|(owner, _)| is(&owner))
-    }
-
     /// Whether a server may fail: each of its places has a backup that runs and has all that was acknowledged.
     pub(crate) fn may_fail(&self, at: usize) -> bool {
         let addr = &self.members[at].seat.addr;
@@ -315,33 +280,9 @@ impl Cluster {
         }
     }
 
-    /// How often the job has gone back, by the place that has gone back last.
-    pub(crate) fn generation(&self) -> u64 {
-        let place = |place| gannet_node::place(&*self.coordinator, "job", place).unwrap();
-        (0..self.places).filter_map(place).map(|place| place.generation).max().unwrap_or(0)
-    }
-
     /// How many servers there are.
     pub(crate) fn size(&self) -> usize {
         self.members.len()
-    }
-
-    /// Whether all places have an owner in one generation, and at least so many backups.
-    pub(crate) fn serves(&self, backups: usize) -> bool {
-        let place = |place| gannet_node::place(&*self.coordinator, "job", place).unwrap();
-        let mut generations = (0..self.places).map(|number| place(number).map(|place| place.generation));
-        let first = generations.next();
-        if generations.any(|of| Some(of) != first) {
-            return false;
-        }
-        (0..self.places).all(|place| {
-            let known = self.known(place);
-            self.has_owner(place) && known.is_some_and(|(_, joined)| joined.len() >= backups)
-        })
-    }
-
-    pub(crate) fn owns(&self, at: usize) -> bool {
-        !self.epochs_of(at).is_empty()
     }
 
     /// From now on killed servers leave their memory to those who have mapped it.

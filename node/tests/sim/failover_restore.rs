@@ -199,8 +199,8 @@ fn a_server_with_two_places_lets_in_what_a_cut_needs() {
     }
 }
 
-/// A server that notices that rows are gone may have a place of its own. It sends the job back and ends, because its rows
-/// are newer than those of the checkpoint. The server that goes on does not take the place for lost once more.
+/// A server that notices that rows are gone may have a place of its own. It sends the job back and ends, because its
+/// rows are newer than those of the checkpoint. The server that goes on does not take the place for lost once more.
 #[test]
 fn a_job_goes_back_once_when_a_server_stays_away() {
     let mut shown = 0;
