@@ -56,8 +56,8 @@ fn status_shows_who_is_backed_by_whom_and_who_waits_for_a_place() {
     });
     let text = cluster.status_by("").out;
     for line in [
-        format!("place 0    {one} serves, epoch 1, backups {other}"),
-        format!("place 1    {other} serves, epoch 1, backups {one}"),
+        format!("place 0    {one} serves, epoch 1, sync, backups {other}"),
+        format!("place 1    {other} serves, epoch 1, sync, backups {one}"),
         format!("backup     {other} has all rows of {one}"),
         format!("backup     {one} has all rows of {other}"),
         format!("spare      {spare} has no place"),
