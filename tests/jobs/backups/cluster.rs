@@ -202,6 +202,17 @@ impl Cluster {
         self.hosts.iter().position(|host| *host == backup).unwrap()
     }
 
+    /// Waits until other servers have the places of one that was killed. Until its lease ends, they seem to be its own,
+    /// with the backups that they had.
+    pub fn until_taken(&self, victim: usize) {
+        until("other owners", || {
+            let status = self.status();
+            let Some(places) = status["places"].as_array() else { return false };
+            places.len() == self.setup.servers
+                && places.iter().all(|place| place["owner"] != self.hosts[victim])
+        });
+    }
+
     /// Waits until each place has this many backups, and an owner that serves.
     pub fn until_backed(&self, least: usize) {
         until("backups", || {

@@ -57,6 +57,7 @@ fn a_server_that_comes_back_is_a_backup_and_takes_the_place_of_the_next_that_die
     for victim in [0, 1, 0] {
         cluster.kill(victim);
         cluster.servers[victim] = Some(cluster.server(victim));
+        cluster.until_taken(victim);
         cluster.until_backed(1);
         assert_eq!((cluster.owner(0), cluster.owner(1)), (1 - victim, 1 - victim));
     }

@@ -13,6 +13,7 @@ fn all_servers_are_killed_one_after_another_and_every_record_counts_once() {
     for victim in 0..3 {
         cluster.kill(victim);
         cluster.start_spare();
+        cluster.until_taken(victim);
         cluster.until_backed(1);
         let status = cluster.status();
         let members = status["members"].as_array().unwrap();

@@ -33,6 +33,7 @@ fn a_job_goes_back_to_its_checkpoint_and_counts_every_record_once() {
     // One server has two places when a checkpoint is saved.
     cluster.kill(1);
     cluster.servers[1] = Some(cluster.server(1));
+    cluster.until_taken(1);
     cluster.until_backed(1);
     let saved = until_saved(&folder, until_saved(&folder, 0));
     assert!(saved > 1);
