@@ -1,5 +1,6 @@
 //! Jobs of real processes: runs, tasks, steps, and processes that are killed and started again.
 
+mod addresses;
 mod backups;
 mod checkpoints;
 mod data_server;

@@ -133,10 +133,9 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
 /// Refuses checkpoints of a job whose tasks are kept where no checkpoint is restored. Such a job would train again what
 /// the checkpoint has.
 fn check_checkpoint(job: &JobArgs) -> Result<(), Failure> {
-    let (scheduler, first) = (tasks::scheduler(job), tasks::default_scheduler(&job.ps_hosts));
-    if job.checkpoint.checkpoint.is_none() || scheduler == first {
-        return Ok(());
-    }
+    let first = tasks::first_server(&job.ps_hosts);
+    let named = tasks::named_scheduler(job).filter(|named| *named != first);
+    let (Some(_), Some(scheduler)) = (&job.checkpoint.checkpoint, named) else { return Ok(()) };
     Err(Failure::input(format!(
         "--checkpoint: the scheduler of this job is {scheduler}, but only a job whose scheduler is {first}, the first of \
          --ps-hosts in alphabetical order, can go on from a checkpoint; leave --scheduler and --feed out"
@@ -172,8 +171,8 @@ pub struct WorkerConnection {
 /// The connection of this process's worker. A server allocates its incarnation.
 pub fn line(job: &JobArgs, metrics: Option<&Metrics>) -> Result<WorkerConnection, Failure> {
     let mut line = line_of_reader(job, pusher(job.task_index))?;
-    let scheduler = tasks::scheduler(job);
-    if !line.allocators.iter().any(|host| host == scheduler) {
+    let scheduler = tasks::named_scheduler(job);
+    if let Some(scheduler) = scheduler.filter(|named| !line.allocators.iter().any(|host| host == named)) {
         line.allocators.push(scheduler.to_owned());
     }
     if let Some(metrics) = metrics {

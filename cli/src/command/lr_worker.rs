@@ -48,7 +48,7 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
     // The worker joins the job before it connects: a second process with this index is refused before it can replace
     // the first one at the servers.
     let in_job = match scheduled {
-        true => Some(tasks::join(args, &mut own.options, &[stored], &line, client, &settings)?),
+        true => Some(tasks::join(args, &mut own.options, &[stored], &line, client, (&settings, &run))?),
         false => None,
     };
     if let Some(in_job) = &in_job {

@@ -71,7 +71,7 @@ pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
         return Ok(None);
     }
     let (server, servers) = (job.task_index, job.ps_hosts.len() as u32);
-    let scheduler = tasks::default_scheduler(&job.ps_hosts) == job.ps_hosts[server as usize];
+    let scheduler = tasks::first_server(&job.ps_hosts) == job.ps_hosts[server as usize];
     let run = Some(job.run.name().to_owned());
     Ok(Some(RestoreSource { scheduler, run, ..RestoreSource::new(&directory, server, servers) }))
 }

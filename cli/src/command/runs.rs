@@ -223,6 +223,11 @@ impl InRun {
         }
     }
 
+    /// The server that keeps the registry of the run.
+    pub fn registry(&self) -> &str {
+        self.client.server()
+    }
+
     /// The run's id, and how this process has come to it.
     pub fn decision(&self) -> (&RunId, RunDecision) {
         (self.client.id(), self.client.decided())

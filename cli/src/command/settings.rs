@@ -137,8 +137,9 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         let bytes = job.tasks.task_bytes.map(|size| format!("{} bytes", size.as_u64()));
         all.push(RunSetting::new("--task-bytes", bytes.unwrap_or("by the size of the data".into())));
         // Another server would hand out the data a second time.
-        let how = "--scheduler (by default the server whose address comes first as text)";
-        all.push(RunSetting::new(how, tasks::scheduler(job)));
+        let named =
+            tasks::named_scheduler(job).unwrap_or("none, so it is the server that keeps the run's registry");
+        all.push(RunSetting::new("--scheduler", named));
         // Any worker may be the one that tests and saves.
         all.push(RunSetting::new("--out", if args.out.is_some() { "a folder" } else { "none" }));
         all.push(RunSetting::new("--test", if args.test.is_empty() { "none" } else { "given" }));

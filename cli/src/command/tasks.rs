@@ -131,7 +131,7 @@ pub fn join(
     schemas: &[Schema],
     line: &WorkerConnection,
     client: Option<DataClient>,
-    settings: &[RunSetting],
+    (settings, run): (&[RunSetting], &InRun),
 ) -> Result<InJob, Failure> {
     let (job, net, config) = (&args.job, &line.net, &line.config);
     let (plan, fingerprints) = match &client {
@@ -147,7 +147,8 @@ pub fn join(
             (plan(args, options, plan_files(&options.data.files, &fingerprints), settings)?, fingerprints)
         }
     };
-    let server = scheduler(job);
+    // The server that keeps the run's registry keeps the state of its job, too, at whatever address it is.
+    let server = named_scheduler(job).unwrap_or(run.registry());
     let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
     let membership =
         JobClient::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
@@ -178,14 +179,14 @@ pub fn fingerprints(options: &Options) -> Result<Vec<FileFingerprint>, Failure> 
     fingerprints.map_err(|error| Failure::input(error.to_string()))
 }
 
-/// The address of the scheduler.
-pub fn scheduler(job: &JobArgs) -> &str {
-    let named = job.tasks.scheduler.as_ref().or(job.data_server.feed.as_ref());
-    named.map(String::as_str).unwrap_or_else(|| default_scheduler(&job.ps_hosts))
+/// The scheduler that the flags name. Without one it is the server that keeps the registry of the run.
+pub fn named_scheduler(job: &JobArgs) -> Option<&str> {
+    job.tasks.scheduler.as_deref().or(job.data_server.feed.as_deref())
 }
 
-/// The server that is the scheduler without `--scheduler`. It does not depend on the order of `--ps-hosts`.
-pub fn default_scheduler(ps_hosts: &[String]) -> &str {
+/// The server that keeps the registry of a new run, and is its scheduler without `--scheduler`. It does not depend on
+/// the order of `--ps-hosts`.
+pub fn first_server(ps_hosts: &[String]) -> &str {
     ps_hosts.iter().min().map_or("", |least| least)
 }
 

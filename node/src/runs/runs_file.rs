@@ -19,6 +19,10 @@ use std::path::{Path, PathBuf};
 const NAME: &str = "RUNS";
 const MAGIC: [u8; 8] = *b"GNTRUNS2";
 
+/// A setting of older versions, whose scheduler was chosen by its address. It is forgotten: a server may come back at
+/// another address. The number of the job still tells the scheduler that has the job's state from any other.
+const SCHEDULER_BY_ADDRESS: &str = "--scheduler (by default the server whose address comes first as text)";
+
 /// Why the registry of runs cannot be read or written.
 ///
 /// ```
@@ -83,7 +87,10 @@ pub(super) fn encode(runs: &BTreeMap<String, RunRecord>) -> Vec<u8> {
 /// They are no registry, or a torn one: in words.
 pub(super) fn decode(bytes: &[u8]) -> Result<BTreeMap<String, RunRecord>, String> {
     let payload = whole_files::decode(MAGIC, bytes, "a registry")?;
-    control::open_as::<RunsV2>(2, payload).map(|archive| archive.runs).map_err(|error| error.to_string())
+    let archive = control::open_as::<RunsV2>(2, payload).map_err(|error| error.to_string())?;
+    let mut runs = archive.runs;
+    runs.values_mut().for_each(|run| run.settings.retain(|setting| setting.flag != SCHEDULER_BY_ADDRESS));
+    Ok(runs)
 }
 
 /// Writes the runs.

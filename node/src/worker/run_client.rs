@@ -57,6 +57,8 @@ pub struct RunRequest {
 /// ```
 pub struct RunClient<N: Net> {
     shared: Arc<RunShared<N>>,
+    /// The server that keeps the registry of the run.
+    server: String,
     id: RunId,
     decided: RunDecision,
     notes: String,
@@ -199,7 +201,7 @@ where
         let builder = std::thread::Builder::new().name("gannet-run".into());
         let begun = builder.spawn(move || beating.beat_until_over());
         begun.map_err(|error| WorkerError::Call(format!("the system gives no thread: {error}")))?;
-        Ok(RunClient { shared, id, decided, notes })
+        Ok(RunClient { shared, server, id, decided, notes })
     }
 }
 
@@ -242,6 +244,12 @@ impl<N: Net> RunClient<N> {
     /// The run and its generation.
     pub fn id(&self) -> &RunId {
         &self.id
+    }
+
+    /// The server that keeps the registry of the run, as `config.servers` names it. Its folder has the registry, so the
+    /// server keeps it at every address.
+    pub fn server(&self) -> &str {
+        &self.server
     }
 
     /// What the registry decided when this worker joined.
@@ -335,6 +343,20 @@ impl Run {
         }
         all.sort_by(|a: &Run, b: &Run| a.name.cmp(&b.name));
         Ok(all)
+    }
+
+    /// The server of `config` that keeps the registry of a run. `None`: none of them knows the run.
+    ///
+    /// # Errors
+    /// A server is lost, or two servers keep a registry of the run.
+    pub fn server<N: Net>(net: N, config: &WorkerConfig, name: &str) -> Result<Option<String>, WorkerError> {
+        let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+        let ask = RunRequestV1 { name: name.to_owned(), incarnation, what: RunActionV1::List };
+        let found = look(&net, config, &ask, &[])?;
+        match found.knowing.is_empty() {
+            true => Ok(None),
+            false => registrar(config, name, &found).map(|(server, _)| Some(server)),
+        }
     }
 }
 

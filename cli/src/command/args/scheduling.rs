@@ -42,8 +42,8 @@ pub struct SchedulerArgs {
 not be reached."
 )]
 pub struct StatusArgs {
-    /// The job's servers. The one that comes first in alphabetical order knows the runs, and is the scheduler. With
-    /// --coordinator they are not needed: the coordinator knows the servers.
+    /// The job's servers. One of them keeps the registry of the run, and is its scheduler. With --coordinator they are
+    /// not needed: the coordinator knows the servers.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',',
         required_unless_present_any = ["scheduler", "coordinator"])]
     pub ps_hosts: Vec<String>,

@@ -28,8 +28,8 @@ pub struct TaskArgs {
     /// Job with --tasks on: begin to train when all workers have joined. They wait for at most --peer-timeout.
     #[arg(long)]
     pub start_together: bool,
-    /// Job: the scheduler: one of the servers, or a `gannet scheduler`. Default: the address of --ps-hosts that comes
-    /// first in alphabetical order.
+    /// Job: the scheduler: one of the servers, or a `gannet scheduler`. Default: the server that keeps the registry of
+    /// the run. For a new run it is the one whose address comes first in alphabetical order.
     #[arg(long, value_name = "HOST:PORT")]
     pub scheduler: Option<String>,
 }

@@ -43,7 +43,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     run.scale(&mut own.options.data, own.held_out.as_mut());
     // A worker joins before it connects, for the reason in lr_worker.rs.
     let in_job = match scheduled {
-        true => Some(tasks::join(args, &mut own.options, &schemas, &line, None, &settings)?),
+        true => Some(tasks::join(args, &mut own.options, &schemas, &line, None, (&settings, &run))?),
         false => None,
     };
     if let Some(in_job) = &in_job {

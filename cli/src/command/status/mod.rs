@@ -70,7 +70,7 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         }
     }
     let named = args.scheduler.as_deref();
-    let mut scheduler = named.unwrap_or_else(|| tasks::default_scheduler(&hosts)).to_owned();
+    let mut scheduler = named.unwrap_or_else(|| tasks::first_server(&hosts)).to_owned();
     if args.coordinator.is_some() {
         hosts.sort();
     }
@@ -115,7 +115,7 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
             // Any server may store a run's registry, so a server that is down may have runs that the others do not
             // know.
             let down = servers.iter().find_map(|server| server.transport.as_ref().err());
-            let all = WorkerConfig { servers: answering, ..config(addr, DEFAULT_RUN) };
+            let all = WorkerConfig { servers: answering.clone(), ..config(addr, DEFAULT_RUN) };
             match (answered(Run::all(secured.net.clone(), &all))?, down) {
                 (Ok(known), Some(trouble)) if known.is_empty() => Some(Err(trouble.clone())),
                 (known, _) => Some(known),
@@ -123,6 +123,14 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         }
     };
     let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
+    // The server with the registry of a run is its scheduler, at whatever address it is.
+    let is_known = matches!(&runs, Some(Ok(runs)) if runs.iter().any(|known| known.name == run));
+    if named.is_none() && places.is_none() && is_known {
+        let all = WorkerConfig { servers: answering, ..config(&scheduler, &run) };
+        if let Ok(Some(server)) = answered(Run::server(secured.net.clone(), &all, &run))? {
+            scheduler = server;
+        }
+    }
     let job = match trouble_of(&servers, &scheduler).filter(|_| places.is_none()) {
         Some(trouble) => Err(trouble),
         None => {
