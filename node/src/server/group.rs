@@ -5,7 +5,7 @@
 use super::bulk::{BulkReply, Pusher, RequestFailure, RequestOutcome, refuse};
 use super::clocks::{Clocks, JoinError, Joiner};
 use super::step_budget::StepBudgetShare;
-use super::step_files;
+use super::step_files::{self, StepFiles};
 use super::step_merge::StepMerge;
 use super::step_sums::{IncomingPush, KeepOutcome, NextStep, StepAdmission, StepSums};
 use super::tables::{ServerTable, ServerTables};
@@ -200,6 +200,7 @@ impl ServerTable {
                     Ok(applied) => {
                         counters.count(&applied);
                         sums.applied();
+                        files.iter_mut().for_each(StepFiles::applied);
                     }
                     Err((refusal, text)) => {
                         tracing::warn!(

@@ -16,6 +16,7 @@ mod dispatch;
 mod fences;
 #[cfg(test)]
 mod flood_tests;
+mod former_step_files;
 mod greeting;
 mod group;
 mod group_requests;

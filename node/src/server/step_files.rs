@@ -4,7 +4,11 @@
 //!
 //! There are two files for each table and set of shards, beside the images. Like the images, they survive the
 //! process. Steps take turns in them. A torn file is of a step that was not begun, and the other file still says who
-//! was in the step before. docs/image.md has the bytes.
+//! was in the step before. When the step is applied, the server marks its file: names in it may be closed from then on,
+//! and must not be noted again. docs/image.md has the bytes.
+//!
+//! A thread that opens other shards than the one before (another number of threads) writes down where they are, in
+//! files of its own. So the files before are not needed any more, and go (former_step_files.rs).
 
 use super::step_sums::{StepNote, StepSum};
 use crate::frames::control;
@@ -16,23 +20,26 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const MAGIC: [u8; 8] = *b"GNTSTEP4";
-/// What files of older versions of Gannet begin with: their threads had one run of shards, and before that, notes had
-/// no sizes of pushes. They are read. New steps go to new files.
+const MAGIC: [u8; 8] = *b"GNTSTEP5";
+/// What files of older versions of Gannet begin with: they had no mark, their threads had one run of shards, and before
+/// that, notes had no sizes of pushes. They are read. New steps go to files of the present version.
+const MAGIC_WITHOUT_MARK: [u8; 8] = *b"GNTSTEP4";
 const MAGIC_OF_RUNS: [u8; 8] = *b"GNTSTEP3";
 const MAGIC_WITHOUT_SIZES: [u8; 8] = *b"GNTSTEP2";
-/// Bytes before the message: the magic, the checksum, the length.
+/// Bytes before the message: the magic, the checksum, the mark, the length.
 const HEAD: usize = 24;
+/// Where the mark is. It is 0 until the step is applied, and then the checksum with all bits turned.
+const MARK: u64 = 12;
 const PREFIX: &str = "step-";
 
 /// A step as the file has it. Frozen: a change is a new struct.
 #[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
-struct StepV4 {
+pub(super) struct StepV4 {
     /// The shards of the thread that wrote the step, in runs: the first of each, and the one behind its last.
     shards: Vec<(u32, u32)>,
     /// The birth of each shard. If an image was made anew since, the step does not belong to it.
     births: Vec<u64>,
-    step: u64,
+    pub(super) step: u64,
     /// The workers whose rows are in the step, a bit each.
     mask: u32,
     /// The workers in this step and in those before it, the last step first.
@@ -106,6 +113,12 @@ impl StepV4 {
         }
     }
 
+    /// The shards of the thread that wrote the step, each with the birth of its image.
+    pub(super) fn births(&self) -> Vec<(u32, u64)> {
+        let of = set_of(&self.shards, SHARDS_MAX).unwrap_or_default();
+        of.iter().zip(self.births.iter().copied()).collect()
+    }
+
     /// The shards here to which the step belongs.
     fn own(&self, shards: &Shards) -> Vec<u32> {
         let Some(of) = set_of(&self.shards, SHARDS_MAX) else { return Vec::new() };
@@ -159,6 +172,8 @@ pub(super) struct StepFiles {
     files: [Option<File>; 2],
     /// The file for the next step: not the one that has the last step.
     next: usize,
+    /// The checksum of the last step.
+    sum: u32,
     buffer: Vec<u8>,
 }
 
@@ -169,9 +184,31 @@ impl StepFiles {
         let path = |folder: &Path, turn| folder.join(file_name(shards.set(), turn));
         let paths = folder.map(|folder| [path(&folder, 0), path(&folder, 1)]);
         // A file that cannot be read was reported when the table was opened.
-        let step = |path: &Path| read(path).ok().flatten().map(|step| step.step);
+        let step = |path: &Path| read(path).ok().flatten().map(|found| found.step.step);
         let next = paths.as_ref().is_some_and(|[a, b]| step(a) > step(b));
-        StepFiles { paths, files: [None, None], next: usize::from(next), buffer: Vec::new() }
+        StepFiles { paths, files: [None, None], next: usize::from(next), sum: 0, buffer: Vec::new() }
+    }
+
+    /// Writes down where these shards are, once their steps are finished, unless a file of this thread says so. Shards
+    /// that are ahead of others keep the files that say how far.
+    pub(super) fn begin(&mut self, shards: &Shards, found: &RecoveredSteps) {
+        let Some(paths) = self.paths.clone().filter(|_| found.at > 0 && found.ahead.is_empty()) else {
+            return;
+        };
+        let mut is_written = false;
+        for (turn, path) in paths.iter().enumerate() {
+            let Some(StepFile { step, sum, applied }) = read(path).ok().flatten() else { continue };
+            if step.births != shards.births() || step.step >= found.at {
+                continue;
+            }
+            is_written |= step.step + 1 == found.at;
+            if !applied {
+                self.mark(turn, sum);
+            }
+        }
+        if !is_written {
+            self.pass(shards, found.at, found.masks.clone());
+        }
     }
 
     /// Writes a step before it is applied.
@@ -182,9 +219,10 @@ impl StepFiles {
         let Some(paths) = &self.paths else { return Ok(()) };
         let path = &paths[self.next];
         let message = control::seal(&StepV4::of(sum, masks, shards));
+        self.sum = crc32c::crc32c(&message);
         self.buffer.clear();
         self.buffer.extend_from_slice(&MAGIC);
-        self.buffer.extend_from_slice(&u64::from(crc32c::crc32c(&message)).to_le_bytes());
+        self.buffer.extend_from_slice(&u64::from(self.sum).to_le_bytes());
         self.buffer.extend_from_slice(&(message.len() as u64).to_le_bytes());
         self.buffer.extend_from_slice(&message);
         let failed = |error: io::Error| format!("writing {}: {error}", path.display());
@@ -197,26 +235,42 @@ impl StepFiles {
         Ok(())
     }
 
+    /// Marks the last step as applied in all these shards, with its notes. Without the mark a restart applies it again:
+    /// shards drop its rows, but would note names again that may have been closed since.
+    pub(super) fn applied(&mut self) {
+        self.mark(1 - self.next, self.sum);
+    }
+
+    fn mark(&mut self, turn: usize, sum: u32) {
+        let Some(paths) = &self.paths else { return };
+        let file = match &mut self.files[turn] {
+            Some(file) => Ok(file),
+            none => open(&paths[turn]).map(|file| none.insert(file)),
+        };
+        if let Err(error) = file.and_then(|file| file.write_all_at(&(!sum).to_le_bytes(), MARK)) {
+            tracing::debug!(%error, "a step is not marked as applied");
+        }
+    }
+
     /// Writes down that these shards have the steps below `at`, the last of which had no rows for them. So after a
     /// restart they are not taken for shards that lack it. If this fails they are, until workers join again. `masks`:
     /// the workers in those steps, the last step first.
     pub(super) fn pass(&mut self, shards: &Shards, at: u64, masks: Vec<u32>) {
         let (step, write) = (at.saturating_sub(1), Write::Gradient);
         let (keys, values, notes) = Default::default();
-        if let Err(text) = self.write(shards, &StepSum { step, mask: 0, write, keys, values, notes }, masks) {
-            tracing::debug!(
-                table = shards.schema().name,
-                step,
-                text,
-                "a step without rows is not written down"
-            );
+        match self.write(shards, &StepSum { step, mask: 0, write, keys, values, notes }, masks) {
+            Ok(()) => self.applied(),
+            Err(text) => {
+                let table = &shards.schema().name;
+                tracing::debug!(table, step, text, "a step without rows is not written down");
+            }
         }
     }
 }
 
 /// The name of a file of these shards. Another set has another name: a thread may not overwrite a step that another
 /// one still needs.
-fn file_name(set: &ShardSet, turn: usize) -> String {
+pub(super) fn file_name(set: &ShardSet, turn: usize) -> String {
     let all: Vec<u8> = set.iter().flat_map(u32::to_le_bytes).collect();
     let first = set.numbers().first().copied().unwrap_or(0);
     format!("{PREFIX}{first:04}-{:08x}.{turn}", crc32c::crc32c(&all))
@@ -226,21 +280,40 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// Reads the step in a file. `None` if the file is torn.
-fn read(path: &Path) -> io::Result<Option<StepV4>> {
+/// A step that was read.
+pub(super) struct StepFile {
+    pub(super) step: StepV4,
+    /// The checksum of its message.
+    sum: u32,
+    /// The step was applied, with its notes.
+    applied: bool,
+}
+
+/// Reads the step in a file. `None` if the file is torn, or of a version that is not known.
+pub(super) fn read(path: &Path) -> io::Result<Option<StepFile>> {
     let bytes = fs::read(path)?;
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
-    let word =
-        |at: usize| head[at..at + 8].iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
-    let message = usize::try_from(word(16)).ok().and_then(|length| rest.get(..length));
-    let whole = |message: &&[u8]| word(8) == u64::from(crc32c::crc32c(message));
+    let number = |from: usize, to: usize| {
+        head[from..to].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))
+    };
+    let (sum, mark) = (number(8, 12) as u32, number(12, 16) as u32);
+    let message = usize::try_from(number(16, 24)).ok().and_then(|length| rest.get(..length));
+    let whole = |message: &&[u8]| sum == crc32c::crc32c(message) && (mark == 0 || mark == !sum);
     let Some(message) = message.filter(whole) else { return Ok(None) };
-    Ok(match &head[..8] {
-        magic if magic == MAGIC => control::open(message).ok(),
+    let step = match &head[..8] {
+        magic if magic == MAGIC || magic == MAGIC_WITHOUT_MARK => control::open(message).ok(),
         magic if magic == MAGIC_OF_RUNS => control::open::<StepV3>(message).ok().map(StepV4::from),
         magic if magic == MAGIC_WITHOUT_SIZES => control::open::<StepV2>(message).ok().map(StepV4::from),
         _ => None,
-    })
+    };
+    Ok(step.map(|step| StepFile { step, sum, applied: mark == !sum }))
+}
+
+/// Whether a file that is torn has the format of this version or of one before: no later version of Gannet wrote it.
+pub(super) fn is_of_this_version(path: &Path) -> io::Result<bool> {
+    let known = [MAGIC, MAGIC_WITHOUT_MARK, MAGIC_OF_RUNS, MAGIC_WITHOUT_SIZES];
+    let bytes = fs::read(path)?;
+    Ok(bytes.first_chunk::<8>().is_none_or(|magic| known.contains(magic)))
 }
 
 /// Finishes the steps that were begun in these shards, by the thread of these shards or by others (of a server with
@@ -255,9 +328,9 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
     // For each shard, the first step that is not applied. For each file, the workers in its steps.
     let mut reached = vec![0; own.len()];
     let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
-    for path in files(store, shards)? {
-        let step = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
-        let Some(step) = step else { continue };
+    for path in files(store, &shards.schema().name)? {
+        let found = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
+        let Some(StepFile { step, applied, .. }) = found else { continue };
         let of_these = step.own(shards);
         if of_these.is_empty() {
             continue;
@@ -265,7 +338,9 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
         let sum = step
             .sum(shards, &of_these)
             .ok_or_else(|| format!("{}: this step belongs to another table", path.display()))?;
-        apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
+        if !applied {
+            apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
         for shard in of_these {
             let at = own.position(shard).and_then(|place| reached.get_mut(place));
             at.into_iter().for_each(|at| *at = step.step.saturating_add(1).max(*at));
@@ -293,9 +368,9 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
     Ok(RecoveredSteps { at, masks, ahead })
 }
 
-/// The step files beside these images.
-fn files(store: &Store, shards: &Shards) -> Result<Vec<PathBuf>, String> {
-    let Some(folder) = store.folder().map(|folder| folder.join(&shards.schema().name)) else {
+/// The step files beside the images of a table.
+pub(super) fn files(store: &Store, table: &str) -> Result<Vec<PathBuf>, String> {
+    let Some(folder) = store.folder().map(|folder| folder.join(table)) else {
         return Ok(Vec::new());
     };
     let listed = || -> io::Result<Vec<PathBuf>> {

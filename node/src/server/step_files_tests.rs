@@ -97,6 +97,51 @@ fn a_step_is_finished_from_its_file_by_whoever_opens_the_shards() {
     }
 }
 
+/// Once a name came back with the last step of its pusher, if the data was closed after the step and its place was
+/// given to other data: the file of the step still had it.
+#[test]
+fn names_of_data_that_was_closed_after_the_last_step_came_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let open = || Shards::open(&store, &schema(), whole()).unwrap();
+    let of = |own: &Shards, task| {
+        own.pushers().into_iter().filter(|known| known.pusher == DATA_PUSHERS | task).count() as u32
+    };
+    {
+        let mut own = open();
+        let mut steps = StepFiles::new(&store, &own);
+        steps.write(&own, &sum(0, 100), vec![0b11]).unwrap();
+        apply(&mut own, &sum(0, 100), AGGREGATE).unwrap();
+        steps.applied();
+        assert!(of(&own, 5) > 0);
+        own.close_pusher(DATA_PUSHERS | 5, 9).unwrap();
+        let other = PushName { pusher: DATA_PUSHERS | 6, incarnation: 9, seq: 1, row: 1 };
+        (0..SHARDS).for_each(|shard| own.note(shard, &other, 8).unwrap());
+        assert_eq!(of(&own, 5), 0);
+    }
+    let mut own = open();
+    let found = finish(&store, &mut own, AGGREGATE).unwrap();
+    assert_eq!((found.at, found.masks, of(&own, 5), of(&own, 6) > 0), (1, vec![0b11], 0, true));
+    assert!(rows(&mut own).values().all(|&sum| sum == 1.0));
+}
+
+/// Nor does it come back if the server was killed between the last row of the step and the mark.
+#[test]
+fn a_step_that_a_restart_has_finished_is_marked() {
+    let folder = tempfile::tempdir().unwrap();
+    killed(folder.path(), 2, 3, &[whole()]);
+    let store = Store::open_dir(folder.path()).unwrap();
+    for _ in 0..2 {
+        let mut own = Shards::open(&store, &schema(), whole()).unwrap();
+        let found = finish(&store, &mut own, AGGREGATE).unwrap();
+        assert_eq!((found.at, &found.masks), (3, &vec![0b11; 3]));
+        assert!(rows(&mut own).values().all(|&sum| sum == 3.0));
+        StepFiles::new(&store, &own).begin(&own, &found);
+        let all = files(&store, "t").unwrap();
+        assert!(all.iter().all(|path| read(path).unwrap().unwrap().applied) && all.len() == 2);
+    }
+}
+
 /// Step files of earlier sets of shards brought back names of data that had been closed, at every start.
 #[test]
 fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
@@ -155,7 +200,7 @@ fn a_file_in_the_format_before_is_finished() {
     for turn in 0..2 {
         let path = folder.path().join("t").join(file_name(&whole(), turn));
         let StepV4 { shards, births, step, mask, masks, write, keys, values, notes } =
-            read(&path).unwrap().unwrap();
+            read(&path).unwrap().unwrap().step;
         let notes: Vec<_> =
             notes.into_iter().map(|(shard, pusher, of, seq, row, _)| (shard, pusher, of, seq, row)).collect();
         renamed += notes.len();

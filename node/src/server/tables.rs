@@ -4,6 +4,7 @@ use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::copies::Copies;
 use super::cut_writer::CutExecutor;
 use super::cuts::Cuts;
+use super::former_step_files;
 use super::group::{AGGREGATE, Group, is_data};
 use super::identities::{self, Identities, IdentityClaim, to_begin_anew};
 use super::membership::{OwnPlaces, Standing};
@@ -227,7 +228,11 @@ impl ServerTables {
             Err(why) => return refuse(Refusal::Images, why),
         };
         let own = shards.as_ref().map(|shards| shards.set().clone()).unwrap_or_default();
-        let step_files = shards.as_ref().map(|shards| StepFiles::new(&store, shards));
+        let map = self.partitioning.map(identity.servers);
+        let of = |thread| map.shards_of_thread(identity.server, (thread, self.threads), schema.shards);
+        let present: Vec<ShardSet> = (0..self.threads).map(of).collect();
+        let open = |shards: &Shards| former_step_files::open(&store, shards, &recovered, &present);
+        let step_files = shards.as_ref().map(open);
         tracing::info!(table = schema.name, %own, thread = self.thread, "table opened");
         let counters = self.counters.threads[self.thread as usize].add_table(&schema.name);
         let (regions, group) = (Regions::default(), None);
