@@ -296,3 +296,18 @@ fn shards_without_rows_in_the_last_step_are_not_taken_for_shards_behind() {
         assert_eq!(world.saved_rows(), ones(&[&first]), "{threads} threads");
     }
 }
+
+/// Promise 4 for synchronous steps: a fenced worker counts in the step that it had finished before the fence, and in
+/// none that it had not.
+#[test]
+fn a_fenced_worker_counts_in_the_step_that_it_had_finished_and_in_no_other() {
+    let ([first, second], world) = (keys(), World::new());
+    let join = |rank, thread| world.join(rank, thread, (2, 2), NO_CLOCK);
+    let [mut a, mut b, mut finished, mut unfinished] = [join(0, 0), join(0, 1), join(1, 0), join(1, 1)];
+    finished.push(None, &first, 0);
+    finished.tick(1);
+    unfinished.push(None, &second, 0);
+    [&mut a, &mut b].into_iter().for_each(Member::fence);
+    [&mut a, &mut b].into_iter().for_each(|link| link.tick(1));
+    assert_eq!(world.saved_rows(), ones(&[&first]));
+}
