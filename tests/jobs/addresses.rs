@@ -15,8 +15,8 @@ fn on_folders(job: &Job, addrs: [&str; 2], names: [&str; 2]) -> [Served; 2] {
     })
 }
 
-/// Begins a job on folders `a` and `b` that is killed in the middle, and returns the addresses of its servers. The first
-/// of them comes first in alphabetical order.
+/// Begins a job on folders `a` and `b` that is killed in the middle, and returns the addresses of its servers. The
+/// first of them comes first in alphabetical order.
 fn killed_in_the_middle(job: &Job) -> [String; 2] {
     let (mut servers, names) = (on_folders(job, ["127.0.0.1:0"; 2], ["x", "y"]), ["a", "b"]);
     servers.sort_by(|one, other| one.addr.cmp(&other.addr));

@@ -63,12 +63,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
 
 /// Queries all servers and the scheduler.
 fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
-    let mut hosts: Vec<String> = Vec::new();
-    for host in &args.ps_hosts {
-        if !hosts.contains(host) {
-            hosts.push(host.clone());
-        }
-    }
+    let mut hosts = each_once(&args.ps_hosts);
     let named = args.scheduler.as_deref();
     let mut scheduler = named.unwrap_or_else(|| tasks::first_server(&hosts)).to_owned();
     if args.coordinator.is_some() {
@@ -123,13 +118,9 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         }
     };
     let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
-    // The server with the registry of a run is its scheduler, at whatever address it is.
-    let is_known = matches!(&runs, Some(Ok(runs)) if runs.iter().any(|known| known.name == run));
-    if named.is_none() && places.is_none() && is_known {
+    if named.is_none() && places.is_none() {
         let all = WorkerConfig { servers: answering, ..config(&scheduler, &run) };
-        if let Ok(Some(server)) = answered(Run::server(secured.net.clone(), &all, &run))? {
-            scheduler = server;
-        }
+        scheduler = registry(&secured.net, &all, (runs.as_ref(), &run))?.unwrap_or(scheduler);
     }
     let job = match trouble_of(&servers, &scheduler).filter(|_| places.is_none()) {
         Some(trouble) => Err(trouble),
@@ -139,6 +130,25 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
         }
     };
     Ok(StatusAnswers { servers, places: placement, runs, run, scheduler, named: named.is_some(), job })
+}
+
+/// The servers in the order in which they are named, each once.
+fn each_once(named: &[String]) -> Vec<String> {
+    let first = |&(at, host): &(usize, &String)| !named[..at].contains(host);
+    named.iter().enumerate().filter(first).map(|(_, host)| host.clone()).collect()
+}
+
+/// The server with the registry of a run. It is the scheduler of the run, at whatever address it is.
+fn registry(
+    net: &Transports,
+    all: &WorkerConfig,
+    (runs, run): (Option<&Result<Vec<Run>, Trouble>>, &str),
+) -> Result<Option<String>, Failure> {
+    let is_known = matches!(runs, Some(Ok(runs)) if runs.iter().any(|known| known.name == run));
+    match is_known {
+        true => Ok(answered(Run::server(net.clone(), all, run))?.ok().flatten()),
+        false => Ok(None),
+    }
 }
 
 /// The server of each place, and all servers, as the coordinator knows them. `hosts`: those of --ps-hosts.
