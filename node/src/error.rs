@@ -304,6 +304,15 @@ pub enum WorkerError {
         /// Its address and thread.
         peer: Arc<str>,
     },
+    /// The attempt to connect failed before the peer had proved that it is the server, where another process of this
+    /// host may be in the server's place.
+    #[error("{source}; {who}")]
+    Unproved {
+        /// The failure.
+        source: Box<WorkerError>,
+        /// Which process it is, and what to do.
+        who: String,
+    },
     /// A wrong call.
     #[error("{0}")]
     Call(String),

@@ -42,6 +42,11 @@ pub trait Net: Clone + 'static {
     fn doubt(&self, _addr: &str, _stream: &Self::Stream, _why: &str) -> bool {
         false
     }
+    /// Who is at the other end of this connection, and what to do if that is not the server: in words for a
+    /// user. `None` where only the server can be there, as far as this host knows.
+    fn who_answers(&self, _stream: &Self::Stream) -> Option<String> {
+        None
+    }
     /// Listens on an address; port 0 lets the system choose a port.
     fn listen(&self, addr: &str) -> Result<Self::Listener, NetError>;
     /// A poll for the calling thread.

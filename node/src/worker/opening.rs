@@ -138,7 +138,16 @@ impl<N: Net> Worker<N> {
                 drop(opening);
                 self.begin_opening(number)
             }
+            Err(error) if self.is_unproved(&opening) => Err(self.unproved(error, &opening)),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The error of a peer that has not proved that it is the server. It names the process, if that may be another one.
+    fn unproved(&self, error: WorkerError, opening: &Opening<N::Stream>) -> WorkerError {
+        match self.net.who_answers(opening.link.stream()) {
+            Some(who) => WorkerError::Unproved { source: Box::new(error), who },
+            None => error,
         }
     }
 

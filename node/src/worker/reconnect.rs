@@ -178,6 +178,7 @@ fn is_temporary(error: &WorkerError) -> bool {
         WorkerError::Link(LinkError::Tls { source, .. }) | WorkerError::Net(NetError::Tls { source, .. }) => {
             matches!(source, TlsError::Other(_))
         }
+        WorkerError::Unproved { source, .. } => is_temporary(source),
         WorkerError::Link(_) | WorkerError::Protocol { .. } => true,
         WorkerError::Net(NetError::Connect { .. } | NetError::Address { .. }) => true,
         _ => false,

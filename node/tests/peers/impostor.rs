@@ -151,6 +151,54 @@ fn a_silent_impostor_stopped_a_worker_from_reaching_its_server() {
     job(&server, &came);
 }
 
+/// Once a worker with `--transport shm` did not say which process had taken the server's name, nor what to do.
+#[test]
+fn a_process_that_took_the_servers_name_was_not_named_with_shared_memory_alone() {
+    let other = server(b"the token of somebody else's job", Transport::Auto);
+    let silent = |guest| {
+        std::thread::sleep(Duration::from_secs(20));
+        drop(guest);
+    };
+    let [relayed, quiet, closing] = [(); 3].map(|()| server(SECRET, Transport::Tcp));
+    take_name(relayed.addr(), relay(other.addr()));
+    take_name(quiet.addr(), silent);
+    take_name(closing.addr(), drop);
+    for server in [relayed, quiet, closing] {
+        let start = Instant::now();
+        let config = WorkerConfig {
+            token: Some(token(SECRET)),
+            peer_timeout: Duration::from_secs(2),
+            ..WorkerConfig::new([server.addr()], 1, 1)
+        };
+        let net = Transports::new().with_transport(Transport::Shm).with_token(true);
+        let Err(error) = Worker::connect(net, config) else { panic!("believed") };
+        let (text, own) = (error.to_string(), std::process::id());
+        for says in [server.addr(), &format!("process {own} of user "), "--transport tcp"] {
+            assert!(text.contains(says), "{says}: {text}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(15), "{text}");
+    }
+}
+
+/// A server whose name another process has taken says so, and what to do.
+#[test]
+fn a_server_whose_name_is_taken_says_what_to_do() {
+    // The port is free, and the name is not.
+    let port = server(SECRET, Transport::Tcp);
+    let addr = port.addr().to_owned();
+    take_name(&addr, drop);
+    drop(port);
+    let config = ServerConfig { threads: 1, ..ServerConfig::new(&addr) };
+    let Err(error) = Server::start(Transports::new().with_transport(Transport::Shm), config) else {
+        panic!("it listens")
+    };
+    let text = error.to_string();
+    assert!(
+        text.contains(&addr) && text.contains("another process") && text.contains("--transport tcp"),
+        "{text}"
+    );
+}
+
 /// Any process of this host can take the name of another machine's address.
 #[test]
 fn the_name_of_another_machines_address_was_tried_on_this_machine() {

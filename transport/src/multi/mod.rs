@@ -300,6 +300,15 @@ impl Net for Transports {
         true
     }
 
+    fn who_answers(&self, stream: &MultiStream) -> Option<String> {
+        let StreamKind::Shm(stream, _) = stream.kind() else { return None };
+        let (user, process) = stream.other()?;
+        Some(format!(
+            "process {process} of user {user} offers shared memory at this address: if it is not the server, end it, or use \
+             --transport tcp"
+        ))
+    }
+
     fn listen(&self, addr: &str) -> Result<MultiListener, NetError> {
         MultiListener::new(self, addr)
     }

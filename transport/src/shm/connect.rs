@@ -124,7 +124,10 @@ impl ShmListener {
         name(addr)
             .and_then(|name| rustix::net::bind(&socket, &name))
             .and_then(|()| rustix::net::listen(&socket, BACKLOG as i32))
-            .map_err(|error| ShmError::System("listen for shared memory", error))?;
+            .map_err(|error| match error {
+                Errno::ADDRINUSE => ShmError::Taken,
+                error => ShmError::System("listen for shared memory", error),
+            })?;
         let socket = Arc::new(Socket(socket));
         Ok(ShmListener { socket, anyone, watched: RefCell::default(), warned_at: None })
     }

@@ -20,10 +20,16 @@ pub enum ShmError {
     /// Too many connections wait there.
     #[error("the server has too many connections waiting")]
     Busy,
+    /// Another process listens under the name of the server's address.
+    #[error(
+        "another process of this host offers shared memory under this address (`ss -xlp | grep gannet/` shows it): end \
+         it, listen at another port, or use --transport tcp"
+    )]
+    Taken,
     /// The other process belongs to another user, and no token proves its identity.
     #[error(
         "the {who} runs as user {theirs} and this process as user {ours}: run both as the same user, or give both \
-         --token-file"
+         --token-file; if that process is not the {who} of this job, use --transport tcp"
     )]
     User {
         /// "server" or "worker".
@@ -71,6 +77,7 @@ impl ShmError {
             ShmError::Absent | ShmError::Elsewhere | ShmError::Busy | ShmError::Refused(_) => {
                 io::ErrorKind::ConnectionRefused
             }
+            ShmError::Taken => io::ErrorKind::AddrInUse,
             ShmError::User { .. } => io::ErrorKind::PermissionDenied,
             ShmError::System(..) => io::ErrorKind::Other,
             _ => io::ErrorKind::InvalidData,
