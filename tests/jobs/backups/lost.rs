@@ -55,7 +55,8 @@ fn a_coordinator_with_a_data_folder_may_die_and_nothing_is_lost() {
         let done = worker.wait();
         assert_eq!(done.code, Some(0), "{done:?}");
     }
-    assert_eq!((cluster.owner(0), cluster.owner(1)), (1, 1));
+    // On a busy machine the job may be over before the server dies.
+    cluster.until_taken(0);
     cluster.check();
 }
 
