@@ -32,7 +32,8 @@ pub(crate) struct Member {
     is_new: bool,
     /// It has no place of its own, however often it is started.
     is_spare: bool,
-    /// When it was last cut off from the coordinator. It may have lost its places, and end when it learns that.
+    /// When it was last cut off from the coordinator, or stopped. It may have lost its places, and end when it learns
+    /// that.
     cut_at: Option<Duration>,
 }
 
@@ -291,7 +292,8 @@ impl Cluster {
     }
 
     /// As by SIGSTOP or SIGCONT.
-    pub(crate) fn pause(&self, at: usize, paused: bool) {
+    pub(crate) fn pause(&mut self, at: usize, paused: bool) {
+        self.members[at].cut_at = Some(self.sim.now());
         self.members[at].actors.iter().for_each(|actor| self.sim.pause(*actor, paused));
     }
 

@@ -7,7 +7,7 @@ use crate::blocking::{Book, Pushes, SHARED};
 use crate::cluster::{Cluster, LEASE};
 use crate::model::{schema, unique_keys};
 use crate::simulated::faults;
-use crate::stepping::seeds;
+use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Schema, Write};
 use gannet_node::{OneSided, Places, PushId, Worker, WorkerConfig};
@@ -228,7 +228,8 @@ impl Scene {
         self.cut_off(at);
         self.until_backed();
         let has_lost = before.iter().any(|(place, epoch)| self.cluster.epoch(*place) != *epoch);
-        for _ in 0..100 {
+        // With some seeds a quarter of the calls to the coordinator fail, and the server needs six answers in a row.
+        for _ in 0..600 {
             if !has_lost || *life.borrow() {
                 break;
             }
@@ -303,7 +304,8 @@ impl Scene {
 #[test]
 fn a_deposed_owner_is_not_believed() {
     let (mut taken, mut near) = (0, 0);
-    for seed in 4_000..4_000 + seeds(4) {
+    for seed in seeds_from(4_000, 16) {
+        let _named = Seed(seed);
         let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
         let mut scene = Scene::new(seed);
         for _ in 0..3 {
@@ -314,7 +316,7 @@ fn a_deposed_owner_is_not_believed() {
         near += scene.shared.read.get().0;
     }
     assert!(
-        taken > 10 && near > 1_000,
+        !are_all() || taken > 10 && near > 1_000,
         "{taken} places were taken, {near} rows read: the test shows nothing"
     );
 }

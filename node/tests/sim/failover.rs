@@ -9,7 +9,7 @@ use crate::blocking::{Book, Program, Pushes};
 use crate::cluster::Cluster;
 use crate::model::schema;
 use crate::simulated::faults;
-use crate::stepping::seeds;
+use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_node::{Merge, Places, ReplicationMode, StepReduce, SyncMode};
 use gannet_transport::sim::{Sim, SimProcess};
@@ -78,21 +78,22 @@ fn run(seed: u64, replaces: bool, replication: ReplicationMode) -> [u64; 2] {
 
 #[test]
 fn any_server_may_die_for_good() {
-    run_seeds(900..900 + seeds(12), ReplicationMode::Sync);
+    run_seeds(seeds_from(900, 12), ReplicationMode::Sync);
 }
 
 /// Rows are read before the backups have them. What was acknowledged is there all the same, and what was not is sent
 /// again: each push is in the sums once.
 #[test]
 fn any_server_may_die_for_good_whose_rows_are_read_at_once() {
-    run_seeds(1_004..1_004 + seeds(12), ReplicationMode::Async);
+    run_seeds(seeds_from(1_004, 12), ReplicationMode::Async);
 }
 
 fn run_seeds(all: Range<u64>, replication: ReplicationMode) {
     let mut failed = [0; 2];
     for seed in all {
+        let _named = Seed(seed);
         let of_this = run(seed, false, replication);
         failed.iter_mut().zip(of_this).for_each(|(all, more)| *all += more);
     }
-    assert!(failed.iter().all(|&count| count > 3), "{failed:?}: the test shows nothing");
+    assert!(!are_all() || failed.iter().all(|&count| count > 3), "{failed:?}: the test shows nothing");
 }

@@ -6,7 +6,7 @@ use crate::model::schema;
 use crate::reached::Reached;
 use crate::scheduled::{BATCHES, KEYS, expected, keys_of, plan};
 use crate::simulated::faults;
-use crate::stepping::seeds;
+use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Schema, Write};
 use gannet_node::{
@@ -197,19 +197,20 @@ impl Job {
 
 #[test]
 fn a_job_goes_on_when_its_scheduler_dies_for_good() {
-    run_seeds(1_700..1_700 + seeds(12), ReplicationMode::Sync);
+    run_seeds(seeds_from(1_700, 12), ReplicationMode::Sync);
 }
 
 /// A split is done when its pushes are acknowledged, and that waits for the backups. So no record is lost with the rows
 /// that a server had and its backup had not.
 #[test]
 fn nor_does_it_lose_a_record_when_rows_are_read_at_once() {
-    run_seeds(1_800..1_800 + seeds(12), ReplicationMode::Async);
+    run_seeds(seeds_from(1_800, 12), ReplicationMode::Async);
 }
 
 fn run_seeds(all: Range<u64>, replication: ReplicationMode) {
     let (mut failed, mut came_again) = ([0; 3], 0);
     for seed in all {
+        let _named = Seed(seed);
         let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
         let mut job = Job::new(seed, replication);
         let of_this = job.run();
@@ -217,5 +218,8 @@ fn run_seeds(all: Range<u64>, replication: ReplicationMode) {
         job.check();
         came_again += job.done.borrow().came_again;
     }
-    assert!(failed.iter().all(|&count| count > 3), "{failed:?} {came_again}: the test shows nothing");
+    assert!(
+        !are_all() || failed.iter().all(|&count| count > 3),
+        "{failed:?} {came_again}: the test shows nothing"
+    );
 }

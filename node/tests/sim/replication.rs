@@ -2,7 +2,7 @@
 
 use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use crate::simulated::{connect, faults};
-use crate::stepping::seeds;
+use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Store, Write};
 use gannet_node::{LocalServer, ServerConfig, TableId, Worker};
@@ -83,7 +83,8 @@ fn counted(reader: &mut Worker<Sim>, table: TableId, dim: usize) -> u64 {
 #[test]
 fn a_backup_has_each_acknowledged_push_once() {
     let (mut resent, mut seen) = (0, 0);
-    for seed in 700..700 + seeds(24) {
+    for seed in seeds_from(700, 24) {
+        let _named = Seed(seed);
         let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
@@ -137,5 +138,5 @@ fn a_backup_has_each_acknowledged_push_once() {
         assert_eq!(counted(&mut reader, read_table, dim), pushing.pushes, "seed {seed}");
         resent += pushing.worker.counters().resends;
     }
-    assert!(resent > 20 && seen > 0, "{resent} resends, {seen}: the test shows nothing");
+    assert!(!are_all() || resent > 20 && seen > 0, "{resent} resends, {seen}: the test shows nothing");
 }

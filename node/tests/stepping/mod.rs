@@ -11,6 +11,7 @@ use gannet_node::{
 use gannet_transport::Net;
 use gannet_transport::sim::{Faults, Prng, Sim};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,32 @@ pub fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, Stri
 }
 
 pub fn seeds(few: u64) -> u64 {
-    std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(few)
+    number("SEEDS").unwrap_or(few)
+}
+
+/// The seeds of a test: a few from `first` on, as many as `SEEDS` says, or only the one that `SEED` names.
+pub fn seeds_from(first: u64, few: u64) -> Range<u64> {
+    number("SEED").map_or(first..first + seeds(few), |seed| seed..seed + 1)
+}
+
+/// All seeds of a test run, so together they show what it is about.
+pub fn are_all() -> bool {
+    number("SEED").is_none()
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok())
+}
+
+/// Says which seed failed, also where a process of the simulation has panicked.
+pub struct Seed(pub u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {} failed: run it alone with SEED={}", self.0, self.0);
+        }
+    }
 }
 
 /// What each worker pushed in each of its steps: rows with one float for each worker.

@@ -3,7 +3,7 @@
 use super::run;
 use crate::cluster::Cluster;
 use crate::model::schema;
-use crate::stepping::seeds;
+use crate::stepping::{Seed, are_all, seeds_from};
 use gannet_core::Write;
 use gannet_node::{Places, ReplicationMode, Worker, WorkerConfig};
 use gannet_transport::sim::{Faults, Sim};
@@ -14,12 +14,13 @@ use std::time::Duration;
 #[test]
 fn all_servers_may_be_replaced_by_new_ones() {
     let mut failed = [0; 2];
-    for seed in 2_400..2_400 + seeds(24) {
+    for seed in seeds_from(2_400, 24) {
+        let _named = Seed(seed);
         let mode = if seed / 2 % 2 == 0 { ReplicationMode::Sync } else { ReplicationMode::Async };
         let of_this = run(seed, true, mode);
         failed.iter_mut().zip(of_this).for_each(|(all, more)| *all += more);
     }
-    assert!(failed.iter().all(|&count| count > 3), "{failed:?}: the test shows nothing");
+    assert!(!are_all() || failed.iter().all(|&count| count > 3), "{failed:?}: the test shows nothing");
 }
 
 #[test]
