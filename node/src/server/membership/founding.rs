@@ -200,7 +200,7 @@ impl<N: Net> Membership<N> {
             self.load(keys.number, place.epoch, checkpoint);
         }
         self.wake();
-        Ok(Some(Role::Owner { lease, place, version, may_write: false }))
+        Ok(Some(Role::Owner { lease, place, version, may_write: true }))
     }
 
     /// Loads the rows of a place. When they are there, the threads take them after the next step of the membership.

@@ -139,7 +139,7 @@ enum Role {
         lease: u64,
         place: PlaceV2,
         version: u64,
-        /// The lease was kept in this round, so no other server has the place.
+        /// The lease was granted or kept in this round, so no other server has the place.
         may_write: bool,
     },
 }
@@ -323,7 +323,7 @@ impl<N: Net> Membership<N> {
         self.config.coordinator.compare_and_set(&keys.place, version, &control::seal_as(2, place), lease)
     }
 
-    /// An owner's step: keeps its lease, and becomes ready. Returns whether it has the lease, and may write the place.
+    /// An owner's step: keeps its lease. Returns whether it has the lease, and may write the place.
     fn keep(
         &self,
         keys: &PlaceKeys,
@@ -355,10 +355,7 @@ impl<N: Net> Membership<N> {
             self.standing.own((keys.number, place.epoch), until);
         }
         self.wake();
-        match place.ready {
-            true => Ok(Ok(true)),
-            false => Ok(self.become_ready(keys, place, version)?.map(|()| true)),
-        }
+        Ok(Ok(true))
     }
 
     /// Why this server has a place no more, by what the coordinator knows of it.
@@ -393,7 +390,7 @@ impl<N: Net> Membership<N> {
         self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true }, None);
         self.standing.own((keys.number, place.epoch), until);
         self.wake();
-        Ok(Some(Role::Owner { lease, place, version, may_write: false }))
+        Ok(Some(Role::Owner { lease, place, version, may_write: true }))
     }
 
     /// Tells the others that this server serves, once all its threads have taken the place.

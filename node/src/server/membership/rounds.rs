@@ -55,8 +55,11 @@ impl<N: Net> Membership<N> {
     fn round(&self, known: &mut Known) -> Result<(), (u32, Deposed)> {
         let (mut kept_at, home) = (self.net.now(), self.config.place.0);
         self.steps(&mut known.places, (known.generation, &Owners::new()), Role::is_owner)?;
-        for slot in &mut known.slots {
-            goes_on(self.settle(slot, &mut known.places), home)?;
+        if keeps_all(&known.places) {
+            self.become_ready_with(&mut known.places)?;
+            for slot in &mut known.slots {
+                goes_on(self.settle(slot, &mut known.places), home)?;
+            }
         }
         self.wake();
         known.owners = 0;
@@ -71,7 +74,7 @@ impl<N: Net> Membership<N> {
             }
         };
         for at in 0..known.places.len() {
-            if !known.places[at].1.is_owner() {
+            if !known.places[at].1.is_owner() && keeps_all(&known.places) {
                 self.steps(&mut known.places[at..=at], (known.generation, &owners), |_| true)?;
             }
             if self.net.now().saturating_sub(kept_at) >= self.config.lease / 8 {
@@ -94,6 +97,18 @@ impl<N: Net> Membership<N> {
             let (next, outcome) = self.step(keys, taken, (generation, owners));
             *role = next;
             goes_on(outcome, keys.number)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the others that this server serves the places that all its threads have taken.
+    fn become_ready_with(&self, places: &mut [(PlaceKeys, Role)]) -> Result<(), (u32, Deposed)> {
+        for (keys, role) in places {
+            if let Role::Owner { place, version, .. } = role
+                && !place.ready
+            {
+                goes_on(self.become_ready(keys, place, version), keys.number)?;
+            }
         }
         Ok(())
     }
@@ -150,6 +165,13 @@ impl<N: Net> Membership<N> {
             let _ = poll.wait(time, &mut Vec::new());
         }
     }
+}
+
+/// Whether this server has kept the leases of all its places. Otherwise another server may have one of them, and this
+/// one ends when it learns that. Its backups must then be able to take its other places. So it takes none of them out of
+/// the set of a place, and takes no place.
+fn keeps_all(places: &[(PlaceKeys, Role)]) -> bool {
+    places.iter().all(|(_, role)| !matches!(role, Role::Owner { may_write: false, .. }))
 }
 
 /// Whether a membership goes on. If the coordinator gave no answer, it asks again.
