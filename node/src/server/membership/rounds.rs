@@ -168,8 +168,8 @@ impl<N: Net> Membership<N> {
 }
 
 /// Whether this server has kept the leases of all its places. Otherwise another server may have one of them, and this
-/// one ends when it learns that. Its backups must then be able to take its other places. So it takes none of them out of
-/// the set of a place, and takes no place.
+/// one ends when it learns that. Its backups must then be able to take its other places. So it takes no backup out of
+/// a set, and takes no place.
 fn keeps_all(places: &[(PlaceKeys, Role)]) -> bool {
     places.iter().all(|(_, role)| !matches!(role, Role::Owner { may_write: false, .. }))
 }
