@@ -214,6 +214,8 @@ pub const READ_TIME_MIN: Duration = Duration::from_secs(10);
 pub const FAREWELL_TIME: Duration = Duration::from_secs(1);
 /// Pause between two requests to the scheduler for a task while none is free, or at a barrier.
 pub const ASK_EVERY: Duration = Duration::from_millis(20);
+/// Time between two attempts of a request that a server refuses because its disk is full.
+pub const SPACE_ASKED_EVERY: Duration = Duration::from_millis(200);
 /// Bytes of a job's data in one frame.
 pub const FEED_BYTES_MAX: usize = PART_BYTES_MAX;
 /// Requests for a task's bytes that a worker has in flight.

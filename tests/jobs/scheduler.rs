@@ -459,3 +459,31 @@ fn a_worker_that_waits_for_the_end_says_so_when_the_scheduler_dies() {
     let done = workers[chief].take().unwrap().wait();
     assert!(done.code == Some(0) && out.join("MANIFEST").is_file(), "{done:?}");
 }
+
+/// Once a worker ended at once when the scheduler's disk was full. Pushes waited for `--peer-timeout`.
+#[test]
+fn a_full_disk_of_the_scheduler_ended_its_workers_at_once() {
+    let job = Job::new();
+    let served = job.server("127.0.0.1:0");
+    // The file that is written before it is renamed: a folder of its name is in the way, as a full disk would be.
+    let in_the_way = job.store.join("scheduler.default.new");
+    let mut first = job.worker(&served.addr, 0, "");
+    until_done(&served.addr, 2);
+    std::fs::create_dir(&in_the_way).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let done = status(&served.addr)["tasks_done"].clone();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(first.child.0.try_wait().unwrap().is_none(), "the worker has ended: {:?}", first.wait());
+    // Its lease does not end meanwhile, and nothing is handed out that is not saved.
+    let job_now = status(&served.addr);
+    assert!(job_now["tasks_done"] == done && job_now["tasks_done"] != job_now["tasks"], "{job_now}");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(first.wait().code, Some(0));
+    check_end(&served.addr);
+    // One that stays full is named.
+    std::fs::create_dir(&in_the_way).unwrap();
+    let line = job.line(&served.addr, 0, "--continue").replace("--peer-timeout 20", "--peer-timeout 2");
+    let ended = run(&line);
+    let says = ["the scheduler's job state file", "scheduler.default.book", "--peer-timeout", "make space"];
+    assert!(ended.code == Some(3) && says.iter().all(|says| ended.err.contains(says)), "{ended:?}");
+}

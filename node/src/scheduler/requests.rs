@@ -353,9 +353,8 @@ impl Scheduler {
         self.tick(now)?;
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let outcome = self.job.as_mut().ok_or_else(unknown)?.note_table(incarnation, table)?;
-        if outcome != RecordOutcome::Same {
-            self.save_job()?;
-        }
+        // Also what is known may not be saved yet: the disk may have been full.
+        self.save_job()?;
         match outcome {
             RecordOutcome::Gone(why) => {
                 if let Some(kept_back) = self.log_limiter.allow(now) {

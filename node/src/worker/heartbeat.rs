@@ -4,6 +4,7 @@
 //! time.
 
 use super::JobClient;
+use super::no_space::until_space;
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAIT_LOGGED, WAITS_LOGGED};
@@ -60,6 +61,8 @@ struct HeartbeatShared<N: Net> {
     /// Counters of the worker that trains.
     counters: Arc<WorkerCounters>,
     read_timeout: Duration,
+    /// How long a scheduler may have no space for its state.
+    patience: Duration,
 }
 
 #[derive(Default)]
@@ -104,10 +107,10 @@ where
         counters: Arc<WorkerCounters>,
     ) -> std::io::Result<Heartbeat<N>> {
         let every = (client.plan().worker_timeout() / BEATS).min(BEAT_MAX);
-        let read_timeout = client.plan().read_timeout();
-        let (client, state) = (Mutex::new(client), Mutex::default());
-        let shared =
-            Arc::new(HeartbeatShared { client, state, changed: Condvar::new(), counters, read_timeout });
+        let (read_timeout, patience) = (client.plan().read_timeout(), client.patience());
+        let (client, state, changed) = (Mutex::new(client), Mutex::default(), Condvar::new());
+        let shared = HeartbeatShared { client, state, changed, counters, read_timeout, patience };
+        let shared = Arc::new(shared);
         let (beating, fencing) = (shared.clone(), shared.clone());
         let builder = std::thread::Builder::new().name("gannet-member".into());
         let thread = Some(builder.spawn(move || beating.beat_until_over(every))?);
@@ -135,7 +138,7 @@ impl<N: Net> HeartbeatShared<N> {
     /// Sends a heartbeat and keeps the reply.
     fn beat(&self) -> Result<HeartbeatReply, WorkerError> {
         let (report, work) = self.report();
-        let reply = lock(&self.client).beat(report, work)?;
+        let reply = until_space(self.patience, || lock(&self.client).beat(report.clone(), work))?;
         let mut state = lock(&self.state);
         let fencing = state.fencing;
         state.to_fence =
@@ -280,10 +283,14 @@ impl<N: Net> Heartbeat<N> {
         state.lost.clone().or_else(|| state.reply.failed.clone())
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(&mut JobClient<N>) -> Result<T, WorkerError>) -> Result<T, String> {
+    /// Asks the scheduler. While it waits for space there, other threads may use the link, as for heartbeats.
+    fn ask<T>(&self, mut ask: impl FnMut(&mut JobClient<N>) -> Result<T, WorkerError>) -> Result<T, String> {
         match self.lost() {
             Some(why) => Err(why),
-            None => ask(&mut lock(&self.shared.client)).map_err(|error| error.to_string()),
+            None => {
+                let answer = until_space(self.shared.patience, || ask(&mut lock(&self.shared.client)));
+                answer.map_err(|error| error.to_string())
+            }
         }
     }
 
@@ -376,7 +383,7 @@ impl<N: Net> Heartbeat<N> {
     /// # Errors
     /// As [`take`](Self::take); or they are not the rows that the job has trained, which ends the job.
     pub fn note_table(&self, table: TableRecord) -> Result<(), String> {
-        self.ask(|client| client.note_table(table))
+        self.ask(|client| client.note_table(table.clone()))
     }
 
     /// Tells the scheduler that the job cannot go on. All workers learn why.
@@ -393,7 +400,7 @@ impl<N: Net> Heartbeat<N> {
     pub fn leave(mut self) -> Result<(), String> {
         self.end();
         let (report, work) = self.shared.report();
-        self.ask(|client| client.beat(report, work).and_then(|_| client.leave()))
+        self.ask(|client| client.beat(report.clone(), work).and_then(|_| client.leave()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A worker's requests to the scheduler of its job, over a link of its own. Every call may be repeated: a lost answer
 //! does no harm.
 
+use super::no_space::until_space;
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{NEXT_INCARNATION, Worker, WorkerConfig};
 use crate::error::WorkerError;
@@ -16,6 +17,7 @@ use crate::scheduler::{
     JobTableV2, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SchedulerRequestV2,
 };
 use gannet_transport::Net;
+use std::time::Duration;
 
 /// A worker's connection to the scheduler of its job.
 ///
@@ -134,13 +136,18 @@ impl<N: Net> JobClient<N> {
             );
             return Err(WorkerError::Call(text));
         }
-        match worker.ask_scheduler(&ask)? {
+        match until_space(worker.config.peer_timeout, || worker.ask_scheduler(&ask))? {
             SchedulerReplyV1::Registered { started, done, tasks } => {
                 let joined = JobAnswer { started, done, tasks };
                 Ok(JobClient { worker, incarnation, plan, joined })
             }
             other => Err(worker.nonsense(&other)),
         }
+    }
+
+    /// How long it waits for a scheduler that has no space for its state.
+    pub(super) fn patience(&self) -> Duration {
+        self.worker.config.peer_timeout
     }
 
     /// This worker and its incarnation.

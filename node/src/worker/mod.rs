@@ -21,6 +21,7 @@ mod incarnation;
 mod incarnation_tests;
 mod job_client;
 mod layout;
+mod no_space;
 mod one_sided;
 mod opening;
 mod own_push_filter;

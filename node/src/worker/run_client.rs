@@ -1,6 +1,7 @@
 //! A worker's part in a run: its requests to the registry of runs, over a link of its own, and its heartbeats there
 //! until it is dropped.
 
+use super::no_space::until_space;
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
 use crate::error::{Refusal, WorkerError};
@@ -207,7 +208,9 @@ where
 
 impl<N: Net> RunShared<N> {
     fn ask(&self, what: RunActionV1) -> Result<RunReplyV1, WorkerError> {
-        lock(&self.worker).run(&RunRequestV1 { what, ..self.ask.clone() })
+        let ask = RunRequestV1 { what, ..self.ask.clone() };
+        let patience = lock(&self.worker).config.peer_timeout;
+        until_space(patience, || lock(&self.worker).run(&ask))
     }
 
     fn beat(&self) -> Result<RunReplyV1, WorkerError> {
@@ -366,7 +369,7 @@ impl<N: Net> Worker<N> {
     fn join_run(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
         let since = Instant::now();
         loop {
-            match self.run(ask)? {
+            match until_space(self.config.peer_timeout, || self.run(ask))? {
                 RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
                     let decided = RunDecision::of_code(decided);
                     let decided = decided.ok_or_else(|| self.not_of_a_run(&RunReplyV1::Noted))?;
