@@ -62,7 +62,7 @@ nested_begin() { # COMMAND...
     rm -rf "$nested_logs" && mkdir -p "$nested_logs" || exit 1
     GANNET_TEST_LOGS=$nested_logs "$@" >"$nested_logs/output" 2>&1 &
     nested_pid=$!
-    trap 'kill $nested_pid 2>/dev/null' EXIT
+    trap 'kill $(jobs -p) 2>/dev/null' EXIT
 }
 
 # Waits for the end of that command, and prints what it said.

@@ -8,9 +8,9 @@ cd "$(dirname "$0")/.."
 need cc gcc || exit 1
 need ip iproute2 || exit 1
 need_etcd && need_rdma || exit 1
-# One build for the tests here and for those in guests with soft-RoCE. Other builds have fewer features: the documentation
-# has no RDMA, and test_rdma.sh builds once without etcd.
-features=(--features gannet-cli/etcd,gannet-cli/rdma)
+# One build for the tests here and for those in guests with soft-RoCE. Two other builds are small: the documentation has
+# no RDMA, and test_rdma.sh builds gannet-transport once more with the feature `rdma`.
+features=(--features gannet-cli/etcd,gannet-cli/rdma-dlopen)
 
 # A first build keeps no data for incremental builds: it would take ten times the space. A folder that has such data, as
 # of a developer, keeps it.
@@ -35,18 +35,24 @@ check "build of the tests" cargo test --workspace "${features[@]}" --no-run --li
 # Both wait often: the tests for other processes and for time limits, the guests for each other.
 nested_begin scripts/test_rdma.sh
 
-# The tests that need an RDMA device are left out, also of the count. The examples are built by the lints.
+# The tests that need an RDMA device are left out, also of the count. The lints check the examples.
 all_tests() {
     local targets
     targets=$(cargo metadata --no-deps --offline --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
     for target in package["targets"]:
-        if target["kind"] == ["test"] and not target["name"].startswith("verbs"):
-            print("--test", target["name"])') || return 1
-    local status=0
+        name = target["name"]
+        if target["kind"] == ["test"] and name != "jobs" and not name.startswith("verbs"):
+            print("--test", name)') || return 1
+    local status=0 jobs
+    # The tests of jobs wait for leases and for other processes. So they run beside the others.
+    cargo test --workspace "${features[@]}" --no-fail-fast --test jobs >"$logs/jobs" 2>&1 &
+    jobs=$!
     cargo test --workspace "${features[@]}" --no-fail-fast --lib --bins $targets -- --skip verbs:: || status=1
     cargo test --workspace "${features[@]}" --no-fail-fast --doc || status=1
+    wait $jobs || status=1
+    cat "$logs/jobs"
     return $status
 }
 tests "tests" all_tests

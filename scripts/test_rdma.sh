@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The tests of RDMA on real verbs: unit tests and tests/verbs*.rs of transport, and tests/verbs*.rs of the root, built
-# with the features `rdma` and `rdma-dlopen`. They run in guests that have soft-RoCE (tests/softroce/softroce-vm: QEMU,
-# no KVM): in one guest, and those named verbs_pair* in two that are connected; on Debian 12's kernel and, if available,
-# that of its backports.
+# with the feature `rdma-dlopen`; those of transport with the feature `rdma`, too. They run in guests that have
+# soft-RoCE (tests/softroce/softroce-vm: QEMU, no KVM): in one guest, and those named verbs_pair* in two that are
+# connected; on Debian 12's kernel and, if available, that of its backports.
 # With GANNET_RDMA_DEVICE=name they run on that device of this machine instead, pairs as two processes.
 # The last line is `N passed, N failed`. For what could not run, a line begins with SKIPPED.
 set -uo pipefail
@@ -38,13 +38,17 @@ for line in sys.stdin:
         print(os.path.dirname(message["manifest_path"]), message["executable"])'
 }
 
-# What is built for a feature. `rdma`: the same as test.sh, so nothing is built twice. `rdma-dlopen`: without etcd, and
-# without the large unit tests of two packages. Without more of the packages, dependencies would get other features and
-# be built again.
+# The folders of the tests that are built for a feature. How the library is found matters to transport alone.
+folders() { # FEATURE
+    [ "$1" = rdma ] && echo transport/tests || echo transport/tests tests
+}
+
+# What is built for a feature. `rdma-dlopen`: the same as test.sh, so nothing is built twice. `rdma`: gannet-transport,
+# and the features of gannet-cli. Without these, dependencies would get other features and be built again.
 selection() { # FEATURE
     case $1 in
-        rdma) echo --workspace --features gannet-cli/etcd,gannet-cli/rdma ;;
-        *) echo --workspace --exclude gannet-node --exclude gannet-train --features "$1" ;;
+        rdma) echo -p gannet-transport -p gannet-cli --features gannet-transport/rdma,gannet-cli/rdma,gannet-cli/etcd ;;
+        *) echo --workspace --features gannet-cli/etcd,gannet-cli/rdma-dlopen ;;
     esac
 }
 
@@ -53,9 +57,10 @@ build() { # FEATURE
     local test tests=() folder binary
     : >"$work/$1.one"
     : >"$work/$1.pair"
-    for test in transport/tests/verbs*.rs tests/verbs*.rs; do
-        [ "$1" = rdma ] || [[ $test != */verbs_pair* ]] || continue # once is enough
-        [ -f "$test" ] && tests+=(--test "$(basename "$test" .rs)")
+    for folder in $(folders "$1"); do
+        for test in "$folder"/verbs*.rs; do
+            [ -f "$test" ] && tests+=(--test "$(basename "$test" .rs)")
+        done
     done
     cargo test --no-run --color never --message-format json-render-diagnostics $(selection "$1") \
         --lib "${tests[@]}" >"$work/built" || return 1
@@ -63,7 +68,7 @@ build() { # FEATURE
         case ${binary##*/} in
             gannet_transport-*)
                 echo "$folder $binary verbs:: --skip hostile_pair" >>"$work/$1.one"
-                [ "$1" != rdma ] || echo "$folder $binary verbs::hostile_pair" >>"$work/$1.pair"
+                [ "$1" = rdma ] || echo "$folder $binary verbs::hostile_pair" >>"$work/$1.pair"
                 ;;
             verbs_pair*) echo "$folder $binary" >>"$work/$1.pair" ;;
             verbs*) echo "$folder $binary" >>"$work/$1.one" ;;
@@ -126,7 +131,7 @@ count() { # NAME COMMAND...
     tail -n 1 "$log" | grep '^softroce-vm: kernel' | sed 's/^/   /'
 }
 
-for feature in rdma rdma-dlopen; do
+for feature in rdma-dlopen rdma; do
     check "build with --features $feature" build $feature
     [ $status -eq 0 ] || { sections_end; exit 1; }
 done
@@ -143,7 +148,7 @@ if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
         for feature in rdma rdma-dlopen; do
             count "$feature on $GANNET_RDMA_DEVICE" env "NODE_IP=$address" scripts/test_rdma.sh --list "$work/$feature.one"
         done
-        [ ! -s "$work/rdma.pair" ] || count "pairs on $GANNET_RDMA_DEVICE" pair_here "$work/rdma.pair"
+        [ ! -s "$work/rdma-dlopen.pair" ] || count "pairs on $GANNET_RDMA_DEVICE" pair_here "$work/rdma-dlopen.pair"
     fi
 else
     kernels=()
@@ -167,7 +172,7 @@ else
         count "rdma in one guest, kernel ${kernels[-1]}" end_one rdma
     fi
     for kernel in "${kernels[@]}"; do
-        [ ! -s "$work/rdma.pair" ] || count "rdma in two guests, kernel $kernel" in_guests $kernel 2 "$work/rdma.pair"
+        [ ! -s "$work/rdma-dlopen.pair" ] || count "rdma-dlopen in two guests, kernel $kernel" in_guests $kernel 2 "$work/rdma-dlopen.pair"
     done
 fi
 

@@ -197,9 +197,9 @@ pub mod job {
 /// ```
 pub mod backups {
     pub use gannet_node::{
-        BackupStatus, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, MemberStatus,
-        MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceStatus, Places, RemoteCoordinator,
-        ReplicationMode, members, place, places,
+        BackupStatus, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
+        GenerationStatus, MemberStatus, MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceStatus,
+        Places, RemoteCoordinator, ReplicationMode, generation, members, place, places,
     };
     #[cfg(feature = "etcd")]
     pub use gannet_node::{EtcdCoordinator, EtcdTls};

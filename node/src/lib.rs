@@ -32,7 +32,9 @@ mod worker;
 
 #[cfg(feature = "cloud")]
 pub use cloud::{BucketError, open_bucket};
-pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, MemoryCoordinator};
+pub use coordinator::{
+    Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite, MemoryCoordinator,
+};
 #[cfg(feature = "etcd")]
 pub use coordinator::{EtcdCoordinator, EtcdTls};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
@@ -55,9 +57,9 @@ pub use server::identities::open_whole;
 pub use server::incarnations::CounterError;
 pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder};
 pub use server::{
-    BackupStatus, LocalServer, MemberStatus, Membership, MembershipConfig, OnServerLoss, PlaceStatus,
-    ReplicationMode, Replicator, Server, ServerConfig, ServerStats, ServerTurn, SessionLimits, members,
-    place, places,
+    BackupStatus, GenerationStatus, LocalServer, MemberStatus, Membership, MembershipConfig, OnServerLoss,
+    PlaceStatus, ReplicationMode, Replicator, Server, ServerConfig, ServerStats, ServerTurn, SessionLimits,
+    generation, members, place, places,
 };
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};

@@ -319,6 +319,8 @@ pub const FILL_BYTES: usize = 64 << 10;
 pub const FILL_QUEUE_BYTES: usize = 1 << 20;
 /// Bytes of a command that travels in several frames, at most.
 pub const COMMAND_BYTES_MAX: usize = 256 << 20;
+/// How long a server that ends because its job goes back waits for its threads to say how far their shards are.
+pub const UNDONE_WAIT: Duration = Duration::from_secs(2);
 /// A place whose lease nobody has had for so many of its times has lost its rows: its own server begins it again.
 pub const ORPHAN_LEASES: u32 = 5;
 /// A backup that has been away from the registry of servers for so many leases loses its slot to another server.
@@ -333,6 +335,8 @@ pub const COORDINATOR_LEASES_MAX: usize = 4096;
 pub const COORDINATOR_BYTES_MAX: usize = 16 << 10;
 /// Keys of a page that a coordinator lists.
 pub const COORDINATOR_PAGE_KEYS: usize = 64;
+/// Keys that one call may write together.
+pub const COORDINATOR_WRITES_MAX: usize = 64;
 /// Bytes of keys and values behind which a page ends.
 pub const COORDINATOR_PAGE_BYTES: usize = 64 << 10;
 /// Times of its leases.

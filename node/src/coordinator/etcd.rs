@@ -1,6 +1,6 @@
 //! A cluster of etcd as the coordinator: it goes on when one of its members dies.
 
-use super::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage};
+use super::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite};
 use crate::limits::{COORDINATOR_PAGE_KEYS, COORDINATOR_TIMEOUT, ETCD_MEMBERS_MAX, LEASE_TIMES};
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, GetResponse, Identity,
@@ -142,18 +142,15 @@ impl Coordinator for EtcdCoordinator {
         Ok(entry)
     }
 
-    fn compare_and_set(
-        &self,
-        key: &str,
-        version: u64,
-        value: &[u8],
-        lease: Option<u64>,
-    ) -> Result<Option<u64>, CoordinatorError> {
-        let key = of(key);
-        let options = lease.map(|lease| PutOptions::new().with_lease(lease as i64));
-        let txn = Txn::new()
-            .when([Compare::mod_revision(key.as_str(), CompareOp::Equal, version as i64)])
-            .and_then([TxnOp::put(key.as_str(), value, options)]);
+    fn compare_and_set_all(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
+        let (mut compares, mut puts) = (Vec::new(), Vec::new());
+        for CoordinatorWrite { key, version, value, lease } in writes {
+            let key = of(key);
+            compares.push(Compare::mod_revision(key.as_str(), CompareOp::Equal, *version as i64));
+            let options = lease.map(|lease| PutOptions::new().with_lease(lease as i64));
+            puts.push(TxnOp::put(key.as_str(), value.as_slice(), options));
+        }
+        let txn = Txn::new().when(compares).and_then(puts);
         self.call(async |client| {
             match client.txn(txn).await {
                 Ok(done) if done.succeeded() => Ok(done.header().map(|header| header.revision() as u64)),

@@ -1,10 +1,10 @@
 //! The coordinator of a single process.
 
 use super::kept;
-use super::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage};
+use super::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite};
 use crate::limits::{
     COORDINATOR_BYTES_MAX, COORDINATOR_KEYS_MAX, COORDINATOR_LEASES_MAX, COORDINATOR_PAGE_BYTES,
-    COORDINATOR_PAGE_KEYS, LEASE_TIMES,
+    COORDINATOR_PAGE_KEYS, COORDINATOR_WRITES_MAX, LEASE_TIMES,
 };
 use crate::token;
 use std::collections::BTreeMap;
@@ -98,28 +98,27 @@ impl Coordinator for MemoryCoordinator {
         Ok(self.now().0.keys.get(key).map(|(entry, _)| entry.clone()))
     }
 
-    fn compare_and_set(
-        &self,
-        key: &str,
-        version: u64,
-        value: &[u8],
-        lease: Option<u64>,
-    ) -> Result<Option<u64>, CoordinatorError> {
-        check_bytes(key, value)?;
+    fn compare_and_set_all(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
+        check_writes(writes)?;
         let (mut state, _) = self.now();
-        let has = state.keys.get(key).map_or(0, |(entry, _)| entry.version);
-        if has != version || lease.is_some_and(|lease| !state.leases.contains_key(&lease)) {
+        let version = |key: &String| state.keys.get(key).map_or(0, |(entry, _)| entry.version);
+        let is_alive = |lease: Option<u64>| lease.is_none_or(|lease| state.leases.contains_key(&lease));
+        if writes.iter().any(|write| version(&write.key) != write.version || !is_alive(write.lease)) {
             return Ok(None);
         }
-        if !state.keys.contains_key(key) && state.keys.len() >= COORDINATOR_KEYS_MAX {
+        let new = writes.iter().filter(|write| write.version == 0).count();
+        if state.keys.len() + new > COORDINATOR_KEYS_MAX {
             return Err(CoordinatorError(format!("it has {COORDINATOR_KEYS_MAX} keys, the limit")));
         }
         let before = state.clone();
         state.last += 1;
-        let entry = CoordinatorEntry { value: value.to_vec(), version: state.last };
-        state.keys.insert(key.to_owned(), (entry, lease));
+        let version = state.last;
+        for CoordinatorWrite { key, value, lease, .. } in writes {
+            let entry = CoordinatorEntry { value: value.clone(), version };
+            state.keys.insert(key.clone(), (entry, *lease));
+        }
         self.keep(&mut state, before)?;
-        Ok(Some(state.last))
+        Ok(Some(version))
     }
 
     fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
@@ -168,9 +167,17 @@ impl Coordinator for MemoryCoordinator {
     }
 }
 
-/// Refuses a key and a value that are too long.
-fn check_bytes(key: &str, value: &[u8]) -> Result<(), CoordinatorError> {
-    match key.len() + value.len() {
+/// Refuses too many writes, a key that is written twice, and keys and values that are too long.
+fn check_writes(writes: &[CoordinatorWrite]) -> Result<(), CoordinatorError> {
+    if writes.len() > COORDINATOR_WRITES_MAX {
+        let text = format!("{} writes at once: {COORDINATOR_WRITES_MAX} are possible", writes.len());
+        return Err(CoordinatorError(text));
+    }
+    let is_again = |at: usize| writes[..at].iter().any(|write| write.key == writes[at].key);
+    if let Some(at) = (0..writes.len()).find(|at| is_again(*at)) {
+        return Err(CoordinatorError(format!("key {:?} is written twice at once", writes[at].key)));
+    }
+    match writes.iter().map(|write| write.key.len() + write.value.len()).max().unwrap_or(0) {
         0..=COORDINATOR_BYTES_MAX => Ok(()),
         bytes => {
             let text = format!("a key and a value of {bytes} bytes: {COORDINATOR_BYTES_MAX} are possible");
@@ -204,6 +211,41 @@ mod tests {
             "its lease has ended"
         );
         assert!(coordinator.compare_and_set("owner", 0, b"b", None).unwrap().unwrap() > version);
+    }
+
+    fn write(key: &str, version: u64, value: &[u8]) -> CoordinatorWrite {
+        CoordinatorWrite { key: key.into(), version, value: value.into(), lease: None }
+    }
+
+    #[test]
+    fn keys_are_written_together_or_not_at_all() {
+        let time = Arc::new(AtomicU64::new(0));
+        let clock = time.clone();
+        let coordinator = MemoryCoordinator::new(Arc::new(move || Duration::from_secs(clock.load(Relaxed))));
+        let first = coordinator.compare_and_set("a", 0, b"1", None).unwrap().unwrap();
+        let both =
+            |of_a, of_b| coordinator.compare_and_set_all(&[write("a", of_a, b"2"), write("b", of_b, b"3")]);
+        let known = |key| coordinator.get(key).unwrap().map(|entry| (entry.value, entry.version));
+        assert_eq!((both(0, 0), both(first, first)), (Ok(None), Ok(None)));
+        assert_eq!((known("a"), known("b")), (Some((b"1".to_vec(), first)), None));
+        let version = both(first, 0).unwrap().expect("both have these versions");
+        assert!(version > first);
+        assert_eq!(
+            (known("a"), known("b")),
+            (Some((b"2".to_vec(), version)), Some((b"3".to_vec(), version)))
+        );
+        // One of them with a lease that has ended.
+        let lease = coordinator.grant(Duration::from_secs(3)).unwrap();
+        time.store(3, Relaxed);
+        let late = CoordinatorWrite { lease: Some(lease), ..write("b", version, b"5") };
+        assert_eq!(coordinator.compare_and_set_all(&[write("a", version, b"4"), late]), Ok(None));
+        assert_eq!(known("a"), Some((b"2".to_vec(), version)));
+        let twice = coordinator.compare_and_set_all(&[write("c", 0, b""), write("c", 0, b"")]).unwrap_err();
+        assert!(twice.0.contains("\"c\" is written twice"), "{twice}");
+        let many: Vec<_> =
+            (0..=COORDINATOR_WRITES_MAX).map(|key| write(&format!("d/{key}"), 0, b"")).collect();
+        assert!(coordinator.compare_and_set_all(&many).unwrap_err().0.contains("65 writes at once: 64 are"));
+        assert!(coordinator.compare_and_set_all(&many[1..]).unwrap().is_some());
     }
 
     #[test]

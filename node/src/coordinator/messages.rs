@@ -1,6 +1,6 @@
 //! What processes of a job ask of the coordinator that a `gannet scheduler` keeps.
 
-use super::{Coordinator, CoordinatorError, CoordinatorPage};
+use super::{Coordinator, CoordinatorError, CoordinatorPage, CoordinatorWrite};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::time::Duration;
 
@@ -8,11 +8,20 @@ use std::time::Duration;
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum CoordinatorRequestV1 {
     Get { key: String },
-    CompareAndSet { key: String, version: u64, value: Vec<u8>, lease: Option<u64> },
+    CompareAndSet { writes: Vec<CoordinatorWriteV1> },
     Grant { ttl_ms: u64 },
     KeepAlive { lease: u64 },
     List { prefix: String, after: String },
     Watch { prefix: String, since: u64 },
+}
+
+/// As [`CoordinatorWrite`].
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct CoordinatorWriteV1 {
+    pub(crate) key: String,
+    pub(crate) version: u64,
+    pub(crate) value: Vec<u8>,
+    pub(crate) lease: Option<u64>,
 }
 
 /// An answer.
@@ -37,8 +46,13 @@ impl CoordinatorRequestV1 {
             CoordinatorRequestV1::Get { key } => {
                 CoordinatorReplyV1::Entry(of.get(key)?.map(|entry| (entry.value, entry.version)))
             }
-            CoordinatorRequestV1::CompareAndSet { key, version, value, lease } => {
-                CoordinatorReplyV1::Version(of.compare_and_set(key, *version, value, *lease)?)
+            CoordinatorRequestV1::CompareAndSet { writes } => {
+                let write = |write: &CoordinatorWriteV1| {
+                    let CoordinatorWriteV1 { key, version, value, lease } = write.clone();
+                    CoordinatorWrite { key, version, value, lease }
+                };
+                let writes: Vec<CoordinatorWrite> = writes.iter().map(write).collect();
+                CoordinatorReplyV1::Version(of.compare_and_set_all(&writes)?)
             }
             CoordinatorRequestV1::Grant { ttl_ms } => {
                 CoordinatorReplyV1::Lease(of.grant(Duration::from_millis(*ttl_ms))?)

@@ -23,6 +23,19 @@ pub struct CoordinatorEntry {
     pub version: u64,
 }
 
+/// A write of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoordinatorWrite {
+    /// The key.
+    pub key: String,
+    /// The version that the key must still have. 0: it must not exist.
+    pub version: u64,
+    /// The new value.
+    pub value: Vec<u8>,
+    /// With a lease the key exists as long as the lease.
+    pub lease: Option<u64>,
+}
+
 /// A page of keys, as [`Coordinator::list`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoordinatorPage {
@@ -61,18 +74,29 @@ pub trait Coordinator: Send + Sync {
     /// There was no answer.
     fn get(&self, key: &str) -> Result<Option<CoordinatorEntry>, CoordinatorError>;
 
+    /// Writes these keys, at most 64, if each still has its version. Nobody sees some of the writes without the others.
+    /// Returns the new version, which all of them have. `None`: a key has another version, or a lease has ended, and
+    /// nothing is written.
+    ///
+    /// # Errors
+    /// There was no answer. The keys may be written, or be written later.
+    fn compare_and_set_all(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError>;
+
     /// Writes a key if it still has this version; 0: if it does not exist. With a lease the key exists as long as the
     /// lease. Returns the new version; `None`: the key has another version, or the lease has ended.
     ///
     /// # Errors
-    /// There was no answer. The key may be written.
+    /// There was no answer. The key may be written, or be written later.
     fn compare_and_set(
         &self,
         key: &str,
         version: u64,
         value: &[u8],
         lease: Option<u64>,
-    ) -> Result<Option<u64>, CoordinatorError>;
+    ) -> Result<Option<u64>, CoordinatorError> {
+        let (key, value) = (key.to_owned(), value.to_vec());
+        self.compare_and_set_all(&[CoordinatorWrite { key, version, value, lease }])
+    }
 
     /// Begins a lease, which ends when nobody has kept it alive for `ttl`. Returns its number.
     ///

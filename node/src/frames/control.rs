@@ -115,6 +115,8 @@ pub(crate) struct GenerationV1 {
     pub(crate) number: u64,
     /// The checkpoint whose rows all places of this generation begin with. `None`: they begin without rows.
     pub(crate) checkpoint: Option<u64>,
+    /// At least so many changes of a shard were undone with the generation before, as the servers know that had rows.
+    pub(crate) undone: u64,
 }
 
 /// A server asks another one to keep copies of its shards.

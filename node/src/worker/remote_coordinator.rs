@@ -2,8 +2,10 @@
 
 use super::tables::{ControlRequest, Recipients};
 use super::{OneSided, Worker, WorkerConfig};
-use crate::coordinator::messages::{CoordinatorReplyV1, CoordinatorRequestV1};
-use crate::coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage};
+use crate::coordinator::messages::{CoordinatorReplyV1, CoordinatorRequestV1, CoordinatorWriteV1};
+use crate::coordinator::{
+    Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
+};
 use crate::error::WorkerError;
 use crate::frames::CoordinateFrame;
 use crate::frames::control;
@@ -103,15 +105,13 @@ where
         }
     }
 
-    fn compare_and_set(
-        &self,
-        key: &str,
-        version: u64,
-        value: &[u8],
-        lease: Option<u64>,
-    ) -> Result<Option<u64>, CoordinatorError> {
-        let (key, value) = (key.to_owned(), value.to_vec());
-        match self.call(&CoordinatorRequestV1::CompareAndSet { key, version, value, lease })? {
+    fn compare_and_set_all(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
+        let write = |write: &CoordinatorWrite| {
+            let CoordinatorWrite { key, version, value, lease } = write.clone();
+            CoordinatorWriteV1 { key, version, value, lease }
+        };
+        let writes = writes.iter().map(write).collect();
+        match self.call(&CoordinatorRequestV1::CompareAndSet { writes })? {
             CoordinatorReplyV1::Version(version) => Ok(version),
             other => self.nonsense(&other),
         }

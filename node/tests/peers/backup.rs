@@ -4,8 +4,8 @@ use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use crate::ports::free_addr;
 use gannet_core::{Read, Store, Write};
 use gannet_node::{
-    Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, MembershipConfig, MemoryCoordinator,
-    OnServerLoss, Places, Server, ServerConfig, Worker, WorkerConfig,
+    Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite, MembershipConfig,
+    MemoryCoordinator, OnServerLoss, Places, Server, ServerConfig, Worker, WorkerConfig,
 };
 use gannet_transport::multi::Transports;
 use gannet_transport::sim::Prng;
@@ -114,14 +114,8 @@ impl Coordinator for Frozen {
         self.of.get(key)
     }
 
-    fn compare_and_set(
-        &self,
-        key: &str,
-        version: u64,
-        value: &[u8],
-        lease: Option<u64>,
-    ) -> Result<Option<u64>, CoordinatorError> {
-        self.of.compare_and_set(key, version, value, lease)
+    fn compare_and_set_all(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
+        self.of.compare_and_set_all(writes)
     }
 
     fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {

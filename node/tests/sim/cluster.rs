@@ -4,7 +4,7 @@
 mod known;
 mod newcomers;
 
-use crate::reached::{self, Reached};
+use crate::reached::{self, Hub, Reached};
 
 use gannet_core::{CheckpointDir, Store};
 use gannet_node::limits::CLOCK_DRIFT;
@@ -64,7 +64,7 @@ struct Seat {
 
 pub(crate) struct Cluster {
     pub(crate) sim: Sim,
-    coordinator: Arc<MemoryCoordinator>,
+    hub: Arc<Hub>,
     pub(crate) members: Vec<Member>,
     /// How many.
     pub(crate) places: u32,
@@ -126,14 +126,14 @@ impl Cluster {
         let (clock, of) = (time.clone(), sim.on("coordinator", Duration::ZERO, drift(&mut prng)));
         sim.add_actor(move || time.store(of.now().as_nanos() as u64, Relaxed));
         let clock = Arc::new(move || Duration::from_nanos(clock.load(Relaxed)));
-        let coordinator = Arc::new(MemoryCoordinator::new(clock));
+        let hub = Hub::new(MemoryCoordinator::new(clock));
         let lost_per_thousand = [0, 30, 150][seed as usize % 3];
         let (sim, members, places) = (sim.clone(), Vec::new(), 0);
         let (backups, joined, newcomers) = (2, Vec::new(), None);
         let (has_failed, keeps_memory) = (false, false);
         Cluster {
             sim,
-            coordinator,
+            hub,
             members,
             places,
             prng,
@@ -184,7 +184,7 @@ impl Cluster {
 
     pub(crate) fn reach(&mut self) -> Arc<Reached> {
         let prng = Prng::new(self.prng.below(u64::MAX));
-        Arc::new(Reached::new(self.coordinator.clone(), prng, self.lost_per_thousand))
+        Arc::new(Reached::new(self.hub.clone(), prng, self.lost_per_thousand))
     }
 
     fn start(&mut self, seat: Seat, is_backup: bool) -> Member {
@@ -333,6 +333,43 @@ impl Cluster {
         self.members[at].coordinator.cut_off.store(true, Relaxed);
     }
 
+    /// Kills a backup of a server, which stands still for this time when it is about to take that backup out of its
+    /// sets. Returns `false`, and does nothing, if no other server could take a place then.
+    pub(crate) fn stall_at_write(&mut self, at: usize, time: Duration) -> bool {
+        let own = self.epochs_of(at).first().map(|(place, _)| *place);
+        let backup = own.and_then(|place| self.backups(place).first().cloned());
+        let Some(lost) = self.members.iter().position(|of| Some(&of.seat.addr) == backup.as_ref()) else {
+            return false;
+        };
+        let may_take = |addr: &String| {
+            let mut others = self.members.iter().enumerate().filter(|(other, _)| ![at, lost].contains(other));
+            others.any(|(_, of)| of.seat.addr == *addr && !of.is_new && !of.has_ended())
+        };
+        let has_another = |place| {
+            let (owner, backups) = self.known(place).unwrap_or_default();
+            may_take(&owner) || backups.iter().any(may_take)
+        };
+        if !(0..self.places).all(has_another) {
+            return false;
+        }
+        self.kill(lost);
+        self.members[at].coordinator.stall.store(time.as_millis() as u64, Relaxed);
+        true
+    }
+
+    /// Waits until that server stands still, and longer than that. Returns whether it did.
+    pub(crate) fn end_stall(&mut self, at: usize, time: Duration) -> bool {
+        let stalls = |of: &Cluster| of.members[at].coordinator.stall.load(Relaxed) == 0;
+        let began = (0..400).any(|_| {
+            self.sim.run(Duration::from_millis(50));
+            stalls(self)
+        });
+        self.members[at].coordinator.stall.store(0, Relaxed);
+        self.sim.run(time);
+        self.members[at].cut_at = Some(self.sim.now());
+        began
+    }
+
     /// Kills a server, or cuts an owner off from the coordinator, or any server if servers are replaced. Returns
     /// whether it owned a place, if it did so.
     pub(crate) fn fail(&mut self) -> Option<bool> {
@@ -400,7 +437,8 @@ impl Cluster {
 
     /// For messages.
     pub(crate) fn state(&self) -> String {
-        let places: Vec<_> = (0..self.places).map(|place| self.known(place)).collect();
+        let places: Vec<_> =
+            (0..self.places).map(|place| gannet_node::place(&self.hub.of, "job", place).unwrap()).collect();
         let of = |of: &Member| (of.seat.addr.clone(), of.has_ended(), of.coordinator.cut_off.load(Relaxed));
         format!("{places:?} {:?}", self.members.iter().map(of).collect::<Vec<_>>())
     }

@@ -213,9 +213,11 @@ fn a_job_goes_back_once_when_a_server_stays_away() {
         job.until_pushed(1);
         job.until("no backups", |job| job.cluster.serves(1));
         let cut = job.save();
-        job.until_pushed(1);
-        shown += u64::from(job.cluster.lose(0, false) > 0);
+        job.until_pushed(9);
+        let left = job.cluster.lose(0, false);
+        shown += u64::from(left > 0);
         job.sim.kill(&pusher);
+        let begun = job.pushed.borrow().batches.len() as u64;
         let away = Some(0);
         let quiet = |job: &mut Job, seconds| {
             let end = job.sim.now() + Duration::from_secs(seconds);
@@ -228,6 +230,9 @@ fn a_job_goes_back_once_when_a_server_stays_away() {
         let generation = job.cluster.generation();
         quiet(&mut job, 100);
         assert_eq!(job.cluster.generation(), generation, "seed {seed}: {}", job.cluster.state());
+        // A shard that a server still had was in some of the pushes behind the cut, and in no more than all of them.
+        let (undone, most) = (job.cluster.undone(), begun - cut.0 as u64);
+        assert!((1..=most).contains(&undone) == (left > 0), "seed {seed}: {undone} undone, of {most} pushes");
         assert!(job.cluster.serves(0), "seed {seed}: {}", job.cluster.state());
         job.check(cut, away);
     }

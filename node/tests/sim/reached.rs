@@ -1,11 +1,13 @@
 //! A coordinator as one process of the simulation reaches it. It is slow now and then, gives no answer, or its answers
 //! get lost.
 
-use gannet_node::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, MemoryCoordinator};
+use gannet_node::{
+    Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite, MemoryCoordinator,
+};
 use gannet_transport::sim::{Prng, Sim};
 use gannet_transport::{Net, Poll};
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,31 +21,93 @@ pub(crate) fn set(sim: &Sim) {
     SIM.set(Some(sim.clone()));
 }
 
+fn sim() -> Sim {
+    SIM.with_borrow(Clone::clone).expect("a cluster")
+}
+
+/// The time of the simulation, which is that of no host.
+fn now() -> Duration {
+    sim().now()
+}
+
 /// The process that has called waits.
 fn wait(time: Duration) {
-    let sim = SIM.with_borrow(Clone::clone).expect("a cluster");
-    sim.poll().unwrap().wait(time, &mut Vec::new()).unwrap();
+    sim().poll().unwrap().wait(time, &mut Vec::new()).unwrap();
+}
+
+/// A coordinator, and the writes that are on their way to it though their callers have given up.
+pub(crate) struct Hub {
+    pub(crate) of: MemoryCoordinator,
+    late: Mutex<Vec<(Duration, Vec<CoordinatorWrite>)>>,
+}
+
+impl Hub {
+    pub(crate) fn new(of: MemoryCoordinator) -> Arc<Hub> {
+        Arc::new(Hub { of, late: Mutex::default() })
+    }
+
+    /// Makes the late writes that have come until now.
+    fn arrive(&self) {
+        let mut late = self.late.lock().unwrap();
+        let now = now();
+        let (come, under_way) = std::mem::take(&mut *late).into_iter().partition(|(at, _)| *at <= now);
+        *late = under_way;
+        drop(late);
+        for (_, writes) in come as Vec<(Duration, Vec<CoordinatorWrite>)> {
+            self.write(&writes).unwrap();
+        }
+    }
+
+    /// Writes, and checks what must hold for every write of a place: its epoch never goes back, and an epoch has one
+    /// owner.
+    fn write(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
+        let places: Vec<u32> = writes.iter().filter_map(place_of).collect();
+        let known = || -> Vec<_> {
+            let of = |place| gannet_node::place(&self.of, "job", place).unwrap();
+            places.iter().map(|place| of(*place).map(|place| (place.epoch, place.owner))).collect()
+        };
+        let before = known();
+        let written = self.of.compare_and_set_all(writes);
+        for (before, after) in before.into_iter().zip(known()) {
+            let (Some((epoch, owner)), Some((next, now))) = (before, after) else { continue };
+            let holds = next > epoch || next == epoch && now == owner;
+            assert!(holds, "a place of {owner} in epoch {epoch} was written as one of {now} in epoch {next}");
+        }
+        written
+    }
+}
+
+/// The place that a write is about.
+fn place_of(write: &CoordinatorWrite) -> Option<u32> {
+    write.key.strip_prefix("job/place/")?.parse().ok()
 }
 
 /// The coordinator as one process reaches it.
 pub(crate) struct Reached {
-    of: Arc<MemoryCoordinator>,
+    of: Arc<Hub>,
     prng: Mutex<Prng>,
     /// Calls of a thousand that give no answer.
     lost_per_thousand: u64,
     /// It does not reach the coordinator.
     pub(crate) cut_off: AtomicBool,
+    /// How long the process stands still, in milliseconds, before its next write of a place. 0: it does not.
+    pub(crate) stall: AtomicU64,
+    /// It does not reach the coordinator any more once it has written a place.
+    pub(crate) cut_off_behind_write: AtomicBool,
 }
 
 impl Reached {
-    pub(crate) fn new(of: Arc<MemoryCoordinator>, prng: Prng, lost_per_thousand: u64) -> Reached {
-        Reached { of, prng: Mutex::new(prng), lost_per_thousand, cut_off: AtomicBool::new(false) }
+    pub(crate) fn new(of: Arc<Hub>, prng: Prng, lost_per_thousand: u64) -> Reached {
+        let (cut_off, stall, cut_off_behind_write) = Default::default();
+        Reached { of, prng: Mutex::new(prng), lost_per_thousand, cut_off, stall, cut_off_behind_write }
     }
 
-    fn call<T>(
-        &self,
-        call: impl FnOnce(&MemoryCoordinator) -> Result<T, CoordinatorError>,
-    ) -> Result<T, CoordinatorError> {
+    /// Whether this call of those that may be lost is.
+    fn is_lost(&self) -> bool {
+        self.prng.lock().unwrap().below(1000) < self.lost_per_thousand
+    }
+
+    fn call<T>(&self, call: impl FnOnce(&Hub) -> Result<T, CoordinatorError>) -> Result<T, CoordinatorError> {
         let lost = |what: &str| Err(CoordinatorError(what.to_owned()));
         // Where requests and answers are lost, some of them are slow.
         let slow = || {
@@ -55,14 +119,15 @@ impl Reached {
         if times[0] > Duration::ZERO {
             wait(times[0]);
         }
-        if self.cut_off.load(Relaxed) || self.prng.lock().unwrap().below(1000) < self.lost_per_thousand {
+        if self.cut_off.load(Relaxed) || self.is_lost() {
             return lost("the request was lost");
         }
+        self.of.arrive();
         let answer = call(&self.of);
         if times[1] > Duration::ZERO {
             wait(times[1]);
         }
-        if self.prng.lock().unwrap().below(1000) < self.lost_per_thousand {
+        if self.is_lost() {
             return lost("the answer was lost");
         }
         answer
@@ -71,32 +136,41 @@ impl Reached {
 
 impl Coordinator for Reached {
     fn get(&self, key: &str) -> Result<Option<CoordinatorEntry>, CoordinatorError> {
-        self.call(|of| of.get(key))
+        self.call(|hub| hub.of.get(key))
     }
 
-    fn compare_and_set(
-        &self,
-        key: &str,
-        version: u64,
-        value: &[u8],
-        lease: Option<u64>,
-    ) -> Result<Option<u64>, CoordinatorError> {
-        self.call(|of| of.compare_and_set(key, version, value, lease))
+    fn compare_and_set_all(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
+        let is_of_place = writes.iter().any(|write| place_of(write).is_some());
+        let stall = if is_of_place { self.stall.swap(0, Relaxed) } else { 0 };
+        if stall > 0 {
+            wait(Duration::from_millis(stall));
+        }
+        // A lost request may be on its way for a long time.
+        if !self.cut_off.load(Relaxed) && self.is_lost() {
+            let time = Duration::from_millis(self.prng.lock().unwrap().below(6_000));
+            self.of.late.lock().unwrap().push((now() + time, writes.to_vec()));
+            return Err(CoordinatorError("the request is late".into()));
+        }
+        let written = self.call(|hub| hub.write(writes));
+        if is_of_place && self.cut_off_behind_write.swap(false, Relaxed) {
+            self.cut_off.store(true, Relaxed);
+        }
+        written
     }
 
     fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
-        self.call(|of| of.grant(ttl))
+        self.call(|hub| hub.of.grant(ttl))
     }
 
     fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError> {
-        self.call(|of| of.keep_alive(lease))
+        self.call(|hub| hub.of.keep_alive(lease))
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError> {
-        self.call(|of| of.list(prefix, after))
+        self.call(|hub| hub.of.list(prefix, after))
     }
 
     fn watch(&self, prefix: &str, since: u64, limit: Duration) -> Result<Option<u64>, CoordinatorError> {
-        self.call(|of| of.watch(prefix, since, limit))
+        self.call(|hub| hub.of.watch(prefix, since, limit))
     }
 }

@@ -10,11 +10,12 @@ mod replaced;
 mod restored;
 
 use crate::world::until;
-use cluster::Cluster;
+use cluster::{Cluster, Setup};
 use rustix::process::Signal;
 
-fn two_of_three_servers_die_for_good(sync: &str) {
-    let mut cluster = Cluster::new(3, 2);
+fn two_of_three_servers_die_for_good(sync: &str, replication: &str) {
+    let server = format!("--replication {replication}");
+    let mut cluster = Cluster::of(Setup { servers: 3, backups: 2, server, ..Setup::default() });
     cluster.until_backed(0);
     let workers = [cluster.worker(0, sync), cluster.worker(1, sync)];
     cluster.until_done(4);
@@ -34,17 +35,27 @@ fn two_of_three_servers_die_for_good(sync: &str) {
 
 #[test]
 fn two_of_three_servers_die_for_good_and_every_record_counts_once() {
-    two_of_three_servers_die_for_good("asp");
+    two_of_three_servers_die_for_good("asp", "sync");
 }
 
 #[test]
 fn so_it_is_within_a_bound() {
-    two_of_three_servers_die_for_good("ssp:4");
+    two_of_three_servers_die_for_good("ssp:4", "sync");
 }
 
 #[test]
 fn so_it_is_in_synchronous_steps() {
-    two_of_three_servers_die_for_good("bsp");
+    two_of_three_servers_die_for_good("bsp", "sync");
+}
+
+#[test]
+fn so_it_is_with_rows_that_are_read_before_the_backups_have_them() {
+    two_of_three_servers_die_for_good("asp", "async");
+}
+
+#[test]
+fn so_it_is_in_synchronous_steps_with_such_rows() {
+    two_of_three_servers_die_for_good("bsp", "async");
 }
 
 #[test]

@@ -44,6 +44,8 @@ fn a_job_goes_back_to_its_checkpoint_and_counts_every_record_once() {
     gone.iter().for_each(|&at| cluster.servers[at] = Some(cluster.server(at)));
     let ended = cluster.servers[left].as_mut().unwrap().child.ended();
     assert_eq!(ended.code(), Some(1), "it has rows that are newer than the checkpoint");
+    let generation = &cluster.status()["generation"];
+    assert!(generation["number"] == 1 && generation["undone"].as_u64() > Some(0), "{generation}");
     cluster.servers[left] = Some(cluster.server(left));
     for worker in workers {
         let done = worker.wait();

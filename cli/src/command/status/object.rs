@@ -23,6 +23,7 @@ pub fn of(answers: &StatusAnswers) -> Value {
         "servers": servers.collect::<Vec<_>>(),
         "places": answers.places.as_ref().map(places::of),
         "members": answers.places.as_ref().map(places::of_members),
+        "generation": answers.places.as_ref().map(places::of_generation),
         "job": answers.known_job().map(of_job),
     })
 }

@@ -3,7 +3,10 @@
 use super::super::job::POLL_EVERY;
 use super::super::report::counted;
 use bytesize::ByteSize;
-use gannet::backups::{BackupStatus, CoordinatorError, MemberStatus, PlaceStatus, Places, members, places};
+use gannet::backups::{
+    BackupStatus, CoordinatorError, GenerationStatus, MemberStatus, PlaceStatus, Places, generation, members,
+    places,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,6 +19,8 @@ pub struct Placement {
     count: u32,
     /// The servers that have been heard of within their leases.
     members: Vec<MemberStatus>,
+    /// The checkpoint with which the places have begun.
+    generation: Option<GenerationStatus>,
 }
 
 /// What the coordinator knows, or why it has not answered.
@@ -27,7 +32,8 @@ pub fn query(of: &Places, named: usize, seconds: u64) -> PlaceAnswers {
     let known = || -> Result<Placement, CoordinatorError> {
         let places = places(&*of.coordinator, &of.job)?;
         let count = places.keys().last().map_or(0, |last| last + 1).max(named as u32);
-        Ok(Placement { places, count, members: members(&*of.coordinator, &of.job)? })
+        let members = members(&*of.coordinator, &of.job)?;
+        Ok(Placement { places, count, members, generation: generation(&*of.coordinator, &of.job)? })
     };
     let begun = Instant::now();
     loop {
@@ -96,6 +102,9 @@ pub fn print(places: &PlaceAnswers) {
             place.epoch
         );
     }
+    if let Some(generation) = placement.generation.filter(|generation| generation.number > 0) {
+        say!("went back  {}", words_of(&generation));
+    }
     for member in &placement.members {
         let owner = &member.addr;
         match &member.backups[..] {
@@ -103,6 +112,20 @@ pub fn print(places: &PlaceAnswers) {
             backups => backups.iter().for_each(|backup| say!("backup     {}", words(owner, backup))),
         }
     }
+}
+
+/// To which checkpoint a job went back, and what that has undone.
+fn words_of(generation: &GenerationStatus) -> String {
+    let GenerationStatus { number, checkpoint, undone } = generation;
+    let to = match checkpoint {
+        Some(checkpoint) => format!("to checkpoint {checkpoint}"),
+        None => "to the beginning".to_owned(),
+    };
+    let undone = match undone {
+        0 => "how many pushes that has undone is not known".to_owned(),
+        _ => format!("at least {} undone", counted(*undone, "push was", "pushes were")),
+    };
+    format!("{to} (generation {number}): {undone}")
 }
 
 /// What a backup of a server does.
@@ -140,6 +163,12 @@ pub fn of(places: &PlaceAnswers) -> Value {
         Ok(placement) => json!(placement.all().map(of_place).collect::<Vec<_>>()),
         Err(_) => Value::Null,
     }
+}
+
+/// The checkpoint with which the places have begun, as JSON.
+pub fn of_generation(places: &PlaceAnswers) -> Value {
+    let of = |of: &GenerationStatus| json!({"number": of.number, "checkpoint": of.checkpoint, "undone": of.undone});
+    places.as_ref().ok().and_then(|placement| placement.generation.as_ref().map(of)).unwrap_or(Value::Null)
 }
 
 /// The servers that have registered, with their backups, as JSON.

@@ -6,7 +6,7 @@
 //! generations end, because their rows are newer than those of the checkpoint. Started again, they begin their places
 //! in the new generation.
 
-use super::{LeaseHolder, Membership, PlaceKeys, Promotion, Role};
+use super::{LeaseHolder, Membership, PlaceKeys, Promotion, Role, undone};
 use crate::coordinator::CoordinatorError;
 use crate::frames::control::{self, GenerationV1, PlaceV2};
 use crate::limits::ORPHAN_LEASES;
@@ -60,23 +60,15 @@ pub(in crate::server) struct Loading {
 impl<N: Net> Membership<N> {
     /// What the coordinator knows of the job's generation. The first server that asks writes it.
     pub(super) fn generation(&self) -> Result<GenerationV1, CoordinatorError> {
-        let key = format!("{}/generation", self.config.job);
+        let key = undone::key(&self.config.job);
         loop {
-            if let Some((known, _)) = self.known_generation(&key)? {
+            if let Some((known, _)) = undone::known(&*self.config.coordinator, &key)? {
                 return Ok(known);
             }
-            let first = GenerationV1 { number: 0, checkpoint: self.newest()? };
+            let first = GenerationV1 { number: 0, checkpoint: self.newest()?, undone: 0 };
             if self.config.coordinator.compare_and_set(&key, 0, &control::seal(&first), None)?.is_some() {
                 return Ok(first);
             }
-        }
-    }
-
-    fn known_generation(&self, key: &str) -> Result<Option<(GenerationV1, u64)>, CoordinatorError> {
-        let Some(entry) = self.config.coordinator.get(key)? else { return Ok(None) };
-        match control::open::<GenerationV1>(&entry.value) {
-            Ok(generation) => Ok(Some((generation, entry.version))),
-            Err(error) => Err(CoordinatorError(format!("key {key:?} cannot be read: {error}"))),
         }
     }
 
@@ -88,12 +80,13 @@ impl<N: Net> Membership<N> {
 
     /// Begins the next generation, unless another server has done so. Returns the present one.
     fn go_back(&self, from: GenerationV1, place: u32) -> Result<GenerationV1, CoordinatorError> {
-        let key = format!("{}/generation", self.config.job);
-        let Some((known, version)) = self.known_generation(&key)? else { return self.generation() };
+        let key = undone::key(&self.config.job);
+        let known = undone::known(&*self.config.coordinator, &key)?;
+        let Some((known, version)) = known else { return self.generation() };
         if known.number != from.number {
             return Ok(known);
         }
-        let next = GenerationV1 { number: from.number + 1, checkpoint: self.newest()? };
+        let next = GenerationV1 { number: from.number + 1, checkpoint: self.newest()?, undone: 0 };
         let sealed = control::seal(&next);
         if self.config.coordinator.compare_and_set(&key, version, &sealed, None)?.is_none() {
             return self.generation();
@@ -181,7 +174,7 @@ impl<N: Net> Membership<N> {
                     backups: Vec::new(),
                     is_async: self.mode == ReplicationMode::Async,
                 };
-                let Some(version) = self.set(keys, at, &place, None)? else { return Ok(None) };
+                let Some(version) = self.set(keys, at, &place)? else { return Ok(None) };
                 if before > 0 {
                     let place = keys.number;
                     tracing::error!(

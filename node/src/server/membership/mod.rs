@@ -20,15 +20,18 @@ mod registry;
 mod rounds;
 mod slots;
 mod standing;
+mod undone;
 
 pub(super) use founding::Loading;
 pub use founding::OnServerLoss;
 pub use registry::{BackupStatus, MemberStatus, members, places};
 pub(super) use standing::{OwnPlace, OwnPlaces, Promotion, Standing};
+pub(super) use undone::Positions;
+pub use undone::{GenerationStatus, generation};
 
 use super::ServerConfig;
 use super::replication::{BackupLink, ReplicationMode, ThreadQueues};
-use crate::coordinator::{Coordinator, CoordinatorError};
+use crate::coordinator::{Coordinator, CoordinatorError, CoordinatorWrite};
 use crate::frames::control::{self, GenerationV1, PlaceV2};
 use crate::limits::serving_time;
 use agreement::mode_of;
@@ -77,6 +80,12 @@ impl PlaceKeys {
             owner: format!("{job}/owner/{place}"),
             place: format!("{job}/place/{place}"),
         }
+    }
+
+    /// The write of what the coordinator is to know of the place.
+    fn write(&self, version: u64, place: &PlaceV2) -> CoordinatorWrite {
+        let (key, value) = (self.place.clone(), control::seal_as(2, place));
+        CoordinatorWrite { key, version, value, lease: None }
     }
 
     /// What the coordinator knows of the place, and the version of that.
@@ -202,7 +211,6 @@ impl<N: Net> Membership<N> {
             queues: queues.iter().map(|of_thread| of_thread[at].clone()).collect(),
             away: Duration::ZERO,
             is_leaving: false,
-            left: BTreeSet::new(),
         };
         let slots = links.iter().enumerate().map(slot).collect();
         let (mode, agreed) = (config.replication, RefCell::default());
@@ -242,6 +250,7 @@ impl<N: Net> Membership<N> {
                     Some(number) => format!("checkpoint {number}"),
                     None => "the beginning, because it has no checkpoint".into(),
                 };
+                self.report_undone(now);
                 let why =
                     format!("the rows of another place are gone, and the job goes back to {checkpoint}");
                 (Role::BACKUP, Ok(Err(Deposed(why))))
@@ -313,14 +322,8 @@ impl<N: Net> Membership<N> {
         from + serving_time(self.config.lease)
     }
 
-    fn set(
-        &self,
-        keys: &PlaceKeys,
-        version: u64,
-        place: &PlaceV2,
-        lease: Option<u64>,
-    ) -> Result<Option<u64>, CoordinatorError> {
-        self.config.coordinator.compare_and_set(&keys.place, version, &control::seal_as(2, place), lease)
+    fn set(&self, keys: &PlaceKeys, version: u64, place: &PlaceV2) -> Result<Option<u64>, CoordinatorError> {
+        self.config.coordinator.compare_and_set_all(&[keys.write(version, place)])
     }
 
     /// An owner's step: keeps its lease. Returns whether it has the lease, and may write the place.
@@ -336,11 +339,8 @@ impl<N: Net> Membership<N> {
             self.standing.own((keys.number, place.epoch), self.until(from));
         } else {
             // No backup has taken the place if this server makes the owner's key again: a backup makes it first.
-            let until = match self.acquire(keys)? {
-                LeaseHolder::Here(again, until) => {
-                    *lease = again;
-                    until
-                }
+            let (again, until) = match self.acquire(keys)? {
+                LeaseHolder::Here(again, until) => (again, until),
                 LeaseHolder::Lost => return Ok(Ok(false)),
                 // A backup takes the place, or has died before it had it. This server waits in silence.
                 LeaseHolder::Other => match self.own_place(keys, place.epoch)? {
@@ -352,6 +352,8 @@ impl<N: Net> Membership<N> {
                 Some(now) => (*place, *version) = now,
                 None => return Ok(Err(self.deposed(keys)?)),
             }
+            // Not before it is clear that the place is still that of this server. Without an answer the new lease ends.
+            *lease = again;
             self.standing.own((keys.number, place.epoch), until);
         }
         self.wake();
@@ -385,7 +387,7 @@ impl<N: Net> Membership<N> {
         let (owner, epoch, incarnation) = (self.config.addr.clone(), before.epoch + 1, self.incarnation);
         // The other backups may take the place until this one is ready.
         let place = PlaceV2 { epoch, owner, incarnation, ready: false, ..before };
-        let Some(version) = self.set(keys, version, &place, None)? else { return Ok(None) };
+        let Some(version) = self.set(keys, version, &place)? else { return Ok(None) };
         let (server, servers) = (keys.number, self.config.place.1);
         self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true }, None);
         self.standing.own((keys.number, place.epoch), until);
@@ -401,7 +403,7 @@ impl<N: Net> Membership<N> {
             Some(Ok(_)) => {}
         }
         let ready = PlaceV2 { ready: true, backups: Vec::new(), ..place.clone() };
-        match self.set(keys, *version, &ready, None)? {
+        match self.set(keys, *version, &ready)? {
             Some(at) => (*place, *version) = (ready, at),
             // The answer to an earlier write was lost, or another backup has taken the place.
             None => match self.own_place(keys, place.epoch)? {

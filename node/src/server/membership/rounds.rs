@@ -35,7 +35,7 @@ impl<N: Net> Membership<N> {
             slots: self.slots.clone(),
             registration: Registration::new(&self.config.job, &self.config.addr),
             owners: 0,
-            generation: GenerationV1 { number: 0, checkpoint: None },
+            generation: GenerationV1 { number: 0, checkpoint: None, undone: 0 },
             members_at: self.net.now(),
         };
         let Ok(mut poll) = self.net.poll() else { return self.end(home, "there is no poll to wait with") };
@@ -57,7 +57,7 @@ impl<N: Net> Membership<N> {
         self.steps(&mut known.places, (known.generation, &Owners::new()), Role::is_owner)?;
         if keeps_all(&known.places) {
             self.become_ready_with(&mut known.places)?;
-            for slot in &mut known.slots {
+            for slot in &known.slots {
                 goes_on(self.settle(slot, &mut known.places), home)?;
             }
         }

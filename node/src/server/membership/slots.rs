@@ -9,9 +9,10 @@
 
 use super::registry::Members;
 use super::{Membership, PlaceKeys, Role, StepOutcome};
+use crate::coordinator::CoordinatorWrite;
 use crate::frames::control::PlaceV2;
 use crate::frames::members::{ServerV1, SlotV1};
-use crate::limits::{BACKUP_AWAY_LEASES, BACKUP_FAILURES_MAX};
+use crate::limits::{BACKUP_AWAY_LEASES, BACKUP_FAILURES_MAX, COORDINATOR_WRITES_MAX};
 use crate::server::replication::{BackupSlot, CommandQueue, QueueProgress, SlotHolder};
 use gannet_transport::Net;
 use std::collections::BTreeSet;
@@ -30,8 +31,6 @@ pub(super) struct Slot {
     pub(super) away: Duration,
     /// The backup is to leave, because another server is to get the slot.
     pub(super) is_leaving: bool,
-    /// The places whose sets a backup has left for which workers still wait.
-    pub(super) left: BTreeSet<u32>,
 }
 
 impl Slot {
@@ -53,7 +52,6 @@ impl Slot {
         tracing::info!(backup = addr, "a server gets a backup slot");
         self.shared.give(Some(SlotHolder { addr: addr.to_owned(), incarnation: Some(server.incarnation) }));
         (self.away, self.is_leaving) = (Duration::ZERO, false);
-        self.left.clear();
     }
 
     /// From now on workers wait for the backup, if it is this incarnation and has all rows of all threads. Returns
@@ -136,7 +134,10 @@ impl<N: Net> Membership<N> {
 
     /// Adds the backup in a slot to the sets of all places of this server, if it has everything that was acknowledged.
     /// Takes one that was lost, or that is to leave, out of all these sets. Then workers wait for it no more.
-    pub(super) fn settle(&self, slot: &mut Slot, places: &mut [(PlaceKeys, Role)]) -> StepOutcome<()> {
+    ///
+    /// All sets change at once. Otherwise another server could take a place of this one between two writes. This
+    /// server would end, and nobody could take a place whose set the backup has left.
+    pub(super) fn settle(&self, slot: &Slot, places: &mut [(PlaceKeys, Role)]) -> StepOutcome<()> {
         let Some(SlotHolder { addr, incarnation: Some(incarnation) }) = slot.holder() else {
             return Ok(Ok(()));
         };
@@ -148,44 +149,68 @@ impl<N: Net> Membership<N> {
         if joined {
             slot.shared.forget_failures();
         }
-        for (keys, role) in &mut *places {
-            let Role::Owner { place, version, may_write, .. } = role else { continue };
-            let backup = (addr.clone(), incarnation);
-            let mut wanted = place.backups.clone();
-            if leaves || joined {
-                wanted.retain(|known| known.0 != addr || joined && *known == backup);
-            }
-            if joined && !wanted.contains(&backup) {
-                wanted.push(backup);
-            }
-            // A backup that was lost leaves with a write, also if it is not in the set. An earlier write whose answer
-            // was lost could still put it there. No such write succeeds behind this one.
-            let is_done = if leaves { slot.left.contains(&keys.number) } else { wanted == place.backups };
-            // The set of a place that is not ready yet becomes empty.
-            if !place.ready || is_done || !*may_write {
-                continue;
-            }
-            let next = PlaceV2 { backups: wanted, ..place.clone() };
-            match self.set(keys, *version, &next, None)? {
-                Some(at) => {
-                    (*place, *version) = (next, at);
-                    slot.left.insert(keys.number);
-                }
-                // An earlier write had no answer, or another server has the place.
-                None => match self.own_place(keys, place.epoch)? {
-                    Some(now) => (*place, *version) = now,
-                    None => return Ok(Err(self.deposed(keys)?)),
-                },
-            }
+        if !leaves && !joined {
+            return Ok(Ok(()));
         }
-        if !leaves {
-            slot.left.clear();
-        } else if places.iter().all(|of| !serves(of) || slot.left.contains(&of.0.number)) {
-            slot.queues.iter().for_each(|queue| queue.leave());
-            slot.left.clear();
-            tracing::warn!(backup = addr, "a backup has left: workers do not wait for it any more");
+        let backup = (addr.clone(), incarnation);
+        // A backup that leaves does so with a write, also if it is in no set. An earlier write whose answer was lost
+        // could still put it there. No such write succeeds behind this one.
+        let wanted = |place: &PlaceV2| {
+            let mut wanted = place.backups.clone();
+            wanted.retain(|known| known.0 != addr || joined && *known == backup);
+            if joined && !wanted.contains(&backup) {
+                wanted.push(backup.clone());
+            }
+            (leaves || wanted != place.backups).then_some(wanted)
+        };
+        // The set of a place that is not ready yet becomes empty later.
+        let changes = |place: &PlaceV2| wanted(place).filter(|_| place.ready);
+        match self.write_sets(places, changes)? {
+            Err(deposed) => return Ok(Err(deposed)),
+            Ok(written) if written && leaves => {
+                slot.queues.iter().for_each(|queue| queue.leave());
+                tracing::warn!(backup = addr, "a backup has left: workers do not wait for it any more");
+            }
+            Ok(_) => {}
         }
         Ok(Ok(()))
+    }
+
+    /// Gives places of this server other sets of backups: all at once, or 64 at once if it has more. Returns whether all
+    /// are written.
+    fn write_sets(
+        &self,
+        places: &mut [(PlaceKeys, Role)],
+        changes: impl Fn(&PlaceV2) -> Option<Vec<(String, u64)>>,
+    ) -> StepOutcome<bool> {
+        let mut changed = Vec::new();
+        for (keys, role) in places {
+            if let Role::Owner { place, version, .. } = role
+                && let Some(backups) = changes(place)
+            {
+                let next = PlaceV2 { backups, ..place.clone() };
+                changed.push((&*keys, place, version, next));
+            }
+        }
+        let mut are_written = true;
+        for group in changed.chunks_mut(COORDINATOR_WRITES_MAX) {
+            let write =
+                |(keys, _, version, next): &(&PlaceKeys, _, &mut u64, PlaceV2)| keys.write(**version, next);
+            let writes: Vec<CoordinatorWrite> = group.iter().map(write).collect();
+            let written = self.config.coordinator.compare_and_set_all(&writes)?;
+            are_written &= written.is_some();
+            for (keys, place, version, next) in group {
+                (**place, **version) = match written {
+                    Some(at) => (next.clone(), at),
+                    // An earlier write had no answer, or another server has the place.
+                    None => match self.own_place(keys, place.epoch)? {
+                        Some(now) => now,
+                        None => return Ok(Err(self.deposed(keys)?)),
+                    },
+                };
+            }
+        }
+        Ok(Ok(are_written))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a server is at the moment: an owner with a lease, or not. The membership decides, and the threads that own
 //! shards act on it.
 
+use super::Positions;
 use crate::server::restore::{LoadedPart, LoadedPlace};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
@@ -86,6 +87,10 @@ pub(in crate::server) struct Standing {
     promoted: AtomicU64,
     /// Places whose rows could not be loaded, and why.
     failures: Mutex<BTreeMap<u32, String>>,
+    /// The job goes back to a checkpoint.
+    goes_back: AtomicBool,
+    /// How far the shards of each thread are then.
+    positions: Mutex<BTreeMap<u32, Positions>>,
 }
 
 struct PromotionRecord {
@@ -173,6 +178,31 @@ impl Standing {
 
     pub(in crate::server) fn is_deposed(&self) -> bool {
         self.is_deposed.load(Acquire)
+    }
+
+    /// The job goes back to a checkpoint. The server says nothing more, and its threads say how far their shards are.
+    pub(in crate::server) fn go_back(&self) {
+        self.until.store(1, Release);
+        self.goes_back.store(true, Release);
+    }
+
+    pub(in crate::server) fn goes_back(&self) -> bool {
+        self.goes_back.load(Acquire)
+    }
+
+    fn positions(&self) -> MutexGuard<'_, BTreeMap<u32, Positions>> {
+        self.positions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the shards of a thread are when the job goes back. The thread says so once.
+    pub(in crate::server) fn note_positions(&self, thread: u32, of: impl FnOnce() -> Positions) {
+        self.positions().entry(thread).or_insert_with(of);
+    }
+
+    /// How far the shards of so many threads are, if all have said so.
+    pub(in crate::server) fn last_positions(&self, threads: usize) -> Option<Positions> {
+        let all = self.positions();
+        (all.len() == threads).then(|| all.values().flatten().cloned().collect())
     }
 
     /// All threads are to take the place of a server, with the rows that were `loaded` from a checkpoint or with their

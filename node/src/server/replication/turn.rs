@@ -7,10 +7,11 @@ use crate::runs::Registry;
 use crate::scheduler::Schedulers;
 use crate::server::bulk::RequestFailure;
 use crate::server::incarnations::Incarnations;
-use crate::server::membership::Promotion;
+use crate::server::membership::{Positions, Promotion};
 use crate::server::restore::{LoadedPart, StateHolders};
-use crate::server::tables::ServerTables;
+use crate::server::tables::{ServerTable, ServerTables};
 use crate::server::thread::ShardThread;
+use gannet_core::Shards;
 use gannet_transport::{Net, Poll};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +59,15 @@ impl ServerTables {
         }
     }
 
+    /// How far the shards of this thread are, each with the name of its table.
+    fn positions(&self) -> Positions {
+        let of = |table: &ServerTable| {
+            let shards = table.shards.iter().flat_map(Shards::positions);
+            shards.map(|position| (table.schema.name.clone(), position)).collect::<Positions>()
+        };
+        self.all.iter().flat_map(of).collect()
+    }
+
     /// How many commands were told, if acknowledgements are kept apart from the answers that wait for no command.
     pub(in crate::server) fn told_apart(&self) -> Option<u64> {
         self.replication.as_ref().and_then(Replication::told_apart)
@@ -95,6 +105,9 @@ impl<N: Net> ShardThread<N> {
         let Some(standing) = self.settings.standing.clone() else { return Ok(()) };
         if standing.is_deposed() {
             return Err(ServerError::Deposed);
+        }
+        if standing.goes_back() {
+            standing.note_positions(self.settings.thread, || self.tables.positions());
         }
         standing.update(&mut self.tables.places);
         while let Some((promotion, loaded)) = standing.next_promotion(self.promotions, self.settings.thread) {

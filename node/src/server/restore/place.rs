@@ -7,8 +7,9 @@ use crate::counters::ServerCounters;
 use crate::error::ServerError;
 use crate::server::ServerConfig;
 use crate::server::identities::Identities;
+use crate::server::membership::Positions;
 use crate::server::tables::{ServerTable, ServerTables};
-use gannet_core::{CheckpointDir, Store};
+use gannet_core::{CheckpointDir, Position, Store};
 use std::sync::Arc;
 
 /// Loads the rows of places from the checkpoints of a job.
@@ -69,6 +70,22 @@ impl PlaceLoader {
         let Some(newest) = self.checkpoints.newest_valid()? else { return Ok(None) };
         newest.must_be_of(&self.run, &self.checkpoints.folder(newest.number))?;
         Ok(Some(newest.number))
+    }
+
+    /// How many changes the shard has had since this checkpoint that has had the most, of those at these positions.
+    /// Shards that were begun after the checkpoint have had all of their changes since.
+    ///
+    /// # Errors
+    /// The checkpoint cannot be read.
+    pub(in crate::server) fn undone(&self, checkpoint: u64, of: &Positions) -> Result<u64, RestoreError> {
+        let chain = self.checkpoints.chain(checkpoint)?;
+        let since = |(name, at): &(String, Position)| {
+            let table = chain.last().and_then(|newest| newest.table(name));
+            let cut = table.and_then(|(_, table)| table.shards.get(at.shard as usize));
+            let saved = cut.filter(|cut| cut.birth == at.birth).map_or(0, |cut| cut.to);
+            at.command.saturating_sub(saved)
+        };
+        Ok(of.iter().map(since).max().unwrap_or(0))
     }
 
     /// Loads the rows of a place from this checkpoint, with a thread for each thread of the server.

@@ -6,7 +6,7 @@ use gannet_node::Coordinator;
 impl Cluster {
     /// What the coordinator knows of a place: its owner, and the backups.
     pub(crate) fn known(&self, place: u32) -> Option<(String, Vec<String>)> {
-        let place = gannet_node::place(&*self.coordinator, "job", place).unwrap();
+        let place = gannet_node::place(&self.hub.of, "job", place).unwrap();
         place.filter(|place| place.ready).map(|place| (place.owner, place.backups))
     }
 
@@ -17,7 +17,7 @@ impl Cluster {
 
     /// The epoch of a place.
     pub(crate) fn epoch(&self, place: u32) -> u64 {
-        gannet_node::place(&*self.coordinator, "job", place).unwrap().map_or(0, |place| place.epoch)
+        gannet_node::place(&self.hub.of, "job", place).unwrap().map_or(0, |place| place.epoch)
     }
 
     /// The places that a server has, each with its epoch.
@@ -34,20 +34,25 @@ impl Cluster {
 
     /// Whether the owner of a place serves.
     pub(crate) fn has_owner(&self, place: u32) -> bool {
-        let has_lease = self.coordinator.get(&format!("job/owner/{place}")).unwrap().is_some();
+        let has_lease = self.hub.of.get(&format!("job/owner/{place}")).unwrap().is_some();
         let is = |owner: &str| self.members.iter().any(|of| of.seat.addr == owner && !of.has_ended());
         has_lease && self.known(place).is_some_and(|(owner, _)| is(&owner))
     }
 
+    /// How many pushes were undone at least when the job went back, as the servers say that had rows.
+    pub(crate) fn undone(&self) -> u64 {
+        gannet_node::generation(&self.hub.of, "job").unwrap().map_or(0, |generation| generation.undone)
+    }
+
     /// How often the job has gone back, by the place that has gone back last.
     pub(crate) fn generation(&self) -> u64 {
-        let place = |place| gannet_node::place(&*self.coordinator, "job", place).unwrap();
+        let place = |place| gannet_node::place(&self.hub.of, "job", place).unwrap();
         (0..self.places).filter_map(place).map(|place| place.generation).max().unwrap_or(0)
     }
 
     /// Whether all places have an owner in one generation, and at least so many backups.
     pub(crate) fn serves(&self, backups: usize) -> bool {
-        let place = |place| gannet_node::place(&*self.coordinator, "job", place).unwrap();
+        let place = |place| gannet_node::place(&self.hub.of, "job", place).unwrap();
         let mut generations = (0..self.places).map(|number| place(number).map(|place| place.generation));
         let first = generations.next();
         if generations.any(|of| Some(of) != first) {

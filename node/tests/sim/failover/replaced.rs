@@ -6,9 +6,10 @@ use crate::model::schema;
 use crate::stepping::{Seed, are_all, seeds_from};
 use gannet_core::Write;
 use gannet_node::{Places, ReplicationMode, Worker, WorkerConfig};
-use gannet_transport::sim::{Faults, Sim};
+use gannet_transport::sim::{Faults, Sim, SimProcess};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 #[test]
@@ -23,20 +24,20 @@ fn all_servers_may_be_replaced_by_new_ones() {
     assert!(!are_all() || failed.iter().all(|&count| count > 3), "{failed:?}: the test shows nothing");
 }
 
-#[test]
-fn a_lost_backup_leaves_the_sets_of_all_places_before_a_push_is_acknowledged() {
-    // Two servers that are backups of each other, and a coordinator that always answers.
-    let sim = Sim::new(9, Faults::none());
-    let mut cluster = Cluster::new(&sim, 9);
+/// Two servers that are backups of each other. One of them has both places, and the other is its backup.
+fn one_for_two(sim: &Sim) -> Cluster {
+    // A coordinator that always answers.
+    let mut cluster = Cluster::new(sim, 9);
     assert_eq!((cluster.places, cluster.backups), (2, 1));
     cluster.heal();
     // The first server takes both places, and the second comes back as its backup.
     cluster.kill(1);
     cluster.heal();
-    let second = cluster.members[1].host().to_owned();
-    let sets = |cluster: &Cluster| [0, 1].map(|place| cluster.known(place).unwrap());
-    let (first, both) = (cluster.servers()[0].clone(), vec![second.clone()]);
-    assert_eq!(sets(&cluster), [(first.clone(), both.clone()), (first.clone(), both)]);
+    cluster
+}
+
+/// A worker that pushes to all shards of both places, one push after another.
+fn push_on(sim: &Sim, cluster: &mut Cluster) -> (SimProcess, Rc<Cell<u64>>) {
     let (places, servers) = (Places { coordinator: cluster.reach(), job: "job".into() }, cluster.servers());
     let (step, of) = (Rc::new(Cell::new(0)), sim.clone());
     let told = step.clone();
@@ -45,24 +46,57 @@ fn a_lost_backup_leaves_the_sets_of_all_places_before_a_push_is_acknowledged() {
         let mut worker = Worker::connect(of, config).unwrap();
         let table = worker.open_table(&schema("t", 1, 8)).unwrap();
         for number in 1.. {
-            // These keys are in all shards of both places.
             let keys: Vec<u64> = (0..200).collect();
             worker.push(table, &keys, Write::Gradient, &[1.0; 200]).unwrap();
             told.set(number);
         }
     });
-    let until = |done: &dyn Fn() -> bool| {
-        (0..20_000).any(|_| {
-            sim.run(Duration::from_millis(5));
-            done()
-        })
-    };
-    assert!(until(&|| step.get() > 3));
+    (worker, step)
+}
+
+fn until(sim: &Sim, done: impl Fn() -> bool) -> bool {
+    (0..20_000).any(|_| {
+        sim.run(Duration::from_millis(5));
+        done()
+    })
+}
+
+/// Once the owner took the backup out of one set, lost the coordinator, and the backup took the other place. Nobody
+/// could take the first place then.
+#[test]
+fn an_owner_that_is_cut_off_while_its_backup_leaves_lost_a_place() {
+    let sim = Sim::new(9, Faults::none());
+    let mut cluster = one_for_two(&sim);
+    let second = cluster.members[1].host().to_owned();
+    let (worker, step) = push_on(&sim, &mut cluster);
+    assert!(until(&sim, || step.get() > 3));
+    // The owner reaches its backup no more, and the coordinator only until the backup begins to leave.
+    sim.cut_off(&second, Duration::from_secs(20));
+    cluster.members[0].coordinator.cut_off_behind_write.store(true, Relaxed);
+    assert!(until(&sim, || cluster.members[0].coordinator.cut_off.load(Relaxed)), "no backup has left");
+    // Longer than the leases of the owner, and than the backup is cut off.
+    sim.run(Duration::from_secs(25));
+    let before = step.get();
+    cluster.heal();
+    assert!(until(&sim, || step.get() > before + 3), "workers wait for ever: {}", cluster.state());
+    sim.kill(&worker);
+}
+
+#[test]
+fn a_lost_backup_leaves_the_sets_of_all_places_before_a_push_is_acknowledged() {
+    let sim = Sim::new(9, Faults::none());
+    let mut cluster = one_for_two(&sim);
+    let second = cluster.members[1].host().to_owned();
+    let sets = |cluster: &Cluster| [0, 1].map(|place| cluster.known(place).unwrap());
+    let (first, both) = (cluster.servers()[0].clone(), vec![second.clone()]);
+    assert_eq!(sets(&cluster), [(first.clone(), both.clone()), (first.clone(), both)]);
+    let (worker, step) = push_on(&sim, &mut cluster);
+    assert!(until(&sim, || step.get() > 3));
     // The owner does not reach its backup any more, which lives and reaches the coordinator.
     sim.cut_off(&second, Duration::from_secs(3_600));
     let before = step.get();
     // One push may have been under way, which the backup has.
-    assert!(until(&|| step.get() > before + 2), "workers wait for ever");
+    assert!(until(&sim, || step.get() > before + 2), "workers wait for ever");
     assert_eq!(sets(&cluster), [(first.clone(), Vec::new()), (first, Vec::new())]);
     sim.kill(&worker);
 }
