@@ -89,9 +89,9 @@ class Job:
         args = ["train", "--job-name", "ps", "--task-index", str(index), "--threads", "1", *self.flags, *lease, *more]
         self.listening(f"ps{index}", self.start(f"ps{index}", *args))
 
-    def start_worker(self, index, data, mode, passes, *more):
+    def start_worker(self, index, data, mode, passes, *more, batch=256):
         args = ["train", data, "--job-name", "worker", "--task-index", str(index), *self.flags, "--json"]
-        args += ["--tasks", "on", "--sync", mode, "--epochs", str(passes), "--batch", "256"]
+        args += ["--tasks", "on", "--sync", mode, "--epochs", str(passes), "--batch", str(batch)]
         metrics = self.machines.metrics(f"worker{index}")
         self.metrics[index] = metrics[1]
         self.start(f"worker{index}", *args, "--peer-timeout", "60", *metrics, *more)
