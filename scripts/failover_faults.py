@@ -7,8 +7,9 @@ import time
 
 from failover_net import run
 
-# Bytes of the disk of a scheduler.
+# Bytes of the disk of a scheduler, and of a server whose disk is to be full.
 DISK_BYTES = 1 << 20
+SERVER_DISK_BYTES = 64 << 20
 # A third of the rows of such a round takes about 2.5 MB. Without rows its images take half a megabyte.
 MEMORY_LIMIT = 1_000_000
 # How long a server that has lost its place may take to end, once it can know it.
@@ -30,6 +31,8 @@ class Faults:
         # Servers that were killed for good, and those that may have lost a place.
         self.dead, self.lost = set(), set()
         self.never_mended = False
+        # The server whose disk is to be full.
+        self.full = of.plan["seed"] % 3 if isinstance(of.plan["seed"], int) else 0
 
     def tell(self, text):
         self.told.append(f"{time.monotonic() - self.begun:.1f} s: {text}")
@@ -38,9 +41,23 @@ class Faults:
         self.disk.mkdir()
         run(f"mount -t tmpfs -o size={DISK_BYTES} failover {self.disk}")
 
-    def remove_disk(self):
-        if self.disk.is_mount():
-            run(f"umount --lazy {self.disk}")
+    def remove_disks(self):
+        for disk in (self.disk, self.round.folder / "full"):
+            if disk.is_mount():
+                run(f"umount --lazy {disk}")
+
+    def folder(self, index):
+        """The flags of a server that has a folder."""
+        fault = self.round.plan["fault"]
+        if fault not in ("power", "full"):
+            return []
+        folder = self.round.folder / f"folder{index}"
+        if fault == "full" and index == self.full:
+            folder = self.round.folder / "full"
+            if not folder.is_mount():
+                folder.mkdir()
+                run(f"mount -t tmpfs -o size={SERVER_DISK_BYTES} failover {folder}")
+        return ["--data-dir", str(folder)]
 
     def before(self):
         """What happens before the workers start."""
@@ -55,9 +72,9 @@ class Faults:
             return
         self.pause(self.dice.uniform(0.3, 1.5))
         self.must_train()
-        {"two": self.two, "leader": self.leader, "disk": self.fill_disk, "memory": self.overflow}.get(
-            fault, lambda: self.one(fault)
-        )()
+        faults = {"two": self.two, "leader": self.leader, "disk": self.fill_disk, "memory": self.overflow,
+                  "power": self.kill_all, "full": self.fill_disk_of_server}
+        faults.get(fault, lambda: self.one(fault))()
 
     def epochs_now(self):
         return [place.get("epoch") for place in self.round.job.places()]
@@ -182,15 +199,48 @@ class Faults:
             self.must_train()
             self.kill(victim)
 
-    def fill_disk(self):
-        """The scheduler cannot write for a while."""
-        filler = self.disk / "filler"
+    def kill_all(self):
+        """Nobody lives who has a row. The servers go on with those in their folders."""
+        self.is_apart = "all servers die at once"
+        job, etcd = self.round.job, self.round.etcd
+        names = [f"ps{index}" for index in self.servers()] + ([] if etcd else ["coordinator"])
+        for name in names:
+            job.process(name).send_signal(signal.SIGKILL)
+        for name in names:
+            job.process(name).wait()
+        self.tell(f"{', '.join(names)} are killed")
+        self.pause(self.dice.uniform(0, 3))
+        if not etcd:
+            job.start_coordinator("--data-dir", str(self.disk))
+        again = list(self.servers())
+        self.dice.shuffle(again)
+        for index in again:
+            job.start_server(index, *self.folder(index))
+        self.tell("they are started again")
+
+    def fill(self, disk):
+        """Fills a disk. Returns the file that does."""
+        filler = disk / "filler"
         with open(filler, "wb", buffering=0) as out:
             try:
                 while True:
                     out.write(b"0" * 4096)
             except OSError:
-                self.tell("the disk of the scheduler is full")
+                return filler
+
+    def fill_disk_of_server(self):
+        """A server cannot make rows for a while."""
+        self.is_apart = "the disk of a server is full"
+        filler = self.fill(self.round.folder / "full")
+        self.tell(f"the disk of ps{self.full} is full")
+        self.pause(self.dice.uniform(3, 5))
+        os.remove(filler)
+        self.tell("the disk has space")
+
+    def fill_disk(self):
+        """The scheduler cannot write for a while."""
+        filler = self.fill(self.disk)
+        self.tell("the disk of the scheduler is full")
         kills = self.dice.random() < 0.5
         if kills:
             self.is_apart = "a server dies while the disk is full"

@@ -4,6 +4,7 @@
     cargo build --release -p gannet-cli --features etcd
     python3 scripts/failover_rounds.py --rounds 50 [--from 1] [--logs DIR]
     python3 scripts/failover_rounds.py --seed 7         # one round again
+    python3 scripts/failover_rounds.py --fault power --rounds 6
 
 A machine is a network namespace (failover_net.py). A job has three ps, two workers, and a coordinator: a `gannet
 scheduler --data-dir`, or three members of etcd. The seed of a round draws what the job does, and the fault:
@@ -15,6 +16,9 @@ scheduler --data-dir`, or three members of etcd. The seed of a round draws what 
 - leader: SIGKILL for the leader of etcd, and in half of the rounds for a server soon after.
 - disk: the disk of the scheduler's --data-dir is full for a while. In half of the rounds a server dies meanwhile.
 - memory: a backup reaches its --memory-limit, and must leave the set of backups.
+Two faults are drawn by no seed; --fault names them. Each ps has a --data-dir then:
+- power: SIGKILL for all servers and the scheduler at once. All are started again with the same flags.
+- full: the disk of a server's --data-dir is full for a while.
 
 After each round every worker must have ended with exit code 0. `gannet status` must count every record once a pass. A
 server that lost its place must have ended with exit code 1, and the others must live. Jobs of the kind `count` learn
@@ -46,6 +50,8 @@ from failover_net import Etcd, Machines, isolated, run
 FAULTS = ("kill", "sleep", "cut", "two", "leader", "cut", "disk", "kill", "memory", "cut")
 MODES = ("asp", "ssp:8", "bsp")
 WORKS = [("count", mode) for mode in MODES] + [("learn", mode) for mode in MODES] + 2 * [("fm", "ssp:8")]
+# Faults of servers with folders.
+WITH_FOLDERS = ("power", "full")
 PASSES = {"count": 50, "learn": 50, "fm": 25}
 # Of rounds with two faults.
 PASSES_OF_TWO = 80
@@ -60,15 +66,15 @@ STALL_GOAL = (3.0, 6.0)
 LOG_BYTES = 30_000
 
 
-def plan(seed):
-    """What a round does, drawn from its seed."""
+def plan(seed, fault):
+    """What a round does, drawn from its seed. `fault`: its name, if the seed is not to draw it."""
     dice = random.Random(seed)
-    fault = FAULTS[seed % len(FAULTS)]
+    fault = fault or FAULTS[seed % len(FAULTS)]
     work, mode = dice.choice(WORKS)
     has_etcd = dice.random() < 0.4
     drawn = {"seed": seed, "fault": fault, "work": work, "mode": mode, "backups": 2 if dice.random() < 0.3 else 1}
     drawn["etcd"] = fault == "leader" or has_etcd and fault != "disk"
-    if fault in ("memory", "two"):
+    if fault in ("memory", "two", "full"):
         drawn |= {"work": "count", "mode": dice.choice(MODES)}
     if fault == "memory":
         # So that the victim keeps copies of one place, whose size is known.
@@ -114,7 +120,7 @@ class Round:
 
     def __init__(self, drawn, data, counting, folder):
         self.plan, self.data, self.folder = drawn, data, pathlib.Path(folder)
-        self.counting = counting[drawn["fault"] == "memory"]
+        self.counting = counting[drawn["fault"] in ("memory", "full")]
         self.passes = PASSES_OF_TWO if drawn["fault"] == "two" else PASSES[drawn["work"]]
         self.job = self.etcd = self.faults = None
         names = [f"ps{index}" for index in range(SERVERS)] + [f"worker{index}" for index in range(WORKERS)]
@@ -132,7 +138,7 @@ class Round:
             self.faults.make_disk()
             self.job.start_coordinator("--data-dir", str(self.faults.disk))
         for index in range(SERVERS):
-            self.job.start_server(index)
+            self.job.start_server(index, *self.faults.folder(index))
         self.job.until_backed(self.plan["backups"])
         self.faults.before()
 
@@ -183,7 +189,7 @@ class Round:
             self.etcd.end()
         self.machines.remove()
         if self.faults:
-            self.faults.remove_disk()
+            self.faults.remove_disks()
 
 
 def happened(drawn, data, counting, logs):
@@ -289,6 +295,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--from", type=int, default=1, dest="first", help="the first seed")
     parser.add_argument("--seed", type=int, help="run the round of this seed alone")
+    parser.add_argument("--fault", choices=sorted({*FAULTS, *WITH_FOLDERS}), help="the fault of all rounds")
     parser.add_argument("--logs", help="a folder for the logs of all processes of all rounds")
     args = parser.parse_args()
     missing = [name for name in ("ip", "unshare", "setpriv", "etcd") if not shutil.which(name)]
@@ -314,7 +321,7 @@ def rounds(args, folder):
     counting = [Counting(data, os.path.join(folder, f"count{more}.svm"), more) for more in (False, True)]
     try:
         for seed in [args.seed] if args.seed is not None else range(args.first, args.first + args.rounds):
-            drawn = plan(seed)
+            drawn = plan(seed, args.fault)
             alone = results.undisturbed(drawn, data, counting, args.logs)
             results.add(happened(drawn, data, counting, args.logs), alone)
     finally:
