@@ -460,6 +460,11 @@ fn a_worker_that_waits_for_the_end_says_so_when_the_scheduler_dies() {
     assert!(done.code == Some(0) && out.join("MANIFEST").is_file(), "{done:?}");
 }
 
+/// Makes a folder where a server makes a file now and then.
+fn obstruct(path: &Path) {
+    crate::world::until("no file of the server in the way", || std::fs::create_dir(path).is_ok());
+}
+
 /// Once a worker ended at once when the scheduler's disk was full. Pushes waited for `--peer-timeout`.
 #[test]
 fn a_full_disk_of_the_scheduler_ended_its_workers_at_once() {
@@ -469,7 +474,7 @@ fn a_full_disk_of_the_scheduler_ended_its_workers_at_once() {
     let in_the_way = job.store.join("scheduler.default.new");
     let mut first = job.worker(&served.addr, 0, "");
     until_done(&served.addr, 2);
-    std::fs::create_dir(&in_the_way).unwrap();
+    obstruct(&in_the_way);
     std::thread::sleep(Duration::from_secs(2));
     let done = status(&served.addr)["tasks_done"].clone();
     std::thread::sleep(Duration::from_secs(1));
@@ -481,7 +486,7 @@ fn a_full_disk_of_the_scheduler_ended_its_workers_at_once() {
     assert_eq!(first.wait().code, Some(0));
     check_end(&served.addr);
     // One that stays full is named.
-    std::fs::create_dir(&in_the_way).unwrap();
+    obstruct(&in_the_way);
     let line = job.line(&served.addr, 0, "--continue").replace("--peer-timeout 20", "--peer-timeout 2");
     let ended = run(&line);
     let says = ["the scheduler's job state file", "scheduler.default.book", "--peer-timeout", "make space"];

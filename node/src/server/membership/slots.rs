@@ -176,8 +176,8 @@ impl<N: Net> Membership<N> {
         Ok(Ok(()))
     }
 
-    /// Gives places of this server other sets of backups: all at once, or 64 at once if it has more. Returns whether all
-    /// are written.
+    /// Gives places of this server other sets of backups: all at once, or 64 at once if it has more. Returns whether
+    /// all are written.
     fn write_sets(
         &self,
         places: &mut [(PlaceKeys, Role)],
