@@ -112,7 +112,7 @@ fn the_chief_that_a_scheduler_has_looks_on() {
     let worker = |index| {
         format!(
             "train {} --test {} --out {} --ps-hosts {} --worker-hosts a:1,b:1 --job-name worker --task-index {index} --tasks on \
-             --task-bytes 64KiB --worker-timeout 2 --peer-timeout 20 --batch 64 --json --validate-every 10",
+             --task-bytes 64KiB --worker-timeout 2 --peer-timeout 20 --batch 64 --epochs 20 --json --validate-every 10",
             data.display(),
             test.display(),
             out.display(),

@@ -77,12 +77,14 @@ impl Drop for Owned {
     }
 }
 
-/// The first line, and a reader for the rest.
+/// The first line that is not a warning, and a reader for the rest.
 pub fn first_line<R: Read + Send + 'static>(from: R) -> (String, BufReader<R>) {
     let (say, said) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (mut from, mut line) = (BufReader::new(from), String::new());
-        from.read_line(&mut line).unwrap();
+        while from.read_line(&mut line).unwrap() > 0 && line.contains(" WARN ") {
+            line.clear();
+        }
         let _ = say.send((line, from));
     });
     said.recv_timeout(limit()).expect("a process says nothing")
