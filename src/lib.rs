@@ -198,8 +198,8 @@ pub mod job {
 pub mod backups {
     pub use gannet_node::{
         BackupStatus, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
-        GenerationStatus, MemberStatus, MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceStatus,
-        Places, RemoteCoordinator, ReplicationMode, generation, members, place, places,
+        GenerationStatus, MemberStatus, MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceFolderError,
+        PlaceStatus, Places, RemoteCoordinator, ReplicationMode, generation, members, place, places,
     };
     #[cfg(feature = "etcd")]
     pub use gannet_node::{EtcdCoordinator, EtcdTls};

@@ -2,6 +2,7 @@
 
 use crate::runs::RunsError;
 use crate::scheduler::JobStateFileError;
+use crate::server::PlaceFolderError;
 use crate::server::incarnations::CounterError;
 use crate::server::restore::RestoreError;
 use gannet_core::{CheckpointDirError, CheckpointError, OpenError, PullError, PushError};
@@ -192,6 +193,9 @@ pub enum ServerError {
     /// A checkpoint cannot be restored.
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// The data folder cannot be used for the server's place.
+    #[error(transparent)]
+    PlaceFolder(#[from] PlaceFolderError),
     /// The system gave no random number to distinguish this incarnation of the server.
     #[error("cannot draw a random number for this incarnation of the server: {source}")]
     Incarnation {

@@ -58,8 +58,8 @@ pub use server::incarnations::CounterError;
 pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder};
 pub use server::{
     BackupStatus, GenerationStatus, LocalServer, MemberStatus, Membership, MembershipConfig, OnServerLoss,
-    PlaceStatus, ReplicationMode, Replicator, Server, ServerConfig, ServerStats, ServerTurn, SessionLimits,
-    generation, members, place, places,
+    PlaceFolderError, PlaceStatus, ReplicationMode, Replicator, Server, ServerConfig, ServerStats,
+    ServerTurn, SessionLimits, generation, members, place, places,
 };
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};

@@ -49,7 +49,6 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
         return Err(Failure::input(text));
     }
     let unsupported = [
-        (job.data_dir.is_some(), "--data-dir", "a place that another server has taken is in memory there"),
         (job.tasks.scheduler.is_some(), "--scheduler", "the owner of the first place is the scheduler"),
         (job.data_server.feed.is_some(), "--feed", "the scheduler would be the client"),
     ];
@@ -71,6 +70,8 @@ fn check_spare(job: &JobArgs, spare: &str, coordinator: &str) -> Result<(), Fail
         "it is the coordinator: give it another address"
     } else if job.typed.task_index {
         "it has no --task-index, because it has no place in --ps-hosts: leave --task-index out"
+    } else if job.data_dir.is_some() {
+        "it has no place of its own, and the rows that it takes are in memory: leave --data-dir out"
     } else if job.backups.backups == 0 {
         "with --backups 0 no server needs it: give the --backups of the other ps"
     } else {

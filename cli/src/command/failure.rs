@@ -47,6 +47,7 @@ impl From<ServerError> for Failure {
         let code = match &error {
             ServerError::Config { .. } => INPUT,
             ServerError::Restore(error) if !error.is_system() => INPUT,
+            ServerError::PlaceFolder(error) if !error.is_system() => INPUT,
             _ => SYSTEM,
         };
         Failure::new(code, error.to_string())

@@ -169,6 +169,10 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
     let served = server.served();
     let rows = server.stop()?;
     let rows_left = match data_dir {
+        Some(folder) if settings.membership.is_some() => format!(
+            "the rows of its own place are safe in {}; those of places that it has taken from others were in memory",
+            folder.display()
+        ),
         Some(folder) => format!("{rows} rows are safe in {}", folder.display()),
         None => format!("{rows} rows in memory are gone (--data-dir keeps them)"),
     };

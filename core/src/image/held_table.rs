@@ -6,6 +6,7 @@ use crate::image::layout::*;
 use crate::image::store::Store;
 use crate::schema::identity::TableIdentity;
 use crate::schema::shard_set::ShardSet;
+use crate::schema::table_schema::Schema;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -56,25 +57,13 @@ impl Store {
     /// others.
     pub fn held(&self, table: &str) -> Result<Option<HeldTable>, OpenError> {
         let Some(folder) = self.folder().map(|folder| folder.join(table)) else { return Ok(None) };
-        let io = |source| OpenError::Io { what: "reading", path: folder.clone(), source };
-        let entries = match std::fs::read_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            entries => entries.map_err(io)?,
-        };
-        let mut numbers = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(io)?.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix("shard-")?.strip_suffix(".image"));
-            numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
-        }
-        numbers.sort_unstable();
         let mut held: Option<HeldTable> = None;
-        for number in numbers {
+        for number in numbers(&folder)? {
             let path = folder.join(image_name(number));
-            let (identity, birth, confirmed, shards) = read(&path, table)?;
+            let (identity, birth, confirmed, schema) = read(&path, table)?;
             let all = held.get_or_insert_with(|| {
                 let births = BTreeMap::new();
-                HeldTable { identity, shards, confirmed: false, births }
+                HeldTable { identity, shards: schema.shards, confirmed: false, births }
             });
             if all.identity != identity {
                 return Err(OpenError::OtherTable { path, found: identity, wanted: all.identity });
@@ -84,10 +73,49 @@ impl Store {
         }
         Ok(held)
     }
+
+    /// The schema of a table, from the first of its images in the folder. `None` as for [`held`](Self::held).
+    ///
+    /// ```
+    /// # use gannet_core::{Schema, Shards, Store};
+    /// # use gannet_optim::{Add, Rule};
+    /// # let folder = tempfile::tempdir()?;
+    /// let store = Store::open_dir(folder.path())?;
+    /// let schema = Schema { shards: 2, ..Schema::scalar("clicks", Rule::Add(Add)) };
+    /// assert_eq!(store.held_schema("clicks")?, None);
+    /// drop(Shards::open(&store, &schema, 0..1)?);
+    /// assert_eq!(store.held_schema("clicks")?, Some(schema));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for `held`.
+    pub fn held_schema(&self, table: &str) -> Result<Option<Schema>, OpenError> {
+        let Some(folder) = self.folder().map(|folder| folder.join(table)) else { return Ok(None) };
+        let first = numbers(&folder)?.first().map(|number| folder.join(image_name(*number)));
+        first.map(|path| Ok(read(&path, table)?.3)).transpose()
+    }
 }
 
-/// Reads an image's head: table identity, birth, whether it is confirmed, and the table's number of shards.
-fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, u32), OpenError> {
+/// The shards that have an image in the folder of a table, in ascending order.
+fn numbers(folder: &Path) -> Result<Vec<u32>, OpenError> {
+    let io = |source| OpenError::Io { what: "reading", path: folder.into(), source };
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(io)?,
+    };
+    let mut numbers = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(io)?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("shard-")?.strip_suffix(".image"));
+        numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Reads an image's head: table identity, birth, whether it is confirmed, and the table's schema.
+fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, Schema), OpenError> {
     let io = |source| OpenError::Io { what: "reading", path: path.into(), source };
     let torn = |why: String| OpenError::Torn { path: path.into(), why };
     let mut bytes = [0; CONFIRMED + 8];
@@ -109,5 +137,5 @@ fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, u32), Ope
         return Err(OpenError::OtherSchema { path: path.into(), how });
     }
     let confirmed = bytes[CONFIRMED..] == 1u64.to_le_bytes();
-    Ok((identity_of(&bytes), birth_of(&bytes), confirmed, schema.shards))
+    Ok((identity_of(&bytes), birth_of(&bytes), confirmed, schema))
 }

@@ -244,6 +244,20 @@ impl Shards {
         self.shards.iter().for_each(Shard::confirm);
     }
 
+    /// The shards have another history from now on. Its epoch must be above all before.
+    ///
+    /// ```
+    /// # use gannet_core::{Schema, Shards, Store};
+    /// # use gannet_optim::{Add, Rule};
+    /// let shards = Shards::open(&Store::memory(), &Schema::scalar("clicks", Rule::Add(Add)), 0..1)?;
+    /// shards.begin_epoch(3);
+    /// assert_eq!(shards.positions()[0].epoch, 3);
+    /// # Ok::<(), gannet_core::OpenError>(())
+    /// ```
+    pub fn begin_epoch(&self, epoch: u64) {
+        self.shards.iter().for_each(|shard| shard.begin_epoch(epoch));
+    }
+
     /// The births of all shards of the table as one number, as the first worker found them that opened the table at all
     /// servers. Another number now means that other shards were made anew since, and have lost rows. 0: no worker has
     /// opened the table since the shards here were made.

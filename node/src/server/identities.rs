@@ -17,6 +17,7 @@ use crate::token;
 use gannet_core::{HeldTable, OpenError, Origin, Schema, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Transmit};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(super) struct Identities {
     partitioning: Partitioning,
     /// Which server this one began as, if it can take the places of others. Then it can have several parts of a table.
     home: Option<u32>,
+    /// The place that it began with is in the store's folder. Otherwise the folder has nothing that may be served.
+    folder_serves: AtomicBool,
     known: Mutex<KnownParts>,
     /// The text of the last refusal that was logged, and its time.
     refused: Mutex<Option<(String, Duration)>>,
@@ -75,14 +78,43 @@ pub(super) struct IdentityClaim {
 impl Identities {
     pub(super) fn new(store: Store, incarnation: u64, home: Option<u32>) -> Identities {
         let (known, refused) = (Mutex::default(), Mutex::default());
-        Identities { store, incarnation, partitioning: Partitioning::here(), home, known, refused }
+        // Without places, what the folder has is served.
+        let folder_serves = AtomicBool::new(home.is_none());
+        Identities {
+            store,
+            incarnation,
+            partitioning: Partitioning::here(),
+            home,
+            folder_serves,
+            known,
+            refused,
+        }
     }
 
-    /// Where the images of a part are: those of another server's place are beside the store, in memory.
+    /// From now on the place that this server began with is in the store's folder.
+    pub(super) fn serve_folder(&self) {
+        self.folder_serves.store(true, Release);
+    }
+
+    /// Whether images of this server may be in the store.
+    fn store_serves(&self) -> bool {
+        !self.store.durable() || self.folder_serves.load(Acquire)
+    }
+
+    /// Where the images of a part are: those of another server's place, and of one that was taken with copies, are
+    /// beside the store, in memory.
     pub(super) fn store_of(&self, identity: TableIdentity) -> Store {
-        match self.home.is_none_or(|home| home == identity.server) {
+        match self.home.is_none_or(|home| home == identity.server) && self.store_serves() {
             true => self.store.clone(),
             false => self.store.beside(),
+        }
+    }
+
+    /// Removes the images of a table from the folder. Images in memory disappear when they are closed.
+    pub(super) fn drop_table(&self, table: &str) -> std::io::Result<bool> {
+        match self.store_serves() {
+            true => self.store.drop_table(table),
+            false => Ok(true),
         }
     }
 
@@ -131,7 +163,8 @@ impl Identities {
         if let Some(known) = parts.iter().find(|known| is_it(known)) {
             return Ok(Some(*known));
         }
-        let Some(held) = self.store.held(table)? else { return Ok(None) };
+        let held = if self.store_serves() { self.store.held(table)? } else { None };
+        let Some(held) = held else { return Ok(None) };
         let HeldTable { identity, shards, confirmed, .. } = held;
         let TableIdentity { server, servers, .. } = identity;
         let found = KnownTable { identity, shards, confirmed, opened: 0 };

@@ -76,8 +76,8 @@ pub use local::{LocalServer, ServerTurn};
 use membership::Loading;
 pub(crate) use membership::PlaceKeys;
 pub use membership::{
-    BackupStatus, GenerationStatus, MemberStatus, Membership, MembershipConfig, OnServerLoss, PlaceStatus,
-    generation, members, place, places,
+    BackupStatus, GenerationStatus, MemberStatus, Membership, MembershipConfig, OnServerLoss,
+    PlaceFolderError, PlaceStatus, generation, members, place, places,
 };
 pub use memory::SessionLimits;
 use memory::SessionMemory;

@@ -345,7 +345,7 @@ impl ServerTables {
             tracing::info!(table = name, thread = self.thread, "table dropped");
         }
         self.group_changed = true;
-        let dropped = self.store.drop_table(&name);
+        let dropped = self.identities.drop_table(&name);
         self.identities.forget(&name);
         if let Err(error) = dropped {
             return refuse(Refusal::NoSpace, format!("table {name:?} cannot be dropped: {error}"));

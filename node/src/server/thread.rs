@@ -102,20 +102,21 @@ impl<N: Net> ShardThread<N> {
         counters: Arc<ServerCounters>,
     ) -> Result<Self, ServerError> {
         let (poll, ticked_at) = (net.poll()?, net.now());
+        // With a coordinator a data folder may have states that another server has taken over since.
+        let store =
+            if settings.standing.is_some() { tables.store().beside() } else { tables.store().clone() };
         let mut scheduler = match settings.thread {
-            0 => Some(Schedulers::open(tables.store().folder(), settings.data_server.clone(), net.now())?),
+            0 => Some(Schedulers::open(store.folder(), settings.data_server.clone(), net.now())?),
             _ => None,
         };
         let mut incarnations = match settings.thread {
-            0 => Some(Incarnations::open(
-                tables.store(),
-                settings.highest_incarnation.clone(),
-                tables.scheduler_only,
-            )?),
+            0 => {
+                Some(Incarnations::open(&store, settings.highest_incarnation.clone(), tables.scheduler_only)?)
+            }
             _ => None,
         };
         let mut runs = match settings.thread {
-            0 if !tables.scheduler_only => Some(Registry::open(tables.store().folder(), net.now())?),
+            0 if !tables.scheduler_only => Some(Registry::open(store.folder(), net.now())?),
             _ => None,
         };
         if let Some(((states, scheduler), incarnations)) =

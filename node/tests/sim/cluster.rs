@@ -1,12 +1,13 @@
 //! Servers with backups and a coordinator, in the simulation. The backups are servers without a place of their own, or
 //! the servers of the other places. Each server, and the coordinator, has a clock of its own, and they differ in speed.
 
+mod folders;
 mod known;
 mod newcomers;
 
 use crate::reached::{self, Hub, Reached};
 
-use gannet_core::{CheckpointDir, Store};
+use gannet_core::CheckpointDir;
 use gannet_node::limits::CLOCK_DRIFT;
 use gannet_node::{
     LocalServer, MembershipConfig, MemoryCoordinator, OnServerLoss, ReplicationMode, ServerConfig,
@@ -14,6 +15,7 @@ use gannet_node::{
 use gannet_transport::Net;
 use gannet_transport::sim::{Prng, Sim, SimProcess};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -84,6 +86,12 @@ pub(crate) struct Cluster {
     /// Where the job's checkpoints are. It goes back to them when rows are gone.
     checkpoints: Option<CheckpointDir>,
     replication: ReplicationMode,
+    /// Each first server of a place has a data folder in this one.
+    folders: Option<tempfile::TempDir>,
+    /// Places whose rows are not in the folder of their first server.
+    in_memory: BTreeSet<u32>,
+    /// The coordinator's time, in nanoseconds.
+    time: Arc<AtomicU64>,
 }
 
 impl Cluster {
@@ -125,8 +133,7 @@ impl Cluster {
         let (time, mut prng) = (Arc::new(AtomicU64::new(0)), Prng::new(seed ^ 0xFA11));
         let (clock, of) = (time.clone(), sim.on("coordinator", Duration::ZERO, drift(&mut prng)));
         sim.add_actor(move || time.store(of.now().as_nanos() as u64, Relaxed));
-        let clock = Arc::new(move || Duration::from_nanos(clock.load(Relaxed)));
-        let hub = Hub::new(MemoryCoordinator::new(clock));
+        let hub = Hub::new(new_coordinator(&clock));
         let lost_per_thousand = [0, 30, 150][seed as usize % 3];
         let (sim, members, places) = (sim.clone(), Vec::new(), 0);
         let (backups, joined, newcomers) = (2, Vec::new(), None);
@@ -146,6 +153,9 @@ impl Cluster {
             keeps_memory,
             checkpoints: None,
             replication,
+            folders: None,
+            in_memory: BTreeSet::new(),
+            time: clock,
         }
     }
 
@@ -189,6 +199,7 @@ impl Cluster {
 
     fn start(&mut self, seat: Seat, is_backup: bool) -> Member {
         let coordinator = self.reach();
+        let (store, is_backup) = self.store(&seat, is_backup);
         let membership = MembershipConfig {
             coordinator: coordinator.clone(),
             job: "job".into(),
@@ -199,12 +210,14 @@ impl Cluster {
             lease: LEASE,
             on_server_loss: match self.checkpoints {
                 Some(_) => OnServerLoss::Restore,
+                // Rows that are in a folder are not begun anew.
+                None if self.folders.is_some() => OnServerLoss::Wait,
                 None => OnServerLoss::Stop,
             },
         };
         let config = ServerConfig {
             threads: 1 + self.prng.below(3) as usize,
-            store: Store::memory(),
+            store,
             backups: seat.backups.clone(),
             replication: self.replication,
             membership: Some(membership),
@@ -468,6 +481,12 @@ impl Cluster {
         }
         failed
     }
+}
+
+/// A coordinator with this time.
+fn new_coordinator(time: &Arc<AtomicU64>) -> MemoryCoordinator {
+    let time = time.clone();
+    MemoryCoordinator::new(Arc::new(move || Duration::from_nanos(time.load(Relaxed))))
 }
 
 /// By how many millionths the clock of a host is too fast, or too slow.

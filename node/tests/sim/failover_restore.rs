@@ -7,7 +7,9 @@ use crate::simulated::faults;
 use crate::stepping::{Seed, are_all, seeds, seeds_from};
 
 use gannet_core::{CheckpointDir, Read, Schema, Write};
-use gannet_node::{CheckpointOptions, Places, Worker, WorkerConfig, WorkerError, save_checkpoint};
+use gannet_node::{
+    CheckpointOptions, Places, ReplicationMode, Worker, WorkerConfig, WorkerError, save_checkpoint,
+};
 use gannet_transport::Net;
 use gannet_transport::sim::{Faults, Prng, Sim, SimProcess};
 use std::cell::RefCell;
@@ -43,6 +45,12 @@ impl Job {
     fn new(seed: u64, faults: Faults, checkpoints: CheckpointDir) -> Job {
         let sim = Sim::new(seed, faults);
         let cluster = Cluster::of(&sim, seed, Some(checkpoints.clone()));
+        Job::on(sim, cluster, checkpoints)
+    }
+
+    /// The simulation ends with `sim`, not with its clones.
+    fn on(sim: Sim, cluster: Cluster, checkpoints: CheckpointDir) -> Job {
+        let seed = cluster.seed;
         let (table, prng) = (schema("job.t", 1, 8), Prng::new(seed ^ 0x0BAC));
         Job { cluster, sim, table, checkpoints, seed, prng, pushed: Rc::default() }
     }
@@ -237,4 +245,43 @@ fn a_job_goes_back_once_when_a_server_stays_away() {
         job.check(cut, away);
     }
     assert!(shown > 0, "no server has kept a place: the test shows nothing");
+}
+
+/// A disk is gone, and the job goes back to its checkpoint. The folders of the other servers have later rows, which are
+/// former ones then. The rows of the checkpoint are in the folders afterwards.
+#[test]
+fn rows_in_folders_are_former_ones_when_the_job_has_gone_back() {
+    for seed in seeds_from(3_200, 6) {
+        let _named = Seed(seed);
+        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = CheckpointDir::create(folder.path()).unwrap();
+        let sim = Sim::new(seed, faults(seed));
+        let kept = Some(checkpoints.clone());
+        let cluster = Cluster::with_folders(&sim, seed, ReplicationMode::Sync, kept);
+        let mut job = Job::on(sim, cluster, checkpoints);
+        let pusher = job.pusher();
+        job.until_pushed(1);
+        let cut = job.save();
+        job.until_pushed(2);
+        // No place is in memory, so only the disk that is gone makes the job go back.
+        assert!(job.cluster.are_all_in_folders(), "seed {seed}: {}", job.cluster.state());
+        job.sim.kill(&pusher);
+        (0..job.cluster.size()).for_each(|at| job.cluster.kill(at));
+        let gone = job.prng.below(u64::from(job.cluster.places)) as u32;
+        std::fs::remove_dir_all(job.cluster.folder(gone)).unwrap();
+        job.until("no places", |job| {
+            job.cluster.restart(None);
+            job.cluster.generation() > 0 && job.cluster.serves(0)
+        });
+        // Once more, with the rows of the checkpoint.
+        let generation = job.cluster.generation();
+        (0..job.cluster.size()).for_each(|at| job.cluster.kill(at));
+        job.until("no places again", |job| {
+            job.cluster.restart(None);
+            job.cluster.serves(0)
+        });
+        assert_eq!(job.cluster.generation(), generation, "seed {seed}: {}", job.cluster.state());
+        job.check(cut, None);
+    }
 }

@@ -94,12 +94,32 @@ pub(crate) struct Reached {
     pub(crate) stall: AtomicU64,
     /// It does not reach the coordinator any more once it has written a place.
     pub(crate) cut_off_behind_write: AtomicBool,
+    /// How many calls are left until it is cut off, and whether the last one is lost on the way there.
+    last: Mutex<Option<(u64, bool)>>,
 }
 
 impl Reached {
     pub(crate) fn new(of: Arc<Hub>, prng: Prng, lost_per_thousand: u64) -> Reached {
-        let (cut_off, stall, cut_off_behind_write) = Default::default();
-        Reached { of, prng: Mutex::new(prng), lost_per_thousand, cut_off, stall, cut_off_behind_write }
+        let (cut_off, stall, cut_off_behind_write, last) = Default::default();
+        let prng = Mutex::new(prng);
+        Reached { of, prng, lost_per_thousand, cut_off, stall, cut_off_behind_write, last }
+    }
+
+    /// The process is cut off from the coordinator with this call, counted from 0. Nobody hears the answer of that, and
+    /// the coordinator does not get the call if it `is_lost`.
+    pub(crate) fn cut_off_at(&self, call: u64, is_lost: bool) {
+        *self.last.lock().unwrap() = Some((call, is_lost));
+    }
+
+    /// Counts a call. Returns whether the coordinator gets it, if it is the last one.
+    fn is_last(&self) -> Option<bool> {
+        let mut last = self.last.lock().unwrap();
+        let (left, is_lost) = last.as_mut()?;
+        match left.checked_sub(1) {
+            Some(less) => *left = less,
+            None => self.cut_off.store(true, Relaxed),
+        }
+        self.cut_off.load(Relaxed).then_some(!*is_lost)
     }
 
     /// Whether this call of those that may be lost is.
@@ -116,6 +136,12 @@ impl Reached {
             if prng.below(1000) < self.lost_per_thousand / 5 { time } else { Duration::ZERO }
         };
         let times = [slow(), slow()];
+        if !self.cut_off.load(Relaxed)
+            && let Some(arrives) = self.is_last()
+        {
+            let _answer = arrives.then(|| call(&self.of));
+            return lost("it was the last call");
+        }
         if times[0] > Duration::ZERO {
             wait(times[0]);
         }

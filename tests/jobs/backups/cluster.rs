@@ -32,6 +32,8 @@ pub struct Setup {
     pub etcd: Option<String>,
     /// The coordinator has a data folder.
     pub keeps: bool,
+    /// Each server of `--ps-hosts` has a data folder.
+    pub folders: bool,
     /// More flags of the coordinator.
     pub coordinator: String,
     /// More flags of each server.
@@ -51,6 +53,7 @@ impl Default for Setup {
             passes: 2,
             etcd: None,
             keeps: false,
+            folders: false,
             coordinator: String::new(),
             server: String::new(),
             client: String::new(),
@@ -113,10 +116,33 @@ impl Cluster {
     }
 
     pub fn server(&self, at: usize) -> Served {
+        Served::start(gannet(&self.server_line(at)))
+    }
+
+    /// The command of a server of `--ps-hosts`.
+    pub fn server_line(&self, at: usize) -> String {
         let (flags, more) = (&self.flags, &self.setup.server);
-        let line =
-            format!("train --job-name ps --task-index {at} --lease {LEASE} --threads 2 {flags} {more}");
-        Served::start(gannet(&line))
+        let kept = if self.setup.folders {
+            format!("--data-dir {}", self.data_dir(at).display())
+        } else {
+            String::new()
+        };
+        format!("train --job-name ps --task-index {at} --lease {LEASE} --threads 2 {kept} {flags} {more}")
+    }
+
+    /// The data folder of a server.
+    pub fn data_dir(&self, at: usize) -> PathBuf {
+        self.folder.path().join(format!("ps-{at}"))
+    }
+
+    /// Kills all servers at once.
+    pub fn kill_all(&mut self) {
+        (0..self.servers.len()).for_each(|at| self.kill(at));
+    }
+
+    /// Starts all servers again, the last one first.
+    pub fn start_all(&mut self) {
+        (0..self.servers.len()).rev().for_each(|at| self.servers[at] = Some(self.server(at)));
     }
 
     /// Starts a server at a new address, without a place. Returns its number.

@@ -242,6 +242,26 @@ fn a_job_outlives_an_etcd_that_is_away_for_longer_than_a_lease() {
 }
 
 #[test]
+fn all_servers_and_etcd_are_killed_at_once_and_go_on_with_their_folders() {
+    let mut etcd = Etcd::start(1);
+    let mut cluster =
+        Cluster::of(Setup { etcd: Some(etcd.flag()), folders: true, passes: 8, ..Setup::default() });
+    cluster.until_backed(1);
+    let mut workers = [cluster.worker(0, "asp"), cluster.worker(1, "asp")];
+    cluster.until_done(4);
+    etcd.kill(0);
+    cluster.kill_all();
+    assert!(workers.iter_mut().all(|worker| worker.is_alive()), "the job was over before");
+    etcd.members[0] = Some(etcd.member(0));
+    cluster.start_all();
+    for worker in workers {
+        let done = worker.wait();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    cluster.check();
+}
+
+#[test]
 fn servers_and_workers_ask_etcd_over_tls_and_show_their_certificates() {
     let authority = Authority::new("one");
     let file = |name: &str| authority.path(name);

@@ -4,7 +4,7 @@ use super::cluster::{Cluster, Setup};
 
 /// Servers of a job with two of them die at once. They are started again, without their rows.
 fn rows_are_gone(backups: u32, victims: &[usize]) {
-    let mut cluster = Cluster::new(2, backups);
+    let mut cluster = Cluster::of(Setup { backups, passes: 20, ..Setup::default() });
     cluster.until_backed(backups as usize);
     let workers = [cluster.worker(0, "asp"), cluster.worker(1, "asp")];
     cluster.until_done(2);

@@ -3,6 +3,7 @@
 mod cluster;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod folders;
 mod images;
 mod learners;
 mod lost;

@@ -13,7 +13,8 @@ pub struct BackupArgs {
     pub backups: u32,
     /// Job: who says which server owns which rows. That is a `gannet scheduler`, or a cluster of etcd
     /// (etcd://HOST:PORT,HOST:PORT,..., or etcds:// over TLS). Every ps and every worker need it. A server that dies
-    /// may then be started again without its rows: with --backups nothing is lost.
+    /// may then be started again without its rows: with --backups nothing is lost. With --data-dir nothing is lost
+    /// either if all servers die at once.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
     /// Job: what waits for the backups. sync: all answers. async: only acknowledgements, so rows are read at once, and

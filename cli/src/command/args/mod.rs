@@ -236,7 +236,8 @@ pub struct JobArgs {
     /// Seconds to wait for a peer before giving up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
     pub peer_timeout: f64,
-    /// Keep the server's shards in this folder (tmpfs or disk), so that they survive a restart.
+    /// Keep the server's shards in this folder (tmpfs or disk), so that they survive a restart. With --coordinator
+    /// these are the shards of its own place: it goes on with them if no other server has had the place meanwhile.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// The checkpoints of the job.

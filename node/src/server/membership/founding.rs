@@ -6,12 +6,13 @@
 //! generations end, because their rows are newer than those of the checkpoint. Started again, they begin their places
 //! in the new generation.
 
+use super::folder::{Claim, PlaceFolder};
 use super::{LeaseHolder, Membership, PlaceKeys, Promotion, Role, undone};
 use crate::coordinator::CoordinatorError;
 use crate::frames::control::{self, GenerationV1, PlaceV2};
 use crate::limits::ORPHAN_LEASES;
 use crate::server::replication::ReplicationMode;
-use crate::server::restore::PlaceLoader;
+use crate::server::restore::{PlaceLoader, PlaceRows};
 use gannet_transport::Net;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -155,16 +156,15 @@ impl<N: Net> Membership<N> {
         if goes_back && self.standing.owns_any() {
             return Ok(None);
         }
-        let begins_with = match (&seen, self.config.on_server_loss) {
-            // Without a restore, rows that are gone stay so.
-            (Some((place, _)), OnServerLoss::Stop | OnServerLoss::Wait) if was_used(place) => None,
-            _ => generation.checkpoint.filter(|_| self.loading.is_some()),
-        };
+        let begins_with = self.begins_with(keys, seen.as_ref().map(|(place, _)| place), generation);
         let (place, version) = match seen {
             // The answer to an earlier write was lost.
             Some((place, version)) if place.incarnation == self.incarnation => (place, version),
             seen => {
                 let (before, at) = seen.map_or((0, 0), |(place, version)| (place.epoch, version));
+                if !self.claim(keys, before + 1, (begins_with, generation)) {
+                    return Ok(None);
+                }
                 let place = PlaceV2 {
                     epoch: before + 1,
                     generation: generation.number,
@@ -189,37 +189,77 @@ impl<N: Net> Membership<N> {
         if place.ready {
             self.standing.note_ready(keys.number);
         }
-        if let Some(checkpoint) = generation.checkpoint.filter(|_| !place.ready) {
-            self.load(keys.number, place.epoch, checkpoint);
+        if let Some(rows) = begins_with.filter(|_| !place.ready) {
+            self.load(keys.number, Claim { epoch: place.epoch, incarnation: self.incarnation }, rows);
         }
         self.wake();
         Ok(Some(Role::Owner { lease, place, version, may_write: true }))
     }
 
+    /// What a place begins with, and its threads are to take. `None`: there is nothing to take, so the place is ready
+    /// at once.
+    fn begins_with(
+        &self,
+        keys: &PlaceKeys,
+        seen: Option<&PlaceV2>,
+        generation: GenerationV1,
+    ) -> Option<PlaceRows> {
+        let has_checkpoints = self.loading.as_ref().is_some_and(|loading| loading.loader.has_checkpoints());
+        let checkpoint = match (seen, self.config.on_server_loss) {
+            // Without a restore, rows that are gone stay so.
+            (Some(place), OnServerLoss::Stop | OnServerLoss::Wait) if was_used(place) => None,
+            _ => generation.checkpoint.filter(|_| has_checkpoints),
+        };
+        let folder = self.folder_of(keys);
+        match checkpoint {
+            // Rows of a job without coordinator.
+            _ if seen.is_none() && folder.is_some_and(PlaceFolder::has_rows) => Some(PlaceRows::Folder),
+            Some(checkpoint) => Some(PlaceRows::Checkpoint(checkpoint)),
+            None => folder.map(|_| PlaceRows::None),
+        }
+    }
+
+    /// Writes down in the data folder, if there is one, that this server claims a place. Returns whether it may go on.
+    fn claim(
+        &self,
+        keys: &PlaceKeys,
+        epoch: u64,
+        (rows, generation): (Option<PlaceRows>, GenerationV1),
+    ) -> bool {
+        let Some(folder) = self.folder_of(keys) else { return true };
+        let claim = Claim { epoch, incarnation: self.incarnation };
+        let claimed = match rows {
+            Some(PlaceRows::Folder) => folder.claim_with_rows(claim, None, generation.number),
+            _ => folder.claim_empty(claim, generation.number),
+        };
+        if let Err(error) = &claimed {
+            tracing::warn!(place = keys.number, %error, "this server cannot begin its place: it tries again");
+        }
+        claimed.is_ok()
+    }
+
     /// Loads the rows of a place. When they are there, the threads take them after the next step of the membership.
-    fn load(&self, server: u32, epoch: u64, checkpoint: u64) {
+    pub(super) fn load(&self, server: u32, claim: Claim, rows: PlaceRows) {
         let Some(Loading { loader, on_thread }) = &self.loading else { return };
         let (loader, standing) = (loader.clone(), self.standing.clone());
         let servers = self.config.place.1;
         let load = move || {
-            let loaded = catch_unwind(AssertUnwindSafe(|| loader.load(server, checkpoint)));
+            let loaded = catch_unwind(AssertUnwindSafe(|| loader.load(server, claim, rows)));
             match loaded {
                 Ok(Ok(loaded)) => {
-                    let (place, rows) = (server, loaded.rows);
-                    tracing::warn!(place, checkpoint, rows, "this server goes on from a checkpoint");
+                    let place = server;
+                    if rows != PlaceRows::None {
+                        tracing::warn!(place, rows = loaded.rows, "this server goes on from {rows}");
+                    }
+                    let epoch = claim.epoch;
                     let promotion = Promotion { server, servers, epoch, has_all_acknowledged: true };
                     standing.promote(promotion, Some(loaded));
                 }
-                Ok(Err(error)) => standing.note_failure(server, format!("checkpoint {checkpoint}: {error}")),
-                Err(_) => {
-                    standing.note_failure(
-                        server,
-                        format!("checkpoint {checkpoint}: the thread that loads it panicked"),
-                    );
-                }
+                Ok(Err(error)) => standing.note_failure(server, format!("{rows}: {error}")),
+                Err(_) => standing.note_failure(server, format!("{rows}: the thread that loads it panicked")),
             }
         };
-        if !on_thread {
+        if !on_thread || rows == PlaceRows::None {
             return load();
         }
         let thread = std::thread::Builder::new().name(format!("gannet-load-{server}")).spawn(load);

@@ -15,13 +15,17 @@
 //! and only these may take its place.
 
 mod agreement;
+mod folder;
 mod founding;
 mod registry;
+mod retaking;
 mod rounds;
 mod slots;
 mod standing;
 mod undone;
 
+pub use folder::PlaceFolderError;
+pub(super) use folder::{Claim, PlaceFolder, refuse_without_coordinator};
 pub(super) use founding::Loading;
 pub use founding::OnServerLoss;
 pub use registry::{BackupStatus, MemberStatus, members, places};
@@ -276,12 +280,24 @@ impl<N: Net> Membership<N> {
             Some(owner) if *owner == self.incarnation.to_le_bytes() => return Ok(Ok(None)),
             Some(holder) => {
                 *vacancy = None;
+                if self.has_folder_rows(keys) {
+                    let known = keys.get(coordinator)?;
+                    if let Err(deposed) = self.look_into_folder(keys, known.as_ref(), generation) {
+                        return Ok(Err(deposed));
+                    }
+                }
                 return self.must_agree(keys, holder).map(|agrees| agrees.map(|()| None));
             }
             None => {}
         }
         self.agreed.borrow_mut().remove(&keys.number);
         let (now, known) = (self.net.now(), keys.get(coordinator)?);
+        let has_rows = match self.look_into_folder(keys, known.as_ref(), generation) {
+            Ok(Ok(has_rows)) => has_rows,
+            // It tries again.
+            Ok(Err(())) => return Ok(Ok(None)),
+            Err(deposed) => return Ok(Err(deposed)),
+        };
         let version = known.as_ref().map_or(0, |(_, version)| *version);
         let begun = vacancy.filter(|vacancy| vacancy.version == version);
         let begun = begun.unwrap_or(Vacancy { seen: Duration::ZERO, at: None, version });
@@ -290,6 +306,7 @@ impl<N: Net> Membership<N> {
             Some((place, _)) if self.has_all(&place) && place.generation == generation.number => {
                 self.take_over(keys)?
             }
+            Some(seen) if has_rows => self.take_again(keys, seen, generation)?,
             Some((place, version)) if self.may_begin(keys, &place, begun, generation) => {
                 self.found(keys, Some((place, version)), generation)?
             }
@@ -385,8 +402,13 @@ impl<N: Net> Membership<N> {
         let place = keys.get(&*self.config.coordinator)?;
         let Some((before, version)) = place.filter(|(place, _)| self.has_all(place)) else { return Ok(None) };
         let (owner, epoch, incarnation) = (self.config.addr.clone(), before.epoch + 1, self.incarnation);
-        // The other backups may take the place until this one is ready.
-        let place = PlaceV2 { epoch, owner, incarnation, ready: false, ..before };
+        // The other backups may take the place until this one is ready, and so may the owner before, if it comes back
+        // with the rows in its folder.
+        let mut backups = before.backups;
+        if before.ready {
+            backups.push((before.owner, before.incarnation));
+        }
+        let place = PlaceV2 { epoch, owner, incarnation, ready: false, backups, ..before };
         let Some(version) = self.set(keys, version, &place)? else { return Ok(None) };
         let (server, servers) = (keys.number, self.config.place.1);
         self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true }, None);
@@ -417,8 +439,11 @@ impl<N: Net> Membership<N> {
         if place.ready {
             self.standing.note_ready(keys.number);
             self.wake();
-            let (PlaceV2 { epoch, .. }, number) = (&*place, keys.number);
-            tracing::warn!(place = number, epoch, "this backup owns the shards now");
+            let (PlaceV2 { epoch, .. }, place, rows) = (&*place, keys.number, self.whereabouts(keys));
+            match *epoch {
+                1 => tracing::info!(place, epoch, rows, "this server owns the shards"),
+                _ => tracing::warn!(place, epoch, rows, "this server owns the shards now"),
+            }
         }
         Ok(Ok(()))
     }

@@ -8,7 +8,7 @@ use crate::scheduler::Schedulers;
 use crate::server::bulk::RequestFailure;
 use crate::server::incarnations::Incarnations;
 use crate::server::membership::{Positions, Promotion};
-use crate::server::restore::{LoadedPart, StateHolders};
+use crate::server::restore::{LoadedPart, PlaceStates, StateHolders};
 use crate::server::tables::{ServerTable, ServerTables};
 use crate::server::thread::ShardThread;
 use gannet_core::Shards;
@@ -140,13 +140,33 @@ impl<N: Net> ShardThread<N> {
         let LoadedPart { tables, states } = loaded;
         let count = self.tables.take_loaded(promotion, tables)?;
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
-        if let (Some(states), Some(holders)) = (states, holders) {
-            states.restore(holders, self.net.now()).map_err(|error| error.to_string())?;
-            if promotion.server == SCHEDULER_PLACE {
-                self.tables.defer_states();
+        match (states, holders) {
+            (Some(PlaceStates::Saved(states)), Some(holders)) => {
+                states.restore(holders, self.net.now()).map_err(|error| error.to_string())?;
             }
+            (Some(PlaceStates::Folder), Some(_)) => self.go_on_in_folder()?,
+            _ => return Ok(count),
+        }
+        if promotion.server == SCHEDULER_PLACE {
+            self.tables.defer_states();
         }
         Ok(count)
+    }
+
+    /// From now on what thread 0 knows besides rows is in the data folder, as that has it.
+    fn go_on_in_folder(&mut self) -> Result<(), String> {
+        let (store, now) = (self.tables.store(), self.net.now());
+        let scheduler = Schedulers::open(store.folder(), self.settings.data_server.clone(), now);
+        let runs = Registry::open(store.folder(), now).map_err(|error| error.to_string())?;
+        let incarnations = Incarnations::open(store, self.settings.highest_incarnation.clone(), false);
+        let mut incarnations = incarnations.map_err(|error| error.to_string())?;
+        // Numbers that this server has heard of as the server of other places.
+        if let Some(known) = &self.incarnations {
+            incarnations.take_over(&known.snapshot())?;
+        }
+        self.scheduler = Some(scheduler.map_err(|error| error.to_string())?);
+        (self.runs, self.incarnations) = (Some(runs), Some(incarnations));
+        Ok(())
     }
 
     /// Wakes the replicators that have something new to send.

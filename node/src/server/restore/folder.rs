@@ -1,10 +1,11 @@
 //! What a data folder holds before a restore, and the file RESTORING that marks a restore under way.
 
+use super::RestorePlan;
 use super::error::RestoreError;
 use super::states::{SavedStates, StateHolders};
-use super::{RestorePlan, ServerConfig};
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
+use crate::scheduler::data_server::DataServerConfig;
 use crate::server::incarnations::{HighestIncarnation, Incarnations};
 use gannet_core::{HeldTable, Store, TableCut};
 use std::fs::{self, File};
@@ -176,18 +177,22 @@ pub(super) fn begin(plan: &RestorePlan, store: &Store) -> Result<(), RestoreErro
     Ok(())
 }
 
-/// Writes the states into the files that a restart reads.
-pub(super) fn save_states(states: &SavedStates, config: &ServerConfig) -> Result<(), RestoreError> {
-    let Some(folder) = config.store.folder() else { return Ok(()) };
+/// Writes the states into the files that a restart reads. `data`: what the scheduler sends to workers, and whether the
+/// server is only a scheduler.
+pub(super) fn save_states(
+    states: &SavedStates,
+    store: &Store,
+    (data, scheduler_only): (Option<DataServerConfig>, bool),
+) -> Result<(), RestoreError> {
+    let Some(folder) = store.folder() else { return Ok(()) };
     let (now, refuse) = (Duration::ZERO, |why: String| RestoreError::Folder { folder: folder.into(), why });
-    let scheduler = Schedulers::open(Some(folder), config.data_server.clone(), now);
+    let scheduler = Schedulers::open(Some(folder), data, now);
     let mut scheduler = scheduler.map_err(|error| refuse(error.to_string()))?;
-    let mut runs = match config.scheduler_only {
+    let mut runs = match scheduler_only {
         true => None,
         false => Some(Registry::open(Some(folder), now).map_err(|error| refuse(error.to_string()))?),
     };
-    let incarnations =
-        Incarnations::open(&config.store, HighestIncarnation::default(), config.scheduler_only);
+    let incarnations = Incarnations::open(store, HighestIncarnation::default(), scheduler_only);
     let mut incarnations = incarnations.map_err(|error| refuse(error.to_string()))?;
     let holders =
         StateHolders { scheduler: &mut scheduler, runs: runs.as_mut(), incarnations: &mut incarnations };

@@ -9,6 +9,7 @@ use crate::server::step_files;
 use crate::server::tables::ServerTables;
 use gannet_core::{Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, ShardSet, Shards, TableCut, TableIdentity};
 use std::ops::Range;
+use std::path::Path;
 
 /// The shards of a table of `saved` shards that hold keys of these shards of a table of `shards` shards. Both numbers
 /// are powers of two: a shard is a range of hashes.
@@ -35,13 +36,41 @@ impl ServerTables {
                 RequestFailure::Refused(_, why) => failed(why),
                 RequestFailure::Full | RequestFailure::Parked(_) => failed("it cannot be opened".into()),
             })?;
-            let store = self.store().clone();
+            let store = self.identities.store_of(identity);
             let opened = &mut self.all[number];
             let Some(shards) = &mut opened.shards else { continue };
             load_rows(plan, saved, shards)?;
             set_cursors(saved, shards).map_err(|error| failed(error.to_string()))?;
             opened.recovered = step_files::finish(&store, shards, AGGREGATE).map_err(failed)?;
             rows += shards.stats().rows;
+        }
+        self.publish();
+        Ok(rows)
+    }
+
+    /// Opens the shards of this thread of every table in the data folder. They have another history from now on.
+    /// Returns the number of their rows.
+    pub(super) fn open_folder(&mut self, epoch: u64) -> Result<u64, RestoreError> {
+        let (store, mut rows) = (self.store().clone(), 0);
+        let folder = store.folder().map(Path::to_path_buf).unwrap_or_default();
+        let listed = store.tables();
+        let tables = listed.map_err(|source| RestoreError::Io { what: "listing", path: folder, source })?;
+        for table in tables {
+            let (Some(held), Some(schema)) = (store.held(&table)?, store.held_schema(&table)?) else {
+                continue;
+            };
+            let claim = IdentityClaim { identity: held.identity, make_in: self.identities.incarnation() };
+            let number = self.open(schema, claim).map_err(|failure| {
+                let why = match failure {
+                    RequestFailure::Refused(_, why) => why,
+                    RequestFailure::Full | RequestFailure::Parked(_) => "it cannot be opened".into(),
+                };
+                RestoreError::Table { table: table.clone(), why }
+            })?;
+            if let Some(shards) = &self.all[number].shards {
+                shards.begin_epoch(epoch);
+                rows += shards.stats().rows;
+            }
         }
         self.publish();
         Ok(rows)

@@ -17,13 +17,13 @@ mod place;
 mod states;
 
 pub use error::RestoreError;
-pub(super) use place::{LoadedPart, LoadedPlace, PlaceLoader};
+pub(super) use place::{LoadedPart, LoadedPlace, PlaceLoader, PlaceRows, PlaceStates};
 pub(super) use states::{
     INCARNATIONS, NamedState, RUNS, RunStates, SavedStates, StateHolders, TASKS, snapshot, states,
 };
 
 use super::identities::Identities;
-use super::membership::OwnPlaces;
+use super::membership::{OwnPlaces, PlaceFolder, refuse_without_coordinator};
 use super::tables::ServerTables;
 use super::{ServerConfig, new_incarnation};
 use crate::counters::ServerCounters;
@@ -216,6 +216,8 @@ pub(super) struct OpenedTables {
     pub(super) threads: Vec<ServerTables>,
     pub(super) states: Option<SavedStates>,
     pub(super) restored: Option<Restored>,
+    /// The data folder of a server with a place.
+    pub(super) folder: Option<Arc<PlaceFolder>>,
 }
 
 /// Makes the tables of each thread of a server: restored ones, or none that are open.
@@ -238,7 +240,11 @@ pub(super) fn open_tables(
         tables
     };
     let threads: Vec<ServerTables> = (0..config.threads as u32).map(new_tables).collect();
-    let opened = OpenedTables { threads, states: None, restored: None };
+    let folder = match &config.membership {
+        Some(membership) => PlaceFolder::open(&config.store, membership)?,
+        None => refuse_without_coordinator(&config.store).map(|()| None)?,
+    };
+    let opened = OpenedTables { threads, states: None, restored: None, folder: folder.map(Arc::new) };
     match &config.restore {
         None => {
             folder::refuse_interrupted(&config.store)?;
@@ -282,7 +288,10 @@ fn restore(
     folder::begin(&plan, store)?;
     // The states are in the folder before an image is confirmed. A server in memory gets them when it begins.
     match store.folder() {
-        Some(_) => folder::save_states(&plan.states, config)?,
+        Some(_) => {
+            let data = (config.data_server.clone(), config.scheduler_only);
+            folder::save_states(&plan.states, store, data)?;
+        }
         None => opened.states = Some(plan.states.clone()),
     }
     let rows = load_all(&plan, &mut opened.threads)?;
@@ -294,18 +303,26 @@ fn restore(
 
 /// Loads the tables of all threads, each in a thread of its own. Returns the number of their rows.
 fn load_all(plan: &RestorePlan, all: &mut [ServerTables]) -> Result<u64, ServerError> {
-    let load = |tables: &mut ServerTables| tables.restore(plan);
-    let rows = std::thread::scope(|scope| -> Result<u64, ServerError> {
-        let threads: Vec<_> = all.iter_mut().map(|tables| scope.spawn(|| load(tables))).collect();
-        let mut rows = 0;
-        for thread in threads {
-            let died = |_| ServerError::Died("a thread that loaded a checkpoint panicked".into());
-            rows += thread.join().map_err(died)?.map_err(|error| plan.offer(error))?;
-        }
-        Ok(rows)
-    })?;
+    let rows = with_threads(all, |tables| tables.restore(plan).map_err(|error| plan.offer(error)))?;
     all.iter().for_each(ServerTables::confirm_restored);
     Ok(rows)
+}
+
+/// Does this for the tables of all threads, each in a thread of its own. Returns the sum of the rows.
+fn with_threads(
+    all: &mut [ServerTables],
+    load: impl Fn(&mut ServerTables) -> Result<u64, RestoreError> + Sync,
+) -> Result<u64, ServerError> {
+    std::thread::scope(|scope| -> Result<u64, ServerError> {
+        let load = &load;
+        let threads: Vec<_> = all.iter_mut().map(|tables| scope.spawn(move || load(tables))).collect();
+        let mut rows = 0;
+        for thread in threads {
+            let died = |_| ServerError::Died("a thread that loaded the rows panicked".into());
+            rows += thread.join().map_err(died)??;
+        }
+        Ok(rows)
+    })
 }
 
 /// Restores a server's part of a checkpoint into a store with a data folder, with `threads` threads, and closes its

@@ -1,24 +1,49 @@
-//! The rows of a place in a job with a coordinator: a server loads them from a checkpoint while its threads serve other
-//! places. The threads then take what was loaded.
+//! The rows of a place in a job with a coordinator: a server loads them from a checkpoint, or opens those in its data
+//! folder, while its threads serve other places. The threads then take what was loaded.
 
 use super::error::RestoreError;
-use super::{OpenedTables, RestorePlan, RestoreSource, SavedStates, load_all};
+use super::{OpenedTables, RestorePlan, RestoreSource, SavedStates, folder, load_all, with_threads};
 use crate::counters::ServerCounters;
 use crate::error::ServerError;
 use crate::server::ServerConfig;
 use crate::server::identities::Identities;
-use crate::server::membership::Positions;
+use crate::server::membership::{Claim, PlaceFolder, Positions};
+use crate::server::replication::SCHEDULER_PLACE;
 use crate::server::tables::{ServerTable, ServerTables};
 use gannet_core::{CheckpointDir, Position, Store};
+use std::fmt;
 use std::sync::Arc;
 
-/// Loads the rows of places from the checkpoints of a job.
+/// The rows that a server begins a place with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum PlaceRows {
+    None,
+    /// Those of this checkpoint.
+    Checkpoint(u64),
+    /// Those in the data folder.
+    Folder,
+}
+
+impl fmt::Display for PlaceRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlaceRows::None => write!(f, "no rows"),
+            PlaceRows::Checkpoint(number) => write!(f, "checkpoint {number}"),
+            PlaceRows::Folder => write!(f, "the rows in its data folder"),
+        }
+    }
+}
+
+/// Loads the rows of places.
 #[derive(Clone)]
 pub(in crate::server) struct PlaceLoader {
-    checkpoints: CheckpointDir,
+    checkpoints: Option<CheckpointDir>,
     run: String,
-    servers: u32,
+    /// The place that this server began with, and of how many.
+    home: (u32, u32),
     store: Store,
+    /// The data folder of that place.
+    folder: Option<Arc<PlaceFolder>>,
     identities: Arc<Identities>,
     counters: Arc<ServerCounters>,
 }
@@ -30,13 +55,20 @@ pub(in crate::server) struct LoadedPlace {
     /// The tables of each thread.
     tables: Vec<Vec<ServerTable>>,
     /// What thread 0 knows besides rows.
-    states: Option<SavedStates>,
+    states: Option<PlaceStates>,
+}
+
+/// What thread 0 knows besides rows.
+pub(in crate::server) enum PlaceStates {
+    Saved(SavedStates),
+    /// From now on they are in the data folder.
+    Folder,
 }
 
 /// What one thread takes of a place.
 pub(in crate::server) struct LoadedPart {
     pub(in crate::server) tables: Vec<ServerTable>,
-    pub(in crate::server) states: Option<SavedStates>,
+    pub(in crate::server) states: Option<PlaceStates>,
 }
 
 impl LoadedPlace {
@@ -48,18 +80,29 @@ impl LoadedPlace {
 }
 
 impl PlaceLoader {
-    /// That of a server with a membership and a checkpoint directory.
+    /// That of a server with a membership, and with a checkpoint directory or a data folder.
     pub(in crate::server) fn of(config: &ServerConfig, opened: &OpenedTables) -> Option<PlaceLoader> {
-        let (membership, checkpoints) = (config.membership.as_ref()?, config.checkpoints.clone()?);
-        let first = opened.threads.first()?;
-        Some(PlaceLoader {
+        let (membership, checkpoints) = (config.membership.as_ref()?, config.checkpoints.clone());
+        let (first, folder) = (opened.threads.first()?, opened.folder.clone());
+        (checkpoints.is_some() || folder.is_some()).then(|| PlaceLoader {
             checkpoints,
             run: membership.job.clone(),
-            servers: membership.place.1,
+            home: membership.place,
             store: config.store.clone(),
+            folder,
             identities: first.identities.clone(),
             counters: first.counters.clone(),
         })
+    }
+
+    /// The data folder of the server's own place.
+    pub(in crate::server) fn folder(&self) -> Option<&PlaceFolder> {
+        self.folder.as_deref()
+    }
+
+    /// Whether there may be checkpoints.
+    pub(in crate::server) fn has_checkpoints(&self) -> bool {
+        self.checkpoints.is_some()
     }
 
     /// The number of the newest checkpoint of the job that can be used.
@@ -67,8 +110,9 @@ impl PlaceLoader {
     /// # Errors
     /// The directory cannot be read, or has checkpoints of another run.
     pub(in crate::server) fn newest(&self) -> Result<Option<u64>, RestoreError> {
-        let Some(newest) = self.checkpoints.newest_valid()? else { return Ok(None) };
-        newest.must_be_of(&self.run, &self.checkpoints.folder(newest.number))?;
+        let Some(checkpoints) = &self.checkpoints else { return Ok(None) };
+        let Some(newest) = checkpoints.newest_valid()? else { return Ok(None) };
+        newest.must_be_of(&self.run, &checkpoints.folder(newest.number))?;
         Ok(Some(newest.number))
     }
 
@@ -78,7 +122,10 @@ impl PlaceLoader {
     /// # Errors
     /// The checkpoint cannot be read.
     pub(in crate::server) fn undone(&self, checkpoint: u64, of: &Positions) -> Result<u64, RestoreError> {
-        let chain = self.checkpoints.chain(checkpoint)?;
+        let chain = match &self.checkpoints {
+            Some(checkpoints) => checkpoints.chain(checkpoint)?,
+            None => Vec::new(),
+        };
         let since = |(name, at): &(String, Position)| {
             let table = chain.last().and_then(|newest| newest.table(name));
             let cut = table.and_then(|(_, table)| table.shards.get(at.shard as usize));
@@ -88,23 +135,56 @@ impl PlaceLoader {
         Ok(of.iter().map(since).max().unwrap_or(0))
     }
 
-    /// Loads the rows of a place from this checkpoint, with a thread for each thread of the server.
+    /// Loads the rows of a place, with a thread for each thread of the server. If they are in the data folder then,
+    /// they are of this claim.
     ///
     /// # Errors
-    /// The checkpoint cannot be read, or there is no memory for its rows.
-    pub(in crate::server) fn load(&self, place: u32, checkpoint: u64) -> Result<LoadedPlace, ServerError> {
-        let source = RestoreSource {
-            number: Some(checkpoint),
-            run: Some(self.run.clone()),
-            ..RestoreSource::new(&self.checkpoints, place, self.servers)
-        };
-        let plan = RestorePlan::new(&source, false)?;
+    /// They cannot be read, or there is no space for them.
+    pub(in crate::server) fn load(
+        &self,
+        place: u32,
+        claim: Claim,
+        rows: PlaceRows,
+    ) -> Result<LoadedPlace, ServerError> {
+        let folder = self.folder.as_ref().filter(|_| place == self.home.0);
+        if folder.is_some() {
+            self.identities.serve_folder();
+        }
         let new = |thread| {
             ServerTables::new(self.store.clone(), self.identities.clone(), thread, self.counters.clone())
         };
         let mut threads: Vec<ServerTables> = (0..self.counters.threads.len() as u32).map(new).collect();
-        let rows = load_all(&plan, &mut threads)?;
+        let mut states = None;
+        let rows = match rows {
+            PlaceRows::None => 0,
+            PlaceRows::Folder => with_threads(&mut threads, |tables| tables.open_folder(claim.epoch))?,
+            PlaceRows::Checkpoint(number) => {
+                let plan = self.plan(place, number)?;
+                if folder.is_some() && place == SCHEDULER_PLACE {
+                    folder::save_states(&plan.states, &self.store, (None, false))?;
+                }
+                let rows = load_all(&plan, &mut threads)?;
+                states = Some(PlaceStates::Saved(plan.states));
+                rows
+            }
+        };
+        if let Some(folder) = folder {
+            folder.note_rows(claim)?;
+            if place == SCHEDULER_PLACE {
+                states = Some(PlaceStates::Folder);
+            }
+        }
         let tables = threads.into_iter().map(|thread| thread.all).collect();
-        Ok(LoadedPlace { rows, tables, states: Some(plan.states) })
+        Ok(LoadedPlace { rows, tables, states })
+    }
+
+    fn plan(&self, place: u32, number: u64) -> Result<RestorePlan, ServerError> {
+        let none = || RestoreError::NoCheckpoint("--checkpoint".into());
+        let source = RestoreSource {
+            number: Some(number),
+            run: Some(self.run.clone()),
+            ..RestoreSource::new(self.checkpoints.as_ref().ok_or_else(none)?, place, self.home.1)
+        };
+        Ok(RestorePlan::new(&source, false)?)
     }
 }

@@ -1,0 +1,419 @@
+//! The data folder of a server with a place: whose rows are in it, and whether they may be served.
+//!
+//! The rows of a folder are believed only if nobody else can have acknowledged anything since. The file PLACE, written
+//! whole and synced, says which place the folder is of, which *claims* this folder's servers have made to it, and the
+//! claim that its rows are of. A claim is an epoch and an incarnation. A server writes its next claim here before it
+//! writes that to the coordinator. So whatever a server was doing when it was killed, the next one knows whether the
+//! owner that the coordinator names was a server of this folder.
+//!
+//! ```text
+//! PLACE has            the coordinator has           the rows of the folder are
+//! rows, claims         one of these claims           the newest: the server goes on with them
+//! rows, claims         a higher epoch of another     former rows: they are moved to DIR/former
+//! rows, claims         nothing, or a lower epoch     unknown: the server ends, because the coordinator has forgotten
+//! no rows              anything                      not complete: a server died while it began the place
+//! no such file, tables nothing                       of a job without coordinator: the server begins with them
+//! no such file, tables an owner                      unknown: the server ends
+//! ```
+
+use super::MembershipConfig;
+use crate::frames::control::{self, PlaceV2};
+use crate::whole_files;
+use gannet_core::{HeldTable, OpenError, Store};
+use rkyv::{Archive, Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const RECORD: &str = "PLACE";
+const MAGIC: [u8; 8] = *b"GNTPLAC1";
+/// Where former rows are.
+const FORMER: &str = "former";
+/// It is there while they are moved.
+const MOVING: &str = "former.new";
+
+/// A server's claim to a place.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) struct Claim {
+    pub(in crate::server) epoch: u64,
+    pub(in crate::server) incarnation: u64,
+}
+
+impl Claim {
+    /// Of rows of a job without coordinator.
+    const NONE: Claim = Claim { epoch: 0, incarnation: 0 };
+
+    fn is_of(self, place: &PlaceV2) -> bool {
+        (self.epoch, self.incarnation) == (place.epoch, place.incarnation)
+    }
+}
+
+/// What the file PLACE has.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+struct PlaceRecordV1 {
+    job: String,
+    place: u32,
+    places: u32,
+    /// Of the job when the rows were begun.
+    generation: u64,
+    /// Whose rows these are: all that it has acknowledged. `None`: they were begun and are not complete.
+    rows: Option<Claim>,
+    /// Claims of servers of this folder that may have reached the coordinator since.
+    claims: Vec<Claim>,
+}
+
+/// What the rows of a folder are, by what the coordinator knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum FolderRows {
+    /// There are none.
+    None,
+    /// Nobody else can have acknowledged anything since.
+    Newest,
+    /// Another server has, or the job has gone back: why.
+    Former(String),
+    /// Nobody knows: why, and what to do.
+    Unknown(String),
+}
+
+/// Why a data folder cannot be used for a place.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceFolderError {
+    /// The system reported an error.
+    #[error("{what} {}: {source}; free some space, or check the folder's permissions", path.display())]
+    Io {
+        /// What was done.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file PLACE is damaged.
+    #[error(
+        "{}: {why}; put the file back as it was, or move everything in the folder away, and the server begins as a \
+         backup",
+        path.display()
+    )]
+    Torn {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The folder is of another place.
+    #[error(
+        "--data-dir {}: it has the rows of {has}, and this server has {wanted}: give each server its own folder, or an \
+         empty one",
+        folder.display()
+    )]
+    Other {
+        /// The folder.
+        folder: PathBuf,
+        /// Of which place it is.
+        has: String,
+        /// Which place the server has.
+        wanted: String,
+    },
+    /// The server has no coordinator, and the folder is of a job that has one.
+    #[error(
+        "--data-dir {}: it has the rows of {has}, and another server may have newer ones: start the server with the \
+         --coordinator of that job, or name another folder",
+        folder.display()
+    )]
+    NoCoordinator {
+        /// The folder.
+        folder: PathBuf,
+        /// Of which place it is.
+        has: String,
+    },
+    /// An image cannot be read.
+    #[error(transparent)]
+    Images(#[from] OpenError),
+}
+
+impl PlaceFolderError {
+    /// Whether the system failed, so that the folder and the flags may be right.
+    pub fn is_system(&self) -> bool {
+        matches!(self, PlaceFolderError::Io { .. } | PlaceFolderError::Images(_))
+    }
+}
+
+fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceFolderError + use<> {
+    let path = path.to_path_buf();
+    move |source| PlaceFolderError::Io { what, path, source }
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+fn in_words(job: &str, place: u32, places: u32) -> String {
+    format!("place {place} of {places} of job {job:?}")
+}
+
+/// The folder. The threads of a server share it.
+pub(in crate::server) struct PlaceFolder {
+    store: Store,
+    path: PathBuf,
+    /// What the file would have. `None`: there are no rows.
+    record: Mutex<Option<PlaceRecordV1>>,
+    job: String,
+    place: (u32, u32),
+}
+
+impl PlaceFolder {
+    /// That of a server that has a place of its own. Ends a move of former rows that was interrupted.
+    ///
+    /// # Errors
+    /// It is the folder of another place, or cannot be read.
+    pub(in crate::server) fn open(
+        store: &Store,
+        config: &MembershipConfig,
+    ) -> Result<Option<PlaceFolder>, PlaceFolderError> {
+        let Some(path) = store.folder().filter(|_| !config.is_backup) else { return Ok(None) };
+        let (store, path, record) = (store.clone(), path.to_path_buf(), Mutex::default());
+        let folder = PlaceFolder { store, path, record, job: config.job.clone(), place: config.place };
+        if folder.path.join(MOVING).exists() {
+            folder.set_aside()?;
+        }
+        let record = match read(&folder.path)? {
+            Some(record) => Some(folder.checked(record)?),
+            None => folder.of_no_coordinator()?,
+        };
+        *folder.lock() = record;
+        Ok(Some(folder))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<PlaceRecordV1>> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn checked(&self, record: PlaceRecordV1) -> Result<PlaceRecordV1, PlaceFolderError> {
+        let PlaceRecordV1 { job, place, places, .. } = &record;
+        match *job == self.job && (*place, *places) == self.place {
+            true => Ok(record),
+            false => Err(self.other(in_words(job, *place, *places))),
+        }
+    }
+
+    fn other(&self, has: String) -> PlaceFolderError {
+        let (folder, wanted) = (self.path.clone(), in_words(&self.job, self.place.0, self.place.1));
+        PlaceFolderError::Other { folder, has, wanted }
+    }
+
+    /// The rows of a job without coordinator, if the folder has some.
+    fn of_no_coordinator(&self) -> Result<Option<PlaceRecordV1>, PlaceFolderError> {
+        let entries = self.entries()?;
+        let tables = entries.iter().filter(|path| path.is_dir());
+        for table in tables.filter_map(|path| path.file_name()?.to_str()) {
+            let Some(HeldTable { identity, .. }) = self.store.held(table)? else { continue };
+            if (identity.server, identity.servers) != self.place {
+                return Err(self.other(format!("a job without coordinator, table {table:?}: {identity}")));
+            }
+        }
+        Ok((!entries.is_empty()).then(|| PlaceRecordV1 { rows: Some(Claim::NONE), ..self.record(0) }))
+    }
+
+    fn record(&self, generation: u64) -> PlaceRecordV1 {
+        let (job, (place, places), claims) = (self.job.clone(), self.place, Vec::new());
+        PlaceRecordV1 { job, place, places, generation, rows: None, claims }
+    }
+
+    /// Tables with images, and the states of the job.
+    fn entries(&self) -> Result<Vec<PathBuf>, PlaceFolderError> {
+        let io = |path: &Path| io_error("reading", path);
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(io(&self.path))? {
+            let entry = entry.map_err(io(&self.path))?;
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            let is_state = name == "RUNS" || name.starts_with("scheduler.") && name.ends_with(".book");
+            if is_state || entry.file_type().map_err(io(&path))?.is_dir() && has_images(&path) {
+                found.push(path);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Where former rows are.
+    pub(super) fn former(&self) -> PathBuf {
+        self.path.join(FORMER)
+    }
+
+    /// Whether the folder may have rows.
+    pub(super) fn has_rows(&self) -> bool {
+        self.lock().as_ref().is_some_and(|record| record.rows.is_some())
+    }
+
+    /// What the rows of the folder are, by what the coordinator knows of the place and of the job's generation.
+    pub(super) fn rows(&self, place: Option<&PlaceV2>, generation: u64) -> FolderRows {
+        let record = self.lock();
+        let Some((record, rows)) = record.as_ref().and_then(|record| Some((record, record.rows?))) else {
+            return FolderRows::None;
+        };
+        let folder = self.path.display();
+        let is_of_job = rows != Claim::NONE;
+        let forgot = || {
+            let has = in_words(&record.job, record.place, record.places);
+            FolderRows::Unknown(format!(
+                "the folder {folder} has rows of {has}, of epoch {}, which the coordinator does not know: it was started \
+                 again without what it knew, or is another one. Start it with its --data-dir (etcd: restore its data), or \
+                 move everything in {folder} away to begin without these rows",
+                rows.epoch
+            ))
+        };
+        let Some(place) = place else {
+            return if is_of_job { forgot() } else { FolderRows::Newest };
+        };
+        if generation == record.generation && record.is_newest(place) {
+            return FolderRows::Newest;
+        }
+        if generation > record.generation && (is_of_job || !record.claims.is_empty()) {
+            return FolderRows::Former("the job has gone back to a checkpoint since".into());
+        }
+        let PlaceV2 { owner, epoch, .. } = place;
+        if !is_of_job {
+            return FolderRows::Unknown(format!(
+                "the folder {folder} has rows of a job without coordinator, and {owner} has the place, in epoch {epoch}: \
+                 move everything in {folder} away, or begin another run"
+            ));
+        }
+        if generation < record.generation || *epoch <= rows.epoch {
+            return forgot();
+        }
+        FolderRows::Former(format!("{owner} has taken the place since, in epoch {epoch}"))
+    }
+
+    /// Whose rows are in the folder.
+    pub(super) fn claim(&self) -> Option<Claim> {
+        self.lock().as_ref().and_then(|record| record.rows)
+    }
+
+    /// Writes down that this server claims the place for the rows of the folder, before it does so. `seen`: what the
+    /// coordinator knows of the place.
+    pub(super) fn claim_with_rows(
+        &self,
+        claim: Claim,
+        seen: Option<&PlaceV2>,
+        generation: u64,
+    ) -> Result<(), PlaceFolderError> {
+        let mut record = self.lock();
+        let Some(now) = &*record else { return Ok(()) };
+        let mut next = PlaceRecordV1 { generation, ..now.clone() };
+        // An older claim reaches the coordinator no more when that has a later epoch.
+        next.claims
+            .retain(|known| seen.is_none_or(|place| known.epoch >= place.epoch || known.is_named(place)));
+        if !next.claims.contains(&claim) {
+            next.claims.push(claim);
+        }
+        self.write(&mut record, next)
+    }
+
+    /// Writes down that this server claims the place without rows, before it does so. Removes what a server has left
+    /// that died while it began the place.
+    pub(super) fn claim_empty(&self, claim: Claim, generation: u64) -> Result<(), PlaceFolderError> {
+        let mut record = self.lock();
+        for path in self.entries()? {
+            tracing::info!(path = %path.display(), "removing what an interrupted start has left here");
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(io_error("removing", &path))?;
+        }
+        sync(&self.path).map_err(io_error("syncing", &self.path))?;
+        let next = PlaceRecordV1 { claims: vec![claim], ..self.record(generation) };
+        self.write(&mut record, next)
+    }
+
+    /// Writes down that the folder has all rows of this claim. Only then does the server serve them.
+    pub(in crate::server) fn note_rows(&self, claim: Claim) -> Result<(), PlaceFolderError> {
+        let mut record = self.lock();
+        let Some(now) = &*record else { return Ok(()) };
+        let mut next = PlaceRecordV1 { rows: Some(claim), ..now.clone() };
+        // The coordinator may still name the claim before, until this server is ready.
+        next.claims.extend(now.rows.filter(|before| *before != Claim::NONE && *before != claim));
+        self.write(&mut record, next)
+    }
+
+    fn write(&self, record: &mut Option<PlaceRecordV1>, next: PlaceRecordV1) -> Result<(), PlaceFolderError> {
+        let path = self.path.join(RECORD);
+        let bytes = whole_files::encode(MAGIC, &control::seal(&next));
+        whole_files::replace(&path, &bytes).map_err(io_error("writing", &path))?;
+        *record = Some(next);
+        Ok(())
+    }
+
+    /// Moves all rows and states of the folder to DIR/former, in place of what was there. A kill in between leaves the
+    /// folder former.new, and the next start goes on.
+    pub(super) fn set_aside(&self) -> Result<(), PlaceFolderError> {
+        let (moving, former, record) = (self.path.join(MOVING), self.former(), self.path.join(RECORD));
+        let failed = |path: &Path| io_error("moving former rows to", path);
+        let sync_own = || sync(&self.path).map_err(failed(&self.path));
+        fs::create_dir_all(&moving).map_err(failed(&moving))?;
+        sync_own()?;
+        // PLACE comes last: while it is there, nobody takes these rows for those of a job without coordinator.
+        let record = record.exists().then_some(record);
+        for path in self.entries()?.into_iter().chain(record) {
+            let Some(name) = path.file_name() else { continue };
+            fs::rename(&path, moving.join(name)).map_err(failed(&path))?;
+        }
+        sync(&moving).map_err(failed(&moving))?;
+        sync_own()?;
+        match fs::remove_dir_all(&former) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&former)(error)),
+            _ => fs::rename(&moving, &former).map_err(failed(&former))?,
+        }
+        sync_own()?;
+        *self.lock() = None;
+        Ok(())
+    }
+}
+
+impl PlaceRecordV1 {
+    /// Whether nobody but servers of this folder can have acknowledged anything since: the coordinator has a claim of
+    /// them, or the server that has taken the place is not ready, and names one that has everything.
+    fn is_newest(&self, place: &PlaceV2) -> bool {
+        let mut own = self.claims.iter().copied().chain(self.rows);
+        own.any(|claim| claim.is_of(place) || !place.ready && claim.is_named(place))
+    }
+}
+
+impl Claim {
+    /// Whether the server of the claim is among those that have everything.
+    fn is_named(self, place: &PlaceV2) -> bool {
+        self != Claim::NONE && place.backups.iter().any(|(_, incarnation)| *incarnation == self.incarnation)
+    }
+}
+
+fn has_images(table: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(table) else { return false };
+    let is_image = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("shard-");
+    entries.flatten().any(|entry| is_image(&entry) && entry.file_type().is_ok_and(|kind| kind.is_file()))
+}
+
+/// The file PLACE of a folder.
+fn read(folder: &Path) -> Result<Option<PlaceRecordV1>, PlaceFolderError> {
+    let path = folder.join(RECORD);
+    let bytes = whole_files::read(&path).map_err(io_error("reading", &path))?;
+    let Some(bytes) = bytes else { return Ok(None) };
+    let payload = whole_files::decode(MAGIC, &bytes, "the record of a place");
+    let opened = payload.and_then(|payload| {
+        control::open::<PlaceRecordV1>(payload).map_err(|error| format!("it cannot be read: {error}"))
+    });
+    opened.map(Some).map_err(|why| PlaceFolderError::Torn { path, why })
+}
+
+/// Refuses a folder of a job with a coordinator to a server without one.
+pub(in crate::server) fn refuse_without_coordinator(store: &Store) -> Result<(), PlaceFolderError> {
+    let Some(folder) = store.folder() else { return Ok(()) };
+    match read(folder)? {
+        None => Ok(()),
+        Some(PlaceRecordV1 { job, place, places, .. }) => {
+            Err(PlaceFolderError::NoCoordinator { folder: folder.into(), has: in_words(&job, place, places) })
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "folder_tests.rs"]
+mod tests;
