@@ -9,9 +9,7 @@ use crate::reached::{self, Hub, Reached};
 
 use gannet_core::CheckpointDir;
 use gannet_node::limits::CLOCK_DRIFT;
-use gannet_node::{
-    LocalServer, MembershipConfig, MemoryCoordinator, OnServerLoss, ReplicationMode, ServerConfig,
-};
+use gannet_node::{LocalServer, MembershipConfig, OnServerLoss, ReplicationMode, ServerConfig};
 use gannet_transport::Net;
 use gannet_transport::sim::{Prng, Sim, SimProcess};
 use std::cell::RefCell;
@@ -133,7 +131,7 @@ impl Cluster {
         let (time, mut prng) = (Arc::new(AtomicU64::new(0)), Prng::new(seed ^ 0xFA11));
         let (clock, of) = (time.clone(), sim.on("coordinator", Duration::ZERO, drift(&mut prng)));
         sim.add_actor(move || time.store(of.now().as_nanos() as u64, Relaxed));
-        let hub = Hub::new(new_coordinator(&clock));
+        let hub = Hub::new(folders::new_coordinator(&clock));
         let lost_per_thousand = [0, 30, 150][seed as usize % 3];
         let (sim, members, places) = (sim.clone(), Vec::new(), 0);
         let (backups, joined, newcomers) = (2, Vec::new(), None);
@@ -481,12 +479,6 @@ impl Cluster {
         }
         failed
     }
-}
-
-/// A coordinator with this time.
-fn new_coordinator(time: &Arc<AtomicU64>) -> MemoryCoordinator {
-    let time = time.clone();
-    MemoryCoordinator::new(Arc::new(move || Duration::from_nanos(time.load(Relaxed))))
 }
 
 /// By how many millionths the clock of a host is too fast, or too slow.

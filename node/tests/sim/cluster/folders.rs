@@ -1,14 +1,21 @@
 //! Servers with data folders: all of them die at once, and are started again.
 
-use super::{Cluster, LEASE, Seat, new_coordinator};
+use super::{Cluster, LEASE, Seat};
 use crate::reached::Hub;
 use gannet_core::{CheckpointDir, Store};
-use gannet_node::ReplicationMode;
+use gannet_node::{MemoryCoordinator, ReplicationMode};
 use gannet_transport::Net;
 use gannet_transport::sim::Sim;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+
+/// A coordinator with this time.
+pub(super) fn new_coordinator(time: &Arc<AtomicU64>) -> MemoryCoordinator {
+    let time = time.clone();
+    MemoryCoordinator::new(Arc::new(move || Duration::from_nanos(time.load(Relaxed))))
+}
 
 impl Cluster {
     /// A ring of servers with data folders, without servers at first.
