@@ -185,10 +185,10 @@ impl Cluster {
                     self.mend_all();
                     started_at = self.sim.now();
                 }
-                2 if fails && failed[1] < 3 && self.sim.now() > started_at + 3 * LEASE => {
+                2..5 if fails && failed[1] < 3 && self.sim.now() > started_at + 3 * LEASE => {
                     failed[1] += u64::from(self.fail().is_some());
                 }
-                3..7 if self.mend_all() => started_at = self.sim.now(),
+                5..9 if self.mend_all() => started_at = self.sim.now(),
                 _ => {}
             }
         }
