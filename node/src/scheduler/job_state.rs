@@ -320,6 +320,18 @@ impl JobState {
         Ok(())
     }
 
+    /// No worker is in the job any more, and nobody can push to its tables as they were. So splits that were held are
+    /// free without a fence.
+    pub(super) fn end_workers(&mut self) {
+        for member in self.members.values_mut().filter(|member| member.state == WorkerState::Live) {
+            member.state = WorkerState::Left;
+        }
+        self.unfenced.clear();
+        let held = std::mem::take(&mut self.leases);
+        self.returned.extend(held.into_iter().map(|(index, lease)| (index, lease.from)));
+        self.settle_chief();
+    }
+
     /// A worker waits at a barrier for all workers of the job. Returns those that are not there yet. Workers that
     /// are dead or have left are not waited for. A worker that has passed the barrier may ask again.
     ///

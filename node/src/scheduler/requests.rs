@@ -210,7 +210,8 @@ impl Scheduler {
     }
 
     /// Goes on with the job state of a checkpoint. The tables' images were made anew, so the next worker reports their
-    /// births.
+    /// births. What workers have done behind the checkpoint is undone. So none of them is in the job any more: one that
+    /// still runs would report batches as trained whose rows are gone.
     ///
     /// # Errors
     /// The bytes are no job state, are of other data than this scheduler has, or cannot be saved: in words.
@@ -220,6 +221,7 @@ impl Scheduler {
             data_server.check_job(&job)?;
         }
         job.forget_tables();
+        job.end_workers();
         self.go_on_with(job, now)
     }
 

@@ -26,6 +26,7 @@ mod restore;
 mod restore_killed;
 mod restored_again;
 mod restored_folders;
+mod restored_job;
 mod saved_rows;
 mod scheduled;
 mod segments;
