@@ -72,6 +72,14 @@ impl Copies {
         &self.shards.schema().name
     }
 
+    /// Whether these are copies of the same shards as others, perhaps of another table of that name: a table may be
+    /// made anew.
+    fn is_about(&self, other: &Copies) -> bool {
+        let part = |of: &Copies| (of.identity().server, of.identity().servers);
+        let (own, others) = (self.shards.set(), other.shards.set());
+        (self.table(), part(self)) == (other.table(), part(other)) && own.iter().any(|at| others.contains(at))
+    }
+
     /// Takes a frame of commands.
     fn take(&mut self, words: &[u64], more: bool) -> Result<(), CopyError> {
         let Copies { shards, words: begun, .. } = self;
@@ -143,18 +151,17 @@ impl ServerTables {
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
         };
         transmit.reserve(0).ok_or(Full)?;
-        if let Some(known) = self.copies.iter_mut().find(|known| known.stream == stream) {
+        if copy.births.is_empty() {
+            // The table was dropped.
+            self.copies.retain(|known| known.stream != stream);
+        } else if let Some(known) = self.copies.iter_mut().find(|known| known.stream == stream) {
             (known.confirmed, known.all_births) = (copy.confirmed, copy.all_births);
         } else {
             let begun = self.begin_copies((stream, StreamOrigin { epoch, session }), copy)?;
-            let set = begun.shards.set();
-            let replaces = |old: &Copies| {
-                old.identity() == begun.identity() && set.iter().any(|shard| old.shards.set().contains(shard))
-            };
-            if self.copies.iter().any(|old| replaces(old) && begun.origin.is_before(old.origin)) {
+            if self.copies.iter().any(|old| begun.is_about(old) && begun.origin.is_before(old.origin)) {
                 return refuse(Refusal::Unknown, "these copies were begun again over a later link");
             }
-            self.copies.retain(|old| !replaces(old));
+            self.copies.retain(|old| !begun.is_about(old));
             if self.copies.len() >= COPIES_MAX {
                 return refuse(Refusal::Limit, format!("{COPIES_MAX} copies of tables are here, the limit"));
             }
@@ -177,10 +184,7 @@ impl ServerTables {
             return refuse(Refusal::Malformed, format!("server {server} of {servers}"));
         }
         let own = self.own_part(server, servers, schema.shards);
-        if births.is_empty()
-            || !births.is_sorted_by(|a, b| a.0 < b.0)
-            || births.iter().any(|(shard, _)| !own.contains(*shard))
-        {
+        if !births.is_sorted_by(|a, b| a.0 < b.0) || births.iter().any(|(shard, _)| !own.contains(*shard)) {
             let text = format!("thread {} keeps copies of {own} of server {server}", self.thread());
             return refuse(Refusal::WrongShard, text);
         }
@@ -253,6 +257,10 @@ impl ServerTables {
             (its, all) == (server, servers)
         };
         if has_all_acknowledged {
+            // The last owner has told all tables that it had. One that only an earlier owner told was dropped, or
+            // nothing of it was acknowledged.
+            let last = self.copies.iter().filter(|copies| of(copies)).map(|copies| copies.origin.epoch).max();
+            self.copies.retain(|copies| !of(copies) || Some(copies.origin.epoch) == last);
             let new = self.unacknowledged((server, servers));
             self.copies.retain(|copies| !(of(copies) && new.iter().any(|table| table == copies.table())));
         }

@@ -330,8 +330,8 @@ impl ServerTables {
         self.copies.retain(|copies| copies.table() != name);
         for (number, table) in self.all.iter_mut().enumerate().filter(|(_, table)| table.schema.name == name)
         {
-            if let Some(replication) = &self.replication {
-                replication.end_table(number);
+            if let Some(replication) = &mut self.replication {
+                replication.drop_table(number, table, &self.partitioning.map(table.identity.servers));
             }
             if let Some(shards) = &mut table.shards {
                 // Before the rows go: a worker that reads the images itself stops trusting them.

@@ -196,9 +196,14 @@ impl Replication {
         }
     }
 
-    /// A table was dropped.
-    pub(super) fn end_table(&self, number: usize) {
-        self.queues.iter().for_each(|queue| queue.end_table(number));
+    /// A table is dropped. The backups end their copies, and the answer waits for that.
+    pub(super) fn drop_table(&mut self, number: usize, table: &ServerTable, map: &PartitionMap) {
+        let Some(shards) = &table.shards else { return };
+        for mut end in copies_of(table.identity(), shards, map, 1) {
+            end.births.clear();
+            let told = self.told.fetch_add(1, Relaxed);
+            self.queues.iter().for_each(|queue| queue.drop_table(number, told, &end));
+        }
     }
 
     /// Begins the streams of all tables to a backup that was connected anew, and tells the next rows of a shard that is

@@ -253,6 +253,22 @@ impl CommandQueue {
         }
     }
 
+    /// The table is dropped. `end`: a message without shards, which ends the copies of all threads of the backup.
+    pub(super) fn drop_table(&self, table: usize, told: u64, end: &CopyV1) {
+        let mut state = self.lock();
+        if let Some(stream) = state.tables.get(table).and_then(Option::as_ref).map(TableStream::id) {
+            let payload = control::seal(end);
+            state.bytes += payload.len() * state.threads.len();
+            for queue in &mut state.threads {
+                let block = Block::Copy { stream, epoch: 0, payload: payload.clone() };
+                queue.waiting.push_back((told, block));
+            }
+            (state.news, state.last) = (true, told + 1);
+        }
+        drop(state);
+        self.end_table(table);
+    }
+
     /// The table has no shards on this thread, or none any more.
     pub(super) fn end_table(&self, table: usize) {
         let QueueState { tables, deferred, .. } = &mut *self.lock();
