@@ -6,6 +6,7 @@ mod folders;
 mod former_owner;
 mod reader;
 mod replaced;
+mod states;
 mod taken;
 
 use crate::blocking::{Book, Program, Pushes};

@@ -76,15 +76,16 @@ impl Replication {
         }
     }
 
-    /// Tells all backups a state that has changed.
-    fn tell_state(&mut self, name: &str, run: &str, bytes: Vec<u8>) {
+    /// Tells all backups a state that has changed. `is_first`: they have not been told it before, and need it to have
+    /// all.
+    fn tell_state(&mut self, is_first: bool, (name, run): (&str, &str), bytes: Vec<u8>) {
         let Some(states) = &mut self.states else { return };
         let state = StateV1 { name: name.to_owned(), run: run.to_owned(), bytes };
         let (sealed, told) = (control::seal(&state), self.told.fetch_add(1, Relaxed));
         for (queue, own) in self.queues.iter().zip(&self.connections) {
             // One that was connected since the last turn is told all states in the next.
             if queue.connection().is_some_and(|(connection, _)| connection == *own) {
-                queue.add_state(told, &sealed, false);
+                queue.add_state(told, &sealed, is_first);
             }
         }
         let StateV1 { name, run, bytes } = state;
@@ -100,19 +101,20 @@ impl ServerTables {
     pub(in crate::server) fn tell_states(&mut self, mut holders: StateHolders<'_>) {
         let (owns, place) = (self.places.has_taken(SCHEDULER_PLACE), self.places.get(SCHEDULER_PLACE));
         let Some(replication) = self.replication.as_mut().filter(|_| owns && place.is_ready) else { return };
-        if replication.begin_states(place.epoch) {
+        let begins = replication.begin_states(place.epoch);
+        if begins {
             holders.note_all_changed();
         }
         if !holders.has_changed() {
             return;
         }
         let StateHolders { scheduler, runs, incarnations } = holders;
-        scheduler.take_changed(|run, bytes| replication.tell_state(TASKS, run, bytes));
+        scheduler.take_changed(|run, bytes| replication.tell_state(begins, (TASKS, run), bytes));
         if let Some(runs) = runs {
-            runs.take_changed(|run, bytes| replication.tell_state(RUNS, run, bytes));
+            runs.take_changed(|run, bytes| replication.tell_state(begins, (RUNS, run), bytes));
         }
         if std::mem::take(&mut incarnations.changed) {
-            replication.tell_state(INCARNATIONS, "", incarnations.snapshot());
+            replication.tell_state(begins, (INCARNATIONS, ""), incarnations.snapshot());
         }
     }
 
