@@ -92,6 +92,8 @@ pub(crate) struct Reached {
     pub(crate) cut_off: AtomicBool,
     /// How long the process stands still, in milliseconds, before its next write of a place. 0: it does not.
     pub(crate) stall: AtomicU64,
+    /// How late its next write of a place comes, in milliseconds. The call gives no answer. 0: it is not late.
+    pub(crate) late: AtomicU64,
     /// It does not reach the coordinator any more once it has written a place.
     pub(crate) cut_off_behind_write: AtomicBool,
     /// How many calls are left until it is cut off, and whether the last one is lost on the way there.
@@ -100,9 +102,9 @@ pub(crate) struct Reached {
 
 impl Reached {
     pub(crate) fn new(of: Arc<Hub>, prng: Prng, lost_per_thousand: u64) -> Reached {
-        let (cut_off, stall, cut_off_behind_write, last) = Default::default();
+        let (cut_off, stall, late, cut_off_behind_write, last) = Default::default();
         let prng = Mutex::new(prng);
-        Reached { of, prng, lost_per_thousand, cut_off, stall, cut_off_behind_write, last }
+        Reached { of, prng, lost_per_thousand, cut_off, stall, late, cut_off_behind_write, last }
     }
 
     /// The process is cut off from the coordinator with this call, counted from 0. Nobody hears the answer of that, and
@@ -171,9 +173,11 @@ impl Coordinator for Reached {
         if stall > 0 {
             wait(Duration::from_millis(stall));
         }
+        let late = if is_of_place { self.late.swap(0, Relaxed) } else { 0 };
         // A lost request may be on its way for a long time.
-        if !self.cut_off.load(Relaxed) && self.is_lost() {
-            let time = Duration::from_millis(self.prng.lock().unwrap().below(6_000));
+        if late > 0 || !self.cut_off.load(Relaxed) && self.is_lost() {
+            let drawn = || self.prng.lock().unwrap().below(6_000);
+            let time = Duration::from_millis(if late > 0 { late } else { drawn() });
             self.of.late.lock().unwrap().push((now() + time, writes.to_vec()));
             return Err(CoordinatorError("the request is late".into()));
         }

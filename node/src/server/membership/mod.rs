@@ -369,6 +369,12 @@ impl<N: Net> Membership<N> {
                 Some(now) => (*place, *version) = now,
                 None => return Ok(Err(self.deposed(keys)?)),
             }
+            // A backup may have begun to take the place meanwhile, and its write may still come. Behind this one it
+            // fails. Otherwise this server would keep a lease for a place that the coordinator says is another's.
+            match self.set(keys, *version, place)? {
+                Some(at) => *version = at,
+                None => return Ok(Ok(false)),
+            }
             // Not before it is clear that the place is still that of this server. Without an answer the new lease ends.
             *lease = again;
             self.standing.own((keys.number, place.epoch), until);

@@ -3,6 +3,7 @@
 use super::run;
 use crate::cluster::Cluster;
 use crate::model::schema;
+use crate::reached::Reached;
 use crate::stepping::{Seed, are_all, seeds_from};
 use gannet_core::Write;
 use gannet_node::{Places, ReplicationMode, Worker, WorkerConfig};
@@ -99,4 +100,36 @@ fn a_lost_backup_leaves_the_sets_of_all_places_before_a_push_is_acknowledged() {
     assert!(until(&sim, || step.get() > before + 2), "workers wait for ever");
     assert_eq!(sets(&cluster), [(first.clone(), Vec::new()), (first, Vec::new())]);
     sim.kill(&worker);
+}
+
+/// An owner that was cut off kept its place. Then a write came late with which a backup had begun to take the place.
+/// The owner kept the lease for ever, and the place had another owner, who did not know it.
+#[test]
+fn a_late_write_of_a_backup_left_a_place_without_an_owner() {
+    // One place, whose backups are two servers without a place.
+    let sim = Sim::new(0, Faults::none());
+    let mut cluster = Cluster::new(&sim, 0);
+    assert_eq!((cluster.places, cluster.backups), (1, 2));
+    cluster.heal();
+    let [owner, first, second] = [0, 1, 2].map(|at| cluster.members[at].coordinator.clone());
+    let cut_off = |of: &Reached, is_cut| of.cut_off.store(is_cut, Relaxed);
+    // The owner is cut off from the coordinator, until a backup has begun to take its place.
+    cut_off(&owner, true);
+    cut_off(&second, true);
+    first.late.store(6_000, Relaxed);
+    assert!(until(&sim, || first.late.load(Relaxed) == 0), "the backup does not take the place");
+    // Then the owner is there again, and the backup is not.
+    cut_off(&owner, false);
+    cut_off(&first, true);
+    sim.run(Duration::from_secs(5));
+    assert_eq!((cluster.epoch(0), cluster.has_owner(0)), (1, true), "the write was not late");
+    cut_off(&first, false);
+    cut_off(&second, false);
+    sim.run(Duration::from_secs(10));
+    assert!(cluster.has_owner(0), "{}", cluster.state());
+    let places = Places { coordinator: cluster.reach(), job: "job".into() };
+    let config = WorkerConfig { places: Some(places), ..WorkerConfig::new(cluster.servers(), 1, 1) };
+    let mut worker = Worker::connect(sim.clone(), config).unwrap();
+    let table = worker.open_table(&schema("t", 1, 8)).unwrap();
+    worker.push(table, &[1, 2, 3], Write::Gradient, &[1.0; 3]).unwrap();
 }
