@@ -45,21 +45,24 @@ for package in json.load(sys.stdin)["packages"]:
         name = target["name"]
         if target["kind"] == ["test"] and name != "jobs" and not name.startswith("verbs"):
             print("--test", name)') || return 1
-    local status=0 jobs
-    # The tests of jobs wait for leases and for other processes. So they run beside the others.
+    local status=0 jobs kills
+    # The tests of jobs wait for leases and for other processes. So they run beside the others, and so does the small
+    # build with kill points.
     cargo test --workspace "${features[@]}" --no-fail-fast --test jobs >"$logs/jobs" 2>&1 &
     jobs=$!
+    cargo test --workspace "${features[@]}" --no-fail-fast --features gannet-core/kill-points \
+        --test kill --test kill_vectors --test kill_checkpoint >"$logs/kills" 2>&1 &
+    kills=$!
     cargo test --workspace "${features[@]}" --no-fail-fast --lib --bins $targets -- --skip verbs:: || status=1
     cargo test --workspace "${features[@]}" --no-fail-fast --doc || status=1
     wait $jobs || status=1
-    cat "$logs/jobs"
+    wait $kills || status=1
+    cat "$logs/jobs" "$logs/kills"
     return $status
 }
-tests "tests" all_tests
+tests "tests, with kill -9 at every step" all_tests
 # The whole workspace: a single package has other features, and some dependencies would be built again.
 check "benches, once" cargo test --workspace "${features[@]}" --bench optim --bench core --bench transport
-tests "kill -9 at every step" cargo test --workspace "${features[@]}" --no-fail-fast --features gannet-core/kill-points \
-    --test kill --test kill_vectors --test kill_checkpoint
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --features gannet-cli/etcd --no-deps
 nested_end "rdma, in guests with soft-RoCE"
 

@@ -19,6 +19,7 @@ mod key_hash_builder;
 pub mod limits;
 mod log_limiter;
 mod partition;
+mod random;
 mod runs;
 mod scheduler;
 mod server;
@@ -43,6 +44,8 @@ pub use error::{Refusal, ServerError, WorkerError};
 pub use partition::{PARTITIONS, PartitionMap, partition_of};
 #[cfg(any(test, feature = "test-support"))]
 pub use partition::{ScatteredPartitions, scatter_partitions};
+#[cfg(any(test, feature = "test-support"))]
+pub use random::{SeededRandomness, seed_randomness};
 pub use runs::{
     CLIENT, Registry, Run, RunAlone, RunDecision, RunId, RunIntent, RunMember, RunSetting, RunsError,
 };

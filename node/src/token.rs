@@ -5,7 +5,6 @@
 //! because the other side's nonce is new each time. A proof names its side, so that it cannot be sent back.
 
 use ring::hmac;
-use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,9 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::limits::{TOKEN_BYTES_MAX, TOKEN_BYTES_MIN};
+use crate::random::DRAWN_BYTES;
 
 /// Bytes of a nonce and of a proof.
-pub(crate) const NONCE_BYTES: usize = 32;
+pub(crate) const NONCE_BYTES: usize = DRAWN_BYTES;
 
 /// The random number that one side drew for this greeting.
 pub(crate) type Nonce = [u8; NONCE_BYTES];
@@ -161,20 +161,6 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }
-}
-
-/// 32 unpredictable bytes; `None` if the system has none.
-pub(crate) fn draw() -> Option<Nonce> {
-    let mut nonce = [0; NONCE_BYTES];
-    SystemRandom::new().fill(&mut nonce).ok()?;
-    Some(nonce)
-}
-
-/// An unpredictable number above 0; `None` if the system has none.
-pub(crate) fn draw_number() -> Option<u64> {
-    let nonce = draw()?;
-    let (first, _) = nonce.split_first_chunk::<8>()?;
-    Some(u64::from_le_bytes(*first).max(1))
 }
 
 /// The signed bytes: fields of fixed length, so that no two greetings have the same bytes.

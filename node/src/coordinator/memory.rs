@@ -6,7 +6,7 @@ use crate::limits::{
     COORDINATOR_BYTES_MAX, COORDINATOR_KEYS_MAX, COORDINATOR_LEASES_MAX, COORDINATOR_PAGE_BYTES,
     COORDINATOR_PAGE_KEYS, COORDINATOR_WRITES_MAX, LEASE_TIMES,
 };
-use crate::token;
+use crate::random;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl MemoryState {
     /// Without keys. The numbers begin at a random one: a server must not take the lease of another for its own, if
     /// the process was started again without what it knew.
     pub(super) fn new() -> MemoryState {
-        let last = token::draw_number().unwrap_or(0) >> 2;
+        let last = random::draw_number().unwrap_or(0) >> 2;
         MemoryState { last, ended: last, ..MemoryState::default() }
     }
 

@@ -5,7 +5,7 @@ use super::frozen::{Frozen, lacking};
 use super::messages::*;
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{CUT_FREEZE_MAX, CUT_STALL};
-use crate::token::draw_number;
+use crate::random::draw_number;
 use crate::worker::{NO_INCARNATION, Worker, WorkerConfig};
 use gannet_core::{
     CheckpointDir, Cursor, Draft, FileEntry, JobManifest, PushProgress, Schema, ShardCut, StateEntry,

@@ -43,7 +43,7 @@ impl Registry {
         tables: Vec<String>,
         (at, notes): (u64, String),
     ) -> Result<LocalRunDecision, String> {
-        let Some(birth) = crate::token::draw_number() else {
+        let Some(birth) = crate::random::draw_number() else {
             return Err("the system gives no random bytes".into());
         };
         if let Some(why) = self.refuses_alone(name, want, &settings) {

@@ -13,7 +13,7 @@ use crate::frames::control::{self, HeldV1, IdentifyV2, IdentityV1};
 use crate::frames::{FrameKind, IdentifyFrame, IdentityFrame};
 use crate::limits::{REFUSALS_TOGETHER, TABLES_MAX};
 use crate::partition::Partitioning;
-use crate::token;
+use crate::random;
 use gannet_core::{HeldTable, OpenError, Origin, Schema, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Transmit};
 use std::collections::BTreeMap;
@@ -302,7 +302,7 @@ pub(super) fn request(frame: &Frame<'_>) -> Result<IdentifyV2, RequestFailure> {
 
 /// A random id for a new table. `None` if the system gives no random bytes.
 fn draw_uid() -> Option<TableUid> {
-    let drawn = token::draw()?;
+    let drawn = random::draw()?;
     let mut uid = [0; 16];
     drawn.iter().zip((0..16).cycle()).for_each(|(byte, at)| uid[at] ^= byte);
     Some(TableUid(uid)).filter(|uid| *uid != TableUid::NONE)
@@ -320,8 +320,7 @@ pub fn open_whole(store: &Store, schema: &Schema) -> Result<Shards, OpenError> {
         source: std::io::Error::other("the system gives no random bytes"),
     };
     schema.check()?;
-    let seed = token::draw().ok_or_else(no_chance)?;
-    let seed = seed.iter().fold(0u64, |word, &byte| word.rotate_left(8) ^ u64::from(byte));
+    let seed = random::draw_number().ok_or_else(no_chance)?;
     let all = 0..schema.shards;
     let identity = match store.held(&schema.name)? {
         Some(held) if held.identity.servers == 1 => held.identity,

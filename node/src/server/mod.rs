@@ -66,7 +66,8 @@ use crate::counters::ServerCounters;
 use crate::error::{Refusal, ServerError};
 use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX, SPIN, THREADS_MAX, TICK};
 use crate::scheduler::data_server::DataServerConfig;
-use crate::token::{self, Token};
+use crate::random;
+use crate::token::Token;
 use acceptor::{Acceptor, ThreadInbox};
 use gannet_core::{CheckpointDir, Store};
 use gannet_transport::{Listener, Net, Waker};
@@ -254,9 +255,9 @@ fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSettings {
 /// Draws the number of this incarnation of the server. Workers use it to tell whether rows in their caches can still be
 /// compared, so no other incarnation may have it. The number is random, because a clock could be set back.
 fn new_incarnation() -> Result<u64, ServerError> {
-    let drawn = token::draw().ok_or_else(|| std::io::Error::other("the system gives no random numbers"));
-    let drawn = drawn.map_err(|source| ServerError::Incarnation { source })?;
-    Ok(drawn.iter().fold(0, |word, &byte| word.rotate_left(8) ^ u64::from(byte)))
+    let drawn = random::draw_number();
+    let drawn = drawn.ok_or_else(|| std::io::Error::other("the system gives no random numbers"));
+    drawn.map_err(|source| ServerError::Incarnation { source })
 }
 
 impl Server {

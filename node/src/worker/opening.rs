@@ -14,7 +14,8 @@ use crate::frames::{
     WelcomeFrame,
 };
 use crate::limits::{ATTEMPT_TIME, PING_TIME, THREADS_MAX};
-use crate::token::{Nonce, Nonces, ProofSide, draw};
+use crate::random::draw;
+use crate::token::{Nonce, Nonces, ProofSide};
 use gannet_transport::{Head, Link, LinkError, Net, NetError, NoOwner, Poll, Stream};
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use crate::runs::{
     JoinV1, Run, RunActionV1, RunDecision, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
 };
 use crate::scheduler::member::WorkerIncarnation;
-use crate::token::draw_number;
+use crate::random::draw_number;
 use gannet_transport::Net;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

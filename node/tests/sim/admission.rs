@@ -2,6 +2,7 @@
 //! exactly the right rows exist, with exactly the right sums.
 
 use crate::model;
+use crate::stepping::Seed;
 
 use gannet_core::{Admission, Read, Store, Write};
 use gannet_node::{Worker, WorkerConfig};
@@ -17,7 +18,7 @@ const PUSHES: u32 = 3;
 fn each_push_is_counted_once_whatever_breaks() {
     let (mut lost, mut not_admitted) = (0, 0);
     for seed in 0..12 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let faults = Faults {
             reset_per_million: [0, 20_000][seed as usize % 2],
             piece_bytes_max: [0, 100, 5_000][seed as usize % 3],

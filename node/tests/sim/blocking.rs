@@ -3,7 +3,7 @@
 
 use crate::model::{schema, unique_keys};
 use crate::simulated::faults;
-use crate::stepping::{Servers, member, seeds};
+use crate::stepping::{Seed, Servers, member, seeds};
 
 use gannet_core::{Read, Schema, Write};
 use gannet_node::{Merge, Places, StepReduce, SyncMode, Worker, WorkerConfig, WorkerError};
@@ -217,7 +217,7 @@ impl Cluster {
 fn several_workers_wait_at_once(world: impl Fn(u64, Faults) -> Sim) {
     let mut killed = [0; 2];
     for seed in 500..500 + seeds(9) {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let mode = match seed % 3 {
             0 => None,
             1 => Some(SyncMode::Ssp(seed as u32 % 4)),

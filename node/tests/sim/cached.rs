@@ -3,6 +3,7 @@
 //! servers restart.
 
 use crate::model;
+use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
@@ -162,7 +163,7 @@ fn within_staleness(active: Option<Duration>) -> [u64; 4] {
     let mut sums = [0; 4];
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(30);
     for seed in 0..seeds {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let (staleness, bytes) = ([0, 1, 4, 20][seed as usize % 4], [1 << 20, 8 << 20][seed as usize % 2]);
         let counts = bounded(&sim, seed, staleness, bytes, seed % 3 == 1, active);
@@ -288,7 +289,7 @@ fn only_what_has_changed_comes_again() {
 fn the_bound_of_ssp_holds_for_rows_that_are_had() {
     let mut cached = 0;
     for seed in 0..8 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         // Frames of the second worker are processed only while the first one waits for it.
         let sim = Sim::new(seed, Faults { reset_per_million: 0, ..faults(seed) });
         let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);

@@ -1,6 +1,7 @@
 //! The counters of servers and workers, compared with what a simulated job did. Links break, so parts are resent.
 
 use crate::model;
+use crate::stepping::Seed;
 
 use gannet_core::{Read, Store, Write};
 use gannet_node::{Buckets, LocalServer, MetricsSink, ServerConfig, ServerCounters, Worker, WorkerConfig};
@@ -122,7 +123,7 @@ struct Done {
 fn counts_agree_with_what_was_done_also_when_parts_go_again() {
     let mut duplicate = 0;
     for seed in 0..12 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let faults = Faults { reset_per_million: 20_000, window_bytes: 20_000, ..Faults::none() };
         let sim = Sim::new(seed, faults);
         let mut prng = Prng::new(seed);

@@ -2,6 +2,8 @@
 //! Workers are killed and fall asleep, the client is killed and restarted on its folder, and links break in the
 //! middle of answers. Every line must be learned exactly once a pass, as it is in the file.
 
+use crate::stepping::Seed;
+
 use gannet_core::Store;
 use gannet_node::{
     Activity, DataLink, DataServerConfig, DataSource, FeedStatus, JobClient, JobPlan, LocalServer, PlanFile,
@@ -150,7 +152,7 @@ impl Client {
 fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
     let mut seen = Seen::default();
     for seed in 0..8 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let mut prng = Prng::new(seed);
         let faults = Faults {
             reset_per_million: [0, 2_000, 10_000][seed as usize % 3],

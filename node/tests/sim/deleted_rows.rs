@@ -3,6 +3,7 @@
 use crate::model::{limits, random_values, schema, start, start_within, unique_keys};
 use crate::saved_rows::{Rows, apply, connect, expected, pull, scanned, write};
 use crate::simulated::faults;
+use crate::stepping::Seed;
 
 use gannet_core::{Read, Store, Write};
 use gannet_node::{CacheConfig, RowCache, Staleness, TableId, Worker};
@@ -42,7 +43,7 @@ fn served(sim: &Sim, servers: usize, threads: usize) -> Vec<String> {
 #[test]
 fn caches_see_deletions() {
     for seed in 0..6 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let (staleness, active) = (2, [None, Some(Duration::from_millis(1))][seed as usize % 2]);
         let config = CacheConfig {
@@ -117,7 +118,7 @@ fn a_row_that_came_and_went_between_two_sweeps_stayed_in_the_cache() {
 fn a_cache_at_rest_has_the_rows_that_are_there() {
     let mut wrong = Vec::new();
     for seed in 0..48 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
         let folder = tempfile::tempdir().unwrap();
@@ -178,7 +179,7 @@ fn a_cache_at_rest_has_the_rows_that_are_there() {
 #[test]
 fn keysets_and_names_of_data_see_deletions() {
     for seed in 0..16 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = match seed % 3 {
             0 => Sim::new(seed, faults(seed)),
             1 => Sim::new(seed, faults(seed)).near(),

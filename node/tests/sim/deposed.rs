@@ -310,8 +310,7 @@ impl Scene {
 fn a_deposed_owner_is_not_believed() {
     let (mut taken, mut near, mut stalls) = (0, 0, 0);
     for seed in seeds_from(4_000, 16) {
-        let _named = Seed(seed);
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let mut scene = Scene::new(seed);
         for _ in 0..3 {
             scene.depose();

@@ -1,6 +1,7 @@
 //! Tables that are dropped while their servers restart with another number of threads.
 
 use crate::model;
+use crate::stepping::Seed;
 
 use gannet_core::{Store, Write};
 use gannet_node::{LocalServer, ServerConfig, Worker, WorkerConfig};
@@ -42,7 +43,7 @@ fn killed_at(sim: &Sim, store: &Store, at: Rc<Cell<Duration>>, threads: usize) -
 fn a_table_was_not_dropped_at_a_server_that_came_back_with_other_threads() {
     let mut under_way = 0;
     for seed in 0..40 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, Faults::none());
         let mut prng = Prng::new(seed);
         let folder = tempfile::tempdir().unwrap();

@@ -210,8 +210,7 @@ fn nor_does_it_lose_a_record_when_rows_are_read_at_once() {
 fn run_seeds(all: Range<u64>, replication: ReplicationMode) {
     let (mut failed, mut came_again) = ([0; 3], 0);
     for seed in all {
-        let _named = Seed(seed);
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let mut job = Job::new(seed, replication);
         let of_this = job.run();
         failed.iter_mut().zip(of_this).for_each(|(all, more)| *all += more);

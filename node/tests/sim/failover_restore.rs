@@ -153,8 +153,7 @@ impl Job {
 fn a_job_whose_rows_are_gone_goes_back_to_its_checkpoint() {
     let mut stays_away = 0;
     for seed in seeds_from(1_200, 8) {
-        let _named = Seed(seed);
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let folder = tempfile::tempdir().unwrap();
         let mut job = Job::new(seed, faults(seed), CheckpointDir::create(folder.path()).unwrap());
         let pusher = job.pusher();
@@ -252,8 +251,7 @@ fn a_job_goes_back_once_when_a_server_stays_away() {
 #[test]
 fn rows_in_folders_are_former_ones_when_the_job_has_gone_back() {
     for seed in seeds_from(3_200, 6) {
-        let _named = Seed(seed);
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let folder = tempfile::tempdir().unwrap();
         let checkpoints = CheckpointDir::create(folder.path()).unwrap();
         let sim = Sim::new(seed, faults(seed));

@@ -84,8 +84,7 @@ fn counted(reader: &mut Worker<Sim>, table: TableId, dim: usize) -> u64 {
 fn a_backup_has_each_acknowledged_push_once() {
     let (mut resent, mut seen) = (0, 0);
     for seed in seeds_from(700, 24) {
-        let _named = Seed(seed);
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
         let mut draw = |below: u64| prng.below(below);

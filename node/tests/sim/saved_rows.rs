@@ -3,6 +3,7 @@
 
 use crate::model::{limits, random_values, schema, start, start_within, unique_keys};
 use crate::simulated::faults;
+use crate::stepping::Seed;
 
 use gannet_core::{Read, Store, Write};
 use gannet_node::{Merge, StepReduce, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError};
@@ -72,7 +73,7 @@ pub(crate) fn scanned(worker: &mut Worker<Sim>, table: TableId) -> Rows {
 fn against_a_map(world: impl Fn(u64, Faults) -> Sim) {
     let (mut lost, mut duplicate) = (0, 0);
     for seed in 0..8 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = world(seed, faults(seed));
         let mut prng = Prng::new(seed);
         let folder = tempfile::tempdir().unwrap();
@@ -129,7 +130,7 @@ fn so_are_rows_that_are_read_over_rdma() {
 #[test]
 fn a_saved_table_is_loaded_into_other_servers() {
     for seed in 0..4 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
         let folder = tempfile::tempdir().unwrap();
@@ -231,7 +232,7 @@ fn a_load_was_refused_for_a_bad_push_to_another_table() {
 fn a_lost_reply_hid_rows_that_a_load_did_not_store() {
     let mut silent = Vec::new();
     for seed in 0..40 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, Faults { reset_per_million: 100_000, ..Faults::none() });
         let addr = start(&sim, "sim:0", &Store::memory(), 2).1;
         let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 //! break. Every record of every pass must be in the sums exactly once.
 
 use crate::model;
+use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
@@ -340,7 +341,7 @@ fn check_sums(world: &World, schema: &Schema, plan: &JobPlan) {
 
 /// Runs a job of three workers, with faults, until all is trained.
 fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
-    let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+    let _seed = Seed::begin(seed);
     let (mut world, mut prng) = (World::new(seed, mode), Prng::new(seed));
     let (schema, plan) = (schema("t", 1, 8), plan(2));
     let mut workers: Vec<Option<Trainer>> = (0..WORKERS).map(|_| None).collect();

@@ -2,6 +2,7 @@
 //! directly.
 
 use crate::model;
+use crate::stepping::Seed;
 
 use gannet_core::{Init, PushName, Read, Schema, Segment, Segments, Shards, Store, Write};
 use gannet_node::{LocalServer, ServerConfig, TableId, Worker, WorkerConfig, WorkerError};
@@ -23,7 +24,7 @@ fn two_segments_travel_and_are_learned_as_in_one_process() {
     assert_eq!((schema.weights(), schema.floats()), (6, 12));
     let mut lost = 0;
     for seed in 0..8 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let faults = Faults { reset_per_million: 20_000, piece_bytes_max: 5_000, ..Faults::none() };
         let (sim, mut prng) = (Sim::new(seed, faults), Prng::new(seed));
         let addrs: Vec<String> = (0..2)

@@ -2,6 +2,7 @@
 //! stall, and servers are dropped and restarted on their folders. The sums must be exact.
 
 use crate::model;
+use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{SeenPushes, Worker, WorkerConfig, WorkerError};
@@ -61,7 +62,7 @@ fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
     let (mut lost, mut duplicate, mut near) = (0, 0, (0, 0));
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
     for seed in 0..seeds {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = world(seed, faults(seed));
         let mut prng = Prng::new(seed);
         let servers: Vec<_> = (0..1 + seed % 2)
@@ -128,7 +129,7 @@ fn so_do_pulls_over_rdma() {
 fn pulls_name_what_they_saw(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
     let (mut differed, mut near) = (0, (0, 0));
     for seed in 100..130 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = world(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
         let mut prng = Prng::new(seed);
         let (_, addr) = start(&sim, "sim:0", &Store::memory(), 2);
@@ -220,7 +221,7 @@ fn nor_does_one_with_other_threads_whose_rows_are_read_over_rdma() {
 fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: bool) -> u64 {
     let mut near = 0;
     for seed in 0..6 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = world(seed, faults(seed * 3 + 1));
         let mut prng = Prng::new(seed);
         let folder = tempfile::tempdir().unwrap();
@@ -269,7 +270,7 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: b
 fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
     let mut lost = 0;
     for seed in 300..306 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
         let count = 2 + seed as usize % 2;
@@ -329,7 +330,7 @@ fn gradients_sent_again_have_the_rate_of_their_name() {
     let schema = Schema { shards: 4, shaping, ..Schema::scalar("t", adam) };
     let mut resends = 0;
     for seed in 200..212 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
         let mut prng = Prng::new(seed);
         let folder = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ use stepping::*;
 fn bounded(world: impl Fn(u64, Faults) -> Sim, kills: Kills) -> Outcome {
     let mut all = Outcome { lost: 0, near: 0, stale: vec![0; 65], late_rows: 0 };
     for seed in 0..seeds(8) {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = world(seed, faults(seed));
         let (workers, bound) = (2 + seed as u32 % 3, [0, 1, 3][seed as usize % 3]);
         let mut servers = Servers::new(&sim, 1 + seed % 2, 1 + seed as usize / 2 % 2);
@@ -143,7 +143,7 @@ fn together(world: impl Fn(u64, Faults) -> Sim, kills: Kills) -> Outcome {
     let mut all = Outcome { lost: 0, near: 0, stale: vec![0; 65], late_rows: 0 };
     // With seed 413, both workers lose their links while one has made a step and the other has not.
     for seed in (100..100 + seeds(8)).chain([413]) {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = world(seed, faults(seed));
         let workers = 1 + seed as u32 % 4;
         let merge = [Merge::Sum, Merge::Mean][seed as usize % 2];
@@ -239,7 +239,7 @@ fn also_where_they_do_and_rows_are_read_over_rdma() {
 fn what_comes_too_late_is_dropped_and_counted() {
     let mut late = 0;
     for seed in 0..seeds(8) {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let workers = 3;
         let mut servers = Servers::new(&sim, 1 + seed % 2, 1 + seed as usize / 2 % 2);

@@ -3,6 +3,7 @@
 
 use crate::model;
 use crate::simulated::{connect, far, faults};
+use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{Pulled, SeenPushes, ShardedKeys};
@@ -83,7 +84,7 @@ fn assert_agrees(pulled: &Pulled, cut: &ShardedKeys, schema: &Schema, pushes: &[
 fn threads_change_under_pulls_and_pushes(world: impl Fn(u64, Faults) -> Sim) -> u64 {
     let (mut duplicate, mut near, mut restarts) = (0, 0, 0);
     for seed in 300..312 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let faults = faults_for_large_frames(seed);
         let sim = world(seed, faults);
         let mut prng = Prng::new(seed);

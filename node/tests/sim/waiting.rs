@@ -22,7 +22,7 @@ fn soon(member: SyncConfig) -> SyncConfig {
 /// One of three workers stops in the middle and does not return. The others name it, and continue without it.
 fn one_stops(mode: SyncMode, silent: bool) {
     for seed in 0..4 {
-        let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+        let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let servers = Servers::new(&sim, 1 + seed % 2, 2);
         let (addrs, table) = (servers.addrs(), schema("t", 3, 8));

@@ -50,13 +50,25 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|number| number.parse().ok())
 }
 
-/// Says which seed failed, also where a process of the simulation has panicked.
-pub struct Seed(pub u64);
+/// The seed of a simulation, until it is dropped: what this thread draws comes from it, and the partitions of an odd one
+/// are scattered. It says which seed failed, also where a process of the simulation has panicked.
+pub struct Seed {
+    seed: u64,
+    _partitions: gannet_node::ScatteredPartitions,
+    _randomness: gannet_node::SeededRandomness,
+}
+
+impl Seed {
+    pub fn begin(seed: u64) -> Seed {
+        let _partitions = gannet_node::scatter_partitions(seed % 2 == 1);
+        Seed { seed, _partitions, _randomness: gannet_node::seed_randomness(seed) }
+    }
+}
 
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {} failed: run it alone with SEED={}", self.0, self.0);
+            eprintln!("seed {} failed. SEED={} runs it alone, in a test that takes SEED", self.seed, self.seed);
         }
     }
 }

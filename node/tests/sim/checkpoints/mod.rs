@@ -8,7 +8,7 @@ mod mortal;
 mod restored;
 mod trainer;
 
-use crate::stepping::seeds;
+use crate::stepping::{Seed, are_all, seeds_from};
 use cluster::{Cluster, Happened, Host, Trouble};
 use gannet_core::{CheckpointDir, Fault, MemoryStore, Schema, StoreCall, Write};
 use gannet_node::{CheckpointOptions, RestoreSource, SavedCheckpoint, Worker, WorkerConfig, save_checkpoint};
@@ -50,17 +50,6 @@ struct Job {
     store: MemoryStore,
     durable: bool,
     shown: Shown,
-}
-
-/// Says which seed failed.
-struct Seed(u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("seed {} failed: run it alone with CHECKPOINT_SEED={}", self.0, self.0);
-        }
-    }
 }
 
 fn faults(prng: &mut Prng) -> Faults {
@@ -259,8 +248,7 @@ fn named(text: &str) -> String {
 }
 
 fn one(seed: u64) -> Shown {
-    let _seed = Seed(seed);
-    let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
+    let _seed = Seed::begin(seed);
     let mut job = Job::new(seed);
     let mut prng = Prng::new(seed.wrapping_mul(77) + 3);
     let (every, kills, hangs) =
@@ -302,10 +290,8 @@ fn one(seed: u64) -> Shown {
 
 #[test]
 fn a_restore_equals_the_cut_whatever_breaks() {
-    let only = std::env::var("CHECKPOINT_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-    let range = only.map_or(0..seeds(100), |seed| seed..seed + 1);
     let mut all = Shown::default();
-    for seed in range {
+    for seed in seeds_from(0, 100) {
         let shown = one(seed);
         all.saved += shown.saved;
         all.increments += shown.increments;
@@ -316,7 +302,7 @@ fn a_restore_equals_the_cut_whatever_breaks() {
         all.happened.add(&shown.happened);
     }
     eprintln!("{all:?}");
-    if only.is_none() {
+    if are_all() {
         let Shown { increments, failed, given_up, killed, restored, happened, .. } = &all;
         let least = [*increments, *failed, *given_up, *killed, *restored, happened.kills, happened.deaths];
         assert!(least.into_iter().min() > Some(1), "{all:?}: the test shows nothing");

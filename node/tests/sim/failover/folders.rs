@@ -11,7 +11,6 @@ use gannet_transport::sim::Faults;
 /// Runs a cluster while workers push, and all servers die at once now and then. Returns how often they did, and how
 /// many servers failed alone.
 fn run_folders(seed: u64, replication: ReplicationMode) -> [u64; 2] {
-    let _scattered = gannet_node::scatter_partitions(seed % 2 == 1);
     let sim = Sim::new(seed, faults(seed));
     let mut cluster = Cluster::with_folders(&sim, seed, replication, None);
     let workers = 2;
@@ -76,7 +75,7 @@ fn so_they_may_when_their_rows_are_read_at_once() {
 fn run_all(all: Range<u64>, replication: ReplicationMode) -> [u64; 2] {
     let mut failed = [0; 2];
     for seed in all {
-        let _named = Seed(seed);
+        let _seed = Seed::begin(seed);
         let of_this = run_folders(seed, replication);
         failed.iter_mut().zip(of_this).for_each(|(all, more)| *all += more);
     }
