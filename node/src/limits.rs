@@ -333,6 +333,8 @@ pub const COORDINATOR_KEYS_MAX: usize = 4096;
 pub const COORDINATOR_LEASES_MAX: usize = 4096;
 /// Bytes of one of its keys together with the value.
 pub const COORDINATOR_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a request to such a coordinator: a server writes the backups of up to 64 places at once.
+pub const COORDINATOR_REQUEST_BYTES: usize = PART_BYTES_MAX;
 /// Keys of a page that a coordinator lists.
 pub const COORDINATOR_PAGE_KEYS: usize = 64;
 /// Keys that one call may write together.

@@ -4,7 +4,10 @@
 mod model;
 
 use gannet_core::{Read, Store, Write};
-use gannet_node::{Refusal, SeenPushes, Server, ServerConfig, Worker, WorkerConfig, WorkerError};
+use gannet_node::{
+    Coordinator, CoordinatorWrite, MemoryCoordinator, Refusal, RemoteCoordinator, SeenPushes, Server,
+    ServerConfig, Worker, WorkerConfig, WorkerError,
+};
 use gannet_transport::multi::{Transport, Transports};
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::{Io, Tcp};
@@ -456,4 +459,21 @@ fn a_server_that_swallows_connections_does_not_hold_up_the_others() {
     let error = worker.pull(table, &there, Read::Weights, &mut out).unwrap_err();
     let WorkerError::PeerLost { peer, .. } = &error else { panic!("{error}") };
     assert!(peer.starts_with(&bad_addr), "{error}");
+}
+
+/// The sets of 64 places with eight backups each were larger than a scheduler took as one request. A backup that had
+/// died could then not leave them.
+#[test]
+fn a_scheduler_takes_the_writes_of_64_places_at_once() {
+    let coordinator = Arc::new(MemoryCoordinator::new(Arc::new(|| Duration::ZERO)));
+    let config = ServerConfig { coordinator: Some(coordinator.clone()), ..ServerConfig::new("127.0.0.1:0") };
+    let server = Server::start(Transports::new(), config).unwrap();
+    let remote = RemoteCoordinator::new(Transports::new(), server.addr(), None);
+    let write = |place| {
+        let (key, value) = (format!("job/place/{place}"), vec![place; 8 * 264]);
+        CoordinatorWrite { key, version: 0, value, lease: None }
+    };
+    let writes: Vec<CoordinatorWrite> = (0..64).map(write).collect();
+    assert!(remote.compare_and_set_all(&writes).unwrap().is_some());
+    assert_eq!(coordinator.get("job/place/63").unwrap().unwrap().value, writes[63].value);
 }

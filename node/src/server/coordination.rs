@@ -6,7 +6,7 @@ use crate::coordinator::messages::CoordinatorRequestV1;
 use crate::error::Refusal;
 use crate::frames::control;
 use crate::frames::{CoordinateFrame, CoordinatedFrame, FrameKind};
-use crate::limits::COORDINATOR_BYTES_MAX;
+use crate::limits::COORDINATOR_REQUEST_BYTES;
 use gannet_transport::{Frame, Full, Transmit};
 
 impl ServerTables {
@@ -17,9 +17,9 @@ impl ServerTables {
             let text = "no coordinator is here: --coordinator names a `gannet scheduler`";
             return refuse(Refusal::Unknown, text);
         };
-        if frame.payload.len() > 2 * COORDINATOR_BYTES_MAX {
+        if frame.payload.len() > COORDINATOR_REQUEST_BYTES {
             let bytes = frame.payload.len();
-            let text = format!("a request of {bytes} bytes: the limit is {}", 2 * COORDINATOR_BYTES_MAX);
+            let text = format!("a request of {bytes} bytes: the limit is {}", COORDINATOR_REQUEST_BYTES);
             return refuse(Refusal::Limit, text);
         }
         let request = match control::open::<CoordinatorRequestV1>(frame.payload) {

@@ -8,11 +8,11 @@ use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, DropTableV1};
 use crate::frames::{DropTableFrame, RunFrame};
 use crate::limits::{BEAT_MAX, RUN_BYTES_MAX, TAKEN_PATIENCE};
+use crate::random::draw_number;
 use crate::runs::{
     JoinV1, Run, RunActionV1, RunDecision, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
 };
 use crate::scheduler::member::WorkerIncarnation;
-use crate::random::draw_number;
 use gannet_transport::Net;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

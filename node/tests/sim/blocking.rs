@@ -1,6 +1,7 @@
 //! Workers as processes of the simulation: each of them calls and waits, as a program does, while the others go on.
 //! Links break, servers are killed and come back with other threads and clocks, workers are killed and come back.
 
+use crate::cluster::patience;
 use crate::model::{schema, unique_keys};
 use crate::simulated::faults;
 use crate::stepping::{Seed, Servers, member, seeds};
@@ -54,7 +55,7 @@ impl Program {
     pub(crate) fn run(self) {
         let Program { rank, workers, mode, seed, .. } = self;
         let config = WorkerConfig::new(self.servers.clone(), u64::from(rank) + 1, self.incarnation);
-        let config = WorkerConfig { places: self.places.clone(), ..config };
+        let config = WorkerConfig { places: self.places.clone(), peer_timeout: patience(seed), ..config };
         let mut worker = self.sure(Worker::connect(self.sim.clone(), config));
         let table = self.sure(worker.open_table(&self.table));
         if let Some(mode) = mode {

@@ -4,7 +4,7 @@
 //! So two things only keep the reader from old rows: the server is silent in time, and its memory is soon not believed.
 
 use crate::blocking::{Book, Pushes, SHARED};
-use crate::cluster::{Cluster, LEASE};
+use crate::cluster::{Cluster, LEASE, patience};
 use crate::model::{schema, unique_keys};
 use crate::simulated::faults;
 use crate::stepping::{Seed, are_all, seeds_from};
@@ -49,7 +49,7 @@ impl Shared {
     fn write(self, sim: &Sim, rank: u32) {
         let config = WorkerConfig::new(self.servers.clone(), u64::from(rank) + 1, 1);
         let (places, one_sided, spin) = (Some(self.places.clone()), OneSided::Never, Duration::ZERO);
-        let config = WorkerConfig { places, one_sided, spin, ..config };
+        let config = WorkerConfig { places, one_sided, spin, peer_timeout: patience(self.seed), ..config };
         let mut worker = Worker::connect(sim.clone(), config).unwrap();
         let table = worker.open_table(&self.table).unwrap();
         let mut prng = Prng::new(self.seed << 8 | u64::from(rank));
@@ -86,6 +86,7 @@ impl Shared {
             places: Some(self.places.clone()),
             one_sided: self.one_sided,
             spin: Duration::ZERO,
+            peer_timeout: patience(self.seed),
             ..WorkerConfig::reader(self.servers.clone())
         };
         let mut reader = Worker::connect(sim.clone(), config).unwrap();
@@ -294,6 +295,7 @@ impl Scene {
         self.sim.kill(&self.reader);
         let config = WorkerConfig {
             places: Some(self.shared.places.clone()),
+            peer_timeout: patience(self.seed),
             ..WorkerConfig::reader(self.shared.servers.clone())
         };
         let mut reader = Worker::connect(self.sim.clone(), config).unwrap();

@@ -1,7 +1,7 @@
 //! A job whose scheduler dies for good. A backup goes on with its splits, and hands out incarnations that nobody has
 //! had. Every record of every pass must be in the sums exactly once, whoever dies: servers and workers.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, patience};
 use crate::model::schema;
 use crate::reached::Reached;
 use crate::scheduled::{BATCHES, KEYS, expected, keys_of, plan};
@@ -65,7 +65,11 @@ impl Program {
     fn live(&self) -> Result<(), WorkerError> {
         let pusher = u64::from(self.rank) + 1;
         let places = Some(self.places.clone());
-        let config = WorkerConfig { places, ..WorkerConfig::new(self.servers.clone(), pusher, 0) };
+        let config = WorkerConfig {
+            places,
+            peer_timeout: patience(self.seed),
+            ..WorkerConfig::new(self.servers.clone(), pusher, 0)
+        };
         let highest = self.done.borrow().incarnations.last().copied().unwrap_or(0);
         let incarnation = Worker::allocate_incarnation(self.sim.clone(), &config)?;
         let is_new = self.done.borrow_mut().incarnations.insert(incarnation);
@@ -178,7 +182,11 @@ impl Job {
     fn check(&mut self) {
         let (seed, plan) = (self.seed, plan(2));
         let places = Some(self.places.clone());
-        let config = WorkerConfig { places, ..WorkerConfig::new(self.cluster.servers(), 99, 1) };
+        let config = WorkerConfig {
+            places,
+            peer_timeout: patience(seed),
+            ..WorkerConfig::new(self.cluster.servers(), 99, 1)
+        };
         let scheduler = WorkerConfig { servers: vec![config.servers[0].clone()], ..config.clone() };
         let status = JobStatus::of(self.sim.clone(), scheduler).unwrap().unwrap();
         let trained = (status.tasks_done, status.examples);

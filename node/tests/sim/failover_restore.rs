@@ -1,7 +1,7 @@
 //! A job whose rows are gone: the owner of a place and all its backups die. Its servers go back to the newest
 //! checkpoint, which was saved while a worker pushed and while a server may have had several places.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, patience};
 use crate::model::{Model, schema, unique_keys};
 use crate::simulated::faults;
 use crate::stepping::{Seed, are_all, seeds, seeds_from};
@@ -57,7 +57,12 @@ impl Job {
 
     fn config(&mut self, pusher: u64, incarnation: u64) -> WorkerConfig {
         let places = Some(Places { coordinator: self.cluster.reach(), job: "job".into() });
-        WorkerConfig { places, ..WorkerConfig::new(self.cluster.servers(), pusher, incarnation) }
+        let peer_timeout = patience(self.seed);
+        WorkerConfig {
+            places,
+            peer_timeout,
+            ..WorkerConfig::new(self.cluster.servers(), pusher, incarnation)
+        }
     }
 
     /// A worker that pushes until it cannot.
@@ -124,7 +129,7 @@ impl Job {
     fn check(&mut self, (least, most): (usize, usize), away: Option<usize>) {
         let mut config = self.config(2, 1 << 40);
         // A place may be begun by a server whose lease has ended again.
-        config.peer_timeout = Duration::from_secs(600);
+        config.peer_timeout = Duration::from_secs(900);
         let (sim, table, seed, pushed) =
             (self.sim.clone(), self.table.clone(), self.seed, self.pushed.clone());
         let reader = self.sim.spawn(move || {

@@ -10,6 +10,10 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::TestWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 
 thread_local! {
     /// The simulation of the test that runs on this thread. A coordinator is `Send`, so it cannot have it.
@@ -30,6 +34,21 @@ fn now() -> Duration {
     sim().now()
 }
 
+/// What processes of this thread log is printed, with the time of the simulation, until the guard is dropped.
+pub(crate) fn log_here() -> DefaultGuard {
+    let print = tracing_subscriber::fmt().with_writer(TestWriter::new).with_timer(SimTime).with_ansi(false);
+    tracing::subscriber::set_default(print.with_max_level(tracing::Level::DEBUG).finish())
+}
+
+struct SimTime;
+
+impl FormatTime for SimTime {
+    fn format_time(&self, into: &mut Writer<'_>) -> std::fmt::Result {
+        let time = SIM.with_borrow(|sim| sim.as_ref().map(Net::now)).unwrap_or_default();
+        write!(into, "{:10.4}", time.as_secs_f64())
+    }
+}
+
 /// The process that has called waits.
 fn wait(time: Duration) {
     sim().poll().unwrap().wait(time, &mut Vec::new()).unwrap();
@@ -44,6 +63,11 @@ pub(crate) struct Hub {
 impl Hub {
     pub(crate) fn new(of: MemoryCoordinator) -> Arc<Hub> {
         Arc::new(Hub { of, late: Mutex::default() })
+    }
+
+    /// Whether a write of a place is on its way.
+    pub(crate) fn has_late_writes(&self) -> bool {
+        !self.late.lock().unwrap().is_empty()
     }
 
     /// Makes the late writes that have come until now.
@@ -68,6 +92,11 @@ impl Hub {
         };
         let before = known();
         let written = self.of.compare_and_set_all(writes);
+        if matches!(written, Ok(Some(_))) {
+            for place in &places {
+                tracing::debug!(place, now = ?gannet_node::place(&self.of, "job", *place).unwrap(), "a place was written");
+            }
+        }
         for (before, after) in before.into_iter().zip(known()) {
             let (Some((epoch, owner)), Some((next, now))) = (before, after) else { continue };
             let holds = next > epoch || next == epoch && now == owner;

@@ -51,9 +51,11 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// The seed of a simulation, until it is dropped: what this thread draws comes from it, and the partitions of an odd one
-/// are scattered. It says which seed failed, also where a process of the simulation has panicked.
+/// are scattered. It says which seed failed, also where a process of the simulation has panicked. If `SEED` names it, the
+/// log of all processes is printed.
 pub struct Seed {
     seed: u64,
+    _log: Option<tracing::subscriber::DefaultGuard>,
     _partitions: gannet_node::ScatteredPartitions,
     _randomness: gannet_node::SeededRandomness,
 }
@@ -61,14 +63,18 @@ pub struct Seed {
 impl Seed {
     pub fn begin(seed: u64) -> Seed {
         let _partitions = gannet_node::scatter_partitions(seed % 2 == 1);
-        Seed { seed, _partitions, _randomness: gannet_node::seed_randomness(seed) }
+        let _log = number("SEED").map(|_| crate::reached::log_here());
+        Seed { seed, _log, _partitions, _randomness: gannet_node::seed_randomness(seed) }
     }
 }
 
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {} failed. SEED={} runs it alone, in a test that takes SEED", self.seed, self.seed);
+            eprintln!(
+                "seed {} failed. SEED={} runs it alone, in a test that takes SEED",
+                self.seed, self.seed
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Workers that only read: while servers die, and at the end.
 
 use crate::blocking::{Book, Pushes, SHARED};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, patience};
 use gannet_core::{Read, Schema, Write};
 use gannet_node::{Places, Worker, WorkerConfig};
 use gannet_transport::sim::Sim;
@@ -21,7 +21,8 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn run(self) {
-        let config = WorkerConfig { places: Some(self.places), ..WorkerConfig::reader(self.servers) };
+        let (places, peer_timeout) = (Some(self.places), patience(self.seed));
+        let config = WorkerConfig { places, peer_timeout, ..WorkerConfig::reader(self.servers) };
         let mut reader = Worker::connect(self.sim.clone(), config).unwrap();
         let table = reader.open_table(&self.table).unwrap();
         let mut row = vec![0.0; self.book.borrow().len()];
@@ -45,7 +46,8 @@ pub(super) fn check(
     places: &Places,
     servers: &[String],
 ) {
-    let config = WorkerConfig { places: Some(places.clone()), ..WorkerConfig::new(servers.to_vec(), 99, 1) };
+    let (places, peer_timeout) = (Some(places.clone()), patience(cluster.seed));
+    let config = WorkerConfig { places, peer_timeout, ..WorkerConfig::new(servers.to_vec(), 99, 1) };
     let mut reader = Worker::connect(cluster.sim.clone(), config).unwrap();
     let table = reader.open_table(schema).unwrap();
     let mut row = vec![0.0; workers as usize];
