@@ -9,6 +9,7 @@ use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV2, IdentityV1, OpenTableV2, TableOpenedV4};
 use crate::frames::{ConfirmFrame, FrameKind, IdentifyFrame, OpenTableFrame, RefusedFrame};
+use crate::limits::PLACE_LOOKUP_EVERY;
 use crate::partition::{PartitionMap, set_of};
 use crate::scheduler::table_records::{ShardHolder, TableRecord};
 use gannet_core::{Schema, ShardSet, TableUid};
@@ -162,6 +163,13 @@ fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<
     Ok(places.into_iter().enumerate().map(place).collect())
 }
 
+/// Whether servers hold tables with different ids.
+fn are_of_two_tables(held: &[Option<HeldV1>]) -> bool {
+    let mut ids = held.iter().flatten().map(|held| held.uid);
+    let first = ids.next();
+    ids.any(|id| Some(id) != first)
+}
+
 /// Says which rows are gone, if a server has nothing of a table that may have had pushes.
 fn lost(schema: &Schema, addrs: &[String], plan: &TablePlan) -> Option<String> {
     let map = PartitionMap::of_job(addrs.len() as u32);
@@ -232,6 +240,12 @@ impl<N: Net> Worker<N> {
             fronts.iter().map(|&front| self.peers[front].session.incarnation).collect();
         if let Some(why) = self.link_change(&before) {
             return Ok(OpenAttempt::Again(why));
+        }
+        if self.config.places.is_some() && are_of_two_tables(&held) {
+            // A server of the generation before ends when it learns of the new one.
+            self.pump(PLACE_LOOKUP_EVERY)?;
+            let why = "its servers hold two tables: the job goes back to a checkpoint, and not all servers have done so";
+            return Ok(OpenAttempt::Again(why.into()));
         }
         let TablePlan { uid, places, empty, confirmed } = plan(schema, &self.config.servers, &held)?;
         let births = vec![0; schema.shards as usize];

@@ -270,10 +270,12 @@ impl Cluster {
             self.has_owner(place) && (owner != *addr || backups.iter().any(runs))
         };
         let is_cut = self.members.iter().any(|of| !of.has_ended() && of.coordinator.cut_off.load(Relaxed));
-        !is_cut
-            && !self.hub.has_late_writes()
-            && !self.members[at].has_ended()
-            && (0..self.places).all(is_backed)
+        !is_cut && !self.has_late_writes() && !self.members[at].has_ended() && (0..self.places).all(is_backed)
+    }
+
+    /// Whether a write of a place is on its way to the coordinator.
+    pub(crate) fn has_late_writes(&self) -> bool {
+        self.hub.has_late_writes()
     }
 
     /// Kills the owner of a place and all its backups, and some other servers. Returns how many servers run.
