@@ -8,6 +8,7 @@ mod identity;
 mod incarnations;
 mod job;
 mod kept_runs;
+mod launch;
 mod runs;
 mod scheduler;
 mod steps;

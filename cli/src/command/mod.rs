@@ -16,6 +16,8 @@ mod fixed_share;
 mod input;
 mod input_check;
 mod job;
+mod launch;
+mod launched;
 mod lbfgs;
 pub mod log;
 mod lr_worker;
@@ -51,6 +53,7 @@ pub use failure::Failure;
 pub fn run(cli: args::Cli) -> Result<(), Failure> {
     match cli.command {
         args::Command::Train(args) => train::run(*args),
+        args::Command::Launch(args) => launch::run(&args),
         args::Command::Server(args) => server::run(&args),
         args::Command::Scheduler(args) => server::schedule(&args),
         args::Command::Status(args) => status::run(&args),

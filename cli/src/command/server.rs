@@ -7,7 +7,7 @@ use super::backups::Membership;
 use super::failure::SYSTEM;
 use super::metrics::Metrics;
 use super::report::counted;
-use super::{Failure, checkpoint_place, restore, security, signals};
+use super::{Failure, checkpoint_place, launched, restore, security, signals};
 use gannet::backups::{Coordinator, MemoryCoordinator};
 use gannet::server::RestoreSource;
 use gannet::storage::{Checkpoint, CheckpointError, GrowthConfig, Store};
@@ -38,6 +38,7 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
 
 /// Runs `gannet scheduler`: a server without shards.
 pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
+    launched::watch();
     serve(&Serving {
         listen: &args.listen,
         threads: Some(1),

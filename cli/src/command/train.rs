@@ -10,7 +10,7 @@ use super::runs::{Account, LocalRun};
 use super::server::Serving;
 use super::validation::Validator;
 use super::{
-    Failure, backups, data_server, input, input_check, job, lbfgs, lr_worker, models, optimizer,
+    Failure, backups, data_server, input, input_check, job, launched, lbfgs, lr_worker, models, optimizer,
     remote_worker, restore, runs, saved_model, server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::Schema;
@@ -30,6 +30,7 @@ pub const TABLE: &str = "lr";
 
 /// Runs the command.
 pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
+    launched::watch();
     tasks::settle(&mut args);
     job::check_role(&args)?;
     models::check(&args.model)?;

@@ -227,15 +227,7 @@ impl<N: Net> Worker<N> {
         let servers = self.config.servers.len();
         let before = self.links_as_they_are();
         let fronts: Vec<usize> = self.links_now().filter(|&n| self.peers[n].thread == 0).collect();
-        let mut held = self.identify(schema, &fronts)?;
-        let is_partial = |held: &[Option<HeldV1>]| {
-            held.iter().any(Option::is_none) && held.iter().flatten().any(|held| held.confirmed)
-        };
-        // The servers do not answer at one moment: another worker may have made the table between two answers. A
-        // confirmed table is at all servers, so a server that still has nothing when it is asked again has lost it.
-        if is_partial(&held) {
-            held = self.identify(schema, &fronts)?;
-        }
+        let held = self.held_by_all(schema, &fronts)?;
         let incarnations: Vec<u64> =
             fronts.iter().map(|&front| self.peers[front].session.incarnation).collect();
         if let Some(why) = self.link_change(&before) {
@@ -314,6 +306,15 @@ impl<N: Net> Worker<N> {
     fn links_as_they_are(&self) -> Links {
         let epochs = self.links_now().map(|link| self.peers[link].session.epoch).collect();
         Links { layout: self.layout, epochs }
+    }
+
+    /// What each server holds of a table, as they answer one after another.
+    fn held_by_all(&mut self, schema: &Schema, fronts: &[usize]) -> Result<Vec<Option<HeldV1>>, WorkerError> {
+        let held = self.identify(schema, fronts)?;
+        let is_partial = held.iter().any(Option::is_none) && held.iter().flatten().any(|held| held.confirmed);
+        // The servers do not answer at one moment: another worker may have made the table between two answers. A
+        // confirmed table is at all servers, so a server that still has nothing when it is asked again has lost it.
+        if is_partial { self.identify(schema, fronts) } else { Ok(held) }
     }
 
     /// What each server holds of a table.

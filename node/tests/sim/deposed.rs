@@ -184,7 +184,7 @@ impl Scene {
 
     /// Waits until each place has an owner, and until a server may fail that owns one.
     fn until_backed(&mut self) -> usize {
-        for round in 0..600 {
+        for round in 0..patience(self.seed).as_millis() / 100 {
             self.cluster.mend();
             self.run(Duration::from_millis(100));
             self.cluster.note_joined();

@@ -50,9 +50,9 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|number| number.parse().ok())
 }
 
-/// The seed of a simulation, until it is dropped: what this thread draws comes from it, and the partitions of an odd one
-/// are scattered. It says which seed failed, also where a process of the simulation has panicked. If `SEED` names it, the
-/// log of all processes is printed.
+/// The seed of a simulation, until it is dropped. What this thread draws comes from it, and the partitions of an odd
+/// one are scattered. It says which seed failed, also where a process of the simulation has panicked. If `SEED` names
+/// it, the log of all processes is printed.
 pub struct Seed {
     seed: u64,
     _log: Option<tracing::subscriber::DefaultGuard>,

@@ -12,6 +12,7 @@ mod foreign;
 mod input;
 mod io;
 mod job_checkpoints;
+mod launch;
 mod lbfgs;
 mod log;
 mod memory;
@@ -47,6 +48,7 @@ pub use doctor::DoctorArgs;
 pub use input::{CountsName, FormatName, InputArgs, ScaleName};
 pub use io::{IoArgs, IoName};
 pub use job_checkpoints::JobCheckpointArgs;
+pub use launch::LaunchArgs;
 pub use lbfgs::LbfgsArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
@@ -57,6 +59,7 @@ pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, Schedule
 pub use restore::{RestoreArgs, RestoreFoldersArgs};
 pub use run::{DEFAULT_RUN, RunArgs};
 pub use scheduling::{SchedulerArgs, StatusArgs};
+pub use sections::spelled;
 pub use sessions::SessionArgs;
 pub use sync::{SyncArgs, SyncName};
 pub use table::TableArgs;
@@ -66,6 +69,7 @@ pub use typed_flags::TypedJobFlags;
 pub use validation::WatchArgs;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// A parameter server for sparse models. Servers keep hash-partitioned tables in memory-mapped shards, and run the
@@ -92,8 +96,16 @@ impl Cli {
     /// # Errors
     /// It cannot be read, or asks for help.
     pub fn read() -> Result<Cli, clap::Error> {
+        Cli::of(std::env::args_os().collect())
+    }
+
+    /// Reads these words. The first one is the program.
+    ///
+    /// # Errors
+    /// They cannot be read, or ask for help.
+    pub fn of(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
         let mut command = sections::arranged(Cli::command());
-        let arguments = sections::spelled(std::env::args_os());
+        let arguments = sections::spelled(arguments.into_iter());
         let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let matches = command.try_get_matches_from_mut(arguments);
         let read = matches.and_then(|matches| {
@@ -116,6 +128,8 @@ impl Cli {
 pub enum Command {
     /// Train a model, in this process or as one process of a job.
     Train(Box<TrainArgs>),
+    /// Run a whole job on this machine: start its servers and workers, watch them, and print one report.
+    Launch(LaunchArgs),
     /// Serve tables until stopped.
     Server(ServerArgs),
     /// Track a job's workers and hand out its data, without tables.

@@ -1,0 +1,80 @@
+//! Ports for the servers of a job.
+
+use crate::command::Failure;
+use crate::command::failure::SYSTEM;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+/// Ports without a listener. While it lives, no other launcher of this machine gets them.
+pub struct Ports {
+    addrs: Vec<String>,
+    /// Sockets whose names claim the ports.
+    _claims: Vec<UnixListener>,
+}
+
+/// The first port that is tried.
+const FIRST: u16 = 10_000;
+
+/// Linux chooses the ports of connections from here on, if it does not say otherwise.
+const EPHEMERAL: u16 = 32_768;
+
+impl Ports {
+    /// Claims so many ports on loopback. They are below those that the system chooses for connections, so a connection
+    /// does not take the port of a server that is started again.
+    pub fn claim(count: usize) -> Result<Ports, Failure> {
+        let end = ephemeral().unwrap_or(EPHEMERAL).max(FIRST + 1);
+        let range = usize::from(end - FIRST);
+        let begin = std::process::id() as usize * 97;
+        let (mut addrs, mut claims) = (Vec::new(), Vec::new());
+        for step in 0..range {
+            if addrs.len() == count {
+                break;
+            }
+            let port = FIRST + ((begin + step) % range) as u16;
+            let Ok(name) = SocketAddr::from_abstract_name(format!("gannet-launch-port-{port}")) else {
+                continue;
+            };
+            let Ok(claim) = UnixListener::bind_addr(&name) else { continue };
+            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+                claims.push(claim);
+                addrs.push(format!("127.0.0.1:{port}"));
+            }
+        }
+        match addrs.len() == count {
+            true => Ok(Ports { addrs, _claims: claims }),
+            false => Err(Failure::new(
+                SYSTEM,
+                format!(
+                    "{count} free ports are needed, and this machine has {} from {FIRST} to {end}",
+                    addrs.len()
+                ),
+            )),
+        }
+    }
+
+    /// The addresses.
+    pub fn addrs(&self) -> &[String] {
+        &self.addrs
+    }
+}
+
+/// The first port that the system chooses for connections.
+fn ephemeral() -> Option<u16> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    range.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_launchers_get_different_ports() {
+        let (one, other) = (Ports::claim(3).unwrap(), Ports::claim(3).unwrap());
+        let mut all: Vec<&String> = one.addrs().iter().chain(other.addrs()).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 6);
+    }
+}

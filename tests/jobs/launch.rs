@@ -1,0 +1,212 @@
+//! `gannet launch`: whole jobs from one command, whose processes are killed, stopped and left alone.
+
+use crate::harness;
+
+use harness::*;
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const LINES: u64 = 30_000;
+
+/// A process of a job.
+#[derive(Debug, Clone)]
+struct Child {
+    pid: i32,
+    /// `worker 1`, `ps 0`, `coordinator`.
+    name: String,
+}
+
+/// The state of a process (S, Z and so on), and its parent.
+fn stat(pid: i32) -> Option<(char, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// The processes that a launcher has started and that run.
+fn children(launcher: i32) -> Vec<Child> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_string_lossy().parse::<i32>().ok());
+    let of = pids.filter(|pid| stat(*pid).is_some_and(|(state, parent)| parent == launcher && state != 'Z'));
+    let child = |pid| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?.replace('\0', " ");
+        let value = |flag: &str| {
+            let of = line.split(' ').find_map(|word| word.strip_prefix(flag)?.strip_prefix('='));
+            of.map(str::to_owned)
+        };
+        let name = match (value("--job-name"), value("--task-index")) {
+            (Some(role), Some(index)) => format!("{role} {index}"),
+            _ => "coordinator".into(),
+        };
+        Some(Child { pid, name })
+    };
+    of.filter_map(child).collect()
+}
+
+fn is_gone(pid: i32) -> bool {
+    stat(pid).is_none_or(|(state, _)| state == 'Z')
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// A launcher, whose job goes on.
+struct Launched {
+    process: Process,
+    pid: i32,
+}
+
+impl Launched {
+    fn start(command: Command, count: usize) -> Launched {
+        let process = Process::start(command);
+        let pid = process.child.0.id() as i32;
+        let launched = Launched { process, pid };
+        until("all processes are there", || children(pid).len() == count);
+        launched
+    }
+
+    /// The process of this name. It may just be started again.
+    fn child(&self, name: &str) -> Child {
+        let mut found = None;
+        until(name, || {
+            found = children(self.pid).into_iter().find(|child| child.name == name);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Kills the process of this name, and waits until it was started again.
+    fn kill(&self, name: &str) {
+        let before = self.child(name);
+        signal(before.pid, Signal::KILL);
+        until("another start", || {
+            children(self.pid).iter().any(|now| now.name == name && now.pid != before.pid)
+        });
+    }
+}
+
+fn launch(flags: &str, data: &Path, train: &str) -> Command {
+    gannet(&format!("launch {flags} -- train {} {train}", data.display()))
+}
+
+#[test]
+fn one_command_runs_a_job_and_prints_one_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+    let out = folder.path().join("model");
+    let words = format!("--epochs 2 --out {}", out.display());
+    let done = Process::start(launch("--servers 2 --workers 2", &data, &format!("{words} --json"))).wait();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let report = done.json();
+    assert_eq!(report["records"], 2 * LINES, "{report}");
+    assert_eq!(report["reports"].as_array().unwrap().len(), 2);
+    assert!(out.join("MANIFEST").exists() || std::fs::read_dir(&out).unwrap().count() > 0);
+    // The report in words has the same numbers, and each line of a process has its name.
+    let done = Process::start(launch("--servers 2 --workers 2", &data, &words)).wait();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.starts_with(&format!("{} examples in ", 2 * LINES)), "{done:?}");
+    assert!(done.out.contains("(2 servers and 2 workers)"), "{done:?}");
+    assert!(
+        done.err.lines().any(|line| line.starts_with("[ps 1] gannet server listening on 127.0.0.1:")),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn processes_that_die_are_started_again_and_each_record_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+    let kept = folder.path().join("kept");
+    let flags = format!("--servers 2 --workers 2 --restarts 5 --data-dir {}", kept.display());
+    let launched = Launched::start(launch(&flags, &data, "--epochs 100 --worker-timeout 2 --json"), 4);
+    for name in ["worker 1", "ps 0", "worker 0", "ps 1"] {
+        std::thread::sleep(Duration::from_millis(300));
+        launched.kill(name);
+    }
+    let done = launched.process.wait();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let report = done.json();
+    assert_eq!(report["records"], 100 * LINES, "{report}");
+    for name in ["worker 1", "ps 0", "worker 0", "ps 1"] {
+        assert_eq!(report["restarts"][name], 1, "{report}");
+    }
+}
+
+#[test]
+fn a_job_with_backups_has_a_coordinator_and_goes_on_without_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+    let flags = "--servers 3 --workers 2";
+    let launched = Launched::start(launch(flags, &data, "--epochs 60 --backups 1 --json"), 6);
+    // The servers are backups of each other after a moment.
+    std::thread::sleep(Duration::from_secs(4));
+    launched.kill("ps 1");
+    let done = launched.process.wait();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(done.json()["records"], 60 * LINES, "{done:?}");
+}
+
+#[test]
+fn no_process_outlives_its_launcher() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+    let mut launched = Launched::start(launch("--servers 2 --workers 2", &data, "--epochs 10000"), 4);
+    let all = children(launched.pid);
+    // One of them cannot run.
+    signal(launched.child("worker 1").pid, Signal::STOP);
+    launched.process.child.signal(Signal::KILL);
+    launched.process.child.ended();
+    until("all processes have gone", || all.iter().all(|child| is_gone(child.pid)));
+}
+
+#[test]
+fn ctrl_c_ends_all_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+    let out = folder.path().join("model");
+    let words = format!("--epochs 10000 --out {}", out.display());
+    let launched = Launched::start(launch("--servers 1 --workers 2", &data, &words), 3);
+    std::thread::sleep(Duration::from_secs(2));
+    let all = children(launched.pid);
+    signal(launched.pid, Signal::INT);
+    let done = launched.process.wait();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    assert!(all.iter().all(|child| is_gone(child.pid)));
+}
+
+#[test]
+fn a_job_ends_when_a_process_cannot_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+    let missing = Process::start(launch("--workers 2", Path::new("not-there.svm"), "")).wait();
+    assert_eq!(missing.code, Some(2), "{missing:?}");
+    assert!(missing.err.contains("not-there.svm") && !missing.err.contains("started again"), "{missing:?}");
+    // A server without a folder has lost its rows.
+    let launched = Launched::start(launch("--workers 1", &data, "--epochs 10000"), 2);
+    let all = children(launched.pid);
+    signal(launched.child("ps 0").pid, Signal::KILL);
+    let done = launched.process.wait();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let why =
+        "ps 0 was ended by signal 9, and the job ends: its rows have gone with it; --data-dir DIR keeps them";
+    assert!(done.err.contains(why), "{done:?}");
+    assert!(all.iter().all(|child| is_gone(child.pid)));
+    // A process that dies each time.
+    let launched = Launched::start(launch("--workers 1 --restarts 1", &data, "--epochs 10000"), 2);
+    launched.kill("worker 0");
+    signal(launched.child("worker 0").pid, Signal::KILL);
+    let done = launched.process.wait();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("it has been started again 1 times (--restarts)"), "{done:?}");
+}
