@@ -112,6 +112,17 @@ fn one_command_runs_a_job_and_prints_one_report() {
     assert_eq!(report["records"], 2 * LINES, "{report}");
     assert_eq!(report["reports"].as_array().unwrap().len(), 2);
     assert!(out.join("MANIFEST").exists() || std::fs::read_dir(&out).unwrap().count() > 0);
+    // Files for what each process prints.
+    let logs = folder.path().join("logs");
+    let flags = format!("--logs {}", logs.display());
+    let done = Process::start(launch(&flags, &data, &format!("--run second --out {}", out.display()))).wait();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let log = std::fs::read_to_string(logs.join("ps-0.log")).unwrap();
+    assert!(
+        log.starts_with("gannet server listening on") && !done.err.contains("listening"),
+        "{log} {done:?}"
+    );
+    assert!(logs.join("worker-0.log").exists());
     // The report in words has the same numbers, and each line of a process has its name.
     let done = Process::start(launch("--servers 2 --workers 2", &data, &words)).wait();
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -202,6 +213,16 @@ fn a_job_ends_when_a_process_cannot_go_on() {
         "ps 0 was ended by signal 9, and the job ends: its rows have gone with it; --data-dir DIR keeps them";
     assert!(done.err.contains(why), "{done:?}");
     assert!(all.iter().all(|child| is_gone(child.pid)));
+    // A coordinator without a folder has forgotten who owns what.
+    let flags = "--servers 2 --workers 1";
+    let launched = Launched::start(launch(flags, &data, "--epochs 10000 --backups 1"), 4);
+    signal(launched.child("coordinator").pid, Signal::KILL);
+    let done = launched.process.wait();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(
+        done.err.contains("it has forgotten which server owns what; --data-dir DIR keeps that"),
+        "{done:?}"
+    );
     // A process that dies each time.
     let launched = Launched::start(launch("--workers 1 --restarts 1", &data, "--epochs 10000"), 2);
     launched.kill("worker 0");

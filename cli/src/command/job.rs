@@ -11,8 +11,9 @@ use std::time::Duration;
 /// Time between two checks of something that a loop waits for.
 pub const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// Refuses flags that have no effect in this process, because they are probably a mistake.
-pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
+/// Refuses flags that have no effect in this process, because they are probably a mistake. `is_launched`: all processes
+/// of the job have the same flags, so flags of the other role are none.
+pub fn check_role(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
     let TrainArgs { job, memory, sessions, .. } = args;
     let ps = job.job_name == Some(JobName::Ps);
     let client = job.job_name == Some(JobName::Client);
@@ -24,6 +25,9 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     if args.data.is_empty() && !ps && job.data_server.feed.is_none() {
         let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
         return Err(Failure::input(text));
+    }
+    if is_launched && ps {
+        return Ok(());
     }
     let misplaced = [
         (ps && tls_ca && !joins, "--tls-ca", "a worker; a ps speaks TLS with --tls-cert and --tls-key"),
@@ -54,10 +58,11 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let misplaced = misplaced.iter().find(|(is_given, ..)| *is_given).map(|&(_, flag, whose)| (flag, whose));
     let of_sessions =
         sessions.first_given().filter(|_| !ps && !client).map(|flag| (flag, "a ps or gannet server"));
+    let misplaced = misplaced.or(of_sessions).filter(|_| !is_launched);
     let shards = job.table.shards.map(|_| "--shards").filter(|_| !client);
     let of_lr =
         cache_flags::first_given(&job.cache).or(shards).filter(|_| !worker || !cache_flags::learns_so(args));
-    match (misplaced.or(of_sessions), of_lr) {
+    match (misplaced, of_lr) {
         (Some((flag, whose)), _) => Err(Failure::input(format!("{flag}: works only in {whose}"))),
         (None, Some(flag)) => Err(Failure::input(format!(
             "{flag} works only in a worker of a job with --model lr, and not with --optimizer lbfgs"

@@ -6,6 +6,11 @@ use std::io::Read;
 /// The variable with the process id of the launcher.
 pub const LAUNCHER: &str = "GANNET_LAUNCHER";
 
+/// Whether a launcher has started this process.
+pub fn is_launched() -> bool {
+    std::env::var_os(LAUNCHER).is_some()
+}
+
 /// Watches the launcher, if there is one: standard input is a pipe from it. A line of it asks this process to stop, and
 /// its end says that the launcher has died.
 pub fn watch() {

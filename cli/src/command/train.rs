@@ -32,7 +32,7 @@ pub const TABLE: &str = "lr";
 pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     launched::watch();
     tasks::settle(&mut args);
-    job::check_role(&args)?;
+    job::check_role(&args, launched::is_launched())?;
     models::check(&args.model)?;
     let lbfgs = lbfgs::is_chosen(&args)?;
     warm_start::check(&args, lbfgs)?;

@@ -1,8 +1,8 @@
 //! The command lines of the processes of a job: the command of the user, and the flags that say which process it is.
 
 use super::ProcessRole;
-use crate::command::Failure;
 use crate::command::args::{Cli, Command, LaunchArgs, spelled};
+use crate::command::{Failure, job};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -133,6 +133,16 @@ impl Job {
             {
                 return Err(Failure::input("no DATA: write train DATA .. behind the --"));
             }
+            if let Command::Train(train) = &cli.command
+                && train.data.iter().chain(&train.test).any(|path| path.as_os_str() == "-")
+            {
+                let text = "-: several processes cannot read one standard input: write the data to a file";
+                return Err(Failure::input(text));
+            }
+            if let Command::Train(train) = &cli.command {
+                job::check_role(train, true)?;
+                job::check(&train.job)?;
+            }
         }
         Ok(())
     }
@@ -140,6 +150,11 @@ impl Job {
     /// Whether a server that is started again has its rows, or others have them.
     pub fn keeps_rows(&self) -> bool {
         self.data_dir.is_some() || self.command.has_backups()
+    }
+
+    /// Whether a coordinator that is started again knows what it knew.
+    pub fn keeps_keys(&self) -> bool {
+        self.data_dir.is_some()
     }
 
     /// Servers, workers.
@@ -284,13 +299,31 @@ mod tests {
     }
 
     #[test]
+    fn each_process_has_a_port_of_its_own_for_its_metrics() {
+        let job = job(&["--workers", "2"], &["train", "x.svm", "--metrics", "127.0.0.1:9000", "--l1", "1"])
+            .unwrap();
+        for (role, port) in
+            [(ProcessRole::Server(0), 9000), (ProcessRole::Worker(0), 9001), (ProcessRole::Worker(1), 9002)]
+        {
+            let line = line(&job, role);
+            assert!(line.contains(&format!(" --metrics=127.0.0.1:{port} ")), "{line}");
+            assert!(line.ends_with("x.svm --l1 1") && line.matches("metrics").count() == 1, "{line}");
+        }
+    }
+
+    #[test]
     fn flags_that_the_launcher_gives_are_refused_by_name() {
         for flag in ["--ps_hosts=a:1", "--task-index=1", "--job-name=ps", "--data-dir=d"] {
             let why = job(&[], &["train", "x.svm", flag]).err().unwrap();
             let name = flag.split('=').next().unwrap().replace('_', "-");
             assert!(why.to_string().contains(&name) && why.code == 2, "{why}");
         }
-        for (command, what) in [(&["predict", "x"][..], "train DATA"), (&["train"], "no DATA")] {
+        let lines = [
+            (&["predict", "x"][..], "train DATA"),
+            (&["train"], "no DATA"),
+            (&["train", "-"], "standard input"),
+        ];
+        for (command, what) in lines {
             assert!(job(&[], command).err().unwrap().to_string().contains(what));
         }
         let why = job(&[], &["train", "x.svm", "--alpah", "1"]).err().unwrap().to_string();

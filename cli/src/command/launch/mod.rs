@@ -55,7 +55,7 @@ pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
     let roles = job.roles();
     let processes: Vec<Process> =
         roles.map(|role| Process::new(role, job.words(role), output.clone())).collect();
-    let supervisor = Supervisor::new(processes, job.keeps_rows(), args.restarts);
+    let supervisor = Supervisor::new(processes, (job.keeps_rows(), job.keeps_keys()), args.restarts);
     let ended = supervisor.run(&stop, || job.records());
     ended.print(&job)
 }

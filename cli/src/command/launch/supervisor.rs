@@ -22,13 +22,16 @@ pub struct Supervisor {
     processes: Vec<Process>,
     /// A server that is started again has its rows, or others have them.
     keeps_rows: bool,
+    /// A coordinator that is started again knows what it knew.
+    keeps_keys: bool,
     /// How often each process may be started again.
     restarts: u32,
 }
 
 impl Supervisor {
-    pub fn new(processes: Vec<Process>, keeps_rows: bool, restarts: u32) -> Supervisor {
-        Supervisor { processes, keeps_rows, restarts }
+    pub fn new(processes: Vec<Process>, keeps: (bool, bool), restarts: u32) -> Supervisor {
+        let (keeps_rows, keeps_keys) = keeps;
+        Supervisor { processes, keeps_rows, keeps_keys, restarts }
     }
 
     /// Runs the job to its end. `records`: asks the servers how many records were trained, when all workers are done.
@@ -82,12 +85,15 @@ impl Supervisor {
         let ends =
             |why: &str| Err(Failure::new(code.max(SYSTEM), format!("{name} {how}, and the job ends: {why}")));
         if code == INPUT {
-            return ends("its lines above say which input or flag is bad");
+            return ends("what it printed says which input or flag is bad");
         }
         if matches!(process.role, ProcessRole::Server(_)) && !self.keeps_rows {
             return ends(
                 "its rows have gone with it; --data-dir DIR keeps them, and so does --backups behind the --",
             );
+        }
+        if process.role == ProcessRole::Coordinator && !self.keeps_keys {
+            return ends("it has forgotten which server owns what; --data-dir DIR keeps that");
         }
         if process.restarts >= self.restarts {
             return ends(&format!("it has been started again {} times (--restarts)", process.restarts));
