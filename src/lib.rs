@@ -200,6 +200,7 @@ pub mod backups {
         BackupStatus, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
         GenerationStatus, MemberStatus, MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceFolderError,
         PlaceStatus, Places, RemoteCoordinator, ReplicationMode, generation, members, place, places,
+        refuse_without_coordinator,
     };
     #[cfg(feature = "etcd")]
     pub use gannet_node::{EtcdCoordinator, EtcdTls};

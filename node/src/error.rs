@@ -171,16 +171,11 @@ pub enum ServerError {
     #[error("cannot start a server thread: {0}")]
     Thread(std::io::Error),
     /// A thread died: which, and why.
-    #[error(
-        "the server ended: {0}; images in a data folder are as a kill leaves them: start the server again on the same \
-         folder"
-    )]
+    #[error("the server ended: {0}")]
     Died(String),
-    /// Another server owns the shards of this one.
-    #[error(
-        "this server has lost its place (the error before says why); start it again: it then begins as a backup"
-    )]
-    Deposed,
+    /// This server may not own its shards: why, and what to do.
+    #[error("this server may not own its shards: {0}")]
+    Deposed(String),
     /// The scheduler's job state file cannot be read or written.
     #[error(transparent)]
     StateFile(#[from] JobStateFileError),

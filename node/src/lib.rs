@@ -62,7 +62,7 @@ pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder}
 pub use server::{
     BackupStatus, GenerationStatus, LocalServer, MemberStatus, Membership, MembershipConfig, OnServerLoss,
     PlaceFolderError, PlaceStatus, ReplicationMode, Replicator, Server, ServerConfig, ServerStats,
-    ServerTurn, SessionLimits, generation, members, place, places,
+    ServerTurn, SessionLimits, generation, members, place, places, refuse_without_coordinator,
 };
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};

@@ -235,7 +235,7 @@ fn listen(args: &TrainArgs, data: DataServerConfig, metrics: &Metrics) -> Result
         token: secured.token,
         limits: args.sessions.limits(),
         scheduler_only: true,
-        store: server::store(job.data_dir.as_deref(), &args.memory)?,
+        store: server::own_store(job.data_dir.as_deref(), &args.memory)?,
         data_server: Some(data),
         ..ServerConfig::new(listen)
     };

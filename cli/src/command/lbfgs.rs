@@ -163,7 +163,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let mut plan = plan(args, 1)?;
     preflight(args)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
-    let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
+    let store = server::own_store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
     let settings = || runs::settings(args, &plan.data.files, None, None);
     let run = runs::alone(args, &store, (settings, &plan.data.scale), &TABLES)?;

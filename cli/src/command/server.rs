@@ -8,8 +8,9 @@ use super::failure::SYSTEM;
 use super::metrics::Metrics;
 use super::report::counted;
 use super::{Failure, checkpoint_place, launched, restore, security, signals};
-use gannet::backups::{Coordinator, MemoryCoordinator};
+use gannet::backups::{Coordinator, MemoryCoordinator, refuse_without_coordinator};
 use gannet::server::RestoreSource;
+use gannet::server::ServerError;
 use gannet::storage::{Checkpoint, CheckpointError, GrowthConfig, Store};
 use gannet::{Server, ServerConfig, Transports};
 use std::path::Path;
@@ -88,6 +89,22 @@ pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Fail
         Some(folder) => Store::open_dir_with(folder, growing)?,
         None => Store::memory_with(growing),
     };
+    Ok(store)
+}
+
+/// The store of a process that has no coordinator.
+///
+/// # Errors
+/// As [`store`]. Or the folder is that of a server, or of a scheduler, of a job with a coordinator.
+pub fn own_store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Failure> {
+    let store = store(data_dir, memory)?;
+    refuse_without_coordinator(&store).map_err(ServerError::from)?;
+    if let Some(folder) = data_dir.filter(|folder| MemoryCoordinator::is_in(folder)) {
+        return Err(Failure::input(format!(
+            "--data-dir {}: a gannet scheduler keeps what it knows as a coordinator here; name another folder",
+            folder.display()
+        )));
+    }
     Ok(store)
 }
 

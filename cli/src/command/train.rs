@@ -140,7 +140,7 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is
         // faster.
         true => {
-            let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
+            let store = server::own_store(args.job.data_dir.as_deref(), &args.memory)?;
             metrics.add_store(&store);
             let settings = || runs::settings(args, &options.data.files, None, Some(&options));
             let run = runs::alone(args, &store, (settings, &options.data.scale), &[TABLE])?;

@@ -71,6 +71,11 @@ impl MemoryCoordinator {
         Ok(MemoryCoordinator { state, clock, file: Some(file) })
     }
 
+    /// Whether a coordinator keeps its keys in this folder.
+    pub fn is_in(folder: &Path) -> bool {
+        kept::file(folder).exists()
+    }
+
     /// Keeps the change of a state, or takes it back.
     fn keep(&self, state: &mut MemoryState, before: MemoryState) -> Result<(), CoordinatorError> {
         let Some(file) = &self.file else { return Ok(()) };

@@ -78,7 +78,7 @@ use membership::Loading;
 pub(crate) use membership::PlaceKeys;
 pub use membership::{
     BackupStatus, GenerationStatus, MemberStatus, Membership, MembershipConfig, OnServerLoss,
-    PlaceFolderError, PlaceStatus, generation, members, place, places,
+    PlaceFolderError, PlaceStatus, generation, members, place, places, refuse_without_coordinator,
 };
 pub use memory::SessionLimits;
 use memory::SessionMemory;

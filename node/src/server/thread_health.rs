@@ -11,6 +11,10 @@ use std::time::Duration;
 
 type EndHook = Box<dyn FnOnce(&str) + Send>;
 
+/// What to do when a thread has died.
+const AGAIN: &str =
+    "images in a data folder are as a kill leaves them: start the server again on the same folder";
+
 /// What the threads of a server share about their end.
 #[derive(Default)]
 pub(super) struct ThreadHealth {
@@ -95,9 +99,12 @@ impl ThreadHealth {
         self.state().running += 1;
         // Half-done work is dropped here. If it was in an image, the journal undoes it when the image is opened again.
         let done = match catch_unwind(AssertUnwindSafe(body)) {
-            Ok(done) => done.map_err(|error| (format!("thread {name}: {error}"), error)),
+            Ok(done) => done.map_err(|error| match &error {
+                ServerError::Deposed(_) => (error.to_string(), error),
+                _ => (format!("thread {name}: {error}; {AGAIN}"), error),
+            }),
             Err(panic) => {
-                let why = format!("thread {name} panicked: {}", words(&*panic));
+                let why = format!("thread {name} panicked: {}; {AGAIN}", words(&*panic));
                 Err((why.clone(), ServerError::Died(why)))
             }
         };

@@ -109,7 +109,7 @@ impl Cluster {
 
     pub fn start_coordinator(&mut self) {
         let Setup { keeps, coordinator: flags, .. } = &self.setup;
-        let kept = self.folder.path().join("coordinator");
+        let kept = self.coordinator_folder();
         let kept = if *keeps { format!("--data-dir {}", kept.display()) } else { String::new() };
         let line = format!("scheduler --listen {} {kept} {flags}", self.coordinator_addr);
         self.coordinator = Some(Served::start(gannet(&line)));
@@ -128,6 +128,16 @@ impl Cluster {
             String::new()
         };
         format!("train --job-name ps --task-index {at} --lease {LEASE} --threads 2 {kept} {flags} {more}")
+    }
+
+    /// Where a coordinator keeps what it knows.
+    pub fn coordinator_folder(&self) -> PathBuf {
+        self.folder.path().join("coordinator")
+    }
+
+    /// The data of the workers.
+    pub fn data(&self) -> &Path {
+        &self.data
     }
 
     /// The data folder of a server.

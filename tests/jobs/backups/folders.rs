@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, Setup};
 use crate::harness::{Process, gannet, refused, run};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A cluster of two servers with folders, whose coordinator keeps what it knows.
 fn with_folders(backups: u32) -> Cluster {
@@ -127,6 +127,49 @@ fn a_job_without_coordinator_goes_on_with_one() {
     drop((served, keeper));
 }
 
+/// What a folder has: its files with their bytes.
+fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap().flatten() {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => files.push((entry.path(), std::fs::read(entry.path()).unwrap())),
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// A training in one process began new rows in the folder of a server, and dropped those of the job.
+#[test]
+fn a_training_without_coordinator_took_the_folder_of_a_place_and_dropped_its_rows() {
+    let mut cluster = Cluster::of(Setup { folders: true, keeps: true, ..Setup::default() });
+    cluster.until_backed(1);
+    assert_eq!(cluster.worker(0, "asp").wait().code, Some(0));
+    cluster.kill_all();
+    cluster.coordinator.take().unwrap().kill();
+    let folder = cluster.data_dir(0);
+    let before = contents(&folder);
+    let data = cluster.data().display().to_string();
+    for more in [
+        "--fresh",
+        "--continue",
+        "--run other",
+        "--optimizer lbfgs",
+        "--model fm",
+        "--model lda",
+    ] {
+        let line = format!("train {data} --data-dir {} {more}", folder.display());
+        refused(&line, &["place 0 of 2 of job", "another server may have newer ones", "name another folder"]);
+        assert!(contents(&folder) == before, "{more}: the folder has changed");
+    }
+    let keys = cluster.coordinator_folder();
+    let line = format!("train {data} --data-dir {}", keys.display());
+    refused(&line, &[&keys.display().to_string(), "gannet scheduler keeps"]);
+}
+
 #[test]
 fn folders_that_do_not_fit_are_refused_by_name() {
     let mut cluster = Cluster::of(Setup { folders: true, keeps: true, ..Setup::default() });
@@ -139,7 +182,10 @@ fn folders_that_do_not_fit_are_refused_by_name() {
     let locked = run(&line);
     assert!(locked.code == Some(1) && locked.err.contains(&one), "{locked:?}");
     cluster.kill_all();
-    refused(&line.replace(&one, &other), &[&other, "place 1 of 2", "place 0 of 2", "own folder"]);
+    refused(
+        &line.replace(&one, &other),
+        &[&other, "place 1 of 2", "place 0 of 2", "alphabetical order of --ps-hosts"],
+    );
     let another_run = format!("{line} --run other");
     refused(&another_run, &[&one, "job \"default\"", "job \"other\""]);
     refused(

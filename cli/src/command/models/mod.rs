@@ -175,7 +175,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.begin = warm_start::begin(args, &schemas_of(&*model), Some(&shape))?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
+    let store = server::own_store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
     let settings = || runs::settings(args, &options.data.files, None, Some(&options));
     let schemas = schemas_of(&*model);

@@ -79,7 +79,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     preflight(args, &model)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    let store = server::store(args.job.data_dir.as_deref(), &args.memory)?;
+    let store = server::own_store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
     let settings = || runs::settings(args, &options.data.files, None, Some(&options));
     let schemas = model.schemas();

@@ -81,7 +81,7 @@ pub(super) enum FolderRows {
 #[non_exhaustive]
 pub enum PlaceFolderError {
     /// The system reported an error.
-    #[error("{what} {}: {source}; free some space, or check the folder's permissions", path.display())]
+    #[error("{what} {}: {source}; {}", path.display(), remedy(source))]
     Io {
         /// What was done.
         what: &'static str,
@@ -92,8 +92,8 @@ pub enum PlaceFolderError {
     },
     /// The file PLACE is damaged.
     #[error(
-        "{}: {why}; put the file back as it was, or move everything in the folder away, and the server begins as a \
-         backup",
+        "{}: {why}; put the file back as it was. Or move everything in the folder away: the server then begins as a \
+         backup of a server that has the rows, and if there is none, --on-server-loss says what happens",
         path.display()
     )]
     Torn {
@@ -104,8 +104,8 @@ pub enum PlaceFolderError {
     },
     /// The folder is of another place.
     #[error(
-        "--data-dir {}: it has the rows of {has}, and this server has {wanted}: give each server its own folder, or an \
-         empty one",
+        "--data-dir {}: it has the rows of {has}, and this server has {wanted}. With a coordinator the alphabetical \
+         order of --ps-hosts numbers the places: start each server on the folder of its place",
         folder.display()
     )]
     Other {
@@ -118,8 +118,8 @@ pub enum PlaceFolderError {
     },
     /// The server has no coordinator, and the folder is of a job that has one.
     #[error(
-        "--data-dir {}: it has the rows of {has}, and another server may have newer ones: start the server with the \
-         --coordinator of that job, or name another folder",
+        "--data-dir {}: it has the rows of {has}, and another server may have newer ones: only a ps with the \
+         --coordinator of that job can use it; name another folder",
         folder.display()
     )]
     NoCoordinator {
@@ -137,6 +137,15 @@ impl PlaceFolderError {
     /// Whether the system failed, so that the folder and the flags may be right.
     pub fn is_system(&self) -> bool {
         matches!(self, PlaceFolderError::Io { .. } | PlaceFolderError::Images(_))
+    }
+}
+
+/// What to do about an error of the system.
+fn remedy(error: &io::Error) -> &'static str {
+    use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory};
+    match error.kind() {
+        AlreadyExists | IsADirectory | NotADirectory => "something else has that name: move it away",
+        _ => "free some space, or check the folder's permissions",
     }
 }
 
@@ -403,8 +412,11 @@ fn read(folder: &Path) -> Result<Option<PlaceRecordV1>, PlaceFolderError> {
     opened.map(Some).map_err(|why| PlaceFolderError::Torn { path, why })
 }
 
-/// Refuses a folder of a job with a coordinator to a server without one.
-pub(in crate::server) fn refuse_without_coordinator(store: &Store) -> Result<(), PlaceFolderError> {
+/// Refuses a folder of a job with a coordinator to a process without one.
+///
+/// # Errors
+/// It is such a folder, or its file PLACE cannot be read.
+pub fn refuse_without_coordinator(store: &Store) -> Result<(), PlaceFolderError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     match read(folder)? {
         None => Ok(()),

@@ -118,7 +118,14 @@ impl<N: Net> Membership<N> {
         let leases = match self.config.on_server_loss {
             // A server has died while it began the place.
             _ if is_home && !was_used(place) => 0,
-            OnServerLoss::Wait => return false,
+            OnServerLoss::Wait => {
+                if is_home && vacancy.seen >= self.config.lease * ORPHAN_LEASES {
+                    let text = "the rows of this place are gone, and nobody begins it again (--on-server-loss wait): put the \
+                                data folder of its last owner back, or start the job again with stop or restore";
+                    self.warn(keys.number, text.into());
+                }
+                return false;
+            }
             OnServerLoss::Stop if !is_home => return false,
             OnServerLoss::Restore if is_home && place.generation < now.number => 0,
             OnServerLoss::Restore if !is_home => 2 * ORPHAN_LEASES,
@@ -233,7 +240,7 @@ impl<N: Net> Membership<N> {
             _ => folder.claim_empty(claim, generation.number),
         };
         if let Err(error) = &claimed {
-            tracing::warn!(place = keys.number, %error, "this server cannot begin its place: it tries again");
+            self.warn(keys.number, format!("this server cannot begin its place, and tries again: {error}"));
         }
         claimed.is_ok()
     }
@@ -254,6 +261,12 @@ impl<N: Net> Membership<N> {
                     let epoch = claim.epoch;
                     let promotion = Promotion { server, servers, epoch, has_all_acknowledged: true };
                     standing.promote(promotion, Some(loaded));
+                }
+                Ok(Err(error)) if rows == PlaceRows::Folder => {
+                    let then = "in a job with a coordinator you can also move everything in this server's data folder away: \
+                                it then is a backup of a server that has the rows, and if there is none, --on-server-loss \
+                                says what happens";
+                    standing.note_failure(server, format!("{rows}: {error}; {then}"));
                 }
                 Ok(Err(error)) => standing.note_failure(server, format!("{rows}: {error}")),
                 Err(_) => standing.note_failure(server, format!("{rows}: the thread that loads it panicked")),

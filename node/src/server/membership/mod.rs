@@ -24,8 +24,8 @@ mod slots;
 mod standing;
 mod undone;
 
-pub use folder::PlaceFolderError;
-pub(super) use folder::{Claim, PlaceFolder, refuse_without_coordinator};
+pub(super) use folder::{Claim, PlaceFolder};
+pub use folder::{PlaceFolderError, refuse_without_coordinator};
 pub(super) use founding::Loading;
 pub use founding::OnServerLoss;
 pub use registry::{BackupStatus, MemberStatus, members, places};
@@ -37,14 +37,14 @@ use super::ServerConfig;
 use super::replication::{BackupLink, ReplicationMode, ThreadQueues};
 use crate::coordinator::{Coordinator, CoordinatorError, CoordinatorWrite};
 use crate::frames::control::{self, GenerationV1, PlaceV2};
-use crate::limits::serving_time;
+use crate::limits::{WARNINGS_TIME, serving_time};
 use agreement::mode_of;
 use founding::Vacancy;
 use gannet_transport::{Net, Waker};
 use rounds::Owners;
 use slots::Slot;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -198,6 +198,8 @@ pub struct Membership<N: Net> {
     mode: ReplicationMode,
     /// The places whose owners replicate as this server does.
     agreed: RefCell<BTreeSet<u32>>,
+    /// The last warning about each place, and when it was logged.
+    warned: RefCell<BTreeMap<u32, (String, Duration)>>,
 }
 
 impl<N: Net> Membership<N> {
@@ -217,16 +219,26 @@ impl<N: Net> Membership<N> {
             is_leaving: false,
         };
         let slots = links.iter().enumerate().map(slot).collect();
-        let (mode, agreed) = (config.replication, RefCell::default());
+        let (mode, agreed, warned) = (config.replication, RefCell::default(), RefCell::default());
         let (net, config) = (net.clone(), config.membership.clone()?);
         let standing = standing?;
-        Some(Membership { net, config, incarnation, standing, threads, slots, loading, mode, agreed })
+        Some(Membership { net, config, incarnation, standing, threads, slots, loading, mode, agreed, warned })
     }
 
     fn end(&self, place: u32, why: &str) {
         tracing::error!(place, why, "this server may not own its shards: it ends");
-        self.standing.depose();
+        self.standing.depose(&format!("place {place}: {why}"));
         self.wake();
+    }
+
+    /// Warns about a place. What was said a moment ago is not said again, although it is tried again.
+    fn warn(&self, place: u32, text: String) {
+        let (mut warned, now) = (self.warned.borrow_mut(), self.net.now());
+        let is_new = warned.get(&place).is_none_or(|(last, at)| *last != text || now - *at >= WARNINGS_TIME);
+        if is_new {
+            tracing::warn!(place, "{text}");
+            warned.insert(place, (text, now));
+        }
     }
 
     fn wake(&self) {
@@ -255,8 +267,9 @@ impl<N: Net> Membership<N> {
                     None => "the beginning, because it has no checkpoint".into(),
                 };
                 self.report_undone(now);
-                let why =
-                    format!("the rows of another place are gone, and the job goes back to {checkpoint}");
+                let why = format!(
+                    "the rows of another place are gone, and the job goes back to {checkpoint}: start it again"
+                );
                 (Role::BACKUP, Ok(Err(Deposed(why))))
             }
             Role::Owner { mut lease, mut place, mut version, .. } => {
@@ -387,7 +400,7 @@ impl<N: Net> Membership<N> {
     fn deposed(&self, keys: &PlaceKeys) -> Result<Deposed, CoordinatorError> {
         Ok(Deposed(match keys.get(&*self.config.coordinator)? {
             Some((PlaceV2 { owner, epoch, .. }, _)) => {
-                format!("{owner} has taken the place, in epoch {epoch}")
+                format!("{owner} has taken the place, in epoch {epoch}: start this server again, it then begins as a backup")
             }
             None => "the coordinator does not know the place any more: it was started again without what it knew (give \
                      it --data-dir)"
@@ -437,7 +450,7 @@ impl<N: Net> Membership<N> {
             None => match self.own_place(keys, place.epoch)? {
                 Some(now) => (*place, *version) = now,
                 None => {
-                    let why = "another backup has taken the place".to_owned();
+                    let why = "another backup has taken the place: start this server again".to_owned();
                     return Ok(Err(Deposed(why)));
                 }
             },

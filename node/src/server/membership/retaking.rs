@@ -57,7 +57,12 @@ impl<N: Net> Membership<N> {
                 let former = folder.former();
                 let former = former.display();
                 if let Err(error) = folder.set_aside() {
-                    tracing::warn!(place, %error, why, "former rows cannot be moved away: this server tries again");
+                    self.warn(
+                        place,
+                        format!(
+                            "former rows ({why}) cannot be moved away, and this server tries again: {error}"
+                        ),
+                    );
                     return Ok(Err(()));
                 }
                 tracing::warn!(
@@ -85,8 +90,10 @@ impl<N: Net> Membership<N> {
         };
         let claim = Claim { epoch: seen.epoch + 1, incarnation: self.incarnation };
         if let Err(error) = folder.claim_with_rows(claim, Some(&seen), generation.number) {
-            let place = keys.number;
-            tracing::warn!(place, %error, "this server cannot take its place again: it tries again");
+            self.warn(
+                keys.number,
+                format!("this server cannot take its place again, and tries again: {error}"),
+            );
             return Ok(None);
         }
         let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(None) };

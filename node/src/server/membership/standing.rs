@@ -79,8 +79,10 @@ pub(in crate::server) struct Standing {
     changes: AtomicU64,
     /// The first of these ends, in nanoseconds. 0: the server owns nothing.
     until: AtomicU64,
-    /// Another server owns a place of this one.
+    /// The server may not own its shards.
     is_deposed: AtomicBool,
+    /// Why, and what to do.
+    deposed: Mutex<String>,
     /// The places that all threads are to take, from the first on.
     promotions: Mutex<Vec<PromotionRecord>>,
     /// How many promotions these are.
@@ -126,7 +128,7 @@ impl Standing {
         // A session, and an image, belong to one epoch of each place: a process has a place in one epoch only.
         let known = places.get(&place).map(|(_, known)| *known);
         if known.is_some_and(|known| known.epoch != epoch) {
-            return self.depose();
+            return self.depose("it was given a place in two epochs: start it again");
         }
         places.insert(place, (until, known.unwrap_or(OwnPlace { epoch, is_ready: false })));
         let first = places.values().map(|(until, _)| *until).min();
@@ -171,13 +173,16 @@ impl Standing {
         until != 0 && now.as_nanos() as u64 >= until
     }
 
-    /// Another server owns a place of this one.
-    pub(in crate::server) fn depose(&self) {
+    /// The server may not own its shards: why, and what to do.
+    pub(in crate::server) fn depose(&self, why: &str) {
+        why.clone_into(&mut self.deposed.lock().unwrap_or_else(PoisonError::into_inner));
         self.is_deposed.store(true, Release);
     }
 
-    pub(in crate::server) fn is_deposed(&self) -> bool {
-        self.is_deposed.load(Acquire)
+    /// Why the server may not own its shards, if it may not.
+    pub(in crate::server) fn deposed(&self) -> Option<String> {
+        let why = || self.deposed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.is_deposed.load(Acquire).then(why)
     }
 
     /// The job goes back to a checkpoint. The server says nothing more, and its threads say how far their shards are.
@@ -268,7 +273,7 @@ mod tests {
         standing.own((2, 7), 6 * SECOND);
         standing.own((0, 1), 8 * SECOND);
         assert!(!standing.is_silent(6 * SECOND - Duration::from_nanos(1)) && standing.is_silent(6 * SECOND));
-        assert!(!standing.is_deposed());
+        assert_eq!(standing.deposed(), None);
     }
 
     #[test]
@@ -276,8 +281,8 @@ mod tests {
         let standing = Standing::new(SECOND);
         standing.own((0, 1), SECOND);
         standing.own((1, 2), SECOND);
-        assert!(!standing.is_deposed());
+        assert_eq!(standing.deposed(), None);
         standing.own((0, 2), 9 * SECOND);
-        assert!(standing.is_deposed());
+        assert!(standing.deposed().is_some_and(|why| why.contains("two epochs")));
     }
 }

@@ -103,8 +103,8 @@ impl<N: Net> ShardThread<N> {
     /// Another server owns the shards.
     pub(in crate::server) fn follow_membership(&mut self) -> Result<(), ServerError> {
         let Some(standing) = self.settings.standing.clone() else { return Ok(()) };
-        if standing.is_deposed() {
-            return Err(ServerError::Deposed);
+        if let Some(why) = standing.deposed() {
+            return Err(ServerError::Deposed(why));
         }
         if standing.goes_back() {
             standing.note_positions(self.settings.thread, || self.tables.positions());
