@@ -153,14 +153,7 @@ fn a_training_without_coordinator_took_the_folder_of_a_place_and_dropped_its_row
     let folder = cluster.data_dir(0);
     let before = contents(&folder);
     let data = cluster.data().display().to_string();
-    for more in [
-        "--fresh",
-        "--continue",
-        "--run other",
-        "--optimizer lbfgs",
-        "--model fm",
-        "--model lda",
-    ] {
+    for more in ["--fresh", "--continue", "--run other", "--optimizer lbfgs", "--model fm", "--model lda"] {
         let line = format!("train {data} --data-dir {} {more}", folder.display());
         refused(&line, &["place 0 of 2 of job", "another server may have newer ones", "name another folder"]);
         assert!(contents(&folder) == before, "{more}: the folder has changed");

@@ -41,6 +41,9 @@ impl Ports {
                 addrs.push(format!("127.0.0.1:{port}"));
             }
         }
+        // With a coordinator the order of the addresses says which place a server has. So server 0 comes first, and finds
+        // its folder when the job is launched again with other ports. All ports have five digits.
+        addrs.sort();
         match addrs.len() == count {
             true => Ok(Ports { addrs, _claims: claims }),
             false => Err(Failure::new(
@@ -73,6 +76,7 @@ mod tests {
     fn two_launchers_get_different_ports() {
         let (one, other) = (Ports::claim(3).unwrap(), Ports::claim(3).unwrap());
         let mut all: Vec<&String> = one.addrs().iter().chain(other.addrs()).collect();
+        assert!(one.addrs().is_sorted());
         all.sort();
         all.dedup();
         assert_eq!(all.len(), 6);
