@@ -41,8 +41,8 @@ impl Ports {
                 addrs.push(format!("127.0.0.1:{port}"));
             }
         }
-        // With a coordinator the order of the addresses says which place a server has. So server 0 comes first, and finds
-        // its folder when the job is launched again with other ports. All ports have five digits.
+        // With a coordinator the order of the addresses says which place a server has. So server 0 comes first, and
+        // finds its folder when the job is launched again with other ports. All ports have five digits.
         addrs.sort();
         match addrs.len() == count {
             true => Ok(Ports { addrs, _claims: claims }),
