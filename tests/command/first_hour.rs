@@ -122,7 +122,7 @@ fn an_unknown_flag_was_answered_with_another_meaning() {
         assert!(done.err.contains(tip), "{flags}: {done:?}");
         assert!(done.err.lines().count() <= 6, "{flags}: {done:?}");
     }
-    for flags in ["--port 3", "--qq 1", "--colour red", "--warp 9"] {
+    for flags in ["--qq 1", "--colour red", "--warp 9"] {
         let done = run(&format!("train x {flags}"));
         assert!(done.code == Some(2) && !done.err.contains("tip:"), "{flags}: {done:?}");
     }

@@ -168,6 +168,66 @@ fn a_job_with_backups_has_a_coordinator_and_goes_on_without_a_server() {
     assert_eq!(done.json()["records"], 60 * LINES, "{done:?}");
 }
 
+/// As TensorFlow's launchers start processes.
+#[test]
+fn processes_find_their_job_in_tf_config() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), LINES, 1);
+    let addr = ports::free_addr();
+    let task = |kind: &str, index: u32, words: &str| {
+        let mut command = gannet(&format!("train {} {words}", data.display()));
+        let cluster = format!(r#"{{"chief": ["w:1"], "worker": ["w:2"], "ps": ["{addr}"]}}"#);
+        let task = format!(r#"{{"type": "{kind}", "index": {index}}}"#);
+        command.env("TF_CONFIG", format!(r#"{{"cluster": {cluster}, "task": {task}}}"#));
+        command
+    };
+    let served = Served::start(task("ps", 0, ""));
+    assert_eq!(served.addr, addr);
+    let second = Process::start(task("worker", 0, "--json --tasks off"));
+    let first = Process::start(task("chief", 0, "--json --tasks off")).wait();
+    let second = second.wait();
+    let examples = |done: &Done| done.json()["examples"].as_u64().unwrap();
+    assert_eq!(examples(&first) + examples(&second), LINES, "{first:?} {second:?}");
+    let mut wrong = gannet(&format!("train {}", data.display()));
+    wrong.env("TF_CONFIG", r#"{"cluster": {}}"#);
+    let wrong = Process::start(wrong).wait();
+    assert!(wrong.code == Some(2) && wrong.err.contains("TF_CONFIG: the cluster has no ps"), "{wrong:?}");
+}
+
+/// As in a container, whose own address is not the one that others know.
+#[test]
+fn a_server_listens_at_another_address_than_workers_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
+    let addr = ports::free_addr();
+    let port = addr.rsplit(':').next().unwrap();
+    let hosts = format!("--ps-hosts 127.0.0.3:{port} --worker-hosts w:0 --task-index 0");
+    let served =
+        Served::start(gannet(&format!("train --job-name ps {hosts} --listen 0.0.0.0:{port} --insecure")));
+    assert_eq!(served.addr, format!("0.0.0.0:{port}"));
+    let line = format!("train {} --job-name worker {hosts} --json", data.display());
+    assert_eq!(ok(&line).json()["examples"], 2_000);
+    refused(&format!("{line} --listen 0.0.0.0:1"), &["--listen", "works only in a ps"]);
+}
+
+#[test]
+fn servers_end_with_their_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
+    let addrs = [ports::free_addr(), ports::free_addr()];
+    let hosts = format!("--ps-hosts {} --worker-hosts w:0", addrs.join(","));
+    let server = |index: u32| {
+        gannet(&format!("train --job-name ps --task-index {index} {hosts} --exit-with-job --run named"))
+    };
+    let servers = [0, 1].map(|index| Process::start(server(index)));
+    ok(&format!("train {} --job-name worker {hosts} --run named", data.display()));
+    for server in servers {
+        let done = server.wait();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert!(done.err.contains("run \"named\" is finished: this server ends"), "{done:?}");
+    }
+}
+
 #[test]
 fn no_process_outlives_its_launcher() {
     let folder = tempfile::tempdir().unwrap();

@@ -45,10 +45,12 @@ pub fn check_role(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
         (
             runs::misplaced(job).is_some(),
             runs::misplaced(job).unwrap_or_default(),
-            "a worker or a client (--run: also in a ps with --checkpoint or --coordinator)",
+            "a worker or a client (--run: also in a ps with --checkpoint, --coordinator or --exit-with-job)",
         ),
         (backups::misplaced(job).is_some(), backups::misplaced(job).unwrap_or_default(), "a ps"),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
+        (job.exit_with_job && !ps, "--exit-with-job", "a ps: other processes end with their job anyway"),
+        (job.listen.is_some() && !ps, "--listen", "a ps; workers and clients use --ps-hosts and --feed"),
         (client && job.checkpoint.checkpoint.is_some(), "--checkpoint", "a ps or a worker"),
         (worker && job.data_dir.is_some(), "--data-dir", "a ps or a client; a worker keeps no rows"),
     ];

@@ -16,6 +16,7 @@ mod fixed_share;
 mod input;
 mod input_check;
 mod job;
+mod job_end;
 mod launch;
 mod launched;
 mod lbfgs;

@@ -492,9 +492,10 @@ impl LocalRun {
 }
 
 /// Refuses flags of a run in a ps, which learns of runs from the workers. But it must know whose checkpoints it
-/// restores, and whose rows it keeps in a job with a coordinator.
+/// restores, whose rows it keeps in a job with a coordinator, and with which run it ends.
 pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
-    let needs_it = job.checkpoint.checkpoint.is_some() || job.backups.coordinator.is_some();
+    let JobArgs { checkpoint, backups, exit_with_job, .. } = job;
+    let needs_it = checkpoint.checkpoint.is_some() || backups.coordinator.is_some() || *exit_with_job;
     let run = job.run.run.clone().filter(|_| !needs_it);
     let flags = RunArgs { run, ..job.run.clone() };
     flags.first_given().filter(|_| job.job_name == Some(super::args::JobName::Ps))

@@ -10,8 +10,8 @@ use super::runs::{Account, LocalRun};
 use super::server::Serving;
 use super::validation::Validator;
 use super::{
-    Failure, backups, data_server, input, input_check, job, launched, lbfgs, lr_worker, models, optimizer,
-    remote_worker, restore, runs, saved_model, server, signals, sync_flags, tasks, warm_start,
+    Failure, backups, data_server, input, input_check, job, job_end, launched, lbfgs, lr_worker, models,
+    optimizer, remote_worker, restore, runs, saved_model, server, signals, sync_flags, tasks, warm_start,
 };
 use gannet::Schema;
 use gannet::table::Admission;
@@ -46,7 +46,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
         Some(JobName::Ps) => {
             job::check(&args.job)?;
             let serving = Serving {
-                listen: backups::listens_at(&args.job),
+                listen: args.job.listen.as_deref().unwrap_or_else(|| backups::listens_at(&args.job)),
                 threads: args.threads,
                 data_dir: args.job.data_dir.as_deref(),
                 memory: &args.memory,
@@ -61,6 +61,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
                 tls_client: &args.job.tls_client,
                 membership: Membership::of(&args.job),
             };
+            job_end::watch(&args.job)?;
             server::serve(&serving)
         }
         Some(JobName::Worker) if lbfgs => lbfgs::worker(&args),

@@ -8,6 +8,7 @@ mod checkpoint;
 mod damping;
 mod data_server;
 mod doctor;
+mod environment;
 mod foreign;
 mod input;
 mod io;
@@ -96,7 +97,10 @@ impl Cli {
     /// # Errors
     /// It cannot be read, or asks for help.
     pub fn read() -> Result<Cli, clap::Error> {
-        Cli::of(std::env::args_os().collect())
+        let words = spelled(std::env::args_os());
+        let words = environment::with_job(words, |name| std::env::var(name).ok())
+            .map_err(|why| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{why}\n")))?;
+        Cli::of(words)
     }
 
     /// Reads these words. The first one is the program.
@@ -232,6 +236,13 @@ pub struct JobArgs {
     /// Which process of its role this is, counted from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub task_index: u32,
+    /// Address on which this ps listens, if it is not the one that --ps-hosts names: 0.0.0.0:7700, or the address
+    /// inside a container.
+    #[arg(long, value_name = "HOST:PORT", requires = "job_name")]
+    pub listen: Option<String>,
+    /// End this ps when its run is finished (--run NAME names it), as batch systems expect of all processes of a job.
+    #[arg(long, requires = "job_name")]
+    pub exit_with_job: bool,
     /// Which of these flags were typed.
     #[arg(skip)]
     pub typed: TypedJobFlags,

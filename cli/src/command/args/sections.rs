@@ -110,6 +110,7 @@ const SECTIONS: [(&str, &[&str]); 12] = [
         "Server",
         &[
             "listen",
+            "exit-with-job",
             "data-dir",
             "restore",
             "memory-limit",

@@ -12,12 +12,14 @@ pub struct JobCommand {
 }
 
 /// Flags that the launcher gives, each with what to do instead.
-const GIVEN: [(&str, &str); 8] = [
+const GIVEN: [(&str, &str); 10] = [
     ("--job-name", "the launcher gives each process its role"),
     ("--task-index", "the launcher numbers the processes"),
     ("--ps-hosts", "--servers says how many, before the --"),
     ("--worker-hosts", "--workers says how many, before the --"),
     ("--data-dir", "write it before the --"),
+    ("--exit-with-job", "the launcher stops the servers"),
+    ("--listen", "the launcher chooses the ports"),
     ("--spare", "the launcher starts no spare servers"),
     ("--feed", "the workers of a launcher read the data themselves"),
     ("--scheduler", "the first server of a launcher is the scheduler"),
