@@ -45,6 +45,13 @@ fn children(launcher: i32) -> Vec<Child> {
     of.filter_map(child).collect()
 }
 
+/// Whether a process has a thread of this name.
+fn has_thread(pid: i32, name: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let comm = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    tasks.filter_map(|task| comm(task).ok()).any(|comm| comm.trim() == name)
+}
+
 fn is_gone(pid: i32) -> bool {
     stat(pid).is_none_or(|(state, _)| state == 'Z')
 }
@@ -234,8 +241,10 @@ fn no_process_outlives_its_launcher() {
     let data = clicks(&folder.path().join("train.svm"), LINES, 1);
     let mut launched = Launched::start(launch("--servers 2 --workers 2", &data, "--epochs 10000"), 4);
     let all = children(launched.pid);
-    // One of them cannot run.
-    signal(launched.child("worker 1").pid, Signal::STOP);
+    // One of them cannot run. It has begun to watch its launcher before.
+    let stopped = launched.child("worker 1").pid;
+    until("the process watches", || has_thread(stopped, "gannet-launched"));
+    signal(stopped, Signal::STOP);
     launched.process.child.signal(Signal::KILL);
     launched.process.child.ended();
     until("all processes have gone", || all.iter().all(|child| is_gone(child.pid)));

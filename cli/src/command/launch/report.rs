@@ -21,8 +21,8 @@ pub struct Ended {
 
 /// What the chief reports about the whole job.
 const OF_CHIEF: [(&str, &str); 6] = [
-    ("logloss", "progressive log loss"),
-    ("auc", "progressive AUC"),
+    ("logloss", "progressive log loss, of one worker"),
+    ("auc", "progressive AUC, of one worker"),
     ("last_pass_logloss", "log loss of the last pass, of one worker"),
     ("test_logloss", "test log loss"),
     ("test_auc", "test AUC"),
