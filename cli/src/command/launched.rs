@@ -15,8 +15,8 @@ pub fn is_launched() -> bool {
 /// its end says that the launcher has died.
 pub fn watch() {
     let Ok(launcher) = std::env::var(LAUNCHER) else { return };
-    // Also while this process is stopped (SIGSTOP), unless it was stopped before it came here. The signal is that of the
-    // launcher's main thread, which starts all processes.
+    // Also while this process is stopped (SIGSTOP), unless it was stopped before it came here. The system sends the
+    // signal when the launcher's main thread ends, which starts all processes.
     let is_parent = |pid: Pid| pid.as_raw_nonzero().get().to_string() == launcher;
     if getppid().is_some_and(is_parent)
         && let Err(error) = set_parent_process_death_signal(Some(Signal::KILL))
