@@ -18,8 +18,7 @@ use crate::error::NetError;
 use crate::net::Net;
 use crate::tls::{TlsClient, TlsServer};
 use crate::uring;
-use rustix::time::{ClockId, clock_gettime};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The choice of [`Io::Auto`]: the faster one where few links carry much data, as in training (docs/benchmarks.md).
 const AUTO: Io = Io::Epoll;
@@ -54,24 +53,17 @@ pub enum Io {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Tcp {
-    since: Duration,
+    since: Instant,
     checksums: bool,
     uring: bool,
     tls_server: Option<TlsServer>,
     tls_client: Option<TlsClient>,
 }
 
-/// Time since the system was started. Unlike that of [`std::time::Instant`], it goes on while the machine is suspended.
-/// Otherwise a server that was suspended would take an old lease for a valid one.
-fn since_boot() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
-}
-
 impl Tcp {
     /// Plain sockets and epoll. Payloads to addresses other than loopback carry checksums.
     pub fn new() -> Tcp {
-        Tcp { since: since_boot(), checksums: false, uring: false, tls_server: None, tls_client: None }
+        Tcp { since: Instant::now(), checksums: false, uring: false, tls_server: None, tls_client: None }
     }
 
     /// Makes all payloads carry checksums.
@@ -151,6 +143,6 @@ impl Net for Tcp {
     }
 
     fn now(&self) -> Duration {
-        since_boot().saturating_sub(self.since)
+        self.since.elapsed()
     }
 }
