@@ -114,6 +114,7 @@ fn an_unknown_flag_was_answered_with_another_meaning() {
         ("--train x", "the data needs no flag"),
         ("--C 1", "--l2 X is 1/C"),
         ("--tol 1", "--tolerance X"),
+        ("--port 3", "--listen HOST:PORT"),
         ("--epohcs 3", "did you mean --epochs?"),
         ("--optimiser adam", "did you mean --optimizer?"),
     ] {

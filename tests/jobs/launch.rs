@@ -217,22 +217,39 @@ fn a_server_listens_at_another_address_than_workers_are_told() {
     refused(&format!("{line} --listen 0.0.0.0:1"), &["--listen", "works only in a ps"]);
 }
 
-#[test]
-fn servers_end_with_their_job() {
+/// The servers of a job end with it. The arguments are more flags of the servers and of the worker.
+fn servers_end(servers: &str, workers: &str) {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 2_000, 1);
     let addrs = [ports::free_addr(), ports::free_addr()];
-    let hosts = format!("--ps-hosts {} --worker-hosts w:0", addrs.join(","));
+    let hosts = format!("--ps-hosts {} --worker-hosts w:0 --run named", addrs.join(","));
     let server = |index: u32| {
-        gannet(&format!("train --job-name ps --task-index {index} {hosts} --exit-with-job --run named"))
+        gannet(&format!("train --job-name ps --task-index {index} {hosts} --exit-with-job {servers}"))
     };
-    let servers = [0, 1].map(|index| Process::start(server(index)));
-    ok(&format!("train {} --job-name worker {hosts} --run named", data.display()));
-    for server in servers {
+    let started = [0, 1].map(|index| Process::start(server(index)));
+    ok(&format!("train {} --job-name worker {hosts} {workers}", data.display()));
+    for server in started {
         let done = server.wait();
         assert_eq!(done.code, Some(0), "{done:?}");
         assert!(done.err.contains("run \"named\" is finished: this server ends"), "{done:?}");
     }
+}
+
+#[test]
+fn servers_end_with_their_job() {
+    servers_end("", "");
+}
+
+#[test]
+fn so_do_servers_that_speak_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = authority::Authority::new("one");
+    let shown = authority.shows("server", "127.0.0.1", 2999);
+    let token = folder.path().join("token");
+    std::fs::write(&token, "5ecre7-0f-th1s-j0b-4nd-n0-0ther-w0rld").unwrap();
+    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let worker = format!("--token-file {} --transport tcp {}", token.display(), authority.believed());
+    servers_end(&format!("{worker} {shown}"), &worker);
 }
 
 #[test]

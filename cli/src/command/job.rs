@@ -20,8 +20,8 @@ pub fn check_role(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
     let worker = job.job_name == Some(JobName::Worker);
     data_server::check_role(args)?;
     let tls_ca = job.tls_client.tls_ca.is_some();
-    // A ps with backups is also a client of other servers.
-    let joins = job.backups.coordinator.is_some();
+    // A ps with backups, or one that asks for the end of its run, is also a client of other servers.
+    let joins = job.backups.coordinator.is_some() || job.exit_with_job;
     if args.data.is_empty() && !ps && job.data_server.feed.is_none() {
         let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
         return Err(Failure::input(text));

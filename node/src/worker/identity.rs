@@ -236,7 +236,8 @@ impl<N: Net> Worker<N> {
         if self.config.places.is_some() && are_of_two_tables(&held) {
             // A server of the generation before ends when it learns of the new one.
             self.pump(PLACE_LOOKUP_EVERY)?;
-            let why = "its servers hold two tables: the job goes back to a checkpoint, and not all servers have done so";
+            let why = "its servers hold two tables: the job goes back to a checkpoint, and not all servers have done so: start \
+                       those that have ended";
             return Ok(OpenAttempt::Again(why.into()));
         }
         let TablePlan { uid, places, empty, confirmed } = plan(schema, &self.config.servers, &held)?;

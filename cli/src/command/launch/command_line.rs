@@ -178,7 +178,8 @@ impl Job {
         let mut words: Vec<OsString> = vec!["scheduler".into(), flag("--listen", coordinator.clone())];
         words.extend(folder("coordinator".into()));
         words.extend(self.command.those(&OF_SCHEDULER).map(|(name, value)| flag(name, value)));
-        words
+        words.extend(self.command.has("--metrics-public").then(|| "--metrics-public".into()));
+        self.with_own_metrics(role, words)
     }
 
     fn words_of_train(
@@ -249,7 +250,7 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    fn job(launch: &[&str], command: &[&str]) -> Result<Job, Failure> {
+    fn job_of(launch: &[&str], command: &[&str]) -> Result<Job, Failure> {
         #[derive(Parser)]
         struct Line {
             #[command(flatten)]
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn each_process_is_told_which_one_it_is() {
-        let job = job(
+        let job = job_of(
             &["--servers", "2", "--workers", "2", "--data-dir", "d"],
             &["train", "x.svm", "--epochs", "3"],
         );
@@ -289,7 +290,8 @@ mod tests {
 
     #[test]
     fn a_job_with_backups_has_a_coordinator() {
-        let with = job(&["--servers", "2", "--data-dir", "d"], &["train", "x.svm", "--backups=1"]).unwrap();
+        let with =
+            job_of(&["--servers", "2", "--data-dir", "d"], &["train", "x.svm", "--backups=1"]).unwrap();
         assert_eq!(
             line(&with, ProcessRole::Coordinator),
             "scheduler --listen=127.0.0.1:10002 --data-dir=d/coordinator"
@@ -297,13 +299,14 @@ mod tests {
         assert!(line(&with, ProcessRole::Worker(0)).contains("--coordinator=127.0.0.1:10002"));
         assert_eq!(with.roles().next(), Some(ProcessRole::Coordinator));
         let own = ["train", "x.svm", "--backups", "1", "--coordinator", "127.0.0.1:1"];
-        assert_eq!(job(&["--servers", "2"], &own).unwrap().roles().next(), Some(ProcessRole::Server(0)));
+        assert_eq!(job_of(&["--servers", "2"], &own).unwrap().roles().next(), Some(ProcessRole::Server(0)));
     }
 
     #[test]
     fn each_process_has_a_port_of_its_own_for_its_metrics() {
-        let job = job(&["--workers", "2"], &["train", "x.svm", "--metrics", "127.0.0.1:9000", "--l1", "1"])
-            .unwrap();
+        let job =
+            job_of(&["--workers", "2"], &["train", "x.svm", "--metrics", "127.0.0.1:9000", "--l1", "1"])
+                .unwrap();
         for (role, port) in
             [(ProcessRole::Server(0), 9000), (ProcessRole::Worker(0), 9001), (ProcessRole::Worker(1), 9002)]
         {
@@ -311,12 +314,19 @@ mod tests {
             assert!(line.contains(&format!(" --metrics=127.0.0.1:{port} ")), "{line}");
             assert!(line.ends_with("x.svm --l1 1") && line.matches("metrics").count() == 1, "{line}");
         }
+        let backed = ["train", "x.svm", "--metrics=0.0.0.0:9000", "--metrics-public", "--backups", "1"];
+        let job = job_of(&["--servers", "2"], &backed).unwrap();
+        assert_eq!(
+            line(&job, ProcessRole::Coordinator),
+            "scheduler --metrics=0.0.0.0:9000 --listen=127.0.0.1:10002 --metrics-public"
+        );
+        assert!(line(&job, ProcessRole::Server(0)).contains(" --metrics=0.0.0.0:9001 "));
     }
 
     #[test]
     fn flags_that_the_launcher_gives_are_refused_by_name() {
         for flag in ["--ps_hosts=a:1", "--task-index=1", "--job-name=ps", "--data-dir=d"] {
-            let why = job(&[], &["train", "x.svm", flag]).err().unwrap();
+            let why = job_of(&[], &["train", "x.svm", flag]).err().unwrap();
             let name = flag.split('=').next().unwrap().replace('_', "-");
             assert!(why.to_string().contains(&name) && why.code == 2, "{why}");
         }
@@ -326,9 +336,9 @@ mod tests {
             (&["train", "-"], "standard input"),
         ];
         for (command, what) in lines {
-            assert!(job(&[], command).err().unwrap().to_string().contains(what));
+            assert!(job_of(&[], command).err().unwrap().to_string().contains(what));
         }
-        let why = job(&[], &["train", "x.svm", "--alpah", "1"]).err().unwrap().to_string();
+        let why = job_of(&[], &["train", "x.svm", "--alpah", "1"]).err().unwrap().to_string();
         assert!(why.contains("--alpah"), "{why}");
     }
 }

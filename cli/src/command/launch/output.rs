@@ -34,8 +34,8 @@ impl Output {
         Some(OpenOptions::new().append(true).create(true).open(path))
     }
 
-    /// Passes on all that a process prints, until it closes the pipe. `keeps`: takes a line away.
-    pub fn pass_on(&self, role: ProcessRole, from: impl Read, mut keeps: impl FnMut(&str) -> bool) {
+    /// Passes on all that a process prints, until it closes the pipe. A line that `takes` wants is not passed on.
+    pub fn pass_on(&self, role: ProcessRole, from: impl Read, mut takes: impl FnMut(&str) -> bool) {
         let mut file = match self.file(role) {
             Some(Ok(file)) => Some(file),
             Some(Err(error)) => {
@@ -56,7 +56,7 @@ impl Output {
             }
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end_matches(['\n', '\r']);
-            if keeps(text) {
+            if takes(text) {
                 continue;
             }
             let written = match &mut file {

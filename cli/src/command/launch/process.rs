@@ -52,7 +52,7 @@ impl Process {
         self.child = Some(child);
         self.due = None;
         let (role, output, report) = (self.role, self.output.clone(), self.report.clone());
-        let keep = move |line: &str| match serde_json::from_str::<Value>(line) {
+        let take = move |line: &str| match serde_json::from_str::<Value>(line) {
             Ok(object @ Value::Object(_)) if role.is_worker() => {
                 *report.lock().unwrap_or_else(PoisonError::into_inner) = Some(object);
                 true
@@ -62,7 +62,7 @@ impl Process {
         let builder = || std::thread::Builder::new().name("gannet-output".into());
         let also = output.clone();
         if let Some(from) = stdout {
-            self.readers.push(builder().spawn(move || output.pass_on(role, from, keep)).map_err(failed)?);
+            self.readers.push(builder().spawn(move || output.pass_on(role, from, take)).map_err(failed)?);
         }
         if let Some(from) = stderr {
             self.readers.push(builder().spawn(move || also.pass_on(role, from, |_| false)).map_err(failed)?);
