@@ -11,6 +11,7 @@ mod coordinator;
 mod counters;
 mod cuts;
 mod error;
+mod failure_detector;
 mod frames;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]

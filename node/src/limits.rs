@@ -162,8 +162,6 @@ pub const WAITS_LOGGED: Duration = Duration::from_secs(5);
 /// The least silence of a server that a worker tolerates while it may wait for others. The server would have reported
 /// such a wait by then.
 pub const WAITS_SILENCE: Duration = Duration::from_secs(4);
-/// A worker decides for others if it gave a sign of life within this time.
-pub const DECIDER_SILENCE: Duration = Duration::from_secs(12);
 /// Staleness of pulls is counted singly up to so many steps.
 pub const STALENESS_BUCKETS: usize = 64;
 /// Pushers that a table's status names.
@@ -184,8 +182,18 @@ pub const RUN_TABLES_MAX: usize = 16;
 pub const RUN_BYTES_MAX: usize = 64 << 10;
 /// Workers of a run that its status names.
 pub const RUN_MEMBERS_LISTED: usize = 32;
-/// A worker of a run that is silent for so long is taken for dead.
-pub const RUN_SILENCE: Duration = Duration::from_secs(20);
+/// How long a worker may be silent, until it has said how long (`--worker-timeout`).
+pub const WORKER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest time for which a worker may be silent: `--worker-timeout` has at most a day.
+pub const WORKER_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
+/// Workers that a failure detector remembers though nothing was heard of them for [`DETECTOR_MEMORY`].
+pub const DETECTOR_WORKERS: usize = 4096;
+/// After so long without a sign a failure detector may forget a worker.
+pub const DETECTOR_MEMORY: Duration = Duration::from_secs(2 * 86_400);
+/// How often it looks for such workers.
+pub const DETECTOR_TIDIED: Duration = Duration::from_secs(3600);
+/// One live worker fences the dead ones. If a dead one is not fenced after so long, it is the turn of another.
+pub const FENCE_TURN: Duration = Duration::from_secs(5);
 /// How long a worker waits for the session of an earlier incarnation, or of another process, to end.
 pub const TAKEN_PATIENCE: Duration = Duration::from_secs(1);
 /// Tasks that a worker may hold: the one that it trains and the one that it reads ahead.
@@ -254,7 +262,8 @@ const _: () = {
     // 7/8 of the lease times (1 + 1/15) is 1 - 1/15 of the lease.
     assert!(7 * (CLOCK_DRIFT + 1) <= 8 * (CLOCK_DRIFT - 1));
     assert!(WAITS_SILENCE.as_secs() > WAITS_REPORT_EVERY.as_secs() + 2 * TICK.as_secs());
-    assert!(DECIDER_SILENCE.as_secs() > PING_TIME.as_secs() && BSP_WORKERS_MAX <= u32::BITS);
+    assert!(BSP_WORKERS_MAX <= u32::BITS);
+    assert!(DETECTOR_MEMORY.as_secs() > WORKER_TIMEOUT_MAX.as_secs());
     assert!(BSP_BYTES_MAX >= 2 * CREDIT_BYTES as usize);
     // A worker reports a reader that hangs before the scheduler gives the worker up.
     assert!(PROGRESS_TIMEOUTS > 2 && PROGRESS_TIME_MIN.as_secs() > 2 * READ_TIME_MIN.as_secs());
@@ -272,7 +281,7 @@ const _: () = {
     assert!(PLAN_BYTES_MAX <= FRAME_BYTES_MAX && UNFENCED_MAX >= 2 * JOB_WORKERS_MAX as usize);
     // The list of all runs fits one frame.
     assert!(RUNS_MAX * (64 + RUN_NAME_BYTES_MAX + RUN_MEMBERS_LISTED * 24) + 1024 <= FRAME_BYTES_MAX);
-    assert!(RUN_BYTES_MAX <= FRAME_BYTES_MAX && RUN_SILENCE.as_secs() > 4 * BEAT_MAX.as_secs());
+    assert!(RUN_BYTES_MAX <= FRAME_BYTES_MAX && WORKER_TIMEOUT.as_secs() > 4 * BEAT_MAX.as_secs());
     // The receive buffer fits more requests than the credit allows, so an overrun shows while they wait in it.
     assert!(CREDIT_FRAMES as usize * 2 * HEAD_BYTES <= RECEIVE_BYTES);
     assert!(CREDIT_BYTES >= 16 * FRAME_BYTES_MAX as u64);

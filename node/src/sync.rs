@@ -1,6 +1,7 @@
 //! How the workers of a table keep step with each other (docs/consistency.md).
 
 use crate::frames::control::JoinV1;
+use crate::limits::WORKER_TIMEOUT_MAX;
 use std::fmt;
 use std::time::Duration;
 
@@ -89,9 +90,10 @@ pub struct SyncConfig {
     pub workers: u32,
     /// What pulls wait for; the same for all workers.
     pub mode: SyncMode,
-    /// After so long without a sign of life of a worker, the others go on without it.
+    /// After so long without a sign of life of a worker, it is dead: the others fence it and go on without it. A worker
+    /// that sends heartbeats, but makes no progress for five times that (at least 30 s), is dead, too.
     pub worker_timeout: Duration,
-    /// The others do not go on without a silent worker: their wait fails.
+    /// The others do not go on without a dead worker: their calls fail.
     pub strict: bool,
 }
 
@@ -129,13 +131,13 @@ impl SyncConfig {
             SyncMode::Ssp(bound) => (1, bound, false),
             SyncMode::Bsp(StepReduce { aggregate, merge }) => (2, aggregate, merge == Merge::Mean),
         };
-        let timeout_ms = if self.strict { 0 } else { (self.worker_timeout.as_millis() as u64).max(1) };
-        JoinV1 { rank: self.rank, workers: self.workers, mode, bound, mean, timeout_ms, clock, left }
+        let (strict, timeout_ms) = (self.strict, (self.worker_timeout.as_millis() as u64).max(1));
+        JoinV1 { rank: self.rank, workers: self.workers, mode, bound, mean, strict, timeout_ms, clock, left }
     }
 
     /// Reads and checks a request to join.
     pub(crate) fn of(join: &JoinV1) -> Result<SyncConfig, String> {
-        let JoinV1 { rank, workers, mode, bound, mean, timeout_ms, .. } = *join;
+        let JoinV1 { rank, workers, mode, bound, mean, strict, timeout_ms, .. } = *join;
         let mode = match (mode, mean) {
             (0, _) => SyncMode::Asp,
             (1, _) => SyncMode::Ssp(bound),
@@ -143,8 +145,8 @@ impl SyncConfig {
             (2, false) => SyncMode::Bsp(StepReduce { aggregate: bound, merge: Merge::Sum }),
             _ => return Err(format!("{mode} is no mode")),
         };
-        let worker_timeout = Duration::from_millis(timeout_ms);
-        let config = SyncConfig { rank, workers, mode, worker_timeout, strict: timeout_ms == 0 };
+        let worker_timeout = Duration::from_millis(timeout_ms).min(WORKER_TIMEOUT_MAX);
+        let config = SyncConfig { rank, workers, mode, worker_timeout, strict };
         config.check().map(|()| config)
     }
 

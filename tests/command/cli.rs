@@ -118,7 +118,6 @@ fn bad_flags_of_a_job_get_exit_2_and_say_what_is_allowed() {
             format!("train {data} {job} --job-name worker --sync bsp --replicas-to-aggregate 2"),
             "names 1 worker",
         ),
-        (format!("train {data} {job} --job-name worker --tasks off --worker-timeout 5"), "--worker-timeout"),
         (
             format!("train {data} {job} --job-name worker --tasks on --deterministic"),
             "--deterministic cannot be combined with --tasks on",

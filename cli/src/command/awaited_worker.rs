@@ -6,14 +6,12 @@ use gannet::runs::RunMember;
 use gannet::table::PusherStatus;
 use std::time::{Duration, Instant};
 
-/// A worker that sends heartbeats but pushes nothing is given this many times the time of a silent one.
-const PATIENCE: u32 = 5;
-
 /// A worker that others wait for.
 pub struct AwaitedWorker {
     pub rank: u32,
-    /// The latest state of the worker, and since when it has not changed.
-    seen: (Option<RunMember>, Option<PusherStatus>),
+    /// What the registry of the run, and the servers, last said of it.
+    member: Option<RunMember>,
+    pusher: Option<PusherStatus>,
     since: Instant,
     pub done: bool,
 }
@@ -21,40 +19,40 @@ pub struct AwaitedWorker {
 impl AwaitedWorker {
     /// Worker `rank`, of which nothing is known yet.
     pub fn new(rank: u32) -> AwaitedWorker {
-        AwaitedWorker { rank, seen: (None, None), since: Instant::now(), done: false }
+        AwaitedWorker { rank, member: None, pusher: None, since: Instant::now(), done: false }
     }
 
     /// Whether it has trained its share.
     pub fn is_done(&mut self, members: &[RunMember], pushers: &[PusherStatus]) -> bool {
-        let member = members.iter().find(|member| member.incarnation.rank == self.rank).copied();
+        self.member = members.iter().find(|member| member.incarnation.rank == self.rank).copied();
         let of_it = |known: &&PusherStatus| {
             known.pusher == pusher(self.rank)
-                && member.is_some_and(|member| member.incarnation.incarnation == known.incarnation)
+                && self.member.is_some_and(|member| member.incarnation.incarnation == known.incarnation)
         };
-        let now = (member, pushers.iter().find(of_it).copied());
-        if self.seen != now {
-            (self.seen, self.since) = (now, Instant::now());
-        }
-        self.done = member.is_some_and(|member| member.done);
+        self.pusher = pushers.iter().find(of_it).copied();
+        self.done = self.member.is_some_and(|member| member.done);
         self.done
     }
 
-    /// Whether to wait for it longer.
-    pub fn look(&self, limit: Duration) -> bool {
-        let live = self.seen.0.is_some_and(|member| member.live);
-        self.since.elapsed() < if live { limit * PATIENCE } else { limit }
+    /// Whether to wait for it longer. A worker that has not come has `limit` for that. Of one that has come the
+    /// registry knows whether it is dead.
+    pub fn is_awaited(&self, limit: Duration) -> bool {
+        match self.member {
+            Some(member) => !member.lost,
+            None => self.since.elapsed() < limit,
+        }
     }
 
     /// Its batches that are trained.
     pub fn trained(&self) -> u64 {
         // Workers that keep step push under the step's name, so their own report counts.
-        let reported = self.seen.0.map_or(0, |member| member.batches);
-        self.seen.1.map_or(0, |pusher| pusher.seq).max(reported)
+        let reported = self.member.map_or(0, |member| member.batches);
+        self.pusher.map_or(0, |pusher| pusher.seq).max(reported)
     }
 
     /// How far it is, in words.
     pub fn progress(&self, share: Option<u64>) -> String {
-        match (self.seen.0, share) {
+        match (self.member, share) {
             (None, _) => "has not joined".to_owned(),
             (Some(_), Some(share)) => {
                 format!("has trained {} of {}", self.trained(), counted(share, "batch", "batches"))

@@ -5,7 +5,7 @@ use super::awaited_worker::AwaitedWorker;
 use super::failure::{INPUT, PEER, SYSTEM};
 use super::job::{POLL_EVERY, WorkerConnection};
 use super::report::counted;
-use super::{Failure, settings};
+use super::{Failure, settings, sync_flags};
 use gannet::job::PlanFile;
 use gannet::runs::{Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunRequest, RunSetting};
 use gannet::storage::Store;
@@ -141,6 +141,7 @@ pub fn join(
         tables: tables.iter().map(|own| (*own).to_owned()).collect(),
         at: wall_clock(),
         notes: notes(scale),
+        worker_timeout: sync_flags::timeout(&job.sync),
     };
     let joined = RunClient::join(line.net.clone(), &line.config, rank, request);
     let client = joined.map_err(|error| match error {
@@ -148,6 +149,7 @@ pub fn join(
         WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
         error => error.into(),
     })?;
+    client.watch(line.counters.clone());
     // A client prints first where it listens.
     if rank != gannet::runs::CLIENT {
         let again = match (job.tasks.tasks, args.optimizer.optimizer, args.model.model) {
@@ -306,8 +308,9 @@ impl InRun {
         if self.rank == 0 { self.wait(worker, table, share, stop) } else { self.wait_for_chief(share, stop) }
     }
 
-    /// Waits until every other worker has trained its share. A worker that shows no progress for `--peer-timeout`, or
-    /// five times that while it is live, is missing. `share` returns the batches of a worker, if they are known.
+    /// Waits until every other worker has trained its share. A worker is missing if it does not come within
+    /// `--peer-timeout`, or if it is dead, as the registry says. `share` returns the batches of a worker, if they are
+    /// known.
     fn wait(
         &self,
         worker: &mut Worker<Transports>,
@@ -322,7 +325,7 @@ impl InRun {
             let (members, pushers) = (self.client.members()?, worker.status(table)?.pushers);
             let mut waits = Vec::new();
             for one in watched.iter_mut().filter(|one| one.rank != self.rank) {
-                if !one.is_done(&members, &pushers) && one.look(self.peer_timeout) {
+                if !one.is_done(&members, &pushers) && one.is_awaited(self.peer_timeout) {
                     waits.push(&*one);
                 }
             }

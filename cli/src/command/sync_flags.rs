@@ -53,11 +53,6 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
             return input(format!("--replicas-to-aggregate {k}: --worker-hosts names {workers}"));
         }
     }
-    let waits = bsp || matches!(requested, Some(SyncName::Ssp(_)));
-    if worker_timeout.is_some() && !waits && tasks == TasksName::Off {
-        let text = "--worker-timeout: only ssp and bsp (--sync), and a scheduler (--tasks), wait for workers";
-        return input(text.into());
-    }
     if deterministic && tasks == TasksName::On {
         let text = "--deterministic cannot be combined with --tasks on: which worker learns what is then one of timing; leave one of them out";
         return input(text.into());

@@ -225,7 +225,9 @@ pub(crate) struct JoinV1 {
     pub(crate) bound: u32,
     /// Bsp applies the mean of the workers' rows instead of the sum.
     pub(crate) mean: bool,
-    /// How long the group waits for a silent worker. 0: for ever.
+    /// The group does not go on without a worker: the others end.
+    pub(crate) strict: bool,
+    /// How long the group waits for a silent worker.
     pub(crate) timeout_ms: u64,
     /// The worker's clock. 2^64 - 1: it begins where the others are.
     pub(crate) clock: u64,
@@ -242,7 +244,7 @@ pub(crate) struct JoinedV1 {
 
 /// A server thread names the worker for which a request waits.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct WaitsV1 {
+pub(crate) struct WaitsV2 {
     /// The table's number on this thread.
     pub(crate) table: u32,
     pub(crate) rank: u32,
@@ -253,10 +255,22 @@ pub(crate) struct WaitsV1 {
     pub(crate) incarnation: u64,
     /// It has a session.
     pub(crate) here: bool,
-    /// Milliseconds since its last sign.
+}
+
+/// A server thread has fenced a worker of a group that is dead, as its failure detector says. The worker that is told
+/// fences it at all other threads.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LostV1 {
+    /// The table's number on this thread.
+    pub(crate) table: u32,
+    pub(crate) rank: u32,
+    /// The clock of that worker.
+    pub(crate) clock: u64,
+    /// Its pusher and incarnation; 0 if it has not joined.
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+    /// Milliseconds since its last sign, or since its last progress.
     pub(crate) silent_ms: u64,
-    /// The rank of the worker that decides whether the others go on without it. 2^32 - 1: no worker can decide.
-    pub(crate) decider: u32,
 }
 
 /// Sizes of a thread's part of a table, and its pushers.
@@ -413,6 +427,7 @@ mod tests {
             mode: 1,
             bound: 8,
             mean: true,
+            strict: false,
             timeout_ms: 5,
             clock: u64::MAX,
             left: 6,
@@ -425,19 +440,14 @@ mod tests {
         want.extend([6, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(seal(&join), want);
         assert_eq!(seal(&JoinedV1 { clock: 3 }), [1, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
-        let waits = WaitsV1 {
-            table: 1,
-            rank: 2,
-            clock: 3,
-            pusher: 4,
-            incarnation: 5,
-            here: true,
-            silent_ms: 6,
-            decider: 7,
-        };
-        let mut want = vec![1, 0, 0, 0, 56, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
-        [3u64, 4, 5, 1, 6, 7].iter().for_each(|word| want.extend(word.to_le_bytes()));
-        assert_eq!(seal(&waits), want);
+        let waits = WaitsV2 { table: 1, rank: 2, clock: 3, pusher: 4, incarnation: 5, here: true };
+        let mut want = vec![2, 0, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
+        [3u64, 4, 5, 1].iter().for_each(|word| want.extend(word.to_le_bytes()));
+        assert_eq!(seal_as(2, &waits), want);
+        let lost = LostV1 { table: 1, rank: 2, clock: 3, pusher: 4, incarnation: 5, silent_ms: 6 };
+        let mut want = vec![1, 0, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
+        [3u64, 4, 5, 6].iter().for_each(|word| want.extend(word.to_le_bytes()));
+        assert_eq!(seal(&lost), want);
         let (schema, uid) = (vec![7; 12], [5; 16]);
         let open_table =
             seal_as(2, &OpenTableV2 { schema, uid, server: 1, servers: 2, make_in: 0x0102_0304_0506_0708 });

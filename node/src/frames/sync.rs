@@ -24,7 +24,10 @@ frames! {
     }
 
     /// Not an answer: names the worker that the request with this id waits for.
-    31 WaitsFrame "waits" ToWorker "`WaitsV1`" {}
+    31 WaitsFrame "waits" ToWorker "`WaitsV2`" {}
+
+    /// Not an answer: names a dead worker, which this worker must fence at all other threads.
+    32 LostFrame "lost" ToWorker "`LostV1`" {}
 
     /// Ends an incarnation of a worker and all older ones.
     33 FenceFrame "fence" ToServer "-" {
@@ -55,6 +58,7 @@ frame_rows!(
     TickFrame,
     TickedFrame,
     WaitsFrame,
+    LostFrame,
     FenceFrame,
     FencedFrame,
     LeaveFrame,

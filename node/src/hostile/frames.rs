@@ -288,9 +288,10 @@ fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8
     }
     let workers = [1, 1, 2, 3, 33, 0, u32::MAX][choices.below(7) as usize];
     let (rank, mode, bound) = (choices.below(3) as u32, choices.below(4) as u32, choices.below(4) as u32);
-    let (mean, timeout_ms, left) = (choices.below(2) == 0, choices.below(3), choices.below(4));
+    let (mean, strict) = (choices.below(2) == 0, choices.below(2) == 0);
+    let (timeout_ms, left) = (choices.below(3), choices.below(4));
     let clock = [u64::MAX, 0, 1, u64::MAX - 1][choices.below(4) as usize];
-    let join = JoinV1 { rank, workers, mode, bound, mean, timeout_ms, clock, left };
+    let join = JoinV1 { rank, workers, mode, bound, mean, strict, timeout_ms, clock, left };
     (head, control::seal(&join))
 }
 

@@ -71,8 +71,12 @@ pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
             at: choices.word(),
             notes: "n".repeat(choices.below(8000) as usize),
             birth: choices.below(2),
+            timeout_ms: choices.word(),
         }),
-        2 => RunActionV1::Beat { generation, batches: choices.word() },
+        2 => {
+            let (batches, timeout_ms, progress) = (choices.word(), choices.word(), choices.word());
+            RunActionV1::Beat { generation, batches, timeout_ms, progress }
+        }
         3 => RunActionV1::Done { generation },
         4 => {
             let missing = vec![choices.below(PUSHERS) as u32; choices.below(3) as usize];

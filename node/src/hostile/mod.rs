@@ -8,7 +8,7 @@ pub use frames::{Choices, KEY_BIT, PUSHERS, schema, script};
 
 use crate::frames::control::{
     self, ChallengeV1, ConfirmV2, HelloV1, IdentifyV2, IdentityV1, JoinV1, JoinedV1, KnockV1, OpenTableV2,
-    ProofV1, PusherV1, RefusedV1, StatusV2, TableOpenedV4, WaitsV1, WelcomeV1,
+    ProofV1, PusherV1, RefusedV1, StatusV2, TableOpenedV4, WaitsV2, WelcomeV1,
 };
 use crate::frames::decode_as_all;
 use crate::runs::RunRequestV1;
@@ -63,7 +63,7 @@ fn messages(bytes: &[u8]) {
     reads::<RefusedV1>(bytes);
     reads::<JoinV1>(bytes);
     reads::<JoinedV1>(bytes);
-    reads::<WaitsV1>(bytes);
+    reads::<WaitsV2>(bytes);
     reads::<OfferV1>(bytes);
     if let Some(feed) = DataRequest::of(bytes) {
         assert_eq!(feed.payload(), bytes);

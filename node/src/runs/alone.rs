@@ -3,6 +3,7 @@
 use super::messages::{JoinV1, RunId, RunIntent, RunReplyV1, RunSetting};
 use super::registry::{Registry, RunDecision, RunEnd};
 use super::runs_file::RunsError;
+use crate::failure_detector::FailureDetector;
 use crate::scheduler::member::WorkerIncarnation;
 use std::path::Path;
 use std::time::Duration;
@@ -21,13 +22,13 @@ pub struct LocalRunDecision {
 }
 
 impl Registry {
-    /// As [`open`](Self::open), for a process that has its tables itself: nobody else can be in its runs.
+    /// Opens the registry of a process that has its tables itself: nobody else can be in its runs.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The registry's file cannot be read.
     pub fn of_one_process(folder: &Path) -> Result<Registry, RunsError> {
-        let mut registry = Registry::open(Some(folder), Duration::ZERO)?;
-        registry.heard.clear();
+        let mut registry = Registry::open(Some(folder), &FailureDetector::default(), Duration::ZERO)?;
+        registry.presences.clear();
         Ok(registry)
     }
 
@@ -51,7 +52,7 @@ impl Registry {
         }
         let before = self.runs.get(name).and_then(|run| run.members.get(&0)).map_or(0, |m| m.incarnation);
         let incarnation = WorkerIncarnation { rank: 0, incarnation: before + 1 };
-        let join = JoinV1 { want, settings, tables, at, notes, birth, left: Vec::new() };
+        let join = JoinV1 { want, settings, tables, at, notes, birth, left: Vec::new(), timeout_ms: 0 };
         match self.join(name, incarnation, join, 0, Duration::ZERO, &[]).map_err(|(_, text)| text)? {
             RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
                 let decided = RunDecision::of_code(decided).unwrap_or(RunDecision::Begun);

@@ -82,7 +82,7 @@ impl Registry {
         });
         if is_its_own {
             let before = self.runs.remove(name);
-            self.heard.retain(|(of, _), _| of != name);
+            self.presences.retain(|(of, _), _| of != name);
             self.save(name, before)?;
         }
         Ok(RunReplyV1::Noted)
@@ -138,8 +138,9 @@ impl Registry {
             }
             Some(run) => self.of_finished(name, run, incarnation, &join, now)?,
         };
+        let timeout_ms = join.timeout_ms;
         self.enter(name, incarnation, join, decided, left)?;
-        self.hear(name, incarnation.rank, session, now);
+        self.hear(name, incarnation, session, Some(timeout_ms), now);
         let Some(run) = self.runs.get(name) else { return Ok(RunReplyV1::Noted) };
         let (generation, rows_since) = (run.generation, run.rows_since);
         let (to_drop, notes, birth) = (run.to_drop.clone(), run.notes.clone(), run.birth);
@@ -202,12 +203,12 @@ impl Registry {
                 true => RunDecision::Continued,
             }));
         }
-        let heard = self.heard.get(&(name.to_owned(), incarnation.rank));
-        let linked =
-            heard.filter(|heard| heard.session.is_some() && self.is_live(name, incarnation.rank, now));
+        let presence = self.presences.get(&(name.to_owned(), incarnation.rank));
+        let linked = presence
+            .filter(|presence| presence.session.is_some() && self.is_live(name, incarnation.rank, now));
         match linked {
-            Some(heard) => {
-                let silent_ms = now.saturating_sub(heard.at).as_millis() as u64;
+            Some(presence) => {
+                let silent_ms = self.detector.silence(presence.worker, now).as_millis() as u64;
                 Ok(Err(RunReplyV1::Taken { silent_ms }))
             }
             None => Ok(Ok(RunDecision::Resumed)),
@@ -316,7 +317,7 @@ impl Registry {
             return Ok(());
         }
         if matches!(decided, RunDecision::Begun | RunDecision::Continued | RunDecision::Fresh) {
-            self.heard.retain(|(of, _), _| of != name);
+            self.presences.retain(|(of, _), _| of != name);
             self.finished.remove(name);
         }
         self.runs.insert(name.to_owned(), run);

@@ -128,6 +128,8 @@ pub(crate) struct JoinV1 {
     pub(crate) birth: u64,
     /// Tables of the run that other servers have.
     pub(crate) left: Vec<String>,
+    /// How long the worker may be silent, in milliseconds. 0: the limit of all workers.
+    pub(crate) timeout_ms: u64,
 }
 
 /// A request to the registry.
@@ -146,6 +148,10 @@ pub(crate) enum RunActionV1 {
     Beat {
         generation: u32,
         batches: u64,
+        /// As in [`JoinV1`].
+        timeout_ms: u64,
+        /// Grows with each thing that the worker gets done.
+        progress: u64,
     },
     /// The worker has trained its share.
     Done {
@@ -218,8 +224,11 @@ pub struct RunMember {
     pub incarnation: WorkerIncarnation,
     /// It has trained its share.
     pub done: bool,
-    /// Its heartbeats arrive.
+    /// It has a session, and its heartbeats arrive.
     pub live: bool,
+    /// It is dead, as the failure detector says: it was silent for longer than its `--worker-timeout`, or others wait
+    /// for it and it has made no progress for five of these. A worker whose session has just ended may still come back.
+    pub lost: bool,
     /// Batches that it has trained, as it last reported.
     pub batches: u64,
 }

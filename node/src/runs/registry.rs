@@ -12,7 +12,8 @@
 use super::messages::{Run, RunActionV1, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting};
 use super::runs_file::{self, RunsError};
 use crate::error::Refusal;
-use crate::limits::{RUN_MEMBERS_LISTED, RUN_SILENCE, RUNS_MAX};
+use crate::failure_detector::{FailureDetector, WorkerLimits};
+use crate::limits::{RUN_MEMBERS_LISTED, RUNS_MAX, WORKER_TIMEOUT, WORKER_TIMEOUT_MAX};
 use crate::scheduler::member::WorkerIncarnation;
 use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -102,15 +103,24 @@ pub(super) struct RunRecord {
     pub(super) job: u64,
 }
 
-/// When the registry last heard of a worker.
+/// Over which session a worker last spoke to the registry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LastHeard {
-    pub(super) at: Duration,
+pub(super) struct Presence {
+    pub(super) worker: WorkerIncarnation,
     pub(super) session: Option<u32>,
     /// Its session has ended.
     gone: bool,
-    /// Batches that it has trained.
+    /// Batches that it has trained, and its count of what it got done.
     batches: u64,
+    progress: u64,
+}
+
+/// The limits of a worker that may be silent for so many milliseconds; 0 if it has not said.
+fn limits(timeout_ms: u64) -> WorkerLimits {
+    WorkerLimits::of(match timeout_ms {
+        0 => WORKER_TIMEOUT,
+        ms => Duration::from_millis(ms).min(WORKER_TIMEOUT_MAX),
+    })
 }
 
 /// The registry of runs: see the module.
@@ -131,7 +141,9 @@ pub(super) struct LastHeard {
 pub struct Registry {
     pub(super) file: Option<PathBuf>,
     pub(super) runs: BTreeMap<String, RunRecord>,
-    pub(super) heard: BTreeMap<(String, u32), LastHeard>,
+    pub(super) presences: BTreeMap<(String, u32), Presence>,
+    /// Says which workers are alive.
+    pub(super) detector: FailureDetector,
     /// When runs finished, for those that finished since the registry was opened.
     pub(super) finished: BTreeMap<String, Duration>,
     /// Runs that have changed since somebody asked.
@@ -145,10 +157,14 @@ impl Registry {
     ///
     /// # Errors
     /// The registry's file cannot be read.
-    pub fn open(folder: Option<&Path>, now: Duration) -> Result<Registry, RunsError> {
+    pub(crate) fn open(
+        folder: Option<&Path>,
+        detector: &FailureDetector,
+        now: Duration,
+    ) -> Result<Registry, RunsError> {
         let file = folder.map(runs_file::file);
         let runs = file.as_deref().map_or(Ok(BTreeMap::new()), runs_file::load)?;
-        let mut registry = Registry { file, runs, ..Registry::default() };
+        let mut registry = Registry { file, runs, detector: detector.clone(), ..Registry::default() };
         let names: Vec<String> = registry.runs.keys().cloned().collect();
         names.iter().for_each(|name| registry.wait_for_members(name, now));
         Ok(registry)
@@ -157,9 +173,11 @@ impl Registry {
     /// Gives the members of a running run time to report: they may be alive.
     fn wait_for_members(&mut self, name: &str, now: Duration) {
         let Some(run) = self.runs.get(name).filter(|run| run.finished.is_none()) else { return };
-        for (&rank, _) in run.members.iter().filter(|(_, member)| !member.done) {
-            let heard = LastHeard { at: now, session: None, gone: false, batches: 0 };
-            self.heard.insert((name.to_owned(), rank), heard);
+        for (&rank, member) in run.members.iter().filter(|(_, member)| !member.done) {
+            let worker = WorkerIncarnation { rank, incarnation: member.incarnation };
+            self.detector.expect(worker, limits(0), now);
+            let presence = Presence { worker, session: None, gone: false, batches: 0, progress: 0 };
+            self.presences.insert((name.to_owned(), rank), presence);
         }
     }
 
@@ -257,16 +275,20 @@ impl Registry {
                     (self.runs.contains_key(&name), left.into_iter().map(|(_, t)| t).collect());
                 return Ok(RunReplyV1::Seen { known, left });
             }
-            RunActionV1::Beat { generation, batches } => {
+            RunActionV1::Beat { generation, batches, timeout_ms, progress } => {
                 self.member(&name, generation, incarnation)?;
-                self.hear(&name, incarnation.rank, session, now);
-                if let Some(heard) = self.heard.get_mut(&(name.clone(), incarnation.rank)) {
-                    heard.batches = batches;
+                self.hear(&name, incarnation, session, Some(timeout_ms), now);
+                if let Some(presence) = self.presences.get_mut(&(name.clone(), incarnation.rank))
+                    && (presence.batches, presence.progress) != (batches, progress)
+                {
+                    (presence.batches, presence.progress) = (batches, progress);
+                    self.detector.hear_training(incarnation, now);
                 }
             }
             RunActionV1::Done { generation } => {
                 self.member(&name, generation, incarnation)?;
-                self.hear(&name, incarnation.rank, session, now);
+                self.hear(&name, incarnation, session, None, now);
+                self.excuse_all(&name, now);
                 self.change(&name, |run| {
                     if let Some(member) = run.members.get_mut(&incarnation.rank) {
                         member.done = true;
@@ -328,23 +350,47 @@ impl Registry {
         }
     }
 
-    pub(super) fn hear(&mut self, name: &str, rank: u32, session: u32, now: Duration) {
-        let of = (name.to_owned(), rank);
-        let batches = self.heard.get(&of).map_or(0, |heard| heard.batches);
-        self.heard.insert(of, LastHeard { at: now, session: Some(session), gone: false, batches });
+    /// A worker has spoken over this session, and has perhaps said for how many milliseconds it may be silent.
+    pub(super) fn hear(
+        &mut self,
+        name: &str,
+        worker: WorkerIncarnation,
+        session: u32,
+        timeout_ms: Option<u64>,
+        now: Duration,
+    ) {
+        if timeout_ms.is_some() || !self.detector.hear(worker, now) {
+            self.detector.begin(worker, limits(timeout_ms.unwrap_or(0)), now);
+        }
+        let of = (name.to_owned(), worker.rank);
+        let before = self.presences.get(&of).filter(|presence| presence.worker == worker);
+        let (batches, progress) = before.map_or((0, 0), |presence| (presence.batches, presence.progress));
+        let presence = Presence { worker, session: Some(session), gone: false, batches, progress };
+        self.presences.insert(of, presence);
+    }
+
+    /// The others wait for the members of a run that are not done. Their progress counts from now on.
+    fn excuse_all(&self, name: &str, now: Duration) {
+        let of_run = self.presences.iter().filter(|((of, _), _)| of == name);
+        of_run.for_each(|(_, presence)| self.detector.excuse(presence.worker, now));
     }
 
     pub(super) fn is_live(&self, name: &str, rank: u32, now: Duration) -> bool {
-        let heard = self.heard.get(&(name.to_owned(), rank));
-        heard.is_some_and(|heard| !heard.gone && now.saturating_sub(heard.at) < RUN_SILENCE)
+        let presence = self.presences.get(&(name.to_owned(), rank));
+        presence.is_some_and(|presence| {
+            !presence.gone && !self.detector.verdict(presence.worker, false, now).is_dead()
+        })
     }
 
     fn members(&self, name: &str, now: Duration) -> Vec<RunMember> {
         let Some(run) = self.runs.get(name) else { return Vec::new() };
         let member = |(&rank, member): (&u32, &RunAdmission)| {
             let incarnation = WorkerIncarnation { rank, incarnation: member.incarnation };
-            let batches = self.heard.get(&(name.to_owned(), rank)).map_or(0, |heard| heard.batches);
-            RunMember { incarnation, done: member.done, live: self.is_live(name, rank, now), batches }
+            let (presence, done) = (self.presences.get(&(name.to_owned(), rank)), member.done);
+            let batches = presence.map_or(0, |presence| presence.batches);
+            let is_awaited = !done && run.members.values().any(|other| other.done);
+            let lost = self.detector.verdict(incarnation, is_awaited, now).is_dead();
+            RunMember { incarnation, done, live: self.is_live(name, rank, now), lost, batches }
         };
         run.members.iter().map(member).collect()
     }
@@ -368,14 +414,10 @@ impl Registry {
 
     /// Notes that a session has ended.
     pub(crate) fn closed(&mut self, session: u32) {
-        for heard in self.heard.values_mut().filter(|heard| heard.session == Some(session)) {
-            (heard.session, heard.gone) = (None, true);
+        let of_it = |presence: &&mut Presence| presence.session == Some(session);
+        for presence in self.presences.values_mut().filter(of_it) {
+            (presence.session, presence.gone) = (None, true);
         }
-    }
-
-    /// Excuses the workers' silence for the time that the server itself was stopped.
-    pub(crate) fn forgive(&mut self, slept: Duration, now: Duration) {
-        self.heard.values_mut().for_each(|heard| heard.at = now.min(heard.at + slept));
     }
 
     /// Changes a run. If the change cannot be saved, the run stays as it was.

@@ -4,7 +4,8 @@ use super::messages::{JoinV1, RunActionV1, RunIntent, RunReplyV1, RunRequestV1, 
 use super::registry::{Registry, RunDecision};
 use super::runs_file::RunsError;
 use crate::error::Refusal;
-use crate::limits::{LATE_TIME, RUN_SILENCE, RUNS_MAX};
+use crate::failure_detector::FailureDetector;
+use crate::limits::{LATE_TIME, RUNS_MAX, WORKER_TIMEOUT};
 use crate::scheduler::member::WorkerIncarnation;
 use proptest::prelude::*;
 use std::path::Path;
@@ -17,7 +18,7 @@ fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
 }
 
 fn open(folder: Option<&Path>) -> Registry {
-    Registry::open(folder, NOW).unwrap()
+    Registry::open(folder, &FailureDetector::default(), NOW).unwrap()
 }
 
 fn settings(epochs: u32) -> Vec<RunSetting> {
@@ -36,7 +37,7 @@ fn ask(
 
 fn join(want: RunIntent, settings: Vec<RunSetting>) -> JoinV1 {
     let (tables, left, notes) = (Vec::new(), Vec::new(), String::new());
-    JoinV1 { want, settings, tables, at: 1_000_000, notes, birth: 5, left }
+    JoinV1 { want, settings, tables, at: 1_000_000, notes, birth: 5, left, timeout_ms: 0 }
 }
 
 /// Comes to run "r". Returns the decision, the generation, and the generation that began its rows.
@@ -95,12 +96,16 @@ fn the_first_decides_and_the_others_take_its_decision() {
     // The session ends, and another incarnation takes the worker's place. The old one is no longer a member.
     registry.closed(2);
     assert_eq!(come(&mut registry, incarnation(0, 4), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
-    let (refusal, text) =
-        ask(&mut registry, incarnation(0, 2), RunActionV1::Beat { generation: 1, batches: 0 }, NOW)
-            .unwrap_err();
+    let (refusal, text) = ask(
+        &mut registry,
+        incarnation(0, 2),
+        RunActionV1::Beat { generation: 1, batches: 0, timeout_ms: 0, progress: 0 },
+        NOW,
+    )
+    .unwrap_err();
     assert!(refusal == Refusal::Fenced && text.contains("place of worker 0"), "{text}");
     // All workers are gone. Other settings begin the run anew only with --fresh.
-    let later = NOW + RUN_SILENCE;
+    let later = NOW + WORKER_TIMEOUT + Duration::from_secs(1);
     let anew = come_at(&mut registry, incarnation(2, 5), RunIntent::Auto, 4, later).unwrap_err();
     assert!(
         anew.contains("--fresh starts the run again") && anew.contains("--continue trains its rows"),
@@ -120,9 +125,13 @@ fn the_first_decides_and_the_others_take_its_decision() {
         come_at(&mut registry, incarnation(1, 7), RunIntent::Fresh, 4, later),
         Ok((RunDecision::Joined, 2, 2))
     );
-    let (refusal, _) =
-        ask(&mut registry, incarnation(0, 4), RunActionV1::Beat { generation: 1, batches: 0 }, later)
-            .unwrap_err();
+    let (refusal, _) = ask(
+        &mut registry,
+        incarnation(0, 4),
+        RunActionV1::Beat { generation: 1, batches: 0, timeout_ms: 0, progress: 0 },
+        later,
+    )
+    .unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
@@ -153,9 +162,13 @@ fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_ri
         come(&mut registry, incarnation(1, 5), RunIntent::Continue, 3),
         Ok((RunDecision::Joined, 3, 1))
     );
-    let (refusal, _) =
-        ask(&mut registry, incarnation(0, 2), RunActionV1::Beat { generation: 2, batches: 0 }, NOW)
-            .unwrap_err();
+    let (refusal, _) = ask(
+        &mut registry,
+        incarnation(0, 2),
+        RunActionV1::Beat { generation: 2, batches: 0, timeout_ms: 0, progress: 0 },
+        NOW,
+    )
+    .unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
@@ -362,14 +375,14 @@ fn runs_come_back_as_they_were_and_a_torn_file_is_refused_by_name() {
         let mut bytes = whole.clone();
         bytes[at] ^= 1;
         std::fs::write(&file, bytes).unwrap();
-        let torn = Registry::open(Some(folder.path()), NOW).unwrap_err();
+        let torn = Registry::open(Some(folder.path()), &FailureDetector::default(), NOW).unwrap_err();
         assert!(
             matches!(torn, RunsError::Torn { .. }) && torn.to_string().contains("RUNS"),
             "byte {at}: {torn}"
         );
     }
     std::fs::write(&file, &whole[..15]).unwrap();
-    assert!(Registry::open(Some(folder.path()), NOW).is_err());
+    assert!(Registry::open(Some(folder.path()), &FailureDetector::default(), NOW).is_err());
     // A change that cannot be saved does not happen.
     std::fs::write(&file, &whole).unwrap();
     let mut registry = open(Some(folder.path()));

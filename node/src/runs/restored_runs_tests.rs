@@ -28,6 +28,7 @@ fn come(
         notes: format!("scale {rate}"),
         birth: 7,
         left: Vec::new(),
+        timeout_ms: 0,
     };
     let incarnation = WorkerIncarnation { rank, incarnation };
     let request = RunRequestV1 { name: "r".into(), incarnation, what: RunActionV1::Join(join) };
@@ -109,7 +110,7 @@ fn a_run_of_an_older_version_forgets_the_address_of_its_scheduler() {
     before.join_alone("r", RunIntent::Auto, settings, tables, (1, notes)).unwrap();
     let mut registry = Registry::default();
     registry.take_over(&before.snapshot("r").unwrap(), NOW).unwrap();
-    registry.heard.clear();
+    registry.presences.clear();
     assert_eq!(come(&mut registry, (0, 5), ("b:1", 64), 0.1), Ok(RunDecision::Resumed));
     assert!(come(&mut registry, (1, 6), ("c:1", 64), 0.1).unwrap_err().contains("--scheduler"));
 }

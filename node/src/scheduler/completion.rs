@@ -1,9 +1,10 @@
 //! Which worker tests and saves the model when all splits are trained, and which workers are given up because they
 //! are silent or make no progress.
 
-use super::heartbeat_times::HeartbeatTimes;
 use super::job_state::{JobState, JobStateError};
 use super::member::{WorkerIncarnation, WorkerState};
+use crate::failure_detector::{FailureDetector, Verdict};
+use crate::limits::FENCE_TURN;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -57,27 +58,39 @@ impl JobState {
         self.leases.values().map(|lease| lease.incarnation).chain(saver).collect()
     }
 
-    /// Checks time limits at time `now`. Returns the incarnations that it gives up: those that have been silent for the
-    /// job's worker timeout, and those that others wait for and that have made no progress for the progress timeout.
-    pub fn tick(&mut self, heartbeats: &mut HeartbeatTimes, now: Duration) -> Vec<WorkerIncarnation> {
-        let (timeout, progress) = (self.plan.worker_timeout(), self.plan.progress_timeout());
+    /// Gives up the workers that the failure detector takes for dead at time `now`, and returns them.
+    pub fn tick(&mut self, detector: &FailureDetector, now: Duration) -> Vec<(WorkerIncarnation, Verdict)> {
         let (awaited, mut dead) = (self.awaited(), Vec::new());
         for incarnation in self.live_incarnations() {
             let is_awaited = awaited.contains(&incarnation);
-            if heartbeats.silent(incarnation.rank, now) > timeout
-                || is_awaited && heartbeats.still(incarnation.rank, now) > progress
-            {
-                dead.push(incarnation);
-            } else if !is_awaited {
-                heartbeats.excuse(incarnation.rank, now);
+            match detector.verdict(incarnation, is_awaited, now) {
+                Verdict::Alive if !is_awaited => detector.excuse(incarnation, now),
+                Verdict::Alive => {}
+                verdict => dead.push((incarnation, verdict)),
             }
         }
-        for incarnation in &dead {
+        for (incarnation, _) in &dead {
             if let Some(member) = self.members.get_mut(&incarnation.rank) {
                 member.state = WorkerState::Dead;
             }
         }
-        self.unfenced.extend(&dead);
+        self.unfenced.extend(dead.iter().map(|(incarnation, _)| incarnation));
         dead
+    }
+
+    /// The dead incarnations that a live worker must fence now. One worker at a time has the turn; if it has not
+    /// fenced an incarnation in [`FENCE_TURN`], the next one gets it, too.
+    pub(super) fn fences_of(
+        &self,
+        detector: &FailureDetector,
+        worker: WorkerIncarnation,
+        now: Duration,
+    ) -> Vec<WorkerIncarnation> {
+        let live: Vec<WorkerIncarnation> = self.live_incarnations().collect();
+        let is_its = |dead: &WorkerIncarnation| {
+            let turns = detector.silence(*dead, now).as_secs() / FENCE_TURN.as_secs();
+            live.get(turns as usize % live.len().max(1)) == Some(&worker)
+        };
+        self.unfenced.iter().copied().filter(is_its).collect()
     }
 }

@@ -1,12 +1,12 @@
-//! Which worker saves at the end, and which is given up though it sends heartbeats: single replies that matter.
+//! Which worker saves at the end, and which is given up though it sends detector: single replies that matter.
 //! (scheduler_model_tests.rs compares the job state with a model.)
 
-use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::{JobPlan, PlanFile};
 use super::job_state::{JobState, JobStateError};
 use super::leases::SplitGrant;
 use super::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
+use crate::failure_detector::FailureDetector;
 use crate::frames::control;
 use crate::limits::{LATE_TIME, OWN_SLEEP};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
 /// A job state, its heartbeat times, and the time.
 struct CompletionModel {
     job: JobState,
-    heartbeats: HeartbeatTimes,
+    detector: FailureDetector,
     now: Duration,
 }
 
@@ -34,19 +34,19 @@ impl CompletionModel {
     /// A job with these workers in it.
     fn of(workers: u32, tasks: u64, ranks: &[u32]) -> CompletionModel {
         let job = JobState::new(plan(workers, tasks), 1).unwrap();
-        let mut model = CompletionModel { job, heartbeats: HeartbeatTimes::default(), now: Duration::ZERO };
+        let mut model = CompletionModel { job, detector: FailureDetector::default(), now: Duration::ZERO };
         ranks.iter().for_each(|&rank| model.come(incarnation(rank, 1)));
         model
     }
 
     fn come(&mut self, incarnation: WorkerIncarnation) {
         let plan = self.job.plan().clone();
-        self.job.register(&mut self.heartbeats, incarnation, &plan, self.now).unwrap();
+        self.job.register(&self.detector, incarnation, &plan, self.now).unwrap();
     }
 
     fn take(&mut self, incarnation: WorkerIncarnation) -> u64 {
         let SplitGrant::Task { index, .. } =
-            self.job.take(&mut self.heartbeats, incarnation, &[], self.now).unwrap()
+            self.job.take(&self.detector, incarnation, &[], self.now).unwrap()
         else {
             panic!("no task is free")
         };
@@ -57,14 +57,14 @@ impl CompletionModel {
     fn is_chief(&mut self, incarnation: WorkerIncarnation, progress: u64) -> bool {
         let work = Activity { progress, doing: ActivityKind::Learning };
         let reply =
-            self.job.beat(&mut self.heartbeats, incarnation, (Progress::default(), work), self.now).unwrap();
+            self.job.beat(&self.detector, incarnation, (Progress::default(), work), self.now).unwrap();
         reply.chief && reply.trained && !reply.saved
     }
 
     /// Lets a second pass. Returns the workers that are given up.
     fn pass(&mut self) -> Vec<WorkerIncarnation> {
         self.now += SECOND;
-        self.job.tick(&mut self.heartbeats, self.now)
+        self.job.tick(&self.detector, self.now).into_iter().map(|(dead, _)| dead).collect()
     }
 }
 
@@ -128,7 +128,7 @@ fn a_chief_that_dies_before_it_has_saved_is_followed_by_one_worker_when_it_is_fe
 fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever() {
     let mut model = CompletionModel::of(2, 4, &[0, 1]);
     let index = model.take(incarnation(0, 1));
-    let limit = model.job.plan().progress_timeout();
+    let limit = model.job.limits().progress;
     let mut progress = 0;
     let dead = loop {
         assert!(model.now <= limit + SECOND * 2, "it has held a task for {:?}", model.now);
@@ -157,7 +157,7 @@ fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever
 #[test]
 fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
     let mut model = CompletionModel::of(1, 4, &[0]);
-    let limit = model.job.plan().progress_timeout();
+    let limit = model.job.limits().progress;
     while model.now < limit * 3 {
         model.is_chief(incarnation(0, 1), 0);
         assert!(model.pass().is_empty(), "it is idle");
@@ -173,8 +173,9 @@ fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
         progress += 1;
     }
     // While the scheduler slept it could not hear of progress.
+    model.detector.wake(model.now);
     model.now += limit;
-    model.heartbeats.forgive(limit, model.now);
+    model.detector.wake(model.now);
     model.is_chief(incarnation(0, 1), progress);
     assert!(model.pass().is_empty());
 }

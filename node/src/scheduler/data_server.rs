@@ -369,6 +369,6 @@ impl Scheduler {
             job.fail_all(why);
         }
         published.served = data_server.served;
-        published.job = job.as_ref().map(|job| super::requests::status(job, &self.heartbeats).into());
+        published.job = job.as_ref().map(|job| super::requests::status(job, &self.detector).into());
     }
 }

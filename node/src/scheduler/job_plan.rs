@@ -1,7 +1,7 @@
 //! What a job trains on, and how its data is cut into splits. This is pure arithmetic over the files' lengths, so
 //! every worker and every incarnation of the scheduler finds the same splits.
 
-use crate::limits::{JOB_WORKERS_MAX, PROGRESS_TIME_MIN, PROGRESS_TIMEOUTS, READ_TIME_MIN, TASKS_MAX};
+use crate::limits::{JOB_WORKERS_MAX, READ_TIME_MIN, TASKS_MAX};
 use crate::runs::is_of_place;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::time::Duration;
@@ -104,11 +104,6 @@ impl JobPlan {
     /// How long a worker may be silent.
     pub fn worker_timeout(&self) -> Duration {
         Duration::from_millis(self.worker_timeout_ms)
-    }
-
-    /// How long a worker that others wait for may make no progress, though it sends heartbeats.
-    pub fn progress_timeout(&self) -> Duration {
-        (self.worker_timeout() * PROGRESS_TIMEOUTS).max(PROGRESS_TIME_MIN)
     }
 
     /// How long a worker waits for the bytes of a data file.

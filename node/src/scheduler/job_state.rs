@@ -22,12 +22,12 @@
 //! twice, also when the worker was only asleep. A worker that was declared dead stays dead: it is refused, and may come
 //! back as a new incarnation.
 
-use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::JobPlan;
 use super::leases::Lease;
 pub use super::member::SplitCounts;
 use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
 use super::table_records::TableRecord;
+use crate::failure_detector::{FailureDetector, WorkerLimits};
 use crate::limits::{BARRIERS_MAX, UNFENCED_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,8 +86,7 @@ pub struct HeartbeatReply {
     pub trained: bool,
     /// The chief has reported that it has saved the model.
     pub saved: bool,
-    /// Incarnations that this worker must fence at every shard owner. Only the live worker with the lowest index gets
-    /// them.
+    /// Incarnations that this worker must fence at every shard owner. One live worker at a time gets them, in turn.
     pub fence: Vec<WorkerIncarnation>,
     /// Why the job has failed, if it has.
     pub failed: Option<String>,
@@ -184,6 +183,16 @@ impl JobState {
         self.live().next().is_some()
     }
 
+    /// How long its workers may be silent, and without progress.
+    pub(super) fn limits(&self) -> WorkerLimits {
+        WorkerLimits::of(self.plan.worker_timeout())
+    }
+
+    /// The scheduler begins with this state: its live workers get their full time from `now` on.
+    pub(super) fn expect_workers(&self, detector: &FailureDetector, now: Duration) {
+        self.live_incarnations().for_each(|worker| detector.expect(worker, self.limits(), now));
+    }
+
     /// Lets a job that failed go on.
     pub fn forgive(&mut self) {
         if !self.saved {
@@ -214,7 +223,7 @@ impl JobState {
     /// It has other data or flags, its index is out of range, or a live worker has this index.
     pub fn register(
         &mut self,
-        heartbeats: &mut HeartbeatTimes,
+        detector: &FailureDetector,
         incarnation: WorkerIncarnation,
         plan: &JobPlan,
         now: Duration,
@@ -235,7 +244,7 @@ impl JobState {
                 return match state {
                     WorkerState::Dead => Err(JobStateError::Fenced(incarnation)),
                     _ => {
-                        heartbeats.hear(incarnation, now);
+                        detector.begin(incarnation, self.limits(), now);
                         Ok(())
                     }
                 };
@@ -247,7 +256,7 @@ impl JobState {
                         "{n} workers that died are not yet fenced at every server: see that the servers answer, then start it again"
                     )));
                 }
-                if heartbeats.is_there(before, now, self.plan.worker_timeout()) {
+                if detector.is_linked(before, now) {
                     return Err(JobStateError::Taken(incarnation.rank));
                 }
                 self.unfenced.insert(before);
@@ -255,7 +264,7 @@ impl JobState {
         }
         let member = Member { incarnation, state: WorkerState::Live, progress: Progress::default() };
         self.members.insert(incarnation.rank, member);
-        heartbeats.begin(incarnation, now);
+        detector.begin(incarnation, self.limits(), now);
         self.settle_chief();
         Ok(())
     }
@@ -279,7 +288,7 @@ impl JobState {
     /// It is not in the job, or was given up.
     pub fn beat(
         &mut self,
-        heartbeats: &mut HeartbeatTimes,
+        detector: &FailureDetector,
         incarnation: WorkerIncarnation,
         (progress, work): (Progress, Activity),
         now: Duration,
@@ -292,10 +301,9 @@ impl JobState {
             }
         }
         self.member(incarnation)?.progress = progress;
-        heartbeats.hear(incarnation, now);
-        heartbeats.note(incarnation, work, now);
-        let lowest = self.live().next() == Some(incarnation.rank);
-        let fence = if lowest { self.unfenced.iter().copied().collect() } else { Vec::new() };
+        detector.hear(incarnation, now);
+        detector.note(incarnation, work, now);
+        let fence = self.fences_of(detector, incarnation, now);
         let (chief, live) = (self.chief() == Some(incarnation), self.live().count() as u32);
         let (saver, trained) = (self.chief.map(|chief| chief.rank), self.is_trained());
         Ok(HeartbeatReply {
@@ -339,13 +347,13 @@ impl JobState {
     /// It is not in the job, or the job has too many barriers.
     pub fn meet(
         &mut self,
-        heartbeats: &mut HeartbeatTimes,
+        detector: &FailureDetector,
         incarnation: WorkerIncarnation,
         name: &str,
         now: Duration,
     ) -> Result<Vec<u32>, JobStateError> {
         self.member(incarnation)?;
-        heartbeats.hear(incarnation, now);
+        detector.hear(incarnation, now);
         if !self.barriers.contains_key(name) && self.barriers.len() == BARRIERS_MAX {
             let over = self.barriers.keys().find(|name| self.missing(name).next().is_none()).cloned();
             let over = over.ok_or_else(|| {

@@ -128,10 +128,10 @@ pub fn forget_job(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::heartbeat_times::HeartbeatTimes;
     use super::super::job_plan::{JobPlan, PlanFile};
     use super::super::member::WorkerIncarnation;
     use super::*;
+    use crate::failure_detector::FailureDetector;
     use std::time::Duration;
 
     fn job() -> JobState {
@@ -140,10 +140,10 @@ mod tests {
         let plan =
             JobPlan { workers: 2, files, task_bytes: 10, batch: 4, epochs: 2, worker_timeout_ms, settings };
         let mut job = JobState::new(plan.clone(), 7).unwrap();
-        let (mut heartbeats, incarnation) =
-            (HeartbeatTimes::default(), WorkerIncarnation { rank: 1, incarnation: 9 });
-        job.register(&mut heartbeats, incarnation, &plan, Duration::ZERO).unwrap();
-        job.take(&mut heartbeats, incarnation, &[], Duration::ZERO).unwrap();
+        let (detector, incarnation) =
+            (FailureDetector::default(), WorkerIncarnation { rank: 1, incarnation: 9 });
+        job.register(&detector, incarnation, &plan, Duration::ZERO).unwrap();
+        job.take(&detector, incarnation, &[], Duration::ZERO).unwrap();
         job
     }
 

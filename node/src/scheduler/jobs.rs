@@ -7,6 +7,7 @@ use super::member::WorkerIncarnation;
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerRefusal, SchedulerReplyV1, SchedulerRequestV1};
 use super::table_records::JobTableV1;
 use crate::error::Refusal;
+use crate::failure_detector::FailureDetector;
 use crate::frames::FedFrame;
 use crate::limits::RUNS_MAX;
 use crate::runs::RunId;
@@ -40,6 +41,7 @@ pub(crate) struct Schedulers {
     folder: Option<PathBuf>,
     serves_data: bool,
     jobs: BTreeMap<String, Scheduler>,
+    detector: FailureDetector,
 }
 
 impl Schedulers {
@@ -47,21 +49,23 @@ impl Schedulers {
     pub(crate) fn open(
         folder: Option<&Path>,
         config: Option<DataServerConfig>,
+        detector: &FailureDetector,
         now: Duration,
     ) -> Result<Schedulers, JobStateFileError> {
         let (mut jobs, serves_data) = (BTreeMap::new(), config.is_some());
         match config {
             Some(_) => {
-                jobs.insert(String::new(), Scheduler::open(folder, "", config, now)?);
+                jobs.insert(String::new(), Scheduler::open(folder, "", config, detector, now)?);
             }
             None => {
                 for run in folder.map_or(Ok(Vec::new()), job_state_file::runs)? {
-                    let scheduler = Scheduler::open(folder, &run, None, now)?;
+                    let scheduler = Scheduler::open(folder, &run, None, detector, now)?;
                     jobs.insert(run, scheduler);
                 }
             }
         }
-        Ok(Schedulers { folder: folder.map(Path::to_path_buf), serves_data, jobs })
+        let (folder, detector) = (folder.map(Path::to_path_buf), detector.clone());
+        Ok(Schedulers { folder, serves_data, jobs, detector })
     }
 
     fn key<'a>(&self, run: &'a str) -> &'a str {
@@ -98,7 +102,7 @@ impl Schedulers {
             let text = format!("{RUNS_MAX} runs have had their data handed out here, the limit");
             return Err((Refusal::Limit, text));
         }
-        let opened = Scheduler::open(self.folder.as_deref(), run, None, now);
+        let opened = Scheduler::open(self.folder.as_deref(), run, None, &self.detector, now);
         let scheduler = opened.map_err(|error| (Refusal::NoSpace, error.to_string()))?;
         self.jobs.insert(run.to_owned(), scheduler);
         Ok(())

@@ -1,9 +1,9 @@
 //! The splits of a job: which worker trains which one, and which ones are free again.
 
-use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::Split;
 use super::job_state::{JobState, JobStateError};
 use super::member::WorkerIncarnation;
+use crate::failure_detector::FailureDetector;
 use crate::limits::HELD_MAX;
 use gannet_core::DATA_PUSHERS;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -67,13 +67,13 @@ impl JobState {
     /// It is not in the job, or was given up.
     pub fn take(
         &mut self,
-        heartbeats: &mut HeartbeatTimes,
+        detector: &FailureDetector,
         incarnation: WorkerIncarnation,
         holding: &[u64],
         now: Duration,
     ) -> Result<SplitGrant, JobStateError> {
         self.member(incarnation)?;
-        heartbeats.hear(incarnation, now);
+        detector.hear(incarnation, now);
         let mut held = 0;
         for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.incarnation == incarnation)
         {

@@ -7,7 +7,6 @@ mod completion_tests;
 pub(crate) mod data_server;
 #[cfg(test)]
 mod data_server_tests;
-mod heartbeat_times;
 pub(crate) mod job_plan;
 pub(crate) mod job_state;
 mod job_state_file;

@@ -1,6 +1,5 @@
 //! How a worker registers in a job, and when that begins another job.
 
-use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::JobPlan;
 use super::job_state::{JobState, JobStateError, SplitCounts};
 use super::member::WorkerIncarnation;
@@ -39,7 +38,7 @@ impl Scheduler {
         if generation > 0 && !self.links.values().any(|of| job.live_member(*of).is_ok()) {
             job.forgive();
         }
-        job.register(&mut self.heartbeats, worker, &plan, now)?;
+        job.register(&self.detector, worker, &plan, now)?;
         tracing::info!(worker = worker.rank, of = plan.workers, "a worker is in the job");
         let (started, SplitCounts { done, tasks, .. }) = (job.started(), job.counts());
         self.links.insert(session, worker);
@@ -134,7 +133,7 @@ impl Scheduler {
                 );
             }
         }
-        (self.job, self.heartbeats, self.over_since) = (Some(job), HeartbeatTimes::default(), None);
+        (self.job, self.over_since) = (Some(job), None);
         Ok(())
     }
 }

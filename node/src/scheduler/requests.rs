@@ -2,7 +2,6 @@
 //! the frozen structs here. The scheduler runs in thread 0 of a server, among its sessions.
 
 use super::data_server::{DataServer, DataServerConfig};
-use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::JobPlan;
 use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitCounts};
 use super::job_state_file::{self, JobStateFile, JobStateFileError};
@@ -10,7 +9,8 @@ use super::leases::SplitGrant;
 use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
 use super::table_records::{JobTableV1, RecordOutcome};
 use crate::error::Refusal;
-use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, OWN_SLEEP, TEXT_BYTES_MAX, TICK};
+use crate::failure_detector::FailureDetector;
+use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, TEXT_BYTES_MAX};
 use crate::log_limiter::LogLimiter;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -148,9 +148,8 @@ pub(crate) struct Scheduler {
     pub(super) job: Option<JobState>,
     /// Present if the scheduler has the data and sends it to the workers.
     pub(super) data_server: Option<DataServer>,
-    pub(super) heartbeats: HeartbeatTimes,
-    /// The time of the last tick.
-    ticked_at: Duration,
+    /// Says which workers are alive.
+    pub(super) detector: FailureDetector,
     /// When the time limits of the workers were last checked.
     checked_at: Option<Duration>,
     /// When the scheduler noticed that the job is over.
@@ -168,6 +167,7 @@ impl Scheduler {
         folder: Option<&Path>,
         run: &str,
         config: Option<DataServerConfig>,
+        detector: &FailureDetector,
         now: Duration,
     ) -> Result<Scheduler, JobStateFileError> {
         let data_server = config.map(DataServer::new);
@@ -176,10 +176,8 @@ impl Scheduler {
         if let (Some(data_server), Some(job)) = (&data_server, &job) {
             data_server.check_job(job).map_err(|why| JobStateFileError::Other { why })?;
         }
-        let heartbeats = job
-            .as_ref()
-            .map_or_else(HeartbeatTimes::default, |job| HeartbeatTimes::of(job.live_incarnations(), now));
         if let Some(job) = &job {
+            job.expect_workers(detector, now);
             let SplitCounts { done, tasks, .. } = job.counts();
             tracing::info!(done, tasks, "found the state of a job: it continues where it stopped");
         }
@@ -187,8 +185,7 @@ impl Scheduler {
             file,
             job,
             data_server,
-            heartbeats,
-            ticked_at: now,
+            detector: detector.clone(),
             checked_at: None,
             over_since: None,
             log_limiter: LogLimiter::default(),
@@ -234,7 +231,7 @@ impl Scheduler {
     }
 
     fn go_on_with(&mut self, job: JobState, now: Duration) -> Result<(), String> {
-        self.heartbeats = HeartbeatTimes::of(job.live_incarnations(), now);
+        job.expect_workers(&self.detector, now);
         (self.job, self.over_since) = (Some(job), None);
         self.save_job().map_err(|(_, why)| why)?;
         self.publish();
@@ -262,16 +259,14 @@ impl Scheduler {
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         let SchedulerRequestV1 { incarnation, what } = ask;
         if matches!(what, SchedulerActionV1::Status) {
-            return Ok(SchedulerReplyV1::StatusV2(
-                self.job.as_ref().map(|job| status(job, &self.heartbeats)),
-            ));
+            return Ok(SchedulerReplyV1::StatusV2(self.job.as_ref().map(|job| status(job, &self.detector))));
         }
         what.check()?;
         // The request shows that the worker lives, however long it has waited here.
         if let Some(job) = &mut self.job
             && job.live_member(incarnation).is_ok()
         {
-            self.heartbeats.hear(incarnation, now);
+            self.detector.hear(incarnation, now);
         }
         self.tick(now)?;
         if let SchedulerActionV1::Register { plan } = what {
@@ -296,19 +291,19 @@ impl Scheduler {
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
-        let (job, heartbeats) = (self.job.as_mut().ok_or_else(unknown)?, &mut self.heartbeats);
+        let (job, detector) = (self.job.as_mut().ok_or_else(unknown)?, &self.detector);
         Ok(match what {
             SchedulerActionV1::Register { .. } | SchedulerActionV1::Status => SchedulerReplyV1::Noted,
             SchedulerActionV1::BeatV2 { progress, work } => {
                 let HeartbeatReply { chief, saver, trained, saved, fence, failed, live } =
-                    job.beat(heartbeats, incarnation, (progress, work), now)?;
+                    job.beat(detector, incarnation, (progress, work), now)?;
                 SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
             }
             SchedulerActionV1::Saved => {
                 job.saved(incarnation)?;
                 SchedulerReplyV1::Noted
             }
-            SchedulerActionV1::Take { holding } => match job.take(heartbeats, incarnation, &holding, now)? {
+            SchedulerActionV1::Take { holding } => match job.take(detector, incarnation, &holding, now)? {
                 SplitGrant::Task { index, from, .. } => SchedulerReplyV1::Task { index, from },
                 SplitGrant::Wait => SchedulerReplyV1::Wait,
                 SplitGrant::Over => SchedulerReplyV1::Over,
@@ -331,7 +326,7 @@ impl Scheduler {
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Meet { name } => {
-                SchedulerReplyV1::Missing { ranks: job.meet(heartbeats, incarnation, &name, now)? }
+                SchedulerReplyV1::Missing { ranks: job.meet(detector, incarnation, &name, now)? }
             }
             SchedulerActionV1::Fail { why } => {
                 if let Some(kept_back) = self.log_limiter.allow(now) {
@@ -373,17 +368,13 @@ impl Scheduler {
         if let Some(incarnation) = self.links.remove(&session)
             && !self.links.values().any(|other| *other == incarnation)
         {
-            self.heartbeats.unlink(incarnation);
+            self.detector.unlink(incarnation);
         }
     }
 
     /// Checks time limits. Called once a second and by every request.
     pub(crate) fn tick(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
-        let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
-        let timeout = self.job.as_ref().map_or(OWN_SLEEP, |job| job.plan().worker_timeout());
-        if slept > OWN_SLEEP.min((timeout * 3 / 4).max(TICK * 3 / 2)) {
-            self.heartbeats.forgive(slept, now);
-        }
+        self.detector.wake(now);
         // Every request calls this: with many workers that is often.
         if self.checked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
             return Ok(());
@@ -393,16 +384,11 @@ impl Scheduler {
         if job.is_over() {
             self.over_since.get_or_insert(now);
         }
-        let dead = job.tick(&mut self.heartbeats, now);
-        for incarnation in &dead {
+        let dead = job.tick(&self.detector, now);
+        for (WorkerIncarnation { rank: worker, .. }, verdict) in &dead {
             let Some(kept_back) = self.log_limiter.allow(now) else { continue };
-            let (worker, silent) = (incarnation.rank, self.heartbeats.silent(incarnation.rank, now));
-            let why = match silent > job.plan().worker_timeout() {
-                true => "it has been silent",
-                false => "it is alive but makes no progress, and others wait for it",
-            };
-            let seconds = silent.max(self.heartbeats.still(worker, now)).as_secs_f64();
-            tracing::warn!(worker, seconds, kept_back, why, "a worker is given up");
+            let (time, why) = verdict.in_words();
+            tracing::warn!(worker, seconds = time.as_secs_f64(), kept_back, why, "a worker is given up");
         }
         self.publish();
         if dead.is_empty() { Ok(()) } else { self.save_job() }
@@ -418,7 +404,7 @@ impl Scheduler {
     }
 }
 
-pub(super) fn status(job: &JobState, heartbeats: &HeartbeatTimes) -> JobV2 {
+pub(super) fn status(job: &JobState, detector: &FailureDetector) -> JobV2 {
     let SplitCounts { done, leased, returned, tasks, examples } = job.counts();
     JobV2 {
         workers: job.plan().workers,
@@ -435,7 +421,7 @@ pub(super) fn status(job: &JobState, heartbeats: &HeartbeatTimes) -> JobV2 {
         failed: job.failure().map(str::to_owned),
         chief: job.chief(),
         saved: job.is_saved(),
-        work: job.members().map(|member| heartbeats.work(member.incarnation.rank)).collect(),
+        work: job.members().map(|member| detector.work(member.incarnation)).collect(),
     }
 }
 

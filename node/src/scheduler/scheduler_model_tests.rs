@@ -1,14 +1,16 @@
 //! The job state beside a map of who trains what, and single replies that matter.
 
-use super::heartbeat_times::HeartbeatTimes;
 use super::job_plan::{JobPlan, PlanFile};
 use super::job_state::{HeartbeatReply, JobState, JobStateError};
 use super::leases::SplitGrant;
 use super::member::{Activity, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
 use crate::error::Refusal;
+use crate::failure_detector::{FailureDetector, WorkerLimits};
 use crate::frames::control;
-use crate::limits::{BARRIERS_MAX, JOB_WORKERS_MAX, OWN_SLEEP, PLAN_BYTES_MAX, TEXT_BYTES_MAX, UNFENCED_MAX};
+use crate::limits::{
+    BARRIERS_MAX, FENCE_TURN, JOB_WORKERS_MAX, OWN_SLEEP, PLAN_BYTES_MAX, TEXT_BYTES_MAX, UNFENCED_MAX,
+};
 use gannet_transport::limits::FRAME_BYTES_MAX;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -66,7 +68,7 @@ fn actions() -> impl Strategy<Value = Vec<WorkerAction>> {
 /// A job beside a map of who trains what.
 struct JobModel {
     job: JobState,
-    heartbeats: HeartbeatTimes,
+    detector: FailureDetector,
     now: Duration,
     /// For each worker its incarnations, each with the splits that it thinks it has.
     incarnations: Vec<Vec<(u64, Vec<u64>)>>,
@@ -84,7 +86,7 @@ impl JobModel {
     fn new(splits: u64) -> JobModel {
         JobModel {
             job: JobState::new(plan(3, splits), 1).unwrap(),
-            heartbeats: HeartbeatTimes::default(),
+            detector: FailureDetector::default(),
             now: Duration::ZERO,
             incarnations: vec![Vec::new(); 3],
             fenced: BTreeSet::new(),
@@ -109,7 +111,7 @@ impl JobModel {
             WorkerAction::Start(rank) => self.start(rank)?,
             WorkerAction::Unlink(rank) => {
                 if let Some((me, _)) = self.which(rank, false) {
-                    self.heartbeats.unlink(me);
+                    self.detector.unlink(me);
                 }
             }
             WorkerAction::Beat(rank, old) => self.beat(rank, old)?,
@@ -134,7 +136,8 @@ impl JobModel {
             }
             WorkerAction::Pass(seconds) => self.pass(Duration::from_secs(seconds)),
             WorkerAction::Restart => {
-                self.heartbeats = HeartbeatTimes::of(self.job.live_incarnations(), self.now)
+                self.detector =
+                    FailureDetector::of(self.job.live_incarnations(), WorkerLimits::of(TIMEOUT), self.now)
             }
         }
         let counts = self.job.counts();
@@ -145,13 +148,13 @@ impl JobModel {
 
     fn pass(&mut self, time: Duration) {
         self.now += time;
-        self.job.tick(&mut self.heartbeats, self.now);
+        self.job.tick(&self.detector, self.now);
     }
 
     fn start(&mut self, rank: u32) -> Result<(), TestCaseError> {
         let all = &mut self.incarnations[rank as usize];
         let (incarnation, plan) = (all.len() as u64 + 1, plan(3, self.done.len() as u64));
-        let there = self.job.register(&mut self.heartbeats, worker(rank, incarnation), &plan, self.now);
+        let there = self.job.register(&self.detector, worker(rank, incarnation), &plan, self.now);
         if there.is_ok() {
             all.push((incarnation, Vec::new()));
         } else {
@@ -163,7 +166,7 @@ impl JobModel {
     fn beat(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
         let Some((me, _)) = self.which(rank, old) else { return Ok(()) };
         self.progress += 1;
-        let reply = self.job.beat(&mut self.heartbeats, me, report(self.progress), self.now);
+        let reply = self.job.beat(&self.detector, me, report(self.progress), self.now);
         if let Ok(HeartbeatReply { chief: true, trained: true, .. }) = reply {
             self.told_to_save.insert(me);
             for other in &self.told_to_save {
@@ -178,7 +181,7 @@ impl JobModel {
     fn take(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
         let Some((me, held)) = self.which(rank, old) else { return Ok(()) };
         let holding = held.clone();
-        let granted = self.job.take(&mut self.heartbeats, me, &holding, self.now);
+        let granted = self.job.take(&self.detector, me, &holding, self.now);
         let Ok(SplitGrant::Task { index, .. }) = granted else { return Ok(()) };
         for (other, incarnations) in self.incarnations.iter().enumerate() {
             for (incarnation, held) in incarnations {
@@ -237,19 +240,19 @@ proptest! {
         }
         // One more worker, which comes after all others are dead, trains what is left.
         model.pass(TIMEOUT * 2);
-        let JobModel { mut job, mut heartbeats, now, mut done, saved, .. } = model;
+        let JobModel { mut job, detector, now, mut done, saved, .. } = model;
         let me = worker(0, 1000);
-        job.register(&mut heartbeats, me, &plan(3, 6), now).unwrap();
-        let reply = job.beat(&mut heartbeats, me, report(0), now).unwrap();
+        job.register(&detector, me, &plan(3, 6), now).unwrap();
+        let reply = job.beat(&detector, me, report(0), now).unwrap();
         reply.fence.into_iter().for_each(|dead| assert!(job.fenced(dead)));
-        while let SplitGrant::Task { index, .. } = job.take(&mut heartbeats, me, &[], now).unwrap() {
+        while let SplitGrant::Task { index, .. } = job.take(&detector, me, &[], now).unwrap() {
             job.done(me, index, 10).unwrap();
             done[index as usize] += 1;
         }
         prop_assert_eq!(done, vec![1; 6]);
         prop_assert!(!job.is_over());
         // It saves too, unless another worker has saved.
-        let reply = job.beat(&mut heartbeats, me, report(1), now).unwrap();
+        let reply = job.beat(&detector, me, report(1), now).unwrap();
         prop_assert_eq!((reply.chief, reply.trained, reply.saved), (saved.is_none(), true, saved.is_some()));
         if reply.chief {
             job.saved(me).unwrap();
@@ -261,52 +264,79 @@ proptest! {
 
 #[test]
 fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
-    let (mut heartbeats, at) = (HeartbeatTimes::default(), Duration::from_secs(1));
+    let (detector, at) = (FailureDetector::default(), Duration::from_secs(1));
     let mut job = JobState::new(plan(2, 4), 1).unwrap();
-    job.register(&mut heartbeats, worker(1, 5), &plan(2, 4), at).unwrap();
-    let taken = job.register(&mut heartbeats, worker(1, 6), &plan(2, 4), at).unwrap_err();
+    job.register(&detector, worker(1, 5), &plan(2, 4), at).unwrap();
+    let taken = job.register(&detector, worker(1, 6), &plan(2, 4), at).unwrap_err();
     assert!(taken.to_string().contains("two workers have the same --task-index"), "{taken}");
     // Killed and restarted: the link is gone, so the timeout does not matter.
-    heartbeats.unlink(worker(1, 5));
-    job.register(&mut heartbeats, worker(1, 6), &plan(2, 4), at).unwrap();
+    detector.unlink(worker(1, 5));
+    job.register(&detector, worker(1, 6), &plan(2, 4), at).unwrap();
     assert_eq!(job.unfenced().collect::<Vec<_>>(), [worker(1, 5)]);
-    let refused = job.beat(&mut heartbeats, worker(1, 5), report(0), at);
+    let refused = job.beat(&detector, worker(1, 5), report(0), at);
     assert_eq!(refused, Err(JobStateError::Fenced(worker(1, 5))));
     // The scheduler is started again too: no worker has a link to it before its first heartbeat.
-    let mut heartbeats = HeartbeatTimes::of(job.live_incarnations(), at);
-    job.register(&mut heartbeats, worker(1, 7), &plan(2, 4), at).unwrap();
-    let mut heartbeats = HeartbeatTimes::of(job.live_incarnations(), at);
-    job.beat(&mut heartbeats, worker(1, 7), report(0), at).unwrap();
-    let taken = job.register(&mut heartbeats, worker(1, 8), &plan(2, 4), at);
+    let detector = FailureDetector::of(job.live_incarnations(), WorkerLimits::of(TIMEOUT), at);
+    job.register(&detector, worker(1, 7), &plan(2, 4), at).unwrap();
+    let detector = FailureDetector::of(job.live_incarnations(), WorkerLimits::of(TIMEOUT), at);
+    job.beat(&detector, worker(1, 7), report(0), at).unwrap();
+    let taken = job.register(&detector, worker(1, 8), &plan(2, 4), at);
     assert_eq!(taken, Err(JobStateError::Taken(1)));
-    let index = job.register(&mut heartbeats, worker(2, 1), &plan(2, 4), at);
+    let index = job.register(&detector, worker(2, 1), &plan(2, 4), at);
     assert_eq!(index, Err(JobStateError::Index { rank: 2, workers: 2 }));
-    let other = job.register(&mut heartbeats, worker(0, 1), &plan(2, 5), at);
+    let other = job.register(&detector, worker(0, 1), &plan(2, 5), at);
     assert!(matches!(other, Err(JobStateError::Differs(_))));
 }
 
 #[test]
 fn barriers_wait_for_who_is_to_come_and_not_for_the_dead() {
-    let (mut heartbeats, at) = (HeartbeatTimes::default(), Duration::ZERO);
+    let (detector, at) = (FailureDetector::default(), Duration::ZERO);
     let mut job = JobState::new(plan(3, 4), 1).unwrap();
     for rank in 0..2 {
-        job.register(&mut heartbeats, worker(rank, 1), &plan(3, 4), at).unwrap();
+        job.register(&detector, worker(rank, 1), &plan(3, 4), at).unwrap();
     }
-    assert_eq!(job.meet(&mut heartbeats, worker(0, 1), "begin", at), Ok(vec![1, 2]));
-    assert_eq!(job.meet(&mut heartbeats, worker(1, 1), "begin", at), Ok(vec![2]));
-    job.register(&mut heartbeats, worker(2, 1), &plan(3, 4), at).unwrap();
-    assert_eq!(job.meet(&mut heartbeats, worker(0, 1), "begin", at), Ok(vec![2]));
+    assert_eq!(job.meet(&detector, worker(0, 1), "begin", at), Ok(vec![1, 2]));
+    assert_eq!(job.meet(&detector, worker(1, 1), "begin", at), Ok(vec![2]));
+    job.register(&detector, worker(2, 1), &plan(3, 4), at).unwrap();
+    assert_eq!(job.meet(&detector, worker(0, 1), "begin", at), Ok(vec![2]));
     let later = at + TIMEOUT * 2;
     for rank in 0..2 {
-        job.beat(&mut heartbeats, worker(rank, 1), report(0), later).unwrap();
+        job.beat(&detector, worker(rank, 1), report(0), later).unwrap();
     }
-    assert_eq!(job.tick(&mut heartbeats, later), [worker(2, 1)]);
-    assert_eq!(job.meet(&mut heartbeats, worker(0, 1), "begin", later), Ok(vec![]));
+    let dead: Vec<_> = job.tick(&detector, later).into_iter().map(|(dead, _)| dead).collect();
+    assert_eq!(dead, [worker(2, 1)]);
+    assert_eq!(job.meet(&detector, worker(0, 1), "begin", later), Ok(vec![]));
     for n in 0..BARRIERS_MAX * 3 {
         let name = format!("step {n}");
-        assert_eq!(job.meet(&mut heartbeats, worker(0, 1), &name, later), Ok(vec![1]));
-        assert_eq!(job.meet(&mut heartbeats, worker(1, 1), &name, later), Ok(vec![]));
+        assert_eq!(job.meet(&detector, worker(0, 1), &name, later), Ok(vec![1]));
+        assert_eq!(job.meet(&detector, worker(1, 1), &name, later), Ok(vec![]));
     }
+}
+
+/// Once, only the live worker with the lowest index was told to fence a dead one. If that one could not reach a server,
+/// or hung, the splits of the dead one stayed where they were.
+#[test]
+fn fences_go_to_one_worker_after_another() {
+    let (detector, begin) = (FailureDetector::default(), Duration::ZERO);
+    let mut job = JobState::new(plan(4, 4), 1).unwrap();
+    for rank in 0..4 {
+        job.register(&detector, worker(rank, 1), &plan(4, 4), begin).unwrap();
+    }
+    let (mut told, mut now) = (Vec::new(), begin);
+    let dead = worker(2, 1);
+    while now < TIMEOUT + FENCE_TURN * 6 {
+        now += Duration::from_secs(1);
+        job.tick(&detector, now);
+        let beat = |rank| job.clone().beat(&detector, worker(rank, 1), report(0), now).unwrap().fence;
+        let of_it: Vec<u32> = [0, 1, 3].into_iter().filter(|&rank| beat(rank) == [dead]).collect();
+        assert_eq!(of_it.len(), usize::from(now > TIMEOUT), "after {now:?}: {of_it:?}");
+        told.extend(of_it);
+    }
+    told.dedup();
+    let others = BTreeSet::from_iter(told.iter().copied());
+    assert!(others.len() == 3 && told.len() >= 6, "each has its turn again and again: {told:?}");
+    assert!(job.fenced(dead));
+    assert_eq!(job.beat(&detector, worker(0, 1), report(0), now).unwrap().fence, []);
 }
 
 /// A scheduler, and its replies to a worker.

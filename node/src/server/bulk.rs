@@ -18,7 +18,6 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{Applied, CachedVersion, ChangedKeys, NewerRow, PushError, PushName, PushOptions, Shards};
 use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Head, Transmit};
-use std::time::Duration;
 
 /// The outcome of handling a request.
 pub(super) type RequestOutcome = Result<(), RequestFailure>;
@@ -152,12 +151,12 @@ pub(super) fn pull(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
     keysets: &mut Keysets,
-    (pusher, now): (&Pusher, Duration),
+    pusher: &Pusher,
     scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
     let request = PullFrame::decode(&frame.head)?;
-    let admitted = |clock| tables.admit_pull(request.table, clock, pusher, now);
+    let admitted = |clock| tables.admit_pull(request.table, clock, pusher);
     let lowest = request.clock.map(admitted).transpose()?;
     if request.newer {
         return cached_pulls::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
@@ -246,7 +245,6 @@ pub(super) fn push(
     tables: &mut ServerTables,
     keysets: &mut Keysets,
     pusher: &mut Pusher,
-    now: Duration,
     scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
 ) -> Result<BulkReply, RequestFailure> {
@@ -289,7 +287,6 @@ pub(super) fn push(
             request.table,
             &IncomingPush { write, keys, values, name, total, ends: &ends },
             pusher,
-            now,
         );
     }
     let options = PushOptions { clock, total: u64::from(request.total) };

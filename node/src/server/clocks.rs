@@ -1,16 +1,15 @@
 //! The clocks of the workers that keep step over a table, as one thread knows them: where each worker is, and for whom
-//! the others wait. Plain state, no I/O: the time is an argument.
+//! the others wait. Plain state, without I/O and without time: only a fence ends the wait for a worker that has not
+//! left.
 //!
 //! ```text
 //! absent --join--> here --session ends--> away --join--> here
-//!                   |  `--no sign for long (SSP)--> gone --sign--> here
 //!                   |  `--fence--> gone, and its incarnation refused
 //!                   `--leave--> left
 //! ```
 //! The group waits for workers that are absent or away. It does not wait for those that are gone or have left.
 
 use crate::sync::{SyncConfig, SyncMode};
-use std::time::Duration;
 
 /// Where a worker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +34,8 @@ pub(super) struct GroupMember {
     /// It has finished all steps below this clock.
     pub(super) clock: u64,
     pub(super) state: ClockState,
-    /// The session over which it can speak, even after it was given up.
+    /// The session over which it can speak, also after it has left.
     session: Option<u32>,
-    /// When the server last heard of it.
-    heard: Duration,
     /// The highest fenced incarnation. It and all below are refused.
     fenced: u64,
 }
@@ -50,8 +47,6 @@ pub(super) struct Straggler {
     pub(super) clock: u64,
     pub(super) incarnation: u64,
     pub(super) pusher: u64,
-    /// The time since its last sign.
-    pub(super) silent: Duration,
 }
 
 /// A worker that joins.
@@ -76,29 +71,20 @@ pub(super) enum JoinError {
 pub(super) struct Clocks {
     pub(super) mode: SyncMode,
     pub(super) ranks: Vec<GroupMember>,
-    /// How long the group waits for a silent worker (SSP). `None`: for ever.
-    timeout: Option<Duration>,
 }
 
 impl Clocks {
     /// The clocks of a group whose workers have not joined yet. They begin at `begin`.
-    pub(super) fn new(member: &SyncConfig, begin: u64, now: Duration) -> Clocks {
+    pub(super) fn new(member: &SyncConfig, begin: u64) -> Clocks {
         let (clock, state) = (begin, ClockState::Absent);
-        let rank =
-            GroupMember { pusher: 0, incarnation: 0, clock, state, session: None, heard: now, fenced: 0 };
-        let timeout = (!member.strict).then_some(member.worker_timeout);
-        Clocks { mode: member.mode, ranks: vec![rank; member.workers as usize], timeout }
+        let rank = GroupMember { pusher: 0, incarnation: 0, clock, state, session: None, fenced: 0 };
+        Clocks { mode: member.mode, ranks: vec![rank; member.workers as usize] }
     }
 
     /// Whether the group is over: the next worker that begins anew begins a new group. A group lasts while a worker is
-    /// here, or while a worker that was given up can still speak.
+    /// here.
     pub(super) fn is_over(&self) -> bool {
-        let speaks = |rank: &GroupMember| rank.session.is_some() && rank.incarnation > rank.fenced;
-        !self.ranks.iter().any(|rank| match rank.state {
-            ClockState::Here(_) => true,
-            ClockState::Gone => speaks(rank),
-            _ => false,
-        })
+        !self.ranks.iter().any(|rank| matches!(rank.state, ClockState::Here(_)))
     }
 
     /// Whether steps may be made without some workers, by intent (`--replicas-to-aggregate`).
@@ -135,13 +121,7 @@ impl Clocks {
 
     /// Adds a worker at its `clock`, or where the group is (`None`). Returns the clock at which the worker begins.
     /// `least`: the lowest clock at which a worker may begin anew.
-    pub(super) fn join(
-        &mut self,
-        joiner: Joiner,
-        clock: Option<u64>,
-        least: u64,
-        now: Duration,
-    ) -> Result<u64, JoinError> {
+    pub(super) fn join(&mut self, joiner: Joiner, clock: Option<u64>, least: u64) -> Result<u64, JoinError> {
         let Joiner { rank: number, pusher, incarnation, session } = joiner;
         let lowest = self.lowest();
         let rank = &mut self.ranks[number as usize];
@@ -176,7 +156,7 @@ impl Clocks {
         };
         let state = if has_left { ClockState::Left } else { ClockState::Here(session) };
         let fenced = rank.fenced;
-        *rank = GroupMember { pusher, incarnation, clock, state, session: Some(session), heard: now, fenced };
+        *rank = GroupMember { pusher, incarnation, clock, state, session: Some(session), fenced };
         Ok(clock)
     }
 
@@ -196,18 +176,14 @@ impl Clocks {
         }
     }
 
-    /// Whether this session speaks for a rank. If the rank was given up, the group waits for it again.
-    pub(super) fn speaks(&mut self, number: u32, session: u32, incarnation: u64, now: Duration) -> bool {
-        let Some(rank) = self.ranks.get_mut(number as usize) else { return false };
+    /// Whether this session speaks for a rank.
+    pub(super) fn speaks(&self, number: u32, session: u32, incarnation: u64) -> bool {
+        let Some(rank) = self.ranks.get(number as usize) else { return false };
         if rank.incarnation != incarnation || incarnation <= rank.fenced {
             return false;
         }
         match rank.state {
             ClockState::Here(of) => of == session,
-            ClockState::Gone => {
-                (rank.state, rank.heard) = (ClockState::Here(session), now);
-                true
-            }
             // It may send again what it sent before it left.
             ClockState::Left => rank.session == Some(session),
             _ => false,
@@ -231,26 +207,14 @@ impl Clocks {
     }
 
     /// A session has ended: its worker is away. Returns the worker's rank.
-    pub(super) fn end(&mut self, session: u32, now: Duration) -> Option<u32> {
+    pub(super) fn end(&mut self, session: u32) -> Option<u32> {
         let at = self.ranks.iter().position(|rank| rank.session == Some(session))?;
         let rank = &mut self.ranks[at];
         rank.session = None;
         if rank.state == ClockState::Here(session) {
-            (rank.state, rank.heard) = (ClockState::Away, now);
+            rank.state = ClockState::Away;
         }
         Some(at as u32)
-    }
-
-    /// Excuses the workers' silence for the time that this server itself was stopped.
-    pub(super) fn forgive(&mut self, slept: Duration, now: Duration) {
-        self.ranks.iter_mut().for_each(|rank| rank.heard = now.min(rank.heard + slept));
-    }
-
-    /// Notes a sign of a worker.
-    pub(super) fn hear(&mut self, session: u32, when: Duration) {
-        if let Some(rank) = self.ranks.iter_mut().find(|rank| rank.state == ClockState::Here(session)) {
-            rank.heard = rank.heard.max(when);
-        }
     }
 
     /// Fences a worker: the others go on without this incarnation and all before it. Returns `false` if a newer
@@ -266,28 +230,6 @@ impl Clocks {
             rank.state = ClockState::Gone;
         }
         news
-    }
-
-    /// Gives up the workers that were silent for the time limit. Only under SSP: under BSP one worker decides for all
-    /// shards.
-    pub(super) fn give_up(&mut self, now: Duration) -> Vec<Straggler> {
-        let Some(timeout) = self.timeout.filter(|_| matches!(self.mode, SyncMode::Ssp(_))) else {
-            return Vec::new();
-        };
-        // Without a worker that is here, nobody waits.
-        if !self.ranks.iter().any(|rank| matches!(rank.state, ClockState::Here(_))) {
-            return Vec::new();
-        }
-        let mut given_up = Vec::new();
-        for number in 0..self.ranks.len() {
-            let counts = self.counts(&self.ranks[number]);
-            let behind = self.behind_as(number, now);
-            if counts && behind.silent >= timeout {
-                self.ranks[number].state = ClockState::Gone;
-                given_up.push(behind);
-            }
-        }
-        given_up
     }
 
     /// Whether the group waits for a worker.
@@ -318,24 +260,28 @@ impl Clocks {
         }
     }
 
-    fn behind_as(&self, number: usize, now: Duration) -> Straggler {
-        let GroupMember { clock, incarnation, pusher, heard, .. } = self.ranks[number];
-        Straggler { rank: number as u32, clock, incarnation, pusher, silent: now.saturating_sub(heard) }
+    fn as_straggler(&self, number: u32) -> Straggler {
+        let GroupMember { clock, incarnation, pusher, .. } = self.ranks[number as usize];
+        Straggler { rank: number, clock, incarnation, pusher }
     }
 
     /// The worker that is furthest behind; of several, the one of the lowest rank.
-    pub(super) fn behind(&self, now: Duration) -> Option<Straggler> {
+    pub(super) fn behind(&self) -> Option<Straggler> {
         let (number, _) = self.counted().min_by_key(|(number, rank)| (rank.clock, *number))?;
-        Some(self.behind_as(number as usize, now))
+        Some(self.as_straggler(number))
     }
 
-    /// The worker that decides whether another is gone: the lowest rank that is here and gave a sign recently.
-    pub(super) fn decider(&self, now: Duration) -> Option<u32> {
-        let limit = crate::limits::DECIDER_SILENCE;
-        let alive = |rank: &GroupMember| {
-            matches!(rank.state, ClockState::Here(_)) && now.saturating_sub(rank.heard) < limit
-        };
-        self.ranks.iter().position(alive).map(|number| number as u32)
+    /// The workers for which the group waits.
+    pub(super) fn stragglers(&self) -> impl Iterator<Item = Straggler> {
+        self.counted().map(|(number, _)| self.as_straggler(number))
+    }
+
+    /// The workers that are here, by rank, each with its session.
+    pub(super) fn present(&self) -> impl Iterator<Item = (u32, u32)> {
+        (0..).zip(&self.ranks).filter_map(|(number, rank)| match rank.state {
+            ClockState::Here(session) => Some((number, session)),
+            _ => None,
+        })
     }
 }
 

@@ -50,18 +50,17 @@ impl RequestHandler<'_, '_> {
         }
         tables.must_be_asked(frame.head.kind)?;
         let answered = match frame.head.kind {
-            PushFrame::KIND => bulk::push(frame, tables, keysets, pusher, now, scratch, transmit),
-            TickFrame::KIND => tables.tick(frame, pusher, now),
+            PushFrame::KIND => bulk::push(frame, tables, keysets, pusher, scratch, transmit),
+            TickFrame::KIND => tables.tick(frame, pusher),
             FenceFrame::KIND => tables.fence(frame, now),
-            LeaveFrame::KIND => tables.leave(frame, pusher, now),
+            LeaveFrame::KIND => tables.leave(frame, pusher),
             PingFrame::KIND => PingFrame::decode(&frame.head)
                 .map(|PingFrame {}| BulkReply::Now(PongFrame {}.encode(id)))
                 .map_err(RequestFailure::from),
             // Answers go out in the order of their requests, and an earlier answer waits for a step.
             _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
             PullFrame::KIND => {
-                let by = (&*pusher, now);
-                return bulk::pull(frame, tables, keysets, by, scratch, transmit);
+                return bulk::pull(frame, tables, keysets, pusher, scratch, transmit);
             }
             SubscribeFrame::KIND => return subscriptions.add(frame, tables, now, transmit),
             ScanFrame::KIND => return bulk::scan(frame, &mut tables.all, scratch, transmit),

@@ -146,7 +146,17 @@ fn nor_can_requests_behind_one_that_waits_be_more() {
     let (addr, counters) = serve(&sim, SessionLimits { credit_frames: 100, ..SessionLimits::default() });
     let mut link = raw(&sim, &addr);
     let (clock, timeout_ms) = (NO_CLOCK, 60_000);
-    let join = JoinV1 { rank: 0, workers: 2, mode: 2, bound: 2, mean: false, timeout_ms, clock, left: 0 };
+    let join = JoinV1 {
+        rank: 0,
+        workers: 2,
+        mode: 2,
+        bound: 2,
+        mean: false,
+        strict: false,
+        timeout_ms,
+        clock,
+        left: 0,
+    };
     link.transmit().send_copy(JoinFrame { table: 0 }.encode(1), &control::seal(&join)).unwrap();
     link.transmit().send(TickFrame { table: 0, clock: 1, skip: false }.encode(2)).unwrap();
     let (head, payload) = pull(1);

@@ -10,6 +10,7 @@ use super::step_merge::StepMerge;
 use super::step_sums::{IncomingPush, KeepOutcome, NextStep, StepAdmission, StepSums};
 use super::tables::{ServerTable, ServerTables};
 use crate::error::{REPLACED, Refusal};
+use crate::failure_detector::WorkerLimits;
 use crate::frames::control::JoinV1;
 use crate::limits::CLOCK_MAX;
 pub(super) use crate::share_pushers::AGGREGATE;
@@ -28,6 +29,12 @@ pub(super) struct Group {
     pub(super) sums: Option<StepSums>,
     /// The lowest clock that the images have.
     published_clock: u64,
+    /// How long the group waits for a worker that sends nothing, or makes no progress.
+    pub(super) limits: WorkerLimits,
+    /// It does not go on without a dead worker.
+    pub(super) strict: bool,
+    /// When the group began, on the clock of the failure detector.
+    pub(super) since: Duration,
 }
 
 impl Group {
@@ -47,19 +54,20 @@ impl Group {
 
 impl ServerTable {
     /// A new group. `share` makes its share of the step budget.
-    fn new_group(&self, member: &SyncConfig, share: impl Fn() -> StepBudgetShare, now: Duration) -> Group {
+    fn new_group(&self, member: &SyncConfig, share: impl Fn() -> StepBudgetShare, since: Duration) -> Group {
         let sums = member.mode.is_bsp().then(|| StepSums::after(&self.recovered).with_share(share()));
         let begin = sums.as_ref().map_or(0, StepSums::at);
-        Group { clocks: Clocks::new(member, begin, now), sums, published_clock: NO_CLOCK }
+        let (limits, strict) = (WorkerLimits::of(member.worker_timeout), member.strict);
+        Group { clocks: Clocks::new(member, begin), sums, published_clock: NO_CLOCK, limits, strict, since }
     }
 
-    /// Adds a worker to the group. Returns its clock here.
+    /// Adds a worker to the group. Returns its clock here. `since` is the time on the clock of the failure detector.
     pub(super) fn join(
         &mut self,
         joiner: Joiner,
         request: &JoinV1,
         share: impl Fn() -> StepBudgetShare,
-        now: Duration,
+        since: Duration,
     ) -> Result<u64, RequestFailure> {
         let member = match SyncConfig::of(request) {
             Ok(member) => member,
@@ -89,7 +97,7 @@ impl ServerTable {
         }
         let mut group = match self.group.take() {
             Some(group) => group,
-            None => self.new_group(&member, &share, now),
+            None => self.new_group(&member, &share, since),
         };
         let checked = group.clocks.check(&member);
         if group.clocks.is_over() && (clock.is_none() || checked.is_err()) {
@@ -97,15 +105,16 @@ impl ServerTable {
             let begin = group.lowest();
             match (&mut group.sums, member.mode.is_bsp()) {
                 (Some(sums), true) => sums.restart(),
-                _ => group = self.new_group(&member, &share, now),
+                _ => group = self.new_group(&member, &share, since),
             }
-            group.clocks = Clocks::new(&member, begin, now);
+            (group.clocks, group.since) = (Clocks::new(&member, begin), since);
+            (group.limits, group.strict) = (WorkerLimits::of(member.worker_timeout), member.strict);
         } else if let Err(why) = checked {
             self.group = Some(group);
             return Err(refusal(why));
         }
         let least = group.sums.as_ref().map_or(0, StepSums::entry);
-        let joined = group.clocks.join(joiner, clock, least, now);
+        let joined = group.clocks.join(joiner, clock, least);
         if joined.is_ok() && clock.is_some() {
             group.clocks.believe_left(request.left);
         }
@@ -256,9 +265,8 @@ impl ServerTables {
         number: u32,
         clock: u64,
         pusher: &Pusher,
-        now: Duration,
     ) -> Result<u64, RequestFailure> {
-        let (group, rank) = self.member(number, pusher, now)?;
+        let (group, rank) = self.member(number, pusher)?;
         let (own_clock, mode) = (group.clocks.ranks[rank as usize].clock, group.clocks.mode);
         if clock.saturating_sub(own_clock) > mode.ahead_max() {
             let text =
@@ -275,12 +283,11 @@ impl ServerTables {
         number: u32,
         push: &IncomingPush<'_>,
         pusher: &Pusher,
-        now: Duration,
     ) -> Result<BulkReply, RequestFailure> {
         let &IncomingPush { write, keys, values, name, ends, .. } = push;
         let floats = values.len() / keys.len().max(1);
         self.numbered(number)?.check_push(write, keys)?;
-        let (group, rank) = self.member(number, pusher, now)?;
+        let (group, rank) = self.member(number, pusher)?;
         // Where a step does not wait for all workers, a shard may drop a push that another shard has. Nobody sends it
         // again, so a cut must not wait for it.
         let total = if group.clocks.leaves_out() { 0 } else { push.total };

@@ -3,6 +3,7 @@
 use super::bulk::{BulkReply, Pusher, RequestFailure, RequestOutcome, refuse};
 use super::clocks::Joiner;
 use super::group::{AGGREGATE, Group};
+use super::heartbeats::worker_of;
 use super::step_budget::{StepBudget, StepBudgetShare};
 use super::tables::{ServerTable, ServerTables, answer};
 use crate::error::{REPLACED, Refusal};
@@ -44,10 +45,14 @@ impl ServerTables {
         }
         let thread = self.thread();
         let new_share = |budget: &Arc<StepBudget>| StepBudgetShare::new(budget.clone(), thread);
+        let (detector, since) = (self.detector.clone(), self.detector.clock(now));
         let share = || budget.as_ref().map_or_else(StepBudgetShare::default, new_share);
         let table = self.numbered(number)?;
         let displaced = table.group.as_ref().and_then(|group| group.clocks.other_session(&joiner));
-        let clock = table.join(joiner, &request, share, now)?;
+        let clock = table.join(joiner, &request, share, since)?;
+        if let (Some(worker), Some(group)) = (worker_of(who, incarnation), &table.group) {
+            detector.begin(worker, group.limits, now);
+        }
         // The join of a lost link may come after that of the next link. If the server only refused what comes over the
         // other link, a worker that is alive would take itself for replaced.
         self.displaced.extend(displaced);
@@ -61,7 +66,6 @@ impl ServerTables {
         &mut self,
         number: u32,
         pusher: &Pusher,
-        now: Duration,
     ) -> Result<(&mut Group, u32), RequestFailure> {
         let rank = pusher.rank(number);
         let ServerTable { group, .. } = self.numbered(number)?;
@@ -71,26 +75,21 @@ impl ServerTables {
                 "this session has not joined the workers that keep step over the table",
             );
         };
-        match group.clocks.speaks(rank, pusher.session, pusher.incarnation, now) {
+        match group.clocks.speaks(rank, pusher.session, pusher.incarnation) {
             true => Ok((group, rank)),
             false => refuse(Refusal::Fenced, format!("worker {rank}: {REPLACED}")),
         }
     }
 
     /// A worker has finished a step.
-    pub(super) fn tick(
-        &mut self,
-        frame: &Frame<'_>,
-        pusher: &Pusher,
-        now: Duration,
-    ) -> Result<BulkReply, RequestFailure> {
+    pub(super) fn tick(&mut self, frame: &Frame<'_>, pusher: &Pusher) -> Result<BulkReply, RequestFailure> {
         let TickFrame { table: number, clock, skip } = TickFrame::decode(&frame.head)?;
         // The step has a push that was refused, and that the worker resends over its next link. With this clock others
         // would take their rows for complete, and a synchronous step would be applied without the push.
         if pusher.blocked {
             return refuse(Refusal::Blocked, "an earlier push of this session was refused");
         }
-        let (group, rank) = self.member(number, pusher, now)?;
+        let (group, rank) = self.member(number, pusher)?;
         let from = group.clocks.ranks[rank as usize].clock;
         if clock > CLOCK_MAX {
             return refuse(Refusal::Malformed, format!("clock {clock} is above the limit, {CLOCK_MAX}"));
@@ -107,14 +106,9 @@ impl ServerTables {
     }
 
     /// A worker is done and leaves its group.
-    pub(super) fn leave(
-        &mut self,
-        frame: &Frame<'_>,
-        pusher: &Pusher,
-        now: Duration,
-    ) -> Result<BulkReply, RequestFailure> {
+    pub(super) fn leave(&mut self, frame: &Frame<'_>, pusher: &Pusher) -> Result<BulkReply, RequestFailure> {
         let LeaveFrame { table: number } = LeaveFrame::decode(&frame.head)?;
-        let (group, rank) = self.member(number, pusher, now)?;
+        let (group, rank) = self.member(number, pusher)?;
         group.clocks.leave(rank);
         tracing::info!(rank, clock = group.clocks.ranks[rank as usize].clock, "a worker is done");
         self.settle(number as usize);
@@ -132,13 +126,25 @@ impl ServerTables {
                 format!("a fence needs an incarnation of a worker, but got {who}, incarnation {incarnation}");
             return refuse(Refusal::Name, text);
         }
+        self.fence_worker(number, rank, (pusher, incarnation), now)?;
+        Ok(BulkReply::Now(FencedFrame { table: number, index: rank }.encode(frame.head.id)))
+    }
+
+    /// Fences a worker on this thread, whoever found out that it is dead. Incarnation 0: it has not come.
+    pub(super) fn fence_worker(
+        &mut self,
+        number: u32,
+        rank: u32,
+        (pusher, incarnation): (u64, u64),
+        now: Duration,
+    ) -> RequestOutcome {
         let table = self.numbered(number)?;
-        let gone = table.group.as_mut().is_some_and(|group| group.clocks.fence(rank, incarnation));
         if let Some(shards) = table.shards.as_mut().filter(|_| incarnation > 0) {
             let fenced = shards.fence_pusher(pusher, incarnation);
             fenced.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
         }
-        // Every thread of the server gets the fence. Only thread 0 logs it.
+        let gone = table.group.as_mut().is_some_and(|group| group.clocks.fence(rank, incarnation));
+        // Every thread of the server fences it. Only thread 0 logs that.
         if gone
             && self.thread() == 0
             && let Some(kept_back) = self.log_limiter.allow(now)
@@ -149,6 +155,6 @@ impl ServerTables {
             self.fenced.push((number, pusher, incarnation));
         }
         self.settle(number as usize);
-        Ok(BulkReply::Now(FencedFrame { table: number, index: rank }.encode(frame.head.id)))
+        Ok(())
     }
 }

@@ -213,7 +213,17 @@ fn a_clock_behind_a_refused_push_is_refused_too() {
         let (mut link, welcome) = greet(&sim, &addr);
         let table = open(&sim, &mut link);
         let (clock, timeout_ms, left) = (NO_CLOCK, 30_000, 0);
-        let join = JoinV1 { rank: 0, workers: 1, mode, bound: 1, mean: false, timeout_ms, clock, left };
+        let join = JoinV1 {
+            rank: 0,
+            workers: 1,
+            mode,
+            bound: 1,
+            mean: false,
+            strict: false,
+            timeout_ms,
+            clock,
+            left,
+        };
         let join = |clock| control::seal(&JoinV1 { clock, ..join.clone() });
         let joined = ask(&sim, &mut link, JoinFrame { table }.encode(1), &join(NO_CLOCK));
         assert_eq!(joined.0.kind, JoinedFrame::KIND);
@@ -246,7 +256,17 @@ fn a_session_ends_when_a_refusal_would_wait_for_its_own_clock() {
     let (mut link, welcome) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
     let (clock, timeout_ms, left) = (NO_CLOCK, 30_000, 0);
-    let join = JoinV1 { rank: 0, workers: 1, mode: 2, bound: 1, mean: false, timeout_ms, clock, left };
+    let join = JoinV1 {
+        rank: 0,
+        workers: 1,
+        mode: 2,
+        bound: 1,
+        mean: false,
+        strict: false,
+        timeout_ms,
+        clock,
+        left,
+    };
     let joined = ask(&sim, &mut link, JoinFrame { table }.encode(1), &control::seal(&join));
     assert_eq!(joined.0.kind, JoinedFrame::KIND);
     let push = |seq, keyset| {
@@ -318,7 +338,17 @@ fn rows_are_not_replaced_or_deleted_in_a_synchronous_step() {
     let (mut link, _) = greet(&sim, &addr);
     let table = open(&sim, &mut link);
     let (clock, timeout_ms, left) = (NO_CLOCK, 30_000, 0);
-    let join = JoinV1 { rank: 0, workers: 1, mode: 2, bound: 1, mean: false, timeout_ms, clock, left };
+    let join = JoinV1 {
+        rank: 0,
+        workers: 1,
+        mode: 2,
+        bound: 1,
+        mean: false,
+        strict: false,
+        timeout_ms,
+        clock,
+        left,
+    };
     let join = control::seal(&join);
     let joined = ask(&sim, &mut link, JoinFrame { table }.encode(1), &join);
     assert_eq!(joined.0.kind, JoinedFrame::KIND);

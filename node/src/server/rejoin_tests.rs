@@ -21,7 +21,7 @@ fn join(sim: &Sim, addr: &str, rank: u32, clock: u64) -> (Link<SimStream>, u32) 
 
 fn join_over(sim: &Sim, link: &mut Link<SimStream>, table: u32, rank: u32, clock: u64) {
     let (workers, mode, bound, mean, timeout_ms, left) = (2, 2, 2, false, 30_000, 0);
-    let request = JoinV1 { rank, workers, mode, bound, mean, timeout_ms, clock, left };
+    let request = JoinV1 { rank, workers, mode, bound, mean, strict: false, timeout_ms, clock, left };
     let joined = ask(sim, link, JoinFrame { table }.encode(1), &control::seal(&request));
     assert_eq!(joined.0.kind, JoinedFrame::KIND);
 }

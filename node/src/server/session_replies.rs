@@ -37,6 +37,11 @@ impl SessionReplies {
         self.waiting.is_some()
     }
 
+    /// The table over which a request waits.
+    pub(super) fn waits_over(&self) -> Option<u32> {
+        self.waiting.as_ref().map(|waiting| waiting.table)
+    }
+
     /// Tells the peer, from time to time, whom its request waits for. `true`: the link has something to send.
     pub(super) fn report_wait(
         &mut self,
@@ -46,7 +51,7 @@ impl SessionReplies {
     ) -> bool {
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.is_due(now)) else { return false };
         waiting.last_report = Some(now);
-        let Some(payload) = tables.waits(waiting.table, now) else { return false };
+        let Some(payload) = tables.waits(waiting.table) else { return false };
         transmit.send_copy(WaitsFrame {}.encode(waiting.id), &payload).is_ok()
     }
 }

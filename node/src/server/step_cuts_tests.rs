@@ -127,7 +127,17 @@ impl World {
         let hello = control::seal(&HelloV1 { pusher: u64::from(rank) + 1, incarnation: 1, thread });
         ask(&sim, &mut link, HelloFrame {}.encode(0), &hello);
         let (mode, bound, mean, timeout_ms, left) = (2, aggregate, false, 30_000, 0);
-        let join = control::seal(&JoinV1 { rank, workers, mode, bound, mean, timeout_ms, clock, left });
+        let join = control::seal(&JoinV1 {
+            rank,
+            workers,
+            mode,
+            bound,
+            mean,
+            strict: false,
+            timeout_ms,
+            clock,
+            left,
+        });
         let joined = ask(&sim, &mut link, JoinFrame { table: 0 }.encode(1), &join);
         assert_eq!(joined.0.kind, JoinedFrame::KIND);
         Member { sim, link }

@@ -281,10 +281,10 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
     let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Mean });
     let timeout = Duration::from_secs(9);
     let member = SyncConfig { rank: 0, workers: 2, mode, worker_timeout: timeout, strict: false };
-    let mut clocks = Clocks::new(&member, found.at, Duration::ZERO);
+    let mut clocks = Clocks::new(&member, found.at);
     let mut sums = StepSums::after(found);
     for rank in 0..2 {
-        clocks.join(joiner(rank), Some(from), sums.entry(), Duration::ZERO).unwrap();
+        clocks.join(joiner(rank), Some(from), sums.entry()).unwrap();
         sums.join(rank, from, false);
     }
     for step in from..to {

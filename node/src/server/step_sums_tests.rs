@@ -49,10 +49,10 @@ fn clocks(workers: u32, aggregate: u32) -> Clocks {
     let mode = SyncMode::Bsp(StepReduce { aggregate, merge: Merge::Sum });
     let worker_timeout = Duration::from_secs(5);
     let member = SyncConfig { rank: 0, workers, mode, worker_timeout, strict: false };
-    let mut clocks = Clocks::new(&member, 0, Duration::ZERO);
+    let mut clocks = Clocks::new(&member, 0);
     for rank in 0..workers {
         let joiner = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session: rank };
-        clocks.join(joiner, None, 0, Duration::ZERO).unwrap();
+        clocks.join(joiner, None, 0).unwrap();
     }
     clocks
 }
@@ -92,7 +92,7 @@ impl SumsModel {
 
     fn rejoin(&mut self, rank: u32, clock: u64, session: u32) {
         let joiner = Joiner { rank, pusher: u64::from(rank) + 1, incarnation: 1, session };
-        let clock = self.clocks.join(joiner, Some(clock), self.sums.begin(), Duration::ZERO).unwrap();
+        let clock = self.clocks.join(joiner, Some(clock), self.sums.begin()).unwrap();
         self.sums.join(rank, clock, false);
     }
 
@@ -159,7 +159,7 @@ fn a_step_is_applied_when_all_have_made_it() {
     world.push(0, 8);
     world.tick(0);
     world.tick(2);
-    world.clocks.end(1, Duration::ZERO);
+    world.clocks.end(1);
     assert_eq!(world.next(), NextStep::Wait);
     world.clocks.leave(1);
     assert_eq!(world.apply(), Some((0b1, vec![8], vec![1.0])));
@@ -193,14 +193,14 @@ fn with_fewer_to_aggregate_the_rest_comes_too_late() {
 fn what_a_lost_session_had_not_finished_comes_again() {
     let mut world = SumsModel::new(2, 2);
     world.push(0, 3);
-    world.clocks.end(0, Duration::ZERO);
+    world.clocks.end(0);
     world.sums.end(0, 0);
     assert_eq!(world.sums.bytes(), 0);
     world.rejoin(0, 0, 10);
     world.push(0, 3);
     world.tick(0);
     // The push is complete but not acknowledged. It stays, and a resend does not double it.
-    world.clocks.end(0, Duration::ZERO);
+    world.clocks.end(0);
     world.sums.end(0, 1);
     world.push(1, 3);
     world.rejoin(0, 0, 11);
@@ -210,7 +210,7 @@ fn what_a_lost_session_had_not_finished_comes_again() {
     world.tick(0);
     assert_eq!(world.apply(), Some((0b11, vec![3], vec![2.0])));
     // A resend after the step was applied is recognised.
-    world.clocks.end(1, Duration::ZERO);
+    world.clocks.end(1);
     world.rejoin(1, 0, 12);
     assert_eq!(world.sums.outcome(1, 0), KeepOutcome::Applied);
 }
@@ -229,7 +229,7 @@ fn a_step_without_pushes_is_made_also_after_all_links_are_lost() {
     world.push(2, 6);
     world.tick(2);
     for session in 0..3 {
-        world.clocks.end(session, Duration::ZERO);
+        world.clocks.end(session);
     }
     world.sums.drop_stored();
     world.clocks.take_back(world.sums.begin());
@@ -257,10 +257,10 @@ fn a_step_that_is_stuck_is_tried_again_as_it_is() {
     assert_eq!(world.sums.outcome(1, 0), KeepOutcome::Refused(Refusal::NoSpace, "full".into()));
     assert_eq!(world.sums.begin(), 1, "who begins anew has nothing of it");
     // One worker joins again, another begins anew, the third is dead.
-    world.clocks.end(2, Duration::ZERO);
+    world.clocks.end(2);
     world.rejoin(1, 0, 11);
     let joiner = Joiner { rank: 0, pusher: 1, incarnation: 2, session: 12 };
-    let clock = world.clocks.join(joiner, None, world.sums.begin(), Duration::ZERO).unwrap();
+    let clock = world.clocks.join(joiner, None, world.sums.begin()).unwrap();
     world.sums.join(0, clock, true);
     assert_eq!((clock, world.next()), (1, NextStep::Step(Some(sum.clone()))));
     assert_eq!(world.push(1, 10), StepAdmission::Kept);
@@ -281,7 +281,7 @@ fn the_steps_before_are_known_by_who_was_in_them() {
     let mode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
     let member =
         SyncConfig { rank: 0, workers: 3, mode, worker_timeout: Duration::from_secs(5), strict: false };
-    let clocks = Clocks::new(&member, 5, Duration::ZERO);
+    let clocks = Clocks::new(&member, 5);
     let mut world = SumsModel {
         clocks,
         sums: StepSums::after(&RecoveredSteps { at: 5, masks: vec![0b101, 0b011], ahead: Vec::new() }),

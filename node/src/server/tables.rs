@@ -15,6 +15,7 @@ use super::step_files::{self, RecoveredSteps, StepFiles};
 use crate::coordinator::Coordinator;
 use crate::counters::{ServerCounters, TableCounters};
 use crate::error::{REPLACED, Refusal, ServerError};
+use crate::failure_detector::FailureDetector;
 use crate::frames::control::{
     self, ConfirmV2, DropTableV1, OpenTableV2, PusherV1, RestoredShareV1, StatusV2, TableOpenedV4,
 };
@@ -96,6 +97,8 @@ pub(super) struct ServerTables {
     /// The server is only a scheduler and has no tables.
     pub(super) scheduler_only: bool,
     pub(super) log_limiter: LogLimiter,
+    /// Says which workers are alive.
+    pub(super) detector: FailureDetector,
     /// This incarnation of the server. It opens every image once. Row versions are compared only within one
     /// incarnation.
     pub(super) incarnation: u64,
@@ -135,6 +138,7 @@ impl ServerTables {
             coordinator: None,
             scheduler_only: false,
             log_limiter: LogLimiter::default(),
+            detector: FailureDetector::default(),
             incarnation: 0,
             identities,
             store,

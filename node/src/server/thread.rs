@@ -16,7 +16,7 @@ use crate::counters::{ServerCounters, ThreadCounters};
 use crate::error::{Refusal, ServerError};
 use crate::frames::WelcomeFrame;
 use crate::frames::control::WelcomeV1;
-use crate::limits::{CUT_RETRY, INBOX_MAX, MEMORY_RETRY, OWN_SLEEP, SPIN_FRAME_BYTES, STOP_TIME, TICK};
+use crate::limits::{CUT_RETRY, INBOX_MAX, MEMORY_RETRY, SPIN_FRAME_BYTES, STOP_TIME, TICK};
 use crate::log_limiter::LogLimiter;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
@@ -63,8 +63,6 @@ pub(super) struct ShardThread<N: Net> {
     next_sweep: Duration,
     /// When pushes that wait for memory try again: another thread may have freed some.
     next_memory_retry: Duration,
-    /// When the time limits were last checked.
-    ticked_at: Duration,
     counters: Arc<ServerCounters>,
 }
 
@@ -101,12 +99,15 @@ impl<N: Net> ShardThread<N> {
         settings: ThreadSettings,
         counters: Arc<ServerCounters>,
     ) -> Result<Self, ServerError> {
-        let (poll, ticked_at) = (net.poll()?, net.now());
+        let poll = net.poll()?;
         // With a coordinator a data folder may have states that another server has taken over since.
         let store =
             if settings.standing.is_some() { tables.store().beside() } else { tables.store().clone() };
         let mut scheduler = match settings.thread {
-            0 => Some(Schedulers::open(store.folder(), settings.data_server.clone(), net.now())?),
+            0 => {
+                let data_server = settings.data_server.clone();
+                Some(Schedulers::open(store.folder(), data_server, &tables.detector, net.now())?)
+            }
             _ => None,
         };
         let mut incarnations = match settings.thread {
@@ -116,7 +117,7 @@ impl<N: Net> ShardThread<N> {
             _ => None,
         };
         let mut runs = match settings.thread {
-            0 if !tables.scheduler_only => Some(Registry::open(store.folder(), net.now())?),
+            0 if !tables.scheduler_only => Some(Registry::open(store.folder(), &tables.detector, net.now())?),
             _ => None,
         };
         if let Some(((states, scheduler), incarnations)) =
@@ -149,7 +150,6 @@ impl<N: Net> ShardThread<N> {
             holds: false,
             promotions: 0,
             settings,
-            ticked_at,
             next_session,
             spin_until: Duration::ZERO,
             next_tick: Duration::ZERO,
@@ -347,7 +347,7 @@ impl<N: Net> ShardThread<N> {
     fn end(&mut self, token: usize, end: &SessionEnd) {
         let Some(session) = self.sessions[token].take() else { return };
         let number = session.pusher().session;
-        self.tables.end_session(number, self.net.now());
+        self.tables.end_session(number);
         self.tables.end_cut_of(number, self.net.now());
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.closed(number);
@@ -450,11 +450,7 @@ impl<N: Net> ShardThread<N> {
     /// Once in [`TICK`]: ends sessions that are overdue, frees the memory of idle ones, and updates the gauges.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
-        let slept = now.saturating_sub(std::mem::replace(&mut self.ticked_at, now));
-        if slept > OWN_SLEEP {
-            self.tables.forgive(slept, now);
-            self.runs.iter_mut().for_each(|runs| runs.forgive(slept, now));
-        }
+        self.tables.detector.wake(now);
         self.counters.tick(self.settings.thread);
         let (silence, pressed) = (self.settings.limits.silence, !self.waiting_for_memory.is_empty());
         for token in 0..self.sessions.len() {
@@ -469,7 +465,7 @@ impl<N: Net> ShardThread<N> {
                 self.end(token, &end);
             }
         }
-        self.tables.give_up(now);
+        self.give_up_dead_workers(now);
         self.resume_group_waiters();
         if let Some(scheduler) = &mut self.scheduler
             && let Err((_, why)) = scheduler.tick(now)

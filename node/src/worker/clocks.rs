@@ -6,7 +6,7 @@ use super::in_flight::{ControlInFlight, PullPart, Request, RequestWork};
 use super::relayout::Relayout;
 use super::tables::{ControlRequest, Recipients, TableId};
 use crate::error::WorkerError;
-use crate::frames::control::{self, JoinedV1, WaitsV1};
+use crate::frames::control::{self, JoinedV1, LostV1, WaitsV2};
 use crate::frames::{FenceFrame, FrameKind, JoinFrame, LeaveFrame, TickFrame, UnsentFrame};
 use crate::limits::{WAITS_LOGGED, WAITS_SILENCE};
 use crate::sync::{StepReduce, SyncConfig, SyncMode};
@@ -23,9 +23,15 @@ pub(super) struct TableClock {
     open: bool,
     /// Pushes that arrived too late for their step, until a call takes them.
     late: Vec<u64>,
-    /// Workers that this one has fenced: rank, incarnation, and the peer and link that reported the wait. If a fence
-    /// was lost with its link, the entry no longer matches the new link.
-    fenced: Vec<(u32, u64, usize, u64)>,
+    /// Dead workers that this one must fence, or is fencing.
+    fences: Vec<Fencing>,
+}
+
+/// A dead worker that a server has reported to this one.
+struct Fencing {
+    lost: LostV1,
+    /// The fences have been queued.
+    begun: bool,
 }
 
 /// A slow worker that this one waits for.
@@ -63,8 +69,6 @@ pub struct WaitingFor {
     pub clock: u64,
     /// It has a connection to the server.
     pub here: bool,
-    /// Time since its last sign of life.
-    pub silent: Duration,
 }
 
 impl<N: Net> Worker<N> {
@@ -114,8 +118,8 @@ impl<N: Net> Worker<N> {
             peer.steps.clocks[table.0] = (joined.clock, 0);
             clock = clock.max(joined.clock);
         }
-        let (late, fenced) = (Vec::new(), Vec::new());
-        self.tables[table.0].group = Some(TableClock { sync, clock, open: false, late, fenced });
+        let (late, fences) = (Vec::new(), Vec::new());
+        self.tables[table.0].group = Some(TableClock { sync, clock, open: false, late, fences });
         let links: Vec<usize> = self.links_now().collect();
         links.into_iter().try_for_each(|link| self.reserve_for_fences(link))?;
         // In groups with a lower clock this worker has no pushes for the steps up to it.
@@ -193,12 +197,7 @@ impl<N: Net> Worker<N> {
     pub fn waiting_for(&self) -> Option<WaitingFor> {
         let lowest =
             self.peers.iter().filter_map(|peer| peer.steps.waits.as_ref()).min_by_key(|waits| waits.clock);
-        lowest.map(|waits| WaitingFor {
-            rank: waits.rank,
-            clock: waits.clock,
-            here: waits.here,
-            silent: Duration::from_millis(waits.silent_ms),
-        })
+        lowest.map(|waits| WaitingFor { rank: waits.rank, clock: waits.clock, here: waits.here })
     }
 
     /// The sequence numbers of pushes to a table with rows that came too late for their step, since the last call.
@@ -414,42 +413,50 @@ impl<N: Net> Worker<N> {
         let now = self.net.now();
         let peer = &self.peers[number];
         let Some(waits) = &peer.steps.waits else { return };
-        let WaitsV1 { rank, clock, silent_ms, .. } = *waits;
+        let WaitsV2 { rank, clock, here, .. } = *waits;
         let logged = self.wait_logged_at.filter(|logged| (logged.0, logged.1) == (rank, clock));
         if logged.is_none_or(|(_, _, at)| now.saturating_sub(at) >= WAITS_LOGGED) {
             self.wait_logged_at = Some((rank, clock, now));
-            let (silent_s, server) = (silent_ms / 1000, &peer.name);
-            tracing::warn!(%server, silent_s, "waiting for worker {rank}, which is at clock {clock}");
+            tracing::warn!(server = %peer.name, connected = here, "waiting for worker {rank}, which is at clock {clock}");
         }
     }
 
-    /// Checks the silent workers that others wait for. A strict group fails. In a synchronous one the worker with the
-    /// lowest rank that is present has them fenced everywhere, and the others wait for that.
-    pub(super) fn check_silent_workers(&mut self) -> Result<(), WorkerError> {
-        for number in 0..self.peers.len() {
-            let Some(waits) = self.peers[number].steps.waits.clone() else { continue };
-            let WaitsV1 { rank, clock, silent_ms, pusher, incarnation, decider, .. } = waits;
-            let here = self.peers[number].session.tables.iter().position(|&table| table == waits.table);
-            let Some(table) = here else { continue };
+    /// A server has reported a dead worker over this link. The next turn of the worker fences it.
+    pub(super) fn note_lost_worker(&mut self, link: usize, lost: LostV1) {
+        let here = self.peers[link].session.tables.iter().position(|&table| table == lost.table);
+        let group = here.and_then(|table| self.tables[table].group.as_mut());
+        let Some(group) = group.filter(|group| group.sync.rank != lost.rank) else { return };
+        let is_same =
+            |known: &Fencing| (known.lost.rank, known.lost.incarnation) == (lost.rank, lost.incarnation);
+        if !group.fences.iter().any(is_same) {
+            group.fences.push(Fencing { lost, begun: false });
+        }
+    }
+
+    /// Fences the dead workers that servers have reported, at all server threads. A strict group fails instead.
+    pub(super) fn fence_lost_workers(&mut self) -> Result<(), WorkerError> {
+        for table in 0..self.tables.len() {
             let Some(group) = &mut self.tables[table].group else { continue };
-            let (sync, silent) = (group.sync, Duration::from_millis(silent_ms));
-            if silent < sync.worker_timeout || rank == sync.rank {
-                continue;
-            }
-            if sync.strict {
+            let Some(fence) = group.fences.iter_mut().find(|fence| !fence.begun) else { continue };
+            fence.begun = true;
+            let LostV1 { rank, clock, pusher, incarnation, silent_ms, .. } = fence.lost;
+            if group.sync.strict {
+                let silent = Duration::from_millis(silent_ms);
                 return Err(WorkerError::WorkerLost { rank, clock, silent });
             }
-            let decides = sync.mode.is_bsp() && decider == sync.rank;
-            let fence = (rank, incarnation, number, self.peers[number].session.epoch);
-            if !decides || group.fenced.contains(&fence) {
-                continue;
-            }
-            group.fenced.retain(|&(.., peer, epoch)| peer != number || epoch == fence.3);
-            group.fenced.push(fence);
-            tracing::warn!(rank, clock, "a worker is silent (--worker-timeout): the others go on without it");
-            self.fence_everywhere(TableId(table), rank, (pusher, incarnation))?;
+            tracing::warn!(rank, clock, "a worker is dead (--worker-timeout): the others go on without it");
+            self.request_all(TableId(table), &FenceFrame { table: 0, index: rank, pusher, incarnation })?;
         }
         Ok(())
+    }
+
+    /// All server threads have answered a fence. A server that still waits for the dead worker reports it again.
+    pub(super) fn end_fence(&mut self, control: &ControlInFlight) {
+        let (Some(table), Some(frame)) = (control.table, control.frame.get::<FenceFrame>()) else { return };
+        let Some(group) = &mut self.tables[table].group else { return };
+        let of_it =
+            |known: &Fencing| (known.lost.rank, known.lost.incarnation) == (frame.index, frame.incarnation);
+        group.fences.retain(|known| !of_it(known));
     }
 
     /// Has every server refuse what an incarnation of a worker, and those before it, push to a table. Returns when all
@@ -462,15 +469,6 @@ impl<N: Net> Worker<N> {
         let rank = u32::try_from(pusher.wrapping_sub(1)).unwrap_or(u32::MAX);
         let fence = FenceFrame { table: 0, index: rank, pusher, incarnation };
         self.ask(&ControlRequest::about(table, &fence), Recipients::All).map(|_| ())
-    }
-
-    fn fence_everywhere(
-        &mut self,
-        table: TableId,
-        rank: u32,
-        (pusher, incarnation): (u64, u64),
-    ) -> Result<(), WorkerError> {
-        self.request_all(table, &FenceFrame { table: 0, index: rank, pusher, incarnation })
     }
 }
 

@@ -13,7 +13,7 @@ use super::replies::{self, ReplyContext, ReplyResult};
 use super::request_queue::RequestQueue;
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
-use crate::frames::{DeltaFrame, FrameKind, WaitsFrame};
+use crate::frames::{DeltaFrame, FrameKind, LostFrame, WaitsFrame};
 use gannet_transport::{Filled, Link, Stream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,6 +130,7 @@ impl<S: Stream> Peer<S> {
                 results.push(ReplyResult::Waits);
                 health.note_report(now);
             }
+            LostFrame::KIND => results.push(ReplyResult::Lost(replies::lost(&frame, &self.name)?)),
             DeltaFrame::KIND => {
                 let payload = bytemuck::cast_slice(frame.payload).to_vec();
                 results.push(ReplyResult::Delta(Box::new(Delta { head: frame.head, payload })));

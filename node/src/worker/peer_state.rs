@@ -1,6 +1,6 @@
 //! The parts of a peer's state: its session, its clocks, the health of its link, and the numbers of its keysets.
 
-use crate::frames::control::WaitsV1;
+use crate::frames::control::WaitsV2;
 use crate::limits::{BACKOFF, KEYSETS_MAX};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) struct PeerSteps {
     /// Requests and bytes pushed to this peer since then.
     pub(super) pushed: (usize, u64),
     /// The workers for which the peer's next reply waits, as its last report said.
-    pub(super) waits: Option<WaitsV1>,
+    pub(super) waits: Option<WaitsV2>,
 }
 
 /// When the link last worked, and when the worker tries again.

@@ -8,7 +8,8 @@ use super::replies::ReplyResult;
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
-    self, FrameKind, ImagesFrame, PingFrame, RefusedFrame, RegionsFrame, SubscribeFrame, UnsentFrame,
+    self, FenceFrame, FrameKind, ImagesFrame, PingFrame, RefusedFrame, RegionsFrame, SubscribeFrame,
+    UnsentFrame,
 };
 use crate::limits::{LOSSES_TOGETHER, OWN_SLEEP, PLACE_SILENCE, SPIN_FRAME_BYTES};
 use gannet_transport::{Net, Poll};
@@ -147,6 +148,7 @@ impl<N: Net> Worker<N> {
                 request.index
             }
             ReplyResult::Waits => return self.log_wait(number),
+            ReplyResult::Lost(lost) => return self.note_lost_worker(number, lost),
             ReplyResult::Delta(delta) => {
                 if !self.take_delta(number, &delta) {
                     let why = "unreadable changes of rows".to_owned();
@@ -193,6 +195,9 @@ impl<N: Net> Worker<N> {
                     tracing::warn!(peer = %peer.name, %error, "a link was lost; it will be made again");
                     peer.lose(error.to_string(), &mut self.flights, &self.counters, now);
                 }
+            }
+            Some((_, RequestWork::Control(control))) if control.kind() == FenceFrame::KIND => {
+                self.end_fence(&control);
             }
             _ => {}
         }
@@ -253,7 +258,7 @@ impl<N: Net> Worker<N> {
         let waits = self.peers.iter().find_map(|peer| peer.steps.waits.as_ref());
         self.counters.waits_clock.set(waits.map_or(0, |waits| waits.clock));
         self.counters.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
-        self.check_silent_workers()?;
+        self.fence_lost_workers()?;
         let heartbeat_every = self.heartbeat_every();
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];

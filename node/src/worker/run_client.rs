@@ -4,10 +4,11 @@
 use super::no_space::until_space;
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{Worker, WorkerConfig};
+use crate::counters::WorkerCounters;
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, DropTableV1};
 use crate::frames::{DropTableFrame, RunFrame};
-use crate::limits::{BEAT_MAX, RUN_BYTES_MAX, TAKEN_PATIENCE};
+use crate::limits::{BEAT_MAX, BEATS, RUN_BYTES_MAX, TAKEN_PATIENCE};
 use crate::random::draw_number;
 use crate::runs::{
     JoinV1, Run, RunActionV1, RunDecision, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
@@ -33,6 +34,9 @@ pub struct RunRequest {
     pub at: u64,
     /// What the run should remember of its data.
     pub notes: String,
+    /// How long this worker may be silent until it counts as dead. A worker that makes no progress for five times that
+    /// (at least 30 s) counts as dead, too.
+    pub worker_timeout: Duration,
 }
 
 /// See the module.
@@ -45,7 +49,8 @@ pub struct RunRequest {
 /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
 /// let (settings, tables) = (vec![RunSetting::new("--alpha", 0.1)], vec!["clicks".to_owned()]);
 /// let (name, want, notes) = ("monday".to_owned(), RunIntent::Auto, String::new());
-/// let request = RunRequest { name, want, settings, tables, at: 1_800_000_000, notes };
+/// let (at, worker_timeout) = (1_800_000_000, std::time::Duration::from_secs(60));
+/// let request = RunRequest { name, want, settings, tables, at, notes, worker_timeout };
 /// let run = RunClient::join(Transports::new(), &config, 0, request)?;
 /// assert_eq!(run.decided(), RunDecision::Begun);
 /// let config = WorkerConfig { run: Some(run.id().clone()), ..config };
@@ -70,6 +75,10 @@ struct RunShared<N: Net> {
     ask: RunRequestV1,
     /// Batches that this worker has trained.
     batches: AtomicU64,
+    /// Counters of the worker that trains.
+    counters: Mutex<Option<Arc<WorkerCounters>>>,
+    /// How often it sends a heartbeat.
+    every: Duration,
     over: Mutex<bool>,
     changed: Condvar,
 }
@@ -163,12 +172,13 @@ where
         let incarnation = WorkerIncarnation { rank, incarnation: config.incarnation };
         let birth =
             draw_number().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
-        let RunRequest { name, want, settings, tables, at, notes } = wanted;
+        let RunRequest { name, want, settings, tables, at, notes, worker_timeout } = wanted;
+        let timeout_ms = (worker_timeout.as_millis() as u64).max(1);
         let mut ask = RunRequestV1 { name, incarnation, what: RunActionV1::List };
         let found = look(&net, config, &ask, &tables)?;
         let (server, left) = registrar(config, &ask.name, &found)?;
         let mut worker = Worker::connect(net.clone(), of_registry(config, &server))?;
-        let join = JoinV1 { want, settings, tables: tables.clone(), at, notes, birth, left };
+        let join = JoinV1 { want, settings, tables: tables.clone(), at, notes, birth, left, timeout_ms };
         ask.what = RunActionV1::Join(join);
         let bytes = control::seal(&ask).len();
         if bytes > RUN_BYTES_MAX {
@@ -195,9 +205,11 @@ where
             let dropped = RunActionV1::Dropped { tables: to_drop };
             worker.run(&RunRequestV1 { what: dropped, ..ask.clone() })?;
         }
-        ask.what = RunActionV1::Beat { generation, batches: 0 };
+        ask.what = RunActionV1::Beat { generation, batches: 0, timeout_ms, progress: 0 };
         let (worker, over, batches) = (Mutex::new(worker), Mutex::default(), AtomicU64::new(0));
-        let shared = Arc::new(RunShared { worker, ask, batches, over, changed: Condvar::new() });
+        let every = (worker_timeout / BEATS).min(BEAT_MAX);
+        let (counters, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(RunShared { worker, ask, batches, counters, every, over, changed });
         let beating = shared.clone();
         let builder = std::thread::Builder::new().name("gannet-run".into());
         let begun = builder.spawn(move || beating.beat_until_over());
@@ -216,7 +228,10 @@ impl<N: Net> RunShared<N> {
     fn beat(&self) -> Result<RunReplyV1, WorkerError> {
         let batches = self.batches.load(Relaxed);
         let what = match &self.ask.what {
-            RunActionV1::Beat { generation, .. } => RunActionV1::Beat { generation: *generation, batches },
+            &RunActionV1::Beat { generation, timeout_ms, .. } => {
+                let progress = lock(&self.counters).as_ref().map_or(0, |counters| counters.turns());
+                RunActionV1::Beat { generation, batches, timeout_ms, progress }
+            }
             other => other.clone(),
         };
         self.ask(what)
@@ -235,7 +250,7 @@ impl<N: Net> RunShared<N> {
                 Err(error) => tracing::warn!(%error, "the registry of runs does not answer"),
             }
             let over = lock(&self.over);
-            let waited = self.changed.wait_timeout_while(over, BEAT_MAX, |over| !*over);
+            let waited = self.changed.wait_timeout_while(over, self.every, |over| !*over);
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 return;
             }
@@ -263,6 +278,12 @@ impl<N: Net> RunClient<N> {
     /// What the run remembers of its data: the notes of the process that began its rows.
     pub fn notes(&self) -> &str {
         &self.notes
+    }
+
+    /// From now on heartbeats report the progress of the worker with these counters. Without them only batches count as
+    /// progress.
+    pub fn watch(&self, counters: Arc<WorkerCounters>) {
+        *lock(&self.shared.counters) = Some(counters);
     }
 
     /// Notes how many batches this worker has trained, for the next heartbeat.

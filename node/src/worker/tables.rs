@@ -256,7 +256,7 @@ impl<N: Net> Worker<N> {
             };
             let (frame, table) = (ask.frame, ask.table.map(|table| table.0));
             let answers = vec![None; links.len()];
-            let control = ControlInFlight { frame, table, payloads, answers, again: false };
+            let control = ControlInFlight { frame, table, payloads, answers, ..ControlInFlight::default() };
             let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
             for (chunk, &number) in links.iter().enumerate() {
                 let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };

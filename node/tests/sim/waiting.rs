@@ -8,6 +8,7 @@ use gannet_core::{Read, Segments, Store, Write};
 use gannet_node::{
     Merge, SessionLimits, StepReduce, SyncConfig, SyncMode, Worker, WorkerConfig, WorkerError,
 };
+use gannet_transport::Net;
 use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{schema, start_within};
 use std::sync::Arc;
@@ -68,7 +69,7 @@ fn one_stops(mode: SyncMode, silent: bool) {
             }
         }
         assert!(named, "seed {seed}: the worker that stopped was not named");
-        if silent && matches!(mode, SyncMode::Bsp(_)) {
+        if silent {
             // It continues, and learns that it was fenced.
             let Stepper { worker, table, .. } = &mut steppers[stops];
             let woken = (0..200).find_map(|_| {
@@ -102,6 +103,97 @@ fn a_worker_that_dies_is_fenced_under_bsp() {
 #[test]
 fn so_is_one_that_is_silent_under_bsp() {
     one_stops(SyncMode::Bsp(StepReduce { aggregate: 3, merge: Merge::Mean }), true);
+}
+
+/// One of four workers stops. At some time around the report of that, another one is killed or hangs: it may have been
+/// told to fence the first, and have done so at some threads. A server is killed and restarted then, too, with other
+/// threads. The two that are left must go on.
+fn two_are_left(mode: SyncMode) {
+    let (mut all, mut kills) = (0, 0);
+    for seed in seeds_from(100, 12) {
+        let _seed = Seed::begin(seed);
+        let sim = Sim::new(seed, faults(seed));
+        let mut servers = Servers::new(&sim, 1 + seed % 3, 1 + seed as usize % 3);
+        let (addrs, table) = (servers.addrs(), schema("t", 3, 8));
+        let stepper = |rank| Stepper::new(&sim, &addrs, &table, soon(member(rank, 4, mode)), 10, 0);
+        let mut steppers: Vec<_> = (0..4).map(stepper).collect();
+        let mut prng = Prng::new(seed);
+        let stops = prng.below(4) as u32;
+        let killed = (stops + 1 + prng.below(3) as u32) % 4;
+        // The time limit is 40 s. The thread that waits looks at it once a second.
+        let killed_after = Duration::from_millis(39_500 + prng.below(2_500));
+        let restarted_after = Duration::from_millis(30_000 + prng.below(30_000));
+        let (mut stopped_at, mut is_killed, mut is_restarted, mut turns) = (None, false, false, 0);
+        while steppers.iter().any(|stepper| !stepper.done) {
+            turns += 1;
+            assert!(turns < 200_000, "seed {seed}: no end");
+            sim.run(Duration::from_millis(prng.below(20)));
+            let since = stopped_at.map_or(Duration::ZERO, |at| sim.now().saturating_sub(at));
+            if since > killed_after && !std::mem::replace(&mut is_killed, true) {
+                let hangs = seed % 2 == 1;
+                steppers.retain(|stepper| hangs || stepper.member.rank != killed);
+            }
+            if since > restarted_after && !std::mem::replace(&mut is_restarted, true) {
+                servers.kill_one(&sim, seed as usize, Some(1 + prng.below(4) as usize));
+            }
+            for stepper in &mut steppers {
+                let is_stopped = stepper.member.rank == stops && stepper.made == 4;
+                if is_stopped && !stepper.done {
+                    (stepper.done, stopped_at) = (true, Some(sim.now()));
+                }
+                let hangs = is_killed && stepper.member.rank == killed;
+                stepper.done |= hangs;
+                if is_stopped || hangs {
+                    continue;
+                }
+                if stepper.done {
+                    stepper.worker.poll().unwrap();
+                    stepper.leave_if_acked();
+                    continue;
+                }
+                if let Some((cut, _, pull)) = stepper.turn(&mut prng, 20).unwrap() {
+                    let values = vec![1.0; cut.keys().len() * 3];
+                    stepper.push(&cut, pull.id, values).unwrap();
+                    stepper.done = stepper.made == stepper.steps;
+                }
+            }
+        }
+        // Two time limits, if the second one hangs, and the restart of a server.
+        let took = stopped_at.map_or(Duration::ZERO, |at| sim.now().saturating_sub(at));
+        assert!(took < Duration::from_secs(130), "seed {seed}: the others went on after {took:?}");
+        (all, kills) = (all + 1, kills + u64::from(is_killed));
+    }
+    assert!(!are_all() || kills * 2 > all, "{kills} of {all} seeds killed a worker before the end");
+}
+
+#[test]
+fn the_worker_that_is_told_of_a_dead_one_may_die_too() {
+    two_are_left(SyncMode::Ssp(2));
+    two_are_left(SyncMode::Bsp(StepReduce { aggregate: 4, merge: Merge::Mean }));
+}
+
+/// A pull of the next steps waited for a worker that never came. The push behind it stayed in the receive buffer, and
+/// the fence behind both was never read: the only worker waited without end.
+#[test]
+fn a_push_behind_a_pull_that_waits_kept_a_server_from_reading_the_fence() {
+    for seed in seeds_from(0, 8) {
+        let _seed = Seed::begin(seed);
+        let sim = Sim::new(seed, faults(seed));
+        let servers = Servers::new(&sim, 1 + seed % 2, 2);
+        // The other worker never joins.
+        let of_two = soon(member(0, 2, SyncMode::Ssp(2)));
+        let mut stepper = Stepper::new(&sim, &servers.addrs(), &schema("t", 3, 8), of_two, 10, 1 + seed % 2);
+        let (mut prng, mut turns) = (Prng::new(seed), 0);
+        while stepper.made < stepper.steps {
+            turns += 1;
+            assert!(turns < 100_000, "seed {seed}: no end: {:?}", stepper.place());
+            sim.run(Duration::from_millis(prng.below(20)));
+            if let Some((cut, _, pull)) = stepper.turn(&mut prng, 20).unwrap() {
+                let values = vec![1.0; cut.keys().len() * 3];
+                stepper.push(&cut, pull.id, values).unwrap();
+            }
+        }
+    }
 }
 
 /// Requests behind a waiting push are ahead of the fence for which that push waits. The server must read the

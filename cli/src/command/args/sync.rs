@@ -28,7 +28,7 @@ pub struct SyncArgs {
     /// all workers]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub replicas_to_aggregate: Option<u32>,
-    /// Seconds without a sign from a worker after which the others go on without it (ssp, bsp), and its splits go to
+    /// Seconds without a sign from a worker after which it is dead: the others go on without it, and its splits go to
     /// other workers (--tasks) [default: 60]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub worker_timeout: Option<f64>,

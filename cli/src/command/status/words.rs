@@ -60,11 +60,13 @@ fn print_shares(answers: &StatusAnswers, run: &Run) {
     let is = if run.finished { "was" } else { "is" };
     let elsewhere = if answers.named { "" } else { " (or elsewhere: --scheduler HOST:PORT)" };
     say!("scheduler  {scheduler}  run {name}: fixed shares, no data {is} handed out{elsewhere}");
-    for RunMember { incarnation, done, live, batches } in &run.members {
+    for RunMember { incarnation, done, live, lost, batches } in &run.members {
         let state = match (live, done) {
             (true, true) => "live, done",
+            (true, false) if *lost => "live, but makes no progress",
             (true, false) => "live",
             (false, true) => "done",
+            (false, false) if *lost => "dead, not done",
             (false, false) => "gone, not done",
         };
         match incarnation.rank {

@@ -3,6 +3,7 @@
 use super::RestorePlan;
 use super::error::RestoreError;
 use super::states::{SavedStates, StateHolders};
+use crate::failure_detector::FailureDetector;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
 use crate::scheduler::data_server::DataServerConfig;
@@ -113,8 +114,10 @@ fn has_others_of_run(plan: &RestorePlan, store: &Store) -> Result<bool, RestoreE
 /// Whether the scheduler or the registry of this folder knows the run of the checkpoint.
 fn knows_run(plan: &RestorePlan, folder: &Path) -> Result<bool, RestoreError> {
     let refuse = |why: String| RestoreError::Folder { folder: folder.into(), why };
-    let runs = Registry::open(Some(folder), Duration::ZERO).map_err(|error| refuse(error.to_string()))?;
-    let scheduler = Schedulers::open(Some(folder), None, Duration::ZERO);
+    let detector = FailureDetector::default();
+    let runs =
+        Registry::open(Some(folder), &detector, Duration::ZERO).map_err(|error| refuse(error.to_string()))?;
+    let scheduler = Schedulers::open(Some(folder), None, &detector, Duration::ZERO);
     let scheduler = scheduler.map_err(|error| refuse(error.to_string()))?;
     let run = plan.states.run();
     Ok(runs.snapshot(run).is_some() || scheduler.snapshot(run).is_some())
@@ -186,11 +189,14 @@ pub(super) fn save_states(
 ) -> Result<(), RestoreError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     let (now, refuse) = (Duration::ZERO, |why: String| RestoreError::Folder { folder: folder.into(), why });
-    let scheduler = Schedulers::open(Some(folder), data, now);
+    let detector = FailureDetector::default();
+    let scheduler = Schedulers::open(Some(folder), data, &detector, now);
     let mut scheduler = scheduler.map_err(|error| refuse(error.to_string()))?;
     let mut runs = match scheduler_only {
         true => None,
-        false => Some(Registry::open(Some(folder), now).map_err(|error| refuse(error.to_string()))?),
+        false => {
+            Some(Registry::open(Some(folder), &detector, now).map_err(|error| refuse(error.to_string()))?)
+        }
     };
     let incarnations = Incarnations::open(store, HighestIncarnation::default(), scheduler_only);
     let mut incarnations = incarnations.map_err(|error| refuse(error.to_string()))?;

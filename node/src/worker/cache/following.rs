@@ -166,8 +166,13 @@ impl<N: Net> Worker<N> {
             set: followed.generation,
         });
         let payloads = vec![cast_slice(keys).to_vec()];
-        let control =
-            ControlInFlight { frame, table: Some(table.0), payloads, answers: vec![None], again: false };
+        let control = ControlInFlight {
+            frame,
+            table: Some(table.0),
+            payloads,
+            answers: vec![None],
+            ..Default::default()
+        };
         let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
         self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
         self.send(number)
