@@ -30,6 +30,12 @@ need_rdma() {
         install libclang libclang-dev clang-devel clang-dev
 }
 
+# The server of ssh, which tests start on loopback.
+need_sshd() {
+    need ssh openssh-client || return 1
+    [ -x /usr/sbin/sshd ] || command -v sshd >/dev/null 2>&1 || install sshd openssh-server openssh-server openssh
+}
+
 # What the feature `etcd` is built with, and the server that its tests start.
 need_etcd() {
     command -v protoc >/dev/null 2>&1 || install protoc protobuf-compiler protobuf-compiler protoc || return 1

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 . scripts/needs.sh
 need cc gcc || exit 1
 need ip iproute2 || exit 1
+need_sshd || exit 1
 need_etcd && need_rdma || exit 1
 # One build for the tests here and for those in guests with soft-RoCE. Two other builds are small: the documentation has
 # no RDMA, and test_rdma.sh builds gannet-transport once more with the feature `rdma`.

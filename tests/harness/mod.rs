@@ -4,6 +4,7 @@
 pub mod authority;
 pub mod pair;
 pub mod ports;
+pub mod sshd;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_filter};
 use std::collections::BTreeMap;

@@ -55,6 +55,7 @@ pub fn run(cli: args::Cli) -> Result<(), Failure> {
     match cli.command {
         args::Command::Train(args) => train::run(*args),
         args::Command::Launch(args) => launch::run(&args),
+        args::Command::ClaimPorts(args) => launch::claim_ports(&args),
         args::Command::Server(args) => server::run(&args),
         args::Command::Scheduler(args) => server::schedule(&args),
         args::Command::Status(args) => status::run(&args),

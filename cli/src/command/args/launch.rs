@@ -29,7 +29,32 @@ pub struct LaunchArgs {
     /// standard error has all lines, each with the name of its process.
     #[arg(long, value_name = "DIR")]
     pub logs: Option<PathBuf>,
+    /// Start the processes on the hosts that this file names, over ssh. Each line is a host: [USER@]HOST [slots=N]
+    /// [addr=ADDRESS]. Servers, and then workers, are dealt to the hosts in turn; one with slots=N gets N in each
+    /// round. ADDRESS is where the other hosts reach it. DATA and all folders are paths on the hosts.
+    #[arg(long, value_name = "FILE")]
+    pub hosts: Option<PathBuf>,
+    /// The command of ssh, with its options.
+    #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "hosts")]
+    pub ssh: String,
+    /// The folder in which processes start on the hosts [default: that of the launcher]
+    #[arg(long, value_name = "DIR", requires = "hosts")]
+    pub remote_dir: Option<PathBuf>,
+    /// The gannet on the hosts [default: the path of this program]
+    #[arg(long, value_name = "PATH", requires = "hosts")]
+    pub remote_program: Option<PathBuf>,
     /// The command of the job: train DATA .., as for a training in one process.
     #[arg(last = true, required = true, value_name = "train DATA ..")]
     pub command: Vec<OsString>,
+}
+
+/// `gannet claim-ports`: what a launcher runs on each host.
+#[derive(Args, Debug)]
+pub struct ClaimPortsArgs {
+    /// An address of this machine.
+    #[arg(long, value_name = "ADDRESS")]
+    pub at: String,
+    /// How many ports.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=512))]
+    pub count: u32,
 }

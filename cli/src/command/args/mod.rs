@@ -49,7 +49,7 @@ pub use doctor::DoctorArgs;
 pub use input::{CountsName, FormatName, InputArgs, ScaleName};
 pub use io::{IoArgs, IoName};
 pub use job_checkpoints::JobCheckpointArgs;
-pub use launch::LaunchArgs;
+pub use launch::{ClaimPortsArgs, LaunchArgs};
 pub use lbfgs::LbfgsArgs;
 pub use log::LogArgs;
 pub use memory::MemoryArgs;
@@ -132,8 +132,11 @@ impl Cli {
 pub enum Command {
     /// Train a model, in this process or as one process of a job.
     Train(Box<TrainArgs>),
-    /// Run a whole job on this machine: start its servers and workers, watch them, and print one report.
+    /// Run a whole job, on this machine or on several: start its servers and workers, watch them, and print one report.
     Launch(LaunchArgs),
+    /// Print free ports and claim them until standard input ends: what `gannet launch --hosts` runs on each host.
+    #[command(hide = true)]
+    ClaimPorts(ClaimPortsArgs),
     /// Serve tables until stopped.
     Server(ServerArgs),
     /// Track a job's workers and hand out its data, without tables.

@@ -1,6 +1,7 @@
 //! The command lines of the processes of a job: the command of the user, and the flags that say which process it is.
 
 use super::ProcessRole;
+use super::addresses::Addresses;
 use crate::command::args::{Cli, Command, LaunchArgs, spelled};
 use crate::command::{Failure, job};
 use std::ffi::OsString;
@@ -87,17 +88,16 @@ impl JobCommand {
         self.has_backups() && !self.has("--coordinator")
     }
 
-    /// The job of this command. `addrs`: those of the servers, and then that of the coordinator, if it needs one.
-    pub fn job(self, args: &LaunchArgs, addrs: &[String]) -> Job {
-        let (servers, coordinator) = addrs.split_at(args.servers as usize);
-        let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    /// The job of this command.
+    pub fn job(self, args: &LaunchArgs, addresses: &Addresses) -> Job {
+        let (servers, coordinator) = addresses.addrs.split_at(args.servers as usize);
         Job {
             servers: servers.to_vec(),
             workers: args.workers,
             coordinator: coordinator.first().cloned(),
             data_dir: args.data_dir.clone(),
             is_json: self.has("--json"),
-            threads: (cores / args.servers).max(1),
+            threads: addresses.threads.clone(),
             command: self,
         }
     }
@@ -111,7 +111,7 @@ pub struct Job {
     coordinator: Option<String>,
     data_dir: Option<PathBuf>,
     /// Of each server, unless the command says how many.
-    threads: u32,
+    threads: Vec<u32>,
     /// The report is to be JSON.
     pub is_json: bool,
 }
@@ -207,7 +207,7 @@ impl Job {
             false => {
                 words.extend(folder(format!("ps-{index}")));
                 if !self.command.has("--threads") {
-                    words.push(flag("--threads", self.threads.to_string()));
+                    words.push(flag("--threads", self.threads[index as usize].to_string()));
                 }
             }
         }
@@ -260,8 +260,8 @@ mod tests {
         let args = Line::parse_from(words).args;
         let command = JobCommand::of(&args.command)?;
         let count = args.servers as usize + usize::from(command.needs_coordinator());
-        let addrs: Vec<String> = (0..count).map(|index| format!("127.0.0.1:{}", 10_000 + index)).collect();
-        let job = command.job(&args, &addrs);
+        let addrs = (0..count).map(|index| format!("127.0.0.1:{}", 10_000 + index)).collect();
+        let job = command.job(&args, &Addresses::of(addrs));
         job.check().map(|()| job)
     }
 
@@ -280,7 +280,7 @@ mod tests {
         let hosts = "--ps-hosts=127.0.0.1:10000,127.0.0.1:10001 --worker-hosts=worker-0:0,worker-1:0";
         let worker = format!("train --job-name=worker --task-index=1 {hosts} --json x.svm --epochs 3");
         assert_eq!(line(&job, ProcessRole::Worker(1)), worker);
-        let threads = job.threads;
+        let threads = job.threads[0];
         let server = format!(
             "train --job-name=ps --task-index=0 {hosts} --data-dir=d/ps-0 --threads={threads} x.svm --epochs 3"
         );

@@ -1,4 +1,4 @@
-//! Ports for the servers of a job.
+//! Free ports of this machine, for the servers of a job.
 
 use crate::command::Failure;
 use crate::command::failure::SYSTEM;
@@ -8,7 +8,8 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 
 /// Ports without a listener. While it lives, no other launcher of this machine gets them.
 pub struct Ports {
-    addrs: Vec<String>,
+    at: String,
+    numbers: Vec<u16>,
     /// Sockets whose names claim the ports.
     _claims: Vec<UnixListener>,
 }
@@ -20,15 +21,15 @@ const FIRST: u16 = 10_000;
 const EPHEMERAL: u16 = 32_768;
 
 impl Ports {
-    /// Claims so many ports on loopback. They are below those that the system chooses for connections, so a connection
-    /// does not take the port of a server that is started again.
-    pub fn claim(count: usize) -> Result<Ports, Failure> {
+    /// Claims so many ports at an address of this machine. They are below those that the system chooses for
+    /// connections, so a connection does not take the port of a server that is started again.
+    pub fn claim(at: &str, count: usize) -> Result<Ports, Failure> {
         let end = ephemeral().unwrap_or(EPHEMERAL).max(FIRST + 1);
         let range = usize::from(end - FIRST);
         let begin = std::process::id() as usize * 97;
-        let (mut addrs, mut claims) = (Vec::new(), Vec::new());
+        let (mut numbers, mut claims) = (Vec::new(), Vec::new());
         for step in 0..range {
-            if addrs.len() == count {
+            if numbers.len() == count {
                 break;
             }
             let port = FIRST + ((begin + step) % range) as u16;
@@ -36,29 +37,35 @@ impl Ports {
                 continue;
             };
             let Ok(claim) = UnixListener::bind_addr(&name) else { continue };
-            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            if TcpListener::bind((at, port)).is_ok() {
                 claims.push(claim);
-                addrs.push(format!("127.0.0.1:{port}"));
+                numbers.push(port);
             }
         }
         // With a coordinator the order of the addresses says which place a server has. So server 0 comes first, and
         // finds its folder when the job is launched again with other ports. All ports have five digits.
-        addrs.sort();
-        match addrs.len() == count {
-            true => Ok(Ports { addrs, _claims: claims }),
+        numbers.sort_unstable();
+        match numbers.len() == count {
+            true => Ok(Ports { at: at.to_owned(), numbers, _claims: claims }),
             false => Err(Failure::new(
                 SYSTEM,
                 format!(
-                    "{count} free ports are needed, and this machine has {} from {FIRST} to {end}",
-                    addrs.len()
+                    "{count} free ports are needed at {at}, and this machine has {} from {FIRST} to {end}: check that \
+                     {at} is an address of this machine",
+                    numbers.len()
                 ),
             )),
         }
     }
 
-    /// The addresses.
-    pub fn addrs(&self) -> &[String] {
-        &self.addrs
+    /// The addresses, in ascending order.
+    pub fn addrs(&self) -> Vec<String> {
+        self.numbers.iter().map(|port| format!("{}:{port}", self.at)).collect()
+    }
+
+    /// The ports, in ascending order.
+    pub fn numbers(&self) -> &[u16] {
+        &self.numbers
     }
 }
 
@@ -74,8 +81,8 @@ mod tests {
 
     #[test]
     fn two_launchers_get_different_ports() {
-        let (one, other) = (Ports::claim(3).unwrap(), Ports::claim(3).unwrap());
-        let mut all: Vec<&String> = one.addrs().iter().chain(other.addrs()).collect();
+        let (one, other) = (Ports::claim("127.0.0.1", 3).unwrap(), Ports::claim("127.0.0.1", 3).unwrap());
+        let mut all: Vec<String> = one.addrs().into_iter().chain(other.addrs()).collect();
         assert!(one.addrs().is_sorted());
         all.sort();
         all.dedup();

@@ -1,15 +1,15 @@
 //! One process of a job: its starts, and its end.
 
 use super::output::Output;
+use super::place::ProcessPlace;
 use super::{ProcessRole, system};
 use crate::command::Failure;
-use crate::command::launched::LAUNCHER;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 /// See the module.
 pub struct Process {
     pub role: ProcessRole,
+    pub place: ProcessPlace,
     words: Vec<OsString>,
     output: Arc<Output>,
     child: Option<Child>,
@@ -33,17 +34,15 @@ pub struct Process {
 
 impl Process {
     /// A process that has not been started.
-    pub fn new(role: ProcessRole, words: Vec<OsString>, output: Arc<Output>) -> Process {
+    pub fn new(role: ProcessRole, place: ProcessPlace, words: Vec<OsString>, output: Arc<Output>) -> Process {
         let (child, readers, report) = (None, Vec::new(), Arc::default());
-        Process { role, words, output, child, readers, report, restarts: 0, due: None, is_done: false }
+        Process { role, place, words, output, child, readers, report, restarts: 0, due: None, is_done: false }
     }
 
     /// Starts it.
     pub fn start(&mut self) -> Result<(), Failure> {
         let failed = |error| system(&format!("starting {}", self.role.name()), &error);
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut command = Command::new(program);
-        command.args(&self.words).env(LAUNCHER, std::process::id().to_string());
+        let mut command = self.place.command(&self.words).map_err(failed)?;
         // In a group of its own, so that Ctrl-C reaches the launcher alone, which stops workers before servers.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(failed)?;

@@ -1,10 +1,11 @@
 //! Watches the processes of a job: starts those that died again, and ends all of them when the job has ended.
 
+use super::place::SSH_FAILED;
 use super::process::Process;
 use super::report::Ended;
 use super::{ProcessRole, system};
 use crate::command::Failure;
-use crate::command::failure::{INPUT, STOPPED, SYSTEM};
+use crate::command::failure::{INPUT, PEER, STOPPED, SYSTEM};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -76,12 +77,19 @@ impl Supervisor {
     /// A process has ended while the job goes on.
     fn note_end(&mut self, at: usize, status: ExitStatus) -> Result<(), Failure> {
         let process = &mut self.processes[at];
-        let (name, how) = (process.role.name(), in_words(status));
+        let (name, mut how) = (process.role.name(), in_words(status));
+        if let Some(hint) = process.place.hint(status.code()) {
+            how = format!("{how} ({hint})");
+        }
         if process.role.is_worker() && status.success() {
             process.is_done = true;
             return Ok(());
         }
-        let code = status.code().map_or(SYSTEM, |code| code as u8);
+        let code = match status.code() {
+            Some(SSH_FAILED) => PEER,
+            Some(code) => code as u8,
+            None => SYSTEM,
+        };
         let ends =
             |why: &str| Err(Failure::new(code.max(SYSTEM), format!("{name} {how}, and the job ends: {why}")));
         if code == INPUT {
