@@ -9,6 +9,8 @@ mod incarnations;
 mod job;
 mod kept_runs;
 mod launch;
+mod launch_hosts;
+mod names;
 mod runs;
 mod scheduler;
 mod steps;

@@ -2,6 +2,14 @@
 
 use std::time::Duration;
 
+/// Names that are looked up at once. Further ones wait.
+pub const LOOKUPS_MAX: usize = 16;
+/// A name that was looked up within this time is not looked up again.
+pub const LOOKUP_FRESH: Duration = Duration::from_millis(500);
+/// Above so many names those that nobody has looked up for [`NAMES_IDLE`] are forgotten.
+pub const NAMES_KNOWN: usize = 4096;
+/// See [`NAMES_KNOWN`].
+pub const NAMES_IDLE: Duration = Duration::from_secs(600);
 /// Bytes of a frame's head on the wire.
 pub const HEAD_BYTES: usize = 64;
 /// The largest payload of one frame: a part of 256 KiB, and 4 KiB for the fields around it.

@@ -34,7 +34,7 @@ pub trait Net: Clone + 'static {
     fn connect(&self, addr: &str, timeout: Duration) -> Result<Self::Stream, NetError>;
     /// Begins to connect without waiting for the peer. Sent bytes are transmitted when the peer has answered. A
     /// failure is reported like any end of a connection. `attempt` counts from 0; each attempt tries another
-    /// address of the name. (Resolving a name may block; a numeric address does not.)
+    /// address of the name. Names are looked up in the background: while nothing is known, the attempt fails.
     fn begin_connect(&self, addr: &str, attempt: usize) -> Result<Self::Stream, NetError>;
     /// Reports that the peer of this connection to `addr` has not proved that it is the server, and `why`.
     /// `true`: the next connection uses another transport, over which another process of the host cannot answer

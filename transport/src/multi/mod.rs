@@ -19,7 +19,7 @@ use crate::link::Stream;
 use crate::net::{Net, Poll};
 use crate::remote::Registrar;
 use crate::shm::{self, ShmStream};
-use crate::tcp::{Io, Tcp, resolve};
+use crate::tcp::{Io, Tcp};
 use crate::tls::{TlsClient, TlsServer};
 use crate::verbs::{BUILT, Verbs};
 use std::collections::HashMap;
@@ -156,7 +156,7 @@ impl Transports {
 
     /// Begins a session over shared memory, if the server is on this host.
     fn begin_shm(&self, addr: &str) -> Result<ShmStream, NetError> {
-        let candidates: Vec<SocketAddr> = resolve(addr)?;
+        let candidates: Vec<SocketAddr> = self.tcp.names().known(addr)?;
         let stream = shm::begin(addr, &candidates, self.token);
         stream.map_err(|source| match source.mends() {
             true => NetError::Connect { addr: addr.to_owned(), source: source.io() },

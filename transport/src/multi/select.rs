@@ -3,7 +3,6 @@
 use super::{MultiStream, Transport, Transports};
 use crate::error::NetError;
 use crate::remote::Registrar;
-use crate::tcp::resolve;
 use crate::verbs::{BUILT, Verbs, VerbsListener};
 use std::io;
 use std::net::SocketAddr;
@@ -81,7 +80,7 @@ impl Transports {
         if let Some(why) = verbs.avoided(addr).filter(|_| verbs.has_reached(addr)) {
             return Ok(Err(why));
         }
-        let stream = Transports::begin_at(verbs, addr, attempt)?;
+        let stream = self.begin_at(verbs, addr, attempt)?;
         self.chosen(addr, "verbs", "it was requested");
         Ok(Ok(stream))
     }
@@ -95,15 +94,16 @@ impl Transports {
         if let Some(why) = verbs.avoided(addr) {
             return Err(why);
         }
-        let stream = Transports::begin_at(verbs, addr, attempt).map_err(|error| error.to_string())?;
+        let stream = self.begin_at(verbs, addr, attempt).map_err(|error| error.to_string())?;
         self.chosen(addr, "verbs", "an RDMA device is here");
         Ok(stream)
     }
 
-    fn begin_at(verbs: &Verbs, addr: &str, attempt: usize) -> Result<MultiStream, NetError> {
+    fn begin_at(&self, verbs: &Verbs, addr: &str, attempt: usize) -> Result<MultiStream, NetError> {
         let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
+        let known = self.tcp.names().known(addr)?;
         let candidates: Vec<SocketAddr> =
-            resolve(addr)?.into_iter().filter(|candidate| !candidate.ip().is_loopback()).collect();
+            known.into_iter().filter(|candidate| !candidate.ip().is_loopback()).collect();
         let Some(candidate) = candidates.get(attempt % candidates.len().max(1)) else {
             let text = "a loopback address, which RDMA devices do not have";
             return Err(failed(io::Error::new(io::ErrorKind::AddrNotAvailable, text)));

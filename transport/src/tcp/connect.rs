@@ -1,5 +1,6 @@
 //! How TCP connections are made. This is cold code.
 
+use super::resolver::Resolver;
 use super::stream::TcpStream;
 use crate::error::NetError;
 use crate::limits::{BACKLOG, KEEPALIVE_SECONDS, UNACKNOWLEDGED_MS_MAX};
@@ -20,12 +21,13 @@ use std::time::{Duration, Instant};
 pub(super) fn connect(
     addr: &str,
     timeout: Duration,
+    names: &Resolver,
     checksums: bool,
     tls: Option<&TlsClient>,
 ) -> Result<TcpStream, NetError> {
     let give_up = Instant::now() + timeout;
     let mut last = io::Error::from(io::ErrorKind::TimedOut);
-    for candidate in resolve(addr)? {
+    for candidate in names.wait(addr, give_up)? {
         let left = give_up.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
@@ -89,10 +91,11 @@ fn is_open(addr: &SocketAddr, tls: bool) -> bool {
 pub(super) fn begin(
     addr: &str,
     attempt: usize,
+    names: &Resolver,
     checksums: bool,
     tls: Option<&TlsClient>,
 ) -> Result<TcpStream, NetError> {
-    let candidates = resolve(addr)?;
+    let candidates = names.known(addr)?;
     let failed = |source| NetError::Connect { addr: addr.to_owned(), source };
     let Some(candidate) = candidates.get(attempt % candidates.len().max(1)) else {
         return Err(failed(io::ErrorKind::AddrNotAvailable.into()));
@@ -113,7 +116,7 @@ pub(super) fn begin(
     Ok(stream)
 }
 
-/// The addresses of a name.
+/// The addresses of a name to listen on. It may wait for a name server.
 pub(crate) fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
     let resolved = addr.to_socket_addrs().map(Iterator::collect);
     resolved.map_err(|source| NetError::Address { addr: addr.to_owned(), source })

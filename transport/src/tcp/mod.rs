@@ -4,6 +4,7 @@
 mod connect;
 mod epoll;
 mod poll;
+mod resolver;
 mod stream;
 
 pub use crate::uring::Refusal;
@@ -11,6 +12,7 @@ pub use connect::TcpListener;
 pub(crate) use connect::resolve;
 pub(crate) use poll::WatchedDescriptor;
 pub use poll::{TcpPoll, TcpWaker};
+pub(crate) use resolver::Resolver;
 pub use stream::TcpStream;
 pub(crate) use stream::{recv_now, send_now};
 
@@ -58,12 +60,15 @@ pub struct Tcp {
     uring: bool,
     tls_server: Option<TlsServer>,
     tls_client: Option<TlsClient>,
+    names: Resolver,
 }
 
 impl Tcp {
     /// Plain sockets and epoll. Payloads to addresses other than loopback carry checksums.
     pub fn new() -> Tcp {
-        Tcp { since: Instant::now(), checksums: false, uring: false, tls_server: None, tls_client: None }
+        let (tls_server, tls_client) = (None, None);
+        let (since, names) = (Instant::now(), Resolver::default());
+        Tcp { since, checksums: false, uring: false, tls_server, tls_client, names }
     }
 
     /// Makes all payloads carry checksums.
@@ -91,6 +96,11 @@ impl Tcp {
         let uring = wants_uring && refused.is_none();
         tracing::info!(io = if uring { "io_uring" } else { "epoll" }, "chose the driver of tcp");
         Tcp { uring, ..self }
+    }
+
+    /// The addresses of names.
+    pub(crate) fn names(&self) -> &Resolver {
+        &self.names
     }
 
     /// What moves the bytes: "io_uring" or "epoll".
@@ -127,11 +137,11 @@ impl Net for Tcp {
     type Waker = TcpWaker;
 
     fn connect(&self, addr: &str, timeout: Duration) -> Result<TcpStream, NetError> {
-        connect::connect(addr, timeout, self.checksums, self.tls_client.as_ref())
+        connect::connect(addr, timeout, &self.names, self.checksums, self.tls_client.as_ref())
     }
 
     fn begin_connect(&self, addr: &str, attempt: usize) -> Result<TcpStream, NetError> {
-        connect::begin(addr, attempt, self.checksums, self.tls_client.as_ref())
+        connect::begin(addr, attempt, &self.names, self.checksums, self.tls_client.as_ref())
     }
 
     fn listen(&self, addr: &str) -> Result<TcpListener, NetError> {
