@@ -18,6 +18,7 @@ mod read;
 
 // Data files and the splits of them that workers train.
 pub use read::block::{Block, INTERCEPT_KEY};
+pub use read::block_source::{BlockPass, BlockSource, CsrRows};
 pub use read::columns::{ColumnChoice, Columns};
 pub use read::criteo::Counts;
 pub use read::data::{Data, Format, Share};

@@ -1,11 +1,13 @@
-//! The data to read: the files, their format, and the share of their examples.
+//! The data to read: files and their format, or a source of examples, and the share of the examples.
 
+use crate::read::block_source::BlockSource;
 use crate::read::columns::ColumnChoice;
 use crate::read::criteo::Counts;
 use crate::read::error::ReadError;
 use crate::read::labels::Labels;
 use crate::read::scale::Scale;
 use crate::read::stop_flag::StopFlag;
+use std::sync::Arc;
 
 /// The format of data files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +40,7 @@ impl Share {
     pub const ALL: Share = Share { worker: 0, workers: 1 };
 }
 
-/// Data files and how to read them: one after the other, as if they were one file.
+/// Data and how to read it: files, one after the other, as if they were one file; or a source of examples.
 #[derive(Clone, Debug)]
 pub struct Data {
     /// The files, as [`files`](crate::files()) lists them; `-` is standard input.
@@ -60,6 +62,8 @@ pub struct Data {
     /// Whether examples may have no label (to score them): a CSV file no label column, a line of another format no
     /// label.
     pub unlabelled: bool,
+    /// Where the examples are, if they are not in files.
+    pub source: Option<Arc<dyn BlockSource>>,
     /// Ends waits: for bytes of standard input or a FIFO, and for the next split.
     pub stop: StopFlag,
 }
@@ -82,12 +86,21 @@ impl Data {
             intercept: true,
             skip_bad_lines: 0,
             unlabelled: false,
+            source: None,
             stop: StopFlag::default(),
         }
     }
 
+    /// Examples that are not in files, with the other settings of [`new`](Self::new).
+    pub fn rows(source: Arc<dyn BlockSource>) -> Data {
+        Data { source: Some(source), ..Data::of(Vec::new()) }
+    }
+
     /// The name of all files together, for messages.
     pub(crate) fn name(&self) -> String {
+        if let Some(source) = &self.source {
+            return source.name();
+        }
         match &self.files[..] {
             [] => "(no file)".into(),
             [one] => shown_name(one).into(),

@@ -1,10 +1,11 @@
 //! Reads examples: finds the files, chooses the format, and parses lines into [`Block`](block::Block)s.
 //!
 //! The path of a byte: [`files`] lists the files, [`stream`] and [`decompress`] read their bytes, and [`source`]
-//! finds whole lines. [`format`] chooses a line reader ([`libsvm`], [`csv`], [`criteo`], [`vw`]), and [`reader`]
-//! fills blocks.
+//! finds whole lines. [`format`] chooses a line reader ([`libsvm`], [`csv`], [`criteo`], [`vw`]), and [`line_blocks`]
+//! fills blocks. [`reader`] also reads examples that are not in files ([`block_source`]).
 
 pub(crate) mod block;
+pub(crate) mod block_source;
 pub(crate) mod columns;
 pub(crate) mod criteo;
 pub(crate) mod csv;
@@ -16,6 +17,7 @@ pub(crate) mod files;
 pub(crate) mod format;
 pub(crate) mod labels;
 pub(crate) mod libsvm;
+pub(crate) mod line_blocks;
 pub(crate) mod number;
 pub(crate) mod reader;
 pub(crate) mod remote_data;

@@ -7,6 +7,7 @@ mod importance;
 mod late;
 mod lbfgs;
 mod loops;
+mod memory;
 mod models;
 mod splits;
 

@@ -1,0 +1,242 @@
+//! Examples that are not in files: in memory, or wherever a program has them.
+
+use crate::limits::FEATURES_PER_EXAMPLE_MAX;
+use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::data::Share;
+use crate::read::error::ReadError;
+use std::fmt;
+use std::sync::Arc;
+
+/// A source of examples, such as [`CsrRows`]. [`Data::rows`](crate::Data::rows) makes data of it, which trains, tests
+/// and predicts as files do.
+pub trait BlockSource: fmt::Debug + Send + Sync {
+    /// What messages call it.
+    fn name(&self) -> String;
+
+    /// Begins a pass over the examples. Every pass has the same examples in the same order. `intercept`: each example
+    /// begins with the [intercept](crate::INTERCEPT_KEY).
+    ///
+    /// # Errors
+    /// The examples cannot be read, or not again.
+    fn pass(&self, intercept: bool) -> Result<Box<dyn BlockPass>, ReadError>;
+}
+
+/// One pass over the examples of a [`BlockSource`].
+pub trait BlockPass: Send {
+    /// Appends the next examples to the block, at most `most`, or skips them if there is no block. Returns how many.
+    /// Fewer than `most` if the pass ends or the block is full; 0 if the pass has ended.
+    ///
+    /// # Errors
+    /// An example cannot be read.
+    fn next(&mut self, most: usize, block: Option<&mut Block>) -> Result<usize, ReadError>;
+}
+
+/// Reads the batches of a share from a source.
+pub(crate) struct SourceBlocks {
+    pass: Box<dyn BlockPass>,
+    name: String,
+    batch: usize,
+    share: Share,
+    next_batch: u64,
+    examples: u64,
+}
+
+impl SourceBlocks {
+    pub(crate) fn begin(
+        source: &dyn BlockSource,
+        intercept: bool,
+        batch: usize,
+        share: Share,
+    ) -> Result<SourceBlocks, ReadError> {
+        let (pass, name) = (source.pass(intercept)?, source.name());
+        Ok(SourceBlocks { pass, name, batch, share, next_batch: 0, examples: 0 })
+    }
+
+    /// As [`Reader::next`](crate::Reader::next).
+    pub(crate) fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
+        block.clear();
+        loop {
+            let mine = self.next_batch % u64::from(self.share.workers) == u64::from(self.share.worker);
+            let count = self.pass.next(self.batch, mine.then_some(&mut *block))?;
+            self.next_batch += 1;
+            self.examples += count as u64;
+            if count == 0 {
+                let empty = || ReadError::Empty { file: self.name.clone() };
+                return if self.examples == 0 { Err(empty()) } else { Ok(false) };
+            }
+            if mine {
+                return Ok(true);
+            }
+        }
+    }
+
+    pub(crate) fn next_batch(&self) -> u64 {
+        self.next_batch
+    }
+
+    pub(crate) fn examples(&self) -> u64 {
+        self.examples
+    }
+}
+
+/// Examples in memory, as a compressed sparse matrix: example `i` has the features `indptr[i]..indptr[i + 1]`.
+///
+/// ```
+/// use gannet_train::{CsrRows, Data};
+/// use std::sync::Arc;
+///
+/// // Two examples: features 7 and 9, and feature 9 with the value 0.5.
+/// let rows = CsrRows::new(vec![0, 2, 3], vec![7, 9, 9], vec![1.0, 1.0, 0.5], vec![1.0, 0.0], Vec::new())?;
+/// let data = Data::rows(Arc::new(rows));
+/// // ... Options::new(data), train as from files ...
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone)]
+pub struct CsrRows {
+    name: String,
+    vectors: Arc<CsrVectors>,
+}
+
+/// What [`CsrRows::new`] takes.
+struct CsrVectors {
+    indptr: Vec<u64>,
+    keys: Vec<u64>,
+    values: Vec<f32>,
+    labels: Vec<f32>,
+    importances: Vec<f32>,
+}
+
+impl fmt::Debug for CsrRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} examples, {} features)", self.name, self.len(), self.vectors.keys.len())
+    }
+}
+
+impl CsrRows {
+    /// Examples whose features are in these vectors. A label is what a model takes: 1 or 0 for a click model, any finite
+    /// number for a regression, a class; NaN for none. `importances`: one for each example, or none at all.
+    ///
+    /// # Errors
+    /// The lengths do not fit each other, a number is not finite, an importance is negative, an example has too many
+    /// features, or a key is that of the intercept: in words, with the place.
+    pub fn new(
+        indptr: Vec<u64>,
+        keys: Vec<u64>,
+        values: Vec<f32>,
+        labels: Vec<f32>,
+        importances: Vec<f32>,
+    ) -> Result<CsrRows, String> {
+        let vectors = CsrVectors { indptr, keys, values, labels, importances };
+        vectors.check()?;
+        Ok(CsrRows { name: "rows in memory".into(), vectors: Arc::new(vectors) })
+    }
+
+    /// The same examples under another name, for messages.
+    pub fn named(self, name: &str) -> CsrRows {
+        CsrRows { name: name.to_owned(), ..self }
+    }
+
+    /// The number of examples.
+    pub fn len(&self) -> usize {
+        self.vectors.labels.len()
+    }
+
+    /// Whether there are no examples.
+    pub fn is_empty(&self) -> bool {
+        self.vectors.labels.is_empty()
+    }
+}
+
+impl CsrVectors {
+    fn check(&self) -> Result<(), String> {
+        let CsrVectors { indptr, keys, values, labels, importances } = self;
+        let (examples, features) = (labels.len(), keys.len());
+        if indptr.len() != examples + 1 {
+            let got = indptr.len();
+            return Err(format!("indptr has {got} entries; {examples} labels need {}", examples + 1));
+        }
+        if values.len() != features {
+            return Err(format!("{features} keys, and {} values: each key needs one", values.len()));
+        }
+        if !importances.is_empty() && importances.len() != examples {
+            return Err(format!("{examples} examples, and {} importances", importances.len()));
+        }
+        if indptr[0] != 0 || indptr[examples] != features as u64 {
+            let (first, last) = (indptr[0], indptr[examples]);
+            return Err(format!("indptr goes from {first} to {last}; it must go from 0 to {features}"));
+        }
+        for (i, ends) in indptr.windows(2).enumerate() {
+            let (from, to) = (ends[0], ends[1]);
+            if from > to {
+                return Err(format!("example {i}: its features begin at {from} and end at {to}"));
+            }
+            if to - from > FEATURES_PER_EXAMPLE_MAX as u64 {
+                let most = FEATURES_PER_EXAMPLE_MAX;
+                return Err(format!("example {i}: {} features; at most {most} are possible", to - from));
+            }
+        }
+        self.check_numbers()
+    }
+
+    fn check_numbers(&self) -> Result<(), String> {
+        let CsrVectors { keys, values, labels, importances, .. } = self;
+        if let Some(at) = keys.iter().position(|&key| key == INTERCEPT_KEY) {
+            return Err(format!("feature {at}: the key {INTERCEPT_KEY} is that of the intercept"));
+        }
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            return Err(format!("feature {at}: the value {} is not a finite number", values[at]));
+        }
+        if let Some(at) = labels.iter().position(|label| label.is_infinite()) {
+            return Err(format!("example {at}: the label {} is not a finite number", labels[at]));
+        }
+        let is_bad = |importance: &f32| !(importance.is_finite() && *importance >= 0.0);
+        if let Some(at) = importances.iter().position(is_bad) {
+            return Err(format!("example {at}: the importance {} is not 0 or more", importances[at]));
+        }
+        Ok(())
+    }
+}
+
+impl BlockSource for CsrRows {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn pass(&self, intercept: bool) -> Result<Box<dyn BlockPass>, ReadError> {
+        Ok(Box::new(CsrPass { rows: self.vectors.clone(), intercept, next: 0 }))
+    }
+}
+
+/// One pass over examples in memory.
+struct CsrPass {
+    rows: Arc<CsrVectors>,
+    intercept: bool,
+    next: usize,
+}
+
+impl BlockPass for CsrPass {
+    fn next(&mut self, most: usize, block: Option<&mut Block>) -> Result<usize, ReadError> {
+        let (from, rows) = (self.next, &*self.rows);
+        let to = from.saturating_add(most).min(rows.labels.len());
+        self.next = to;
+        let Some(block) = block else { return Ok(to - from) };
+        for i in from..to {
+            // A block's offsets have 32 bits.
+            if block.full() {
+                self.next = i;
+                return Ok(i - from);
+            }
+            let features = rows.indptr[i] as usize..rows.indptr[i + 1] as usize;
+            if self.intercept {
+                block.keys.push(INTERCEPT_KEY);
+                block.values.push(1.0);
+            }
+            let keys = &rows.keys[features.clone()];
+            block.may_repeat |= !keys.is_sorted_by(|one, next| one < next);
+            block.keys.extend_from_slice(keys);
+            block.values.extend_from_slice(&rows.values[features]);
+            block.end_with(rows.labels[i], rows.importances.get(i).copied().unwrap_or(1.0));
+        }
+        Ok(to - from)
+    }
+}

@@ -1,0 +1,416 @@
+//! Reads examples in batches from lines of files. A batch is `batch` consecutive data lines of the files, which are read as if they were
+//! one file. (Empty lines and comments are not data lines.) So batch i is the same for every worker, whatever its
+//! share. A skipped bad line leaves its batch shorter. Worker i of n takes batches i mod n, and scans past the others
+//! without parsing them.
+
+use crate::limits::BATCH_MAX;
+use crate::read::block::Block;
+use crate::read::columns::Columns;
+use crate::read::data::{Data, Share, shown_name};
+use crate::read::error::{BadLine, BadLines, ReadError, shown};
+use crate::read::format::LineReader;
+use crate::read::labels::Labels;
+use crate::read::libsvm;
+use crate::read::reader::{DetectedFile, Reader};
+use crate::read::source::Source;
+use crate::read::split::{self, Split};
+use crate::read::stream::{ReadPosition, Stream};
+use std::io::{self, Read};
+
+/// One pass over the lines of data files.
+pub(crate) struct LineBlocks {
+    data: Data,
+    position: ReadPosition,
+    /// The index of the first file that is not opened yet.
+    next_file: usize,
+    source: Source,
+    kind: LineReader,
+    batch: usize,
+    share: Share,
+    next_batch: u64,
+    bad: BadLines,
+    /// Which labels occurred of those that become 0: 1 for label 0, 2 for label -1.
+    zeros: u8,
+    data_lines: u64,
+    /// The byte of the file at which the source begins.
+    start: u64,
+    /// Whether it reads a split, which may have no lines.
+    of_split: bool,
+}
+
+impl LineBlocks {
+    /// Opens the files, finds their format and, in CSV, their columns.
+    ///
+    /// # Errors
+    /// A file cannot be read, all files are empty, the first one's format is unknown, columns are missing, or `batch`
+    /// or `share` is out of range.
+    pub(crate) fn open(data: &Data, batch: usize, share: Share) -> Result<LineBlocks, ReadError> {
+        LineBlocks::check_limits(batch, share)?;
+        let position = ReadPosition { total: bytes_of(data)?, ..ReadPosition::default() };
+        let mut next_file = 0;
+        let opened = open_next(data, &mut next_file, &position, None, |_| {})?;
+        let Some((source, kind)) = opened else { return Err(ReadError::Empty { file: data.name() }) };
+        Ok(LineBlocks::new(data, batch, share, position, next_file, source, kind))
+    }
+
+    /// Reads examples from any bytes, plain or packed. Messages use the name in `data.files`.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub(crate) fn over(
+        data: &Data,
+        bytes: Box<dyn Read + Send>,
+        batch: usize,
+        share: Share,
+    ) -> Result<LineBlocks, ReadError> {
+        LineBlocks::check_limits(batch, share)?;
+        let position = ReadPosition::default();
+        let stream = Stream::over(bytes, position.read.clone());
+        let mut source = Source::new(data.name(), stream, &data.stop)?;
+        let empty = || ReadError::Empty { file: data.name() };
+        let kind = LineReader::of(&mut source, data)?.ok_or_else(empty)?;
+        Ok(LineBlocks::new(data, batch, share, position, data.files.len(), source, kind))
+    }
+
+    fn new(
+        data: &Data,
+        batch: usize,
+        share: Share,
+        position: ReadPosition,
+        next_file: usize,
+        source: Source,
+        kind: LineReader,
+    ) -> LineBlocks {
+        LineBlocks {
+            data: data.clone(),
+            position,
+            next_file,
+            source,
+            kind,
+            batch,
+            share,
+            next_batch: 0,
+            bad: BadLines::default(),
+            zeros: 0,
+            data_lines: 0,
+            start: 0,
+            of_split: false,
+        }
+    }
+
+    /// Reads the lines of a split of a file, and skips its first `split.from` batches. All batches belong to this
+    /// reader. `None`: no line begins in the split.
+    pub(crate) fn of_split(
+        data: &Data,
+        batch: usize,
+        split: &Split,
+        packed: bool,
+        position: &ReadPosition,
+    ) -> Result<Option<LineBlocks>, ReadError> {
+        LineBlocks::check_limits(batch, Share::ALL)?;
+        let Some((source, kind, start)) = split::open(data, split, position, packed)? else {
+            return Ok(None);
+        };
+        let files = data.files.len();
+        let mut reader = LineBlocks::new(data, batch, Share::ALL, position.clone(), files, source, kind);
+        (reader.start, reader.of_split) = (start, true);
+        reader.pass(split.from)?;
+        Ok(Some(reader))
+    }
+
+    /// Reads the lines of a split whose text a client sends.
+    pub(crate) fn of_text(
+        data: &Data,
+        batch: usize,
+        split: &Split,
+        position: &ReadPosition,
+        source: Source,
+        kind: LineReader,
+    ) -> Result<LineBlocks, ReadError> {
+        LineBlocks::check_limits(batch, Share::ALL)?;
+        let files = data.files.len();
+        let mut reader = LineBlocks::new(data, batch, Share::ALL, position.clone(), files, source, kind);
+        reader.of_split = true;
+        reader.pass(split.from)?;
+        Ok(reader)
+    }
+
+    /// Skips so many batches.
+    fn pass(&mut self, batches: u64) -> Result<(), ReadError> {
+        for _ in 0..batches {
+            self.pass_batch()?;
+            self.next_batch += 1;
+        }
+        Ok(())
+    }
+
+    /// Data lines that were read or skipped: examples and bad lines.
+    pub(crate) fn data_lines(&self) -> u64 {
+        self.data_lines
+    }
+
+    pub(crate) fn check_limits(batch: usize, share: Share) -> Result<(), ReadError> {
+        if batch == 0 || batch > BATCH_MAX {
+            return Err(ReadError::Limit { what: "the batch", value: batch as u64, max: BATCH_MAX as u64 });
+        }
+        if share.worker >= share.workers {
+            let (value, max) = (u64::from(share.worker) + 1, u64::from(share.workers));
+            return Err(ReadError::Limit { what: "the worker's number, from 1,", value, max });
+        }
+        Ok(())
+    }
+
+    /// Like [`check`](Self::check), and also returns the first file's name and columns.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
+    pub(crate) fn look(data: &Data) -> Result<Option<DetectedFile>, ReadError> {
+        bytes_of(data)?;
+        let again = |file: &&String| *file != "-" && std::fs::metadata(file).is_ok_and(|m| m.is_file());
+        let files = data.files.iter().filter(again).cloned().collect();
+        let data = Data { files, ..data.clone() };
+        let (mut next_file, mut first) = (0, None);
+        let warn = |file: &str| {
+            if data.files.len() > 1 {
+                tracing::warn!(file, "this file has no lines");
+            }
+        };
+        let position = ReadPosition::default();
+        loop {
+            let first_one = first.as_ref().map(|(source, kind)| (source, kind));
+            let Some(opened) = open_next(&data, &mut next_file, &position, first_one, warn)? else { break };
+            first.get_or_insert(opened);
+        }
+        let found = |(source, kind): (Source, LineReader)| DetectedFile {
+            file: source.file().to_owned(),
+            format: kind.name(),
+            columns: kind.columns().cloned(),
+        };
+        Ok(first.map(found))
+    }
+
+    /// Checks that a test set has the format of the training data. Returns the format of the test set.
+    ///
+    /// # Errors
+    /// The test set has another format, or cannot be read.
+    pub(crate) fn alike(
+        test: &Data,
+        data: &Data,
+        format: &'static str,
+    ) -> Result<Option<DetectedFile>, ReadError> {
+        let found = Reader::look(test)?;
+        let family = |format: &'static str| if format == "tsv" { "csv" } else { format };
+        match &found {
+            Some(DetectedFile { file, format: other, .. }) if family(other) != family(format) => {
+                let (test, data) = (file.clone(), data.name());
+                Err(ReadError::TestDiffers { test, test_format: other, data, format })
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// Fills `block` with the next batch of this share. Returns false, and an empty block, at the end of the files.
+    ///
+    /// # Errors
+    /// There are more bad lines than may be skipped, or a file cannot be read. The reader is then at its end.
+    pub(crate) fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
+        block.clear();
+        loop {
+            let mine = self.next_batch % u64::from(self.share.workers) == u64::from(self.share.worker);
+            let before = self.data_lines;
+            if mine {
+                self.read_batch(block)?;
+            } else {
+                self.pass_batch()?;
+            }
+            let lines = self.data_lines - before;
+            self.next_batch += 1;
+            if lines == 0 {
+                if self.data_lines == 0 && !self.of_split {
+                    return Err(ReadError::Empty { file: self.data.name() });
+                }
+                return Ok(false);
+            }
+            // A batch with only bad lines is skipped.
+            if mine && !block.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The batches that were read or passed over.
+    pub(crate) fn next_batch(&self) -> u64 {
+        self.next_batch
+    }
+
+    /// The position in the files.
+    pub(crate) fn position(&self) -> &ReadPosition {
+        &self.position
+    }
+
+    /// The bad lines so far.
+    pub(crate) fn bad_lines(&self) -> &BadLines {
+        &self.bad
+    }
+
+    /// The columns, when the files are CSV.
+    pub(crate) fn columns(&self) -> Option<&Columns> {
+        self.kind.columns()
+    }
+
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    pub(crate) fn format(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// Whether there are more lines, in this file or the next ones.
+    #[inline(always)]
+    fn more(&mut self) -> Result<bool, ReadError> {
+        if self.source.fill()? { Ok(true) } else { self.open_more() }
+    }
+
+    #[cold]
+    fn open_more(&mut self) -> Result<bool, ReadError> {
+        loop {
+            let LineBlocks { data, next_file, position, source, kind, .. } = self;
+            let Some(opened) = open_next(data, next_file, position, Some((source, kind)), |_| {})? else {
+                return Ok(false);
+            };
+            (self.source, self.kind) = opened;
+            if self.source.fill()? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn read_batch(&mut self, block: &mut Block) -> Result<(), ReadError> {
+        let mut left = self.batch;
+        while left > 0 && !block.full() && self.more()? {
+            let (buf, mut p, end) = self.source.lines();
+            let mut lines = 0;
+            let (mut fault, mut mixed) = (None, None);
+            while p < end && left > 0 && !block.full() {
+                lines += 1;
+                if self.kind.nothing(buf, p) {
+                    p = libsvm::next_line(buf, p);
+                    continue;
+                }
+                self.data_lines += 1;
+                left -= 1;
+                match self.kind.example(buf, p, block) {
+                    Ok(next) => {
+                        self.zeros |= zero(block);
+                        if self.zeros == 3 && self.data.labels == Labels::Signs {
+                            mixed = Some(shown(&buf[p..next]));
+                            p = next;
+                            break;
+                        }
+                        p = next;
+                    }
+                    Err(expected) => {
+                        let next = libsvm::next_line(buf, p);
+                        fault = Some((shown(&buf[p..next]), expected));
+                        p = next;
+                        break;
+                    }
+                }
+            }
+            self.source.take(p, lines);
+            if let Some(text) = mixed {
+                let (file, line) = self.place();
+                return Err(ReadError::MixedLabels { file, line, text });
+            }
+            if let Some((text, expected)) = fault {
+                block.undo();
+                let (file, line) = self.place();
+                self.bad.add(BadLine { file, line, text, expected }, self.data.skip_bad_lines)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file and the number of the line that was read last.
+    #[cold]
+    fn place(&self) -> (String, u64) {
+        let (file, mut line) = (self.source.file().to_owned(), self.source.line);
+        if self.start > 0 {
+            line += split::lines_before(&file, self.start);
+        }
+        (file, line)
+    }
+
+    /// Skips another worker's batch: counts its lines without parsing them.
+    fn pass_batch(&mut self) -> Result<(), ReadError> {
+        let mut left = self.batch;
+        while left > 0 && self.more()? {
+            let (buf, mut p, end) = self.source.lines();
+            let mut lines = 0;
+            while p < end && left > 0 {
+                let empty = self.kind.nothing(buf, p);
+                p = libsvm::next_line(buf, p);
+                lines += 1;
+                if !empty {
+                    left -= 1;
+                    self.data_lines += 1;
+                }
+            }
+            self.source.take(p, lines);
+        }
+        Ok(())
+    }
+}
+
+/// The bit for [`LineBlocks::zeros`] of a block's last label. A label -0 becomes 0.
+#[inline(always)]
+fn zero(block: &mut Block) -> u8 {
+    match block.labels.last_mut() {
+        Some(label) if *label == 0.0 => 1 + u8::from(std::mem::take(label).is_sign_negative()),
+        _ => 0,
+    }
+}
+
+/// The bytes of all files, when all are regular files. A missing file is an error here, before anything is read.
+fn bytes_of(data: &Data) -> Result<Option<u64>, ReadError> {
+    let mut total = Some(0);
+    for file in &data.files {
+        if file == "-" {
+            total = None;
+            continue;
+        }
+        let io = |source| ReadError::Io { file: file.clone(), source };
+        let meta = std::fs::metadata(file).map_err(io)?;
+        if meta.is_dir() {
+            return Err(io(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder")));
+        }
+        total = total.filter(|_| meta.is_file()).map(|total| total + meta.len());
+    }
+    Ok(total)
+}
+
+/// Opens the next file that is not empty. It must have the format of the `first`, if there is one.
+fn open_next(
+    data: &Data,
+    next_file: &mut usize,
+    position: &ReadPosition,
+    first: Option<(&Source, &LineReader)>,
+    empty: impl Fn(&str),
+) -> Result<Option<(Source, LineReader)>, ReadError> {
+    while let Some(path) = data.files.get(*next_file) {
+        *next_file += 1;
+        let name = shown_name(path).to_owned();
+        let opened = Stream::open(path, position.read.clone(), &data.stop);
+        let stream = opened.map_err(|source| ReadError::Io { file: name.clone(), source })?;
+        let mut source = Source::new(name.clone(), stream, &data.stop)?;
+        match LineReader::of(&mut source, data)? {
+            Some(kind) => {
+                if let Some((source, first)) = first {
+                    first.alike(source.file(), &kind, &name)?;
+                }
+                return Ok(Some((source, kind)));
+            }
+            // Empty parts of a data set are common. Only a data set without lines is an error.
+            None => empty(&name),
+        }
+    }
+    Ok(None)
+}
