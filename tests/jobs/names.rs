@@ -114,7 +114,7 @@ fn a_server_that_moves_is_found_by_its_name_and_a_slow_name_server_delays_nobody
     let worker = |index: u32| {
         let line = format!(
             "train {} --job-name worker --task-index {index} --ps-hosts {HOSTS} --worker-hosts w:0,w:1 --sync ssp:4 \
-             --tasks off --batch 64 --epochs 60 --worker-timeout 4 --peer-timeout 60 --json --transport tcp",
+             --tasks off --batch 64 --epochs 60 --worker-timeout 4 --peer-timeout 60 --json --transport tcp --insecure",
             data.display()
         );
         Process::start(world.gannet(&line))
@@ -142,7 +142,7 @@ fn a_name_that_nobody_knows_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 100, 1);
     let line = format!(
-        "train {} --job-name worker --ps-hosts no-such-host.invalid:1 --worker-hosts w:0 --peer-timeout 2",
+        "train {} --job-name worker --ps-hosts no-such-host.invalid:1 --worker-hosts w:0 --peer-timeout 2 --insecure",
         data.display()
     );
     let done = run(&line);

@@ -150,6 +150,18 @@ impl ServerTables {
 }
 
 impl<N: Net> ShardThread<N> {
+    /// A session has ended. If the worker has no other one here, another process may take its index at once.
+    pub(super) fn unlink_worker(&self, pusher: &Pusher) {
+        let of_it = |other: &Session<N::Stream>| {
+            let other = other.pusher();
+            (other.pusher, other.incarnation) == (pusher.pusher, pusher.incarnation)
+        };
+        let worker = worker_of(pusher.pusher, pusher.incarnation);
+        if let Some(worker) = worker.filter(|_| !self.sessions.iter().flatten().any(of_it)) {
+            self.tables.detector.unlink(worker);
+        }
+    }
+
     /// Fences dead workers for which others wait, and tells these.
     pub(super) fn give_up_dead_workers(&mut self, now: Duration) {
         for LossReport { session: number, lost } in self.tables.give_up_dead_workers(now) {

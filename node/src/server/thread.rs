@@ -347,6 +347,7 @@ impl<N: Net> ShardThread<N> {
     fn end(&mut self, token: usize, end: &SessionEnd) {
         let Some(session) = self.sessions[token].take() else { return };
         let number = session.pusher().session;
+        self.unlink_worker(session.pusher());
         self.tables.end_session(number);
         self.tables.end_cut_of(number, self.net.now());
         if let Some(scheduler) = &mut self.scheduler {

@@ -1,9 +1,11 @@
 //! Heartbeats of a worker over real links: they continue while a fence takes long. And which worker saves at the end.
 
+use gannet_core::{Schema, Store};
 use gannet_node::{
-    FenceFn, Heartbeat, JobClient, JobPlan, JobStatus, PlanFile, Server, ServerConfig, SplitGrant,
+    FenceFn, Heartbeat, JobClient, JobPlan, JobStatus, PlanFile, Server, ServerConfig, SplitGrant, Worker,
     WorkerConfig, WorkerIncarnation,
 };
+use gannet_optim::{Add, Rule};
 use gannet_transport::tcp::Tcp;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -77,6 +79,39 @@ fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
     let Some(SplitGrant::Task { index, .. }) = heartbeat.take(&|| false).unwrap() else { panic!("no task") };
     assert_eq!(index, lost);
     heartbeat.leave().unwrap();
+    served.stop().unwrap();
+}
+
+/// A scheduler was restarted, and heard of a worker only over the links of its training. When that worker died, a new
+/// process with its index was refused: "worker 0 is in the job already and alive".
+#[test]
+fn a_worker_that_dies_behind_a_restart_of_its_scheduler_leaves_its_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let start = |addr: &str| {
+        let config = ServerConfig { threads: 1, store: store.clone(), ..ServerConfig::new(addr) };
+        Server::start(Tcp::new(), config).unwrap()
+    };
+    let plan = JobPlan { worker_timeout_ms: 60_000, ..plan() };
+    let join = |addr: &str, incarnation: u64| {
+        let config = WorkerConfig::new([addr.to_owned()], 1, incarnation);
+        JobClient::join(Tcp::new(), config, 0, plan.clone())
+    };
+    let served = start("127.0.0.1:0");
+    let addr = served.addr().to_owned();
+    drop(join(&addr, 7).unwrap());
+    let mut training = Worker::connect(Tcp::new(), WorkerConfig::new([addr.clone()], 1, 7)).unwrap();
+    let table = training.open_table(&Schema::scalar("t", Rule::Add(Add))).unwrap();
+    served.stop().unwrap();
+    let served = start(&addr);
+    training.status(table).unwrap();
+    // The server looks once a second at what it has heard.
+    std::thread::sleep(Duration::from_millis(2_500));
+    let taken = join(&addr, 8).map(|_| ()).unwrap_err().to_string();
+    assert!(taken.contains("is in the job already and alive"), "{taken}");
+    drop(training);
+    std::thread::sleep(Duration::from_millis(300));
+    join(&addr, 9).unwrap();
     served.stop().unwrap();
 }
 

@@ -142,7 +142,7 @@ impl ResolverShared {
         match found {
             Ok(addresses) if !addresses.is_empty() => {
                 if !known.addresses.is_empty() && known.addresses != addresses {
-                    tracing::info!(name = addr, ?addresses, "a name has other addresses now");
+                    tracing::warn!(name = addr, ?addresses, "a name has other addresses now");
                 }
                 (known.addresses, known.failure) = (addresses, None);
             }
