@@ -122,9 +122,11 @@ impl FailureDetector {
         state.workers.insert(worker, signs);
     }
 
-    /// Gives a worker its full time from `now` on, though nothing was heard of it: its server has been restarted.
+    /// Gives a worker its full time from `now` on, though nothing was heard of it: its server has been restarted. A
+    /// worker that is watched keeps its limits: who watches it knows them better.
     pub(crate) fn expect(&self, worker: WorkerIncarnation, limits: WorkerLimits, now: Duration) {
-        self.watch(worker, limits, false, now);
+        let known = self.state().workers.get(&worker).map(|signs| signs.limits);
+        self.watch(worker, known.unwrap_or(limits), false, now);
     }
 
     /// An incarnation of a worker begins. One that is known already was heard.
@@ -132,6 +134,13 @@ impl FailureDetector {
         if !self.hear(worker, now) {
             self.watch(worker, limits, true, now);
         } else if let Some(signs) = self.state().workers.get_mut(&worker) {
+            signs.limits = limits;
+        }
+    }
+
+    /// From now on a worker that is watched has these limits.
+    pub(crate) fn limit(&self, worker: WorkerIncarnation, limits: WorkerLimits) {
+        if let Some(signs) = self.state().workers.get_mut(&worker) {
             signs.limits = limits;
         }
     }

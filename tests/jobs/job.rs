@@ -226,7 +226,7 @@ fn a_worker_that_never_comes_is_named_and_its_share_is_missed() {
     let line = worker_line(&data, &data, &hosts, 2, 0).replace("--peer-timeout 20", "--peer-timeout 5");
     let done = run(&line);
     assert_eq!(done.code, Some(3), "{done:?}");
-    assert!(done.err.contains("worker 1 (127.0.0.1:10) gave no sign for 5 s"), "{done:?}");
+    assert!(done.err.contains("worker 1 (127.0.0.1:10) did not come (--peer-timeout)"), "{done:?}");
     assert!(done.json()["test_logloss"].is_number());
     assert_eq!(done.json()["missing_workers"], serde_json::json!([1]), "{done:?}");
 }

@@ -170,6 +170,31 @@ fn a_killed_worker_lost_its_share_with_exit_code_0() {
     assert!(report["untrained_batches"].as_u64().is_some_and(|n| n <= 8), "{report}");
 }
 
+/// A worker slept until the run was finished without it. When it woke, it trained on in the rows that had been saved, and
+/// ended with exit code 0.
+#[test]
+fn a_worker_that_slept_until_the_end_trained_on_in_a_finished_run() {
+    let world = World::new(2_000);
+    let server = world.server("127.0.0.1:0", "a", 2);
+    let more = "--tasks off --batch 64 --worker-timeout 2 --allow-missing-workers";
+    let (chief, mut one) = piped_for(20, &server.addr, 2, 0, more);
+    let (sleeper, mut two) = piped_for(20, &server.addr, 2, 1, more);
+    let bytes = std::fs::read(&world.data).unwrap();
+    two.write_all(&bytes[..bytes.len() / 2]).unwrap();
+    one.write_all(&bytes).unwrap();
+    until("both are there", || runs(&server.addr)[0]["workers"].as_array().is_some_and(|all| all.len() == 2));
+    sleeper.signal(Signal::STOP);
+    drop(one);
+    let done = chief.wait();
+    assert_eq!((done.code, &done.json()["missing_workers"]), (Some(0), &serde_json::json!([1])), "{done:?}");
+    sleeper.signal(Signal::CONT);
+    let _ = two.write_all(&bytes[bytes.len() / 2..]);
+    drop(two);
+    let woken = sleeper.wait();
+    assert_eq!(woken.code, Some(3), "{woken:?}");
+    assert!(woken.err.contains("went on without"), "{woken:?}");
+}
+
 /// Once splits were handed out only with `--tasks on`, and a job without it lost the share of a worker that never came.
 #[test]
 fn splits_were_not_handed_out_by_default() {

@@ -16,6 +16,8 @@ pub const LINE_BYTES_MAX: usize = 16 << 20;
 pub const FEATURES_PER_EXAMPLE_MAX: usize = 1 << 18;
 /// Most columns of a CSV file.
 pub const COLUMNS_MAX: usize = 1 << 14;
+/// How often a worker shows the servers that it lives while it waits for the source of its splits.
+pub const IN_TOUCH_EVERY: Duration = Duration::from_millis(50);
 /// Examples of a batch.
 pub const BATCH_MAX: usize = 1 << 16;
 /// Most occurrences of a block. With more, a batch's offsets would not fit in u32.

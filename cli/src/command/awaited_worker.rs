@@ -43,6 +43,11 @@ impl AwaitedWorker {
         }
     }
 
+    /// The incarnation that has come, if one has.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.member.map(|member| member.incarnation.incarnation)
+    }
+
     /// Its batches that are trained.
     pub fn trained(&self) -> u64 {
         // Workers that keep step push under the step's name, so their own report counts.

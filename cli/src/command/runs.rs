@@ -3,7 +3,7 @@
 use super::args::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
 use super::awaited_worker::AwaitedWorker;
 use super::failure::{INPUT, PEER, SYSTEM};
-use super::job::{POLL_EVERY, WorkerConnection};
+use super::job::{POLL_EVERY, WorkerConnection, pusher};
 use super::report::counted;
 use super::{Failure, settings, sync_flags};
 use gannet::job::PlanFile;
@@ -345,12 +345,19 @@ impl InRun {
         let missing: Vec<&AwaitedWorker> =
             watched.iter().filter(|one| one.rank != self.rank && !one.done).collect();
         let left = |one: &&AwaitedWorker| share(one.rank).map(|share| share.saturating_sub(one.trained()));
+        // The run ends without them. If one has only slept, it must not train on in the rows that are saved now.
+        for one in missing.iter().filter(|_| self.allowed && !stop.load(Relaxed)) {
+            if let Some(incarnation) = one.incarnation() {
+                worker.fence(table, pusher(one.rank), incarnation)?;
+            }
+        }
         account.missing = missing.iter().map(|one| one.rank).collect();
         account.untrained = missing.iter().map(left).sum();
         Ok(account)
     }
 
-    /// Waits for worker 0, which tests and saves. If it does not start within `--peer-timeout`, its share is missing.
+    /// Waits for worker 0, which tests and saves. If it does not start within `--peer-timeout`, or is dead, its share is
+    /// missing.
     fn wait_for_chief(
         &self,
         share: &dyn Fn(u32) -> Option<u64>,
@@ -365,7 +372,7 @@ impl InRun {
             if come || stop.load(Relaxed) {
                 return Ok(account);
             }
-            if begun.elapsed() >= self.peer_timeout {
+            if chief.map_or(begun.elapsed() >= self.peer_timeout, |chief| chief.lost) {
                 let trained = chief.map_or(0, |chief| chief.batches);
                 (account.missing, account.untrained) =
                     (vec![0], share(0).map(|all| all.saturating_sub(trained)));
@@ -393,12 +400,12 @@ impl InRun {
             Some(batches) => counted(batches, "batch", "batches"),
             None => "an unknown number of batches".to_owned(),
         };
-        let seconds = self.peer_timeout.as_secs_f64();
         let model = saved.map_or(String::new(), |folder| {
             format!("; the model without them is saved in {}", folder.display())
         });
         let text = format!(
-            "run {:?}: {} gave no sign for {seconds:.0} s (--peer-timeout). Not trained: {batches} of the data{model}",
+            "run {:?}: {} did not come (--peer-timeout), gave no sign, or made no progress (--worker-timeout). Not trained: \
+             {batches} of the data{model}",
             self.client.id().name,
             whom.join(", ")
         );

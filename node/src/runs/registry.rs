@@ -264,6 +264,8 @@ impl Registry {
         open: &[String],
     ) -> Result<RunReplyV1, RunRefusal> {
         let RunRequestV1 { name, incarnation, what } = request;
+        // If the server was stopped, workers could not be heard. That must not count before this answer.
+        self.detector.wake(now);
         match what {
             RunActionV1::List => return Ok(RunReplyV1::Runs { runs: self.list(now) }),
             RunActionV1::Join(join) => return self.join(&name, incarnation, join, session, now, open),
@@ -361,6 +363,14 @@ impl Registry {
     ) {
         if timeout_ms.is_some() || !self.detector.hear(worker, now) {
             self.detector.begin(worker, limits(timeout_ms.unwrap_or(0)), now);
+        }
+        // The workers of a run have one limit. One that has not come back since a restart cannot say it.
+        if let Some(timeout_ms) = timeout_ms {
+            let is_awaited = |(of, presence): &(&(String, u32), &Presence)| {
+                of.0 == name && presence.session.is_none() && !presence.gone
+            };
+            let awaited = self.presences.iter().filter(is_awaited);
+            awaited.for_each(|(_, presence)| self.detector.limit(presence.worker, limits(timeout_ms)));
         }
         let of = (name.to_owned(), worker.rank);
         let before = self.presences.get(&of).filter(|presence| presence.worker == worker);

@@ -16,6 +16,7 @@ use crate::frames::control::{self, LostV1, WaitsV2};
 use crate::scheduler::member::WorkerIncarnation;
 use crate::sync::SyncMode;
 use gannet_transport::Net;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A dead worker, and the session whose worker is told.
@@ -104,10 +105,13 @@ impl ServerTables {
 
     /// Fences the dead workers for which groups wait. Returns whom to tell: one worker, which fences the dead one at
     /// all other threads. In a group that needs every worker (`strict`) nobody is fenced, and all are told, and end.
-    fn give_up_dead_workers(&mut self, now: Duration) -> Vec<LossReport> {
+    /// Workers for which nobody waits `over` a table now keep their place there.
+    fn give_up_dead_workers(&mut self, over: &BTreeSet<u32>, now: Duration) -> Vec<LossReport> {
         let mut reports = Vec::new();
-        for number in 0..self.all.len() as u32 {
-            let Some(group) = &self.all[number as usize].group else { continue };
+        for &number in over {
+            let Some(group) = self.all.get(number as usize).and_then(|table| table.group.as_ref()) else {
+                continue;
+            };
             let (strict, dead) = (group.strict, group.dead(&self.detector, now));
             for (Straggler { rank, clock, incarnation, pusher }, time) in dead {
                 let present = self.all[number as usize].group.iter().flat_map(|group| group.clocks.present());
@@ -164,7 +168,12 @@ impl<N: Net> ShardThread<N> {
 
     /// Fences dead workers for which others wait, and tells these.
     pub(super) fn give_up_dead_workers(&mut self, now: Duration) {
-        for LossReport { session: number, lost } in self.tables.give_up_dead_workers(now) {
+        let waits = |session: &Session<N::Stream>| {
+            let table = session.waits_over()?;
+            self.tables.waits_for_others(table, session.pusher()).then_some(table)
+        };
+        let over: BTreeSet<u32> = self.sessions.iter().flatten().filter_map(waits).collect();
+        for LossReport { session: number, lost } in self.tables.give_up_dead_workers(&over, now) {
             let of_it = |session: &Option<Session<N::Stream>>| {
                 session.as_ref().is_some_and(|session| session.pusher().session == number)
             };

@@ -172,6 +172,38 @@ fn the_worker_that_is_told_of_a_dead_one_may_die_too() {
     two_are_left(SyncMode::Bsp(StepReduce { aggregate: 4, merge: Merge::Mean }));
 }
 
+/// All workers learn a batch that takes longer than the time limit, and none waits for another. Once the servers gave all
+/// of them up.
+#[test]
+fn workers_for_which_nobody_waits_keep_their_places() {
+    for mode in [SyncMode::Ssp(1), SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Mean })] {
+        let sim = Sim::new(1, Faults::none());
+        let servers = Servers::new(&sim, 2, 2);
+        let stepper = |rank| {
+            Stepper::new(&sim, &servers.addrs(), &schema("t", 3, 8), soon(member(rank, 2, mode)), 4, 0)
+        };
+        let mut steppers = [stepper(0), stepper(1)];
+        let (mut prng, mut turns) = (Prng::new(1), 0);
+        while steppers.iter().any(|stepper| stepper.made < stepper.steps) {
+            turns += 1;
+            assert!(turns < 100_000, "no end");
+            for stepper in &mut steppers {
+                sim.run(Duration::from_millis(1));
+                if stepper.made == stepper.steps {
+                    stepper.worker.poll().unwrap();
+                } else if let Some((cut, _, pull)) = stepper.turn(&mut prng, 20).unwrap() {
+                    let values = vec![1.0; cut.keys().len() * 3];
+                    stepper.push(&cut, pull.id, values).unwrap();
+                }
+            }
+            // Both have their rows, and learn for 70 s.
+            if turns == 50 {
+                sim.run(Duration::from_secs(70));
+            }
+        }
+    }
+}
+
 /// A pull of the next steps waited for a worker that never came. The push behind it stayed in the receive buffer, and
 /// the fence behind both was never read: the only worker waited without end.
 #[test]

@@ -10,8 +10,7 @@ use crate::learn::report::{Progress, StepObserver, StepReport, TrainError};
 use crate::learn::update_mode::UpdateMode;
 use crate::limits::REST_AFTER;
 use crate::read::columns::Columns;
-use crate::read::error::ReadError;
-use crate::read::split::Splits;
+use crate::read::split::{Splits, report_done};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -326,7 +325,8 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         self.backend.drain()?;
         self.splits.last_pushed = None;
         if let (Some(splits), Some(examples)) = (&self.splits.source, split.end) {
-            splits.done(split.index, examples).map_err(ReadError::Splits)?;
+            let backend = &mut *self.backend;
+            report_done::<TrainError, _>(&**splits, (split.index, examples), || backend.stay_in_touch())?;
         }
         Ok(self.backend.forget_split(split)?)
     }

@@ -15,7 +15,7 @@ use crate::limits::REST_AFTER;
 use crate::models::score;
 use crate::read::error::ReadError;
 use crate::read::reader::Reader;
-use crate::read::split::Splits;
+use crate::read::split::{Splits, report_done};
 use gannet_optim::Rule;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -285,7 +285,8 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         self.tables.drain()?;
         self.place = None;
         if let (Some(splits), Some(examples)) = (&self.splits, split.end) {
-            splits.done(split.index, examples).map_err(ReadError::Splits)?;
+            let tables = &mut self.tables;
+            report_done::<TrainError, _>(&**splits, (split.index, examples), || tables.stay_in_touch())?;
         }
         Ok(self.tables.forget_split(split)?)
     }

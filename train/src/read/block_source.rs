@@ -113,8 +113,8 @@ impl fmt::Debug for CsrRows {
 }
 
 impl CsrRows {
-    /// Examples whose features are in these vectors. A label is what a model takes: 1 or 0 for a click model, any finite
-    /// number for a regression, a class; NaN for none. `importances`: one for each example, or none at all.
+    /// Examples whose features are in these vectors. A label is what a model takes: 1 or 0 for a click model, any
+    /// finite number for a regression, a class; NaN for none. `importances`: one for each example, or none at all.
     ///
     /// # Errors
     /// The lengths do not fit each other, a number is not finite, an importance is negative, an example has too many

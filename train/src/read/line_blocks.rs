@@ -1,7 +1,7 @@
-//! Reads examples in batches from lines of files. A batch is `batch` consecutive data lines of the files, which are read as if they were
-//! one file. (Empty lines and comments are not data lines.) So batch i is the same for every worker, whatever its
-//! share. A skipped bad line leaves its batch shorter. Worker i of n takes batches i mod n, and scans past the others
-//! without parsing them.
+//! Reads examples in batches from lines of files. A batch is `batch` consecutive data lines of the files, which are
+//! read as if they were one file. (Empty lines and comments are not data lines.) So batch i is the same for every
+//! worker, whatever its share. A skipped bad line leaves its batch shorter. Worker i of n takes batches i mod n, and
+//! scans past the others without parsing them.
 
 use crate::limits::BATCH_MAX;
 use crate::read::block::Block;

@@ -2,7 +2,7 @@
 //! in a range of a file's bytes, so every line is in one split. Its batches start at its first line, and are the same
 //! for every worker.
 
-use crate::limits::{CHUNK_BYTES, READ_PATIENCE};
+use crate::limits::{CHUNK_BYTES, IN_TOUCH_EVERY, READ_PATIENCE};
 use crate::read::data::{Data, shown_name};
 use crate::read::decompress::is_packed;
 use crate::read::error::ReadError;
@@ -14,6 +14,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// A split that was granted to a worker.
@@ -65,6 +66,35 @@ pub trait Splits: Send + Sync {
     fn texts(&self) -> Option<&dyn TextSource> {
         None
     }
+}
+
+/// Reports that a split of so many examples is learned. While the source does not answer (its scheduler may be away),
+/// `stay_in_touch` shows the servers that this worker lives.
+pub(crate) fn report_done<E: From<ReadError> + From<F>, F>(
+    source: &dyn Splits,
+    (index, examples): (u64, u64),
+    mut stay_in_touch: impl FnMut() -> Result<(), F>,
+) -> Result<(), E> {
+    let (send, answer) = channel();
+    std::thread::scope(|scope| {
+        let report = move || drop(send.send(source.done(index, examples)));
+        std::thread::Builder::new()
+            .name("gannet-done".into())
+            .spawn_scoped(scope, report)
+            .map_err(|error| ReadError::Splits(format!("the system gives no thread: {error}")))?;
+        loop {
+            match answer.recv_timeout(IN_TOUCH_EVERY) {
+                Ok(answer) => return Ok(answer.map_err(ReadError::Splits)?),
+                Err(RecvTimeoutError::Timeout) => stay_in_touch()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(ReadError::Splits(
+                        "the report of a split has ended without an answer".into(),
+                    )
+                    .into());
+                }
+            }
+        }
+    })
 }
 
 /// A file as it was when the training began. In a changed file, splits would begin at other lines.
@@ -198,4 +228,43 @@ pub(crate) fn lines_before(path: &str, at: u64) -> u64 {
         }
     };
     count().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A scheduler that answers late, and then says no.
+    struct Slow(Duration);
+
+    impl Splits for Slow {
+        fn take(&self, _stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
+            Ok(None)
+        }
+
+        fn done(&self, index: u64, examples: u64) -> Result<(), String> {
+            std::thread::sleep(self.0);
+            if index == 7 && examples == 10 { Ok(()) } else { Err("no".into()) }
+        }
+
+        fn acked(&self, _index: u64, _batches: u64) {}
+    }
+
+    /// A worker that waited for its scheduler was silent at all other servers, which gave it up.
+    #[test]
+    fn a_worker_stays_in_touch_while_its_scheduler_does_not_answer() {
+        let mut touched = 0;
+        let mut report = |index, wait| {
+            report_done::<ReadError, ReadError>(&Slow(wait), (index, 10), || {
+                touched += 1;
+                Ok(())
+            })
+        };
+        report(7, IN_TOUCH_EVERY * 6).unwrap();
+        assert!(matches!(report(8, Duration::ZERO), Err(ReadError::Splits(why)) if why == "no"));
+        assert!(touched >= 3, "{touched}");
+        let lost = || Err(ReadError::Splits("the servers are lost".into()));
+        let failed = report_done::<ReadError, ReadError>(&Slow(IN_TOUCH_EVERY * 2), (7, 10), lost);
+        assert!(matches!(failed, Err(ReadError::Splits(why)) if why.contains("lost")));
+    }
 }
