@@ -64,6 +64,12 @@ for package in json.load(sys.stdin)["packages"]:
 tests "tests, with kill -9 at every step" all_tests
 # The whole workspace: a single package has other features, and some dependencies would be built again.
 check "benches, once" cargo test --workspace "${features[@]}" --bench optim --bench core --bench transport
+# The wheel has the command of the tests. Its native module is built once more, faster than for a release.
+export GANNET_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/gannet GANNET_WHEEL_PROFILE=quick
+check "python: the wheel" scripts/python_wheel.sh
+check "python: numpy client, local cluster, scikit-learn" scripts/test_python.sh
+unset GANNET_BINARY GANNET_WHEEL_PROFILE
+echo "   left out: make test-ecosystem (TensorFlow; it takes gigabytes)"
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --features gannet-cli/etcd --no-deps
 nested_end "rdma, in guests with soft-RoCE"
 

@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("bench", &["gannet", "gannet-core", "gannet-node", "gannet-optim", "gannet-train", "gannet-transport"]),
     ("cli", &["gannet", "gannet-bench"]),
     ("fuzz", &["gannet-node", "gannet-train"]),
+    ("python", &["gannet"]),
 ];
 
 /// Crates that only the command uses. A program that depends on the library does not get them.

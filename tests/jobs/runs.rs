@@ -170,8 +170,8 @@ fn a_killed_worker_lost_its_share_with_exit_code_0() {
     assert!(report["untrained_batches"].as_u64().is_some_and(|n| n <= 8), "{report}");
 }
 
-/// A worker slept until the run was finished without it. When it woke, it trained on in the rows that had been saved, and
-/// ended with exit code 0.
+/// A worker slept until the run was finished without it. When it woke, it trained on in the rows that had been saved,
+/// and ended with exit code 0.
 #[test]
 fn a_worker_that_slept_until_the_end_trained_on_in_a_finished_run() {
     let world = World::new(2_000);

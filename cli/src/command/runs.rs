@@ -356,8 +356,8 @@ impl InRun {
         Ok(account)
     }
 
-    /// Waits for worker 0, which tests and saves. If it does not start within `--peer-timeout`, or is dead, its share is
-    /// missing.
+    /// Waits for worker 0, which tests and saves. If it does not start within `--peer-timeout`, or is dead, its share
+    /// is missing.
     fn wait_for_chief(
         &self,
         share: &dyn Fn(u32) -> Option<u64>,

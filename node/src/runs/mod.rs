@@ -11,6 +11,8 @@ mod registry_model_tests;
 #[cfg(test)]
 mod restored_runs_tests;
 mod runs_file;
+#[cfg(test)]
+mod silence_tests;
 
 pub use alone::LocalRunDecision as RunAlone;
 pub(crate) use messages::{JoinV1, RunActionV1, RunReplyV1, RunRequestV1, is_of_place};

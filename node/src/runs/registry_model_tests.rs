@@ -1,23 +1,23 @@
 //! What the registry decides about processes that come to a run, in every order; and the file in which runs are stored.
 
-use super::messages::{JoinV1, RunActionV1, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting};
+use super::messages::{JoinV1, RunActionV1, RunIntent, RunReplyV1, RunRequestV1, RunSetting};
 use super::registry::{Registry, RunDecision};
 use super::runs_file::RunsError;
 use crate::error::Refusal;
-use crate::failure_detector::{FailureDetector, WorkerLimits};
+use crate::failure_detector::FailureDetector;
 use crate::limits::{LATE_TIME, RUNS_MAX, WORKER_TIMEOUT};
 use crate::scheduler::member::WorkerIncarnation;
 use proptest::prelude::*;
 use std::path::Path;
 use std::time::Duration;
 
-const NOW: Duration = Duration::from_secs(100);
+pub(super) const NOW: Duration = Duration::from_secs(100);
 
-fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
+pub(super) fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation }
 }
 
-fn open(folder: Option<&Path>) -> Registry {
+pub(super) fn open(folder: Option<&Path>) -> Registry {
     Registry::open(folder, &FailureDetector::default(), NOW).unwrap()
 }
 
@@ -25,7 +25,7 @@ fn settings(epochs: u32) -> Vec<RunSetting> {
     vec![RunSetting::new("--model", "lr"), RunSetting::new("--epochs", epochs)]
 }
 
-fn ask(
+pub(super) fn ask(
     registry: &mut Registry,
     incarnation: WorkerIncarnation,
     what: RunActionV1,
@@ -41,7 +41,7 @@ fn join(want: RunIntent, settings: Vec<RunSetting>) -> JoinV1 {
 }
 
 /// Comes to run "r". Returns the decision, the generation, and the generation that began its rows.
-fn come(
+pub(super) fn come(
     registry: &mut Registry,
     incarnation: WorkerIncarnation,
     want: RunIntent,
@@ -135,65 +135,6 @@ fn the_first_decides_and_the_others_take_its_decision() {
     )
     .unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
-}
-
-fn beat(registry: &mut Registry, of: WorkerIncarnation, now: Duration) -> Vec<RunMember> {
-    let what = RunActionV1::Beat { generation: 1, batches: 0, timeout_ms: 2_000, progress: 0 };
-    match ask(registry, of, what, now).unwrap() {
-        RunReplyV1::Members { members, .. } => members,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// A server was stopped. The first request behind that learned that all other workers were dead, which nobody could have
-/// heard meanwhile. The job went on without a live worker.
-#[test]
-fn the_first_request_behind_a_stop_of_the_server_gave_up_all_others() {
-    let mut registry = open(None);
-    let workers = [incarnation(0, 1), incarnation(1, 2)];
-    for of in workers {
-        come(&mut registry, of, RunIntent::Auto, 3).unwrap();
-    }
-    let lost = |members: &[RunMember]| members.iter().map(|member| member.lost).collect::<Vec<_>>();
-    let second = Duration::from_secs(1);
-    for seconds in 0..3 {
-        workers.iter().for_each(|of| drop(beat(&mut registry, *of, NOW + second * seconds)));
-    }
-    let stopped = NOW + second * 60;
-    assert_eq!(lost(&beat(&mut registry, workers[0], stopped)), [false, false]);
-    // From then on it counts.
-    for seconds in 1..=2 {
-        assert_eq!(lost(&beat(&mut registry, workers[0], stopped + second * seconds)), [false, false]);
-    }
-    assert_eq!(lost(&beat(&mut registry, workers[0], stopped + second * 3)), [false, true]);
-}
-
-/// After a restart of the registry a worker that had died meanwhile was waited for a minute, whatever its
-/// `--worker-timeout`. And the scheduler in the same thread took that minute over.
-#[test]
-fn a_registry_that_is_opened_again_keeps_to_the_limit_of_its_workers() {
-    let folder = tempfile::tempdir().unwrap();
-    let workers = [incarnation(0, 1), incarnation(1, 2)];
-    let mut before = open(Some(folder.path()));
-    for of in workers {
-        come(&mut before, of, RunIntent::Auto, 3).unwrap();
-    }
-    drop(before);
-    let (detector, second) = (FailureDetector::default(), Duration::from_secs(1));
-    // As the scheduler does, which is opened first.
-    detector.expect(workers[1], WorkerLimits::of(second * 5), NOW);
-    let mut registry = Registry::open(Some(folder.path()), &detector, NOW).unwrap();
-    detector.wake(NOW);
-    for at in 1..=6 {
-        detector.wake(NOW + second * at);
-        assert_eq!(detector.verdict(workers[1], false, NOW + second * at).is_dead(), at > 5, "after {at} s");
-    }
-    // Nobody else watches these. The first worker that comes back says the limit of all.
-    let mut registry_alone = open(Some(folder.path()));
-    let members = |registry: &mut Registry, at: u32| beat(registry, workers[0], NOW + second * at);
-    let gone: Vec<bool> = (1..=4).map(|at| members(&mut registry_alone, at)[1].lost).collect();
-    assert_eq!(gone, [false, false, true, true]);
-    assert!(members(&mut registry, 7)[1].lost);
 }
 
 /// After a finished run was continued with a wrong flag, users could only go on with that flag, or lose the rows.

@@ -172,8 +172,8 @@ fn the_worker_that_is_told_of_a_dead_one_may_die_too() {
     two_are_left(SyncMode::Bsp(StepReduce { aggregate: 4, merge: Merge::Mean }));
 }
 
-/// All workers learn a batch that takes longer than the time limit, and none waits for another. Once the servers gave all
-/// of them up.
+/// All workers learn a batch that takes longer than the time limit, and none waits for another. Once the servers gave
+/// all of them up.
 #[test]
 fn workers_for_which_nobody_waits_keep_their_places() {
     for mode in [SyncMode::Ssp(1), SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Mean })] {

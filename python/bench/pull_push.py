@@ -1,0 +1,115 @@
+"""Pulls and pushes of 65,536 unique keys with rows of 16 weights: Python beside the Rust worker of `gannet bench`.
+
+The two take turns on the same machine, each with a fresh server process of the same number of threads. The last lines
+are the medians, and their ratio. The Rust worker keeps four requests in flight, and Python two: its rows go
+through the cache once more, into the numpy array.
+
+    python bench/pull_push.py --transport tcp --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import statistics
+import subprocess
+import time
+from typing import Callable
+
+import numpy as np
+
+import gannet
+
+IN_FLIGHT = 2
+
+
+def rust(args: argparse.Namespace) -> dict[str, float]:
+    words = [gannet.command(), "bench", "--json", f"--dims={args.dim}", f"--rows={args.rows}", f"--batch={args.batch}"]
+    words += [f"--seconds={args.seconds}", f"--transport={args.transport}", f"--threads={os.cpu_count()}"]
+    report = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    rates = report[args.transport][f"dim{args.dim}"]
+    return {work: rates[f"{work}_keys_per_s"] for work in ("pull", "push")}
+
+
+def python(args: argparse.Namespace) -> dict[str, float]:
+    with (
+        gannet.LocalCluster(servers=1) as cluster,
+        gannet.connect(cluster.servers, transport=args.transport) as client,
+    ):
+        table = client.table("bench", args.dim, optimizer=gannet.Sgd(lr=0.01), init=gannet.Zero())
+        random = np.random.default_rng(1)
+        all_keys = random.integers(0, 2**64, args.rows, dtype=np.uint64)
+        grads = np.full((args.batch, args.dim), 1e-6, np.float32)
+        for begin in range(0, args.rows, args.batch):
+            keys = all_keys[begin : begin + args.batch]
+            table.push(keys, grads[: len(keys)])
+        client.flush()
+        batches = [random.choice(all_keys, args.batch, replace=False) for _ in range(args.rows // args.batch)]
+        out = np.empty((args.batch, args.dim), np.float32)
+
+        def pulls(seconds: float) -> int:
+            on_their_way: collections.deque[gannet.Pull] = collections.deque()
+            done, end = 0, time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                on_their_way.append(table.begin_pull(batches[done % len(batches)]))
+                if len(on_their_way) == IN_FLIGHT:
+                    on_their_way.popleft().result(out=out)
+                done += 1
+            for pull in on_their_way:
+                pull.result(out=out)
+            return done
+
+        def waiting_pulls(seconds: float) -> int:
+            done, end = 0, time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                table.pull(batches[done % len(batches)], out=out)
+                done += 1
+            return done
+
+        def pushes(seconds: float) -> int:
+            done, end = 0, time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                table.push(batches[done % len(batches)], grads)
+                done += 1
+            client.flush()
+            return done
+
+        def rate(work: Callable[[float], int]) -> float:
+            work(args.seconds / 2)
+            begin = time.perf_counter()
+            done = work(args.seconds)
+            return done * args.batch / (time.perf_counter() - begin)
+
+        return {"pull": rate(pulls), "waiting pull": rate(waiting_pulls), "push": rate(pushes)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--transport", choices=("tcp", "shm"), default="tcp")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="rows of the table")
+    parser.add_argument("--batch", type=int, default=65_536, help="unique keys of a call")
+    parser.add_argument("--dim", type=int, default=16)
+    args = parser.parse_args()
+    rates: dict[str, list[float]] = collections.defaultdict(list)
+    for round in range(args.rounds):
+        for name, measure in (("rust", rust), ("python", python)):
+            measured = measure(args)
+            for work, keys in measured.items():
+                rates[f"{name} {work}"].append(keys)
+            words = ", ".join(f"{work} {keys / 1e6:.2f}" for work, keys in measured.items())
+            print(f"round {round + 1}, {name}: M keys/s {words}", flush=True)
+    for work in ("pull", "push"):
+        python_rate = statistics.median(rates[f"python {work}"])
+        rust_rate = statistics.median(rates[f"rust {work}"])
+        print(
+            f"{work} over {args.transport}, dim {args.dim}, medians in M keys/s: python {python_rate / 1e6:.2f}, "
+            f"rust {rust_rate / 1e6:.2f}, ratio {python_rate / rust_rate:.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

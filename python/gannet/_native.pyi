@@ -1,0 +1,90 @@
+"""The native module. Use the package `gannet`, which checks arguments and documents the calls."""
+
+from os import PathLike
+from typing import Optional, TypedDict, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: str
+
+_Path = Union[str, PathLike[str]]
+_Described = tuple[str, list[float]]
+
+class Connecting(TypedDict):
+    servers: list[str]
+    rank: Optional[int]
+    timeout: float
+    transport: str
+    token_file: Optional[_Path]
+    tls_ca: Optional[_Path]
+    tls_name: Optional[str]
+    tls_cert: Optional[_Path]
+    tls_key: Optional[_Path]
+    insecure: bool
+
+class Description(TypedDict):
+    name: str
+    dim: int
+    rule: _Described
+    init: _Described
+    shards: int
+    seed: int
+    admit_pushes: int
+    admit_probability: float
+
+class Joining(TypedDict):
+    rank: int
+    workers: int
+    mode: str
+    bound: int
+    mean: bool
+    worker_timeout: float
+
+class Client:
+    def __new__(cls, asked: Connecting) -> Client: ...
+    @property
+    def transport(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def interrupted(self) -> bool: ...
+    def table(self, description: Description) -> Table: ...
+    def flush(self) -> None: ...
+    def counters(self) -> dict[str, int]: ...
+    def join(self, tables: list[Table], joining: Joining) -> int: ...
+    def tick(self) -> int: ...
+    def leave(self) -> None: ...
+    def close(self, seconds: Optional[float] = None) -> bool: ...
+
+class Table:
+    def pull(self, keys: NDArray[np.uint64], out: NDArray[np.float32]) -> None: ...
+    def begin_pull(self, keys: NDArray[np.uint64]) -> Pull: ...
+    def push(self, keys: NDArray[np.uint64], grads: NDArray[np.float32], mean: bool) -> None: ...
+    def items(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]: ...
+    def stats(self) -> tuple[int, int, int]: ...
+    def save(self, folder: _Path) -> int: ...
+    def load(self, folder: _Path) -> int: ...
+
+class Pull:
+    def finish(self, out: NDArray[np.float32]) -> None: ...
+
+def wait_for_pushes(seconds: float) -> None: ...
+
+class FtrlTrainer:
+    def __new__(cls, alpha: float, beta: float, l1: float, l2: float) -> FtrlTrainer: ...
+    def train(
+        self,
+        indptr: NDArray[np.uint64],
+        keys: NDArray[np.uint64],
+        values_of: NDArray[np.float32],
+        labels: NDArray[np.float32],
+        importances: NDArray[np.float32],
+        *,
+        epochs: int,
+        batch: int,
+        intercept: bool,
+    ) -> tuple[int, Optional[float]]: ...
+    def weights(self, keys: NDArray[np.uint64]) -> NDArray[np.float32]: ...
+    def rows(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]: ...
+    def restore(self, keys: NDArray[np.uint64], rows: NDArray[np.float32]) -> None: ...

@@ -1,0 +1,163 @@
+"""Tables, and pulls on their way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional
+
+from numpy.typing import ArrayLike
+
+from . import _native
+from ._arrays import Keys, Rows, as_keys, as_out, as_rows
+from ._errors import InputError
+from ._export import PathLike, write
+
+if TYPE_CHECKING:
+    from ._client import Client
+
+
+@dataclass(frozen=True)
+class TableStats:
+    """Sizes of a table over all servers.
+
+    Attributes:
+        rows: Rows, which are keys that were pushed to.
+        bytes: Bytes that the rows and their index take.
+        shards: Shards.
+    """
+
+    rows: int
+    bytes: int
+    shards: int
+
+
+class Table:
+    """A table: rows of `dim` float32 weights, each under a 64-bit key. `Client.table` opens one.
+
+    Keys are one-dimensional integer arrays, or what numpy makes one of. A key may repeat. A negative int64 stands for
+    the key with the same 64 bits, and is read back as that uint64. Contiguous uint64 and int64 arrays are not copied
+    before the call looks at them; other integers are.
+    """
+
+    def __init__(self, client: Client, native: _native.Table, name: str, dim: int) -> None:
+        self._client = client
+        self._native = native
+        self.name = name
+        """The table's name."""
+        self.dim = dim
+        """Weights of a row."""
+
+    @property
+    def client(self) -> Client:
+        """The client that opened the table."""
+        return self._client
+
+    def pull(self, keys: ArrayLike, out: Optional[Rows] = None) -> Rows:
+        """Reads the row of each key. A key without a row reads as its initial values.
+
+        A pull sees every earlier push of this client.
+
+        Args:
+            keys: Integers (n,). Each key is requested once, also if it repeats.
+            out: A C-contiguous float32 array (n, dim) to write to. Nothing else of that size is then made.
+
+        Returns:
+            `out`, or a new float32 array (n, dim).
+
+        Raises:
+            TypeError, ValueError: The arrays are of a wrong type or shape.
+            PeerError: A server is lost, or refused.
+        """
+        wanted = as_keys(keys)
+        rows = as_out(out, len(wanted), self.dim)
+        self._native.pull(wanted, rows)
+        return rows
+
+    def begin_pull(self, keys: ArrayLike) -> Pull:
+        """Begins a pull, and returns at once. `Pull.result` waits for the rows.
+
+        Args:
+            keys: Integers (n,).
+        """
+        wanted = as_keys(keys)
+        return Pull(self._native.begin_pull(wanted), len(wanted), self.dim)
+
+    def push(self, keys: ArrayLike, grads: ArrayLike, reduce: str = "sum") -> None:
+        """Sends a gradient for each key. The servers update the rows, each push exactly once.
+
+        The call returns when the push is on its way, and `grads` may be changed then. `Client.flush` and `Client.close`
+        wait until it is applied. A refusal is raised by the next call of the client.
+
+        Args:
+            keys: Integers (n,).
+            grads: float32 (n, dim). An array that is not contiguous is copied once more.
+            reduce: What happens to the gradients of a key that repeats: `"sum"` or `"mean"`. It is sent once.
+
+        Raises:
+            TypeError, ValueError: The arrays are of a wrong type or shape.
+            PeerError: A server is lost, or an earlier push was refused.
+        """
+        if reduce not in ("sum", "mean"):
+            raise InputError(f"reduce is {reduce!r}; 'sum' or 'mean' is wanted")
+        wanted = as_keys(keys)
+        self._native.push(wanted, as_rows(grads, len(wanted), self.dim), reduce == "mean")
+
+    def items(self) -> tuple[Keys, Rows]:
+        """Reads all rows of the table.
+
+        Returns:
+            `keys`, uint64 (n,), in no particular order, and `rows`, float32 (n, dim). They take 8 + 4 * dim bytes a
+            row. Pushes that other clients make meanwhile may be in them or not.
+
+        Raises:
+            PeerError: A server is lost.
+        """
+        return self._native.items()
+
+    def stats(self) -> TableStats:
+        """The size of the table over all servers. All pushes of this client are counted."""
+        return TableStats(*self._native.stats())
+
+    def export(self, path: PathLike, format: str = "npz") -> int:
+        """Writes all rows to a file with two arrays: `keys` (uint64, n) and `values` (float32, n x dim).
+
+        Args:
+            path: The file. An older one is replaced as a whole.
+            format: `"npz"` or `"safetensors"`.
+
+        Returns:
+            The number of rows.
+        """
+        if format not in ("npz", "safetensors"):
+            raise InputError(f"format is {format!r}; 'npz' or 'safetensors' is wanted")
+        keys, rows = self.items()
+        write(path, format, keys, rows)
+        return len(keys)
+
+    def __repr__(self) -> str:
+        return f"<gannet.Table {self.name!r}, dim {self.dim}>"
+
+
+class Pull:
+    """A pull on its way. `Table.begin_pull` makes one."""
+
+    def __init__(self, native: _native.Pull, count: int, dim: int) -> None:
+        self._native = native
+        self._shape = (count, dim)
+
+    def result(self, out: Optional[Rows] = None) -> Rows:
+        """Waits for the rows. It can be called once.
+
+        Args:
+            out: A C-contiguous float32 array (n, dim) to write to.
+
+        Returns:
+            `out`, or a new float32 array (n, dim).
+
+        Raises:
+            PeerError: A server is lost, or refused.
+            InputError: The rows were returned before.
+        """
+        rows = as_out(out, *self._shape)
+        self._native.finish(rows)
+        return rows

@@ -1,0 +1,114 @@
+//! The arguments of `gannet.connect`, and the network and configuration that they ask for. The rules about addresses
+//! beyond loopback are those of the command (cli/src/command/security.rs).
+
+use crate::failure::CallFailure;
+use gannet::security::{TlsClient, Token};
+use gannet::transport::Transport;
+use gannet::worker::{NEXT_INCARNATION, OneSided};
+use gannet::{Transports, WorkerConfig};
+use pyo3::FromPyObject;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The arguments.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Connecting {
+    servers: Vec<String>,
+    /// `None`: a number that no worker has.
+    rank: Option<u32>,
+    /// Seconds.
+    timeout: f64,
+    /// "auto", "tcp", "shm".
+    transport: String,
+    token_file: Option<PathBuf>,
+    tls_ca: Option<PathBuf>,
+    tls_name: Option<String>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    /// Allow servers on other machines without a token or without TLS.
+    insecure: bool,
+}
+
+/// Checks the arguments, and reads the files.
+pub fn configuration(asked: Connecting) -> Result<(Transports, WorkerConfig), CallFailure> {
+    let Connecting { servers, rank, timeout, transport, token_file, insecure, .. } = asked;
+    let (ca, name, cert, key) = (asked.tls_ca, asked.tls_name, asked.tls_cert, asked.tls_key);
+    check_servers(&servers)?;
+    if !(timeout > 0.0 && timeout <= 86_400.0) {
+        return Err(CallFailure::input(format!(
+            "timeout is {timeout}; more than 0 s and at most a day is wanted"
+        )));
+    }
+    let transport = match &*transport {
+        "auto" => Transport::Auto,
+        "tcp" => Transport::Tcp,
+        "shm" => Transport::Shm,
+        other => {
+            return Err(CallFailure::input(format!(
+                "transport is {other:?}; \"auto\", \"tcp\" or \"shm\" is wanted"
+            )));
+        }
+    };
+    let own = match (cert.as_deref(), key.as_deref()) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => return Err(CallFailure::input("tls_cert and tls_key belong together: give both, or neither")),
+    };
+    if ca.is_none() && (own.is_some() || name.is_some()) {
+        let text = "tls_cert, tls_key and tls_name are for TLS, which needs tls_ca: give it too";
+        return Err(CallFailure::input(text));
+    }
+    let tls = ca.as_deref().map(|ca| TlsClient::load(ca, name.as_deref(), own)).transpose();
+    let tls = tls.map_err(|error| CallFailure::input(error.to_string()))?;
+    let token = token_file.as_deref().map(Token::load).transpose();
+    let token = token.map_err(|error| CallFailure::input(error.to_string()))?;
+    if let Some(far) = servers.iter().find(|server| !is_loopback(server))
+        && !insecure
+        && (tls.is_none() || token.is_none())
+    {
+        return Err(CallFailure::input(format!(
+            "server {far}: beyond loopback (127.0.0.1, [::1], localhost) a token and TLS are needed: give token_file \
+             and tls_ca, or insecure=True on a network where you trust everyone"
+        )));
+    }
+    let mut net = Transports::new().with_transport(transport).with_token(token.is_some());
+    if let Some(tls) = tls {
+        net = net.with_tls_client(tls);
+    }
+    let builder = WorkerConfig::builder(&servers).one_sided(OneSided::Auto);
+    let mut config = builder.worker(rank.unwrap_or(0)).peer_timeout(Duration::from_secs_f64(timeout)).build();
+    if rank.is_none() {
+        config.pusher = 0;
+    }
+    (config.incarnation, config.token) = (NEXT_INCARNATION, token);
+    Ok((net, config))
+}
+
+fn check_servers(servers: &[String]) -> Result<(), CallFailure> {
+    if servers.is_empty() {
+        return Err(CallFailure::input(
+            "servers is empty; the address of each server is wanted: [\"127.0.0.1:7700\"]",
+        ));
+    }
+    for (at, server) in servers.iter().enumerate() {
+        if server.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).is_none() {
+            return Err(CallFailure::input(format!(
+                "server {server:?}: \"HOST:PORT\" is wanted, for example \"127.0.0.1:7700\""
+            )));
+        }
+        if servers[..at].contains(server) {
+            return Err(CallFailure::input(format!(
+                "servers has {server} twice; each server once is wanted"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Decides by the text, because a name may resolve to another address tomorrow.
+fn is_loopback(addr: &str) -> bool {
+    let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host).trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}

@@ -1,0 +1,117 @@
+//! Failures of calls, and the Python exceptions that they become. The exit codes are those of the command
+//! (cli/src/command/failure.rs).
+
+use gannet::storage::{CheckpointError, OpenError};
+use gannet::worker::WorkerError;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// Which exception a failure becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `InputError`: a bad argument, or input that cannot be used.
+    Input,
+    /// `PeerError`: a server could not be reached, stalled or refused.
+    Peer,
+    /// `RowsGoneError`: a server lost rows that it had.
+    RowsGone,
+    /// `MachineError`: disk, memory, threads.
+    Machine,
+    /// `ForkError`: the process was forked after it had connected.
+    Fork,
+}
+
+impl Kind {
+    /// The name of the class in `gannet._errors`.
+    fn class(self) -> &'static str {
+        match self {
+            Kind::Input => "InputError",
+            Kind::Peer => "PeerError",
+            Kind::RowsGone => "RowsGoneError",
+            Kind::Machine => "MachineError",
+            Kind::Fork => "ForkError",
+        }
+    }
+}
+
+/// Why a call failed. It can be made on any thread, and becomes an exception on a thread of Python.
+#[derive(Debug, Clone)]
+pub struct CallFailure {
+    kind: Kind,
+    message: String,
+    peer: Option<String>,
+}
+
+impl CallFailure {
+    /// A failure without a peer.
+    pub fn new(kind: Kind, message: impl Into<String>) -> CallFailure {
+        CallFailure { kind, message: message.into(), peer: None }
+    }
+
+    /// A bad argument, or input that cannot be used.
+    pub fn input(message: impl Into<String>) -> CallFailure {
+        CallFailure::new(Kind::Input, message)
+    }
+
+    /// The client's thread is gone, so the client cannot do anything any more.
+    pub fn ended() -> CallFailure {
+        let text =
+            "the client's thread has ended after an internal error (standard error has it): connect again";
+        CallFailure::new(Kind::Machine, text)
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl From<WorkerError> for CallFailure {
+    fn from(error: WorkerError) -> CallFailure {
+        let kind = match &error {
+            WorkerError::Checkpoint(CheckpointError::Io { .. }) => Kind::Machine,
+            WorkerError::Checkpoint(_) => Kind::Input,
+            WorkerError::CheckpointDir(error) if error.is_system() => Kind::Machine,
+            WorkerError::CheckpointDir(_) => Kind::Input,
+            WorkerError::Call(_) => Kind::Input,
+            WorkerError::Schema(OpenError::Schema(_)) => Kind::Input,
+            WorkerError::Schema(_) => Kind::Machine,
+            WorkerError::Forgot { .. } | WorkerError::Gone(_) => Kind::RowsGone,
+            _ => Kind::Peer,
+        };
+        CallFailure { kind, message: error.to_string(), peer: peer_of(&error) }
+    }
+}
+
+/// The address and thread of the server that an error is about.
+fn peer_of(error: &WorkerError) -> Option<String> {
+    match error {
+        WorkerError::PeerLost { peer, .. }
+        | WorkerError::Refused { peer, .. }
+        | WorkerError::Forgot { peer, .. }
+        | WorkerError::Protocol { peer, .. }
+        | WorkerError::Impostor { peer } => Some(peer.to_string()),
+        WorkerError::Unproved { source, .. } => peer_of(source),
+        _ => None,
+    }
+}
+
+impl From<CallFailure> for PyErr {
+    fn from(failure: CallFailure) -> PyErr {
+        Python::attach(|py| {
+            let made = || -> PyResult<PyErr> {
+                let class = py.import("gannet._errors")?.getattr(failure.kind.class())?;
+                let named = PyDict::new(py);
+                named.set_item("peer", failure.peer.as_deref())?;
+                Ok(PyErr::from_value(class.call((failure.message.as_str(),), Some(&named))?))
+            };
+            made().unwrap_or_else(|error| error)
+        })
+    }
+}
+
+/// A `TypeError` of Python.
+pub fn wrong_type(message: String) -> PyErr {
+    PyTypeError::new_err(message)
+}

@@ -1,0 +1,38 @@
+//! The native part of the Python package `gannet`: connections, pulls and pushes of numpy arrays.
+//!
+//! A client has a thread of its own, which owns the worker (owner.rs). A call hands it some work, and waits for the
+//! answer without the GIL, in slices, so that Ctrl-C works (waiting.rs). What needs no worker is done on the calling
+//! thread: each key once, in the order of the shards (batch.rs), and copies of rows to and from numpy arrays
+//! (table.rs).
+#![forbid(unsafe_code)]
+
+mod batch;
+mod client;
+mod connecting;
+mod failure;
+mod owner;
+mod schema;
+mod table;
+mod trainer;
+mod waiting;
+
+use pyo3::prelude::*;
+
+/// The native part of gannet. Use the package `gannet`.
+#[pymodule]
+mod _native {
+    use super::*;
+    #[pymodule_export]
+    use crate::client::Client;
+    #[pymodule_export]
+    use crate::owner::wait_for_pushes;
+    #[pymodule_export]
+    use crate::table::{Pull, Table};
+    #[pymodule_export]
+    use crate::trainer::FtrlTrainer;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

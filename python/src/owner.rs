@@ -1,0 +1,346 @@
+//! The thread of a client. It owns the worker, does what calls ask of it in their order, and keeps the links alive
+//! between calls: pings, heartbeats, and pushes on their way.
+
+use crate::batch::Batch;
+use crate::failure::CallFailure;
+use crate::waiting::Maker;
+use gannet::table::TableId;
+use gannet::worker::{PullId, PushId, ShardedKeys, WorkerError};
+use gannet::{Read, Transports, Worker, WorkerConfig, Write};
+use pyo3::prelude::*;
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Pushes of a client on their way. One more waits for the oldest, so that their memory stays in the cache.
+const PUSHES_MAX: usize = 4;
+/// How often the links have a turn while requests are on their way, and no call waits.
+const BUSY_TURN: Duration = Duration::from_micros(500);
+/// How often the links have a turn otherwise.
+const IDLE_TURN: Duration = Duration::from_millis(100);
+/// Buffers of rows that are kept for later calls.
+const BUFFERS_MAX: usize = 16;
+
+/// Something for the thread to do.
+type Task = Box<dyn FnOnce(&mut Owner) + Send>;
+
+/// Buffers of rows: made by one call, and used again by later ones.
+#[derive(Debug, Default)]
+pub struct Buffers(Mutex<Vec<Vec<f32>>>);
+
+impl Buffers {
+    /// A buffer with any content.
+    pub fn take(&self) -> Vec<f32> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer.
+    pub fn keep(&self, buffer: Vec<f32>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() < BUFFERS_MAX && buffer.capacity() > 0 {
+            all.push(buffer);
+        }
+    }
+}
+
+/// What other threads may know of a client's thread at any time.
+#[derive(Debug, Default)]
+pub struct FlushProgress {
+    /// Pushes are on their way, so the process should not end yet.
+    owes: AtomicBool,
+    /// Ctrl-C has ended a wait, so the thread may be busy with something that nobody waits for.
+    pub interrupted: AtomicBool,
+}
+
+/// The worker, and what is on its way. It belongs to the client's thread.
+pub struct Owner {
+    /// The worker.
+    pub worker: Worker<Transports>,
+    /// Tables that keep step with other workers, and whether their steps are synchronous.
+    pub joined: Vec<(TableId, bool)>,
+    /// Tables that were pushed to.
+    pub pushed: Vec<TableId>,
+    pulls: HashMap<u64, Result<PullId, CallFailure>>,
+    pushes: VecDeque<PushId>,
+    buffers: Arc<Buffers>,
+    progress: Arc<FlushProgress>,
+    /// An error between calls, which the next call returns.
+    failure: Option<CallFailure>,
+    ends: bool,
+}
+
+impl Owner {
+    fn new(worker: Worker<Transports>, buffers: Arc<Buffers>, progress: Arc<FlushProgress>) -> Owner {
+        let (joined, pushed, pulls, pushes) = (Vec::new(), Vec::new(), HashMap::new(), VecDeque::new());
+        Owner { worker, joined, pushed, pulls, pushes, buffers, progress, failure: None, ends: false }
+    }
+
+    /// The thread: does what it is asked until nobody can ask any more, or until it is told to end.
+    fn run(mut self, tasks: &Receiver<Task>) {
+        while !self.ends {
+            let busy = !self.pulls.is_empty() || !self.pushes.is_empty();
+            match tasks.recv_timeout(if busy { BUSY_TURN } else { IDLE_TURN }) {
+                Ok(task) => task(&mut self),
+                Err(RecvTimeoutError::Timeout) => self.turn(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    // Nobody has closed the client: what was pushed must still arrive.
+                    if self.close().is_ok() {
+                        self.farewell();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A turn for the links.
+    fn turn(&mut self) {
+        if let Err(error) = self.worker.poll() {
+            self.failure.get_or_insert(error.into());
+        }
+        while self.pushes.front().is_some_and(|&push| self.worker.is_acked(push)) {
+            self.pushes.pop_front();
+        }
+        if self.pushes.is_empty() {
+            self.progress.owes.store(false, Relaxed);
+        }
+    }
+
+    /// The cut of a batch. It is made once.
+    fn cut(&self, table: TableId, batch: &Batch) -> Result<Arc<ShardedKeys>, WorkerError> {
+        let mut cut = batch.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        if !cut.is_made {
+            // The memory of an earlier cut, unless a request still uses that.
+            let mut keys = std::mem::take(&mut cut.keys);
+            if Arc::get_mut(&mut keys).is_none() {
+                keys = Arc::default();
+            }
+            if let Some(own) = Arc::get_mut(&mut keys) {
+                self.worker.cut_sorted_into(table, batch.keys(), batch.starts(), own)?;
+            }
+            (cut.keys, cut.is_made) = (keys, true);
+        }
+        Ok(cut.keys.clone())
+    }
+
+    /// Begins a pull under this number.
+    pub fn begin_pull(&mut self, number: u64, table: TableId, batch: &Batch) {
+        let buffer = self.buffers.take();
+        let begun = self
+            .cut(table, batch)
+            .and_then(|cut| self.worker.begin_pull(table, cut, Read::Weights, buffer, false));
+        self.pulls.insert(number, begun.map_err(CallFailure::from));
+    }
+
+    /// Waits for the rows of a pull.
+    pub fn finish_pull(&mut self, number: u64) -> Result<Vec<f32>, CallFailure> {
+        let again =
+            || CallFailure::input("this pull has been finished before: keep the array that it returned");
+        let pull = self.pulls.remove(&number).ok_or_else(again)??;
+        Ok(self.worker.finish_pull(pull)?.values)
+    }
+
+    /// Forgets a pull that nobody wants any more. Its rows go where they are freed.
+    pub fn drop_pull(&mut self, number: u64) {
+        if let Some(Ok(pull)) = self.pulls.remove(&number)
+            && let Ok(pulled) = self.worker.finish_pull(pull)
+        {
+            self.buffers.keep(pulled.values);
+        }
+    }
+
+    /// Begins a push. With too many on their way it waits for the oldest.
+    pub fn begin_push(&mut self, table: TableId, batch: &Batch, rows: Vec<f32>) -> Result<(), CallFailure> {
+        while self.pushes.len() >= PUSHES_MAX && !self.is_synchronous() {
+            if let Some(oldest) = self.pushes.pop_front() {
+                self.worker.finish_push(oldest)?;
+            }
+        }
+        self.note_push(table);
+        let (cut, seq) = (self.cut(table, batch)?, self.worker.next_seq(table));
+        let push = self.worker.begin_push(table, cut, Write::Gradient, rows, None, seq)?;
+        self.pushes.push_back(push);
+        self.buffers.keep(self.worker.spare());
+        Ok(())
+    }
+
+    /// Remembers that this table was pushed to.
+    fn note_push(&mut self, table: TableId) {
+        self.progress.owes.store(true, Relaxed);
+        if !self.pushed.contains(&table) {
+            self.pushed.push(table);
+        }
+    }
+
+    /// Whether pushes belong to synchronous steps. Those are acknowledged when their step has ended, so nothing may
+    /// wait for them before.
+    fn is_synchronous(&self) -> bool {
+        self.joined.iter().any(|&(_, synchronous)| synchronous)
+    }
+
+    /// Stores the rows of a folder into a table. Returns their number.
+    pub fn load(&mut self, table: TableId, folder: &Path) -> Result<u64, CallFailure> {
+        self.note_push(table);
+        let rows = self.worker.load(table, folder)?;
+        self.flush()?;
+        Ok(rows)
+    }
+
+    /// Waits until all pushes are acknowledged.
+    pub fn flush(&mut self) -> Result<(), CallFailure> {
+        self.worker.drain()?;
+        self.pushes.clear();
+        self.progress.owes.store(false, Relaxed);
+        Ok(())
+    }
+
+    /// Leaves, and waits for all pushes. The thread then ends.
+    fn close(&mut self) -> Result<(), CallFailure> {
+        self.ends = true;
+        let failed = self.failure.take();
+        for (table, _) in std::mem::take(&mut self.joined) {
+            self.worker.leave(table)?;
+        }
+        self.flush()?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Says to the servers that this pusher has ended, so that another one may have its place there. It matters only to
+    /// servers that live for thousands of clients.
+    fn farewell(&mut self) {
+        let tables = std::mem::take(&mut self.pushed);
+        // A server that is gone has forgotten the pusher anyway.
+        let _ = tables.into_iter().try_for_each(|table| self.worker.close_pusher(table));
+    }
+}
+
+/// How other threads reach the thread of a client.
+#[derive(Debug)]
+pub struct OwnerThread {
+    tasks: Sender<Task>,
+    /// Buffers that calls and the thread share.
+    pub buffers: Arc<Buffers>,
+    /// What is known of the thread.
+    pub progress: Arc<FlushProgress>,
+}
+
+impl OwnerThread {
+    /// Starts the thread, which connects. The answer comes when it has, and says over which transport.
+    pub fn start(
+        net: Transports,
+        config: WorkerConfig,
+    ) -> std::io::Result<(OwnerThread, Receiver<Result<String, CallFailure>>)> {
+        let (tasks, queue) = channel::<Task>();
+        let (connected, answer) = sync_channel(1);
+        let buffers: Arc<Buffers> = Arc::default();
+        let progress: Arc<FlushProgress> = Arc::default();
+        let shared = (buffers.clone(), progress.clone());
+        let run = move || match connect(net, config) {
+            Ok(worker) => {
+                let named = connected.send(Ok(worker.transport()));
+                // If nobody waits any more, Ctrl-C has ended the call.
+                if named.is_ok() {
+                    Owner::new(worker, shared.0, shared.1).run(&queue);
+                }
+            }
+            Err(error) => drop(connected.send(Err(error.into()))),
+        };
+        let thread = thread::Builder::new().name("gannet-client".into()).spawn(run)?;
+        let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|known| !known.thread.is_finished());
+        threads.push(KnownThread { maker: Maker::this(), thread, progress: progress.clone() });
+        Ok((OwnerThread { tasks, buffers, progress }, answer))
+    }
+
+    /// Asks the thread to do something. The answer comes when it is done, after everything that it was asked before.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Owner) -> Result<T, CallFailure> + Send + 'static,
+    ) -> Receiver<Result<T, CallFailure>> {
+        let (done, answer) = sync_channel(1);
+        self.tell(move |owner| {
+            let result = match owner.failure.take() {
+                Some(failure) => Err(failure),
+                None => work(owner),
+            };
+            // Nobody waits any more after Ctrl-C. A failure is then for the next call.
+            if let Err(lost) = done.send(result)
+                && let Err(failure) = lost.0
+            {
+                owner.failure.get_or_insert(failure);
+            }
+        });
+        answer
+    }
+
+    /// Asks the thread to do something that has no answer.
+    pub fn tell(&self, work: impl FnOnce(&mut Owner) + Send + 'static) {
+        // If the thread has ended, the answer's sender is dropped with the task, and who waits learns of it.
+        drop(self.tasks.send(Box::new(work)));
+    }
+
+    /// Asks the thread to end, also after an error. The first answer comes when all pushes are acknowledged, the second
+    /// when the servers know that this pusher has ended.
+    pub fn close(&self) -> [Receiver<Result<(), CallFailure>>; 2] {
+        let ((done, answer), (ended, end)) = (sync_channel(1), sync_channel(1));
+        self.tell(move |owner| {
+            let closed = owner.close();
+            let is_closed = closed.is_ok();
+            drop(done.send(closed));
+            if is_closed {
+                owner.farewell();
+            }
+            drop(ended.send(Ok(())));
+        });
+        [answer, end]
+    }
+}
+
+/// A client's thread, for the end of the process.
+struct KnownThread {
+    maker: Maker,
+    thread: JoinHandle<()>,
+    progress: Arc<FlushProgress>,
+}
+
+/// The threads of all clients that may not have ended.
+static THREADS: Mutex<Vec<KnownThread>> = Mutex::new(Vec::new());
+
+/// Waits until no client of this process has pushes on their way: at most so many seconds, and at most a second for
+/// those whose waits Ctrl-C has ended.
+#[pyfunction]
+pub fn wait_for_pushes(py: Python<'_>, seconds: f64) -> PyResult<()> {
+    let (begin, limit) = (Instant::now(), Duration::from_secs_f64(seconds.clamp(0.0, 1e6)));
+    loop {
+        let waited = begin.elapsed();
+        let owes = |known: &KnownThread| {
+            let patience =
+                if known.progress.interrupted.load(Relaxed) { Duration::from_secs(1) } else { limit };
+            let owes =
+                known.maker.is_here() && known.progress.owes.load(Relaxed) && !known.thread.is_finished();
+            owes && waited < patience
+        };
+        if !THREADS.lock().unwrap_or_else(PoisonError::into_inner).iter().any(owes) {
+            return Ok(());
+        }
+        py.detach(|| thread::sleep(Duration::from_millis(5)));
+        py.check_signals()?;
+    }
+}
+
+/// The names of pushers without an index of their own: above those of workers with an index.
+const UNNAMED: u64 = 1 << 32;
+
+/// Connects. A configuration without a pusher (0) gets one that nobody has had.
+fn connect(net: Transports, mut config: WorkerConfig) -> Result<Worker<Transports>, WorkerError> {
+    if config.pusher == 0 {
+        config.incarnation = Worker::allocate_incarnation(net.clone(), &config)?;
+        config.pusher = UNNAMED + config.incarnation;
+        config.seed = config.incarnation.rotate_left(32);
+    }
+    Worker::connect(net, config)
+}

@@ -1,0 +1,254 @@
+//! Pulls and pushes of numpy arrays. The Python files check shapes and types first, and say what is wrong with them.
+
+use crate::batch::{Batch, KEYS_MAX};
+use crate::client::Shared;
+use crate::failure::{CallFailure, wrong_type};
+use crate::owner::Owner;
+use gannet::optim::{Update, Visitor};
+use gannet::table::TableId;
+use gannet::{Rule, Schema};
+use numpy::{
+    IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray2,
+};
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Batches of keys whose memory is used again.
+const BATCHES_MAX: usize = 8;
+
+/// A table of a client.
+#[pyclass(module = "gannet._native", frozen)]
+pub struct Table {
+    shared: Arc<Shared>,
+    id: TableId,
+    dim: usize,
+    shards: u32,
+    rule: Rule,
+    /// Batches, the one that was used last at the end.
+    batches: Mutex<Vec<Arc<Batch>>>,
+}
+
+impl Table {
+    /// An opened table.
+    pub fn new(shared: Arc<Shared>, id: TableId, schema: &Schema) -> Table {
+        let (dim, shards, rule) = (schema.dim as usize, schema.shards, schema.rule);
+        Table { shared, id, dim, shards, rule, batches: Mutex::default() }
+    }
+
+    /// Its number at the client.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// The batch of these keys: that of the last call if that had the same keys, or another one.
+    fn batch(&self, keys: &[u64]) -> Result<Arc<Batch>, CallFailure> {
+        if keys.len() > KEYS_MAX {
+            let count = keys.len();
+            return Err(CallFailure::input(format!(
+                "{count} keys in one call; at most {KEYS_MAX} are possible"
+            )));
+        }
+        let batches = || self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = {
+            let mut all = batches();
+            if let Some(last) = all.last().filter(|last| last.given() == keys) {
+                return Ok(last.clone());
+            }
+            let free = all.iter().position(|batch| Arc::strong_count(batch) == 1);
+            match (free, all.len() < BATCHES_MAX) {
+                (Some(at), _) => all.remove(at),
+                (None, true) => Arc::default(),
+                (None, false) => {
+                    all.remove(0);
+                    Arc::default()
+                }
+            }
+        };
+        if Arc::get_mut(&mut batch).is_none() {
+            batch = Arc::default();
+        }
+        if let Some(own) = Arc::get_mut(&mut batch) {
+            let mut given = own.take_given();
+            given.clear();
+            given.extend_from_slice(keys);
+            own.fill(given, self.shards);
+        }
+        batches().push(batch.clone());
+        Ok(batch)
+    }
+
+    fn begin(&self, py: Python<'_>, keys: &PyReadonlyArray1<'_, u64>) -> PyResult<(u64, Arc<Batch>)> {
+        let keys = keys.as_slice().map_err(|_| wrong_type("keys are not contiguous".into()))?;
+        let thread = self.shared.thread()?;
+        let batch = py.detach(|| self.batch(keys))?;
+        let (number, table, sent) = (self.shared.next_pull.fetch_add(1, Relaxed), self.id, batch.clone());
+        thread.tell(move |owner| owner.begin_pull(number, table, &sent));
+        Ok((number, batch))
+    }
+
+    fn finish(
+        &self,
+        py: Python<'_>,
+        number: u64,
+        batch: &Batch,
+        out: &mut PyReadwriteArray2<'_, f32>,
+    ) -> PyResult<()> {
+        let dim = self.dim;
+        let out = out.as_slice_mut().map_err(|_| wrong_type("out is not contiguous".into()))?;
+        if out.len() != batch.given().len() * dim {
+            let (keys, got) = (batch.given().len(), out.len());
+            return Err(
+                CallFailure::input(format!("out has {got} floats; {keys} rows of {dim} are wanted")).into()
+            );
+        }
+        let rows = self.shared.call(py, move |owner| owner.finish_pull(number))?;
+        py.detach(|| batch.rows_as_given(&rows, dim, out));
+        self.shared.thread()?.buffers.keep(rows);
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Table {
+    /// Reads a row for each key into `out`.
+    fn pull(
+        &self,
+        py: Python<'_>,
+        keys: PyReadonlyArray1<'_, u64>,
+        mut out: PyReadwriteArray2<'_, f32>,
+    ) -> PyResult<()> {
+        let (number, batch) = self.begin(py, &keys)?;
+        self.finish(py, number, &batch, &mut out)
+    }
+
+    /// Begins a pull.
+    fn begin_pull(slf: Py<Table>, py: Python<'_>, keys: PyReadonlyArray1<'_, u64>) -> PyResult<Pull> {
+        let (number, batch) = slf.get().begin(py, &keys)?;
+        Ok(Pull { table: slf, number, batch })
+    }
+
+    /// Begins to push a row for each key. The rows of a key that repeats are added, or averaged.
+    fn push(
+        &self,
+        py: Python<'_>,
+        keys: PyReadonlyArray1<'_, u64>,
+        grads: PyReadonlyArray2<'_, f32>,
+        mean: bool,
+    ) -> PyResult<()> {
+        let keys = keys.as_slice().map_err(|_| wrong_type("keys are not contiguous".into()))?;
+        let given = grads.as_slice().map_err(|_| wrong_type("grads are not contiguous".into()))?;
+        let (table, dim) = (self.id, self.dim);
+        if given.len() != keys.len() * dim {
+            let (keys, got) = (keys.len(), given.len());
+            return Err(CallFailure::input(format!(
+                "grads have {got} floats; {keys} rows of {dim} are wanted"
+            ))
+            .into());
+        }
+        let buffers = self.shared.thread()?.buffers.clone();
+        let (batch, rows) = py.detach(|| {
+            let batch = self.batch(keys)?;
+            let mut rows = buffers.take();
+            batch.reduce(given, dim, mean, &mut rows);
+            Ok::<_, CallFailure>((batch, rows))
+        })?;
+        self.shared.call(py, move |owner| owner.begin_push(table, &batch, rows))
+    }
+
+    /// All rows: keys, and their weights.
+    #[allow(clippy::type_complexity)]
+    fn items<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyArray1<u64>>, Bound<'py, PyArray2<f32>>)> {
+        let (table, dim, rule) = (self.id, self.dim, self.rule);
+        let (keys, weights) = self.shared.call(py, move |owner| items(owner, table, dim, rule))?;
+        let count = keys.len();
+        Ok((keys.into_pyarray(py), weights.into_pyarray(py).reshape([count, dim])?))
+    }
+
+    /// Rows, bytes and shards over all servers.
+    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        let table = self.id;
+        let status = self.shared.call(py, move |owner| {
+            owner.flush()?;
+            Ok(owner.worker.status(table)?.stats)
+        })?;
+        Ok((status.rows, status.bytes, u64::from(status.shards)))
+    }
+
+    /// Writes all rows, with their optimizer state, into a folder. Returns their number.
+    fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<u64> {
+        let table = self.id;
+        self.shared.call(py, move |owner| {
+            owner.flush()?;
+            Ok(owner.worker.save(table, &folder)?)
+        })
+    }
+
+    /// Stores the rows of a folder. Returns their number.
+    fn load(&self, py: Python<'_>, folder: PathBuf) -> PyResult<u64> {
+        let table = self.id;
+        self.shared.call(py, move |owner| owner.load(table, &folder))
+    }
+}
+
+/// The weights of all rows of a table. Memory holds them once, and a page of rows.
+fn items(
+    owner: &mut Owner,
+    table: TableId,
+    dim: usize,
+    rule: Rule,
+) -> Result<(Vec<u64>, Vec<f32>), CallFailure> {
+    owner.flush()?;
+    let (mut keys, mut weights) = (Vec::new(), Vec::new());
+    owner.worker.scan(table, |page, rows| {
+        keys.extend_from_slice(page);
+        rule.visit(AddWeights { rows, dim, out: &mut weights });
+    })?;
+    Ok((keys, weights))
+}
+
+/// Appends the weights of stored rows.
+struct AddWeights<'a> {
+    rows: &'a [f32],
+    dim: usize,
+    out: &'a mut Vec<f32>,
+}
+
+impl Visitor for AddWeights<'_> {
+    type Out = ();
+
+    fn run<U: Update>(self, rule: U) {
+        for row in self.rows.chunks_exact(U::floats(self.dim)) {
+            let begin = self.out.len();
+            self.out.resize(begin + self.dim, 0.0);
+            rule.weights(row, &mut self.out[begin..]);
+        }
+    }
+}
+
+/// A pull on its way.
+#[pyclass(module = "gannet._native", frozen)]
+pub struct Pull {
+    table: Py<Table>,
+    number: u64,
+    batch: Arc<Batch>,
+}
+
+#[pymethods]
+impl Pull {
+    /// Waits for the rows, and writes them into `out`.
+    fn finish(&self, py: Python<'_>, mut out: PyReadwriteArray2<'_, f32>) -> PyResult<()> {
+        self.table.get().finish(py, self.number, &self.batch, &mut out)
+    }
+}
+
+impl Drop for Pull {
+    fn drop(&mut self) {
+        let number = self.number;
+        self.table.get().shared.tell(move |owner| owner.drop_pull(number));
+    }
+}

@@ -1,0 +1,71 @@
+//! Waits of Python threads: without the GIL, in slices, so that Ctrl-C works. Also the refusal of forked processes.
+
+use crate::failure::{CallFailure, Kind};
+use pyo3::prelude::*;
+use std::process;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How long a wait lasts before it looks for signals.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Waits for an answer. Python's signal handlers run meanwhile, so this can fail with `KeyboardInterrupt`.
+pub fn wait_for<T: Send>(py: Python<'_>, answer: Receiver<Result<T, CallFailure>>) -> PyResult<T> {
+    wait_until(py, answer, None)?.ok_or_else(|| CallFailure::ended().into())
+}
+
+/// [`wait_for`], but at most until this moment: then the answer is `None`.
+pub fn wait_until<T: Send>(
+    py: Python<'_>,
+    mut answer: Receiver<Result<T, CallFailure>>,
+    end: Option<Instant>,
+) -> PyResult<Option<T>> {
+    loop {
+        let slice = end.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()).min(SLICE));
+        let received;
+        (answer, received) = py.detach(move || {
+            let received = answer.recv_timeout(slice);
+            (answer, received)
+        });
+        match received {
+            Ok(answer) => return Ok(Some(answer?)),
+            Err(RecvTimeoutError::Disconnected) => return Err(CallFailure::ended().into()),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+        }
+        if end.is_some_and(|end| Instant::now() >= end) {
+            return Ok(None);
+        }
+    }
+}
+
+/// The process that made an object. Its connections and threads are not those of a forked process.
+#[derive(Debug, Clone, Copy)]
+pub struct Maker(u32);
+
+impl Maker {
+    /// This process.
+    pub fn this() -> Maker {
+        Maker(process::id())
+    }
+
+    /// Whether this process is the one that made the object.
+    pub fn is_here(self) -> bool {
+        process::id() == self.0
+    }
+
+    /// Refuses a call in a forked process.
+    pub fn check(self) -> Result<(), CallFailure> {
+        if self.is_here() {
+            return Ok(());
+        }
+        let (made, here) = (self.0, process::id());
+        Err(CallFailure::new(
+            Kind::Fork,
+            format!(
+                "this client was connected in process {made}, and this is process {here}, a fork of it: a fork has \
+                 none of the client's threads; call gannet.connect here, or start processes with \
+                 multiprocessing.get_context(\"spawn\")"
+            ),
+        ))
+    }
+}
