@@ -170,9 +170,14 @@ impl<N: Net> HeartbeatShared<N> {
     /// Fences what the scheduler asks for, one incarnation at a time, until the end. If a fence fails, the reply to the
     /// next heartbeat asks for it again.
     fn fence_all(&self, mut fence_fn: FenceFn) {
+        let mut logged: Option<Instant> = None;
         while let Some(incarnation) = self.next_to_fence() {
             let fenced = fence_fn(incarnation).and_then(|()| lock(&self.client).fenced(incarnation));
-            if let Err(error) = fenced {
+            // Each heartbeat may ask for it again.
+            if let Err(error) = fenced
+                && logged.is_none_or(|at| at.elapsed() >= WAITS_LOGGED)
+            {
+                logged = Some(Instant::now());
                 tracing::warn!(worker = incarnation.rank, %error, "a dead worker is not yet fenced");
             }
             lock(&self.state).fencing = None;
