@@ -265,9 +265,11 @@ impl Clocks {
         Straggler { rank: number, clock, incarnation, pusher }
     }
 
-    /// The worker that is furthest behind; of several, the one of the lowest rank.
+    /// The worker that is furthest behind. Of several, one that is not here comes first, as it may have to resend its
+    /// pushes; then the one of the lowest rank.
     pub(super) fn behind(&self) -> Option<Straggler> {
-        let (number, _) = self.counted().min_by_key(|(number, rank)| (rank.clock, *number))?;
+        let is_here = |rank: &GroupMember| matches!(rank.state, ClockState::Here(_));
+        let (number, _) = self.counted().min_by_key(|(number, rank)| (rank.clock, is_here(rank), *number))?;
         Some(self.as_straggler(number))
     }
 

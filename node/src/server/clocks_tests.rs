@@ -131,8 +131,8 @@ impl ClocksModel {
         }
         let behind = self.clocks.behind().map(|behind| (behind.rank, behind.clock));
         let counted = (0..).zip(&self.plain).filter(|(_, one)| one.counts);
-        let first = counted.map(|(rank, one)| (one.clock, rank)).min();
-        prop_assert_eq!(behind, first.map(|(clock, rank)| (rank, clock)));
+        let first = counted.map(|(rank, one)| (one.clock, one.here, rank)).min();
+        prop_assert_eq!(behind, first.map(|(clock, _, rank)| (rank, clock)));
         let all: Vec<u32> = self.clocks.stragglers().map(|straggler| straggler.rank).collect();
         let counted = (0..).zip(&self.plain).filter(|(_, one)| one.counts);
         prop_assert_eq!(all, counted.map(|(rank, _)| rank).collect::<Vec<u32>>());

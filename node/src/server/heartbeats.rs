@@ -16,7 +16,6 @@ use crate::frames::control::{self, LostV1, WaitsV2};
 use crate::scheduler::member::WorkerIncarnation;
 use crate::sync::SyncMode;
 use gannet_transport::Net;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A dead worker, and the session whose worker is told.
@@ -105,10 +104,9 @@ impl ServerTables {
 
     /// Fences the dead workers for which groups wait. Returns whom to tell: one worker, which fences the dead one at
     /// all other threads. In a group that needs every worker (`strict`) nobody is fenced, and all are told, and end.
-    /// Workers for which nobody waits `over` a table now keep their place there.
-    fn give_up_dead_workers(&mut self, over: &BTreeSet<u32>, now: Duration) -> Vec<LossReport> {
+    fn give_up_dead_workers(&mut self, now: Duration) -> Vec<LossReport> {
         let mut reports = Vec::new();
-        for &number in over {
+        for number in 0..self.all.len() as u32 {
             let Some(group) = self.all.get(number as usize).and_then(|table| table.group.as_ref()) else {
                 continue;
             };
@@ -136,12 +134,12 @@ impl ServerTables {
         reports
     }
 
-    /// Whether a request of this worker over a table can wait for others. It waits for itself if nobody is further
-    /// behind: it has not sent the end of its step.
+    /// Whether a request of this worker over a table can wait for others. It waits for itself if all steps before its
+    /// own are in the rows: it has not sent the end of its step.
     pub(super) fn waits_for_others(&self, number: u32, pusher: &Pusher) -> bool {
         let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
         let Some((group, rank)) = group.zip(pusher.rank(number)) else { return true };
-        group.clocks.ranks.get(rank as usize).is_none_or(|rank| rank.clock > group.clocks.lowest())
+        group.clocks.ranks.get(rank as usize).is_none_or(|rank| rank.clock > group.lowest())
     }
 
     /// The payload of a waits frame: it names the worker for which a request over this table waits.
@@ -166,14 +164,13 @@ impl<N: Net> ShardThread<N> {
         }
     }
 
-    /// Fences dead workers for which others wait, and tells these.
+    /// Fences dead workers, and tells others, if a request waits here. If none does, slow workers keep their places.
     pub(super) fn give_up_dead_workers(&mut self, now: Duration) {
-        let waits = |session: &Session<N::Stream>| {
-            let table = session.waits_over()?;
-            self.tables.waits_for_others(table, session.pusher()).then_some(table)
-        };
-        let over: BTreeSet<u32> = self.sessions.iter().flatten().filter_map(waits).collect();
-        for LossReport { session: number, lost } in self.tables.give_up_dead_workers(&over, now) {
+        // A request over one table may wait behind one over another.
+        if !self.sessions.iter().flatten().any(Session::is_waiting) {
+            return;
+        }
+        for LossReport { session: number, lost } in self.tables.give_up_dead_workers(now) {
             let of_it = |session: &Option<Session<N::Stream>>| {
                 session.as_ref().is_some_and(|session| session.pusher().session == number)
             };

@@ -442,11 +442,6 @@ impl<S: Stream> Session<S> {
         self.link.transmit().send_copy(LostFrame {}.encode(0), &control::seal(lost)).is_ok()
     }
 
-    /// The table over which a request waits.
-    pub(super) fn waits_over(&self) -> Option<u32> {
-        self.replies.waits_over()
-    }
-
     /// A request of this session waits for other workers.
     pub(super) fn is_waiting(&self) -> bool {
         self.replies.is_waiting()
