@@ -22,6 +22,8 @@ STOPPED = f"""
 import os, signal, sys, threading, time
 import numpy as np
 import gannet
+# A process that was started in the background may ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 cluster = gannet.LocalCluster(servers=1)
 client = gannet.connect(cluster.servers, timeout=60, transport={{transport!r}})
 table = client.table("stopped", 4, {ADD})
@@ -67,7 +69,8 @@ except KeyboardInterrupt:
         begin = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert line_of(process) == "interrupted"
-        assert time.monotonic() - begin < 2
+        # Long before the time limit of the wait.
+        assert time.monotonic() - begin < 20
         # The process ends soon, also with pushes on their way and a server that does not stop.
         process.wait(timeout=20)
     finally:
