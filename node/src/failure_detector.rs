@@ -1,6 +1,7 @@
 //! Which workers are alive. A server thread has one failure detector: the sessions of the thread tell it when they last
-//! heard of their workers. The scheduler, the registry of runs and the groups of workers that keep step ask it, so they
-//! never disagree about a worker. Plain state: the time is a parameter.
+//! heard of their workers. The scheduler, the registry of runs and the groups of workers that keep step ask it. So
+//! those of one thread never disagree about a worker. Two threads may: each hears other sessions. Plain state: the time
+//! is a parameter.
 //!
 //! A worker is dead in two cases:
 //! - nothing was heard of it for `--worker-timeout`, over any session;

@@ -7,13 +7,18 @@ from typing import ClassVar
 
 
 @dataclass(frozen=True)
-class Optimizer:
-    """The base of all update rules: what a server does to a row when a gradient `g` of it arrives."""
+class _Named:
+    """A name and its numbers, as the server reads them."""
 
     _name: ClassVar[str]
 
     def _describe(self) -> tuple[str, list[float]]:
         return self._name, [float(number) for number in astuple(self)]
+
+
+@dataclass(frozen=True)
+class Optimizer(_Named):
+    """The base of all update rules: what a server does to a row when a gradient `g` of it arrives."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +124,8 @@ class GroupFtrl(Optimizer):
 
 
 @dataclass(frozen=True)
-class Init:
+class Init(_Named):
     """The base of all initial values: what a key without a row reads as."""
-
-    _name: ClassVar[str]
-
-    def _describe(self) -> tuple[str, list[float]]:
-        return self._name, [float(number) for number in astuple(self)]
 
 
 @dataclass(frozen=True)

@@ -61,48 +61,53 @@ impl Resolver {
     /// # Errors
     /// Nothing is known yet: the look-up runs, or it has failed.
     pub(crate) fn known(&self, addr: &str) -> Result<Vec<SocketAddr>, NetError> {
+        self.state(addr).0
+    }
+
+    /// As [`Resolver::known`], and whether a look-up of the name runs or waits for others.
+    fn state(&self, addr: &str) -> (Result<Vec<SocketAddr>, NetError>, bool) {
         if let Ok(numeric) = addr.parse() {
-            return Ok(vec![numeric]);
+            return (Ok(vec![numeric]), false);
         }
         self.refresh(addr);
         let names = self.names();
         let known = names.get(addr);
         if let Some(known) = known.filter(|known| !known.addresses.is_empty()) {
-            return Ok(known.addresses.clone());
+            return (Ok(known.addresses.clone()), known.begun.is_some());
         }
-        let source = match known {
-            Some(KnownName { failure: Some((kind, why)), .. }) => io::Error::new(*kind, why.clone()),
-            Some(KnownName { begun: Some(begun), .. }) => {
+        let begun = known.and_then(|known| known.begun);
+        let source = match (known.and_then(|known| known.failure.as_ref()), begun) {
+            (Some((kind, why)), _) => io::Error::new(*kind, why.clone()),
+            (None, Some(begun)) => {
                 let seconds = begun.elapsed().as_secs_f64();
                 let text = format!("the name server has not answered for {seconds:.1} s");
                 io::Error::new(io::ErrorKind::WouldBlock, text)
             }
-            _ => io::Error::new(
+            (None, None) => io::Error::new(
                 io::ErrorKind::WouldBlock,
                 format!("{LOOKUPS_MAX} other names are being looked up"),
             ),
         };
-        Err(NetError::Address { addr: addr.to_owned(), source })
+        let pending = begun.is_some() || source.kind() == io::ErrorKind::WouldBlock;
+        (Err(NetError::Address { addr: addr.to_owned(), source }), pending)
     }
 
-    /// The addresses of a name with a port. Waits for a look-up that begins now, at most until `give_up`.
+    /// The addresses of a name with a port. While none are known, waits for the look-up that runs, at most until
+    /// `give_up`.
     ///
     /// # Errors
     /// The look-up fails, or takes too long.
     pub(crate) fn wait(&self, addr: &str, give_up: Instant) -> Result<Vec<SocketAddr>, NetError> {
         loop {
-            let known = self.known(addr);
-            let is_pending = |error: &NetError| matches!(error, NetError::Address { source, .. } if source.kind() == io::ErrorKind::WouldBlock);
+            let (known, pending) = self.state(addr);
             let left = give_up.saturating_duration_since(Instant::now());
-            match known {
-                Err(error) if is_pending(&error) && !left.is_zero() => {
-                    let names = self.names();
-                    // Also a look-up that could not begin may begin then.
-                    let pause = left.min(Duration::from_millis(50));
-                    drop(self.shared.changed.wait_timeout(names, pause));
-                }
-                known => return known,
+            if known.is_ok() || !pending || left.is_zero() {
+                return known;
             }
+            let names = self.names();
+            // Also a look-up that could not begin may begin then.
+            let pause = left.min(Duration::from_millis(50));
+            drop(self.shared.changed.wait_timeout(names, pause));
         }
     }
 
@@ -228,6 +233,23 @@ mod tests {
         say["unknown:1"].send(Err(io::Error::new(io::ErrorKind::NotFound, "no such host"))).unwrap();
         let why = resolver.wait("unknown:1", Instant::now() + LIMIT).unwrap_err().to_string();
         assert!(why.contains("no such host"), "{why}");
+    }
+
+    /// A new look-up ran, and the wait returned the failure of the one before.
+    #[test]
+    fn a_wait_is_for_the_look_up_that_runs_now() {
+        let (resolver, say) = scripted(&["ps:1"]);
+        say["ps:1"].send(Err(io::Error::other("no name server"))).unwrap();
+        resolver.wait("ps:1", Instant::now() + LIMIT).unwrap_err();
+        std::thread::sleep(LOOKUP_FRESH);
+        resolver.known("ps:1").unwrap_err();
+        let say = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            say["ps:1"].send(Ok(at(2))).unwrap();
+            say
+        });
+        assert_eq!(resolver.wait("ps:1", Instant::now() + LIMIT).unwrap(), at(2));
+        drop(say.join().unwrap());
     }
 
     /// The threads that wait for name servers are bounded.

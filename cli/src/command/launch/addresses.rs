@@ -25,28 +25,22 @@ impl Drop for RemoteClaim {
     fn drop(&mut self) {
         // The end of its standard input ends the process there, and then ssh.
         drop(self.child.stdin.take());
-        if !matches!(self.child.wait_timeout_killed(), Ok(true)) {
+        if !matches!(ends_in_time(&mut self.child), Ok(true)) {
             tracing::debug!("a host still claims its ports");
         }
     }
 }
 
-trait WaitBriefly {
-    /// Waits for the end of a process for a second, then kills it. Returns whether it has ended by itself.
-    fn wait_timeout_killed(&mut self) -> std::io::Result<bool>;
-}
-
-impl WaitBriefly for Child {
-    fn wait_timeout_killed(&mut self) -> std::io::Result<bool> {
-        for _ in 0..50 {
-            if self.try_wait()?.is_some() {
-                return Ok(true);
-            }
-            std::thread::sleep(Duration::from_millis(20));
+/// Waits for the end of a process for a second, then kills it. Returns whether it has ended by itself.
+fn ends_in_time(child: &mut Child) -> std::io::Result<bool> {
+    for _ in 0..50 {
+        if child.try_wait()?.is_some() {
+            return Ok(true);
         }
-        self.kill()?;
-        self.wait().map(|_| false)
+        std::thread::sleep(Duration::from_millis(20));
     }
+    child.kill()?;
+    child.wait().map(|_| false)
 }
 
 /// See the module.
@@ -142,7 +136,7 @@ fn claim(place: &Remote, address: &str, count: usize) -> Result<(RemoteClaim, Ve
     let Some(ports) = answer["ports"].as_array() else {
         // It has ended, or prints something else.
         drop(claim.child.stdin.take());
-        let status = claim.child.wait_timeout_killed().and_then(|_| claim.child.wait()).ok();
+        let status = ends_in_time(&mut claim.child).and_then(|_| claim.child.wait()).ok();
         let mut printed = String::new();
         let _ = stderr.map(|stderr| stderr.take(4096).read_to_string(&mut printed));
         let hint = place.hint(status.and_then(|status| status.code()));

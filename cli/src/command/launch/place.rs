@@ -15,8 +15,8 @@ use std::process::Command;
 /// The exit code of ssh when it fails itself.
 pub const SSH_FAILED: i32 = 255;
 
-/// Options of ssh behind those of the user, of whom the first counts: it asks nobody for a password, and notices in 15
-/// s that the host is gone.
+/// Options of ssh. They stand behind those of the user, and ssh takes the first value of each. With them ssh asks
+/// nobody for a password. It notices within 15 s that the host is gone.
 const OPTIONS: [&str; 4] =
     ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
 
