@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Tests of Gannet with programs of others that take gigabytes: TensorFlow. They stay in a folder that the next run uses
-# again: GANNET_ECOSYSTEM, by default ~/.cache/gannet-ecosystem.
+# Tests of Gannet with programs of others that take gigabytes: PyTorch with the models of deepctr-torch and torch-rechub,
+# and TensorFlow. They stay in a folder that the next run uses again: GANNET_ECOSYSTEM, by default
+# ~/.cache/gannet-ecosystem (7 GB).
+#     scripts/test_ecosystem.sh [PYTEST ARGUMENTS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
@@ -14,5 +16,12 @@ echo "== programs of others, in $venv"
 "$venv/bin/pip" install -q --disable-pip-version-check -r tests/ecosystem/requirements.txt
 
 cargo build --release -p gannet-cli
-GANNET="${CARGO_TARGET_DIR:-$PWD/target}/release/gannet" TF_CPP_MIN_LOG_LEVEL=2 \
-    "$venv/bin/python" -m pytest -q tests/ecosystem
+export GANNET="${CARGO_TARGET_DIR:-$PWD/target}/release/gannet"
+GANNET_BINARY="$GANNET" scripts/python_wheel.sh
+"$venv/bin/pip" install -q --force-reinstall --no-deps python/dist/*.whl
+# Outside of python/, so that the installed package is checked.
+(cd "$venv" && bin/mypy --strict --no-incremental -p gannet.torch)
+export TF_CPP_MIN_LOG_LEVEL=2
+# TensorFlow and PyTorch have a process each: they do not share libraries well.
+"$venv/bin/python" -m pytest -q -p no:cacheprovider tests/ecosystem/test_tf_config.py
+exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --ignore tests/ecosystem/test_tf_config.py tests/ecosystem "$@"

@@ -38,7 +38,7 @@ from ._optim import (
     Uniform,
     Zero,
 )
-from ._table import Pull, Table, TableStats
+from ._table import KeySet, Pull, Table, TableStats
 
 __all__ = [
     "AMSGrad",
@@ -52,6 +52,7 @@ __all__ = [
     "GroupFtrl",
     "Init",
     "InputError",
+    "KeySet",
     "LocalCluster",
     "MachineError",
     "Momentum",

@@ -32,13 +32,13 @@ def as_keys(keys: ArrayLike) -> Keys:
     return np.ascontiguousarray(array)
 
 
-def as_rows(rows: ArrayLike, count: int, dim: int) -> Rows:
-    """Gradients as a contiguous float32 array (count, dim). A contiguous one is not copied."""
+def as_rows(rows: ArrayLike, count: int, dim: int, what: str = "grads") -> Rows:
+    """Rows as a contiguous float32 array (count, dim). A contiguous one is not copied."""
     array: NDArray[Any] = np.asarray(rows)
     if array.dtype != np.float32:
-        raise TypeError(f"grads have dtype {array.dtype}; float32 is wanted: grads.astype(numpy.float32)")
+        raise TypeError(f"{what} have dtype {array.dtype}; float32 is wanted: {what}.astype(numpy.float32)")
     if array.shape != (count, dim):
-        raise ValueError(f"grads have shape {array.shape}; ({count}, {dim}) is wanted: a row for each key")
+        raise ValueError(f"{what} have shape {array.shape}; ({count}, {dim}) is wanted: a row for each key")
     return np.ascontiguousarray(array)
 
 

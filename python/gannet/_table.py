@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from functools import cached_property
+from typing import TYPE_CHECKING, Optional, Union
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from . import _native
 from ._arrays import Keys, Rows, as_keys, as_out, as_rows
@@ -52,13 +54,22 @@ class Table:
         """The client that opened the table."""
         return self._client
 
-    def pull(self, keys: ArrayLike, out: Optional[Rows] = None) -> Rows:
+    def keyset(self, keys: ArrayLike) -> KeySet:
+        """Finds each key once. Several calls can then use the keys without looking for repeats again.
+
+        Args:
+            keys: Integers (n,).
+        """
+        return KeySet(self._native.keyset(as_keys(keys)))
+
+    def pull(self, keys: Union[ArrayLike, KeySet], out: Optional[Rows] = None) -> Rows:
         """Reads the row of each key. A key without a row reads as its initial values.
 
         A pull sees every earlier push of this client.
 
         Args:
-            keys: Integers (n,). Each key is requested once, also if it repeats.
+            keys: Integers (n,). Each key is requested once, also if it repeats. Or a `KeySet` of this table: n is then
+                the length of its `keys`.
             out: A C-contiguous float32 array (n, dim) to write to. Nothing else of that size is then made.
 
         Returns:
@@ -66,8 +77,13 @@ class Table:
 
         Raises:
             TypeError, ValueError: The arrays are of a wrong type or shape.
+            InputError: The `KeySet` is of another table.
             PeerError: A server is lost, or refused.
         """
+        if isinstance(keys, KeySet):
+            rows = as_out(out, len(keys), self.dim)
+            self._native.pull_set(keys._native, rows)
+            return rows
         wanted = as_keys(keys)
         rows = as_out(out, len(wanted), self.dim)
         self._native.pull(wanted, rows)
@@ -82,14 +98,14 @@ class Table:
         wanted = as_keys(keys)
         return Pull(self._native.begin_pull(wanted), len(wanted), self.dim)
 
-    def push(self, keys: ArrayLike, grads: ArrayLike, reduce: str = "sum") -> None:
+    def push(self, keys: Union[ArrayLike, KeySet], grads: ArrayLike, reduce: str = "sum") -> None:
         """Sends a gradient for each key. The servers update the rows, each push exactly once.
 
         The call returns when the push is on its way, and `grads` may be changed then. `Client.flush` and `Client.close`
         wait until it is applied. A refusal is raised by the next call of the client.
 
         Args:
-            keys: Integers (n,).
+            keys: Integers (n,). Or a `KeySet` of this table: n is then the length of its `keys`.
             grads: float32 (n, dim). An array that is not contiguous is copied once more.
             reduce: What happens to the gradients of a key that repeats: `"sum"` or `"mean"`. It is sent once.
 
@@ -99,8 +115,29 @@ class Table:
         """
         if reduce not in ("sum", "mean"):
             raise InputError(f"reduce is {reduce!r}; 'sum' or 'mean' is wanted")
+        if isinstance(keys, KeySet):
+            self._native.push_set(keys._native, as_rows(grads, len(keys), self.dim))
+            return
         wanted = as_keys(keys)
         self._native.push(wanted, as_rows(grads, len(wanted), self.dim), reduce == "mean")
+
+    def assign(self, keys: ArrayLike, rows: ArrayLike) -> None:
+        """Stores a row for each key, whatever the optimizer: these weights. The optimizer's state begins anew.
+
+        A stored row replaces an older one of the same key. The call returns when the rows are on their way, as `push`
+        does.
+
+        Args:
+            keys: Integers (n,), each once.
+            rows: float32 (n, dim).
+
+        Raises:
+            TypeError, ValueError: The arrays are of a wrong type or shape.
+            InputError: A key is there twice, or this client keeps step with others in synchronous steps.
+            PeerError: A server is lost.
+        """
+        wanted = as_keys(keys)
+        self._native.assign(wanted, as_rows(rows, len(wanted), self.dim, "rows"))
 
     def items(self) -> tuple[Keys, Rows]:
         """Reads all rows of the table.
@@ -136,6 +173,32 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<gannet.Table {self.name!r}, dim {self.dim}>"
+
+
+class KeySet:
+    """Keys of a table for several calls. `Table.keyset` makes one.
+
+    `rows[keyset.inverse]` are the rows of the keys as they were given, if `rows = table.pull(keyset)`.
+    """
+
+    def __init__(self, native: _native.KeySet) -> None:
+        self._native = native
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Each key once, uint64 (m,), in the order of the rows of pulls and pushes."""
+        return self._native.keys()
+
+    @cached_property
+    def inverse(self) -> NDArray[np.int64]:
+        """For each given key its place in `keys`, int64 (n,)."""
+        return self._native.inverse()
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def __repr__(self) -> str:
+        return f"<gannet.KeySet of {len(self)} keys>"
 
 
 class Pull:

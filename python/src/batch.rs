@@ -77,6 +77,11 @@ impl Batch {
         &self.starts
     }
 
+    /// For each given key its place in [`keys`](Self::keys).
+    pub fn places(&self) -> &[u32] {
+        &self.places
+    }
+
     /// Whether no key was given twice.
     pub fn is_unique(&self) -> bool {
         self.keys.len() == self.given.len()

@@ -10,6 +10,7 @@ mod batch;
 mod client;
 mod connecting;
 mod failure;
+mod keyset;
 mod owner;
 mod schema;
 mod table;
@@ -24,6 +25,8 @@ mod _native {
     use super::*;
     #[pymodule_export]
     use crate::client::Client;
+    #[pymodule_export]
+    use crate::keyset::KeySet;
     #[pymodule_export]
     use crate::owner::wait_for_pushes;
     #[pymodule_export]

@@ -153,8 +153,23 @@ impl Owner {
         }
     }
 
-    /// Begins a push. With too many on their way it waits for the oldest.
+    /// Begins a push of gradients. With too many on their way it waits for the oldest.
     pub fn begin_push(&mut self, table: TableId, batch: &Batch, rows: Vec<f32>) -> Result<(), CallFailure> {
+        self.begin_write(table, batch, Write::Gradient, rows)
+    }
+
+    /// Begins to store whole rows, with the optimizer's state.
+    pub fn begin_assign(&mut self, table: TableId, batch: &Batch, rows: Vec<f32>) -> Result<(), CallFailure> {
+        self.begin_write(table, batch, Write::Row, rows)
+    }
+
+    fn begin_write(
+        &mut self,
+        table: TableId,
+        batch: &Batch,
+        write: Write,
+        rows: Vec<f32>,
+    ) -> Result<(), CallFailure> {
         while self.pushes.len() >= PUSHES_MAX && !self.is_synchronous() {
             if let Some(oldest) = self.pushes.pop_front() {
                 self.worker.finish_push(oldest)?;
@@ -162,7 +177,7 @@ impl Owner {
         }
         self.note_push(table);
         let (cut, seq) = (self.cut(table, batch)?, self.worker.next_seq(table));
-        let push = self.worker.begin_push(table, cut, Write::Gradient, rows, None, seq)?;
+        let push = self.worker.begin_push(table, cut, write, rows, None, seq)?;
         self.pushes.push_back(push);
         self.buffers.keep(self.worker.spare());
         Ok(())

@@ -3,6 +3,7 @@
 use crate::batch::{Batch, KEYS_MAX};
 use crate::client::Shared;
 use crate::failure::{CallFailure, wrong_type};
+use crate::keyset::KeySet;
 use crate::owner::Owner;
 use gannet::optim::{Update, Visitor};
 use gannet::table::TableId;
@@ -81,32 +82,53 @@ impl Table {
 
     fn begin(&self, py: Python<'_>, keys: &PyReadonlyArray1<'_, u64>) -> PyResult<(u64, Arc<Batch>)> {
         let keys = keys.as_slice().map_err(|_| wrong_type("keys are not contiguous".into()))?;
-        let thread = self.shared.thread()?;
+        self.shared.thread()?;
         let batch = py.detach(|| self.batch(keys))?;
-        let (number, table, sent) = (self.shared.next_pull.fetch_add(1, Relaxed), self.id, batch.clone());
-        thread.tell(move |owner| owner.begin_pull(number, table, &sent));
-        Ok((number, batch))
+        Ok((self.begin_batch(&batch)?, batch))
     }
 
+    /// Begins to pull the rows of a batch. Returns the pull's number.
+    fn begin_batch(&self, batch: &Arc<Batch>) -> Result<u64, CallFailure> {
+        let thread = self.shared.thread()?;
+        let (number, table, sent) = (self.shared.next_pull.fetch_add(1, Relaxed), self.id, batch.clone());
+        thread.tell(move |owner| owner.begin_pull(number, table, &sent));
+        Ok(number)
+    }
+
+    /// Waits for the rows of a pull, and lets `copy` have them and the floats of `out`.
     fn finish(
         &self,
         py: Python<'_>,
         number: u64,
-        batch: &Batch,
+        keys: usize,
         out: &mut PyReadwriteArray2<'_, f32>,
+        copy: impl FnOnce(&[f32], &mut [f32]) + Send,
     ) -> PyResult<()> {
-        let dim = self.dim;
         let out = out.as_slice_mut().map_err(|_| wrong_type("out is not contiguous".into()))?;
-        if out.len() != batch.given().len() * dim {
-            let (keys, got) = (batch.given().len(), out.len());
-            return Err(
-                CallFailure::input(format!("out has {got} floats; {keys} rows of {dim} are wanted")).into()
-            );
-        }
+        self.check_rows("out", out, keys)?;
         let rows = self.shared.call(py, move |owner| owner.finish_pull(number))?;
-        py.detach(|| batch.rows_as_given(&rows, dim, out));
+        py.detach(|| copy(&rows, out));
         self.shared.thread()?.buffers.keep(rows);
         Ok(())
+    }
+
+    /// Checks that an array has a row for each of so many keys.
+    fn check_rows(&self, what: &str, rows: &[f32], keys: usize) -> Result<(), CallFailure> {
+        let (got, dim) = (rows.len(), self.dim);
+        if got == keys * dim {
+            return Ok(());
+        }
+        Err(CallFailure::input(format!("{what} has {got} floats; {keys} rows of {dim} are wanted")))
+    }
+
+    /// The batch of a set of keys, for a call of this table.
+    fn batch_of<'a>(&self, keys: &'a KeySet) -> Result<&'a Arc<Batch>, CallFailure> {
+        let theirs = keys.table.get();
+        if Arc::ptr_eq(&theirs.shared, &self.shared) && theirs.id == self.id {
+            return Ok(&keys.batch);
+        }
+        let text = "these keys were made for another table: make them with the method keyset of this one";
+        Err(CallFailure::input(text))
     }
 }
 
@@ -120,7 +142,75 @@ impl Table {
         mut out: PyReadwriteArray2<'_, f32>,
     ) -> PyResult<()> {
         let (number, batch) = self.begin(py, &keys)?;
-        self.finish(py, number, &batch, &mut out)
+        self.finish(py, number, batch.given().len(), &mut out, |rows, out| {
+            batch.rows_as_given(rows, self.dim, out);
+        })
+    }
+
+    /// Takes keys for several calls.
+    fn keyset(slf: Py<Table>, py: Python<'_>, keys: PyReadonlyArray1<'_, u64>) -> PyResult<KeySet> {
+        let (table, keys) = (slf.get(), keys.as_slice());
+        let keys = keys.map_err(|_| wrong_type("keys are not contiguous".into()))?;
+        table.shared.thread()?;
+        let batch = py.detach(|| table.batch(keys))?;
+        Ok(KeySet { batch, table: slf })
+    }
+
+    /// Reads a row for each key of a set into `out`.
+    fn pull_set(
+        &self,
+        py: Python<'_>,
+        keys: Py<KeySet>,
+        mut out: PyReadwriteArray2<'_, f32>,
+    ) -> PyResult<()> {
+        let batch = self.batch_of(keys.get())?;
+        let number = self.begin_batch(batch)?;
+        self.finish(py, number, batch.keys().len(), &mut out, |rows, out| out.copy_from_slice(rows))
+    }
+
+    /// Begins to push a row for each key of a set.
+    fn push_set(&self, py: Python<'_>, keys: Py<KeySet>, grads: PyReadonlyArray2<'_, f32>) -> PyResult<()> {
+        let batch = self.batch_of(keys.get())?.clone();
+        let given = grads.as_slice().map_err(|_| wrong_type("grads are not contiguous".into()))?;
+        self.check_rows("grads", given, batch.keys().len())?;
+        let buffers = self.shared.thread()?.buffers.clone();
+        let rows = py.detach(|| {
+            let mut rows = buffers.take();
+            rows.clear();
+            rows.extend_from_slice(given);
+            rows
+        });
+        let table = self.id;
+        self.shared.call(py, move |owner| owner.begin_push(table, &batch, rows))
+    }
+
+    /// Begins to store a row for each key: these weights, and the optimizer's state as in the beginning.
+    fn assign(
+        &self,
+        py: Python<'_>,
+        keys: PyReadonlyArray1<'_, u64>,
+        weights: PyReadonlyArray2<'_, f32>,
+    ) -> PyResult<()> {
+        let keys = keys.as_slice().map_err(|_| wrong_type("keys are not contiguous".into()))?;
+        let given = weights.as_slice().map_err(|_| wrong_type("rows are not contiguous".into()))?;
+        self.check_rows("rows", given, keys.len())?;
+        self.shared.thread()?;
+        let (table, dim, rule) = (self.id, self.dim, self.rule);
+        let (batch, rows) = py.detach(|| {
+            let batch = self.batch(keys)?;
+            if !batch.is_unique() {
+                let count = batch.given().len() - batch.keys().len();
+                return Err(CallFailure::input(format!(
+                    "{count} keys are there more than once: give each key one row"
+                )));
+            }
+            let mut weights = Vec::new();
+            batch.reduce(given, dim, false, &mut weights);
+            let mut rows = Vec::new();
+            rule.visit(InitRows { weights: &weights, dim, out: &mut rows });
+            Ok::<_, CallFailure>((batch, rows))
+        })?;
+        self.shared.call(py, move |owner| owner.begin_assign(table, &batch, rows))
     }
 
     /// Begins a pull.
@@ -140,13 +230,7 @@ impl Table {
         let keys = keys.as_slice().map_err(|_| wrong_type("keys are not contiguous".into()))?;
         let given = grads.as_slice().map_err(|_| wrong_type("grads are not contiguous".into()))?;
         let (table, dim) = (self.id, self.dim);
-        if given.len() != keys.len() * dim {
-            let (keys, got) = (keys.len(), given.len());
-            return Err(CallFailure::input(format!(
-                "grads have {got} floats; {keys} rows of {dim} are wanted"
-            ))
-            .into());
-        }
+        self.check_rows("grads", given, keys.len())?;
         let buffers = self.shared.thread()?.buffers.clone();
         let (batch, rows) = py.detach(|| {
             let batch = self.batch(keys)?;
@@ -230,6 +314,25 @@ impl Visitor for AddWeights<'_> {
     }
 }
 
+/// Appends rows with these weights, and the state that they begin with.
+struct InitRows<'a> {
+    weights: &'a [f32],
+    dim: usize,
+    out: &'a mut Vec<f32>,
+}
+
+impl Visitor for InitRows<'_> {
+    type Out = ();
+
+    fn run<U: Update>(self, rule: U) {
+        for weights in self.weights.chunks_exact(self.dim) {
+            let begin = self.out.len();
+            self.out.resize(begin + U::floats(self.dim), 0.0);
+            rule.init(weights, &mut self.out[begin..]);
+        }
+    }
+}
+
 /// A pull on its way.
 #[pyclass(module = "gannet._native", frozen)]
 pub struct Pull {
@@ -242,7 +345,10 @@ pub struct Pull {
 impl Pull {
     /// Waits for the rows, and writes them into `out`.
     fn finish(&self, py: Python<'_>, mut out: PyReadwriteArray2<'_, f32>) -> PyResult<()> {
-        self.table.get().finish(py, self.number, &self.batch, &mut out)
+        let table = self.table.get();
+        table.finish(py, self.number, self.batch.given().len(), &mut out, |rows, out| {
+            self.batch.rows_as_given(rows, table.dim, out);
+        })
     }
 }
 

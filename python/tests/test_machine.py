@@ -66,6 +66,22 @@ class Machine(RuleBasedStateMachine):
     def pull(self, keys: list[int]) -> None:
         np.testing.assert_array_equal(self.table.pull(np.array(keys, np.uint64)), self.rows(keys))
 
+    @rule(keys=st.lists(KEYS, max_size=40), value=st.integers(-4, 4), pushes=st.integers(0, 2))
+    def use_a_keyset(self, keys: list[int], value: int, pushes: int) -> None:
+        keyset = self.table.keyset(np.array(keys, np.uint64))
+        assert len(keyset) == len(set(keys))
+        for _ in range(pushes):
+            self.table.push(keyset, np.full((len(keyset), DIM), value, np.float32))
+            for key in set(keys):
+                self.model[key] = self.row(key) - np.float32(value)
+        np.testing.assert_array_equal(self.table.pull(keyset), self.rows(keyset.keys.tolist()))
+        np.testing.assert_array_equal(self.table.pull(keyset)[keyset.inverse], self.rows(keys))
+
+    @rule(keys=st.lists(KEYS, max_size=20, unique=True), value=st.integers(-9, 9))
+    def assign(self, keys: list[int], value: int) -> None:
+        self.table.assign(np.array(keys, np.uint64), np.full((len(keys), DIM), value, np.float32))
+        self.model.update({key: np.full(DIM, value, np.float32) for key in keys})
+
     @rule(keys=st.lists(KEYS, max_size=40))
     def begin_pull(self, keys: list[int]) -> None:
         self.pulls.append((self.table.begin_pull(np.array(keys, np.uint64)), self.rows(keys)))

@@ -63,6 +63,77 @@ def test_a_negative_key_is_its_bits(client: gannet.Client, name: str) -> None:
     assert set(keys.view(np.int64).tolist()) == {-1, -(2**63)}
 
 
+@pytest.mark.parametrize("dim", [1, 5, 16])
+def test_a_keyset_has_each_key_once(client: gannet.Client, name: str, dim: int) -> None:
+    table, random = client.table(name, dim, **COUNTERS), np.random.default_rng(dim)
+    keys = random.integers(0, 900, 3000, dtype=np.uint64)
+    keyset = table.keyset(keys)
+    assert sorted(keyset.keys.tolist()) == np.unique(keys).tolist()
+    np.testing.assert_array_equal(keyset.keys[keyset.inverse], keys)
+    grads = random.integers(-9, 9, (len(keyset), dim)).astype(np.float32)
+    table.push(keyset, grads)
+    table.push(keyset.keys, grads)
+    out = np.empty((len(keyset), dim), np.float32)
+    assert table.pull(keyset, out=out) is out
+    np.testing.assert_array_equal(out, 2 * grads)
+    np.testing.assert_array_equal(table.pull(keys), 2 * grads[keyset.inverse])
+
+
+def test_a_keyset_of_no_keys(client: gannet.Client, name: str) -> None:
+    table = client.table(name, 2, **COUNTERS)
+    keyset = table.keyset([])
+    assert (len(keyset), keyset.inverse.tolist()) == (0, [])
+    table.push(keyset, np.empty((0, 2), np.float32))
+    assert table.pull(keyset).shape == (0, 2)
+
+
+def test_a_keyset_is_of_its_table(client: gannet.Client, cluster: gannet.LocalCluster, name: str) -> None:
+    table, other = client.table(name, 1, **COUNTERS), client.table(name + "-other", 1, **COUNTERS)
+    with gannet.connect(cluster.servers, transport=client.transport) as second:
+        same = second.table(name, 1, **COUNTERS)
+        for keyset in (other.keyset([1]), same.keyset([1])):
+            with pytest.raises(gannet.InputError, match="made for another table"):
+                table.pull(keyset)
+            with pytest.raises(gannet.InputError, match="made for another table"):
+                table.push(keyset, np.ones((1, 1), np.float32))
+    with pytest.raises(ValueError, match=r"grads have shape \(1, 1\); \(2, 1\)"):
+        table.push(table.keyset([1, 2, 1]), np.ones((1, 1), np.float32))
+    assert table.stats().rows == 0
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [gannet.Sgd(lr=1.0), gannet.Adagrad(), gannet.Adam(), gannet.AMSGrad(), gannet.RMSprop(), gannet.Momentum()],
+)
+def test_assigned_rows_begin_as_new_ones(client: gannet.Client, name: str, rule: gannet.Optimizer) -> None:
+    # The rows of one table begin as 2; those of the other one are made to be 2 after some pushes.
+    fresh = client.table(name, 3, optimizer=rule, init=gannet.Uniform(2.0, 2.0000002))
+    table = client.table(name + "-assigned", 3, optimizer=rule)
+    keys, grads = np.arange(50), np.linspace(-1, 1, 150, dtype=np.float32).reshape(50, 3)
+    for _ in range(3):
+        table.push(keys, grads)
+    table.assign(keys, fresh.pull(keys))
+    for _ in range(2):
+        fresh.push(keys, grads)
+        table.push(keys, grads)
+    np.testing.assert_array_equal(table.pull(keys), fresh.pull(keys))
+
+
+def test_what_cannot_be_assigned(client: gannet.Client, name: str) -> None:
+    table = client.table(name, 2, **COUNTERS)
+    with pytest.raises(gannet.InputError, match="1 keys are there more than once"):
+        table.assign([1, 2, 1], np.ones((3, 2), np.float32))
+    with pytest.raises(TypeError, match="rows have dtype float64"):
+        table.assign([1], np.ones((1, 2)))
+    with pytest.raises(ValueError, match=r"rows have shape \(1, 2\); \(2, 2\)"):
+        table.assign([1, 2], np.ones((1, 2), np.float32))
+    table.assign([], np.empty((0, 2), np.float32))
+    assert table.stats().rows == 0
+    client.join(0, 1, "bsp")
+    with pytest.raises(gannet.InputError, match="synchronous step"):
+        table.assign([1], np.ones((1, 2), np.float32))
+
+
 def test_no_keys(client: gannet.Client, name: str) -> None:
     table = client.table(name, 4, **COUNTERS)
     assert table.pull([]).shape == (0, 4)
