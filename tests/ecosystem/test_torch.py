@@ -2,6 +2,10 @@
 
 import copy
 import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import gannet
 import numpy as np
@@ -340,3 +344,12 @@ def test_a_compiled_model_trains(client, name):
     before = compiled(torch.tensor([1, 2])).sum()
     before.backward()
     assert model[0].table.stats().rows == 2
+
+
+def test_the_lines_of_the_documentation_run(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
+    (lines,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    lines += "\n    assert loss < 0.6, loss\n"
+    done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "rows"]
