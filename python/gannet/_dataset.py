@@ -104,6 +104,8 @@ def close_all() -> None:
     """Ends all reading threads, before the interpreter that they may need ends."""
     for batches in list(_open):
         batches.close()
+    # A thread may be inside a call of the data's owner.
+    _native.wait_for_readers(5.0)
 
 
 class Dataset:

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Batches that wait for the program.
 const AHEAD_MAX: usize = 2;
@@ -104,11 +104,39 @@ impl ReadAhead {
         let ReadAhead { items, ended, stop, thread } = self;
         stop.store(true, Relaxed);
         drop(items);
-        if ended.recv_timeout(END_MAX) == Err(RecvTimeoutError::Disconnected) {
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|(_, thread)| !thread.is_finished());
+        drop(left);
+        if !joined(&ended, END_MAX) {
+            LEFT.lock().unwrap_or_else(PoisonError::into_inner).push((ended, thread));
+        } else {
             // It sends nothing more, and its panic was printed.
             drop(thread.join());
         }
     }
+}
+
+/// Stopped threads that were inside a call for long.
+static LEFT: Mutex<Vec<(Receiver<()>, JoinHandle<()>)>> = Mutex::new(Vec::new());
+
+/// Waits for the end of a thread. Returns whether it has ended.
+fn joined(ended: &Receiver<()>, most: Duration) -> bool {
+    ended.recv_timeout(most) == Err(RecvTimeoutError::Disconnected)
+}
+
+/// Waits for stopped threads that are still inside a call, at most so long. The end of the interpreter would abort the
+/// process if a thread needed the GIL then.
+#[pyfunction]
+pub fn wait_for_readers(py: Python<'_>, seconds: f64) {
+    py.detach(|| {
+        let end = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e6));
+        let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
+        for (ended, thread) in left {
+            if joined(&ended, end.saturating_duration_since(Instant::now())) {
+                drop(thread.join());
+            }
+        }
+    });
 }
 
 /// The batches that a thread reads.

@@ -30,7 +30,7 @@ use pyo3::prelude::*;
 mod _native {
     use super::*;
     #[pymodule_export]
-    use crate::batches::Batches;
+    use crate::batches::{Batches, wait_for_readers};
     #[pymodule_export]
     use crate::client::Client;
     #[pymodule_export]
