@@ -1,12 +1,12 @@
 """Logistic regression on a data set, with a numpy training loop over a parameter server.
 
-The data is a CSV file, or the same columns as a table of pyarrow. Both have the same keys, so they give the same model.
+The data is a CSV file, or the same columns as a table of pyarrow. A feature has the same key in both.
 
     python dataset.py                      # data/flights.csv.gz: which flights are late?
     python dataset.py --table              # the same, read by pyarrow first
     python dataset.py my.csv --label bought --numeric price,age
 
-Two workers share the batches. Each prints the log loss of the flights that it has not learned yet.
+Two workers share the batches. Each prints the log loss of its examples, measured before it learned them.
 """
 
 import argparse
