@@ -29,6 +29,9 @@ pub struct TableSettings {
     pub unlabelled: bool,
 }
 
+/// Methods of readers, which give their record batches once: of pyarrow and arro3, and of nanoarrow.
+const OF_READERS: [&str; 4] = ["__next__", "read_next_batch", "read_next", "get_next"];
+
 /// A source of blocks over a Python object.
 pub struct ArrowSource {
     name: String,
@@ -57,7 +60,7 @@ impl fmt::Debug for ArrowSource {
 }
 
 impl ArrowSource {
-    /// Looks at the columns of the object, or of `look`, which has the same columns and is smaller. An iterator of record
+    /// Looks at the columns of the object, or of `look`, which has the same columns and is smaller. A reader of record
     /// batches is taken to give only one stream.
     pub fn new(
         py: Python<'_>,
@@ -66,7 +69,10 @@ impl ArrowSource {
         name: String,
         settings: TableSettings,
     ) -> PyResult<Result<ArrowSource, ReadError>> {
-        let mut passes = Passes { is_once: object.bind(py).hasattr("__next__")?, ..Passes::default() };
+        let mut passes = Passes::default();
+        for method in OF_READERS {
+            passes.is_once |= object.bind(py).hasattr(method)?;
+        }
         let stream = match stream_of(look.as_ref().unwrap_or(&object).bind(py))? {
             Ok(stream) => stream,
             Err(error) => return Ok(Err(ReadError::Source { data: name, what: reason(&error) })),

@@ -145,7 +145,7 @@ impl Dataset {
         Ok(Dataset::of_source(Arc::new(rows), "matrix", None))
     }
 
-    /// An object with `__arrow_c_stream__`. `look` has the same columns and fewer rows. `name` is what messages call it.
+    /// An object with `__arrow_c_stream__`. `look` has the same columns and fewer rows. `name` is for messages.
     #[staticmethod]
     fn of_table(
         py: Python<'_>,

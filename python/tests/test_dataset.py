@@ -196,6 +196,25 @@ def test_a_reader_gives_one_pass(file: Path) -> None:
         blocks(gannet.Dataset(table.to_reader(), **CHOICE), epochs=2)
 
 
+def test_only_streams_are_taken() -> None:
+    class Wrong:
+        def __init__(self, answer: object) -> None:
+            self.answer = answer
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return self.answer
+
+    stream = pa.table(FRAME).__arrow_c_stream__()
+    assert sum(map(len, gannet.Dataset(Wrong(stream), **CHOICE).columns[1:])) == 3
+    with pytest.raises(ValueError, match="was taken before"):
+        gannet.Dataset(Wrong(stream), **CHOICE)
+    for answer in (7, pa.schema([]).__arrow_c_schema__()):
+        with pytest.raises(ValueError, match="PyCapsule"):
+            gannet.Dataset(Wrong(answer), **CHOICE)
+    with pytest.raises(gannet.InputError, match="pyarrow.ChunkedArray"):
+        gannet.Dataset(pa.chunked_array([[1, 2]]))
+
+
 class Stream:
     """An object with streams of these tables, one after the other."""
 
