@@ -61,12 +61,17 @@ def no_thread_is_left() -> bool:
 # Strings that a line of a CSV file can have.
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), max_size=12)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
-# A double that is in the middle of two floats, or near it.
-MIDDLES = st.builds(
-    lambda near, step: float(np.nextafter((near + float(np.nextafter(np.float32(near), np.float32(9e9)))) / 2, step)),
-    st.floats(-1e6, 1e6, width=32),
-    st.sampled_from([-1e9, 0.0, 1e9]),
-)
+
+
+def middle(near: float, ulps: int) -> float:
+    """The double in the middle of a float and the next one, or so many doubles beside it."""
+    between = (near + float(np.nextafter(np.float32(near), np.float32(9e9)))) / 2
+    for _ in range(abs(ulps)):
+        between = float(np.nextafter(between, ulps * 1e300))
+    return between
+
+
+MIDDLES = st.builds(middle, st.floats(-1e6, 1e6, width=32), st.integers(-1, 1))
 COLUMNS = {
     "categorical": {
         "string": (TEXTS, pa.string()),
@@ -153,6 +158,15 @@ def test_a_table_is_its_csv_file(tmp_path_factory: Any, made: Any, size: int, in
     # Rows that are skipped count, too.
     shared = [blocks(from_table, size, intercept=intercept, rank=rank, workers=2) for rank in (0, 1)]
     assert [shared[at % 2][at // 2] for at in range(len(want) // 2)] == want[: len(want) // 2]
+
+
+def test_a_double_is_rounded_as_its_text(tmp_path: Path) -> None:
+    """1 + 2**-24 is in the middle of two floats, and the shortest text of it is a little above."""
+    table = pa.table({"label": [1, 1, 0], "x": [middle(1.0, ulps) for ulps in (-1, 0, 1)]})
+    from_file = gannet.Dataset(as_csv(table, tmp_path / "middle.csv"), numeric="x")
+    (batch,) = gannet.Dataset(table, numeric="x").batches()
+    assert batch.values.tolist() == [1.0, 1.0000001192092896, 1.0000001192092896]
+    assert blocks(gannet.Dataset(table, numeric="x")) == blocks(from_file)
 
 
 FRAME = {
