@@ -15,10 +15,11 @@ update the rows, each push exactly once.
 import atexit as _atexit
 import os as _os
 
-from . import _client, _cluster
+from . import _client, _cluster, _dataset
 from ._client import Client, connect
 from ._cluster import LocalCluster
 from ._command import command
+from ._dataset import INTERCEPT_KEY, Batch, Batches, Columns, Dataset
 from ._errors import ForkError, GannetError, InputError, MachineError, PeerError, RowsGoneError
 from ._native import __version__
 from ._optim import (
@@ -45,11 +46,16 @@ __all__ = [
     "Adagrad",
     "Adam",
     "Add",
+    "Batch",
+    "Batches",
     "Client",
+    "Columns",
+    "Dataset",
     "ForkError",
     "Ftrl",
     "GannetError",
     "GroupFtrl",
+    "INTERCEPT_KEY",
     "Init",
     "InputError",
     "KeySet",
@@ -77,8 +83,9 @@ _pid = _os.getpid()
 
 
 def _at_exit() -> None:
-    # Clients first: their last pushes need the servers. A fork has none of the threads.
+    # Clients before servers: their last pushes need them. A fork has none of the threads.
     if _pid == _os.getpid():
+        _dataset.close_all()
         _client.close_all()
         _cluster.close_all()
 

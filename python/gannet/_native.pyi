@@ -78,6 +78,49 @@ class KeySet:
 class Pull:
     def finish(self, out: NDArray[np.float32]) -> None: ...
 
+class ReadSettings(TypedDict):
+    label: Optional[str]
+    categorical: list[str]
+    numeric: list[str]
+    format: str
+    labels: str
+    positive: Optional[str]
+    skip_bad_lines: int
+
+# Epoch, labels, offsets, keys, values, importances.
+_Arrays = tuple[
+    int,
+    NDArray[np.float32],
+    NDArray[np.int64],
+    NDArray[np.uint64],
+    NDArray[np.float32],
+    NDArray[np.float32],
+]
+
+class Dataset:
+    @staticmethod
+    def of_files(names: list[str], reading: ReadSettings) -> Dataset: ...
+    @staticmethod
+    def of_matrix(
+        indptr: NDArray[np.uint64],
+        keys: NDArray[np.uint64],
+        values: NDArray[np.float32],
+        labels: NDArray[np.float32],
+        importances: NDArray[np.float32],
+    ) -> Dataset: ...
+    @staticmethod
+    def of_table(object: object, look: Optional[object], name: str, reading: ReadSettings) -> Dataset: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def columns(self) -> Optional[tuple[Optional[str], list[str], list[str]]]: ...
+    def batches(self, size: int, epochs: int, intercept: bool, rank: int, workers: int) -> Batches: ...
+
+class Batches:
+    def next(self) -> tuple[Optional[_Arrays], Optional[str]]: ...
+    def close(self) -> None: ...
+
+def wait_for_readers(seconds: float) -> None: ...
 def wait_for_pushes(seconds: float) -> None: ...
 
 class FtrlTrainer:

@@ -61,6 +61,12 @@ impl CallFailure {
         CallFailure::new(Kind::Machine, text)
     }
 
+    /// The thread that reads a data set is gone.
+    pub fn reading_ended() -> CallFailure {
+        let text = "the thread that reads the data has ended after an internal error (standard error has it)";
+        CallFailure::new(Kind::Machine, text)
+    }
+
     /// The message.
     pub fn message(&self) -> &str {
         &self.message

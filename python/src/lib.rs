@@ -4,11 +4,18 @@
 //! answer without the GIL, in slices, so that Ctrl-C works (waiting.rs). What needs no worker is done on the calling
 //! thread: each key once, in the order of the shards (batch.rs), and copies of rows to and from numpy arrays
 //! (table.rs).
+//!
+//! A data set (dataset.rs) is what the readers of the train crate read: files, a matrix, or the record batches of a
+//! Python object (arrow_source.rs, arrow_columns.rs). A thread reads its batches ahead (batches.rs).
 #![forbid(unsafe_code)]
 
+mod arrow_columns;
+mod arrow_source;
 mod batch;
+mod batches;
 mod client;
 mod connecting;
+mod dataset;
 mod failure;
 mod keyset;
 mod owner;
@@ -24,7 +31,11 @@ use pyo3::prelude::*;
 mod _native {
     use super::*;
     #[pymodule_export]
+    use crate::batches::{Batches, wait_for_readers};
+    #[pymodule_export]
     use crate::client::Client;
+    #[pymodule_export]
+    use crate::dataset::Dataset;
     #[pymodule_export]
     use crate::keyset::KeySet;
     #[pymodule_export]

@@ -38,6 +38,29 @@ pub fn wait_until<T: Send>(
     }
 }
 
+/// Waits for the next of several answers, and returns the receiver for those after it.
+pub fn wait_next<T: Send>(
+    py: Python<'_>,
+    mut answers: Receiver<Result<T, CallFailure>>,
+) -> (Receiver<Result<T, CallFailure>>, PyResult<T>) {
+    loop {
+        let received;
+        (answers, received) = py.detach(move || {
+            let received = answers.recv_timeout(SLICE);
+            (answers, received)
+        });
+        let next = match received {
+            Ok(answer) => answer.map_err(PyErr::from),
+            Err(RecvTimeoutError::Disconnected) => Err(CallFailure::reading_ended().into()),
+            Err(RecvTimeoutError::Timeout) => match py.check_signals() {
+                Ok(()) => continue,
+                Err(interrupt) => Err(interrupt),
+            },
+        };
+        return (answers, next);
+    }
+}
+
 /// The process that made an object. Its connections and threads are not those of a forked process.
 #[derive(Debug, Clone, Copy)]
 pub struct Maker(u32);

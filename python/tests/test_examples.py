@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gannet._cluster import _claim_ports
@@ -39,6 +40,22 @@ def test_linear_regression(sync: int) -> None:
     if sync:
         # All steps of all workers are the same.
         assert lines[0] and lines[1] and lines[0][0] == lines[1][0]
+
+
+def test_dataset(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    rows = [(int(city < 5) ^ int(random.random() < 0.1), city) for city in random.integers(0, 10, 4000).tolist()]
+    path = tmp_path / "rows.csv"
+    path.write_text("bought,city,age\n" + "".join(f"{bought},0{city},{random.random()}\n" for bought, city in rows))
+    flags = [sys.executable, str(ROOT / "examples/python/dataset.py"), str(path), "--label=bought", "--numeric=age"]
+    for way in ([], ["--table"]):
+        run = subprocess.run([*flags, "--batch=20", *way], capture_output=True, text=True, timeout=120)
+        assert run.returncode == 0, run.stderr
+        losses = re.findall(r"log loss (\S+) over 2000 examples", run.stdout)
+        # One in ten is a surprise: nobody gets below 0.325, and 0.693 is that of a coin.
+        assert len(losses) == 2 and all(0.3 < float(loss) < 0.5 for loss in losses), run.stdout
+        # Ten cities, the intercept and the age.
+        assert run.stdout.endswith("12 weights\n"), run.stdout
 
 
 def test_the_readme(tmp_path: Path) -> None:

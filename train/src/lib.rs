@@ -19,7 +19,7 @@ mod read;
 // Data files and the splits of them that workers train.
 pub use read::block::{Block, INTERCEPT_KEY};
 pub use read::block_source::{BlockPass, BlockSource, CsrRows};
-pub use read::columns::{ColumnChoice, Columns};
+pub use read::columns::{ColumnChoice, Columns, Role};
 pub use read::criteo::Counts;
 pub use read::data::{Data, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
@@ -34,6 +34,7 @@ pub use read::split::{FileFingerprint, Split, Splits};
 pub use read::stop_flag::StopFlag;
 pub use read::stream::ReadPosition;
 pub use read::survey::{ColumnSurvey, Survey};
+pub use read::table_rows::{NewRows, TableRows};
 pub use read::text_key::{ColumnKeys, text_key};
 
 // Batches.

@@ -2,6 +2,7 @@
 
 use crate::limits::COLUMNS_MAX;
 use crate::read::error::{ReadError, few};
+use crate::read::number::{NotANumber, parse_float};
 use crate::read::scale::Scale;
 use crate::read::text_key::ColumnKeys;
 use std::fmt;
@@ -70,12 +71,38 @@ impl fmt::Display for Columns {
 
 /// The role of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
+    /// It is left out.
     Skipped,
+    /// It has the labels.
     Label,
+    /// Each value is a feature of value 1.
     Categorical(ColumnKeys),
     /// The key of the column's numbers, and the key of a missing number.
     Numeric(u64, u64),
+}
+
+/// Parses a field of a numeric column. `None`: the number is missing.
+#[inline(always)]
+pub(crate) fn parse_number(field: &[u8]) -> Result<Option<f32>, &'static str> {
+    let field = field.trim_ascii();
+    if field.is_empty() || field == b"NA" {
+        return Ok(None);
+    }
+    match parse_float(field) {
+        Ok(value) => Ok(Some(value)),
+        Err(NotANumber::Missing) => Err("expected a number, or nothing or NA where it is missing"),
+        Err(NotANumber::Range) => Err("expected a finite number that fits f32"),
+    }
+}
+
+/// The key and the value of the feature that a number of a column becomes. `None`: the number is missing.
+#[inline(always)]
+pub(crate) fn number_feature(number: Option<f32>, key: u64, missing: u64) -> (u64, f32) {
+    match number {
+        Some(value) => (key, value),
+        None => (missing, 1.0),
+    }
 }
 
 /// The columns of a header and the roles that they have so far.

@@ -5,9 +5,8 @@
 //! feature with the column's key. An empty field or `NA` is the column's "missing" key with value 1.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::columns::Role;
+use crate::read::columns::{Role, number_feature, parse_number};
 use crate::read::labels::Labels;
-use crate::read::number::{NotANumber, parse_float};
 use crate::read::repeated_keys::RepeatedKeys;
 use crate::read::scale::Scaling;
 
@@ -152,7 +151,8 @@ pub(crate) fn record(
                 block.values.push(1.0);
             }
             Role::Numeric(key, missing) => {
-                let (found, value) = number(field, *key, *missing).map_err(|e| wrong(e, header, at))?;
+                let number = parse_number(field).map_err(|e| wrong(e, header, at))?;
+                let (found, value) = number_feature(number, *key, *missing);
                 let value = match scaling.get(at) {
                     Some(scaling) if found == *key => scaling.of(value),
                     _ => value,
@@ -200,19 +200,6 @@ pub(crate) fn fields(buf: &[u8], p: usize, records: &mut Records, mut each: impl
             }
         };
         p = end + 1;
-    }
-}
-
-#[inline(always)]
-fn number(field: &[u8], key: u64, missing: u64) -> Result<(u64, f32), &'static str> {
-    let field = field.trim_ascii();
-    if field.is_empty() || field == b"NA" {
-        return Ok((missing, 1.0));
-    }
-    match parse_float(field) {
-        Ok(value) => Ok((key, value)),
-        Err(NotANumber::Missing) => Err("expected a number, or nothing or NA where it is missing"),
-        Err(NotANumber::Range) => Err("expected a finite number that fits f32"),
     }
 }
 

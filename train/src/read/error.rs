@@ -235,6 +235,24 @@ pub enum ReadError {
         /// What is wrong and what to do.
         what: String,
     },
+    /// A row of a table is not an example.
+    #[error("{data}: row {row} (the first is 0): {what}")]
+    Row {
+        /// What the table is called.
+        data: String,
+        /// The row, from 0.
+        row: u64,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// A source of the program cannot give its examples.
+    #[error("{data}: {what}")]
+    Source {
+        /// What the source is called.
+        data: String,
+        /// What is wrong and what to do.
+        what: String,
+    },
     /// Standard input and pipes cannot be read twice.
     #[error("{file} can be read only once: {what} needs a file; save it to one and name that")]
     ReadOnce {

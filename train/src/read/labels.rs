@@ -218,6 +218,15 @@ impl Labels {
     }
 }
 
+/// 1 for a label 0, 2 for a label -0, which becomes 0, and else nothing.
+#[inline(always)]
+pub(crate) fn zero_bit(label: &mut f32) -> u8 {
+    match label {
+        label if *label == 0.0 => 1 + u8::from(std::mem::take(label).is_sign_negative()),
+        _ => 0,
+    }
+}
+
 /// Parses 1.0, 0.0 and the like.
 #[inline(never)]
 fn sign(text: &[u8]) -> Result<f32, &'static str> {

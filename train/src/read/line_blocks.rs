@@ -9,7 +9,7 @@ use crate::read::columns::Columns;
 use crate::read::data::{Data, Share, shown_name};
 use crate::read::error::{BadLine, BadLines, ReadError, shown};
 use crate::read::format::LineReader;
-use crate::read::labels::Labels;
+use crate::read::labels::{Labels, zero_bit};
 use crate::read::libsvm;
 use crate::read::reader::{DetectedFile, Reader};
 use crate::read::source::Source;
@@ -363,10 +363,7 @@ impl LineBlocks {
 /// The bit for [`LineBlocks::zeros`] of a block's last label. A label -0 becomes 0.
 #[inline(always)]
 fn zero(block: &mut Block) -> u8 {
-    match block.labels.last_mut() {
-        Some(label) if *label == 0.0 => 1 + u8::from(std::mem::take(label).is_sign_negative()),
-        _ => 0,
-    }
+    block.labels.last_mut().map_or(0, zero_bit)
 }
 
 /// The bytes of all files, when all are regular files. A missing file is an error here, before anything is read.

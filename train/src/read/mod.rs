@@ -2,7 +2,8 @@
 //!
 //! The path of a byte: [`files`] lists the files, [`stream`] and [`decompress`] read their bytes, and [`source`]
 //! finds whole lines. [`format`] chooses a line reader ([`libsvm`], [`csv`], [`criteo`], [`vw`]), and [`line_blocks`]
-//! fills blocks. [`reader`] also reads examples that are not in files ([`block_source`]).
+//! fills blocks. [`reader`] also reads examples that are not in files ([`block_source`]), such as rows of a table
+//! ([`table_rows`]).
 
 pub(crate) mod block;
 pub(crate) mod block_source;
@@ -29,5 +30,6 @@ pub(crate) mod split;
 pub(crate) mod stop_flag;
 pub(crate) mod stream;
 pub(crate) mod survey;
+pub(crate) mod table_rows;
 pub(crate) mod text_key;
 pub(crate) mod vw;

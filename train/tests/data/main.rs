@@ -1,9 +1,10 @@
-//! Tests of reading: formats, files, bad input.
+//! Tests of reading: formats, files, bad input, rows of tables.
 
 mod bad_input;
 mod files;
 mod formats;
 mod reading;
+mod table_rows;
 
 #[path = "../model/fuzzed.rs"]
 mod entries;

@@ -1,0 +1,312 @@
+//! The columns of a record batch: which types may have which role, and the features that their cells become.
+//!
+//! A cell becomes what its text in a CSV file becomes. Numbers take a shorter way where that gives the same bits.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType, Float16Type, Float32Type,
+    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayAccessor, ArrayRef};
+use arrow_schema::DataType;
+use gannet::train::{ColumnKeys, Labels, NewRows, ReadError, Role};
+use std::fmt::Write as _;
+use std::ops::Range;
+
+/// Refuses a column whose type does not fit its role: what is wrong, and what to do.
+pub fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String> {
+    let (of, is_packed) = match of {
+        DataType::Dictionary(_, values) => (&**values, true),
+        of => (of, false),
+    };
+    let is_float = matches!(of, DataType::Float16 | DataType::Float32 | DataType::Float64);
+    let is_known = is_float
+        || of.is_integer()
+        || of.is_decimal()
+        || of.is_string()
+        || matches!(of, DataType::Boolean | DataType::Null);
+    let packed = if is_packed { "a dictionary of " } else { "" };
+    match role {
+        Role::Skipped => Ok(()),
+        Role::Categorical(_) if is_float => Err(format!(
+            "column {name:?} has type {packed}{of}, and is categorical: name it in numeric, or make it integers or \
+             strings"
+        )),
+        _ if !is_known => Err(format!(
+            "column {name:?} has type {packed}{of}; strings, integers, floats, decimals and booleans can be read: cast \
+             it, or name the other columns in categorical and numeric"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A column of a record batch.
+pub struct Column {
+    /// Its index in the schema.
+    at: usize,
+    cells: Cells,
+    /// The role's keys, for categories.
+    keys: Option<ColumnKeys>,
+    is_label: bool,
+    /// The key of each text of a dictionary of categories.
+    of_texts: Vec<u64>,
+}
+
+/// The cells of a column: those of an array, or those that a dictionary has for the keys of an array.
+struct Cells {
+    array: ArrayRef,
+    /// The array of keys, and for each row the place in the dictionary. The place of a null is any one.
+    packed: Option<(ArrayRef, Vec<usize>)>,
+}
+
+impl Cells {
+    fn of(array: &ArrayRef) -> Cells {
+        let Some(packed) = array.as_any_dictionary_opt() else {
+            return Cells { array: array.clone(), packed: None };
+        };
+        let values = packed.values().clone();
+        // Without values all rows are null.
+        let places = if values.is_empty() { vec![0; packed.len()] } else { packed.normalized_keys() };
+        Cells { array: values, packed: Some((array.clone(), places)) }
+    }
+
+    /// Where the array has the cell of a row. `None`: it is null.
+    #[inline(always)]
+    fn place(&self, row: usize) -> Option<usize> {
+        let place = match &self.packed {
+            None => row,
+            Some((keys, _)) if keys.is_null(row) => return None,
+            Some((_, places)) => places[row],
+        };
+        (!self.array.is_null(place)).then_some(place)
+    }
+}
+
+impl Column {
+    /// A column that has [passed](check). `None`: its role is to be skipped.
+    pub fn of(at: usize, role: &Role, array: &ArrayRef) -> Result<Option<Column>, ReadError> {
+        let keys = match *role {
+            Role::Skipped => return Ok(None),
+            Role::Label | Role::Numeric(..) => None,
+            Role::Categorical(keys) => Some(keys),
+        };
+        let mut column = Column {
+            at,
+            cells: Cells::of(array),
+            keys,
+            is_label: *role == Role::Label,
+            of_texts: Vec::new(),
+        };
+        let texts_of = column.cells.array.len();
+        // A dictionary that is longer than the column is not hashed as a whole.
+        if let Some(keys) = keys.filter(|_| column.cells.packed.is_some() && texts_of <= array.len()) {
+            let mut of_texts = vec![0; texts_of];
+            let dictionary = Cells { array: column.cells.array.clone(), packed: None };
+            texts(&dictionary, 0..texts_of, FLAGS, &mut |place, text| {
+                of_texts[place] = keys.categorical(text.unwrap_or_default());
+                Ok(())
+            })?;
+            column.of_texts = of_texts;
+        }
+        Ok(Some(column))
+    }
+
+    /// Writes the cells of these rows.
+    pub fn fill(&self, rows: Range<usize>, labels: Labels, new: &mut NewRows<'_>) -> Result<(), ReadError> {
+        let (at, cells) = (self.at, &self.cells);
+        let Some(keys) = self.keys else {
+            if self.is_label {
+                let flags = if matches!(labels, Labels::Two(_)) { FLAGS } else { ["0", "1"] };
+                return texts(cells, rows, flags, &mut |row, text| new.label(row, text));
+            }
+            return numbers(cells, rows, &mut |row, cell| match cell {
+                Cell::Number(number) => new.number(at, row, number),
+                Cell::Text(text) => new.number_of_text(at, row, text),
+            });
+        };
+        if self.of_texts.is_empty() {
+            return texts(cells, rows, FLAGS, &mut |row, text| {
+                new.category(at, row, keys.categorical(text.unwrap_or_default()));
+                Ok(())
+            });
+        }
+        let (begin, missing) = (rows.start, keys.categorical(b""));
+        for row in rows {
+            new.category(at, row - begin, cells.place(row).map_or(missing, |place| self.of_texts[place]));
+        }
+        Ok(())
+    }
+}
+
+/// The texts of false and true.
+const FLAGS: [&str; 2] = ["false", "true"];
+
+/// Takes the text of a cell, and the number of its row among those that are visited. `None`: it is null.
+type TakeText<'a> = &'a mut dyn FnMut(usize, Option<&[u8]>) -> Result<(), ReadError>;
+
+/// A cell of a numeric column.
+enum Cell<'a> {
+    /// `None`: it is null.
+    Number(Option<f32>),
+    /// Its text has to be parsed.
+    Text(&'a [u8]),
+}
+
+/// Takes a cell, and the number of its row among those that are visited.
+type TakeNumber<'a> = &'a mut dyn FnMut(usize, Cell<'_>) -> Result<(), ReadError>;
+
+/// Calls `each` with the cell of each of these rows. `array` is that of the cells, with its type.
+fn visit<A: ArrayAccessor>(
+    cells: &Cells,
+    array: A,
+    rows: Range<usize>,
+    mut each: impl FnMut(usize, Option<A::Item>) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let begin = rows.start;
+    for row in rows {
+        each(row - begin, cells.place(row).map(|place| array.value(place)))?;
+    }
+    Ok(())
+}
+
+/// Runs `$do!(type)` for the array's type of integers.
+macro_rules! with_integers {
+    ($of:expr, $do:ident, $otherwise:expr) => {
+        match $of {
+            DataType::Int8 => $do!(Int8Type),
+            DataType::Int16 => $do!(Int16Type),
+            DataType::Int32 => $do!(Int32Type),
+            DataType::Int64 => $do!(Int64Type),
+            DataType::UInt8 => $do!(UInt8Type),
+            DataType::UInt16 => $do!(UInt16Type),
+            DataType::UInt32 => $do!(UInt32Type),
+            DataType::UInt64 => $do!(UInt64Type),
+            _ => $otherwise,
+        }
+    };
+}
+
+/// The text of each cell, as a CSV file would have it. `flags` are the texts of false and true.
+fn texts(cells: &Cells, rows: Range<usize>, flags: [&str; 2], each: TakeText<'_>) -> Result<(), ReadError> {
+    let array = &*cells.array;
+    let mut text = String::new();
+    macro_rules! displayed {
+        ($of:ty) => {
+            visit(cells, array.as_primitive::<$of>(), rows, |row, number| {
+                text.clear();
+                // Writing to a String does not fail.
+                let _ = number.map(|number| write!(text, "{number}"));
+                each(row, number.is_some().then_some(text.as_bytes()))
+            })
+        };
+    }
+    macro_rules! strings {
+        ($array:expr) => {
+            visit(cells, $array, rows, |row, text| each(row, text.map(str::as_bytes)))
+        };
+    }
+    match array.data_type() {
+        DataType::Utf8 => strings!(array.as_string::<i32>()),
+        DataType::LargeUtf8 => strings!(array.as_string::<i64>()),
+        DataType::Utf8View => strings!(array.as_string_view()),
+        DataType::Boolean => visit(cells, array.as_boolean(), rows, |row, flag| {
+            each(row, flag.map(|flag| flags[usize::from(flag)].as_bytes()))
+        }),
+        DataType::Float16 => displayed!(Float16Type),
+        DataType::Float32 => displayed!(Float32Type),
+        DataType::Float64 => displayed!(Float64Type),
+        DataType::Decimal32(..) => decimals::<Decimal32Type>(cells, rows, each),
+        DataType::Decimal64(..) => decimals::<Decimal64Type>(cells, rows, each),
+        DataType::Decimal128(..) => decimals::<Decimal128Type>(cells, rows, each),
+        DataType::Decimal256(..) => decimals::<Decimal256Type>(cells, rows, each),
+        // Only nulls: other types do not pass the check.
+        of => with_integers!(of, displayed, (0..rows.len()).try_for_each(|row| each(row, None))),
+    }
+}
+
+fn decimals<T: DecimalType>(cells: &Cells, rows: Range<usize>, each: TakeText<'_>) -> Result<(), ReadError> {
+    let (begin, array) = (rows.start, cells.array.as_primitive::<T>());
+    for row in rows {
+        let text = cells.place(row).map(|place| array.value_as_string(place));
+        each(row - begin, text.as_deref().map(str::as_bytes))?;
+    }
+    Ok(())
+}
+
+/// The number of each cell, or its text where that has to be parsed.
+fn numbers(cells: &Cells, rows: Range<usize>, each: TakeNumber<'_>) -> Result<(), ReadError> {
+    let array = &*cells.array;
+    macro_rules! rounded {
+        ($of:ty) => {
+            // The nearest f32, as of the decimal text.
+            visit(cells, array.as_primitive::<$of>(), rows, |row, number| {
+                each(row, Cell::Number(number.map(|number| number as f32)))
+            })
+        };
+    }
+    match array.data_type() {
+        DataType::Float16 => visit(cells, array.as_primitive::<Float16Type>(), rows, |row, number| {
+            each(row, Cell::Number(number.map(f32::from)))
+        }),
+        DataType::Float32 => visit(cells, array.as_primitive::<Float32Type>(), rows, |row, number| {
+            each(row, Cell::Number(number))
+        }),
+        DataType::Float64 => {
+            let mut text = String::new();
+            visit(cells, array.as_primitive::<Float64Type>(), rows, |row, number| match number {
+                Some(number) if may_round_otherwise(number) => {
+                    text.clear();
+                    let _ = write!(text, "{number}");
+                    each(row, Cell::Text(text.as_bytes()))
+                }
+                number => each(row, Cell::Number(number.map(|number| number as f32))),
+            })
+        }
+        DataType::Boolean => visit(cells, array.as_boolean(), rows, |row, flag| {
+            each(row, Cell::Number(flag.map(|flag| f32::from(u8::from(flag)))))
+        }),
+        of => with_integers!(
+            of,
+            rounded,
+            texts(cells, rows, FLAGS, &mut |row, text| {
+                each(row, text.map_or(Cell::Number(None), Cell::Text))
+            })
+        ),
+    }
+}
+
+/// Whether the shortest decimal text of a number may round to another f32 than the number itself: it is in the middle
+/// of two f32s, and its text is a little beside it. Numbers below the normal f32s are all taken for such.
+fn may_round_otherwise(number: f64) -> bool {
+    let below_f32 = number.to_bits() & ((1 << 29) - 1);
+    below_f32 == 1 << 28 || (number != 0.0 && number.abs() < f64::from(f32::MIN_POSITIVE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The short way and the text give the same bits, also beside the middle of two f32s.
+    #[test]
+    fn a_double_becomes_the_f32_of_its_text() {
+        let mut seed = 7u64;
+        let mut others = 0;
+        for _ in 0..200_000 {
+            seed = gannet::table::mix(seed);
+            let near = f32::from_bits(seed as u32);
+            if !near.is_finite() {
+                continue;
+            }
+            let middle = f64::from_bits(f64::from(near).to_bits() | 1 << 28);
+            for number in [middle, middle.next_up(), middle.next_down(), f64::from_bits(seed)] {
+                let by_text: f32 = number.to_string().parse().unwrap_or(f32::NAN);
+                let short = number as f32;
+                if short.to_bits() != by_text.to_bits() && !number.is_nan() {
+                    assert!(may_round_otherwise(number), "{number:?}");
+                    others += 1;
+                }
+            }
+        }
+        assert!(others > 0, "the text never makes a difference: the longer way is of no use");
+    }
+}

@@ -1,0 +1,246 @@
+//! Examples of any object with `__arrow_c_stream__`: a data frame, a table, a reader of record batches. A pass asks the
+//! object for a stream and takes one record batch after the other.
+
+use crate::arrow_columns::{Column, check};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, Schema};
+use gannet::train::{Block, BlockPass, BlockSource, ColumnChoice, Columns, Labels, ReadError, TableRows};
+use pyo3::prelude::*;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Asks an object for a stream. The function of gannet/_arrow.py moves it here, and refuses what is not a stream.
+fn stream_of(object: &Bound<'_, PyAny>) -> PyResult<Result<RecordBatchStreamReader, ArrowError>> {
+    let mut stream = FFI_ArrowArrayStream::empty();
+    let address = (&raw mut stream).expose_provenance();
+    object.py().import("gannet._arrow")?.getattr("move_stream")?.call1((object, address))?;
+    Ok(RecordBatchStreamReader::try_new(stream))
+}
+
+/// What the columns of a table mean.
+#[derive(Clone, Debug)]
+pub struct TableSettings {
+    /// The roles of the columns.
+    pub choice: ColumnChoice,
+    /// The allowed labels.
+    pub labels: Labels,
+    /// Whether there may be no label column.
+    pub unlabelled: bool,
+}
+
+/// Methods of readers, which give their record batches once: of pyarrow and arro3, and of nanoarrow.
+const OF_READERS: [&str; 4] = ["__next__", "read_next_batch", "read_next", "get_next"];
+
+/// A source of blocks over a Python object.
+pub struct ArrowSource {
+    name: String,
+    object: Py<PyAny>,
+    settings: TableSettings,
+    columns: Columns,
+    passes: Arc<Mutex<Passes>>,
+}
+
+/// The passes over an object so far.
+#[derive(Default)]
+struct Passes {
+    /// The stream of an object that gives only one, until a pass takes it. The object is then exhausted.
+    first: Option<RecordBatchStreamReader>,
+    /// Whether the object gives only one stream.
+    is_once: bool,
+    begun: u64,
+    /// The rows of a whole pass.
+    rows: Option<u64>,
+}
+
+impl fmt::Debug for ArrowSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.columns)
+    }
+}
+
+impl ArrowSource {
+    /// Looks at the columns of the object, or of `look`, which has the same columns and is smaller. A reader of record
+    /// batches is taken to give only one stream.
+    pub fn new(
+        py: Python<'_>,
+        object: Py<PyAny>,
+        look: Option<Py<PyAny>>,
+        name: String,
+        settings: TableSettings,
+    ) -> PyResult<Result<ArrowSource, ReadError>> {
+        let mut passes = Passes::default();
+        for method in OF_READERS {
+            passes.is_once |= object.bind(py).hasattr(method)?;
+        }
+        let stream = match stream_of(look.as_ref().unwrap_or(&object).bind(py))? {
+            Ok(stream) => stream,
+            Err(error) => return Ok(Err(ReadError::Source { data: name, what: reason(&error) })),
+        };
+        let columns = rows_of(&name, &settings, &stream.schema()).map(|rows| rows.columns().clone());
+        passes.first = passes.is_once.then_some(stream);
+        let passes = Arc::new(Mutex::new(passes));
+        Ok(columns.map(|columns| ArrowSource { name, object, settings, columns, passes }))
+    }
+
+    /// The columns by their roles.
+    pub fn columns(&self) -> &Columns {
+        &self.columns
+    }
+
+    /// The stream of a new pass.
+    fn stream(&self) -> Result<RecordBatchStreamReader, ReadError> {
+        let failed = |what: String| ReadError::Source { data: self.name.clone(), what };
+        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        passes.begun += 1;
+        if passes.is_once && passes.begun > 1 {
+            return Err(failed(format!(
+                "its record batches can be read only once, and pass {} is asked for: make one pass, or read it into a \
+                 table first (read_all)",
+                passes.begun
+            )));
+        }
+        let first = passes.first.take();
+        // The object may run Python in other threads.
+        drop(passes);
+        match first {
+            Some(stream) => Ok(stream),
+            None => match Python::attach(|py| stream_of(self.object.bind(py))) {
+                Ok(stream) => stream.map_err(|error| failed(reason(&error))),
+                Err(error) => Err(failed(error.to_string())),
+            },
+        }
+    }
+}
+
+/// What a stream says about its failure.
+fn reason(error: &ArrowError) -> String {
+    match error {
+        ArrowError::CDataInterface(why) => why.trim().to_owned(),
+        error => error.to_string(),
+    }
+}
+
+/// The rows of a table with this schema.
+fn rows_of(name: &str, settings: &TableSettings, schema: &Schema) -> Result<TableRows, ReadError> {
+    let header: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let TableSettings { choice, labels, unlabelled } = settings;
+    let rows = TableRows::new(name, &header, choice, *labels, *unlabelled)?;
+    for (field, role) in schema.fields().iter().zip(rows.roles()) {
+        let checked = check(field.name(), field.data_type(), role);
+        checked.map_err(|what| ReadError::Columns { file: name.to_owned(), what })?;
+    }
+    Ok(rows)
+}
+
+impl BlockSource for ArrowSource {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn pass(&self, intercept: bool) -> Result<Box<dyn BlockPass>, ReadError> {
+        let stream = self.stream()?;
+        let rows = rows_of(&self.name, &self.settings, &stream.schema())?;
+        let (name, passes) = (self.name.clone(), self.passes.clone());
+        Ok(Box::new(ArrowPass { name, passes, stream: Some(stream), rows, intercept, batch: None, read: 0 }))
+    }
+}
+
+/// A pass over the record batches of a stream.
+struct ArrowPass {
+    name: String,
+    passes: Arc<Mutex<Passes>>,
+    /// `None`: it has ended.
+    stream: Option<RecordBatchStreamReader>,
+    rows: TableRows,
+    intercept: bool,
+    batch: Option<ReadBatch>,
+    /// Rows so far.
+    read: u64,
+}
+
+/// A record batch, and how far it was read.
+struct ReadBatch {
+    columns: Vec<Column>,
+    rows: usize,
+    next: usize,
+}
+
+impl ArrowPass {
+    fn failed(&self, error: &ArrowError) -> ReadError {
+        let what = format!("after {} rows the next could not be read: {}", self.read, reason(error));
+        ReadError::Source { data: self.name.clone(), what }
+    }
+
+    /// Takes the next record batch. This thread does not hold the GIL: a stream that needs Python takes it itself.
+    fn pull(&mut self) -> Result<bool, ReadError> {
+        // Freed first: memory has one record batch at a time.
+        self.batch = None;
+        let Some(stream) = &mut self.stream else { return Ok(false) };
+        let Some(batch) = stream.next() else {
+            self.stream = None;
+            self.end()?;
+            return Ok(false);
+        };
+        let batch = batch.map_err(|error| self.failed(&error))?;
+        self.batch = Some(ReadBatch { columns: self.columns(&batch)?, rows: batch.num_rows(), next: 0 });
+        Ok(true)
+    }
+
+    fn columns(&self, batch: &RecordBatch) -> Result<Vec<Column>, ReadError> {
+        let arrays = batch.columns().iter().zip(self.rows.roles()).enumerate();
+        arrays.filter_map(|(at, (array, role))| Column::of(at, role, array).transpose()).collect()
+    }
+
+    /// Every pass must have as many rows as the first.
+    fn end(&self) -> Result<(), ReadError> {
+        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *passes.rows.get_or_insert(self.read);
+        if before == self.read {
+            return Ok(());
+        }
+        let what = format!(
+            "it had {before} rows in an earlier pass and {} in this one: every pass must have the same rows; read it \
+             into a table first",
+            self.read
+        );
+        Err(ReadError::Source { data: self.name.clone(), what })
+    }
+}
+
+impl BlockPass for ArrowPass {
+    fn next(&mut self, most: usize, mut block: Option<&mut Block>) -> Result<usize, ReadError> {
+        let mut done = 0;
+        while done < most {
+            let Some(batch) = self.batch.as_mut().filter(|batch| batch.next < batch.rows) else {
+                if self.pull()? {
+                    continue;
+                }
+                break;
+            };
+            let (from, left) = (batch.next, (batch.rows - batch.next).min(most - done));
+            let count = match block.as_deref_mut() {
+                Some(block) => {
+                    let count = left.min(self.rows.space(block));
+                    let labels = self.rows.labels();
+                    self.rows.append(block, count, self.intercept, |new| {
+                        let mut columns = batch.columns.iter();
+                        columns.try_for_each(|column| column.fill(from..from + count, labels, new))
+                    })?;
+                    count
+                }
+                None => {
+                    self.rows.skip(left);
+                    left
+                }
+            };
+            if count == 0 {
+                break;
+            }
+            batch.next += count;
+            done += count;
+            self.read += count as u64;
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,204 @@
+//! Data sets: files, rows in memory, tables of other programs. Each is a `Data` of the train crate, which its readers
+//! and trainings take.
+
+use crate::arrow_source::{ArrowSource, TableSettings};
+use crate::batches::Batches;
+use crate::failure::{CallFailure, Kind};
+use gannet::train::{
+    BlockSource, ColumnChoice, Columns, CsrRows, Data, Format, Labels, ReadError, Reader, Share, TwoLabels,
+    files,
+};
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+/// How the data is read. Names are those of the parameters of `gannet.Dataset`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct ReadSettings {
+    label: Option<String>,
+    categorical: Vec<String>,
+    numeric: Vec<String>,
+    format: String,
+    /// "binary", "number", or "none": examples need no label.
+    labels: String,
+    /// The value that means 1.
+    positive: Option<String>,
+    skip_bad_lines: u64,
+}
+
+impl ReadSettings {
+    fn format(&self) -> Result<Format, CallFailure> {
+        Ok(match &*self.format {
+            "auto" => Format::Auto,
+            "libsvm" => Format::Libsvm,
+            "csv" => Format::Csv,
+            "criteo" => Format::Criteo,
+            "vw" => Format::Vw,
+            other => {
+                let text = format!(
+                    "format is {other:?}; \"auto\", \"libsvm\", \"csv\", \"criteo\" or \"vw\" is wanted"
+                );
+                return Err(CallFailure::input(text));
+            }
+        })
+    }
+
+    fn table(&self) -> TableSettings {
+        let (label, categorical) = (self.label.clone(), self.categorical.clone());
+        let choice = ColumnChoice { label, categorical, numeric: self.numeric.clone(), only: false };
+        let labels = match (&*self.labels, &self.positive) {
+            ("binary", Some(positive)) => Labels::Two(TwoLabels::new(positive, None)),
+            ("binary", None) => Labels::Signs,
+            _ => Labels::Numbers,
+        };
+        TableSettings { choice, labels, unlabelled: self.labels == "none" }
+    }
+}
+
+/// An error of reading, with Python's names of parameters.
+pub fn unreadable(error: &ReadError) -> CallFailure {
+    let kind = match error {
+        ReadError::Stalled { .. } | ReadError::Thread(_) => Kind::Machine,
+        _ => Kind::Input,
+    };
+    CallFailure::new(kind, with_parameters(&error.to_string()))
+}
+
+/// The readers' messages name flags of the command. The parameters of `gannet.Dataset` have the same names.
+fn with_parameters(message: &str) -> String {
+    const FLAGS: [(&str, &str); 10] = [
+        ("--label COLUMN", "label=COLUMN"),
+        ("--positive ", "positive="),
+        ("(--positive)", "(positive=)"),
+        ("--skip-bad-lines ", "skip_bad_lines="),
+        ("--skip-bad-lines", "skip_bad_lines="),
+        ("--label", "label="),
+        ("--categorical", "categorical="),
+        ("--numeric", "numeric="),
+        ("--format", "format="),
+        ("--epochs", "epochs="),
+    ];
+    FLAGS.iter().fold(message.to_owned(), |text, (flag, parameter)| text.replace(flag, parameter))
+}
+
+/// The names of columns by their roles: the label, the categorical and the numeric ones.
+type Roles = (Option<String>, Vec<String>, Vec<String>);
+
+/// A data set.
+#[pyclass(module = "gannet._native", frozen)]
+pub struct Dataset {
+    data: Data,
+    /// The format of files, or "table", or "matrix".
+    #[pyo3(get)]
+    format: String,
+    columns: Option<Columns>,
+}
+
+impl Dataset {
+    /// The data, for readers and trainings. `intercept`: each example begins with the intercept.
+    pub fn data(&self, intercept: bool) -> Data {
+        Data { intercept, ..self.data.clone() }
+    }
+
+    fn of_source(source: Arc<dyn BlockSource>, format: &str, columns: Option<Columns>) -> Dataset {
+        Dataset { data: Data::rows(source), format: format.into(), columns }
+    }
+}
+
+#[pymethods]
+impl Dataset {
+    /// Files: names, folders and patterns. It looks at the beginning of each file.
+    #[staticmethod]
+    fn of_files(py: Python<'_>, names: Vec<String>, reading: ReadSettings) -> PyResult<Dataset> {
+        let (format, table) = (reading.format()?, reading.table());
+        let found = py.detach(move || {
+            let data = Data {
+                format,
+                columns: table.choice,
+                labels: table.labels,
+                unlabelled: table.unlabelled,
+                skip_bad_lines: reading.skip_bad_lines,
+                ..Data::of(files(&names)?)
+            };
+            Ok((Reader::look(&data)?, data))
+        });
+        let (found, data) = found.map_err(|error| unreadable(&error))?;
+        // Pipes are not looked at.
+        let format = found.as_ref().map_or(reading.format, |found| found.format.to_owned());
+        Ok(Dataset { data, format, columns: found.and_then(|found| found.columns) })
+    }
+
+    /// A compressed sparse matrix: example `i` has the features `indptr[i]..indptr[i + 1]`.
+    #[staticmethod]
+    fn of_matrix(
+        indptr: PyReadonlyArray1<'_, u64>,
+        keys: PyReadonlyArray1<'_, u64>,
+        values: PyReadonlyArray1<'_, f32>,
+        labels: PyReadonlyArray1<'_, f32>,
+        importances: PyReadonlyArray1<'_, f32>,
+    ) -> PyResult<Dataset> {
+        let (indptr, keys) = (indptr.as_slice()?.to_vec(), keys.as_slice()?.to_vec());
+        let (values, labels) = (values.as_slice()?.to_vec(), labels.as_slice()?.to_vec());
+        let rows = CsrRows::new(indptr, keys, values, labels, importances.as_slice()?.to_vec());
+        let rows = rows.map_err(CallFailure::input)?.named("the matrix");
+        Ok(Dataset::of_source(Arc::new(rows), "matrix", None))
+    }
+
+    /// An object with `__arrow_c_stream__`. `look` has the same columns and fewer rows. `name` is for messages.
+    #[staticmethod]
+    fn of_table(
+        py: Python<'_>,
+        object: Py<PyAny>,
+        look: Option<Py<PyAny>>,
+        name: String,
+        reading: ReadSettings,
+    ) -> PyResult<Dataset> {
+        let source = ArrowSource::new(py, object, look, name, reading.table())?;
+        let source = source.map_err(|error| unreadable(&error))?;
+        let columns = source.columns().clone();
+        Ok(Dataset::of_source(Arc::new(source), "table", Some(columns)))
+    }
+
+    /// The columns by their roles, of a table or of CSV files.
+    #[getter]
+    fn columns(&self) -> Option<Roles> {
+        let Columns { label, categorical, numeric, .. } = self.columns.clone()?;
+        Some((label, categorical, numeric))
+    }
+
+    /// Begins to read batches of `size` examples, `epochs` times. Worker `rank` of `workers` gets batches `rank`,
+    /// `rank + workers` and so on.
+    fn batches(
+        &self,
+        py: Python<'_>,
+        size: usize,
+        epochs: u32,
+        intercept: bool,
+        rank: u32,
+        workers: u32,
+    ) -> PyResult<Batches> {
+        if epochs > 1 {
+            let checked = py.detach(|| self.data.must_be_files("epochs above 1"));
+            checked.map_err(|error| unreadable(&error))?;
+        }
+        Ok(Batches::start(self.data(intercept), size, epochs, Share { worker: rank, workers })?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_parameters() {
+        for (text, want) in [
+            ("say which value means 1 with --positive yes", "say which value means 1 with positive=yes"),
+            ("skip such lines with --skip-bad-lines N", "skip such lines with skip_bad_lines=N"),
+            ("no column \"x\" (named by --numeric)", "no column \"x\" (named by numeric=)"),
+            ("\"2\" (--positive)", "\"2\" (positive=)"),
+        ] {
+            assert_eq!(with_parameters(text), want);
+        }
+    }
+}
