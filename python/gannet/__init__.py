@@ -15,7 +15,7 @@ update the rows, each push exactly once.
 import atexit as _atexit
 import os as _os
 
-from . import _client, _cluster
+from . import _client, _cluster, _serving
 from ._client import Client, connect
 from ._cluster import LocalCluster
 from ._command import command
@@ -79,6 +79,7 @@ def _at_exit() -> None:
     # Clients first: their last pushes need the servers. A fork has none of the threads.
     if _pid == _os.getpid():
         _client.close_all()
+        _serving.drop_all()
         _cluster.close_all()
 
 

@@ -1,0 +1,53 @@
+//! Examples that come as numpy arrays: the parts of a compressed sparse matrix, labels and importances.
+
+use crate::failure::CallFailure;
+use gannet::train::CsrRows;
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+
+/// Arrays of Python. An example `i` has the features `indptr[i]..indptr[i + 1]`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct ExampleArrays<'py> {
+    indptr: PyReadonlyArray1<'py, u64>,
+    keys: PyReadonlyArray1<'py, u64>,
+    values: PyReadonlyArray1<'py, f32>,
+    labels: PyReadonlyArray1<'py, f32>,
+    /// One for each example, or none at all: each example then counts once.
+    importances: PyReadonlyArray1<'py, f32>,
+}
+
+/// Copies of the arrays, for another thread.
+pub struct ExampleVectors {
+    indptr: Vec<u64>,
+    keys: Vec<u64>,
+    values: Vec<f32>,
+    labels: Vec<f32>,
+    importances: Vec<f32>,
+}
+
+/// The values of a contiguous array, as a vector.
+pub fn values<T: numpy::Element + Copy>(array: &PyReadonlyArray1<'_, T>) -> PyResult<Vec<T>> {
+    Ok(array.as_slice()?.to_vec())
+}
+
+impl ExampleArrays<'_> {
+    /// Copies the arrays.
+    pub fn copy(&self) -> PyResult<ExampleVectors> {
+        Ok(ExampleVectors {
+            indptr: values(&self.indptr)?,
+            keys: values(&self.keys)?,
+            values: values(&self.values)?,
+            labels: values(&self.labels)?,
+            importances: values(&self.importances)?,
+        })
+    }
+}
+
+impl ExampleVectors {
+    /// The examples, if they are sound.
+    pub fn check(self) -> Result<CsrRows, CallFailure> {
+        let ExampleVectors { indptr, keys, values, labels, importances } = self;
+        CsrRows::new(indptr, keys, values, labels, importances).map_err(CallFailure::input)
+    }
+}
