@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Optional
 
 import numpy as np
@@ -20,7 +21,7 @@ except ImportError as missing:  # pragma: no cover
     ) from missing
 
 from . import _native
-from ._serving import ServedTables, asked_of, plain
+from ._serving import ServedTables, asked_of, draw_names, plain
 
 # The key of the intercept, as in data files.
 INTERCEPT = np.array([2**64 - 1], np.uint64)
@@ -68,11 +69,11 @@ class TableEstimator(BaseEstimator):
 
     def _open(self) -> None:
         learning, asked = self._begun_with
-        served = None if asked is None else ServedTables(asked, self._model, self._problems)
-        names = ["local"] * self._problems if served is None else served.names
+        self._pid = os.getpid()
+        names = draw_names(self._problems)
         self._trainers = [_native.Trainer(learning, asked, name) for name in names]
-        if served is not None:
-            self._served = served
+        if asked is not None:
+            self._served = ServedTables(asked, names, self._model)
 
     def _check_features(self, X: Any) -> None:
         """Refuses to go on with another number of features."""
@@ -89,7 +90,11 @@ class TableEstimator(BaseEstimator):
             self.__dict__.pop(name, None)
 
     def _go_on(self) -> None:
-        """Makes the tables of a copy or a pickle, which has rows only."""
+        """Makes the tables of a copy or a pickle, which has rows only. So does a fork, which shares the tables' memory
+        with the process that made them."""
+        if hasattr(self, "_trainers") and self._pid != os.getpid():
+            self._rows = [trainer.rows() for trainer in self._trainers]
+            del self._trainers
         if not hasattr(self, "_trainers"):
             self._open()
             for trainer, (keys, values) in zip(self._trainers, self._rows):
@@ -304,9 +309,9 @@ def rows_of(X: Any) -> Any:
 def examples_of(X: Any, labels: Any, importances: Optional[Any]) -> _native.Examples:
     """A matrix in rows, as the native module takes it."""
     return {
-        "indptr": X.indptr.astype(np.uint64),
-        "keys": X.indices.astype(np.uint64),
-        "values": X.data.astype(np.float32),
+        "indptr": X.indptr,
+        "indices": X.indices,
+        "data": X.data,
         "labels": labels,
         "importances": np.empty(0, np.float32) if importances is None else importances.astype(np.float32),
     }

@@ -1,7 +1,7 @@
 """The native module. Use the package `gannet`, which checks arguments and documents the calls."""
 
 from os import PathLike
-from typing import Optional, TypedDict, Union
+from typing import Any, Optional, TypedDict, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,9 +80,9 @@ class Learning(TypedDict):
     seed: int
 
 class Examples(TypedDict):
-    indptr: NDArray[np.uint64]
-    keys: NDArray[np.uint64]
-    values: NDArray[np.float32]
+    indptr: NDArray[np.signedinteger[Any]]
+    indices: NDArray[np.signedinteger[Any]]
+    data: NDArray[np.float64]
     labels: NDArray[np.float32]
     importances: NDArray[np.float32]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import threading
 import warnings
 import weakref
@@ -57,10 +58,10 @@ def plain(servers: Any) -> Any:
 class ServedTables:
     """The tables of an estimator, one for each of its problems, until they are dropped."""
 
-    def __init__(self, asked: _native.Connecting, table: str, count: int) -> None:
+    def __init__(self, asked: _native.Connecting, names: list[str], table: str) -> None:
         self.asked = asked
+        self.names = names
         self._table = table
-        self.names = draw_names(count)
         self._pid = os.getpid()
         weakref.finalize(self, _drop_behind, self._pid, asked, self.names, table).atexit = False
         _served.add(self)
@@ -93,11 +94,25 @@ def draw_names(count: int) -> list[str]:
 def _drop(asked: _native.Connecting, names: list[str], table: str) -> None:
     patient: _native.Connecting = {**asked, "timeout": min(asked["timeout"], _SECONDS_TO_DROP)}
     try:
+        for server in asked["servers"]:
+            _refuse_if_gone(server)
         for name in names:
             _native.drop_tables(patient, name, [table])
-    except GannetError as error:
+    except (GannetError, ConnectionError) as error:
         left = ", ".join(f"{name}.{table}" for name in names)
         warnings.warn(f"tables of an estimator may be left on the servers ({left}): {error}", ResourceWarning)
+
+
+def _refuse_if_gone(server: str) -> None:
+    """Fails if nothing listens at this address. So nobody waits for servers that have ended before the estimator."""
+    host, port = server.rsplit(":", 1)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_DROP).close()
+    except ConnectionRefusedError as error:
+        raise ConnectionError(f"{server} does not listen") from error
+    except OSError:
+        # The worker says what it is.
+        pass
 
 
 def _drop_behind(pid: int, asked: _native.Connecting, names: list[str], table: str) -> None:

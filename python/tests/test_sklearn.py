@@ -31,7 +31,6 @@ ONLINE = {"check_sample_weight_equivalence_on_dense_data", "check_sample_weight_
 CHECKED = [
     FTRLClassifier(epochs=20),
     FTRLClassifier(solver="lbfgs"),
-    FTRLClassifier(solver="lbfgs", l2=1.0),
     FMClassifier(epochs=20),
     LinearRegressor(epochs=20),
 ]
@@ -199,7 +198,7 @@ def test_bad_parameters_are_named() -> None:
     with pytest.raises(ValueError, match="first call"):
         FTRLClassifier().partial_fit(rows, labels)
     for solver in ("ftrl", "lbfgs"):
-        with pytest.raises(ValueError, match="not a finite number"), np.errstate(over="ignore"):
+        with pytest.raises(ValueError, match="not a finite number"):
             FTRLClassifier(solver=solver).fit(rows * 1e39, labels)
 
 
@@ -209,7 +208,6 @@ FITS = [
     "FMClassifier(epochs=10**9)",
     "LinearRegressor(epochs=10**9)",
     "FTRLClassifier(epochs=10**9, servers=cluster)",
-    "FMClassifier(epochs=10**9, servers=cluster)",
     # Its server stops.
     "FTRLClassifier(epochs=10**9, servers=cluster)",
 ]
@@ -244,7 +242,7 @@ def test_ctrl_c_ends_a_fit(tmp_path: Path) -> None:
         server = int(line_of(process))
         for number in range(len(FITS)):
             assert line_of(process) == "fits"
-            time.sleep(0.7)
+            time.sleep(0.5)
             if number == len(FITS) - 1:
                 os.kill(server, signal.SIGSTOP)
                 time.sleep(0.3)

@@ -16,6 +16,7 @@ from sklearn.model_selection import cross_val_score
 
 import gannet
 from gannet.sklearn import FMClassifier, FTRLClassifier, LinearRegressor
+from processes import run_python
 from rows import hashed
 from test_sklearn import same
 
@@ -57,6 +58,29 @@ def test_copies_go_on_with_rows_of_their_own(cluster: gannet.LocalCluster, estim
         assert not set(copy.tables_) & set(before)
         same(served, local)
     same(copy, local.partial_fit(rows[:100], labels[:100]))
+
+
+def test_a_fork_goes_on_with_rows_of_its_own(tmp_path: Path) -> None:
+    code = """
+import os
+import numpy as np
+import gannet
+from gannet.sklearn import FMClassifier
+random = np.random.default_rng(1)
+X, y = random.normal(size=(500, 5)), random.integers(0, 2, 500)
+with gannet.LocalCluster(servers=1) as cluster:
+    for servers in (None, cluster):
+        model = FMClassifier(servers=servers).fit(X, y)
+        child = os.fork()
+        if child == 0:
+            model.partial_fit(X, y)
+            os._exit(7 if np.array_equal(model.coef_, FMClassifier(epochs=2).fit(X, y).coef_) else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        model.partial_fit(X, y)
+        print(np.array_equal(model.coef_, FMClassifier(epochs=2).fit(X, y).coef_), flush=True)
+"""
+    output, errors = run_python(tmp_path, code).communicate(timeout=60)
+    assert output.split() == ["7", "True"] * 2, errors
 
 
 def test_a_fresh_fit_begins_anew_and_drops_the_old_rows(cluster: gannet.LocalCluster) -> None:

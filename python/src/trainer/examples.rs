@@ -5,13 +5,30 @@ use gannet::train::CsrRows;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
-/// Arrays of Python. An example `i` has the features `indptr[i]..indptr[i + 1]`.
+/// Whole numbers from 0, as scipy has them.
+#[derive(FromPyObject)]
+enum WholeNumbers<'py> {
+    Narrow(PyReadonlyArray1<'py, i32>),
+    Wide(PyReadonlyArray1<'py, i64>),
+}
+
+impl WholeNumbers<'_> {
+    fn copy(&self) -> PyResult<Vec<u64>> {
+        Ok(match self {
+            WholeNumbers::Narrow(array) => array.as_slice()?.iter().map(|&number| number as u64).collect(),
+            WholeNumbers::Wide(array) => array.as_slice()?.iter().map(|&number| number as u64).collect(),
+        })
+    }
+}
+
+/// Arrays of Python: those of a compressed sparse matrix, and others. Example `i` has the features
+/// `indices[indptr[i]..indptr[i + 1]]`, which are also their keys.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct ExampleArrays<'py> {
-    indptr: PyReadonlyArray1<'py, u64>,
-    keys: PyReadonlyArray1<'py, u64>,
-    values: PyReadonlyArray1<'py, f32>,
+    indptr: WholeNumbers<'py>,
+    indices: WholeNumbers<'py>,
+    data: PyReadonlyArray1<'py, f64>,
     labels: PyReadonlyArray1<'py, f32>,
     /// One for each example, or none at all: each example then counts once.
     importances: PyReadonlyArray1<'py, f32>,
@@ -35,9 +52,9 @@ impl ExampleArrays<'_> {
     /// Copies the arrays.
     pub fn copy(&self) -> PyResult<ExampleVectors> {
         Ok(ExampleVectors {
-            indptr: values(&self.indptr)?,
-            keys: values(&self.keys)?,
-            values: values(&self.values)?,
+            indptr: self.indptr.copy()?,
+            keys: self.indices.copy()?,
+            values: self.data.as_slice()?.iter().map(|&value| value as f32).collect(),
             labels: values(&self.labels)?,
             importances: values(&self.importances)?,
         })
