@@ -203,7 +203,8 @@ def test_bad_parameters_are_named() -> None:
 
 
 FITS = [
-    "FTRLClassifier(epochs=10**9)",
+    # It has learned a few examples before.
+    "FTRLClassifier(warm_start=True).fit(rows[:100], labels[:100]).set_params(epochs=10**9)",
     "FTRLClassifier(solver='lbfgs', l2=1e-9, tol=0, max_iter=10**9)",
     "FMClassifier(epochs=10**9)",
     "LinearRegressor(epochs=10**9)",
@@ -233,6 +234,10 @@ with gannet.LocalCluster(servers=1) as cluster:
             print("no wait", flush=True)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
+        if hasattr(model, "coef_"):
+            # It goes on, and knows what the fit has learned until Ctrl-C.
+            model.partial_fit(rows[:100], labels[:100])
+            print((model.coef_ != 0).sum() > 10_000, flush=True)
 """
 
 
@@ -248,6 +253,8 @@ def test_ctrl_c_ends_a_fit(tmp_path: Path) -> None:
                 time.sleep(0.3)
             process.send_signal(signal.SIGINT)
             assert line_of(process) == "interrupted", FITS[number]
+            if number == 0:
+                assert line_of(process) == "True"
         # Also with a server that does not answer the process ends.
         process.wait(timeout=60)
     finally:
