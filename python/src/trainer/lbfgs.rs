@@ -3,7 +3,7 @@
 
 use super::examples::{ExampleArrays, ExampleVectors, values};
 use super::learner::table_failed;
-use super::place::Place;
+use super::servers::EstimatorServers;
 use super::stopping::{Joins, run_until_ctrl_c};
 use crate::connecting::Connecting;
 use crate::failure::{CallFailure, Kind};
@@ -61,31 +61,31 @@ pub fn train_lbfgs<'py>(
 ) -> PyResult<MinimumArray<'py>> {
     let (rows, wanted) = (examples.copy()?, values(&wanted)?);
     let begin = (values(&begin.0)?, values(&begin.1)?);
-    let place = servers.map(|servers| Place::new(servers, name)).transpose()?;
-    let joins = if place.is_some() { Joins::No } else { Joins::Yes };
+    let servers = servers.map(|servers| EstimatorServers::new(servers, name)).transpose()?;
+    let joins = if servers.is_some() { Joins::No } else { Joins::Yes };
     let (weights, iterations, converged, slope) =
-        run_until_ctrl_c(py, joins, move |stop| minimize(place, (rows, &asked), &begin, &wanted, &stop))?;
+        run_until_ctrl_c(py, joins, move |stop| minimize(servers, (rows, &asked), &begin, &wanted, &stop))?;
     Ok((PyArray1::from_vec(py, weights), iterations, converged, slope))
 }
 
 /// Trains where the columns are to be.
 fn minimize(
-    place: Option<Place>,
+    servers: Option<EstimatorServers>,
     what: (ExampleVectors, &LbfgsAsked),
     begin: &Begin,
     wanted: &[u64],
     stop: &AtomicBool,
 ) -> Result<Minimum, CallFailure> {
     let layout = Layout { history: HISTORY };
-    let Some(place) = place else {
+    let Some(servers) = servers else {
         let mut columns = LocalColumns::open(&Store::memory(), layout).map_err(table_failed)?;
         return lead(&mut columns, what, begin, wanted, stop);
     };
-    let mut columns = RemoteColumns::open(place.connect()?, layout).map_err(table_failed)?;
+    let mut columns = RemoteColumns::open(servers.connect()?, layout).map_err(table_failed)?;
     let minimum = lead(&mut columns, what, begin, wanted, stop);
     // What failed is what the caller wants to know.
     let dropped = [TABLE, CELLS_TABLE].iter().try_for_each(|table| {
-        let table = format!("{}.{table}", place.name());
+        let table = format!("{}.{table}", servers.name());
         Ok(columns.worker().drop_table(&table)?)
     });
     minimum.and_then(|minimum| dropped.map(|()| minimum))

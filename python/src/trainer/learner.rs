@@ -1,6 +1,6 @@
 //! Models that learn one example after the other, and their tables.
 
-use super::place::Place;
+use super::servers::EstimatorServers;
 use crate::failure::{CallFailure, Kind};
 use crate::schema::rule;
 use gannet::optim::GradientTransform;
@@ -38,28 +38,28 @@ pub struct Learning {
 /// A model of several outputs or factors.
 type AnyModel = Box<dyn Model + Send>;
 
-/// A model and the place of its table.
+/// A model, and where its table is.
 pub enum Learner {
     /// Logistic regression in this process.
     Flat(FlatTable),
     /// Another model in this process.
     Local { model: AnyModel, tables: LocalTables },
     /// Logistic regression on servers.
-    ServedLr { schema: Schema, place: Place },
+    ServedLr { schema: Schema, servers: EstimatorServers },
     /// Another model on servers.
-    Served { model: AnyModel, schema: Schema, place: Place },
+    Served { model: AnyModel, schema: Schema, servers: EstimatorServers },
 }
 
 impl Learner {
     /// A model without rows.
-    pub fn new(learning: Learning, place: Option<Place>) -> Result<Learner, CallFailure> {
+    pub fn new(learning: Learning, servers: Option<EstimatorServers>) -> Result<Learner, CallFailure> {
         let Learning { model, rule: (name, numbers), l2, factors, deviation, seed } = learning;
         let rule = rule(&name, &numbers)?;
         if model == "lr" {
             let schema = Schema::scalar("lr", rule);
             schema.check().map_err(|error| CallFailure::input(error.to_string()))?;
-            return Ok(match place {
-                Some(place) => Learner::ServedLr { schema, place },
+            return Ok(match servers {
+                Some(servers) => Learner::ServedLr { schema, servers },
                 None => Learner::Flat(FlatTable::new(&schema).map_err(table_failed)?),
             });
         }
@@ -79,8 +79,8 @@ impl Learner {
         };
         let schema = model.sparse();
         schema.check().map_err(|error| CallFailure::input(error.to_string()))?;
-        Ok(match place {
-            Some(place) => Learner::Served { model, schema, place },
+        Ok(match servers {
+            Some(servers) => Learner::Served { model, schema, servers },
             None => Learner::Local { model, tables: LocalTables::new(Store::memory(), PUSHER) },
         })
     }
@@ -120,16 +120,16 @@ impl Learner {
                 fit(options, &mut **model, tables, stop, &mut |_| {}).map_err(failed)?;
                 local_weights(tables, wanted)
             }
-            Learner::ServedLr { schema, place } => {
+            Learner::ServedLr { schema, servers } => {
                 let mut backend =
-                    RemoteBackend::open_alone(place.connect()?, schema).map_err(table_failed)?;
+                    RemoteBackend::open_alone(servers.connect()?, schema).map_err(table_failed)?;
                 train(options, &mut backend, stop, &mut |_| {}).map_err(failed)?;
                 let table = backend.table();
                 backend.worker().close_pusher(table)?;
                 served_weights(backend.worker(), (table, schema), wanted)
             }
-            Learner::Served { model, schema, place } => {
-                let mut tables = RemoteTables::new(place.connect()?);
+            Learner::Served { model, schema, servers } => {
+                let mut tables = RemoteTables::new(servers.connect()?);
                 fit(options, &mut **model, &mut tables, stop, &mut |_| {}).map_err(failed)?;
                 tables.close_pusher().map_err(table_failed)?;
                 let table = tables.id(0);
@@ -151,8 +151,8 @@ impl Learner {
                 let table = tables.open(&model.sparse()).map_err(table_failed)?;
                 tables.scan(table, &mut page).map_err(table_failed)?;
             }
-            Learner::ServedLr { schema, place } | Learner::Served { schema, place, .. } => {
-                let mut worker = place.connect()?;
+            Learner::ServedLr { schema, servers } | Learner::Served { schema, servers, .. } => {
+                let mut worker = servers.connect()?;
                 let table = worker.open_table(schema)?;
                 worker.scan(table, page)?;
             }
@@ -168,8 +168,8 @@ impl Learner {
                 let table = tables.open(&model.sparse()).map_err(table_failed)?;
                 tables.restore(table, keys, rows).map_err(table_failed)
             }
-            Learner::ServedLr { schema, place } | Learner::Served { schema, place, .. } => {
-                let mut worker = place.connect()?;
+            Learner::ServedLr { schema, servers } | Learner::Served { schema, servers, .. } => {
+                let mut worker = servers.connect()?;
                 let table = worker.open_table(schema)?;
                 let floats = schema.floats();
                 for (keys, rows) in keys.chunks(PART_KEYS).zip(rows.chunks(PART_KEYS * floats)) {

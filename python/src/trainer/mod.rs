@@ -4,11 +4,11 @@
 mod examples;
 mod lbfgs;
 mod learner;
-mod place;
+mod servers;
 mod stopping;
 
 pub use lbfgs::train_lbfgs;
-pub use place::drop_tables;
+pub use servers::drop_tables;
 
 use crate::connecting::Connecting;
 use crate::failure::CallFailure;
@@ -16,8 +16,8 @@ use examples::values;
 use gannet::train::{Data, Options};
 use learner::{Learner, Learning};
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
-use place::Place;
 use pyo3::prelude::*;
+use servers::EstimatorServers;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stopping::{Joins, run_until_ctrl_c};
 
@@ -46,9 +46,9 @@ impl Trainer {
     #[new]
     #[pyo3(signature = (learning, servers, name))]
     fn new(learning: Learning, servers: Option<Connecting>, name: String) -> PyResult<Trainer> {
-        let place = servers.map(|servers| Place::new(servers, name)).transpose()?;
-        let joins = if place.is_some() { Joins::No } else { Joins::Yes };
-        let learner = Learner::new(learning, place)?;
+        let servers = servers.map(|servers| EstimatorServers::new(servers, name)).transpose()?;
+        let joins = if servers.is_some() { Joins::No } else { Joins::Yes };
+        let learner = Learner::new(learning, servers)?;
         let (dim, floats) = (learner.schema().weights(), learner.schema().floats());
         Ok(Trainer { learner: Arc::new(Mutex::new(learner)), joins, dim, floats })
     }

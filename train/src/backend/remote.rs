@@ -68,8 +68,8 @@ impl<N: Net> RemoteBackend<N> {
         RemoteBackend::open_as(worker, schema, depth, true)
     }
 
-    /// [`open`](Self::open) for a table that no other worker changes. It pulls no batch ahead, and replay pushes rows as
-    /// a whole. So the rows get the same bits as those of a [`FlatTable`](crate::FlatTable).
+    /// [`open`](Self::open) for a table that no other worker changes. It pulls no batch ahead, and replay pushes rows
+    /// as a whole. So the rows get the same bits as those of a [`FlatTable`](crate::FlatTable).
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -11,22 +11,22 @@ use pyo3::prelude::*;
 
 /// Servers, and the name that goes before the names of an estimator's tables.
 #[derive(Clone)]
-pub struct Place {
-    servers: Connecting,
+pub struct EstimatorServers {
+    connecting: Connecting,
     name: String,
 }
 
-impl Place {
+impl EstimatorServers {
     /// Checks the arguments.
-    pub fn new(servers: Connecting, name: String) -> Result<Place, CallFailure> {
+    pub fn new(connecting: Connecting, name: String) -> Result<EstimatorServers, CallFailure> {
         RunId::check_name(&name).map_err(CallFailure::input)?;
-        configuration(servers.clone())?;
-        Ok(Place { servers, name })
+        configuration(connecting.clone())?;
+        Ok(EstimatorServers { connecting, name })
     }
 
     /// A worker that no other one has the number of. It opens the estimator's tables by their own names.
     pub fn connect(&self) -> Result<Worker<Transports>, CallFailure> {
-        let (net, mut config) = configuration(self.servers.clone())?;
+        let (net, mut config) = configuration(self.connecting.clone())?;
         config.run = Some(RunId { name: self.name.clone(), generation: 1, rows_since: 1, birth: 0 });
         Ok(owner::connect(net, config)?)
     }
@@ -46,6 +46,6 @@ impl Place {
 /// Drops tables of an estimator at all servers.
 #[pyfunction]
 pub fn drop_tables(py: Python<'_>, servers: Connecting, name: String, tables: Vec<String>) -> PyResult<()> {
-    let place = Place::new(servers, name)?;
-    run_until_ctrl_c(py, Joins::No, move |_| place.drop_tables(&tables))
+    let estimator = EstimatorServers::new(servers, name)?;
+    run_until_ctrl_c(py, Joins::No, move |_| estimator.drop_tables(&tables))
 }
