@@ -15,7 +15,7 @@ update the rows, each push exactly once.
 import atexit as _atexit
 import os as _os
 
-from . import _client, _cluster, _dataset
+from . import _client, _cluster, _dataset, _serving
 from ._client import Client, connect
 from ._cluster import LocalCluster
 from ._command import command
@@ -87,6 +87,7 @@ def _at_exit() -> None:
     if _pid == _os.getpid():
         _dataset.close_all()
         _client.close_all()
+        _serving.drop_all()
         _cluster.close_all()
 
 

@@ -57,25 +57,51 @@ def connect(
         InputError: An argument or a file cannot be used.
         PeerError: A server could not be reached for `timeout` seconds, or it refused.
     """
+    asked = connecting(
+        servers,
+        rank=rank,
+        timeout=timeout,
+        transport=transport,
+        token_file=token_file,
+        tls_ca=tls_ca,
+        tls_name=tls_name,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        insecure=insecure,
+    )
+    return Client(_native.Client(asked), asked["servers"])
+
+
+def connecting(
+    servers: Union[str, Iterable[str]],
+    *,
+    token_file: Optional[PathLike] = None,
+    tls_ca: Optional[PathLike] = None,
+    transport: str = "auto",
+    timeout: float = 60.0,
+    rank: Optional[int] = None,
+    tls_name: Optional[str] = None,
+    tls_cert: Optional[PathLike] = None,
+    tls_key: Optional[PathLike] = None,
+    insecure: bool = False,
+) -> _native.Connecting:
+    """The arguments of `connect`, as the native module takes them."""
     hosts = servers.split(",") if isinstance(servers, str) else list(servers)
     for host in hosts:
         if not isinstance(host, str):
             raise TypeError(f"servers has a {type(host).__name__}; strings 'HOST:PORT' are wanted")
-    native = _native.Client(
-        {
-            "servers": hosts,
-            "rank": rank,
-            "timeout": float(timeout),
-            "transport": transport,
-            "token_file": token_file,
-            "tls_ca": tls_ca,
-            "tls_name": tls_name,
-            "tls_cert": tls_cert,
-            "tls_key": tls_key,
-            "insecure": insecure,
-        }
-    )
-    return Client(native, hosts)
+    return {
+        "servers": hosts,
+        "rank": rank,
+        "timeout": float(timeout),
+        "transport": transport,
+        "token_file": token_file,
+        "tls_ca": tls_ca,
+        "tls_name": tls_name,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "insecure": insecure,
+    }
 
 
 class Client:

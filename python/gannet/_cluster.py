@@ -200,6 +200,10 @@ class LocalCluster:
         state = "closed" if self._closed else ",".join(self._addresses)
         return f"<gannet.LocalCluster {state}>"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> LocalCluster:
+        # scikit-learn's clone copies the parameters of an estimator. The servers stay the same.
+        return self
+
     def _check(self) -> None:
         if self._closed:
             raise InputError("this cluster is closed: make another LocalCluster")

@@ -1,7 +1,7 @@
 """The native module. Use the package `gannet`, which checks arguments and documents the calls."""
 
 from os import PathLike
-from typing import Optional, TypedDict, Union
+from typing import Any, Optional, TypedDict, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,20 +123,42 @@ class Batches:
 def wait_for_readers(seconds: float) -> None: ...
 def wait_for_pushes(seconds: float) -> None: ...
 
-class FtrlTrainer:
-    def __new__(cls, alpha: float, beta: float, l1: float, l2: float) -> FtrlTrainer: ...
+class Learning(TypedDict):
+    model: str
+    rule: _Described
+    l2: float
+    factors: int
+    deviation: float
+    seed: int
+
+class Examples(TypedDict):
+    indptr: NDArray[np.signedinteger[Any]]
+    indices: NDArray[np.signedinteger[Any]]
+    data: NDArray[np.float64]
+    labels: NDArray[np.float32]
+    importances: NDArray[np.float32]
+
+class Lbfgs(TypedDict):
+    l1: float
+    l2: float
+    intercept: bool
+    max_iter: int
+    tol: float
+
+class Trainer:
+    def __new__(cls, learning: Learning, servers: Optional[Connecting], name: str) -> Trainer: ...
     def train(
-        self,
-        indptr: NDArray[np.uint64],
-        keys: NDArray[np.uint64],
-        values_of: NDArray[np.float32],
-        labels: NDArray[np.float32],
-        importances: NDArray[np.float32],
-        *,
-        epochs: int,
-        batch: int,
-        intercept: bool,
-    ) -> tuple[int, Optional[float]]: ...
-    def weights(self, keys: NDArray[np.uint64]) -> NDArray[np.float32]: ...
+        self, examples: Examples, wanted: NDArray[np.uint64], *, epochs: int, batch: int, intercept: bool
+    ) -> NDArray[np.float32]: ...
     def rows(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]: ...
     def restore(self, keys: NDArray[np.uint64], rows: NDArray[np.float32]) -> None: ...
+
+def train_lbfgs(
+    examples: Examples,
+    asked: Lbfgs,
+    begin: tuple[NDArray[np.uint64], NDArray[np.float32]],
+    wanted: NDArray[np.uint64],
+    servers: Optional[Connecting],
+    name: str,
+) -> tuple[NDArray[np.float64], int, bool, float]: ...
+def drop_tables(servers: Connecting, name: str, tables: list[str]) -> None: ...

@@ -43,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use crate::table::{Pull, Table};
     #[pymodule_export]
-    use crate::trainer::FtrlTrainer;
+    use crate::trainer::{Trainer, drop_tables, train_lbfgs};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

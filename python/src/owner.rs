@@ -351,7 +351,7 @@ pub fn wait_for_pushes(py: Python<'_>, seconds: f64) -> PyResult<()> {
 const UNNAMED: u64 = 1 << 32;
 
 /// Connects. A configuration without a pusher (0) gets one that nobody has had.
-fn connect(net: Transports, mut config: WorkerConfig) -> Result<Worker<Transports>, WorkerError> {
+pub fn connect(net: Transports, mut config: WorkerConfig) -> Result<Worker<Transports>, WorkerError> {
     if config.pusher == 0 {
         config.incarnation = Worker::allocate_incarnation(net.clone(), &config)?;
         config.pusher = UNNAMED + config.incarnation;

@@ -37,7 +37,8 @@ impl Description {
     }
 }
 
-fn rule(name: &str, numbers: &[f32]) -> Result<Rule, CallFailure> {
+/// A rule by its name and numbers.
+pub fn rule(name: &str, numbers: &[f32]) -> Result<Rule, CallFailure> {
     Ok(match (name, numbers) {
         ("add", &[]) => Rule::Add(Add),
         ("sgd", &[lr]) => Rule::Sgd(Sgd { lr }),

@@ -108,6 +108,12 @@ pub trait Backend {
         false
     }
 
+    /// Whether no other worker changes the rows. Replay then pushes rows as a whole ([`Write::Row`]), so that they get
+    /// the same bits as rows that are learned in place. A change of state would round a second time.
+    fn is_alone(&self) -> bool {
+        false
+    }
+
     /// The table, when the learner can change its rows in place. Replay then needs no pulls and pushes.
     fn in_place(&mut self) -> Option<&mut FlatTable> {
         None

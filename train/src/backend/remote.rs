@@ -29,6 +29,8 @@ pub struct RemoteBackend<N: Net> {
     pulls: u64,
     /// The servers' rows count their pushes. `schema` does not include that count.
     damped: bool,
+    /// No other worker changes the rows.
+    alone: bool,
     /// This worker keeps step with others.
     joined: bool,
     /// How this worker keeps step, also while it rests.
@@ -66,6 +68,16 @@ impl<N: Net> RemoteBackend<N> {
         RemoteBackend::open_as(worker, schema, depth, true)
     }
 
+    /// [`open`](Self::open) for a table that no other worker changes. It pulls no batch ahead, and replay pushes rows
+    /// as a whole. So the rows get the same bits as those of a [`FlatTable`](crate::FlatTable).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_alone(worker: Worker<N>, schema: &Schema) -> Result<RemoteBackend<N>, BackendError> {
+        let backend = RemoteBackend::open_as(worker, schema, 0, false)?;
+        Ok(RemoteBackend { alone: true, ..backend })
+    }
+
     fn open_as(
         mut worker: Worker<N>,
         schema: &Schema,
@@ -90,6 +102,7 @@ impl<N: Net> RemoteBackend<N> {
             pushes: 0,
             pulls: 0,
             damped,
+            alone: false,
             joined: false,
             sync: None,
             share: None,
@@ -180,6 +193,10 @@ impl<N: Net> Backend for RemoteBackend<N> {
 
     fn is_damped(&self) -> bool {
         self.damped
+    }
+
+    fn is_alone(&self) -> bool {
+        self.alone
     }
 
     fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {

@@ -27,6 +27,30 @@ impl<'a, C: Columns> LearnedWeights<'a, C> {
         Ok(LearnedWeights { columns, schema, half, rows: Vec::new() })
     }
 
+    /// Pages through the weights that are not 0, with all the digits that the columns have.
+    ///
+    /// # Errors
+    /// The servers are lost.
+    pub fn exact(&mut self, page: &mut dyn FnMut(&[u64], &[f64])) -> Result<(), BackendError> {
+        let vectors = self.columns.layout().vectors();
+        let floats = self.columns.layout().schema().floats();
+        let (column, mut nonzero_keys, mut weights) = (WEIGHTS[self.half], Vec::new(), Vec::new());
+        self.columns.scan(&mut |keys, rows| {
+            nonzero_keys.clear();
+            weights.clear();
+            for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
+                let weight = vectors.value(row, column, 0);
+                if weight != 0.0 {
+                    nonzero_keys.push(key);
+                    weights.push(weight);
+                }
+            }
+            if !nonzero_keys.is_empty() {
+                page(&nonzero_keys, &weights);
+            }
+        })
+    }
+
     fn refuse<T>(&self) -> Result<T, BackendError> {
         Err(BackendError::Order("weights that L-BFGS has learned are only read"))
     }
@@ -69,16 +93,14 @@ impl<C: Columns> Backend for LearnedWeights<'_, C> {
         Ok(())
     }
 
-    /// Pages through the rows whose weight is not 0.
+    /// Pages through the rows whose weight is not 0, as a float.
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
-        let vectors = self.columns.layout().vectors();
-        let floats = self.columns.layout().schema().floats();
-        let (column, mut nonzero_keys, mut weights) = (WEIGHTS[self.half], Vec::new(), Vec::new());
-        self.columns.scan(&mut |keys, rows| {
+        let (mut nonzero_keys, mut weights) = (Vec::new(), Vec::new());
+        self.exact(&mut |keys, exact| {
             nonzero_keys.clear();
             weights.clear();
-            for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
-                let weight = vectors.value(row, column, 0) as f32;
+            for (&key, &weight) in keys.iter().zip(exact) {
+                let weight = weight as f32;
                 if weight != 0.0 {
                     nonzero_keys.push(key);
                     weights.push(weight);

@@ -52,6 +52,15 @@ impl Replay {
             }
         }
     }
+
+    /// [`learn`](Self::learn), but the state after the batch replaces the state before it.
+    ///
+    /// # Panics
+    /// When `state` does not have one row for each of the batch's keys.
+    pub fn learn_rows(&mut self, batch: &Batch, state: &mut [f32], margins: &mut Vec<f32>) {
+        margins.clear();
+        self.kernel.run(CopyLearner { batch, rows: state, margins });
+    }
 }
 
 /// Learns on the batch's own copy of its rows.

@@ -118,7 +118,9 @@ fn update_mode<B: Backend>(
         _ if in_place => UpdateMode::InPlace,
         (PushContent::Replay, Some(replay)) => {
             let (planes, damped) = (schema.floats(), backend.is_damped());
-            UpdateMode::Replay { replay, planes, damped, changes: VecDeque::new() }
+            // Changes that are not applied yet are added to pulled rows, so rows as a whole need a pull that has all.
+            let whole = backend.is_alone() && backend.depth() == 0;
+            UpdateMode::Replay { replay, planes, damped, whole, changes: VecDeque::new() }
         }
         _ => UpdateMode::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
     }

@@ -229,7 +229,10 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
     /// Replaces the rows of a batch by the values to push.
     fn compute(&mut self, batch: &Batch, rows: &mut PulledRows) {
         match &mut self.mode {
-            UpdateMode::Replay { replay, planes, damped, changes } => {
+            UpdateMode::Replay { replay, whole: true, .. } => {
+                replay.learn_rows(batch, &mut rows.values, &mut self.margins);
+            }
+            UpdateMode::Replay { replay, planes, damped, changes, .. } => {
                 let width = *planes + usize::from(*damped);
                 // Damped rows end with a count of pushes. That count plus the own pushes in flight is the expected
                 // count.

@@ -11,8 +11,9 @@ pub(crate) enum UpdateMode {
     /// Replay directly on the rows of the table.
     InPlace,
     /// Replay on a copy of the state, which has `planes` floats a row. `changes` are the changes of the last `depth`
-    /// batches, the newest first. `damped`: each row has its count of pushes behind the state.
-    Replay { replay: Replay, planes: usize, damped: bool, changes: VecDeque<Vec<f32>> },
+    /// batches, the newest first. `damped`: each row has its count of pushes behind the state. `whole`: rows are pushed
+    /// as a whole, and no batch is pulled ahead.
+    Replay { replay: Replay, planes: usize, damped: bool, whole: bool, changes: VecDeque<Vec<f32>> },
     /// Gradients, which the rule applies at the server.
     Gradient(Gradients),
 }
@@ -30,6 +31,7 @@ impl UpdateMode {
     pub(crate) fn write(&self) -> Write {
         match self {
             UpdateMode::Replay { damped: true, .. } => Write::Damped,
+            UpdateMode::Replay { whole: true, .. } => Write::Row,
             mode => mode.push().write(),
         }
     }

@@ -29,7 +29,7 @@ use std::time::Instant;
 /// The data cannot be read or is not of the model's shape, the rule does not fit, or the rows cannot be read.
 ///
 /// # Panics
-/// When `tables` has open tables already.
+/// When `tables` has open tables of another model.
 pub fn fit<T: Tables>(
     options: &Options,
     model: &mut dyn Model,

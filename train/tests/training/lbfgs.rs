@@ -66,8 +66,14 @@ fn weights(columns: &mut impl Columns) -> BTreeMap<u64, f64> {
     let mut all = BTreeMap::new();
     let mut learned = LearnedWeights::new(columns, "lr").unwrap();
     learned
-        .scan(&mut |keys, rows| all.extend(keys.iter().copied().zip(rows.iter().map(|&w| f64::from(w)))))
+        .exact(&mut |keys, weights| all.extend(keys.iter().copied().zip(weights.iter().copied())))
         .unwrap();
+    let mut floats = BTreeMap::new();
+    learned
+        .scan(&mut |keys, weights| floats.extend(keys.iter().copied().zip(weights.iter().copied())))
+        .unwrap();
+    let nearest = all.iter().map(|(&key, &weight)| (key, weight as f32)).filter(|&(_, weight)| weight != 0.0);
+    assert!(floats.into_iter().eq(nearest), "the floats nearest to the weights");
     all
 }
 

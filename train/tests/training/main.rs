@@ -1,5 +1,6 @@
 //! Tests of training: loops, models, splits of data, workers that keep step.
 
+mod alone;
 mod damping;
 mod flights;
 mod gradients;

@@ -112,6 +112,9 @@ impl Tables for LocalTables {
     }
 
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
+        if let Some(number) = self.tables.iter().position(|local| local.table.schema() == schema) {
+            return Ok(number);
+        }
         let table = Embedded::open_in(self.run.as_ref(), &self.store, schema, self.pusher)?;
         self.tables.push(Local { table, pulled: None, rows: PulledRows::default() });
         Ok(self.tables.len() - 1)

@@ -41,7 +41,7 @@ pub trait Tables: WeightTables {
     /// How rows travel: "embedded", "tcp", "shm".
     fn transport(&self) -> String;
 
-    /// Opens the table, or creates it.
+    /// Opens the table, or creates it. If it is open here already, this returns its number.
     ///
     /// # Errors
     /// The table exists with another schema, or the servers are lost.

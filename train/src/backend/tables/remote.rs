@@ -98,6 +98,9 @@ impl<N: Net> Tables for RemoteTables<N> {
     }
 
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
+        if let Some(number) = self.tables.iter().position(|remote| remote.schema == *schema) {
+            return Ok(number);
+        }
         let (id, schema) = (self.worker.open_table(schema)?, schema.clone());
         let base = self.worker.next_seq(id) - 1;
         self.tables.push(RemoteTable {

@@ -1,0 +1,344 @@
+# scikit-learn and scipy have no types.
+# mypy: disable-error-code="import-untyped,misc"
+"""What the estimators of ``gannet.sklearn`` share: their tables, passes over the examples, weights, and pickles."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Optional
+
+import numpy as np
+
+try:
+    from scipy import sparse
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import check_random_state, compute_class_weight
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as missing:  # pragma: no cover
+    raise ImportError(
+        f"gannet.sklearn needs scikit-learn 1.6 or later ({missing}): pip install scikit-learn"
+    ) from missing
+
+from . import _native
+from ._serving import ServedTables, asked_of, draw_names, plain
+
+# The key of the intercept, as in data files.
+INTERCEPT = np.array([2**64 - 1], np.uint64)
+NO_KEYS = np.empty(0, np.uint64)
+
+
+class TableEstimator(BaseEstimator):
+    """An estimator with a table of weights for each of its problems. It learns one example after the other."""
+
+    # The name of the model at the command, and of the table.
+    _model: str
+    coef_: Any
+    intercept_: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    @property
+    def tables_(self) -> list[str]:
+        """The names of the tables on the servers, one for each problem. They are there as long as this estimator."""
+        served = getattr(self, "_served", None)
+        if served is None:
+            raise AttributeError("this estimator has no tables on servers")
+        return list(served.tables)
+
+    def _learning(self) -> _native.Learning:
+        """What the parameters ask for."""
+        raise NotImplementedError
+
+    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
+        """Takes the weights of these features over: an array (features, floats of a row) for each problem."""
+        raise NotImplementedError
+
+    def _has_begun(self) -> bool:
+        return hasattr(self, "_trainers") or hasattr(self, "_rows")
+
+    def _begin(self, problems: int) -> None:
+        """Begins with new tables."""
+        learning, asked = self._learning(), asked_of(self.servers)
+        self._forget()
+        self._begun_with, self._problems = (learning, asked), problems
+        self._open()
+
+    def _open(self) -> None:
+        learning, asked = self._begun_with
+        self._pid = os.getpid()
+        names = draw_names(self._problems)
+        self._trainers = [_native.Trainer(learning, asked, name) for name in names]
+        if asked is not None:
+            self._served = ServedTables(asked, names, self._model)
+
+    def _check_features(self, X: Any) -> None:
+        """Refuses to go on with another number of features."""
+        before = self.coef_.shape[-1]
+        if before != X.shape[1]:
+            raise ValueError(f"warm_start: the last fit had {before} features, and this one has {X.shape[1]}")
+
+    def _forget(self) -> None:
+        """Forgets all that was learned, also on the servers."""
+        served = self.__dict__.pop("_served", None)
+        if served is not None:
+            served.drop()
+        for name in ("_trainers", "_rows", "_interrupted", "coef_", "intercept_", "factors_"):
+            self.__dict__.pop(name, None)
+
+    def _go_on(self) -> None:
+        """Makes the tables of a copy or a pickle, which has rows only. So does a fork, which shares the tables' memory
+        with the process that made them."""
+        if hasattr(self, "_trainers") and self._pid != os.getpid():
+            self._rows = [trainer.rows() for trainer in self._trainers]
+            del self._trainers
+        if not hasattr(self, "_trainers"):
+            self._open()
+            for trainer, (keys, values) in zip(self._trainers, self._rows):
+                trainer.restore(keys, values)
+            del self._rows
+
+    def _learn(self, X: Any, targets: list[Any], importances: Optional[Any], epochs: int) -> None:
+        """Learns each problem's targets (float32) of the examples, ``epochs`` times."""
+        self._go_on()
+        X = rows_of(X)
+        wanted = self._features_to_take(X)
+        # If Ctrl-C ends this pass, the next one takes the weights of all features.
+        self._interrupted = True
+        orders = self._orders(X.shape[0], epochs)
+        read: list[Any] = []
+        for at, order in enumerate(orders):
+            rows = X if order is None else X[order]
+            last = at + 1 == len(orders)
+            for trainer, target in zip(self._trainers, targets):
+                weights = trainer.train(
+                    examples_of(rows, *in_order(order, target, importances)),
+                    np.concatenate([wanted, INTERCEPT]) if last else NO_KEYS,
+                    epochs=epochs if order is None else 1,
+                    batch=self.batch_size,
+                    intercept=self.fit_intercept,
+                )
+                if last:
+                    read.append(weights)
+        del self._interrupted
+        self._take(wanted.astype(np.intp), [weights[:-1] for weights in read], [weights[-1] for weights in read])
+
+    def _features_to_take(self, X: Any) -> Any:
+        """The features whose weights a pass over X may change, or all in the first pass."""
+        if not hasattr(self, "coef_") or hasattr(self, "_interrupted"):
+            return np.arange(self.n_features_in_, dtype=np.uint64)
+        has = np.zeros(self.n_features_in_, bool)
+        has[X.indices] = True
+        return np.flatnonzero(has).astype(np.uint64)
+
+    def _orders(self, count: int, epochs: int) -> list[Any]:
+        """The order of the examples in each pass, or one ``None`` for all passes in the order of the examples."""
+        if self.random_state is None:
+            return [None]
+        random = check_random_state(self.random_state)
+        return [random.permutation(count) for _ in range(epochs)]
+
+    def _check_rates(self) -> None:
+        if self.alpha <= 0 or self.beta < 0 or self.l1 < 0 or self.l2 < 0:
+            raise ValueError(
+                f"alpha={self.alpha}, beta={self.beta}, l1={self.l1}, l2={self.l2}: alpha must be above 0, the "
+                "others 0 or more"
+            )
+
+    def __getstate__(self) -> Any:
+        state = dict(super().__getstate__())
+        state.pop("_served", None)
+        trainers = state.pop("_trainers", None)
+        if trainers is not None:
+            state["_rows"] = [trainer.rows() for trainer in trainers]
+        if "servers" in state:
+            state["servers"] = plain(state["servers"])
+        return state
+
+
+class TableClassifier(ClassifierMixin, TableEstimator):
+    """A classifier: one problem for two classes, else one for each class against all others."""
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        X, y = self._validated(X, y, True)
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise ValueError(
+                f"the examples have one class, {classes[0]!r}; this classifier needs samples of at least 2 classes"
+            )
+        goes_on = self.warm_start and hasattr(self, "classes_") and hasattr(self, "coef_")
+        if goes_on and not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                f"warm_start: the last fit had the classes {self.classes_}, and this one has {classes}"
+            )
+        if goes_on:
+            self._check_features(X)
+        self._fit_classes(X, y, classes, sample_weight, goes_on)
+        return self
+
+    def _fit_classes(self, X: Any, y: Any, classes: Any, sample_weight: Any, goes_on: bool) -> None:
+        if not (goes_on and self._has_begun()):
+            self._begin(1 if len(classes) == 2 else len(classes))
+            self.classes_ = classes
+        self._learn(X, self._targets(y), self._importances(X, y, sample_weight), self.epochs)
+        self.n_iter_ = self.epochs
+
+    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Any:
+        first = not self._has_begun()
+        if first and classes is None:
+            raise ValueError(
+                "classes must be passed on the first call to partial_fit"
+            )
+        X, y = self._validated(X, y, first)
+        if first:
+            named = np.unique(classes)
+            self._begin(1 if len(named) == 2 else len(named))
+            self.classes_ = named
+        elif classes is not None and not np.array_equal(
+            np.unique(classes), self.classes_
+        ):
+            raise ValueError(
+                f"classes is {classes}, and the first call to partial_fit had {self.classes_}"
+            )
+        unknown = np.setdiff1d(y, self.classes_)
+        if unknown.size:
+            raise ValueError(
+                f"y has {unknown}, which the classes {self.classes_} do not have"
+            )
+        self._learn(X, self._targets(y), self._importances(X, y, sample_weight), 1)
+        self.n_iter_ = 1
+        return self
+
+    def _validated(self, X: Any, y: Any, reset: bool) -> Any:
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=reset)
+        check_classification_targets(y)
+        return X, y
+
+    def _targets(self, y: Any) -> list[Any]:
+        positive = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
+        return [(y == label).astype(np.float32) for label in positive]
+
+    def _importances(self, X: Any, y: Any, sample_weight: Any) -> Optional[Any]:
+        if sample_weight is None and self.class_weight is None:
+            return None
+        weights = checked_importances(X, sample_weight)
+        if self.class_weight is not None:
+            of_class = compute_class_weight(
+                self.class_weight, classes=self.classes_, y=y
+            )
+            weights *= of_class[np.searchsorted(self.classes_, y)]
+        return weights
+
+    def decision_function(self, X: Any) -> Any:
+        """Margins, float64, of shape (n,) for two classes, else (n, n_classes). Above 0 means the class."""
+        check_is_fitted(self)
+        X = validate_data(
+            self, X, accept_sparse="csr", dtype=np.float64, reset=False
+        )
+        scores = self._scores(X)
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def _scores(self, X: Any) -> Any:
+        return np.asarray(X @ self.coef_.T + self.intercept_)
+
+    def predict(self, X: Any) -> Any:
+        """The class of each example, of shape (n,)."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return self.classes_[(scores > 0).astype(np.intp)]
+        return self.classes_[scores.argmax(axis=1)]
+
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class, float64 of shape (n, n_classes)."""
+        scores = self.decision_function(X)
+        chance = 0.5 * (1.0 + np.tanh(0.5 * scores))
+        if scores.ndim == 1:
+            return np.column_stack([1.0 - chance, chance])
+        total = chance.sum(axis=1, keepdims=True)
+        # No class at all: they are equally likely.
+        chance = np.where(total > 0, chance, 1.0)
+        return chance / chance.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """The logarithms of ``predict_proba``."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+
+class Optimized(TableEstimator):
+    """An estimator that learns with the optimizer of its choice."""
+
+    def _rule(self) -> tuple[str, list[float]]:
+        self._check_rates()
+        rules = {
+            "adagrad": [self.alpha, 1e-8, self.beta],
+            "ftrl": [self.alpha, self.beta, self.l1, self.l2],
+            "sgd": [self.alpha],
+        }
+        if self.optimizer not in rules:
+            wanted = ", ".join(map(repr, rules))
+            raise ValueError(f"optimizer is {self.optimizer!r}; one of {wanted} is wanted")
+        if self.l1 > 0 and self.optimizer != "ftrl":
+            raise ValueError(f"l1={self.l1}: optimizer={self.optimizer!r} has no l1; use optimizer='ftrl', or l1=0")
+        return self.optimizer, rules[self.optimizer]
+
+
+def checked_importances(X: Any, sample_weight: Any) -> Any:
+    """The weights of the examples, float64."""
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, copy=True)
+    if np.any(weights < 0):
+        raise ValueError("sample_weight has a negative number; 0 or more is wanted")
+    return weights
+
+
+def in_order(order: Any, target: Any, importances: Any) -> tuple[Any, Any]:
+    """Labels and importances in the order of a pass."""
+    if order is None:
+        return target, importances
+    return target[order], None if importances is None else importances[order]
+
+
+def rows_of(X: Any) -> Any:
+    """A matrix in rows, without zeros if it was dense."""
+    return sparse.csr_matrix(X)
+
+
+def examples_of(X: Any, labels: Any, importances: Optional[Any]) -> _native.Examples:
+    """A matrix in rows, as the native module takes it."""
+    return {
+        "indptr": X.indptr,
+        "indices": X.indices,
+        "data": X.data,
+        "labels": labels,
+        "importances": np.empty(0, np.float32) if importances is None else importances.astype(np.float32),
+    }
+
+
+def learning(
+    model: str,
+    rule: tuple[str, list[float]],
+    *,
+    l2: float = 0.0,
+    factors: int = 0,
+    deviation: float = 0.0,
+    seed: int = 1,
+) -> _native.Learning:
+    return {"model": model, "rule": rule, "l2": l2, "factors": factors, "deviation": deviation, "seed": seed}
+
+
+def take_weights(estimator: Any, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
+    """Takes the first weight of each row over."""
+    shape = (len(weights), estimator.n_features_in_)
+    new = np.array([rows[:, 0] for rows in weights], np.float64)
+    estimator.coef_ = put(getattr(estimator, "coef_", None), features, new, shape)
+    estimator.intercept_ = np.array([row[0] for row in intercepts], np.float64)
+
+
+def put(old: Optional[Any], features: Any, new: Any, shape: tuple[int, ...]) -> Any:
+    """The array with new values of some features (axis 1)."""
+    array = np.zeros(shape) if old is None else old
+    array[:, features] = new
+    return array

@@ -1,0 +1,136 @@
+# scikit-learn has no types.
+# mypy: disable-error-code="import-untyped,misc"
+"""Factorization machines."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._estimators import Optimized, TableClassifier, learning, put, take_weights
+
+# After _estimators, which says what is missing without scikit-learn.
+from sklearn.utils import check_random_state
+
+
+class FMClassifier(Optimized, TableClassifier):
+    """A factorization machine (Rendle, 2010) for classes: logistic regression that also learns pairs of features.
+
+    The margin is the intercept + the sum of ``w_i x_i`` + the sum over pairs of features of ``(v_i . v_j) x_i x_j``. It
+    learns the examples one after the other, in their order, ``epochs`` times. A problem with more than two classes
+    becomes one problem for each class against all others.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        The learning rate of a weight. With "adagrad" it is ``alpha / sqrt(beta + sum of its squared gradients)``. With
+        "ftrl" it is ``alpha / (beta + sqrt(that sum))``, and with "sgd" ``alpha``.
+    l1, l2 : float
+        Regularization of weights and factors. ``l1`` is for "ftrl" alone.
+    optimizer : {"adagrad", "ftrl", "sgd"}
+        The rule by which weights and factors learn.
+    factors : int
+        Factors of a feature, at most 512.
+    deviation : float
+        Standard deviation of the initial factors. Initial weights are 0.
+    epochs : int
+        Passes over the examples of ``fit``. ``partial_fit`` makes one.
+    batch_size : int
+        Examples whose rows are pulled and pushed at once. It changes the last digits of the result.
+    fit_intercept, class_weight, warm_start, servers
+        As for ``FTRLClassifier``.
+    random_state : int, RandomState or None
+        None: the initial factors are those of seed 1, and the examples keep their order. An int is the seed. Not None:
+        ``fit`` shuffles the examples before each pass.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), float64
+    factors_ : ndarray of shape (1, n_features, factors) or (n_classes, n_features, factors), float64
+    intercept_ : ndarray of shape (1,) or (n_classes,), float64
+    n_features_in_, n_iter_ : int
+    tables_ : list of str
+        With ``servers``: the names of the tables.
+    """
+
+    _model = "fm"
+
+    def __init__(
+        self,
+        alpha: float = 0.05,
+        beta: float = 1.0,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        *,
+        optimizer: str = "adagrad",
+        factors: int = 8,
+        deviation: float = 0.05,
+        epochs: int = 1,
+        batch_size: int = 256,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        servers: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.beta = beta
+        self.l1 = l1
+        self.l2 = l2
+        self.optimizer = optimizer
+        self.factors = factors
+        self.deviation = deviation
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.servers = servers
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FMClassifier":
+        """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with classes ``y`` of shape (n,)."""
+        self._fit(X, y, sample_weight)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> "FMClassifier":
+        """Learns more examples, once. The first call names all ``classes``."""
+        self._partial_fit(X, y, classes, sample_weight)
+        return self
+
+    def _learning(self) -> _native.Learning:
+        if not 1 <= self.factors <= 512 or self.deviation < 0:
+            raise ValueError(
+                f"factors={self.factors}, deviation={self.deviation}: factors must be 1 to 512, deviation 0 or more"
+            )
+        return learning(
+            "fm", self._rule(), l2=self.l2, factors=self.factors, deviation=self.deviation, seed=self._seed()
+        )
+
+    def _seed(self) -> int:
+        if self.random_state is None:
+            return 1
+        if isinstance(self.random_state, numbers.Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
+        take_weights(self, features, weights, intercepts)
+        shape = (len(weights), self.n_features_in_, self.factors)
+        new = np.array([rows[:, 1:] for rows in weights], np.float64)
+        self.factors_ = put(getattr(self, "factors_", None), features, new, shape)
+
+    def _scores(self, X: Any) -> Any:
+        scores = super()._scores(X)
+        squared = X.multiply(X) if hasattr(X, "multiply") else X * X
+        for problem, factors in enumerate(self.factors_):
+            sums = np.asarray(X @ factors)
+            alone = np.asarray(squared @ (factors * factors).sum(axis=1))
+            scores[:, problem] += 0.5 * ((sums * sums).sum(axis=1) - alone)
+        return scores

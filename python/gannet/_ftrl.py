@@ -1,0 +1,187 @@
+# scikit-learn has no types.
+# mypy: disable-error-code="import-untyped,misc,untyped-decorator"
+"""Logistic regression."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._estimators import INTERCEPT, NO_KEYS, TableClassifier, examples_of, learning, rows_of, take_weights
+from ._serving import asked_of, draw_names
+
+# After _estimators, which says what is missing without scikit-learn.
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
+
+
+def _is_online(estimator: Any) -> bool:
+    if estimator.solver == "ftrl":
+        return True
+    raise AttributeError(
+        f"partial_fit: solver={estimator.solver!r} learns the whole data at once; use solver='ftrl'"
+    )
+
+
+class FTRLClassifier(TableClassifier):
+    """Logistic regression with FTRL-Proximal (McMahan et al., KDD 2013, algorithm 1), or with L-BFGS.
+
+    ``solver="ftrl"`` learns the examples one after the other, in their order, ``epochs`` times. ``solver="lbfgs"``
+    finds the minimum of the sum of all log losses + ``l2 / 2 |w|^2 + l1 |w|_1`` (with ``l1`` by OWL-QN). The intercept
+    has no penalties. A problem with more than two classes becomes one problem for each class against all others.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        For "ftrl": the learning rate of a weight is ``alpha / (beta + sqrt(sum of its squared gradients))``.
+    l1, l2 : float
+        Regularization. With ``l1`` weights of rare features are exactly 0. For "lbfgs" scikit-learn's ``C`` is
+        ``1 / l2``. Without ``l2``, "lbfgs" has no minimum for classes that a plane separates: it then ends by ``tol``.
+    solver : {"ftrl", "lbfgs"}
+        How to learn. "lbfgs" has no ``partial_fit``.
+    epochs : int
+        For "ftrl": passes over the examples of ``fit``. ``partial_fit`` makes one.
+    batch_size : int
+        For "ftrl": examples that are read, and on servers pulled and pushed, at once. It does not change the result.
+    max_iter : int
+        For "lbfgs": the most iterations.
+    tol : float
+        For "lbfgs": the search ends when the gradient of the mean objective is no longer than this. scikit-learn bounds
+        its largest part.
+    fit_intercept : bool
+        Whether the model has an intercept.
+    class_weight : dict, "balanced" or None
+        Weights of classes, as in scikit-learn.
+    random_state : int, RandomState or None
+        Not None: "ftrl" shuffles the examples before each pass.
+    warm_start : bool
+        Whether ``fit`` goes on with the weights of the last ``fit``.
+    servers : str, list of str, LocalCluster, dict or None
+        Where the tables are. None: in this process. Otherwise the servers, as ``gannet.connect`` takes them, or a dict
+        of its arguments. python/README.md has more.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), float64
+    intercept_ : ndarray of shape (1,) or (n_classes,), float64
+    n_features_in_ : int
+    n_iter_ : int
+        Passes of the last ``fit``; for "lbfgs" the iterations of the class that needed most.
+    tables_ : list of str
+        With ``servers`` and "ftrl": the names of the tables.
+    """
+
+    _model = "lr"
+
+    def __init__(
+        self,
+        alpha: float = 0.1,
+        beta: float = 1.0,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        *,
+        solver: str = "ftrl",
+        epochs: int = 1,
+        batch_size: int = 256,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        servers: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.beta = beta
+        self.l1 = l1
+        self.l2 = l2
+        self.solver = solver
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.servers = servers
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FTRLClassifier":
+        """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with classes ``y`` of shape (n,)."""
+        if self.solver not in ("ftrl", "lbfgs"):
+            raise ValueError(f"solver is {self.solver!r}; 'ftrl' or 'lbfgs' is wanted")
+        self._fit(X, y, sample_weight)
+        return self
+
+    @available_if(_is_online)
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> "FTRLClassifier":
+        """Learns more examples, once. The first call names all ``classes``."""
+        self._partial_fit(X, y, classes, sample_weight)
+        return self
+
+    def _learning(self) -> _native.Learning:
+        self._check_rates()
+        return learning("lr", ("ftrl", [self.alpha, self.beta, self.l1, self.l2]))
+
+    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
+        take_weights(self, features, weights, intercepts)
+
+    def _fit_classes(self, X: Any, y: Any, classes: Any, sample_weight: Any, goes_on: bool) -> None:
+        if self.solver == "ftrl":
+            super()._fit_classes(X, y, classes, sample_weight, goes_on)
+        else:
+            self._minimize(X, y, classes, sample_weight, goes_on)
+
+    def _minimize(self, X: Any, y: Any, classes: Any, sample_weight: Any, goes_on: bool) -> None:
+        asked, servers = self._lbfgs(), asked_of(self.servers)
+        begin = [(NO_KEYS, np.empty(0, np.float32))] * len(classes)
+        if goes_on:
+            begin = [self._begin_from(coef, free) for coef, free in zip(self.coef_, self.intercept_)]
+        self._forget()
+        self.classes_ = classes
+        importances = self._importances(X, y, sample_weight)
+        X, targets = rows_of(X), self._targets(y)
+        wanted = np.concatenate([np.arange(X.shape[1], dtype=np.uint64), INTERCEPT])
+        names = draw_names(len(targets))
+        found = [
+            _native.train_lbfgs(examples_of(X, target, importances), asked, first, wanted, servers, name)
+            for target, first, name in zip(targets, begin, names)
+        ]
+        self.coef_ = np.array([weights[:-1] for weights, *_ in found])
+        self.intercept_ = np.array([weights[-1] for weights, *_ in found])
+        self.n_iter_ = max(iterations for _, iterations, _, _ in found)
+        if not all(converged for _, _, converged, _ in found):
+            longest = max(length for *_, length in found)
+            warnings.warn(
+                f"lbfgs ended at max_iter={self.max_iter}, where the mean gradient has length {longest:.1e} (tol="
+                f"{self.tol:g}): raise max_iter, scale the features, or raise l2",
+                ConvergenceWarning,
+            )
+
+    def _lbfgs(self) -> _native.Lbfgs:
+        if self.l1 < 0 or self.l2 < 0 or not 0 <= self.tol < 1 or self.max_iter < 1:
+            raise ValueError(
+                f"l1={self.l1}, l2={self.l2}, tol={self.tol}, max_iter={self.max_iter}: l1 and l2 must be 0 or more, "
+                "tol from 0 to below 1, max_iter 1 or more"
+            )
+        return {
+            "l1": self.l1,
+            "l2": self.l2,
+            "intercept": self.fit_intercept,
+            "max_iter": self.max_iter,
+            "tol": self.tol,
+        }
+
+    def _begin_from(self, coef: Any, intercept: float) -> tuple[Any, Any]:
+        """Keys and weights of an earlier fit that are not 0."""
+        features = np.flatnonzero(coef)
+        keys, weights = features.astype(np.uint64), coef[features].astype(np.float32)
+        if not self.fit_intercept or intercept == 0:
+            return keys, weights
+        return np.concatenate([keys, INTERCEPT]), np.append(weights, np.float32(intercept))

@@ -1,0 +1,111 @@
+# scikit-learn has no types.
+# mypy: disable-error-code="import-untyped,misc"
+"""Linear regression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._estimators import Optimized, checked_importances, learning
+
+# After _estimators, which says what is missing without scikit-learn.
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+
+class LinearRegressor(RegressorMixin, Optimized):
+    """Linear regression by least squares, one example after the other.
+
+    The prediction is the intercept + the sum of ``w_i x_i``. It learns the examples in their order, ``epochs`` times.
+    It has no solver "lbfgs": Gannet's L-BFGS is for log loss.
+
+    Parameters
+    ----------
+    alpha, beta, l1, l2, optimizer, epochs, batch_size
+        As for ``FMClassifier``.
+    fit_intercept, warm_start, servers
+        As for ``FTRLClassifier``.
+    random_state : int, RandomState or None
+        Not None: ``fit`` shuffles the examples before each pass.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,), float64
+    intercept_ : ndarray of shape (1,), float64
+    n_features_in_, n_iter_ : int
+    tables_ : list of str
+        With ``servers``: the names of the tables.
+    """
+
+    _model = "linear"
+
+    def __init__(
+        self,
+        alpha: float = 0.5,
+        beta: float = 1.0,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        *,
+        optimizer: str = "adagrad",
+        epochs: int = 1,
+        batch_size: int = 256,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+        warm_start: bool = False,
+        servers: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.beta = beta
+        self.l1 = l1
+        self.l2 = l2
+        self.optimizer = optimizer
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.servers = servers
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "LinearRegressor":
+        """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with numbers ``y`` of shape (n,)."""
+        X, y = self._validated(X, y, True)
+        if self.warm_start and self._has_begun() and hasattr(self, "coef_"):
+            self._check_features(X)
+        else:
+            self._begin(1)
+        return self._fit_numbers(X, y, sample_weight, self.epochs)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "LinearRegressor":
+        """Learns more examples, once."""
+        first = not self._has_begun()
+        X, y = self._validated(X, y, first)
+        if first:
+            self._begin(1)
+        return self._fit_numbers(X, y, sample_weight, 1)
+
+    def predict(self, X: Any) -> Any:
+        """The prediction for each example, float64 of shape (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return np.asarray(X @ self.coef_ + self.intercept_[0])
+
+    def _validated(self, X: Any, y: Any, reset: bool) -> Any:
+        return validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True, reset=reset)
+
+    def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, epochs: int) -> "LinearRegressor":
+        importances = None if sample_weight is None else checked_importances(X, sample_weight)
+        self._learn(X, [y.astype(np.float32)], importances, epochs)
+        self.n_iter_ = epochs
+        return self
+
+    def _learning(self) -> _native.Learning:
+        return learning("linear", self._rule(), l2=self.l2)
+
+    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
+        old = getattr(self, "coef_", None)
+        self.coef_ = np.zeros(self.n_features_in_) if old is None else old
+        self.coef_[features] = weights[0][:, 0]
+        self.intercept_ = np.array(intercepts[0], np.float64)

@@ -1,0 +1,229 @@
+//! Models that learn one example after the other, and their tables.
+
+use super::servers::EstimatorServers;
+use crate::failure::{CallFailure, Kind};
+use crate::schema::rule;
+use gannet::optim::GradientTransform;
+use gannet::storage::Store;
+use gannet::table::{Admission, TableId, hash, shard_of};
+use gannet::train::models::{FactorizationMachine, Linear, Model, ModelSettings, fit};
+use gannet::train::{
+    Backend, BackendError, FlatTable, Labels, LocalTables, Options, RemoteBackend, RemoteTables, Tables,
+    TrainError, WeightTables, train,
+};
+use gannet::{Read, Rule, Schema, Transports, Worker, Write};
+use pyo3::FromPyObject;
+use std::sync::atomic::AtomicBool;
+
+/// Rows of one request to servers.
+const PART_KEYS: usize = 1 << 16;
+/// The number of the worker whose tables are in this process.
+const PUSHER: u64 = 1;
+
+/// What is learned.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Learning {
+    /// "lr", "linear" or "fm".
+    model: String,
+    rule: (String, Vec<f32>),
+    /// The factor of `|w|^2 / 2` in each example's loss, if the rule has none of its own.
+    l2: f32,
+    factors: usize,
+    /// The standard deviation of the first factors.
+    deviation: f32,
+    seed: u64,
+}
+
+/// A model of several outputs or factors.
+type AnyModel = Box<dyn Model + Send>;
+
+/// A model, and where its table is.
+pub enum Learner {
+    /// Logistic regression in this process.
+    Flat(FlatTable),
+    /// Another model in this process.
+    Local { model: AnyModel, tables: LocalTables },
+    /// Logistic regression on servers.
+    ServedLr { schema: Schema, servers: EstimatorServers },
+    /// Another model on servers.
+    Served { model: AnyModel, schema: Schema, servers: EstimatorServers },
+}
+
+impl Learner {
+    /// A model without rows.
+    pub fn new(learning: Learning, servers: Option<EstimatorServers>) -> Result<Learner, CallFailure> {
+        let Learning { model, rule: (name, numbers), l2, factors, deviation, seed } = learning;
+        let rule = rule(&name, &numbers)?;
+        if model == "lr" {
+            let schema = Schema::scalar("lr", rule);
+            schema.check().map_err(|error| CallFailure::input(error.to_string()))?;
+            return Ok(match servers {
+                Some(servers) => Learner::ServedLr { schema, servers },
+                None => Learner::Flat(FlatTable::new(&schema).map_err(table_failed)?),
+            });
+        }
+        let own_l2 = matches!(rule, Rule::Ftrl(_) | Rule::GroupFtrl(_));
+        let settings = ModelSettings {
+            rule,
+            shaping: GradientTransform::default(),
+            admission: Admission::All,
+            seed,
+            deviation,
+            l2: if own_l2 { 0.0 } else { l2 },
+        };
+        let model: AnyModel = match model.as_str() {
+            "linear" => Box::new(Linear::new(settings)),
+            "fm" => Box::new(FactorizationMachine::new(settings, factors)),
+            other => return Err(CallFailure::input(format!("model {other:?} is not known"))),
+        };
+        let schema = model.sparse();
+        schema.check().map_err(|error| CallFailure::input(error.to_string()))?;
+        Ok(match servers {
+            Some(servers) => Learner::Served { model, schema, servers },
+            None => Learner::Local { model, tables: LocalTables::new(Store::memory(), PUSHER) },
+        })
+    }
+
+    /// The schema of the table.
+    pub fn schema(&self) -> Schema {
+        match self {
+            Learner::Flat(table) => table.schema().clone(),
+            Learner::Local { model, .. } => model.sparse(),
+            Learner::ServedLr { schema, .. } | Learner::Served { schema, .. } => schema.clone(),
+        }
+    }
+
+    /// The labels that the model learns.
+    pub fn labels(&self) -> Labels {
+        match self {
+            Learner::Flat(_) | Learner::ServedLr { .. } => Labels::default(),
+            Learner::Local { model, .. } | Learner::Served { model, .. } => model.task().labels(),
+        }
+    }
+
+    /// Learns the examples of `options`, and reads the weights of the keys `wanted` then.
+    pub fn train(
+        &mut self,
+        options: &Options,
+        wanted: &[u64],
+        stop: &AtomicBool,
+    ) -> Result<Vec<f32>, CallFailure> {
+        match self {
+            Learner::Flat(table) => {
+                train(options, table, stop, &mut |_| {}).map_err(failed)?;
+                let mut weights = vec![0.0; wanted.len()];
+                table.weights(wanted, &mut weights).map_err(table_failed)?;
+                Ok(weights)
+            }
+            Learner::Local { model, tables } => {
+                fit(options, &mut **model, tables, stop, &mut |_| {}).map_err(failed)?;
+                local_weights(tables, wanted)
+            }
+            Learner::ServedLr { schema, servers } => {
+                let mut backend =
+                    RemoteBackend::open_alone(servers.connect()?, schema).map_err(table_failed)?;
+                train(options, &mut backend, stop, &mut |_| {}).map_err(failed)?;
+                let table = backend.table();
+                backend.worker().close_pusher(table)?;
+                served_weights(backend.worker(), (table, schema), wanted)
+            }
+            Learner::Served { model, schema, servers } => {
+                let mut tables = RemoteTables::new(servers.connect()?);
+                fit(options, &mut **model, &mut tables, stop, &mut |_| {}).map_err(failed)?;
+                tables.close_pusher().map_err(table_failed)?;
+                let table = tables.id(0);
+                served_weights(tables.worker(), (table, schema), wanted)
+            }
+        }
+    }
+
+    /// All rows: their keys, and their floats one row after another.
+    pub fn rows(&mut self) -> Result<(Vec<u64>, Vec<f32>), CallFailure> {
+        let (mut keys, mut rows) = (Vec::new(), Vec::new());
+        let mut page = |some: &[u64], of: &[f32]| {
+            keys.extend_from_slice(some);
+            rows.extend_from_slice(of);
+        };
+        match self {
+            Learner::Flat(table) => table.scan(&mut page).map_err(table_failed)?,
+            Learner::Local { model, tables } => {
+                let table = tables.open(&model.sparse()).map_err(table_failed)?;
+                tables.scan(table, &mut page).map_err(table_failed)?;
+            }
+            Learner::ServedLr { schema, servers } | Learner::Served { schema, servers, .. } => {
+                let mut worker = servers.connect()?;
+                let table = worker.open_table(schema)?;
+                worker.scan(table, page)?;
+            }
+        }
+        Ok((keys, rows))
+    }
+
+    /// Puts rows back.
+    pub fn restore(&mut self, keys: &[u64], rows: &[f32]) -> Result<(), CallFailure> {
+        match self {
+            Learner::Flat(table) => table.restore(keys, rows).map_err(table_failed),
+            Learner::Local { model, tables } => {
+                let table = tables.open(&model.sparse()).map_err(table_failed)?;
+                tables.restore(table, keys, rows).map_err(table_failed)
+            }
+            Learner::ServedLr { schema, servers } | Learner::Served { schema, servers, .. } => {
+                let mut worker = servers.connect()?;
+                let table = worker.open_table(schema)?;
+                let floats = schema.floats();
+                for (keys, rows) in keys.chunks(PART_KEYS).zip(rows.chunks(PART_KEYS * floats)) {
+                    worker.push(table, keys, Write::Row, rows)?;
+                }
+                Ok(worker.close_pusher(table)?)
+            }
+        }
+    }
+}
+
+/// Weights of rows in this process, in the order of `keys`. Shards take keys in their own order.
+fn local_weights(tables: &mut LocalTables, keys: &[u64]) -> Result<Vec<f32>, CallFailure> {
+    let (shards, dim) = (tables.schema(0).shards, tables.schema(0).weights());
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by_key(|&at| shard_of(hash(keys[at]), shards));
+    let sorted: Vec<u64> = order.iter().map(|&at| keys[at]).collect();
+    let mut rows = Vec::new();
+    tables.weights(0, &sorted, &mut rows).map_err(table_failed)?;
+    let mut weights = vec![0.0; rows.len()];
+    for (row, at) in rows.chunks_exact(dim).zip(order) {
+        weights[at * dim..][..dim].copy_from_slice(row);
+    }
+    Ok(weights)
+}
+
+/// Weights of rows on servers, in the order of `keys`.
+fn served_weights(
+    worker: &mut Worker<Transports>,
+    (table, schema): (TableId, &Schema),
+    keys: &[u64],
+) -> Result<Vec<f32>, CallFailure> {
+    let dim = schema.weights();
+    let mut weights = vec![0.0; keys.len() * dim];
+    for (keys, weights) in keys.chunks(PART_KEYS).zip(weights.chunks_mut(PART_KEYS * dim)) {
+        worker.pull(table, keys, Read::Weights, weights)?;
+    }
+    Ok(weights)
+}
+
+/// A failed training.
+fn failed(error: TrainError) -> CallFailure {
+    match error {
+        TrainError::Backend(error) => table_failed(error),
+        TrainError::Read(_) | TrainError::Example { .. } => CallFailure::input(error.to_string()),
+        other => CallFailure::new(Kind::Machine, other.to_string()),
+    }
+}
+
+/// A table that failed.
+pub fn table_failed(error: BackendError) -> CallFailure {
+    match error {
+        BackendError::Worker(error) => error.into(),
+        BackendError::Schema(text) => CallFailure::input(text),
+        other => CallFailure::new(Kind::Machine, other.to_string()),
+    }
+}

@@ -1,0 +1,103 @@
+//! Training for the estimators of `gannet.sklearn`: what `gannet train` does with the same rows, bit for bit. The table
+//! is in this process, or on servers. L-BFGS keeps no table between calls, so it is a function (lbfgs.rs).
+
+mod examples;
+mod lbfgs;
+mod learner;
+mod servers;
+mod stopping;
+
+pub use lbfgs::train_lbfgs;
+pub use servers::drop_tables;
+
+use crate::connecting::Connecting;
+use crate::failure::CallFailure;
+use examples::values;
+use gannet::train::{Data, Options};
+use learner::{Learner, Learning};
+use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+use servers::EstimatorServers;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stopping::{Joins, run_until_ctrl_c};
+
+pub use examples::ExampleArrays;
+
+/// A model and its table.
+#[pyclass(frozen, module = "gannet._native")]
+pub struct Trainer {
+    learner: Arc<Mutex<Learner>>,
+    joins: Joins,
+    /// Weights of a row, and all its floats.
+    dim: usize,
+    floats: usize,
+}
+
+/// Keys, and their rows.
+type Rows<'py> = (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray2<f32>>);
+
+fn lock(learner: &Mutex<Learner>) -> MutexGuard<'_, Learner> {
+    learner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[pymethods]
+impl Trainer {
+    /// A model without rows. With `servers` its table is there, and `name` goes before the table's name.
+    #[new]
+    #[pyo3(signature = (learning, servers, name))]
+    fn new(learning: Learning, servers: Option<Connecting>, name: String) -> PyResult<Trainer> {
+        let servers = servers.map(|servers| EstimatorServers::new(servers, name)).transpose()?;
+        let joins = if servers.is_some() { Joins::No } else { Joins::Yes };
+        let learner = Learner::new(learning, servers)?;
+        let (dim, floats) = (learner.schema().weights(), learner.schema().floats());
+        Ok(Trainer { learner: Arc::new(Mutex::new(learner)), joins, dim, floats })
+    }
+
+    /// Learns examples in their order, `epochs` times. Returns the weights of the keys `wanted` then, float32 (n, dim).
+    #[pyo3(signature = (examples, wanted, *, epochs, batch, intercept))]
+    fn train<'py>(
+        &self,
+        py: Python<'py>,
+        examples: ExampleArrays<'py>,
+        wanted: PyReadonlyArray1<'py, u64>,
+        epochs: u32,
+        batch: usize,
+        intercept: bool,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let (rows, wanted, learner) = (examples.copy()?, values(&wanted)?, self.learner.clone());
+        let count = wanted.len();
+        let weights = run_until_ctrl_c(py, self.joins, move |stop| {
+            let mut learner = lock(&learner);
+            let data = Data { intercept, labels: learner.labels(), ..Data::rows(Arc::new(rows.check()?)) };
+            let mut options = Options { epochs, batch, ..Options::new(data) };
+            options.stop_on(&stop);
+            learner.train(&options, &wanted, &stop)
+        })?;
+        PyArray1::from_vec(py, weights).reshape([count, self.dim])
+    }
+
+    /// All rows: keys uint64 (n,), and their weights and optimizer state, float32 (n, floats).
+    fn rows<'py>(&self, py: Python<'py>) -> PyResult<Rows<'py>> {
+        let learner = self.learner.clone();
+        let (keys, rows) = run_until_ctrl_c(py, self.joins, move |_| lock(&learner).rows())?;
+        let count = keys.len();
+        let rows = PyArray1::from_vec(py, rows).reshape([count, self.floats])?;
+        Ok((PyArray1::from_vec(py, keys), rows))
+    }
+
+    /// Puts rows back that [`rows`](Self::rows) has returned.
+    fn restore(
+        &self,
+        py: Python<'_>,
+        keys: PyReadonlyArray1<'_, u64>,
+        rows: PyReadonlyArray2<'_, f32>,
+    ) -> PyResult<()> {
+        let (count, floats) = (keys.len(), self.floats);
+        if rows.shape() != [count, floats] {
+            let text = format!("rows have shape {:?}; [{count}, {floats}] is wanted", rows.shape());
+            return Err(CallFailure::input(text).into());
+        }
+        let (keys, rows, learner) = (values(&keys)?, rows.as_slice()?.to_vec(), self.learner.clone());
+        run_until_ctrl_c(py, self.joins, move |_| lock(&learner).restore(&keys, &rows))
+    }
+}
