@@ -89,12 +89,14 @@ class Table:
         self._native.pull(wanted, rows)
         return rows
 
-    def begin_pull(self, keys: ArrayLike) -> Pull:
+    def begin_pull(self, keys: Union[ArrayLike, KeySet]) -> Pull:
         """Begins a pull, and returns at once. `Pull.result` waits for the rows.
 
         Args:
-            keys: Integers (n,).
+            keys: Integers (n,), or a `KeySet` of this table.
         """
+        if isinstance(keys, KeySet):
+            return Pull(self._native.begin_pull_set(keys._native), len(keys), self.dim)
         wanted = as_keys(keys)
         return Pull(self._native.begin_pull(wanted), len(wanted), self.dim)
 

@@ -216,7 +216,15 @@ impl Table {
     /// Begins a pull.
     fn begin_pull(slf: Py<Table>, py: Python<'_>, keys: PyReadonlyArray1<'_, u64>) -> PyResult<Pull> {
         let (number, batch) = slf.get().begin(py, &keys)?;
-        Ok(Pull { table: slf, number, batch })
+        Ok(Pull { table: slf, number, batch, order: Order::Given })
+    }
+
+    /// Begins a pull of the keys of a set.
+    fn begin_pull_set(slf: Py<Table>, keys: Py<KeySet>) -> PyResult<Pull> {
+        let table = slf.get();
+        let batch = table.batch_of(keys.get())?.clone();
+        let number = table.begin_batch(&batch)?;
+        Ok(Pull { table: slf, number, batch, order: Order::Shards })
     }
 
     /// Begins to push a row for each key. The rows of a key that repeats are added, or averaged.
@@ -333,22 +341,37 @@ impl Visitor for InitRows<'_> {
     }
 }
 
+/// The order of a pull's rows.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    /// A row for each key, as they were given.
+    Given,
+    /// A row for each key of a set.
+    Shards,
+}
+
 /// A pull on its way.
 #[pyclass(module = "gannet._native", frozen)]
 pub struct Pull {
     table: Py<Table>,
     number: u64,
     batch: Arc<Batch>,
+    order: Order,
 }
 
 #[pymethods]
 impl Pull {
     /// Waits for the rows, and writes them into `out`.
     fn finish(&self, py: Python<'_>, mut out: PyReadwriteArray2<'_, f32>) -> PyResult<()> {
-        let table = self.table.get();
-        table.finish(py, self.number, self.batch.given().len(), &mut out, |rows, out| {
-            self.batch.rows_as_given(rows, table.dim, out);
-        })
+        let (table, batch) = (self.table.get(), &self.batch);
+        match self.order {
+            Order::Given => table.finish(py, self.number, batch.given().len(), &mut out, |rows, out| {
+                batch.rows_as_given(rows, table.dim, out);
+            }),
+            Order::Shards => table.finish(py, self.number, batch.keys().len(), &mut out, |rows, out| {
+                out.copy_from_slice(rows);
+            }),
+        }
     }
 }
 

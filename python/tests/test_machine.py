@@ -86,6 +86,11 @@ class Machine(RuleBasedStateMachine):
     def begin_pull(self, keys: list[int]) -> None:
         self.pulls.append((self.table.begin_pull(np.array(keys, np.uint64)), self.rows(keys)))
 
+    @rule(keys=st.lists(KEYS, max_size=40))
+    def begin_pull_of_a_keyset(self, keys: list[int]) -> None:
+        keyset = self.table.keyset(np.array(keys, np.uint64))
+        self.pulls.append((self.table.begin_pull(keyset), self.rows(keyset.keys.tolist())))
+
     @precondition(lambda self: self.pulls)
     @rule(data=st.data())
     def finish_pull(self, data: st.DataObject) -> None:
