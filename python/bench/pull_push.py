@@ -1,8 +1,11 @@
 """Pulls and pushes of 65,536 unique keys with rows of 16 weights: Python beside the Rust worker of `gannet bench`.
 
 The two take turns on the same machine, each with a fresh server process of the same number of threads. The last lines
-are the medians, and their ratio. The Rust worker keeps four requests in flight, and Python two: its rows go
-through the cache once more, into the numpy array.
+are the medians, and their ratios.
+
+The Rust worker cuts its keys before the clock starts. So does Python with keysets; with arrays of keys it looks for
+repeats and sorts the keys by shard in every call. The Rust worker keeps four requests in flight, and Python two: its
+rows go through the cache once more, into the numpy array.
 
     python bench/pull_push.py --transport tcp --rounds 3
 """
@@ -16,7 +19,7 @@ import os
 import statistics
 import subprocess
 import time
-from typing import Callable
+from typing import Any, Callable
 
 import numpy as np
 
@@ -46,10 +49,11 @@ def python(args: argparse.Namespace) -> dict[str, float]:
             keys = all_keys[begin : begin + args.batch]
             table.push(keys, grads[: len(keys)])
         client.flush()
-        batches = [random.choice(all_keys, args.batch, replace=False) for _ in range(args.rows // args.batch)]
+        arrays = [random.choice(all_keys, args.batch, replace=False) for _ in range(args.rows // args.batch)]
+        keysets = [table.keyset(keys) for keys in arrays]
         out = np.empty((args.batch, args.dim), np.float32)
 
-        def pulls(seconds: float) -> int:
+        def pulls(batches: list[Any], seconds: float) -> int:
             on_their_way: collections.deque[gannet.Pull] = collections.deque()
             done, end = 0, time.perf_counter() + seconds
             while time.perf_counter() < end:
@@ -61,14 +65,14 @@ def python(args: argparse.Namespace) -> dict[str, float]:
                 pull.result(out=out)
             return done
 
-        def waiting_pulls(seconds: float) -> int:
+        def waiting_pulls(batches: list[Any], seconds: float) -> int:
             done, end = 0, time.perf_counter() + seconds
             while time.perf_counter() < end:
                 table.pull(batches[done % len(batches)], out=out)
                 done += 1
             return done
 
-        def pushes(seconds: float) -> int:
+        def pushes(batches: list[Any], seconds: float) -> int:
             done, end = 0, time.perf_counter() + seconds
             while time.perf_counter() < end:
                 table.push(batches[done % len(batches)], grads)
@@ -76,13 +80,19 @@ def python(args: argparse.Namespace) -> dict[str, float]:
             client.flush()
             return done
 
-        def rate(work: Callable[[float], int]) -> float:
-            work(args.seconds / 2)
+        def rate(work: Callable[[list[Any], float], int], batches: list[Any]) -> float:
+            work(batches, args.seconds / 2)
             begin = time.perf_counter()
-            done = work(args.seconds)
+            done = work(batches, args.seconds)
             return done * args.batch / (time.perf_counter() - begin)
 
-        return {"pull": rate(pulls), "waiting pull": rate(waiting_pulls), "push": rate(pushes)}
+        return {
+            "pull": rate(pulls, keysets),
+            "waiting pull": rate(waiting_pulls, keysets),
+            "push": rate(pushes, keysets),
+            "pull of arrays": rate(pulls, arrays),
+            "push of arrays": rate(pushes, arrays),
+        }
 
 
 def main() -> None:
@@ -102,9 +112,9 @@ def main() -> None:
                 rates[f"{name} {work}"].append(keys)
             words = ", ".join(f"{work} {keys / 1e6:.2f}" for work, keys in measured.items())
             print(f"round {round + 1}, {name}: M keys/s {words}", flush=True)
-    for work in ("pull", "push"):
+    for work in ("pull", "push", "pull of arrays", "push of arrays"):
         python_rate = statistics.median(rates[f"python {work}"])
-        rust_rate = statistics.median(rates[f"rust {work}"])
+        rust_rate = statistics.median(rates[f"rust {work.split()[0]}"])
         print(
             f"{work} over {args.transport}, dim {args.dim}, medians in M keys/s: python {python_rate / 1e6:.2f}, "
             f"rust {rust_rate / 1e6:.2f}, ratio {python_rate / rust_rate:.2f}"

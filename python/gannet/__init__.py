@@ -39,6 +39,7 @@ from ._optim import (
     Uniform,
     Zero,
 )
+from ._progress import show_progress
 from ._table import KeySet, Pull, Table, TableStats
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "__version__",
     "command",
     "connect",
+    "show_progress",
 ]
 
 _pid = _os.getpid()

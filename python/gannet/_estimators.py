@@ -21,6 +21,7 @@ except ImportError as missing:  # pragma: no cover
     ) from missing
 
 from . import _native
+from ._progress import Bar
 from ._serving import ServedTables, asked_of, draw_names, plain
 
 # The key of the intercept, as in data files.
@@ -110,19 +111,22 @@ class TableEstimator(BaseEstimator):
         self._interrupted = True
         orders = self._orders(X.shape[0], epochs)
         read: list[Any] = []
-        for at, order in enumerate(orders):
-            rows = X if order is None else X[order]
-            last = at + 1 == len(orders)
-            for trainer, target in zip(self._trainers, targets):
-                weights = trainer.train(
-                    examples_of(rows, *in_order(order, target, importances)),
-                    np.concatenate([wanted, INTERCEPT]) if last else NO_KEYS,
-                    epochs=epochs if order is None else 1,
-                    batch=self.batch_size,
-                    intercept=self.fit_intercept,
-                )
-                if last:
-                    read.append(weights)
+        with Bar(type(self).__name__, X.shape[0] * epochs * len(targets), "examples") as bar:
+            for at, order in enumerate(orders):
+                rows = X if order is None else X[order]
+                last, passes = at + 1 == len(orders), epochs if order is None else 1
+                for trainer, target in zip(self._trainers, targets):
+                    weights = trainer.train(
+                        examples_of(rows, *in_order(order, target, importances)),
+                        np.concatenate([wanted, INTERCEPT]) if last else NO_KEYS,
+                        epochs=passes,
+                        batch=self.batch_size,
+                        intercept=self.fit_intercept,
+                        progress=bar.update,
+                    )
+                    bar.part(X.shape[0] * passes)
+                    if last:
+                        read.append(weights)
         del self._interrupted
         self._take(wanted.astype(np.intp), [weights[:-1] for weights in read], [weights[-1] for weights in read])
 

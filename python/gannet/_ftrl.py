@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _native
 from ._estimators import INTERCEPT, NO_KEYS, TableClassifier, examples_of, learning, rows_of, take_weights
+from ._progress import Bar
 from ._serving import asked_of, draw_names
 
 # After _estimators, which says what is missing without scikit-learn.
@@ -149,10 +150,13 @@ class FTRLClassifier(TableClassifier):
         X, targets = rows_of(X), self._targets(y)
         wanted = np.concatenate([np.arange(X.shape[1], dtype=np.uint64), INTERCEPT])
         names = draw_names(len(targets))
-        found = [
-            _native.train_lbfgs(examples_of(X, target, importances), asked, first, wanted, servers, name)
-            for target, first, name in zip(targets, begin, names)
-        ]
+        found = []
+        with Bar(type(self).__name__, self.max_iter * len(targets), "iterations") as bar:
+            for target, first, name in zip(targets, begin, names):
+                examples = examples_of(X, target, importances)
+                minimum = _native.train_lbfgs(examples, asked, first, wanted, servers, name, bar.update)
+                found.append(minimum)
+                bar.part(self.max_iter)
         self.coef_ = np.array([weights[:-1] for weights, *_ in found])
         self.intercept_ = np.array([weights[-1] for weights, *_ in found])
         self.n_iter_ = max(iterations for _, iterations, _, _ in found)

@@ -1,7 +1,7 @@
 """The native module. Use the package `gannet`, which checks arguments and documents the calls."""
 
 from os import PathLike
-from typing import Any, Optional, TypedDict, Union
+from typing import Any, Callable, Optional, TypedDict, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,7 +149,14 @@ class Lbfgs(TypedDict):
 class Trainer:
     def __new__(cls, learning: Learning, servers: Optional[Connecting], name: str) -> Trainer: ...
     def train(
-        self, examples: Examples, wanted: NDArray[np.uint64], *, epochs: int, batch: int, intercept: bool
+        self,
+        examples: Examples,
+        wanted: NDArray[np.uint64],
+        *,
+        epochs: int,
+        batch: int,
+        intercept: bool,
+        progress: Optional[Callable[[int], None]],
     ) -> NDArray[np.float32]: ...
     def rows(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]: ...
     def restore(self, keys: NDArray[np.uint64], rows: NDArray[np.float32]) -> None: ...
@@ -161,5 +168,6 @@ def train_lbfgs(
     wanted: NDArray[np.uint64],
     servers: Optional[Connecting],
     name: str,
+    progress: Optional[Callable[[int], None]],
 ) -> tuple[NDArray[np.float64], int, bool, float]: ...
 def drop_tables(servers: Connecting, name: str, tables: list[str]) -> None: ...

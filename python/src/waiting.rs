@@ -14,11 +14,29 @@ pub fn wait_for<T: Send>(py: Python<'_>, answer: Receiver<Result<T, CallFailure>
     wait_until(py, answer, None)?.ok_or_else(|| CallFailure::ended().into())
 }
 
+/// [`wait_for`], and `meanwhile` is called between the slices of the wait. If it fails, the wait ends with its error.
+pub fn wait_and<T: Send>(
+    py: Python<'_>,
+    answer: Receiver<Result<T, CallFailure>>,
+    meanwhile: impl FnMut() -> PyResult<()>,
+) -> PyResult<T> {
+    wait_in_slices(py, answer, None, meanwhile)?.ok_or_else(|| CallFailure::ended().into())
+}
+
 /// [`wait_for`], but at most until this moment: then the answer is `None`.
 pub fn wait_until<T: Send>(
     py: Python<'_>,
+    answer: Receiver<Result<T, CallFailure>>,
+    end: Option<Instant>,
+) -> PyResult<Option<T>> {
+    wait_in_slices(py, answer, end, || Ok(()))
+}
+
+fn wait_in_slices<T: Send>(
+    py: Python<'_>,
     mut answer: Receiver<Result<T, CallFailure>>,
     end: Option<Instant>,
+    mut meanwhile: impl FnMut() -> PyResult<()>,
 ) -> PyResult<Option<T>> {
     loop {
         let slice = end.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()).min(SLICE));
@@ -30,7 +48,7 @@ pub fn wait_until<T: Send>(
         match received {
             Ok(answer) => return Ok(Some(answer?)),
             Err(RecvTimeoutError::Disconnected) => return Err(CallFailure::ended().into()),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Timeout) => py.check_signals().and_then(|()| meanwhile())?,
         }
         if end.is_some_and(|end| Instant::now() >= end) {
             return Ok(None);

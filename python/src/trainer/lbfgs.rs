@@ -4,7 +4,7 @@
 use super::examples::{ExampleArrays, ExampleVectors, values};
 use super::learner::table_failed;
 use super::servers::EstimatorServers;
-use super::stopping::{Joins, run_until_ctrl_c};
+use super::stopping::{Joins, Watch, run_until_ctrl_c};
 use crate::connecting::Connecting;
 use crate::failure::{CallFailure, Kind};
 use gannet::storage::Store;
@@ -17,7 +17,7 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// What `gannet train` has without flags. Sums depend on the number of threads, so it is the same here.
@@ -49,7 +49,9 @@ type Begin = (Vec<u64>, Vec<f32>);
 /// Finds the weights of the smallest loss. `begin` has keys and their weights to begin from; an empty one means zeros.
 /// With `servers` the columns are there, in tables whose names begin with `name`, until the training has ended.
 #[pyfunction]
-#[pyo3(signature = (examples, asked, begin, wanted, servers, name))]
+/// `progress` is called with the iterations so far.
+#[pyo3(signature = (examples, asked, begin, wanted, servers, name, progress))]
+#[allow(clippy::too_many_arguments)] // what a function of Python takes
 pub fn train_lbfgs<'py>(
     py: Python<'py>,
     examples: ExampleArrays<'py>,
@@ -58,13 +60,15 @@ pub fn train_lbfgs<'py>(
     wanted: PyReadonlyArray1<'py, u64>,
     servers: Option<Connecting>,
     name: String,
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<MinimumArray<'py>> {
     let (rows, wanted) = (examples.copy()?, values(&wanted)?);
     let begin = (values(&begin.0)?, values(&begin.1)?);
     let servers = servers.map(|servers| EstimatorServers::new(servers, name)).transpose()?;
     let joins = if servers.is_some() { Joins::No } else { Joins::Yes };
-    let (weights, iterations, converged, slope) =
-        run_until_ctrl_c(py, joins, move |stop| minimize(servers, (rows, &asked), &begin, &wanted, &stop))?;
+    let (weights, iterations, converged, slope) = run_until_ctrl_c(py, joins, progress, move |watch| {
+        minimize(servers, (rows, &asked), &begin, &wanted, &watch)
+    })?;
     Ok((PyArray1::from_vec(py, weights), iterations, converged, slope))
 }
 
@@ -74,15 +78,15 @@ fn minimize(
     what: (ExampleVectors, &LbfgsAsked),
     begin: &Begin,
     wanted: &[u64],
-    stop: &AtomicBool,
+    watch: &Watch,
 ) -> Result<Minimum, CallFailure> {
     let layout = Layout { history: HISTORY };
     let Some(servers) = servers else {
         let mut columns = LocalColumns::open(&Store::memory(), layout).map_err(table_failed)?;
-        return lead(&mut columns, what, begin, wanted, stop);
+        return lead(&mut columns, what, begin, wanted, watch);
     };
     let mut columns = RemoteColumns::open(servers.connect()?, layout).map_err(table_failed)?;
-    let minimum = lead(&mut columns, what, begin, wanted, stop);
+    let minimum = lead(&mut columns, what, begin, wanted, watch);
     // What failed is what the caller wants to know.
     let dropped = [TABLE, CELLS_TABLE].iter().try_for_each(|table| {
         let table = format!("{}.{table}", servers.name());
@@ -97,7 +101,7 @@ fn lead<C: Columns>(
     (rows, asked): (ExampleVectors, &LbfgsAsked),
     begin: &Begin,
     wanted: &[u64],
-    stop: &AtomicBool,
+    watch: &Watch,
 ) -> Result<Minimum, CallFailure> {
     let LbfgsAsked { l1, l2, intercept, max_iter: iterations, tol: tolerance } = *asked;
     let settings = LbfgsSettings { l1, l2, intercept, iterations, tolerance, workers: 1, patience: PATIENCE };
@@ -107,11 +111,11 @@ fn lead<C: Columns>(
     let (mut examples, _) = read.map_err(failed)?;
     // The examples have a copy.
     drop(data);
-    let mut chief = Chief::new(columns, &mut examples, settings, stop).map_err(failed)?;
+    let mut chief = Chief::new(columns, &mut examples, settings, &watch.stop).map_err(failed)?;
     if !begin.0.is_empty() {
         chief.begin_from(|page| page(&begin.0, &begin.1)).map_err(failed)?;
     }
-    let trained = chief.train(&mut |_| {}).map_err(failed)?;
+    let trained = chief.train(&mut |to| watch.done.store(to.iterations, Relaxed)).map_err(failed)?;
     let mut learned = LearnedWeights::new(columns, "lr").map_err(table_failed)?;
     let mut by_key = HashMap::new();
     let mut page = |keys: &[u64], weights: &[f64]| {

@@ -1,6 +1,7 @@
 //! Models that learn one example after the other, and their tables.
 
 use super::servers::EstimatorServers;
+use super::stopping::Watch;
 use crate::failure::{CallFailure, Kind};
 use crate::schema::rule;
 use gannet::optim::GradientTransform;
@@ -13,7 +14,7 @@ use gannet::train::{
 };
 use gannet::{Read, Rule, Schema, Transports, Worker, Write};
 use pyo3::FromPyObject;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Rows of one request to servers.
 const PART_KEYS: usize = 1 << 16;
@@ -107,30 +108,34 @@ impl Learner {
         &mut self,
         options: &Options,
         wanted: &[u64],
-        stop: &AtomicBool,
+        watch: &Watch,
     ) -> Result<Vec<f32>, CallFailure> {
+        let Watch { stop, done } = watch;
         match self {
             Learner::Flat(table) => {
-                train(options, table, stop, &mut |_| {}).map_err(failed)?;
+                train(options, table, stop, &mut |to| done.store(to.examples, Relaxed)).map_err(failed)?;
                 let mut weights = vec![0.0; wanted.len()];
                 table.weights(wanted, &mut weights).map_err(table_failed)?;
                 Ok(weights)
             }
             Learner::Local { model, tables } => {
-                fit(options, &mut **model, tables, stop, &mut |_| {}).map_err(failed)?;
+                fit(options, &mut **model, tables, stop, &mut |to| done.store(to.examples, Relaxed))
+                    .map_err(failed)?;
                 local_weights(tables, wanted)
             }
             Learner::ServedLr { schema, servers } => {
                 let mut backend =
                     RemoteBackend::open_alone(servers.connect()?, schema).map_err(table_failed)?;
-                train(options, &mut backend, stop, &mut |_| {}).map_err(failed)?;
+                train(options, &mut backend, stop, &mut |to| done.store(to.examples, Relaxed))
+                    .map_err(failed)?;
                 let table = backend.table();
                 backend.worker().close_pusher(table)?;
                 served_weights(backend.worker(), (table, schema), wanted)
             }
             Learner::Served { model, schema, servers } => {
                 let mut tables = RemoteTables::new(servers.connect()?);
-                fit(options, &mut **model, &mut tables, stop, &mut |_| {}).map_err(failed)?;
+                fit(options, &mut **model, &mut tables, stop, &mut |to| done.store(to.examples, Relaxed))
+                    .map_err(failed)?;
                 tables.close_pusher().map_err(table_failed)?;
                 let table = tables.id(0);
                 served_weights(tables.worker(), (table, schema), wanted)

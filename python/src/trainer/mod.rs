@@ -19,9 +19,13 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArra
 use pyo3::prelude::*;
 use servers::EstimatorServers;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use stopping::{Joins, run_until_ctrl_c};
 
 pub use examples::ExampleArrays;
+
+/// How often a training says how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
 /// A model and its table.
 #[pyclass(frozen, module = "gannet._native")]
@@ -54,7 +58,9 @@ impl Trainer {
     }
 
     /// Learns examples in their order, `epochs` times. Returns the weights of the keys `wanted` then, float32 (n, dim).
-    #[pyo3(signature = (examples, wanted, *, epochs, batch, intercept))]
+    /// `progress` is called with the examples so far.
+    #[pyo3(signature = (examples, wanted, *, epochs, batch, intercept, progress))]
+    #[allow(clippy::too_many_arguments)] // keywords in Python
     fn train<'py>(
         &self,
         py: Python<'py>,
@@ -63,15 +69,17 @@ impl Trainer {
         epochs: u32,
         batch: usize,
         intercept: bool,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let (rows, wanted, learner) = (examples.copy()?, values(&wanted)?, self.learner.clone());
         let count = wanted.len();
-        let weights = run_until_ctrl_c(py, self.joins, move |stop| {
+        let weights = run_until_ctrl_c(py, self.joins, progress, move |watch| {
             let mut learner = lock(&learner);
             let data = Data { intercept, labels: learner.labels(), ..Data::rows(Arc::new(rows.check()?)) };
             let mut options = Options { epochs, batch, ..Options::new(data) };
-            options.stop_on(&stop);
-            learner.train(&options, &wanted, &stop)
+            options.progress_every = PROGRESS_EVERY;
+            options.stop_on(&watch.stop);
+            learner.train(&options, &wanted, &watch)
         })?;
         PyArray1::from_vec(py, weights).reshape([count, self.dim])
     }
@@ -79,7 +87,7 @@ impl Trainer {
     /// All rows: keys uint64 (n,), and their weights and optimizer state, float32 (n, floats).
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Rows<'py>> {
         let learner = self.learner.clone();
-        let (keys, rows) = run_until_ctrl_c(py, self.joins, move |_| lock(&learner).rows())?;
+        let (keys, rows) = run_until_ctrl_c(py, self.joins, None, move |_| lock(&learner).rows())?;
         let count = keys.len();
         let rows = PyArray1::from_vec(py, rows).reshape([count, self.floats])?;
         Ok((PyArray1::from_vec(py, keys), rows))
@@ -98,6 +106,6 @@ impl Trainer {
             return Err(CallFailure::input(text).into());
         }
         let (keys, rows, learner) = (values(&keys)?, rows.as_slice()?.to_vec(), self.learner.clone());
-        run_until_ctrl_c(py, self.joins, move |_| lock(&learner).restore(&keys, &rows))
+        run_until_ctrl_c(py, self.joins, None, move |_| lock(&learner).restore(&keys, &rows))
     }
 }

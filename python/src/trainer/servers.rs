@@ -47,5 +47,5 @@ impl EstimatorServers {
 #[pyfunction]
 pub fn drop_tables(py: Python<'_>, servers: Connecting, name: String, tables: Vec<String>) -> PyResult<()> {
     let estimator = EstimatorServers::new(servers, name)?;
-    run_until_ctrl_c(py, Joins::No, move |_| estimator.drop_tables(&tables))
+    run_until_ctrl_c(py, Joins::No, None, move |_| estimator.drop_tables(&tables))
 }

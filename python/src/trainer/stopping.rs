@@ -1,10 +1,10 @@
 //! Work on a thread of its own, which Ctrl-C stops.
 
 use crate::failure::{CallFailure, Kind};
-use crate::waiting::wait_for;
+use crate::waiting::wait_and;
 use pyo3::prelude::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 
 /// Whether a call that Ctrl-C ends waits for the end of its work.
@@ -16,21 +16,35 @@ pub enum Joins {
     No,
 }
 
-/// Runs `work` on another thread and waits for it. `work` gets a flag that Ctrl-C sets.
+/// What work and the call that waits for it share.
+#[derive(Debug, Clone, Default)]
+pub struct Watch {
+    /// Ctrl-C has ended the call, so the work should end.
+    pub stop: Arc<AtomicBool>,
+    /// How much is done: examples, or iterations.
+    pub done: Arc<AtomicU64>,
+}
+
+/// Runs `work` on another thread and waits for it. `progress` is a function of Python, which is called with what is
+/// done. If it fails, the work is stopped, too.
 pub fn run_until_ctrl_c<T: Send + 'static>(
     py: Python<'_>,
     joins: Joins,
-    work: impl FnOnce(Arc<AtomicBool>) -> Result<T, CallFailure> + Send + 'static,
+    progress: Option<Py<PyAny>>,
+    work: impl FnOnce(Watch) -> Result<T, CallFailure> + Send + 'static,
 ) -> PyResult<T> {
-    let stop = Arc::new(AtomicBool::new(false));
+    let watch = Watch::default();
     let (send, answer) = channel();
-    let stopped = stop.clone();
-    let run = move || drop(send.send(work(stopped)));
+    let watched = watch.clone();
+    let run = move || drop(send.send(work(watched)));
     let thread = std::thread::Builder::new().name("gannet-train".into()).spawn(run);
     let failed = |error| CallFailure::new(Kind::Machine, format!("no thread to train: {error}"));
     let thread = thread.map_err(failed)?;
-    let result = wait_for(py, answer);
-    stop.store(true, Relaxed);
+    let result = wait_and(py, answer, || {
+        let Some(progress) = &progress else { return Ok(()) };
+        progress.call1(py, (watch.done.load(Relaxed),)).map(drop)
+    });
+    watch.stop.store(true, Relaxed);
     if let Joins::Yes = joins {
         py.detach(|| drop(thread.join()));
     }
