@@ -87,8 +87,8 @@ def convert(
         _keep(made)
     for module in model.modules():
         for child, own_child in list(module._modules.items()):
-                if isinstance(own_child, (nn.Embedding, nn.EmbeddingBag)) and own_child in made:
-            module._modules[child] = made[own_child]
+            if isinstance(own_child, (nn.Embedding, nn.EmbeddingBag)) and own_child in made:
+                module._modules[child] = made[own_child]
     _forget(model, {own.weight for own in found.values()})
     return model
 
