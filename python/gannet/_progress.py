@@ -1,3 +1,5 @@
+# tqdm may not be installed where types are checked.
+# mypy: disable-error-code="import-untyped,import-not-found,unused-ignore"
 """Progress bars of long calls: in notebooks, and where a program asks for them."""
 
 from __future__ import annotations
