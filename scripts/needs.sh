@@ -36,6 +36,15 @@ need_sshd() {
     [ -x /usr/sbin/sshd ] || command -v sshd >/dev/null 2>&1 || install sshd openssh-server openssh-server openssh
 }
 
+# What the wheel and its tests are built with.
+need_python() {
+    need python3 python3 && need cc gcc && need strip binutils || return 1
+    python3 -c 'import ensurepip, venv' 2>/dev/null ||
+        install "Python's environments" python3-venv python3 python3 || return 1
+    # Tests in Rust are linked with the library of Python.
+    command -v python3-config >/dev/null 2>&1 || install "Python's library" python3-dev python3-devel python3-dev
+}
+
 # What the feature `etcd` is built with, and the server that its tests start.
 need_etcd() {
     command -v protoc >/dev/null 2>&1 || install protoc protobuf-compiler protobuf-compiler protoc || return 1

@@ -32,6 +32,11 @@ took() {
 # A check that counts as one test.
 check() { # NAME COMMAND...
     section "$@"
+    checked "$1"
+}
+
+# Counts a check by `status`, and prints its log if it failed.
+checked() { # NAME
     if [ $status -eq 0 ]; then
         passed=$((passed + 1))
         took "passed"
@@ -41,6 +46,23 @@ check() { # NAME COMMAND...
     cat "$log"
     echo "$1 (exit $status)" >>"$names"
     took "FAILED"
+}
+
+# Begins a check that runs beside the next sections, which must not depend on it. There is one at a time.
+beside_begin() { # NAME COMMAND...
+    beside_name=$1 beside_from=$SECONDS
+    beside_log=$logs/$(tr -cs '[:alnum:]\n' '-' <<<"$1").log
+    "${@:2}" >"$beside_log" 2>&1 &
+    beside_pid=$!
+    trap 'kill $(jobs -p) 2>/dev/null' EXIT
+}
+
+# Waits for that check, and counts it.
+beside_end() {
+    echo "== $beside_name (beside the sections above)"
+    wait $beside_pid
+    status=$? log=$beside_log took=$((SECONDS - beside_from))
+    checked "$beside_name"
 }
 
 # Prints the test binaries that took long.
@@ -69,7 +91,6 @@ nested_begin() { # COMMAND...
 nested_end() { # NAME
     local p=0 f=0 status=0
     wait $nested_pid || status=$?
-    trap - EXIT
     echo "== $1 (beside the sections above)"
     cat "$nested_logs/output"
     cat "$nested_logs/failed.txt" >>"$names"

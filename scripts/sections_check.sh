@@ -102,6 +102,10 @@ LOG
     tests "guests" guests
     tests "nothing" true
     nested_end "beside"
+    beside_begin "beside that passes" true
+    beside_end
+    beside_begin "beside that fails" sh -c 'echo why it failed besides; exit 5'
+    beside_end
     nested_begin false
     nested_end "ended early"
     sections_end
@@ -115,7 +119,7 @@ has() { # WHERE WHAT
 # The whole output of failures, and nothing of tests that passed.
 for words in "why it failed" "said before the others" "early reason" "line 0 of it" "line 299 of it" "late reason" \
     "last words" "of the documentation" "mismatched types" "a guest's reason" "no test ran" \
-    "why it failed beside"; do
+    "why it failed beside" "why it failed besides"; do
     has "$work/said" "$words"
 done
 grep -q "a_test_that_passes\|test writes" "$work/said" && { wrong=1; echo "what passed was said"; }
@@ -125,11 +129,12 @@ for words in "  a check that fails (exit 3)" "  cargo test --lib: a_test_that_fa
     "  cargo test --test long: a_test_that_fails" \
     "  cargo test --test aborts: died before its tests had ended (signal: 6, SIGABRT" "  cargo test --doc: src/lib.rs" \
     '  could not compile `broken`' "  verbs_pair-0123456789abcdef  (node 1, kernel 6.1.0): cut" \
-    "  nothing (no test ran)" "  a check beside that fails (exit 4)" "  ended early (exit 1)"; do
+    "  nothing (no test ran)" "  a check beside that fails (exit 4)" "  ended early (exit 1)" \
+    "  beside that fails (exit 5)"; do
     has "$work/end" "$words"
 done
 last=$(tail -n 1 "$work/said")
-[ "$last" = "7 passed, 10 failed" ] || { wrong=1; echo "the last line is: $last"; }
+[ "$last" = "8 passed, 11 failed" ] || { wrong=1; echo "the last line is: $last"; }
 has "$work/logs/samples.log" "test a_test_that_passes ... ok"
 [ $wrong -eq 0 ] || cat "$work/said"
 exit $wrong

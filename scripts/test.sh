@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 need cc gcc || exit 1
 need ip iproute2 || exit 1
 need_sshd || exit 1
-need_etcd && need_rdma || exit 1
+need_etcd && need_rdma && need_python || exit 1
 # One build for the tests here and for those in guests with soft-RoCE. Two other builds are small: the documentation has
 # no RDMA, and test_rdma.sh builds gannet-transport once more with the feature `rdma`.
 features=(--features gannet-cli/etcd,gannet-cli/rdma-dlopen)
@@ -61,15 +61,20 @@ for package in json.load(sys.stdin)["packages"]:
     cat "$logs/jobs" "$logs/kills"
     return $status
 }
+# The wheel has the command of the tests. Its native module is built once more, faster than for a release, when the tests
+# leave a core idle.
+export GANNET_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/gannet GANNET_WHEEL_PROFILE=quick
+wheel() {
+    nice -n 19 scripts/python_wheel.sh && nice -n 19 scripts/test_python.sh --prepare
+}
+beside_begin "python: the wheel and its lints" wheel
 tests "tests, with kill -9 at every step" all_tests
 # The whole workspace: a single package has other features, and some dependencies would be built again.
 check "benches, once" cargo test --workspace "${features[@]}" --bench optim --bench core --bench transport
-# The wheel has the command of the tests. Its native module is built once more, faster than for a release.
-export GANNET_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/gannet GANNET_WHEEL_PROFILE=quick
-check "python: the wheel" scripts/python_wheel.sh
-check "python: numpy client, local cluster, scikit-learn" scripts/test_python.sh
+beside_end
+check "python: numpy client, data sets, local cluster, scikit-learn" scripts/test_python.sh --prepared
 unset GANNET_BINARY GANNET_WHEEL_PROFILE
-echo "   left out: make test-ecosystem (TensorFlow; it takes gigabytes)"
+echo "   left out: make test-ecosystem (PyTorch, TensorFlow, notebooks; they take gigabytes)"
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --features gannet-cli/etcd --no-deps
 nested_end "rdma, in guests with soft-RoCE"
 

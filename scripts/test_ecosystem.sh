@@ -6,9 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
-need cc gcc
-python3 -m venv --help >/dev/null 2>&1 && python3 -c 'import ensurepip' 2>/dev/null ||
-    install "python3 and venv" "python3 python3-venv" "python3" "python3"
+need_python
 
 venv="${GANNET_ECOSYSTEM:-$HOME/.cache/gannet-ecosystem}"
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
