@@ -3,9 +3,12 @@
 The two take turns on the same machine, each with a fresh server process of the same number of threads. The last lines
 are the medians, and their ratios.
 
-The Rust worker cuts its keys before the clock starts. So does Python with keysets; with arrays of keys it looks for
-repeats and sorts the keys by shard in every call. The Rust worker keeps four requests in flight, and Python two: its
-rows go through the cache once more, into the numpy array.
+In its loop the Rust worker sorts the keys of a batch by shard, and takes the rows in that order. Python does this work
+with a keyset that it makes in the loop ("pull", "push"); it also looks for keys that repeat. With arrays it also puts
+the rows into the order of the keys. With prepared keysets it sorts nothing in the loop.
+
+The Rust worker keeps four requests in flight. Python keeps two over tcp, because its rows go through the cache once
+more, and one over shm, where a pull has its rows when it begins.
 
     python bench/pull_push.py --transport tcp --rounds 3
 """
@@ -50,49 +53,43 @@ def python(args: argparse.Namespace) -> dict[str, float]:
             table.push(keys, grads[: len(keys)])
         client.flush()
         arrays = [random.choice(all_keys, args.batch, replace=False) for _ in range(args.rows // args.batch)]
-        keysets = [table.keyset(keys) for keys in arrays]
+        prepared = [table.keyset(keys) for keys in arrays]
+        in_flight = 1 if args.transport == "shm" else IN_FLIGHT
         out = np.empty((args.batch, args.dim), np.float32)
 
-        def pulls(batches: list[Any], seconds: float) -> int:
+        def pulls(batch: Callable[[int], Any], seconds: float) -> int:
             on_their_way: collections.deque[gannet.Pull] = collections.deque()
             done, end = 0, time.perf_counter() + seconds
             while time.perf_counter() < end:
-                on_their_way.append(table.begin_pull(batches[done % len(batches)]))
-                if len(on_their_way) == IN_FLIGHT:
+                on_their_way.append(table.begin_pull(batch(done)))
+                if len(on_their_way) == in_flight:
                     on_their_way.popleft().result(out=out)
                 done += 1
             for pull in on_their_way:
                 pull.result(out=out)
             return done
 
-        def waiting_pulls(batches: list[Any], seconds: float) -> int:
+        def pushes(batch: Callable[[int], Any], seconds: float) -> int:
             done, end = 0, time.perf_counter() + seconds
             while time.perf_counter() < end:
-                table.pull(batches[done % len(batches)], out=out)
-                done += 1
-            return done
-
-        def pushes(batches: list[Any], seconds: float) -> int:
-            done, end = 0, time.perf_counter() + seconds
-            while time.perf_counter() < end:
-                table.push(batches[done % len(batches)], grads)
+                table.push(batch(done), grads)
                 done += 1
             client.flush()
             return done
 
-        def rate(work: Callable[[list[Any], float], int], batches: list[Any]) -> float:
-            work(batches, args.seconds / 2)
+        def rate(work: Callable[[Callable[[int], Any], float], int], batch: Callable[[int], Any]) -> float:
+            work(batch, args.seconds / 2)
             begin = time.perf_counter()
-            done = work(batches, args.seconds)
+            done = work(batch, args.seconds)
             return done * args.batch / (time.perf_counter() - begin)
 
-        return {
-            "pull": rate(pulls, keysets),
-            "waiting pull": rate(waiting_pulls, keysets),
-            "push": rate(pushes, keysets),
-            "pull of arrays": rate(pulls, arrays),
-            "push of arrays": rate(pushes, arrays),
+        kinds: dict[str, Callable[[int], Any]] = {
+            "": lambda at: table.keyset(arrays[at % len(arrays)]),
+            " of arrays": lambda at: arrays[at % len(arrays)],
+            " of prepared keysets": lambda at: prepared[at % len(prepared)],
         }
+        works = {"pull": pulls, "push": pushes}
+        return {f"{name}{kind}": rate(work, batch) for kind, batch in kinds.items() for name, work in works.items()}
 
 
 def main() -> None:
@@ -112,7 +109,7 @@ def main() -> None:
                 rates[f"{name} {work}"].append(keys)
             words = ", ".join(f"{work} {keys / 1e6:.2f}" for work, keys in measured.items())
             print(f"round {round + 1}, {name}: M keys/s {words}", flush=True)
-    for work in ("pull", "push", "pull of arrays", "push of arrays"):
+    for work in sorted(name.removeprefix("python ") for name in rates if name.startswith("python ")):
         python_rate = statistics.median(rates[f"python {work}"])
         rust_rate = statistics.median(rates[f"rust {work.split()[0]}"])
         print(
