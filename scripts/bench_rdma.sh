@@ -56,7 +56,7 @@ import glob, json, statistics, sys
 
 WAYS = [("tcp", "tcp"), ("verbs-requests", "verbs, rows requested"), ("verbs-read", "verbs, rows read")]
 COLUMNS = ["way", "dim", "pull / tcp's", "push / tcp's", "64 keys p50 / tcp's", "rows read without asking",
-           "server CPU s / M pulled", "the server's cores meanwhile", "at rest, linked", "server CPU s / M pushed"]
+           "server CPU ms / M pulled", "the server's cores meanwhile", "at rest, linked", "server CPU ms / M pushed"]
 
 def answers(way):
     found = []
@@ -80,7 +80,7 @@ for dim in tcp[0]:
         of = lambda field, digits: spread([a[dim][field] for a in here], digits)
         share = statistics.median(a[dim]["pull_one_sided"] for a in here)
         cells = [name, dim[3:], ratio("pull_keys_per_s"), ratio("push_keys_per_s"), ratio("pull64_us_p50"),
-                 f"{share:.1%}", of("pull_server_cpu_s_per_million", 3),
-                 of("pull_server_cores", 3), of("idle_server_cores", 3), of("push_server_cpu_s_per_million", 3)]
+                 f"{share:.1%}", of("pull_server_cpu_ms_per_million", 0),
+                 of("pull_server_cores", 3), of("idle_server_cores", 3), of("push_server_cpu_ms_per_million", 0)]
         print("| " + " | ".join(cells) + " |")
 PYTHON

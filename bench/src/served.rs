@@ -19,6 +19,14 @@ const LATENCY_PULLS_MIN: usize = 200;
 const WARM_REACH: Duration = Duration::from_secs(10);
 const WARM_READS: Duration = Duration::from_secs(60);
 
+/// The server has settled when its process takes less than this share of a core, for so many looks one after another.
+const SETTLED_CORES: f64 = 0.15;
+const SETTLED_LOOKS: u32 = 3;
+/// Between two looks: several of the ticks in which the system counts CPU time.
+const SETTLED_EVERY: Duration = Duration::from_millis(100);
+/// The most time until the server has settled.
+const SETTLE_MAX: Duration = Duration::from_secs(60);
+
 /// The rate of one kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rate {
@@ -26,6 +34,8 @@ pub struct Rate {
     pub keys_per_s: f64,
     /// CPU seconds a second of the server's process, if its id is known.
     pub server_cores: Option<f64>,
+    /// CPU seconds a second of the worker's process.
+    pub worker_cores: Option<f64>,
     /// The share of the pulled rows that the worker read without a request.
     pub one_sided: f64,
 }
@@ -94,6 +104,30 @@ pub enum BenchWork {
 }
 
 impl Bench {
+    /// Waits until the server's process is idle: after a fill it still turns small pages into huge ones. Returns the
+    /// seconds that it took; `None` if the server is still busy after a minute, or its process is not known.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub fn settle(&mut self) -> Result<Option<f64>, WorkerError> {
+        let Some(server) = self.server else { return Ok(None) };
+        let (start, mut quiet) = (Instant::now(), 0);
+        while start.elapsed() < SETTLE_MAX {
+            let (before, look) = (cpu_seconds(server).ok(), Instant::now());
+            while look.elapsed() < SETTLED_EVERY {
+                self.worker.poll()?;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // If the server's process ends, the worker's own error says more.
+            let Some((before, after)) = before.zip(cpu_seconds(server).ok()) else { return Ok(None) };
+            quiet = if after - before < SETTLED_CORES * look.elapsed().as_secs_f64() { quiet + 1 } else { 0 };
+            if quiet == SETTLED_LOOKS {
+                return Ok(Some(start.elapsed().as_secs_f64()));
+            }
+        }
+        Ok(None)
+    }
+
     /// Connects as worker `number` (from 0). Worker 0 creates the table and fills it with `size.rows` rows.
     ///
     /// # Errors
@@ -190,14 +224,16 @@ impl Bench {
     pub fn throughput(&mut self, work: BenchWork, seconds: f64) -> Result<Rate, WorkerError> {
         self.warm(work, seconds / 5.0)?;
         // If the server's process ends, there is no CPU time, and the worker's own error says more.
-        let cpu = |bench: &Bench| bench.server.and_then(|server| cpu_seconds(server).ok());
-        let (before, counted, start) = (cpu(self), self.worker.counters(), Instant::now());
+        let cpu = |process: Option<u32>| process.and_then(|process| cpu_seconds(process).ok());
+        let (server, own) = (self.server, Some(std::process::id()));
+        let (before, counted, start) = ((cpu(server), cpu(own)), self.worker.counters(), Instant::now());
         let keys = self.rounds(work, seconds, usize::MAX)?;
         let took = start.elapsed().as_secs_f64();
-        let server_cores = before.zip(cpu(self)).map(|(before, after)| (after - before) / took);
+        let cores = |before: Option<f64>, after| before.zip(after).map(|(from, to): (f64, f64)| (to - from) / took);
+        let (server_cores, worker_cores) = (cores(before.0, cpu(server)), cores(before.1, cpu(own)));
         let read = self.worker.counters().near_rows - counted.near_rows;
         let one_sided = if work == BenchWork::Push { 0.0 } else { read as f64 / keys as f64 };
-        Ok(Rate { keys_per_s: keys as f64 / took, server_cores, one_sided })
+        Ok(Rate { keys_per_s: keys as f64 / took, server_cores, worker_cores, one_sided })
     }
 
     /// Measures the CPU time of the server's process while this worker is idle, but keeps its links and its lease.

@@ -170,9 +170,10 @@ fn bench_measures_the_chosen_transport() {
         for name in ["pull_keys_per_s", "push_keys_per_s", "cycle_keys_per_s", "pull64_us_p50"] {
             assert!(rates[name].as_f64().is_some_and(|rate| rate > 0.0), "{name}: {done:?}");
         }
-        for name in ["pull_server_cpu_s_per_million", "push_server_cpu_s_per_million"] {
+        for name in ["pull_server_cpu_ms_per_million", "push_worker_cpu_ms_per_million"] {
             assert!(rates[name].as_f64().is_some_and(|cost| cost >= 0.0), "{name}: {done:?}");
         }
+        assert!(rates["settled_after_s"].as_f64().is_some_and(|seconds| seconds > 0.0), "{done:?}");
         // Every row was pushed before, so all of them are read in place where that is possible.
         let share = rates["pull_one_sided"].as_f64().unwrap();
         assert!(if read { share > 0.9 } else { share == 0.0 }, "{transport} {flags}: {share}");

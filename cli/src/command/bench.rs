@@ -47,6 +47,7 @@ const WORKS: [&str; 3] = ["pull", "push", "cycle"];
 fn add_rate(work: &str, rate: &Rate, all: &mut Value) {
     all[format!("{work}_keys_per_s")] = rate.keys_per_s.into();
     all[format!("{work}_server_cores")] = rate.server_cores.into();
+    all[format!("{work}_worker_cores")] = rate.worker_cores.into();
     if work != "push" {
         all[format!("{work}_one_sided")] = rate.one_sided.into();
     }
@@ -62,8 +63,8 @@ fn size(args: &BenchArgs) -> Size {
     Size { rows: args.rows, batch: args.batch as usize }
 }
 
-/// Runs in a worker's process and measures one thing at one dimension. Prints "ready" when the table is filled (the
-/// first worker fills it), waits for a line on standard input, and prints a JSON object.
+/// Runs in a worker's process and measures one thing at one dimension. Prints "ready" when the table is filled and the
+/// server has settled (the first worker fills it), waits for a line on standard input, and prints a JSON object.
 fn part(
     addr: &str,
     args: &BenchArgs,
@@ -71,9 +72,12 @@ fn part(
 ) -> Result<(), Failure> {
     let dim = args.dims.first().copied().unwrap_or(1);
     let mut bench = Bench::start(target(addr, args), dim, size(args), u64::from(args.worker))?;
+    let settled = bench.settle()?;
     say!("ready");
     std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
-    say!("{}", measure(&mut bench, args.seconds)?);
+    let mut all = measure(&mut bench, args.seconds)?;
+    all["settled_after_s"] = settled.into();
+    say!("{all}");
     Ok(())
 }
 
@@ -124,27 +128,34 @@ fn limit_json(limit: &Limit) -> Value {
 
 fn print_row(dim: u32, limit: &Limit, measured: &Value) {
     let get = |name: &str| measured[name].as_f64().unwrap_or(f64::NAN);
-    let (pull, push, cycle) = (get("pull_keys_per_s"), get("push_keys_per_s"), get("cycle_keys_per_s"));
+    let rate = |work: &str| get(&format!("{work}_keys_per_s"));
     say!(
         "dim {dim}: M keys/s pull {:.1} ({:.2} of the limit {:.1}), push {:.1} ({:.2} of {:.1}), cycle {:.1}; \
-         64-key pull p50 {:.1} us, p99 {:.1} us, of the same keys again {:.1} and {:.1} us; {:.1} bytes a row; the server's CPU s a million rows pulled {:.3}, pushed {:.3}; \
-         {:.0}% of the rows pulled without asking it",
-        pull / 1e6,
-        pull / limit.tcp_pull_keys_per_s,
+         64-key pull p50 {:.1} us, p99 {:.1} us, of the same keys again {:.1} and {:.1} us; {:.1} bytes a row; \
+         {:.0}% of the rows pulled without a request",
+        rate("pull") / 1e6,
+        rate("pull") / limit.tcp_pull_keys_per_s,
         limit.tcp_pull_keys_per_s / 1e6,
-        push / 1e6,
-        push / limit.tcp_push_keys_per_s,
+        rate("push") / 1e6,
+        rate("push") / limit.tcp_push_keys_per_s,
         limit.tcp_push_keys_per_s / 1e6,
-        cycle / 1e6,
+        rate("cycle") / 1e6,
         get("pull64_us_p50"),
         get("pull64_us_p99"),
         get("pull64_warm_us_p50"),
         get("pull64_warm_us_p99"),
         get("bytes_per_row"),
-        get("pull_server_cpu_s_per_million"),
-        get("push_server_cpu_s_per_million"),
         get("pull_one_sided") * 100.0,
     );
+    let cost = |work: &str| {
+        let of = |process: &str| get(&format!("{work}_{process}_cpu_ms_per_million"));
+        format!("{work} {:.0} + {:.0}", of("server"), of("worker"))
+    };
+    let settled = match measured["settled_after_s"].as_f64() {
+        Some(seconds) => format!("the server was idle {seconds:.1} s after the fill"),
+        None => "the server was still busy a minute after the fill".to_owned(),
+    };
+    say!("  CPU ms for a million keys, server + workers: {}; {settled}", WORKS.map(cost).join(", "));
 }
 
 /// Measures loopback bytes a second, with the sender in its own process.
@@ -329,11 +340,15 @@ fn workers(
     let added = |name: &str| answers.iter().map(|answer| answer[name].as_f64()).sum::<Option<f64>>();
     let mean = |name: &str| added(name).map(|all| all / answers.len() as f64);
     for work in WORKS {
-        let (rate, cores) = (added(&format!("{work}_keys_per_s")), mean(&format!("{work}_server_cores")));
+        let rate = added(&format!("{work}_keys_per_s"));
         sum[format!("{work}_keys_per_s")] = rate.into();
-        sum[format!("{work}_server_cores")] = cores.into();
-        let cost = rate.zip(cores).map(|(rate, cores)| cores / rate * 1e6);
-        sum[format!("{work}_server_cpu_s_per_million")] = cost.into();
+        // There is one server, which every worker has watched, and each worker has its own time.
+        let server = mean(&format!("{work}_server_cores"));
+        for (process, cores) in [("server", server), ("worker", added(&format!("{work}_worker_cores")))] {
+            sum[format!("{work}_{process}_cores")] = cores.into();
+            let cost = rate.zip(cores).map(|(rate, cores)| cores / rate * 1e9);
+            sum[format!("{work}_{process}_cpu_ms_per_million")] = cost.into();
+        }
         if work != "push" {
             let share = format!("{work}_one_sided");
             sum[&share] = mean(&share).into();
