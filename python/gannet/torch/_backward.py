@@ -1,17 +1,22 @@
 # mypy: disable-error-code="import-not-found,misc,no-any-return,untyped-decorator,no-untyped-call"
 # PyTorch may not be installed where types are checked.
-"""Gradients of one backward pass: gathered until its end, then pushed, each row once."""
+"""Gradients of one backward pass: gathered until its end, then pushed, each row once.
+
+A pass may have other passes inside it: reentrant checkpointing runs a part of the model again, and then backward. What
+is looked up inside a pass belongs to that pass, not to the inner one.
+"""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
 import torch
 
+from .._errors import GannetError
 from .._table import KeySet, Table
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ class _Part:
     grads: torch.Tensor
 
 
-class _Gradients:
+class Gradients:
     """The gradients of a backward pass that runs."""
 
     def __init__(self) -> None:
@@ -40,44 +45,95 @@ class _Gradients:
             if not all(bool(torch.isfinite(part.grads).all()) for part in parts):
                 # GradScaler leaves such a step out, too.
                 return
-        for table, of_table in self.tables.items():
-            _push(table, of_table)
-        for module in {id(part.module): part.module for part in parts}.values():
-            module.pushes += 1
+        pushed: list[str] = []
+        # What can fail without a server comes first.
+        ready = [(table, *_merged(of_table)) for table, of_table in self.tables.items()]
+        for table, keys, rows in ready:
+            try:
+                table.push(keys, rows)
+            except GannetError as error:
+                if pushed:
+                    _explain(error, pushed)
+                raise
+            pushed.append(table.name)
+        with _lock:
+            for module in {id(part.module): part.module for part in parts}.values():
+                module.pushes += 1
 
 
-def _push(table: Table, parts: list[_Part]) -> None:
+def _explain(error: GannetError, pushed: list[str]) -> None:
+    """Says which tables have a step of the pass that has failed."""
+    names = ", ".join(map(repr, pushed))
+    text = f"{error}. The rows of this pass in {names} are pushed: another backward of it would push them again"
+    error.args = (text, *error.args[1:])
+
+
+def _merged(parts: list[_Part]) -> tuple[Any, Any]:
+    """Keys and rows of a push."""
     rows = [_rows(part) for part in parts]
     if len(parts) == 1:
-        table.push(parts[0].keyset, rows[0])
-    else:
-        table.push(np.concatenate([part.keyset.keys for part in parts]), np.concatenate(rows))
+        return parts[0].keyset, rows[0]
+    return np.concatenate([part.keyset.keys for part in parts]), np.concatenate(rows)
 
 
 def _rows(part: _Part) -> Any:
-    grads, factor = part.grads[: len(part.keyset)], part.module._gradient_factor()
+    grads, factor = part.grads[: len(part.keyset)].float(), part.module._gradient_factor()
     if factor != 1.0:
         grads = grads * factor
-    return grads.float().cpu().contiguous().numpy()
+    return grads.cpu().contiguous().numpy()
 
 
 # By the number of the backward pass. The engine holds the gradients with the callback, and drops them with it if the
 # pass fails: gradients of half a pass are never pushed.
-_running: weakref.WeakValueDictionary[int, _Gradients] = weakref.WeakValueDictionary()
+_running: weakref.WeakValueDictionary[int, Gradients] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def collect(module: ServerEmbedding, keyset: KeySet, rows: torch.Tensor) -> None:
-    """Takes the gradient of these rows, in a hook of a backward pass."""
-    grads = rows.grad
-    rows.grad = None
-    if grads is None:
-        return
+def gradients_of_this_pass() -> Optional[Gradients]:
+    """Where the backward pass that this thread is in gathers its gradients. `None` outside of a pass."""
     number = torch._C._current_graph_task_id()
+    if number < 0:
+        return None
     with _lock:
         gathered = _running.get(number)
         if gathered is None:
-            gathered = _running[number] = _Gradients()
+            gathered = _running[number] = Gradients()
             # The engine calls it at the end of this pass. DistributedDataParallel uses it in the same way.
             torch.autograd.Variable._execution_engine.queue_callback(gathered.push)
-        gathered.tables.setdefault(module.table, []).append(_Part(module, keyset, grads.detach()))
+        return gathered
+
+
+class Collector:
+    """Takes the gradient of the rows of one look-up, in a hook of a backward pass."""
+
+    def __init__(self, module: ServerEmbedding, keyset: KeySet) -> None:
+        self._module = module
+        self._keyset = keyset
+        outer = gradients_of_this_pass()
+        # The engine holds the gradients as long as the outer pass runs.
+        self._outer = None if outer is None else weakref.ref(outer)
+
+    def __call__(self, rows: torch.Tensor) -> None:
+        grads = rows.grad
+        rows.grad = None
+        if grads is None or self._module.frozen:
+            return
+        outer = None if self._outer is None else self._outer()
+        gathered = gradients_of_this_pass() if outer is None else outer
+        if gathered is None:
+            raise RuntimeError("the gradients of rows came outside of a backward pass: is compiled autograd on?")
+        with _lock:
+            gathered.tables.setdefault(self._module.table, []).append(_Part(self._module, self._keyset, grads.detach()))
+
+
+class Attach(torch.autograd.Function):
+    """Passes rows on, and makes the embedding's parameter, which has no elements, a part of the graph. The parameter
+    then has a gradient, as every trained parameter of a model has."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
+        return rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx: Any, grads: torch.Tensor) -> Any:
+        return grads, grads.new_empty((0, grads.shape[-1]))

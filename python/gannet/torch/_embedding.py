@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from functools import partial
 from typing import Any, Optional, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from .._client import Client
 from .._errors import InputError
 from .._optim import Init, Normal, Optimizer
 from .._table import KeySet, Table
-from ._backward import collect
+from ._backward import Attach, Collector
 
 # A key of an embedding with a position: the position's bits above those of the id.
 _ID_BITS = 48
@@ -46,6 +46,7 @@ class ServerEmbedding(nn.Module):
         scale_grad_by_freq: bool = False,
         grad_scaler: Optional[torch.amp.GradScaler] = None,
         gradient_division: bool = True,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         if position is not None and not 0 <= position < POSITIONS_MAX:
@@ -66,8 +67,9 @@ class ServerEmbedding(nn.Module):
         """The scaler of automatic mixed precision. Gradients are divided by its scale before they are pushed."""
         self.gradient_division = gradient_division
         """Divide gradients by the number of processes of `torch.distributed`, as DistributedDataParallel does."""
-        self.frozen = False
-        """Rows are only pulled, and never pushed."""
+        self.anchor = nn.Parameter(torch.empty((0, dim), dtype=dtype))
+        """A parameter without elements: it stands for the rows in the model's list of parameters. Its dtype is that of
+        the output. Without `requires_grad` the rows are frozen."""
         self.pushes = 0
         """Backward passes that have pushed rows of this embedding."""
         self._padding_row: Optional[Tensor] = None
@@ -85,14 +87,18 @@ class ServerEmbedding(nn.Module):
 
     def assign(self, ids: Any, rows: Any) -> None:
         """Stores rows float32 (n, dim) for ids int64 (n,), each id once. See `gannet.Table.assign`."""
-        wanted = np.ascontiguousarray(ids, np.int64)
+        given = np.asarray(ids)
+        if given.dtype.kind not in "iu":
+            raise TypeError(f"ids have dtype {given.dtype}; integers (int64 or int32) are wanted")
+        wanted = np.ascontiguousarray(given, np.int64)
         self._check_ids(wanted)
         self.table.assign(self.keys(wanted), rows)
 
-    def requires_grad_(self: _Module, requires_grad: bool = True) -> _Module:
-        """False: the rows are frozen. They are pulled, and never pushed."""
-        self.frozen = not requires_grad
-        return super().requires_grad_(requires_grad)
+    @property
+    def frozen(self) -> bool:
+        """Rows are only pulled, and never pushed: `requires_grad_(False)` was called for this module, for one around it
+        or for its parameter."""
+        return not self.anchor.requires_grad
 
     @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
     def _look_up(self, given: Tensor) -> tuple[Tensor, Tensor, Optional[int]]:
@@ -110,7 +116,10 @@ class ServerEmbedding(nn.Module):
         weight = torch.from_numpy(rows).to(given.device)
         if torch.is_grad_enabled() and not self.frozen:
             weight.requires_grad_()
-            weight.register_post_accumulate_grad_hook(partial(collect, self, keyset))
+            weight.register_post_accumulate_grad_hook(Collector(self, keyset))
+            weight = Attach.apply(weight, self.anchor)
+        if self.anchor.dtype != torch.float32:
+            weight = weight.to(self.anchor.dtype)
         return weight, torch.from_numpy(places).view(given.shape).to(given.device), padding
 
     def _pull_with_padding(self, ids: Any, others: Any) -> tuple[KeySet, Any, Any]:
@@ -146,15 +155,18 @@ class ServerEmbedding(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         """What `state_dict` holds: where the rows are, and after how many pushes. It holds no rows."""
-        return {
+        state: dict[str, Any] = {
             "table": self.table.name,
             "position": self.position,
             "dim": self.embedding_dim,
             "pushes": self.pushes,
         }
+        if self._padding_row is not None:
+            state["padding"] = self._padding_row
+        return state
 
     def set_extra_state(self, state: Any) -> None:
-        """Checks that the state is of the same rows. It warns if they have been pushed to since."""
+        """Checks that the state is of the same rows. It warns if they are older or newer."""
         ours = self.get_extra_state()
         for what in ("table", "position", "dim"):
             if state.get(what) != ours[what]:
@@ -168,7 +180,14 @@ class ServerEmbedding(nn.Module):
                 f"{state['pushes']}: Client.load stores rows that Client.save has written then",
                 stacklevel=2,
             )
+        elif state["pushes"] > 0 and self.table.stats().rows == 0:
+            warnings.warn(
+                f"the state is from push {state['pushes']}, and {self._place()} has no rows: Client.load stores those "
+                "that Client.save has written",
+                stacklevel=2,
+            )
         self.pushes = max(self.pushes, int(state["pushes"]))
+        self._padding_row = state.get("padding")
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight":
@@ -183,7 +202,10 @@ class ServerEmbedding(nn.Module):
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
         nn.Module.__init__(copied)
-        copied.__dict__.update(self.__dict__)
+        for name, value in self.__dict__.items():
+            # Each module has its own lists of hooks and parameters.
+            copied.__dict__[name] = copy.copy(value) if isinstance(value, (dict, set)) else value
+        copied.anchor = copy.deepcopy(self.anchor, memo)
         return copied
 
     def __getstate__(self) -> Any:
@@ -216,9 +238,10 @@ class Embedding(ServerEmbedding):
         num_embeddings: Ids from here on are an `IndexError`. None: no id is too large.
         scale_grad_by_freq: Divide the gradient of a row by the number of its ids in the call.
         grad_scaler: The scaler of automatic mixed precision, whose scale is divided out. A backward pass with a
-            gradient that is not finite then pushes nothing.
+            row's gradient that is not finite then pushes nothing.
         gradient_division: Divide gradients by the number of processes, if `torch.distributed` is initialized. They are
             then those of the mean over all processes, as DistributedDataParallel makes it for other parameters.
+        dtype: Of the output. Rows are float32, and so are their gradients when they are pushed.
 
     Each call of `backward` is one step of the optimizer for the rows that it has gradients for: a row is pushed once,
     however often its id was looked up since. `torch.autograd.grad` pushes nothing. Under `torch.no_grad` rows are only
@@ -226,7 +249,7 @@ class Embedding(ServerEmbedding):
     """
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Rows float32 (*ids.shape, dim) of ids, int64 or int32 of any shape."""
+        """Rows (*ids.shape, dim) of ids, int64 or int32 of any shape."""
         weight, places, padding = self._look_up(ids)
         return functional.embedding(places, weight, padding, scale_grad_by_freq=self.scale_grad_by_freq)
 
@@ -260,7 +283,7 @@ class EmbeddingBag(ServerEmbedding):
     def forward(
         self, input: Tensor, offsets: Optional[Tensor] = None, per_sample_weights: Optional[Tensor] = None
     ) -> Tensor:
-        """One row a bag, float32 (bags, dim).
+        """One row a bag, (bags, dim).
 
         Args:
             input: Ids (bags, n), or (n,) with `offsets`.
