@@ -70,7 +70,8 @@ class Table:
         Args:
             keys: Integers (n,). Each key is requested once, also if it repeats. Or a `KeySet` of this table: n is then
                 the length of its `keys`.
-            out: A C-contiguous float32 array (n, dim) to write to. Nothing else of that size is then made.
+            out: A C-contiguous float32 array (n, dim) to write to, so that no new one is made. (The client receives the
+                rows in a buffer of its own, which it keeps for later pulls.)
 
         Returns:
             `out`, or a new float32 array (n, dim).
@@ -91,6 +92,9 @@ class Table:
 
     def begin_pull(self, keys: Union[ArrayLike, KeySet]) -> Pull:
         """Begins a pull, and returns at once. `Pull.result` waits for the rows.
+
+        The rows have every push that this client made before. If a server dies before it has answered, the pull is
+        asked again, and may see later pushes in some of its rows, too.
 
         Args:
             keys: Integers (n,), or a `KeySet` of this table.
