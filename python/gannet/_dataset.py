@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-import weakref
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _native
+from ._arguments import whole
 from ._arrays import Keys
 from ._arrow import WithoutIndex, is_pandas
 from ._errors import InputError
@@ -68,11 +68,13 @@ class Batches:
 
     A thread reads ahead, at most two batches, and needs no GIL for files and matrices. The thread ends with the last
     batch, with `close`, and when nobody has the iterator any more.
+
+    Threads may share an iterator: each batch then goes to one of them. `close` ends the waits of all, and they get no
+    more batches. The end of the interpreter does the same.
     """
 
     def __init__(self, native: _native.Batches) -> None:
         self._native = native
-        _open.add(self)
 
     def __iter__(self) -> Batches:
         return self
@@ -97,15 +99,10 @@ class Batches:
         self.close()
 
 
-_open: weakref.WeakSet[Batches] = weakref.WeakSet()
-
-
 def close_all() -> None:
-    """Ends all reading threads, before the interpreter that they may need ends."""
-    for batches in list(_open):
-        batches.close()
+    """Closes all batches, before the interpreter that their threads may need ends."""
     # A thread may be inside a call of the data's owner.
-    _native.wait_for_readers(5.0)
+    _native.end_readings(5.0)
 
 
 class Dataset:
@@ -133,8 +130,10 @@ class Dataset:
         numeric: Names of columns whose values are numbers.
         format: The format of files: "auto", "libsvm", "csv", "criteo" or "vw".
         labels: What labels are allowed. `"binary"`: 1 and 0, or 1 and -1; or two other values with `positive`. They
-            become 1 and 0. `"number"`: any finite number. `None`: as "number", and examples need no label.
-        positive: The label that means 1, if labels are two other values. The other value means 0.
+            become 1 and 0. `"number"`: any finite number. `None`: as "number", and the data may be without labels. If
+            there is a column of labels (`label`, or one called "label"), each row needs one.
+        positive: The label that means 1, if labels are two other values. The other value means 0. `True` and `False`
+            are the texts `true` and `false` in a table, and `True` and `False` in a file, as pandas writes them.
         importance: Of a matrix: the importance of each example, numbers (n,) that are not negative.
         skip_bad_lines: Of files: how many lines that are not examples a pass may skip. One more is an error.
 
@@ -158,6 +157,8 @@ class Dataset:
     ) -> None:
         if labels not in ("binary", "number", None):
             raise InputError(f"labels is {labels!r}; 'binary', 'number' or None is wanted")
+        if not isinstance(format, str):
+            raise TypeError(f"format is {format!r}; a string such as 'auto' is wanted")
         if positive is not None and labels != "binary":
             raise InputError(f"positive is for binary labels, and labels is {labels!r}: give one of the two")
         paths = _paths(data)
@@ -168,8 +169,8 @@ class Dataset:
             "numeric": _names("numeric", numeric),
             "format": format,
             "labels": labels or "none",
-            "positive": None if positive is None else str(positive),
-            "skip_bad_lines": skip_bad_lines,
+            "positive": None if positive is None else _text_of(positive, paths is not None),
+            "skip_bad_lines": whole("skip_bad_lines", skip_bad_lines, 0, 2**64 - 1),
         }
         if is_matrix:
             if reading["categorical"] or reading["numeric"] or isinstance(label, str):
@@ -218,14 +219,13 @@ class Dataset:
         Returns:
             An iterator of `Batch`.
         """
-        for name, number, least in (("size", size, 1), ("epochs", epochs, 0), ("workers", workers, 1)):
-            if not least <= number < 2**32:
-                raise InputError(f"{name} is {number}; a whole number from {least} is wanted")
-        if not 0 <= rank < workers:
+        size, epochs = whole("size", size, 1, 2**32 - 1), whole("epochs", epochs, 0, 2**32 - 1)
+        workers, rank = whole("workers", workers, 1, 2**32 - 1), whole("rank", rank, 0, 2**32 - 1)
+        if rank >= workers:
             raise InputError(f"rank is {rank}; a whole number from 0 to {workers - 1} is wanted, one below workers")
         if size > 2**16:
             raise InputError(f"size is {size}; at most 65,536 examples of a batch are possible")
-        return Batches(self._native.batches(size, epochs, intercept, rank, workers))
+        return Batches(self._native.batches(size, epochs, bool(intercept), rank, workers))
 
     def __repr__(self) -> str:
         columns = self.columns
@@ -257,6 +257,13 @@ def _paths(data: object) -> Optional[list[str]]:
     if not data:
         raise InputError("data is empty; the path of a file at least is wanted")
     return [os.fsdecode(path) for path in data]
+
+
+def _text_of(positive: Any, is_file: bool) -> str:
+    """The text of a label."""
+    if isinstance(positive, (bool, np.bool_)) and not is_file:
+        return "true" if positive else "false"
+    return str(positive)
 
 
 def _names(parameter: str, names: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 //! and trainings take.
 
 use crate::arrow_source::{ArrowSource, TableSettings};
-use crate::batches::Batches;
+use crate::batches::{Batches, Inside};
 use crate::failure::{CallFailure, Kind};
 use gannet::train::{
     BlockSource, ColumnChoice, Columns, CsrRows, Data, Format, Labels, ReadError, Reader, Share, TwoLabels,
@@ -111,6 +111,7 @@ impl Dataset {
     /// Files: names, folders and patterns. It looks at the beginning of each file.
     #[staticmethod]
     fn of_files(py: Python<'_>, names: Vec<String>, reading: ReadSettings) -> PyResult<Dataset> {
+        let _inside = Inside::enter_or_refuse()?;
         let (format, table) = (reading.format()?, reading.table());
         let found = py.detach(move || {
             let data = Data {
@@ -154,6 +155,7 @@ impl Dataset {
         name: String,
         reading: ReadSettings,
     ) -> PyResult<Dataset> {
+        let _inside = Inside::enter_or_refuse()?;
         let source = ArrowSource::new(py, object, look, name, reading.table())?;
         let source = source.map_err(|error| unreadable(&error))?;
         let columns = source.columns().clone();
@@ -178,6 +180,7 @@ impl Dataset {
         rank: u32,
         workers: u32,
     ) -> PyResult<Batches> {
+        let _inside = Inside::enter_or_refuse()?;
         if epochs > 1 {
             let checked = py.detach(|| self.data.must_be_files("epochs above 1"));
             checked.map_err(|error| unreadable(&error))?;

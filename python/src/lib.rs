@@ -9,6 +9,7 @@
 //! Python object (arrow_source.rs, arrow_columns.rs). A thread reads its batches ahead (batches.rs).
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod arrow_columns;
 mod arrow_source;
 mod batch;
@@ -31,7 +32,7 @@ use pyo3::prelude::*;
 mod _native {
     use super::*;
     #[pymodule_export]
-    use crate::batches::{Batches, wait_for_readers};
+    use crate::batches::{Batches, end_readings};
     #[pymodule_export]
     use crate::client::Client;
     #[pymodule_export]

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// How long a wait lasts before it looks for signals.
-const SLICE: Duration = Duration::from_millis(50);
+pub const SLICE: Duration = Duration::from_millis(50);
 
 /// Waits for an answer. Python's signal handlers run meanwhile, so this can fail with `KeyboardInterrupt`.
 pub fn wait_for<T: Send>(py: Python<'_>, answer: Receiver<Result<T, CallFailure>>) -> PyResult<T> {
@@ -53,29 +53,6 @@ fn wait_in_slices<T: Send>(
         if end.is_some_and(|end| Instant::now() >= end) {
             return Ok(None);
         }
-    }
-}
-
-/// Waits for the next of several answers, and returns the receiver for those after it.
-pub fn wait_next<T: Send>(
-    py: Python<'_>,
-    mut answers: Receiver<Result<T, CallFailure>>,
-) -> (Receiver<Result<T, CallFailure>>, PyResult<T>) {
-    loop {
-        let received;
-        (answers, received) = py.detach(move || {
-            let received = answers.recv_timeout(SLICE);
-            (answers, received)
-        });
-        let next = match received {
-            Ok(answer) => answer.map_err(PyErr::from),
-            Err(RecvTimeoutError::Disconnected) => Err(CallFailure::reading_ended().into()),
-            Err(RecvTimeoutError::Timeout) => match py.check_signals() {
-                Ok(()) => continue,
-                Err(interrupt) => Err(interrupt),
-            },
-        };
-        return (answers, next);
     }
 }
 
