@@ -4,7 +4,7 @@
 use crate::arrow_columns::{Column, check};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::{ArrowError, Schema};
+use arrow_schema::{ArrowError, DataType, Schema};
 use gannet::train::{Block, BlockPass, BlockSource, ColumnChoice, Columns, Labels, ReadError, TableRows};
 use pyo3::prelude::*;
 use std::fmt;
@@ -51,6 +51,59 @@ struct Passes {
     begun: u64,
     /// The rows of a whole pass.
     rows: Option<u64>,
+    seen: Seen,
+}
+
+/// The columns that a look has seen: their names, and their types. Types are unknown until the first pass if the look
+/// was at something smaller: pandas chooses some types by the values.
+#[derive(Default)]
+struct Seen {
+    names: Vec<String>,
+    types: Option<Vec<DataType>>,
+}
+
+impl Seen {
+    fn of(schema: &Schema, knows_types: bool) -> Seen {
+        Seen { names: names_of(schema), types: knows_types.then(|| types_of(schema)) }
+    }
+
+    /// Refuses a pass whose columns differ.
+    fn check(&mut self, schema: &Schema, pass: u64) -> Result<(), String> {
+        let (names, types) = (names_of(schema), types_of(schema));
+        let remedy = "every pass must have the same columns; read it into a table first";
+        for at in 0..names.len().max(self.names.len()) {
+            match (self.names.get(at), names.get(at)) {
+                (Some(before), Some(name)) if before != name => {
+                    return Err(format!(
+                        "column {at} (the first is 0) is {name:?} in pass {pass}, and was {before:?} before: {remedy}"
+                    ));
+                }
+                (Some(before), None) => {
+                    return Err(format!(
+                        "pass {pass} has no column {before:?}, which was there before: {remedy}"
+                    ));
+                }
+                (None, Some(name)) => {
+                    return Err(format!("pass {pass} has one more column, {name:?}: {remedy}"));
+                }
+                _ => {}
+            }
+        }
+        let before = self.types.get_or_insert_with(|| types.clone());
+        let changed = (0..names.len()).find(|&at| !types[at].equals_datatype(&before[at]));
+        changed.map_or(Ok(()), |at| {
+            let (name, of, was) = (&names[at], &types[at], &before[at]);
+            Err(format!("column {name:?} has type {of} in pass {pass}, and had {was} before: {remedy}"))
+        })
+    }
+}
+
+fn names_of(schema: &Schema) -> Vec<String> {
+    schema.fields().iter().map(|field| field.name().clone()).collect()
+}
+
+fn types_of(schema: &Schema) -> Vec<DataType> {
+    schema.fields().iter().map(|field| field.data_type().clone()).collect()
 }
 
 impl fmt::Debug for ArrowSource {
@@ -78,6 +131,7 @@ impl ArrowSource {
             Err(error) => return Ok(Err(ReadError::Source { data: name, what: reason(&error) })),
         };
         let columns = rows_of(&name, &settings, &stream.schema()).map(|rows| rows.columns().clone());
+        passes.seen = Seen::of(&stream.schema(), look.is_none());
         passes.first = passes.is_once.then_some(stream);
         let passes = Arc::new(Mutex::new(passes));
         Ok(columns.map(|columns| ArrowSource { name, object, settings, columns, passes }))
@@ -88,7 +142,7 @@ impl ArrowSource {
         &self.columns
     }
 
-    /// The stream of a new pass.
+    /// The stream of a new pass. It has the columns that were looked at.
     fn stream(&self) -> Result<RecordBatchStreamReader, ReadError> {
         let failed = |what: String| ReadError::Source { data: self.name.clone(), what };
         let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,16 +154,19 @@ impl ArrowSource {
                 passes.begun
             )));
         }
-        let first = passes.first.take();
+        let (first, pass) = (passes.first.take(), passes.begun);
         // The object may run Python in other threads.
         drop(passes);
-        match first {
-            Some(stream) => Ok(stream),
+        let stream = match first {
+            Some(stream) => stream,
             None => match Python::attach(|py| stream_of(self.object.bind(py))) {
-                Ok(stream) => stream.map_err(|error| failed(reason(&error))),
-                Err(error) => Err(failed(error.to_string())),
+                Ok(stream) => stream.map_err(|error| failed(reason(&error)))?,
+                Err(error) => return Err(failed(error.to_string())),
             },
-        }
+        };
+        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        passes.seen.check(&stream.schema(), pass).map_err(failed)?;
+        Ok(stream)
     }
 }
 
@@ -123,7 +180,7 @@ fn reason(error: &ArrowError) -> String {
 
 /// The rows of a table with this schema.
 fn rows_of(name: &str, settings: &TableSettings, schema: &Schema) -> Result<TableRows, ReadError> {
-    let header: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let header = names_of(schema);
     let TableSettings { choice, labels, unlabelled } = settings;
     let rows = TableRows::new(name, &header, choice, *labels, *unlabelled)?;
     for (field, role) in schema.fields().iter().zip(rows.roles()) {

@@ -140,6 +140,40 @@ def test_passes_must_be_alike() -> None:
         blocks(exhausted)
 
 
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        ({"city": "town"}, 'column 1 .the first is 0. is "town" in pass 2, and was "city" before'),
+        ({"visits": None}, 'pass 2 has no column "visits", which was there before'),
+        ({"visits": pa.array(FRAME["visits"], pa.int8())}, 'column "visits" has type Int8 in pass 2, and had Int64'),
+        ({"more": [1] * 5}, 'pass 2 has one more column, "more"'),
+    ],
+)
+def test_passes_must_have_the_same_columns(changed: dict[str, Any], words: str) -> None:
+    columns: dict[str, Any] = dict(FRAME)
+    for name, to in changed.items():
+        if isinstance(to, str):
+            columns = {to if key == name else key: value for key, value in columns.items()}
+        elif to is None:
+            del columns[name]
+        else:
+            columns[name] = to
+    table = pa.table(FRAME)
+    # The first one is only looked at.
+    data = gannet.Dataset(Stream(table, table, pa.table(columns)), **CHOICE)
+    with pytest.raises(gannet.InputError, match=words):
+        blocks(data, epochs=2)
+    # Also the first pass is as the look.
+    with pytest.raises(gannet.InputError, match="pass 1"):
+        blocks(gannet.Dataset(Stream(table, pa.table(columns)), **CHOICE))
+
+
+def test_pandas_may_choose_another_type_than_in_the_look() -> None:
+    """A look sees the first 1,000 rows, where this column has nothing."""
+    frame = pandas.DataFrame({"label": [1, 0] * 600, "late": [None] * 1100 + ["x"] * 100})
+    assert sum(map(len, gannet.Dataset(frame).batches(500, epochs=2))) == 2400
+
+
 def test_batches_are_read_one_after_the_other() -> None:
     """At most what the queue holds is taken from a stream ahead of the program."""
     taken = []
@@ -218,8 +252,12 @@ def test_wrong_arguments(file: Path, tmp_path: Path) -> None:
         (ValueError, "importance -1", lambda: gannet.Dataset(matrix, label=[1, 0, 1], importance=[1, -1, 1])),
         (ValueError, "/nowhere.csv: cannot read", lambda: gannet.Dataset("/nowhere.csv")),
         (ValueError, "no file has a name like this", lambda: gannet.Dataset(tmp_path / "*.svm")),
-        (ValueError, "size is 0; a whole number from 1", lambda: gannet.Dataset(table, **CHOICE).batches(0)),
+        (ValueError, "size is 0; a whole number of 1 or more", lambda: gannet.Dataset(table, **CHOICE).batches(0)),
         (ValueError, "size is 65537; at most", lambda: gannet.Dataset(table, **CHOICE).batches(65537)),
+        (ValueError, "size is 2.5; a whole number", lambda: gannet.Dataset(table, **CHOICE).batches(2.5)),
+        (ValueError, "epochs is 'x'; a whole number", lambda: gannet.Dataset(table, **CHOICE).batches(epochs="x")),
+        (ValueError, "skip_bad_lines is -1; a whole number", lambda: gannet.Dataset(file, skip_bad_lines=-1)),
+        (TypeError, "format is 5; a string", lambda: gannet.Dataset(file, format=5)),
         (ValueError, "rank is 2; .* from 0 to 1", lambda: gannet.Dataset(table, **CHOICE).batches(rank=2, workers=2)),
     ):
         with pytest.raises(error, match=words):
@@ -277,7 +315,7 @@ def test_a_matrix_is_its_libsvm_file(tmp_path: Path) -> None:
     assert np.isnan(batch.labels).all() and batch.importances.tolist() == list(range(50))
 
 
-def test_positive_and_booleans() -> None:
+def test_positive_and_booleans(tmp_path: Path) -> None:
     table = pa.table({"ok": [True, False, True], "a": [True, False, None], "b": [True, False, None]})
     by_column = gannet.Dataset(table, label="ok", numeric=["b"]).batches()
     (batch,) = by_column
@@ -286,6 +324,20 @@ def test_positive_and_booleans() -> None:
     flipped = gannet.Dataset(table, label="ok", categorical=["a"], positive="false")
     (batch,) = flipped.batches()
     assert batch.labels.tolist() == [0, 1, 0] and len(set(batch.keys.tolist())) == 3
+    for positive, want in ((True, [1, 0, 1]), (np.False_, [0, 1, 0])):
+        (batch,) = gannet.Dataset(table, label="ok", categorical=["a"], positive=positive).batches()
+        assert batch.labels.tolist() == want
+    pandas.DataFrame({"ok": [True, False], "a": ["x", "y"]}).to_csv(tmp_path / "frame.csv", index=False)
+    (batch,) = gannet.Dataset(tmp_path / "frame.csv", label="ok", positive=True).batches()
+    assert batch.labels.tolist() == [1, 0]
+
+
+def test_data_without_labels() -> None:
+    """A column of labels has a label in each row, also where data may be without."""
+    (batch,) = gannet.Dataset(pa.table({"x": ["a", "b"], "y": ["c", "d"]}), categorical=["x"], labels=None).batches()
+    assert np.isnan(batch.labels).all()
+    with pytest.raises(gannet.InputError, match="row 1 .*the row has no label"):
+        list(gannet.Dataset(pa.table({"label": [1, None], "x": ["a", "b"]}), label="label", labels=None).batches())
 
 
 def test_threads_end(file: Path) -> None:
