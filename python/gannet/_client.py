@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import sys
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Iterable, Optional, Union
+from typing import Optional, Union
 
 from . import _native
+from ._arguments import path, real, seconds, text, whole
 from ._errors import InputError
 from ._export import PathLike
 from ._optim import Adagrad, Init, Normal, Optimizer
@@ -17,6 +20,8 @@ from ._table import Table
 
 _SECONDS_AFTER_CTRL_C = 1.0
 _SECONDS_FOR_FORGOTTEN = 600.0
+# The most workers that keep step.
+_WORKERS_MAX = 4096
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -86,21 +91,23 @@ def connecting(
     insecure: bool = False,
 ) -> _native.Connecting:
     """The arguments of `connect`, as the native module takes them."""
+    if not isinstance(servers, Iterable):
+        raise TypeError(f"servers is a {type(servers).__name__}; 'HOST:PORT,...' or a list of such strings is wanted")
     hosts = servers.split(",") if isinstance(servers, str) else list(servers)
     for host in hosts:
         if not isinstance(host, str):
             raise TypeError(f"servers has a {type(host).__name__}; strings 'HOST:PORT' are wanted")
     return {
-        "servers": hosts,
-        "rank": rank,
-        "timeout": float(timeout),
-        "transport": transport,
-        "token_file": token_file,
-        "tls_ca": tls_ca,
-        "tls_name": tls_name,
-        "tls_cert": tls_cert,
-        "tls_key": tls_key,
-        "insecure": insecure,
+        "servers": [host.strip() for host in hosts],
+        "rank": None if rank is None else whole("rank", rank, 0, 2**32 - 1),
+        "timeout": real("timeout", timeout),
+        "transport": text("transport", transport, "auto"),
+        "token_file": path("token_file", token_file),
+        "tls_ca": path("tls_ca", tls_ca),
+        "tls_name": None if tls_name is None else text("tls_name", tls_name, "ps.example.org"),
+        "tls_cert": path("tls_cert", tls_cert),
+        "tls_key": path("tls_key", tls_key),
+        "insecure": bool(insecure),
     }
 
 
@@ -168,17 +175,15 @@ class Client:
             raise TypeError(f"optimizer is {optimizer!r}; one like gannet.Adagrad(lr=0.05) is wanted")
         if not isinstance(init, Init):
             raise TypeError(f"init is {init!r}; one like gannet.Normal(0, 1e-4) is wanted")
-        for what, number in (("dim", dim), ("shards", shards)):
-            if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= 4096:
-                raise InputError(f"{what} is {number!r}; a whole number from 1 to 4096 is wanted")
+        dim, shards = whole("dim", dim, 1, 4096), whole("shards", shards, 1, 4096)
         pushes, probability = _admission(admit)
         described: _native.Description = {
-            "name": name,
+            "name": text("name", name, "clicks"),
             "dim": dim,
             "rule": optimizer._describe(),
             "init": init._describe(),
             "shards": shards,
-            "seed": seed,
+            "seed": whole("seed", seed, 0, 2**64 - 1),
             "admit_pushes": pushes,
             "admit_probability": probability,
         }
@@ -232,6 +237,10 @@ class Client:
         if merge not in ("mean", "sum"):
             raise InputError(f"merge is {merge!r}; 'mean' or 'sum' is wanted")
         mode, bound = _sync(sync)
+        rank, workers = whole("rank", rank, 0, 2**32 - 1), whole("workers", workers, 1, _WORKERS_MAX)
+        if rank >= workers:
+            raise InputError(f"worker {rank} of {workers}: rank counts from 0, so it must be below workers")
+        patience = seconds("worker_timeout", worker_timeout)
         if not self._tables:
             raise InputError("this client has no table: open the tables first, then join")
         tables = [table._native for table in self._tables.values()]
@@ -243,7 +252,7 @@ class Client:
                 "mode": mode,
                 "bound": bound,
                 "mean": merge == "mean",
-                "worker_timeout": float(worker_timeout),
+                "worker_timeout": patience,
             },
         )
 
@@ -310,11 +319,11 @@ class Client:
             # The block's error is the one to show.
             self._close_at_last(_SECONDS_AFTER_CTRL_C if isinstance(error, KeyboardInterrupt) else None)
 
-    def _close_at_last(self, seconds: Optional[float]) -> None:
+    def _close_at_last(self, most: Optional[float]) -> None:
         if self._pid != os.getpid():
             return
         try:
-            acknowledged = self._native.close(seconds)
+            acknowledged = self._native.close(most)
             why = "a server has not answered after Ctrl-C"
         except Exception as error:
             acknowledged, why = False, str(error)
@@ -331,11 +340,10 @@ def _admission(admit: Union[int, float, None]) -> tuple[int, float]:
     """Which push makes a row, or 0 and a probability."""
     if admit is None:
         return 1, 0.0
-    if not isinstance(admit, bool):
-        if isinstance(admit, int) and 2 <= admit <= 256:
-            return admit, 0.0
-        if isinstance(admit, float) and 0.0 < admit < 1.0:
-            return 0, admit
+    if isinstance(admit, numbers.Integral) and 2 <= admit <= 256:
+        return int(admit), 0.0
+    if isinstance(admit, numbers.Real) and 0.0 < admit < 1.0:
+        return 0, float(admit)
     raise InputError(
         f"admit is {admit!r}; None, a whole number from 2 to 256, or a number between 0 and 1 is wanted"
     )
@@ -343,6 +351,8 @@ def _admission(admit: Union[int, float, None]) -> tuple[int, float]:
 
 def _sync(sync: str) -> tuple[str, int]:
     """A mode and its bound."""
+    if not isinstance(sync, str):
+        raise TypeError(f"sync is {sync!r}; 'bsp', 'ssp:N' (N steps) or 'asp' is wanted")
     if sync in ("asp", "bsp"):
         return sync, 0
     name, _, bound = sync.partition(":")

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Callable, Optional, TypeVar
 
+from ._arguments import path, whole
 from ._client import Client, connect
 from ._command import command
 from ._errors import GannetError, InputError, MachineError
@@ -45,13 +46,13 @@ class LocalCluster:
             the memory of the servers, and die with them. A folder that has rows belongs to the same number of servers.
 
     Raises:
+        InputError: An argument cannot be used.
         MachineError: A server did not start. The message has what it printed.
     """
 
     def __init__(self, servers: int = 2, workers: int = 2, data_dir: Optional[PathLike] = None) -> None:
-        for what, number in (("servers", servers), ("workers", workers)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise InputError(f"{what} is {number!r}; a whole number of 1 or more is wanted")
+        servers, workers = whole("servers", servers, 1, 2**32 - 1), whole("workers", workers, 1, 2**32 - 1)
+        folders = _folders(data_dir, servers)
         self._pid = os.getpid()
         self._closed = False
         self._workers = workers
@@ -67,10 +68,8 @@ class LocalCluster:
                 *(command(), "train", "--job-name=ps", f"--task-index={index}"),
                 *(f"--ps-hosts={hosts}", f"--worker-hosts={names}", f"--threads={max(1, cores // servers)}"),
             ]
-            if self._data_dir is not None:
-                folder = self._data_dir / f"ps-{index}"
-                folder.mkdir(parents=True, exist_ok=True)
-                words.append(f"--data-dir={folder}")
+            if folders:
+                words.append(f"--data-dir={folders[index]}")
             self._servers.append(_Server(index, self._addresses[index], words))
         _clusters.add(self)
         try:
@@ -211,7 +210,8 @@ class LocalCluster:
             raise InputError("this cluster belongs to the process that started it, and this is a fork of it")
 
     def _server(self, index: int) -> _Server:
-        if not 0 <= index < len(self._servers):
+        index = whole("server", index, 0, 2**32 - 1)
+        if index >= len(self._servers):
             raise InputError(f"server {index}: there are {len(self._servers)}, counted from 0")
         return self._servers[index]
 
@@ -342,6 +342,20 @@ class _Starter:
                 started.set_result(_start(words))
             except BaseException as error:
                 started.set_exception(error)
+
+
+def _folders(data_dir: Optional[PathLike], servers: int) -> list[Path]:
+    """Makes the folder of each server, or none without `data_dir`."""
+    given = path("data_dir", data_dir)
+    if given is None:
+        return []
+    folders = [Path(given).absolute() / f"ps-{index}" for index in range(servers)]
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InputError(f"data_dir {given}: {error.filename} is a file; the path of a folder is wanted") from error
+    return folders
 
 
 def _start(words: list[str]) -> subprocess.Popen[str]:

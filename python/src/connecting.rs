@@ -1,7 +1,7 @@
 //! The arguments of `gannet.connect`, and the network and configuration that they ask for. The rules about addresses
 //! beyond loopback are those of the command (cli/src/command/security.rs).
 
-use crate::failure::CallFailure;
+use crate::failure::{CallFailure, with_arguments};
 use gannet::security::{TlsClient, Token};
 use gannet::transport::Transport;
 use gannet::worker::{NEXT_INCARNATION, OneSided};
@@ -29,6 +29,13 @@ pub struct Connecting {
     tls_key: Option<PathBuf>,
     /// Allow servers on other machines without a token or without TLS.
     insecure: bool,
+}
+
+impl Connecting {
+    /// The addresses of the servers.
+    pub fn servers(&self) -> &[String] {
+        &self.servers
+    }
 }
 
 /// Checks the arguments, and reads the files.
@@ -61,9 +68,9 @@ pub fn configuration(asked: Connecting) -> Result<(Transports, WorkerConfig), Ca
         return Err(CallFailure::input(text));
     }
     let tls = ca.as_deref().map(|ca| TlsClient::load(ca, name.as_deref(), own)).transpose();
-    let tls = tls.map_err(|error| CallFailure::input(error.to_string()))?;
+    let tls = tls.map_err(|error| unreadable(&error.to_string()))?;
     let token = token_file.as_deref().map(Token::load).transpose();
-    let token = token.map_err(|error| CallFailure::input(error.to_string()))?;
+    let token = token.map_err(|error| unreadable(&error.to_string()))?;
     if let Some(far) = servers.iter().find(|server| !is_loopback(server))
         && !insecure
         && (tls.is_none() || token.is_none())
@@ -84,6 +91,15 @@ pub fn configuration(asked: Connecting) -> Result<(Transports, WorkerConfig), Ca
     }
     (config.incarnation, config.token) = (NEXT_INCARNATION, token);
     Ok((net, config))
+}
+
+/// A file that cannot be used. Messages name the command's flags.
+fn unreadable(message: &str) -> CallFailure {
+    const FLAGS: [(&str, &str); 3] =
+        [("--tls-ca ", "tls_ca="), ("--tls-cert ", "tls_cert="), ("--tls-key ", "tls_key=")];
+    let text =
+        FLAGS.iter().fold(with_arguments(message), |text, (flag, argument)| text.replace(flag, argument));
+    CallFailure::input(text)
 }
 
 fn check_servers(servers: &[String]) -> Result<(), CallFailure> {

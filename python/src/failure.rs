@@ -86,8 +86,28 @@ impl From<WorkerError> for CallFailure {
             WorkerError::Forgot { .. } | WorkerError::Gone(_) => Kind::RowsGone,
             _ => Kind::Peer,
         };
-        CallFailure { kind, message: error.to_string(), peer: peer_of(&error) }
+        CallFailure { kind, message: with_arguments(&error.to_string()), peer: peer_of(&error) }
     }
+}
+
+/// Messages of workers name flags of the command. The arguments of this package have names of their own. Flags of
+/// servers stay: whoever starts a server gives it flags.
+pub fn with_arguments(message: &str) -> String {
+    const FLAGS: [(&str, &str); 12] = [
+        ("--peer-timeout", "timeout="),
+        ("--worker-timeout", "worker_timeout="),
+        ("--token-file ", "token_file="),
+        ("--token-file", "token_file="),
+        ("give the worker --tls-ca ", "give tls_ca="),
+        ("use --transport tcp", "use transport=\"tcp\""),
+        ("try another --transport", "try another transport="),
+        ("--sync bsp", "sync=\"bsp\""),
+        ("--ps-hosts", "servers="),
+        ("--task-index", "rank="),
+        ("give the folder that --out named", "give the folder that Client.save has written"),
+        ("use fewer --shards", "use fewer shards="),
+    ];
+    FLAGS.iter().fold(message.to_owned(), |text, (flag, argument)| text.replace(flag, argument))
 }
 
 /// The address and thread of the server that an error is about.
@@ -120,4 +140,27 @@ impl From<CallFailure> for PyErr {
 /// A `TypeError` of Python.
 pub fn wrong_type(message: String) -> PyErr {
     PyTypeError::new_err(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_arguments() {
+        for (text, want) in [
+            ("has not answered for 1.0 s (--peer-timeout): it", "has not answered for 1.0 s (timeout=): it"),
+            ("--token-file job.token: its mode", "token_file=job.token: its mode"),
+            ("has the token of --token-file: it", "has the token of token_file=: it"),
+            ("TLS: give the worker --tls-ca FILE", "TLS: give tls_ca=FILE"),
+            (
+                "start it on the folder that it had (--data-dir)",
+                "start it on the folder that it had (--data-dir)",
+            ),
+            ("have the same --task-index", "have the same rank="),
+            ("give the folder that --out named", "give the folder that Client.save has written"),
+        ] {
+            assert_eq!(with_arguments(text), want);
+        }
+    }
 }

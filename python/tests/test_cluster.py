@@ -56,8 +56,11 @@ def test_rows_without_a_folder_die_with_their_server() -> None:
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "ps-0").write_text("a file, not a folder")
-    with pytest.raises(OSError):
-        gannet.LocalCluster(servers=1, data_dir=tmp_path)
+    for folder in (tmp_path, tmp_path / "ps-0"):
+        with pytest.raises(gannet.InputError, match="data_dir .*ps-0.* is a file; the path of a folder is wanted"):
+            gannet.LocalCluster(servers=1, data_dir=folder)
+    with pytest.raises(TypeError, match="data_dir is a int"):
+        gannet.LocalCluster(servers=1, data_dir=7)  # type: ignore[arg-type]
     with gannet.LocalCluster(servers=1, data_dir=tmp_path / "a") as cluster:
         # The folder is in use.
         with pytest.raises(gannet.MachineError, match=r"server 0 at .* ended with exit code .* before it listened: .+"):

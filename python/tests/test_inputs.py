@@ -108,6 +108,11 @@ def test_a_wrong_call_pushes_nothing(table: gannet.Table) -> None:
         ({"admit": 1}, ValueError, "admit is 1; None, a whole number from 2 to 256"),
         ({"admit": 1.5}, ValueError, "admit is 1.5"),
         ({"admit": True}, ValueError, "admit is True"),
+        ({"dim": "4"}, ValueError, "dim is '4'; a whole number from 1 to 4096"),
+        ({"shards": True}, ValueError, "shards is True; a whole number"),
+        ({"seed": -1}, ValueError, "seed is -1; a whole number of 0 or more"),
+        ({"seed": "x"}, ValueError, "seed is 'x'; a whole number"),
+        ({"name": 7}, TypeError, "name is 7; a string"),
     ],
 )
 def test_table(table: gannet.Table, arguments: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -116,6 +121,18 @@ def test_table(table: gannet.Table, arguments: dict[str, Any], error: type[Excep
         table.client.table(**described)
     if isinstance(caught.value, gannet.GannetError):
         assert caught.value.exit_code == 2
+
+
+def test_numbers_of_numpy_are_numbers(table: gannet.Table) -> None:
+    made = table.client.table("of-numpy", np.int64(2), shards=np.uint8(4), seed=np.int32(1), admit=np.int16(2))
+    assert made.pull([1]).shape == (1, 2) and made.stats().shards == 4
+    with gannet.connect(table.client.servers, rank=np.int64(7), timeout=np.float32(20)) as client:
+        assert client.transport == "shm"
+
+
+def test_spaces_in_a_list_of_servers(cluster: gannet.LocalCluster) -> None:
+    with gannet.connect(", ".join(cluster.servers)) as client:
+        assert list(client.servers) == cluster.servers
 
 
 @pytest.mark.parametrize(
@@ -128,8 +145,15 @@ def test_table(table: gannet.Table, arguments: dict[str, Any], error: type[Excep
         ({"servers": ["10.1.2.3:7700"]}, ValueError, "beyond loopback .* a token and TLS are needed"),
         ({"transport": "rdma"}, ValueError, 'transport is "rdma"; "auto", "tcp" or "shm" is wanted'),
         ({"timeout": 0}, ValueError, "timeout is 0; more than 0 s"),
-        ({"token_file": "/nowhere/token"}, ValueError, "/nowhere/token"),
-        ({"tls_ca": "/nowhere/ca.pem"}, ValueError, "/nowhere/ca.pem"),
+        ({"timeout": "x"}, ValueError, "timeout is 'x'; a finite number"),
+        ({"servers": 7}, TypeError, "servers is a int"),
+        ({"rank": 2.5}, ValueError, "rank is 2.5; a whole number"),
+        ({"rank": -1}, ValueError, "rank is -1; a whole number of 0 or more"),
+        ({"transport": 5}, TypeError, "transport is 5; a string"),
+        ({"tls_name": 5}, TypeError, "tls_name is 5; a string"),
+        ({"token_file": 5}, TypeError, "token_file is a int; the path of a file"),
+        ({"token_file": "/nowhere/token"}, ValueError, "^token_file=/nowhere/token"),
+        ({"tls_ca": "/nowhere/ca.pem"}, ValueError, "^tls_ca=/nowhere/ca.pem"),
         ({"tls_cert": "c"}, ValueError, "tls_cert and tls_key belong together"),
         ({"tls_name": "ps"}, ValueError, "needs tls_ca"),
     ],
@@ -149,8 +173,11 @@ def test_join(table: gannet.Table) -> None:
     client = table.client
     for call, words in (
         (lambda: client.join(0, 1, merge="max"), "merge is 'max'"),
-        (lambda: client.join(2, 2), "worker 2 of 2"),
+        (lambda: client.join(5, 2), "worker 5 of 2: rank counts from 0, so it must be below workers"),
+        (lambda: client.join(0, 4097), "workers is 4097; a whole number from 1 to 4096"),
+        (lambda: client.join("a", 2), "rank is 'a'; a whole number"),
         (lambda: client.join(0, 1, worker_timeout=-1), "worker_timeout is -1"),
+        (lambda: client.join(0, 1, worker_timeout=0), "worker_timeout is 0; a number of seconds above 0"),
         (lambda: client.tick(), "has not joined"),
     ):
         with pytest.raises(gannet.InputError, match=words):
