@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 import numpy as np
 
@@ -21,12 +22,15 @@ except ImportError as missing:  # pragma: no cover
     ) from missing
 
 from . import _native
+from ._arguments import real, whole
 from ._progress import Bar
 from ._serving import ServedTables, asked_of, draw_names, plain
 
 # The key of the intercept, as in data files.
 INTERCEPT = np.array([2**64 - 1], np.uint64)
 NO_KEYS = np.empty(0, np.uint64)
+# Parameters that rows depend on. Others may change between two calls.
+_OF_ROWS = ("alpha", "beta", "l1", "l2", "optimizer", "factors", "deviation", "fit_intercept")
 
 
 class TableEstimator(BaseEstimator):
@@ -58,15 +62,53 @@ class TableEstimator(BaseEstimator):
         """Takes the weights of these features over: an array (features, floats of a row) for each problem."""
         raise NotImplementedError
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
     def _has_begun(self) -> bool:
         return hasattr(self, "_trainers") or hasattr(self, "_rows")
 
     def _begin(self, problems: int) -> None:
         """Begins with new tables."""
+        self._check_counts()
         learning, asked = self._learning(), asked_of(self.servers)
         self._forget()
         self._begun_with, self._problems = (learning, asked), problems
+        self._begun_as = self._of_rows()
         self._open()
+
+    def _of_rows(self) -> dict[str, Any]:
+        """The parameters that rows depend on, and their values now."""
+        return {name: value for name, value in self.get_params(deep=False).items() if name in _OF_ROWS}
+
+    def _check_params(self) -> None:
+        """Refuses to go on with rows that were begun with other parameters. It also checks the others."""
+        self._check_counts()
+        for name, value in self._of_rows().items():
+            before = self._begun_as[name]
+            if value != before:
+                raise ValueError(
+                    f"{name} is {value!r}, and was {before!r} when the rows were begun, which depend on it: set it "
+                    "back to go on, or begin anew with fit and warm_start=False"
+                )
+
+    def _check_counts(self) -> None:
+        whole("epochs", self.epochs, 1, 2**32 - 1)
+        whole("batch_size", self.batch_size, 1, 2**32 - 1)
+
+    @contextlib.contextmanager
+    def _as_before_if_refused(self) -> Iterator[None]:
+        """A call that fails before it forgets what was learned leaves the names and number of features as they were."""
+        names = ("n_features_in_", "feature_names_in_")
+        before = {name: self.__dict__[name] for name in names if name in self.__dict__}
+        try:
+            yield
+        except BaseException:
+            if hasattr(self, "coef_"):
+                for name in names:
+                    self.__dict__.pop(name, None)
+                self.__dict__.update(before)
+            raise
 
     def _open(self) -> None:
         learning, asked = self._begun_with
@@ -76,19 +118,17 @@ class TableEstimator(BaseEstimator):
         if asked is not None:
             self._served = ServedTables(asked, names, self._model)
 
-    def _check_features(self, X: Any) -> None:
-        """Refuses to go on with another number of features."""
-        before = self.coef_.shape[-1]
-        if before != X.shape[1]:
-            raise ValueError(f"warm_start: the last fit had {before} features, and this one has {X.shape[1]}")
-
     def _forget(self) -> None:
         """Forgets all that was learned, also on the servers."""
+        self._drop_tables()
+        for name in ("_rows", "_interrupted", "coef_", "intercept_", "factors_"):
+            self.__dict__.pop(name, None)
+
+    def _drop_tables(self) -> None:
+        self.__dict__.pop("_trainers", None)
         served = self.__dict__.pop("_served", None)
         if served is not None:
             served.drop()
-        for name in ("_trainers", "_rows", "_interrupted", "coef_", "intercept_", "factors_"):
-            self.__dict__.pop(name, None)
 
     def _go_on(self) -> None:
         """Makes the tables of a copy or a pickle, which has rows only. So does a fork, which shares the tables' memory
@@ -97,26 +137,42 @@ class TableEstimator(BaseEstimator):
             self._rows = [trainer.rows() for trainer in self._trainers]
             del self._trainers
         if not hasattr(self, "_trainers"):
-            self._open()
-            for trainer, (keys, values) in zip(self._trainers, self._rows):
-                trainer.restore(keys, values)
+            try:
+                self._open()
+                for trainer, (keys, values) in zip(self._trainers, self._rows):
+                    trainer.restore(keys, values)
+            except BaseException:
+                # Tables with some of the rows. The next call makes others.
+                self._drop_tables()
+                raise
             del self._rows
 
     def _learn(self, X: Any, targets: list[Any], importances: Optional[Any], epochs: int) -> None:
         """Learns each problem's targets (float32) of the examples, ``epochs`` times."""
+        # After Ctrl-C there are rows to go on with, also without weights.
+        has_learned = hasattr(self, "coef_") or hasattr(self, "_interrupted")
+        try:
+            self._learn_all(X, targets, importances, epochs)
+        except Exception:
+            if not has_learned:
+                self._forget()
+            raise
+
+    def _learn_all(self, X: Any, targets: list[Any], importances: Optional[Any], epochs: int) -> None:
         self._go_on()
         X = rows_of(X)
         wanted = self._features_to_take(X)
-        # If Ctrl-C ends this pass, the next one takes the weights of all features.
+        # If Ctrl-C or an error ends this pass, the next one takes the weights of all features.
         self._interrupted = True
-        orders = self._orders(X.shape[0], epochs)
+        is_shuffled = self.random_state is not None
         read: list[Any] = []
+        left_out = 0
         with Bar(type(self).__name__, X.shape[0] * epochs * len(targets), "examples") as bar:
-            for at, order in enumerate(orders):
+            for at, order in enumerate(self._orders(X.shape[0], epochs)):
                 rows = X if order is None else X[order]
-                last, passes = at + 1 == len(orders), epochs if order is None else 1
+                last, passes = not is_shuffled or at + 1 == epochs, 1 if is_shuffled else epochs
                 for trainer, target in zip(self._trainers, targets):
-                    weights = trainer.train(
+                    weights, spoiled = trainer.train(
                         examples_of(rows, *in_order(order, target, importances)),
                         np.concatenate([wanted, INTERCEPT]) if last else NO_KEYS,
                         epochs=passes,
@@ -125,8 +181,14 @@ class TableEstimator(BaseEstimator):
                         progress=bar.update,
                     )
                     bar.part(X.shape[0] * passes)
+                    left_out += spoiled
                     if last:
                         read.append(weights)
+        if left_out or not all(np.isfinite(weights).all() for weights in read):
+            raise ValueError(
+                f"floating-point overflow: {left_out} updates of weights had numbers that float32 cannot hold, and "
+                "were left out; scale the features (StandardScaler or MinMaxScaler), or lower alpha"
+            )
         del self._interrupted
         self._take(wanted.astype(np.intp), [weights[:-1] for weights in read], [weights[-1] for weights in read])
 
@@ -138,14 +200,18 @@ class TableEstimator(BaseEstimator):
         has[X.indices] = True
         return np.flatnonzero(has).astype(np.uint64)
 
-    def _orders(self, count: int, epochs: int) -> list[Any]:
+    def _orders(self, count: int, epochs: int) -> Iterator[Optional[Any]]:
         """The order of the examples in each pass, or one ``None`` for all passes in the order of the examples."""
         if self.random_state is None:
-            return [None]
+            yield None
+            return
         random = check_random_state(self.random_state)
-        return [random.permutation(count) for _ in range(epochs)]
+        for _ in range(epochs):
+            yield random.permutation(count)
 
     def _check_rates(self) -> None:
+        for name in ("alpha", "beta", "l1", "l2"):
+            real(name, getattr(self, name))
         if self.alpha <= 0 or self.beta < 0 or self.l1 < 0 or self.l2 < 0:
             raise ValueError(
                 f"alpha={self.alpha}, beta={self.beta}, l1={self.l1}, l2={self.l2}: alpha must be above 0, the "
@@ -167,52 +233,62 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     """A classifier: one problem for two classes, else one for each class against all others."""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        X, y = self._validated(X, y, True)
-        classes = np.unique(y)
-        if len(classes) < 2:
-            raise ValueError(
-                f"the examples have one class, {classes[0]!r}; this classifier needs samples of at least 2 classes"
-            )
-        goes_on = self.warm_start and hasattr(self, "classes_") and hasattr(self, "coef_")
-        if goes_on and not np.array_equal(classes, self.classes_):
-            raise ValueError(
-                f"warm_start: the last fit had the classes {self.classes_}, and this one has {classes}"
-            )
-        if goes_on:
-            self._check_features(X)
-        self._fit_classes(X, y, classes, sample_weight, goes_on)
+        goes_on = self.warm_start and hasattr(self, "coef_")
+        with self._as_before_if_refused():
+            X, y = self._validated(X, y, not goes_on)
+            classes = np.unique(y)
+            if len(classes) < 2:
+                raise ValueError(
+                    f"the examples have one class, {classes[0]!r}; this classifier needs samples of at least 2 classes"
+                )
+            if goes_on and not np.array_equal(classes, self.classes_):
+                raise ValueError(
+                    f"warm_start: the last fit had the classes {self.classes_}, and this one has {classes}"
+                )
+            self._fit_classes(X, y, classes, self._importances(X, y, classes, sample_weight), goes_on)
         return self
 
-    def _fit_classes(self, X: Any, y: Any, classes: Any, sample_weight: Any, goes_on: bool) -> None:
-        if not (goes_on and self._has_begun()):
+    def _fit_classes(self, X: Any, y: Any, classes: Any, importances: Any, goes_on: bool) -> None:
+        if goes_on:
+            self._check_rows("warm_start")
+            self._check_params()
+        else:
             self._begin(1 if len(classes) == 2 else len(classes))
             self.classes_ = classes
-        self._learn(X, self._targets(y), self._importances(X, y, sample_weight), self.epochs)
+        self._learn(X, targets_of(y, classes), importances, self.epochs)
         self.n_iter_ = self.epochs
+
+    def _check_rows(self, what: str) -> None:
+        """Refuses to go on without rows, which only weights of L-BFGS are."""
+        if not self._has_begun():
+            raise ValueError(
+                f"{what}: the last fit was that of solver='lbfgs', which leaves weights alone, and solver='ftrl' needs "
+                "rows of its own to go on: begin anew with fit and warm_start=False"
+            )
 
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Any:
         first = not self._has_begun()
+        if first and hasattr(self, "coef_"):
+            self._check_rows("partial_fit")
         if first and classes is None:
-            raise ValueError(
-                "classes must be passed on the first call to partial_fit"
-            )
-        X, y = self._validated(X, y, first)
-        if first:
-            named = np.unique(classes)
-            self._begin(1 if len(named) == 2 else len(named))
-            self.classes_ = named
-        elif classes is not None and not np.array_equal(
-            np.unique(classes), self.classes_
-        ):
-            raise ValueError(
-                f"classes is {classes}, and the first call to partial_fit had {self.classes_}"
-            )
-        unknown = np.setdiff1d(y, self.classes_)
-        if unknown.size:
-            raise ValueError(
-                f"y has {unknown}, which the classes {self.classes_} do not have"
-            )
-        self._learn(X, self._targets(y), self._importances(X, y, sample_weight), 1)
+            raise ValueError("classes must be passed on the first call to partial_fit")
+        with self._as_before_if_refused():
+            X, y = self._validated(X, y, first)
+            named = self.classes_ if classes is None else np.unique(classes)
+            if len(named) < 2:
+                raise ValueError(f"classes is {classes}; at least 2 classes are wanted")
+            if not first and not np.array_equal(named, self.classes_):
+                raise ValueError(f"classes is {classes}, and the first call to partial_fit had {self.classes_}")
+            unknown = np.setdiff1d(y, named)
+            if unknown.size:
+                raise ValueError(f"y has {unknown}, which the classes {named} do not have")
+            importances = self._importances(X, y, named, sample_weight)
+            if first:
+                self._begin(1 if len(named) == 2 else len(named))
+                self.classes_ = named
+            else:
+                self._check_params()
+            self._learn(X, targets_of(y, named), importances, 1)
         self.n_iter_ = 1
         return self
 
@@ -221,19 +297,21 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         check_classification_targets(y)
         return X, y
 
-    def _targets(self, y: Any) -> list[Any]:
-        positive = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
-        return [(y == label).astype(np.float32) for label in positive]
-
-    def _importances(self, X: Any, y: Any, sample_weight: Any) -> Optional[Any]:
+    def _importances(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Optional[Any]:
         if sample_weight is None and self.class_weight is None:
             return None
         weights = checked_importances(X, sample_weight)
         if self.class_weight is not None:
-            of_class = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=y
-            )
-            weights *= of_class[np.searchsorted(self.classes_, y)]
+            at = np.searchsorted(classes, y)
+            of_class = compute_class_weight(self.class_weight, classes=classes, y=y)
+            if isinstance(self.class_weight, str):
+                # "balanced". scikit-learn before 1.7 does not count sample weights there.
+                counts = np.bincount(at, weights, len(classes))
+                if (counts == 0).any():
+                    without = classes[counts == 0][0]
+                    raise ValueError(f"class_weight='balanced': all examples of class {without!r} have sample_weight 0")
+                of_class = counts.sum() / (len(classes) * counts)
+            weights *= of_class[at]
         return weights
 
     def decision_function(self, X: Any) -> Any:
@@ -296,6 +374,12 @@ def checked_importances(X: Any, sample_weight: Any) -> Any:
     if np.any(weights < 0):
         raise ValueError("sample_weight has a negative number; 0 or more is wanted")
     return weights
+
+
+def targets_of(y: Any, classes: Any) -> list[Any]:
+    """The labels of each problem, 1 and 0: of two classes the second is 1."""
+    positive = classes[1:] if len(classes) == 2 else classes
+    return [(y == label).astype(np.float32) for label in positive]
 
 
 def in_order(order: Any, target: Any, importances: Any) -> tuple[Any, Any]:

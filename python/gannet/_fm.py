@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
+from ._arguments import real, whole
 from ._estimators import Optimized, TableClassifier, learning, put, take_weights
 
 # After _estimators, which says what is missing without scikit-learn.
@@ -41,7 +42,7 @@ class FMClassifier(Optimized, TableClassifier):
     batch_size : int
         Examples whose rows are pulled and pushed at once. It changes the last digits of the result.
     fit_intercept, class_weight, warm_start, servers
-        As for ``FTRLClassifier``.
+        As for ``FTRLClassifier``. Rows depend on ``optimizer``, ``factors`` and ``deviation``, too.
     random_state : int, RandomState or None
         None: the initial factors are those of seed 1, and the examples keep their order. An int is the seed. Not None:
         ``fit`` shuffles the examples before each pass.
@@ -105,19 +106,19 @@ class FMClassifier(Optimized, TableClassifier):
         return self
 
     def _learning(self) -> _native.Learning:
-        if not 1 <= self.factors <= 512 or self.deviation < 0:
-            raise ValueError(
-                f"factors={self.factors}, deviation={self.deviation}: factors must be 1 to 512, deviation 0 or more"
-            )
+        factors = whole("factors", self.factors, 1, 512)
+        if real("deviation", self.deviation) < 0:
+            raise ValueError(f"deviation is {self.deviation}; 0 or more is wanted")
         return learning(
-            "fm", self._rule(), l2=self.l2, factors=self.factors, deviation=self.deviation, seed=self._seed()
+            "fm", self._rule(), l2=self.l2, factors=factors, deviation=self.deviation, seed=self._seed()
         )
 
     def _seed(self) -> int:
         if self.random_state is None:
             return 1
         if isinstance(self.random_state, numbers.Integral):
-            return int(self.random_state)
+            # As scikit-learn has it.
+            return whole("random_state", self.random_state, 0, 2**32 - 1)
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:

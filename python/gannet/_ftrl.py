@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._estimators import INTERCEPT, NO_KEYS, TableClassifier, examples_of, learning, rows_of, take_weights
+from ._arguments import real, whole
+from ._estimators import INTERCEPT, NO_KEYS, TableClassifier, examples_of, learning, rows_of, take_weights, targets_of
 from ._progress import Bar
 from ._serving import asked_of, draw_names
 
@@ -59,7 +60,9 @@ class FTRLClassifier(TableClassifier):
     random_state : int, RandomState or None
         Not None: "ftrl" shuffles the examples before each pass.
     warm_start : bool
-        Whether ``fit`` goes on with the weights of the last ``fit``.
+        Whether ``fit`` goes on with the weights of the last ``fit``. "ftrl" goes on with its own rows alone, so not
+        after "lbfgs". What the rows depend on must be as it was: ``alpha``, ``beta``, ``l1``, ``l2``,
+        ``fit_intercept``. That holds for ``partial_fit``, too.
     servers : str, list of str, LocalCluster, dict or None
         Where the tables are. None: in this process. Otherwise the servers, as ``gannet.connect`` takes them, or a dict
         of its arguments. python/README.md has more.
@@ -133,21 +136,18 @@ class FTRLClassifier(TableClassifier):
     def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
         take_weights(self, features, weights, intercepts)
 
-    def _fit_classes(self, X: Any, y: Any, classes: Any, sample_weight: Any, goes_on: bool) -> None:
+    def _fit_classes(self, X: Any, y: Any, classes: Any, importances: Any, goes_on: bool) -> None:
         if self.solver == "ftrl":
-            super()._fit_classes(X, y, classes, sample_weight, goes_on)
+            super()._fit_classes(X, y, classes, importances, goes_on)
         else:
-            self._minimize(X, y, classes, sample_weight, goes_on)
+            self._minimize(X, y, classes, importances, goes_on)
 
-    def _minimize(self, X: Any, y: Any, classes: Any, sample_weight: Any, goes_on: bool) -> None:
+    def _minimize(self, X: Any, y: Any, classes: Any, importances: Any, goes_on: bool) -> None:
         asked, servers = self._lbfgs(), asked_of(self.servers)
         begin = [(NO_KEYS, np.empty(0, np.float32))] * len(classes)
         if goes_on:
             begin = [self._begin_from(coef, free) for coef, free in zip(self.coef_, self.intercept_)]
-        self._forget()
-        self.classes_ = classes
-        importances = self._importances(X, y, sample_weight)
-        X, targets = rows_of(X), self._targets(y)
+        X, targets = rows_of(X), targets_of(y, classes)
         wanted = np.concatenate([np.arange(X.shape[1], dtype=np.uint64), INTERCEPT])
         names = draw_names(len(targets))
         found = []
@@ -157,6 +157,8 @@ class FTRLClassifier(TableClassifier):
                 minimum = _native.train_lbfgs(examples, asked, first, wanted, servers, name, bar.update)
                 found.append(minimum)
                 bar.part(self.max_iter)
+        self._forget()
+        self.classes_ = classes
         self.coef_ = np.array([weights[:-1] for weights, *_ in found])
         self.intercept_ = np.array([weights[-1] for weights, *_ in found])
         self.n_iter_ = max(iterations for _, iterations, _, _ in found)
@@ -169,16 +171,18 @@ class FTRLClassifier(TableClassifier):
             )
 
     def _lbfgs(self) -> _native.Lbfgs:
-        if self.l1 < 0 or self.l2 < 0 or not 0 <= self.tol < 1 or self.max_iter < 1:
+        for name in ("l1", "l2", "tol"):
+            real(name, getattr(self, name))
+        max_iter = whole("max_iter", self.max_iter, 1, 2**32 - 1)
+        if self.l1 < 0 or self.l2 < 0 or not 0 <= self.tol < 1:
             raise ValueError(
-                f"l1={self.l1}, l2={self.l2}, tol={self.tol}, max_iter={self.max_iter}: l1 and l2 must be 0 or more, "
-                "tol from 0 to below 1, max_iter 1 or more"
+                f"l1={self.l1}, l2={self.l2}, tol={self.tol}: l1 and l2 must be 0 or more, tol from 0 to below 1"
             )
         return {
             "l1": self.l1,
             "l2": self.l2,
             "intercept": self.fit_intercept,
-            "max_iter": self.max_iter,
+            "max_iter": max_iter,
             "tol": self.tol,
         }
 

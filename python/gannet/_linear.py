@@ -71,20 +71,11 @@ class LinearRegressor(RegressorMixin, Optimized):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "LinearRegressor":
         """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with numbers ``y`` of shape (n,)."""
-        X, y = self._validated(X, y, True)
-        if self.warm_start and self._has_begun() and hasattr(self, "coef_"):
-            self._check_features(X)
-        else:
-            self._begin(1)
-        return self._fit_numbers(X, y, sample_weight, self.epochs)
+        return self._fit_numbers(X, y, sample_weight, self.epochs, not (self.warm_start and hasattr(self, "coef_")))
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "LinearRegressor":
         """Learns more examples, once."""
-        first = not self._has_begun()
-        X, y = self._validated(X, y, first)
-        if first:
-            self._begin(1)
-        return self._fit_numbers(X, y, sample_weight, 1)
+        return self._fit_numbers(X, y, sample_weight, 1, not self._has_begun())
 
     def predict(self, X: Any) -> Any:
         """The prediction for each example, float64 of shape (n,)."""
@@ -95,9 +86,15 @@ class LinearRegressor(RegressorMixin, Optimized):
     def _validated(self, X: Any, y: Any, reset: bool) -> Any:
         return validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True, reset=reset)
 
-    def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, epochs: int) -> "LinearRegressor":
-        importances = None if sample_weight is None else checked_importances(X, sample_weight)
-        self._learn(X, [y.astype(np.float32)], importances, epochs)
+    def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, epochs: int, anew: bool) -> "LinearRegressor":
+        with self._as_before_if_refused():
+            X, y = self._validated(X, y, anew)
+            importances = None if sample_weight is None else checked_importances(X, sample_weight)
+            if anew:
+                self._begin(1)
+            else:
+                self._check_params()
+            self._learn(X, [y.astype(np.float32)], importances, epochs)
         self.n_iter_ = epochs
         return self
 

@@ -6,6 +6,7 @@ that somebody else has left. It drops its tables when it begins again, when it i
 
 from __future__ import annotations
 
+import inspect
 import os
 import secrets
 import socket
@@ -22,6 +23,7 @@ from ._errors import GannetError, InputError
 
 # How long the end of tables waits for a server that is away.
 _SECONDS_TO_DROP = 5.0
+_ARGUMENTS = inspect.signature(connecting).parameters
 
 
 def asked_of(servers: Any) -> Optional[_native.Connecting]:
@@ -38,10 +40,16 @@ def asked_of(servers: Any) -> Optional[_native.Connecting]:
         arguments = dict(servers)
         if "rank" in arguments:
             raise InputError("servers has a rank, but each training is a worker of its own: leave the rank out")
+        unknown = [name for name in arguments if name not in _ARGUMENTS]
+        if unknown or "servers" not in arguments:
+            what = f"has {unknown[0]!r}, which gannet.connect does not have" if unknown else "has no key 'servers'"
+            raise InputError(f"servers {what}; a dict of the arguments of gannet.connect is wanted")
+        if isinstance(arguments["servers"], LocalCluster):
+            arguments["servers"] = arguments["servers"].servers
         try:
             return connecting(**arguments)
         except TypeError as error:
-            raise InputError(f"servers: {error}; a dict of the arguments of gannet.connect is wanted") from error
+            raise InputError(f"servers: {error}") from error
     if isinstance(servers, (str, Iterable)):
         return connecting(servers)
     raise InputError(
@@ -52,6 +60,8 @@ def asked_of(servers: Any) -> Optional[_native.Connecting]:
 
 def plain(servers: Any) -> Any:
     """The parameter `servers`, as a pickle may hold it."""
+    if isinstance(servers, Mapping):
+        return {name: plain(value) for name, value in servers.items()}
     return servers.servers if isinstance(servers, LocalCluster) else servers
 
 

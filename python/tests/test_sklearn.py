@@ -187,7 +187,7 @@ def test_bad_parameters_are_named() -> None:
         (FTRLClassifier(solver="sag"), "solver is 'sag'; 'ftrl' or 'lbfgs'"),
         (FTRLClassifier(solver="lbfgs", tol=-1), "tol=-1"),
         (FMClassifier(l1=1.0), "l1=1.0: optimizer='adagrad' has no l1"),
-        (FMClassifier(factors=0), "factors=0"),
+        (FMClassifier(factors=0), "factors is 0"),
         (LinearRegressor(optimizer="lbfgs"), "optimizer is 'lbfgs'; one of 'adagrad', 'ftrl', 'sgd'"),
     ]
     for estimator, text in wrong:

@@ -119,7 +119,9 @@ def test_wrong_servers(cluster: gannet.LocalCluster, tmp_path: Path) -> None:
         ("nowhere", "HOST:PORT"),
         (7, "servers is a int"),
         ({"servers": cluster.servers, "rank": 1}, "leave the rank out"),
-        ({"servers": cluster.servers, "token": "t"}, "arguments of gannet.connect"),
+        ({"servers": cluster.servers, "token": "t"}, "servers has 'token', which gannet.connect does not have"),
+        ({"transport": "tcp"}, "servers has no key 'servers'; a dict of the arguments of gannet.connect"),
+        ({"servers": cluster, "transport": 7}, "servers: transport is 7; a string"),
         ({"servers": cluster.servers, "token_file": tmp_path / "none"}, "none"),
         ({"servers": "10.0.0.1:7700"}, "token_file"),
     ]
@@ -129,6 +131,50 @@ def test_wrong_servers(cluster: gannet.LocalCluster, tmp_path: Path) -> None:
                 FTRLClassifier(solver=solver, servers=servers).fit(rows, labels)
     with pytest.raises(gannet.PeerError):
         FTRLClassifier(servers={"servers": "127.0.0.1:9", "timeout": 0.2}).fit(rows, labels)
+
+
+@pytest.mark.parametrize("estimator", [FTRLClassifier(), FMClassifier(), LinearRegressor()], ids=repr)
+def test_rows_that_are_gone_are_missed(estimator: Any) -> None:
+    rows, labels = hashed(1000, 3)
+    with gannet.LocalCluster(servers=2) as cluster:
+        model = clone(estimator).set_params(servers=cluster, warm_start=True).fit(rows, labels)
+        copy, coef = pickle.loads(pickle.dumps(model)), model.coef_.copy()
+        copy.partial_fit(rows[:10], labels[:10])
+        scores = model.predict(rows)
+        cluster.kill_server(1)
+        cluster.start_server(1)
+        calls = (
+            lambda: model.partial_fit(rows[:10], labels[:10]),
+            lambda: model.fit(rows, labels),
+            lambda: pickle.dumps(model),
+            lambda: copy.partial_fit(rows[:10], labels[:10]),
+        )
+        # The second time as the first.
+        for call in calls * 2:
+            with pytest.raises(gannet.RowsGoneError, match="sk-.* gone|table .*sk-.* fit anew"):
+                call()
+        np.testing.assert_array_equal(model.coef_, coef)
+        np.testing.assert_array_equal(model.predict(rows), scores)
+        model.set_params(warm_start=False).fit(rows, labels)
+        np.testing.assert_array_equal(model.coef_, coef)
+        # All servers are new: none knows that there was a table.
+        for server in (0, 1):
+            cluster.kill_server(server)
+            cluster.start_server(server)
+        with pytest.raises(gannet.RowsGoneError, match="has 0 rows on the servers 127.0.0.1:.*; fit anew"):
+            model.partial_fit(rows[:10], labels[:10])
+
+
+def test_a_copy_whose_tables_could_not_be_made_keeps_its_rows(cluster: gannet.LocalCluster) -> None:
+    rows, labels = hashed(600, 4)
+    model = FTRLClassifier(servers=cluster).fit(rows[:512], labels[:512])
+    copy = pickle.loads(pickle.dumps(model))
+    asked = copy._begun_with
+    copy._begun_with = (asked[0], {**asked[1], "servers": ["127.0.0.1:1"], "timeout": 0.2})
+    with pytest.raises(gannet.PeerError), pytest.warns(ResourceWarning):
+        copy.partial_fit(rows[512:], labels[512:])
+    copy._begun_with = asked
+    same(copy.partial_fit(rows[512:], labels[512:]), model.partial_fit(rows[512:], labels[512:]))
 
 
 def restart(cluster: gannet.LocalCluster, is_there: Any, fit: threading.Thread) -> None:

@@ -46,9 +46,44 @@ pub enum Learner {
     /// Another model in this process.
     Local { model: AnyModel, tables: LocalTables },
     /// Logistic regression on servers.
-    ServedLr { schema: Schema, servers: EstimatorServers },
+    ServedLr { schema: Schema, servers: EstimatorServers, kept: KeptRows },
     /// Another model on servers.
-    Served { model: AnyModel, schema: Schema, servers: EstimatorServers },
+    Served { model: AnyModel, schema: Schema, servers: EstimatorServers, kept: KeptRows },
+}
+
+/// How many rows a table on servers had at the end of the last call. No call takes a row away, so fewer rows mean that
+/// a server has lost some between two calls. (A connection sees by itself what happens while it lasts.)
+#[derive(Debug, Default)]
+pub struct KeptRows(Option<u64>);
+
+impl KeptRows {
+    /// Refuses to go on if rows are gone.
+    fn check(
+        &self,
+        worker: &mut Worker<Transports>,
+        table: TableId,
+        (schema, servers): (&Schema, &EstimatorServers),
+    ) -> Result<(), CallFailure> {
+        let Some(before) = self.0 else { return Ok(()) };
+        let now = worker.status(table)?.stats.rows;
+        if now >= before {
+            return Ok(());
+        }
+        let (table, servers) = (format!("{}.{}", servers.name(), schema.name), servers.addresses());
+        Err(CallFailure::new(
+            Kind::RowsGone,
+            format!(
+                "table {table:?} has {now} rows on the servers {servers}, and had {before} at the end of the last call: a \
+                 server was started again without its rows; fit anew (warm_start=False), and give the servers a data_dir"
+            ),
+        ))
+    }
+
+    /// Remembers the number of rows.
+    fn note(&mut self, worker: &mut Worker<Transports>, table: TableId) -> Result<(), CallFailure> {
+        self.0 = Some(worker.status(table)?.stats.rows);
+        Ok(())
+    }
 }
 
 impl Learner {
@@ -60,7 +95,7 @@ impl Learner {
             let schema = Schema::scalar("lr", rule);
             schema.check().map_err(|error| CallFailure::input(error.to_string()))?;
             return Ok(match servers {
-                Some(servers) => Learner::ServedLr { schema, servers },
+                Some(servers) => Learner::ServedLr { schema, servers, kept: KeptRows::default() },
                 None => Learner::Flat(FlatTable::new(&schema).map_err(table_failed)?),
             });
         }
@@ -81,7 +116,7 @@ impl Learner {
         let schema = model.sparse();
         schema.check().map_err(|error| CallFailure::input(error.to_string()))?;
         Ok(match servers {
-            Some(servers) => Learner::Served { model, schema, servers },
+            Some(servers) => Learner::Served { model, schema, servers, kept: KeptRows::default() },
             None => Learner::Local { model, tables: LocalTables::new(Store::memory(), PUSHER) },
         })
     }
@@ -103,42 +138,54 @@ impl Learner {
         }
     }
 
-    /// Learns the examples of `options`, and reads the weights of the keys `wanted` then.
+    /// Learns the examples of `options`, and reads the weights of the keys `wanted` then. Returns also how many updates
+    /// were left out, because they had made a number infinite or NaN.
     pub fn train(
         &mut self,
         options: &Options,
         wanted: &[u64],
         watch: &Watch,
-    ) -> Result<Vec<f32>, CallFailure> {
+    ) -> Result<(Vec<f32>, u64), CallFailure> {
         let Watch { stop, done } = watch;
         match self {
             Learner::Flat(table) => {
-                train(options, table, stop, &mut |to| done.store(to.examples, Relaxed)).map_err(failed)?;
+                let before = table.not_finite();
+                let report = train(options, table, stop, &mut |to| done.store(to.examples, Relaxed));
+                let left_out = report.map_err(failed)?.not_finite - before;
                 let mut weights = vec![0.0; wanted.len()];
                 table.weights(wanted, &mut weights).map_err(table_failed)?;
-                Ok(weights)
+                Ok((weights, left_out))
             }
             Learner::Local { model, tables } => {
-                fit(options, &mut **model, tables, stop, &mut |to| done.store(to.examples, Relaxed))
-                    .map_err(failed)?;
-                local_weights(tables, wanted)
+                let before = tables.not_finite();
+                let fitted =
+                    fit(options, &mut **model, tables, stop, &mut |to| done.store(to.examples, Relaxed));
+                let left_out = fitted.map_err(failed)?.not_finite - before;
+                Ok((local_weights(tables, wanted)?, left_out))
             }
-            Learner::ServedLr { schema, servers } => {
+            Learner::ServedLr { schema, servers, kept } => {
                 let mut backend =
                     RemoteBackend::open_alone(servers.connect()?, schema).map_err(table_failed)?;
-                train(options, &mut backend, stop, &mut |to| done.store(to.examples, Relaxed))
-                    .map_err(failed)?;
                 let table = backend.table();
+                kept.check(backend.worker(), table, (schema, servers))?;
+                let report = train(options, &mut backend, stop, &mut |to| done.store(to.examples, Relaxed));
+                let left_out = report.map_err(failed)?.not_finite;
                 backend.worker().close_pusher(table)?;
-                served_weights(backend.worker(), (table, schema), wanted)
+                kept.note(backend.worker(), table)?;
+                Ok((served_weights(backend.worker(), (table, schema), wanted)?, left_out))
             }
-            Learner::Served { model, schema, servers } => {
-                let mut tables = RemoteTables::new(servers.connect()?);
-                fit(options, &mut **model, &mut tables, stop, &mut |to| done.store(to.examples, Relaxed))
-                    .map_err(failed)?;
+            Learner::Served { model, schema, servers, kept } => {
+                let mut worker = servers.connect()?;
+                let table = worker.open_table(schema)?;
+                kept.check(&mut worker, table, (schema, servers))?;
+                let mut tables = RemoteTables::new(worker);
+                let fitted =
+                    fit(options, &mut **model, &mut tables, stop, &mut |to| done.store(to.examples, Relaxed));
+                let left_out = fitted.map_err(failed)?.not_finite;
                 tables.close_pusher().map_err(table_failed)?;
                 let table = tables.id(0);
-                served_weights(tables.worker(), (table, schema), wanted)
+                kept.note(tables.worker(), table)?;
+                Ok((served_weights(tables.worker(), (table, schema), wanted)?, left_out))
             }
         }
     }
@@ -156,9 +203,10 @@ impl Learner {
                 let table = tables.open(&model.sparse()).map_err(table_failed)?;
                 tables.scan(table, &mut page).map_err(table_failed)?;
             }
-            Learner::ServedLr { schema, servers } | Learner::Served { schema, servers, .. } => {
+            Learner::ServedLr { schema, servers, kept } | Learner::Served { schema, servers, kept, .. } => {
                 let mut worker = servers.connect()?;
                 let table = worker.open_table(schema)?;
+                kept.check(&mut worker, table, (schema, servers))?;
                 worker.scan(table, page)?;
             }
         }
@@ -173,14 +221,15 @@ impl Learner {
                 let table = tables.open(&model.sparse()).map_err(table_failed)?;
                 tables.restore(table, keys, rows).map_err(table_failed)
             }
-            Learner::ServedLr { schema, servers } | Learner::Served { schema, servers, .. } => {
+            Learner::ServedLr { schema, servers, kept } | Learner::Served { schema, servers, kept, .. } => {
                 let mut worker = servers.connect()?;
                 let table = worker.open_table(schema)?;
                 let floats = schema.floats();
                 for (keys, rows) in keys.chunks(PART_KEYS).zip(rows.chunks(PART_KEYS * floats)) {
                     worker.push(table, keys, Write::Row, rows)?;
                 }
-                Ok(worker.close_pusher(table)?)
+                worker.close_pusher(table)?;
+                kept.note(&mut worker, table)
             }
         }
     }

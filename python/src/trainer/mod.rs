@@ -57,8 +57,8 @@ impl Trainer {
         Ok(Trainer { learner: Arc::new(Mutex::new(learner)), joins, dim, floats })
     }
 
-    /// Learns examples in their order, `epochs` times. Returns the weights of the keys `wanted` then, float32 (n, dim).
-    /// `progress` is called with the examples so far.
+    /// Learns examples in their order, `epochs` times. Returns the weights of the keys `wanted` then, float32 (n, dim),
+    /// and how many updates were left out, because they had made a number infinite or NaN. `progress` is called with the examples so far.
     #[pyo3(signature = (examples, wanted, *, epochs, batch, intercept, progress))]
     #[allow(clippy::too_many_arguments)] // keywords in Python
     fn train<'py>(
@@ -70,10 +70,10 @@ impl Trainer {
         batch: usize,
         intercept: bool,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+    ) -> PyResult<(Bound<'py, PyArray2<f32>>, u64)> {
         let (rows, wanted, learner) = (examples.copy()?, values(&wanted)?, self.learner.clone());
         let count = wanted.len();
-        let weights = run_until_ctrl_c(py, self.joins, progress, move |watch| {
+        let (weights, left_out) = run_until_ctrl_c(py, self.joins, progress, move |watch| {
             let mut learner = lock(&learner);
             let data = Data { intercept, labels: learner.labels(), ..Data::rows(Arc::new(rows.check()?)) };
             let mut options = Options { epochs, batch, ..Options::new(data) };
@@ -81,7 +81,7 @@ impl Trainer {
             options.stop_on(&watch.stop);
             learner.train(&options, &wanted, &watch)
         })?;
-        PyArray1::from_vec(py, weights).reshape([count, self.dim])
+        Ok((PyArray1::from_vec(py, weights).reshape([count, self.dim])?, left_out))
     }
 
     /// All rows: keys uint64 (n,), and their weights and optimizer state, float32 (n, floats).

@@ -36,6 +36,11 @@ impl EstimatorServers {
         &self.name
     }
 
+    /// The addresses of the servers.
+    pub fn addresses(&self) -> String {
+        self.connecting.servers().join(",")
+    }
+
     /// Drops these tables of the estimator at all servers.
     fn drop_tables(&self, tables: &[String]) -> Result<(), CallFailure> {
         let mut worker = self.connect()?;
