@@ -1,5 +1,5 @@
-//! The queue between a thread that reads ahead and the threads that take what it has read. Any of them may close it: all
-//! others learn of that at once.
+//! The queue between a thread that reads ahead and the threads that take what it has read. Any of them may close it:
+//! all others learn of that at once.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Batches of a data set. A thread reads ahead, into a bounded queue (ahead.rs). It needs the GIL only where the data is
-//! a Python object that needs it.
+//! Batches of a data set. A thread reads ahead, into a bounded queue (ahead.rs). It needs the GIL only where the data
+//! is a Python object that needs it.
 //!
 //! Threads of Python may share the batches. At the end of the interpreter no thread may be inside a call here, and no
 //! thread that reads may need the GIL: the system would abort the process. So that end closes all batches first.

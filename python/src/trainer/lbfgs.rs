@@ -4,7 +4,7 @@
 use super::examples::{ExampleArrays, ExampleVectors, values};
 use super::learner::table_failed;
 use super::servers::EstimatorServers;
-use super::stopping::{Joins, Watch, run_until_ctrl_c};
+use super::stopping::{Joins, TrainingWatch, run_until_ctrl_c};
 use crate::connecting::Connecting;
 use crate::failure::{CallFailure, Kind};
 use gannet::storage::Store;
@@ -78,7 +78,7 @@ fn minimize(
     what: (ExampleVectors, &LbfgsAsked),
     begin: &Begin,
     wanted: &[u64],
-    watch: &Watch,
+    watch: &TrainingWatch,
 ) -> Result<Minimum, CallFailure> {
     let layout = Layout { history: HISTORY };
     let Some(servers) = servers else {
@@ -101,7 +101,7 @@ fn lead<C: Columns>(
     (rows, asked): (ExampleVectors, &LbfgsAsked),
     begin: &Begin,
     wanted: &[u64],
-    watch: &Watch,
+    watch: &TrainingWatch,
 ) -> Result<Minimum, CallFailure> {
     let LbfgsAsked { l1, l2, intercept, max_iter: iterations, tol: tolerance } = *asked;
     let settings = LbfgsSettings { l1, l2, intercept, iterations, tolerance, workers: 1, patience: PATIENCE };

@@ -1,7 +1,7 @@
 //! Models that learn one example after the other, and their tables.
 
 use super::servers::EstimatorServers;
-use super::stopping::Watch;
+use super::stopping::TrainingWatch;
 use crate::failure::{CallFailure, Kind};
 use crate::schema::rule;
 use gannet::optim::GradientTransform;
@@ -144,9 +144,9 @@ impl Learner {
         &mut self,
         options: &Options,
         wanted: &[u64],
-        watch: &Watch,
+        watch: &TrainingWatch,
     ) -> Result<(Vec<f32>, u64), CallFailure> {
-        let Watch { stop, done } = watch;
+        let TrainingWatch { stop, done } = watch;
         match self {
             Learner::Flat(table) => {
                 let before = table.not_finite();

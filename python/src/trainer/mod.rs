@@ -58,7 +58,8 @@ impl Trainer {
     }
 
     /// Learns examples in their order, `epochs` times. Returns the weights of the keys `wanted` then, float32 (n, dim),
-    /// and how many updates were left out, because they had made a number infinite or NaN. `progress` is called with the examples so far.
+    /// and how many updates were left out, because they had made a number infinite or NaN. `progress` is called with
+    /// the examples so far.
     #[pyo3(signature = (examples, wanted, *, epochs, batch, intercept, progress))]
     #[allow(clippy::too_many_arguments)] // keywords in Python
     fn train<'py>(

@@ -18,7 +18,7 @@ pub enum Joins {
 
 /// What work and the call that waits for it share.
 #[derive(Debug, Clone, Default)]
-pub struct Watch {
+pub struct TrainingWatch {
     /// Ctrl-C has ended the call, so the work should end.
     pub stop: Arc<AtomicBool>,
     /// How much is done: examples, or iterations.
@@ -31,9 +31,9 @@ pub fn run_until_ctrl_c<T: Send + 'static>(
     py: Python<'_>,
     joins: Joins,
     progress: Option<Py<PyAny>>,
-    work: impl FnOnce(Watch) -> Result<T, CallFailure> + Send + 'static,
+    work: impl FnOnce(TrainingWatch) -> Result<T, CallFailure> + Send + 'static,
 ) -> PyResult<T> {
-    let watch = Watch::default();
+    let watch = TrainingWatch::default();
     let (send, answer) = channel();
     let watched = watch.clone();
     let run = move || drop(send.send(work(watched)));
