@@ -73,8 +73,9 @@ impl KeptRows {
         Err(CallFailure::new(
             Kind::RowsGone,
             format!(
-                "table {table:?} has {now} rows on the servers {servers}, and had {before} at the end of the last call: a \
-                 server was started again without its rows; fit anew (warm_start=False), and give the servers a data_dir"
+                "table {table:?} has {now} rows on the servers {servers}, and had {before} at the end of the last \
+                 call: a server was started again without its rows; fit anew (warm_start=False), and give the \
+                 servers a data_dir"
             ),
         ))
     }
