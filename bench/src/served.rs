@@ -229,7 +229,8 @@ impl Bench {
         let (before, counted, start) = ((cpu(server), cpu(own)), self.worker.counters(), Instant::now());
         let keys = self.rounds(work, seconds, usize::MAX)?;
         let took = start.elapsed().as_secs_f64();
-        let cores = |before: Option<f64>, after| before.zip(after).map(|(from, to): (f64, f64)| (to - from) / took);
+        let cores =
+            |before: Option<f64>, after| before.zip(after).map(|(from, to): (f64, f64)| (to - from) / took);
         let (server_cores, worker_cores) = (cores(before.0, cpu(server)), cores(before.1, cpu(own)));
         let read = self.worker.counters().near_rows - counted.near_rows;
         let one_sided = if work == BenchWork::Push { 0.0 } else { read as f64 / keys as f64 };
