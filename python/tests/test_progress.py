@@ -56,7 +56,7 @@ def data(classes: int = 2) -> tuple[Any, Any]:
     [
         (FTRLClassifier(epochs=20), 2, 20 * ROWS),
         (FTRLClassifier(epochs=6, random_state=1), 3, 6 * 3 * ROWS),
-        (FTRLClassifier(solver="lbfgs", l2=0.001, max_iter=200, tol=0), 2, 200),
+        (FTRLClassifier(solver="lbfgs", l2=0.001, max_iter=60, tol=0), 2, 60),
         (FMClassifier(epochs=4), 2, 4 * ROWS),
         (LinearRegressor(epochs=15), 2, 15 * ROWS),
     ],
