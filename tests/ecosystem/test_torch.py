@@ -11,6 +11,7 @@ import gannet
 import numpy as np
 import pytest
 import torch
+from failing import Fails
 from torch import nn
 
 import gannet.torch
@@ -134,15 +135,6 @@ def test_what_pushes_nothing(client, name):
     embedding.requires_grad_(False)
     (embedding(ids) * factor).sum().backward()
     embedding.requires_grad_(True)
-
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, value):
-            return value.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            raise RuntimeError("half a pass")
 
     # One look-up has its gradient before the other one fails.
     with pytest.raises(RuntimeError, match="half a pass"):

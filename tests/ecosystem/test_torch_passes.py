@@ -8,6 +8,7 @@ import threading
 import gannet
 import pytest
 import torch
+from failing import Fails
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -19,16 +20,6 @@ ADAGRAD = gannet.Adagrad(lr=0.5, eps=1e-10, initial_accumulator=0.0)
 def embedding(client, name, **more):
     options = {"optimizer": gannet.Sgd(lr=1.0), "init": gannet.Zero(), **more}
     return gannet.torch.Embedding(client, name, 2, **options)
-
-
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, value):
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise RuntimeError("half a pass")
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
