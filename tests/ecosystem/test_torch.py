@@ -342,6 +342,6 @@ def test_the_lines_of_the_documentation_run(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
     (lines,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     lines += "\n    assert loss < 0.6, loss\n"
-    done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "rows"]
