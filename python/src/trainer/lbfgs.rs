@@ -48,8 +48,8 @@ type Begin = (Vec<u64>, Vec<f32>);
 
 /// Finds the weights of the smallest loss. `begin` has keys and their weights to begin from; an empty one means zeros.
 /// With `servers` the columns are there, in tables whose names begin with `name`, until the training has ended.
-#[pyfunction]
 /// `progress` is called with the iterations so far.
+#[pyfunction]
 #[pyo3(signature = (examples, asked, begin, wanted, servers, name, progress))]
 #[allow(clippy::too_many_arguments)] // what a function of Python takes
 pub fn train_lbfgs<'py>(
