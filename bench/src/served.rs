@@ -250,20 +250,19 @@ impl Bench {
     }
 
     /// Works until the speed is steady: at least this time, and every batch once. Where the worker may read rows
-    /// without a request, also until it reads nearly all rows so.
+    /// without a request, also until it can, and has measured whether it should. If it reads all of them over RDMA, it
+    /// must first have learned where nearly all rows are.
     fn warm(&mut self, work: BenchWork, seconds: f64) -> Result<(), WorkerError> {
         let start = Instant::now();
         let may_read = self.reads && work != BenchWork::Push && self.worker.transport() != "tcp";
         loop {
             let counted = self.worker.counters().near_rows;
             let keys = self.rounds(work, f64::INFINITY, self.batches.len())?;
-            let read = self.worker.counters().near_rows - counted;
-            let near = |keep| self.worker.is_near(self.table, Read::Weights, keep);
-            let (here, these) = (near(false), near(work == BenchWork::Cycle));
-            let patience = if these { WARM_READS } else { WARM_REACH };
-            // If the rows could be read, but not in this kind of work, waiting does not help.
-            let may_read = may_read && (these || !here);
-            let waits = may_read && (read as f64) < 0.95 * keys as f64 && start.elapsed() < patience;
+            let read = (self.worker.counters().near_rows - counted) as f64;
+            let path = self.worker.read_path_choice(self.table, work == BenchWork::Cycle);
+            let patience = if path.readable { WARM_READS } else { WARM_REACH };
+            let reads = path.readable && path.settled && read >= 0.95 * f64::from(path.share) * keys as f64;
+            let waits = may_read && !reads && start.elapsed() < patience;
             if start.elapsed().as_secs_f64() >= seconds && !waits {
                 return Ok(());
             }

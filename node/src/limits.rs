@@ -129,8 +129,21 @@ pub const LEASE_PINGS: u32 = 4;
 /// The clock of each host of a job with a coordinator may be too fast or too slow by one part in this many. In a second
 /// of such a clock at most 1/15 s more or less passes.
 pub const CLOCK_DRIFT: u32 = 15;
-/// Default for [`WorkerConfig::near_kept_bytes_min`](crate::WorkerConfig::near_kept_bytes_min): a cache line.
-pub const NEAR_KEPT_BYTES_MIN: usize = 64;
+/// A trial of a share of chunks to read without a request lasts for so many pulls and at least [`TRIAL_TIME`], but for
+/// no more than [`TRIAL_PULLS_MAX`]. The pulls before them, which overlap with the trial before, do not count.
+pub const TRIAL_PULLS: u32 = 8;
+/// See [`TRIAL_PULLS`].
+pub const TRIAL_PULLS_MAX: u32 = 512;
+/// See [`TRIAL_PULLS`].
+pub const TRIAL_TIME: Duration = Duration::from_millis(3);
+/// See [`TRIAL_PULLS`].
+pub const TRIAL_SETTLING_PULLS: u32 = 4;
+/// After a survey of such trials a worker keeps its choice for at least so many times the survey's duration.
+pub const SURVEY_REST_FACTOR_MIN: u32 = 16;
+/// See [`SURVEY_REST_FACTOR_MIN`]: the factor doubles up to this one as long as surveys agree.
+pub const SURVEY_REST_FACTOR_MAX: u32 = 64;
+/// A survey of a table that was not pulled for this time gives way to that of another table.
+pub const SURVEY_ABANDONED_AFTER: Duration = Duration::from_secs(1);
 /// How often, at most, a worker asks what of a table has been registered since.
 pub const REGIONS_EVERY: Duration = Duration::from_secs(1);
 /// Shards whose registrations one answer lists. Registering takes the thread some milliseconds for each shard, and

@@ -20,11 +20,15 @@ mod incarnation;
 #[cfg(test)]
 mod incarnation_tests;
 mod job_client;
+mod kept_keysets;
 mod layout;
 mod no_space;
 mod one_sided;
 mod opening;
 mod own_push_filter;
+mod path_choice;
+#[cfg(test)]
+mod path_choice_tests;
 mod peer;
 mod peer_state;
 mod pipeline;
@@ -52,6 +56,7 @@ pub use data_link::{DataLink, DataOffer, TextChunk};
 pub use heartbeat::{FenceFn, Heartbeat};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
 pub use job_client::{JobAnswer, JobClient, JobStatus};
+pub use one_sided::ReadPathChoice;
 pub use pipeline::{DataName, PullId, Pulled, PushId, SeenPushes};
 pub use places::Places;
 pub use remote_coordinator::RemoteCoordinator;
@@ -70,8 +75,9 @@ use gannet_core::Schema;
 use gannet_transport::{Event, Net, Prng};
 use identity::OpenedAs;
 use in_flight::InFlight;
+use kept_keysets::KeptKeysets;
+use path_choice::PathChoices;
 use peer::Peer;
-use pipeline::KeptKeysets;
 use replies::ReplyResult;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -88,10 +94,11 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OneSided {
-    /// Where it costs less than a request. That is in the images of a server on this host, except for short rows that
-    /// will be pushed back ([`WorkerConfig::near_kept_bytes_min`]). It is also over RDMA, if the devices of both sides
-    /// do READs by themselves. (With a software device processors do each READ, which costs more than one request for
-    /// many rows.)
+    /// Where it costs less than requests. The worker measures that while it runs, for each table, and separately for
+    /// pulls whose rows will be pushed back. It may read some of the rows of a pull and request the others. It reads
+    /// rows in the images of a server on this host. It also reads them over RDMA, if the devices of both sides do READs
+    /// by themselves. (With a software device processors do each READ, which costs more than one request for many
+    /// rows.)
     #[default]
     Auto,
     /// Wherever it is possible.
@@ -129,10 +136,6 @@ pub struct WorkerConfig {
     pub in_flight_bytes_max: usize,
     /// How long a wait for small answers polls before it sleeps.
     pub spin: Duration,
-    /// Rows of a pull that will be pushed back are read in a server's images if they have at least so many bytes each,
-    /// and requested otherwise. The server's core writes such rows with every push, and a few bytes in a frame cost
-    /// less than cache lines that move between cores. With 0, or [`OneSided::Always`], all of them are read in images.
-    pub near_kept_bytes_min: usize,
     /// Seeds the random part of the pauses between attempts to connect.
     pub seed: u64,
     /// One link to thread 0 of each server is enough. For clients that only ask the scheduler.
@@ -166,7 +169,6 @@ impl WorkerConfig {
             stall_timeout: Duration::from_secs(15),
             in_flight_bytes_max: 256 << 20,
             spin: crate::limits::SPIN,
-            near_kept_bytes_min: crate::limits::NEAR_KEPT_BYTES_MIN,
             seed: pusher.rotate_left(32) ^ incarnation,
             one_thread: false,
             secondary: false,
@@ -327,6 +329,7 @@ pub struct Worker<N: Net> {
     /// Memory for the slots where [`Worker::pull`] found rows.
     found_slots: Vec<u32>,
     next_receive: Duration,
+    paths: PathChoices,
     /// The worker and clock that the log last said this one waits for, and when.
     wait_logged_at: Option<(u32, u64, Duration)>,
     prng: Prng,
@@ -384,6 +387,7 @@ impl<N: Net> Worker<N> {
             checked_at,
             found_slots: Vec::new(),
             next_receive: Duration::ZERO,
+            paths: PathChoices::default(),
             wait_logged_at: None,
         };
         for server in 0..worker.config.servers.len() {

@@ -9,6 +9,7 @@
 
 use super::in_flight::{LocalHits, PullPart};
 use super::own_push_filter::OwnPushFilter;
+use super::path_choice::{ALL_QUARTERS, ChoiceOf};
 use super::peer::Peer;
 use super::rdma_reads::RdmaTable;
 use super::read_paths::ReadPathQuery;
@@ -145,10 +146,25 @@ pub(super) struct PullSpec {
     pub(super) floats: usize,
     /// The rows will be pushed back.
     pub(super) keep: bool,
-    /// Whether to read in images: see [`WorkerConfig::near_kept_bytes_min`](crate::WorkerConfig::near_kept_bytes_min).
-    pub(super) images: bool,
     /// The slowest worker must have this clock.
     pub(super) least: u64,
+}
+
+impl PullSpec {
+    fn choice(&self) -> ChoiceOf {
+        ChoiceOf { table: self.table, kept: self.keep }
+    }
+}
+
+/// How a worker gets the rows of a table ([`Worker::read_path_choice`]).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ReadPathChoice {
+    /// Whether the worker can read any rows without a request.
+    pub readable: bool,
+    /// The share of the chunks of a pull that it reads now, from 0 to 1.
+    pub share: f32,
+    /// Whether the choice was measured at least once, or the configuration makes it.
+    pub settled: bool,
 }
 
 impl<S: Stream> Peer<S> {
@@ -165,7 +181,6 @@ impl<S: Stream> Peer<S> {
         let &PullSpec { table, read, segments, .. } = spec;
         let (slots, lowest, with_slots) = match near.fresh(table, now) {
             None => return Ok(None),
-            Some(ReadPath::Images(_)) if !spec.images => return Ok(None),
             Some(ReadPath::Images(images)) => {
                 // Read before the rows, so they include all pushes below that clock.
                 let lowest = images.lowest();
@@ -198,10 +213,17 @@ impl<S: Stream> Peer<S> {
 }
 
 impl<N: Net> Worker<N> {
-    /// Whether [`Worker::begin_pull`] of such rows would now read any of them without a request.
-    pub fn is_near(&self, table: TableId, read: Read, keep: bool) -> bool {
-        let floats = self.schema(table).read_floats(read);
-        self.reads(&self.pull_spec(table, read, Segments::ALL, floats, keep, None))
+    /// How [`Worker::begin_pull`] now gets the rows of a table that will be pushed back, or not (`kept`).
+    pub fn read_path_choice(&self, table: TableId, kept: bool) -> ReadPathChoice {
+        let of = ChoiceOf { table: table.0, kept };
+        let readable = self.is_readable(table.0);
+        let share = match self.config.one_sided {
+            _ if !readable => 0.0,
+            OneSided::Always => 1.0,
+            _ => f32::from(self.paths.quarters(of)) / f32::from(ALL_QUARTERS),
+        };
+        let settled = self.config.one_sided != OneSided::Auto || self.paths.is_settled(of);
+        ReadPathChoice { readable, share, settled }
     }
 
     pub(super) fn pull_spec(
@@ -213,19 +235,52 @@ impl<N: Net> Worker<N> {
         keep: bool,
         clock: Option<u64>,
     ) -> PullSpec {
-        let always = self.config.one_sided == OneSided::Always;
-        let images = always || !keep || 4 * floats >= self.config.near_kept_bytes_min;
         let least = self.least(table, clock);
-        PullSpec { table: table.0, read, segments, floats, keep, images, least }
+        PullSpec { table: table.0, read, segments, floats, keep, least }
     }
 
-    /// Whether such a pull reads any rows without a request.
-    pub(super) fn reads(&self, spec: &PullSpec) -> bool {
+    /// Whether some rows of the table can be read without a request.
+    fn is_readable(&self, table: usize) -> bool {
         let linked = self.peers.iter().filter(|peer| peer.link.is_some());
-        linked.flat_map(|peer| peer.near.tables.get(spec.table)).flatten().any(|path| match path {
-            ReadPath::Images(_) => spec.images,
-            ReadPath::Rdma(_) => true,
-        })
+        linked.flat_map(|peer| peer.near.tables.get(table)).flatten().next().is_some()
+    }
+
+    /// Before a pull: whether it may read rows without a request. The choice of paths counts the pull.
+    pub(super) fn begin_reads(
+        &mut self,
+        spec: &PullSpec,
+        rows: usize,
+        now: Duration,
+    ) -> Result<bool, WorkerError> {
+        if !self.is_readable(spec.table) {
+            return Ok(false);
+        }
+        if self.config.one_sided == OneSided::Auto {
+            self.paths.enter(now);
+            self.paths.begin_pull(spec.choice(), rows, now);
+        }
+        self.keep_leases(now)?;
+        Ok(true)
+    }
+
+    /// Whether the next chunk of such a pull is read.
+    pub(super) fn reads_next(&mut self, spec: &PullSpec) -> bool {
+        self.config.one_sided == OneSided::Always || self.paths.reads_next(spec.choice())
+    }
+
+    /// A call of the program that moves rows begins.
+    pub(super) fn begin_call(&mut self) {
+        if self.paths.is_timed() {
+            self.paths.enter(self.net.now());
+        }
+    }
+
+    /// A call of the program that moved rows ends. While a choice of paths is measured, the program's own time does not
+    /// count.
+    pub(super) fn end_call(&mut self) {
+        if self.paths.is_timed() && !self.in_flight() {
+            self.paths.leave(self.net.now());
+        }
     }
 
     /// Before rows are read: receives frames, and pings servers that would not be believed any longer.
@@ -241,7 +296,7 @@ impl<N: Net> Worker<N> {
         }
         if self.in_flight() || now >= self.next_receive {
             self.next_receive = now + RECEIVE_EVERY;
-            self.poll()?;
+            self.receive()?;
             self.refresh_read_paths(now)?;
         }
         Ok(())
@@ -286,7 +341,13 @@ impl<N: Net> Worker<N> {
         if !self.tables[table.0].one_owner || !self.peers[owner as usize].near.is_on() {
             return Ok(false);
         }
+        let of = ChoiceOf { table: table.0, kept: false };
+        let always = self.config.one_sided == OneSided::Always;
+        if !always && !self.paths.would_read(of) {
+            return Ok(false);
+        }
         let (now, clock) = (self.net.now(), self.pull_clock(table, 0)?);
+        self.paths.enter(now);
         let least = self.least(table, clock);
         self.keep_leases(now)?;
         let Peer { link: Some(_), near, .. } = &mut self.peers[owner as usize] else { return Ok(false) };
@@ -303,6 +364,11 @@ impl<N: Net> Worker<N> {
         let whole = matches!(images.pull(keys, read, segments, out, &mut self.found_slots), Ok(0));
         self.counters.near_rows.add(if whole { keys.len() as u64 } else { 0 });
         if whole {
+            if !always {
+                self.paths.reads_next(of);
+                self.paths.begin_pull(of, keys.len(), now);
+            }
+            self.end_call();
             self.note_lowest(table, clock, &[PullPart { lowest: known(lowest), ..PullPart::default() }])?;
         }
         Ok(whole)

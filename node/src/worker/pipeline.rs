@@ -6,9 +6,6 @@ use super::in_flight::{InFlightId, PullInFlight, PullPart, PushInFlight, Request
 use super::relayout::Relayout;
 use super::tables::TableId;
 use crate::error::WorkerError;
-use crate::frames::pair;
-use crate::frames::push_payload::KeysetRows;
-use crate::limits::KEPT_PULLS_MAX;
 use crate::sharded_keys::ShardedKeys;
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_transport::Net;
@@ -21,7 +18,7 @@ pub(super) const SPARE_MAX: usize = 16;
 
 /// Names a pull in flight, and afterwards its keysets. [`Worker`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PullId(InFlightId);
+pub struct PullId(pub(super) InFlightId);
 
 /// Names a push in flight. [`Worker`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,13 +75,6 @@ fn seen_pushes(laid: &Relayout, parts: &[PullPart]) -> Vec<SeenPushes> {
         all.sort_unstable_by_key(|saw| saw.rows.start);
     }
     all
-}
-
-/// The keysets of a finished pull.
-pub(super) struct KeptKeysets {
-    id: PullId,
-    laid: Relayout,
-    parts: Vec<PullPart>,
 }
 
 /// Floats that a pull answers for a row.
@@ -195,16 +185,18 @@ impl<N: Net> Worker<N> {
         self.wait_for_budget(bytes)?;
         let now = self.net.now();
         let spec = self.pull_spec(table, read, segments, floats, keep, clock);
-        if self.reads(&spec) {
-            self.keep_leases(now)?;
-        }
+        let may_read = self.begin_reads(&spec, keys, now)?;
         let cached = self.cached_pull(table, (read, segments), clock)?;
         // Nothing below changes the links.
         let laid = self.laid(cut);
         let mut parts = Vec::with_capacity(laid.chunks().len());
         for chunk in laid.chunks() {
             let (keys, rows) = (&laid.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
-            let near = match (self.read_one_sided(chunk, keys, &spec, rows, now)?, &cached) {
+            let near = match may_read && self.reads_next(&spec) {
+                true => self.read_one_sided(chunk, keys, &spec, rows, now)?,
+                false => None,
+            };
+            let near = match (near, &cached) {
                 (None, Some(reader)) => self.read_cached(table, chunk, keys, rows, reader),
                 (near, _) => near,
             };
@@ -225,6 +217,7 @@ impl<N: Net> Worker<N> {
             clock,
         });
         let id = self.launch(work, &laid, bytes, false)?;
+        self.end_call();
         Ok(PullId(id))
     }
 
@@ -252,15 +245,8 @@ impl<N: Net> Worker<N> {
         let last = self.tables[table].last_seq;
         self.counters.staleness.set(saw.iter().map(|saw| last.saturating_sub(saw.seq)).max().unwrap_or(0));
         let lowest = self.note_lowest(TableId(table), clock, &parts)?;
-        let found = |part: &PullPart| part.near.as_ref().is_some_and(|near| !near.slots.is_empty());
-        if parts.iter().any(|part| part.keep != 0 || found(part)) {
-            if self.kept_pulls.len() == KEPT_PULLS_MAX
-                && let Some(oldest) = self.kept_pulls.pop_front()
-            {
-                self.forget(&oldest);
-            }
-            self.kept_pulls.push_back(KeptKeysets { id, laid, parts });
-        }
+        self.keep_keysets(id, laid, parts);
+        self.end_call();
         Ok(Pulled { values, saw, lowest })
     }
 
@@ -303,6 +289,7 @@ impl<N: Net> Worker<N> {
         (seq, name): (u64, Option<DataName>),
     ) -> Result<PushId, WorkerError> {
         self.check_table(table, &cut)?;
+        self.begin_call();
         let known = &self.tables[table.0];
         let floats = known.schema.write_floats(write);
         let keys = cut.keys().len();
@@ -358,6 +345,7 @@ impl<N: Net> Worker<N> {
             cache,
         });
         let id = self.launch(work, &laid, bytes, true)?;
+        self.end_call();
         Ok(PushId(id))
     }
 
@@ -370,6 +358,7 @@ impl<N: Net> Worker<N> {
         while !self.is_acked(id) {
             self.pump(self.config.peer_timeout)?;
         }
+        self.end_call();
         self.refused.pop_front().map_or(Ok(()), Err)
     }
 
@@ -383,8 +372,9 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A request was refused, or a peer is lost for good.
     pub fn poll(&mut self) -> Result<(), WorkerError> {
-        self.wait(Duration::ZERO)?;
-        self.pump(Duration::ZERO)
+        self.receive()?;
+        self.end_call();
+        Ok(())
     }
 
     /// Waits until every push is acknowledged. [`Worker`] has an example.
@@ -396,6 +386,7 @@ impl<N: Net> Worker<N> {
         while self.flights.pushes > 0 {
             self.pump(self.config.peer_timeout)?;
         }
+        self.end_call();
         self.pump(Duration::ZERO)
     }
 
@@ -462,53 +453,5 @@ impl<N: Net> Worker<N> {
             self.send(peer as usize)?;
         }
         Ok(id)
-    }
-
-    /// For each part of a push to this cut: the keyset that replaces its keys, or the slots where this worker found its
-    /// rows. The push uses up the keysets of the pull. Their numbers are free at once, because any request that reuses
-    /// one comes after the push on the same link. The keyset of a pull through the cache covers only the rows that were
-    /// requested: the push then sends the keys of the others.
-    #[allow(clippy::type_complexity)]
-    fn handles_of(
-        &mut self,
-        pull: Option<PullId>,
-        laid: &Relayout,
-    ) -> (Vec<u64>, Vec<Vec<u32>>, Vec<Option<KeysetRows>>) {
-        let found = pull.and_then(|pull| self.kept_pulls.iter().rposition(|kept| kept.id == pull));
-        let Some(mut keysets) = found.and_then(|at| self.kept_pulls.remove(at)) else {
-            return (vec![0; laid.chunks().len()], Vec::new(), Vec::new());
-        };
-        let same = keysets.laid.is_as(laid);
-        let name = |(chunk, part): (&crate::Chunk, &PullPart)| {
-            let peer = &self.peers[chunk.peer as usize];
-            let valid = same && part.kept == peer.session.epoch && peer.link.is_some();
-            if valid { pair(peer.session.number, part.keep) } else { 0 }
-        };
-        let names: Vec<u64> = match same {
-            true => laid.chunks().iter().zip(&keysets.parts).map(name).collect(),
-            false => vec![0; laid.chunks().len()],
-        };
-        self.forget(&keysets);
-        let some = |((chunk, part), name): ((&crate::Chunk, &PullPart), &u64)| {
-            let near =
-                part.near.as_ref().filter(|near| *name != 0 && near.keys.len() < chunk.len as usize)?;
-            Some(KeysetRows::new(&laid.keys()[chunk.floats(1)], &near.places))
-        };
-        let some = match same && keysets.parts.iter().any(|part| part.near.is_some()) {
-            true => laid.chunks().iter().zip(&keysets.parts).zip(&names).map(some).collect(),
-            false => Vec::new(),
-        };
-        let found = |part: &mut PullPart| part.near.take().map_or_else(Vec::new, |near| near.slots);
-        let slots = match same && keysets.parts.iter().any(|part| part.near.is_some()) {
-            true => keysets.parts.iter_mut().map(found).collect(),
-            false => Vec::new(),
-        };
-        (names, slots, some)
-    }
-
-    fn forget(&mut self, keysets: &KeptKeysets) {
-        for (chunk, part) in keysets.laid.chunks().iter().zip(&keysets.parts) {
-            self.peers[chunk.peer as usize].keysets.release(part.keep);
-        }
     }
 }

@@ -45,6 +45,12 @@ impl<N: Net> Worker<N> {
         checked
     }
 
+    /// Sends and receives what it can, without waiting.
+    pub(super) fn receive(&mut self) -> Result<(), WorkerError> {
+        self.wait(Duration::ZERO)?;
+        self.pump(Duration::ZERO)
+    }
+
     /// Waits for events and passes them to their links.
     pub(super) fn wait(&mut self, patience: Duration) -> Result<(), WorkerError> {
         self.poll.wait(patience, &mut self.events)?;

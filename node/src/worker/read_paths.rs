@@ -3,6 +3,7 @@
 
 use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::one_sided::ReadPath;
+use super::path_choice::ALL_QUARTERS;
 use super::peer::Peer;
 use super::rdma_reads::RdmaTable;
 use super::{OneSided, Worker};
@@ -179,6 +180,9 @@ impl<N: Net> Worker<N> {
                 tracing::debug!(peer = %peer.name, table = name, %shards, how, "the worker reads rows itself");
                 let tables = peer.near.tables.len().max(table + 1);
                 peer.near.tables.resize_with(tables, || None);
+                // The server's core writes rows that are pushed back, and their lines then move between cores.
+                let kept = if matches!(path, ReadPath::Images(_)) { 0 } else { ALL_QUARTERS };
+                self.paths.begin(table, kept);
                 peer.near.tables[table] = Some(path);
             }
             Err(error) => {

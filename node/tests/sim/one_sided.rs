@@ -6,7 +6,7 @@ use crate::model;
 
 use gannet_core::{Read, Store, Write};
 use gannet_node::limits::LEASE;
-use gannet_node::{LocalServer, ServerConfig, Worker, WorkerConfig, WorkerError};
+use gannet_node::{LocalServer, OneSided, ServerConfig, Worker, WorkerConfig, WorkerError};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{Model, random_values, schema, unique_keys};
 use std::cell::Cell;
@@ -31,10 +31,10 @@ fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, String, 
 }
 
 fn connect(sim: &Sim, addr: &str, pusher: u64) -> Worker<Sim> {
-    // Short rows are read in the image too, even if they are pushed back.
+    // All rows are read that can be: nothing is measured first.
     let config = WorkerConfig {
         peer_timeout: PEER_TIMEOUT,
-        near_kept_bytes_min: 0,
+        one_sided: OneSided::Always,
         ..WorkerConfig::new([addr], pusher, 1)
     };
     Worker::connect(sim.clone(), config).unwrap()
@@ -84,28 +84,44 @@ fn rows_read_in_place_equal_the_servers_answers_without_requests() {
     }
 }
 
+/// Until it has measured, a worker reads rows in images that it will not push back, and requests the others. In the
+/// images reads take no time here, so in the end it reads both. READs over RDMA take longer than requests here.
+/// Meanwhile a pull may read some chunks and request others.
 #[test]
-fn short_rows_that_will_be_pushed_back_are_requested() {
-    let sim = Sim::new(5, Faults::none()).near();
-    let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), 1);
-    let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
-    for (name, dim, kept) in [("short", 1, 0), ("long", 16, 200)] {
-        let table = worker.open_table(&schema(name, dim, 4)).unwrap();
-        let keys: Vec<u64> = (0..200).collect();
-        let cut = Arc::new(worker.cut(table, &keys));
-        let values = (0..200 * dim).map(|i| i as f32).collect();
-        worker.begin_push(table, cut.clone(), Write::Gradient, values, None, 1).unwrap();
-        worker.drain().unwrap();
-        until_near(&mut worker, &sim);
-        let mut answers = Vec::new();
-        for (keep, read) in [(false, 200), (true, kept)] {
-            assert_eq!(worker.is_near(table, Read::Weights, keep), read > 0);
+fn a_worker_reads_where_that_is_cheaper() {
+    let (near, far) = (Sim::new(5, Faults::none()).near(), Sim::new(6, Faults::none()).far_lines());
+    for (sim, kept_first, last) in [(near, 0.0, 1.0), (far, 1.0, 0.0)] {
+        let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), 3);
+        let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
+        let mut model = Model::new(schema("t", 3, 16));
+        let table = worker.open_table(&model.schema).unwrap();
+        let mut prng = Prng::new(9);
+        let mut mixed = 0;
+        for round in 0..7_000 {
+            let keys = unique_keys(&mut prng, 60, 400);
+            let cut = Arc::new(worker.cut(table, &keys));
             let before = worker.counters().near_rows;
-            let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), keep).unwrap();
-            answers.push(worker.finish_pull(pull).unwrap().values);
-            assert_eq!(worker.counters().near_rows - before, read, "{name}, {keep}");
+            let kept = round % 2 == 1;
+            let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), kept).unwrap();
+            let pulled = worker.finish_pull(pull).unwrap();
+            assert!(pulled.values == model.pull(cut.keys()), "round {round}");
+            let read = worker.counters().near_rows - before;
+            mixed += u32::from(read > 0 && read < 50);
+            let values = random_values(&mut prng, keys.len() * 3);
+            model.push(cut.keys(), &values);
+            worker.begin_push(table, cut, Write::Gradient, values, kept.then_some(pull), round + 1).unwrap();
+            worker.drain().unwrap();
+            if round == 10 {
+                until_near(&mut worker, &sim);
+                assert_eq!(worker.read_path_choice(table, false).share, 1.0);
+                assert_eq!(worker.read_path_choice(table, true).share, kept_first);
+            }
         }
-        assert_eq!(answers[0], answers[1]);
+        for kept in [false, true] {
+            let choice = worker.read_path_choice(table, kept);
+            assert!(choice.readable && choice.settled && choice.share == last, "kept {kept}: {choice:?}");
+        }
+        assert!(mixed > 20, "{mixed} pulls read some chunks and requested others: the test shows nothing");
     }
 }
 

@@ -6,7 +6,9 @@ use crate::simulated::faults;
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Store, Write};
-use gannet_node::{Merge, StepReduce, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError};
+use gannet_node::{
+    Merge, OneSided, StepReduce, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError,
+};
 use gannet_optim::{Ftrl, Rule};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use std::collections::HashMap;
@@ -14,8 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) fn connect(sim: &Sim, servers: &[String], pusher: u64, incarnation: u64) -> Worker<Sim> {
-    let config =
-        WorkerConfig { near_kept_bytes_min: 0, ..WorkerConfig::new(servers.to_vec(), pusher, incarnation) };
+    let config = WorkerConfig {
+        one_sided: OneSided::Always,
+        ..WorkerConfig::new(servers.to_vec(), pusher, incarnation)
+    };
     Worker::connect(sim.clone(), config).unwrap()
 }
 

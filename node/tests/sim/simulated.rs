@@ -5,7 +5,7 @@ use crate::model;
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
-use gannet_node::{SeenPushes, Worker, WorkerConfig, WorkerError};
+use gannet_node::{OneSided, SeenPushes, Worker, WorkerConfig, WorkerError};
 use gannet_optim::{Adam, Decay, GradientTransform, Rule, Schedule, Update, Visitor};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{Model, limits, random_keys, random_values, schema, start, start_within, unique_keys};
@@ -33,8 +33,9 @@ pub(crate) fn far(seed: u64, faults: Faults) -> Sim {
 
 /// A worker of the simulation.
 pub(crate) fn connect(sim: &Sim, servers: &[String], pusher: u64) -> Worker<Sim> {
-    // Short rows are read in the image too, even if they are pushed back.
-    let config = WorkerConfig { near_kept_bytes_min: 0, ..WorkerConfig::new(servers.to_vec(), pusher, 1) };
+    // All rows are read that can be: nothing is measured first.
+    let config =
+        WorkerConfig { one_sided: OneSided::Always, ..WorkerConfig::new(servers.to_vec(), pusher, 1) };
     Worker::connect(sim.clone(), config).unwrap()
 }
 

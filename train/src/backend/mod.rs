@@ -96,9 +96,9 @@ pub trait Backend {
     /// How many batches should be pulled ahead of the one that is learned (0 when pulls are answered at once).
     fn depth(&self) -> usize;
 
-    /// Whether most pulls are answered at once. It is then best to begin a pull late, when own pushes have been
-    /// applied.
-    fn is_near(&self, _read: Read) -> bool {
+    /// Whether pulls read all of their rows without a request. It is then best to begin a pull late, when own pushes
+    /// have been applied.
+    fn reads_all(&self) -> bool {
         false
     }
 

@@ -187,8 +187,8 @@ impl<N: Net> Backend for RemoteBackend<N> {
         }
     }
 
-    fn is_near(&self, read: Read) -> bool {
-        self.worker.is_near(self.table, read, true)
+    fn reads_all(&self) -> bool {
+        self.worker.read_path_choice(self.table, true).share == 1.0
     }
 
     fn is_damped(&self) -> bool {

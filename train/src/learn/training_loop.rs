@@ -119,7 +119,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             if self.splits.source.is_some() && self.pulls.in_flight.is_empty() {
                 self.await_batch(batches)?;
             }
-            let early = if self.backend.is_near(self.mode.push().read()) { 0 } else { self.depth };
+            let early = if self.backend.reads_all() { 0 } else { self.depth };
             self.pull_ahead(batches, stop, early)?;
             let Some(batch) = self.pulls.in_flight.pop_front() else { break };
             match batch.split.filter(|split| split.end.is_some()) {

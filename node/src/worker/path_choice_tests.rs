@@ -1,0 +1,113 @@
+//! Choices against costs that the tests make up: the cheapest number of quarters wins, also when the costs change.
+
+use super::path_choice::{ALL_QUARTERS, ChoiceOf, PathChoices};
+use crate::limits::SURVEY_ABANDONED_AFTER;
+use gannet_transport::Prng;
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// A program that pulls. Each pull takes what `cost` says for a row, by the share of its chunks that are read, with
+/// noise. Between two pulls the program does other things.
+struct Program {
+    choices: PathChoices,
+    now: Duration,
+    prng: Prng,
+    spent: Duration,
+}
+
+impl Program {
+    fn new(seed: u64) -> Program {
+        let (mut choices, now, spent) = (PathChoices::default(), Duration::from_secs(1), Duration::ZERO);
+        choices.begin(3, 0);
+        Program { choices, now, prng: Prng::new(seed), spent }
+    }
+
+    /// Pulls of 8 chunks of 1,000 rows. `cost`: nanoseconds a row for so many read chunks.
+    fn pull(&mut self, of: ChoiceOf, cost: impl Fn(f64) -> f64) {
+        self.choices.enter(self.now);
+        self.choices.begin_pull(of, 8_000, self.now);
+        let read = (0..8).filter(|_| self.choices.reads_next(of)).count();
+        assert_eq!(read, 2 * usize::from(self.choices.quarters(of)), "8 chunks have whole quarters");
+        let noise = 0.99 + self.prng.below(2_000) as f64 / 1e5;
+        let took = Duration::from_nanos((8_000.0 * cost(read as f64 / 8.0) * noise) as u64);
+        self.now += took;
+        self.spent += took;
+        if self.choices.is_timed() {
+            self.choices.leave(self.now);
+        }
+        // A pause, now and then a very long one.
+        let pause = if self.prng.below(50) == 0 { 400_000_000 } else { self.prng.below(2_000_000) };
+        self.now += Duration::from_nanos(pause);
+    }
+}
+
+const KEPT: ChoiceOf = ChoiceOf { table: 1, kept: true };
+const OTHER: ChoiceOf = ChoiceOf { table: 0, kept: false };
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// The cheapest share is found wherever it is, and found again after it has moved.
+    #[test]
+    fn the_cheapest_share_wins(seed: u64, best in 0..=ALL_QUARTERS, then in 0..=ALL_QUARTERS, kept: bool) {
+        let mut program = Program::new(seed);
+        let of = ChoiceOf { table: 3, kept };
+        for best in [best, then] {
+            let cost = |read: f64| 50.0 * (1.0 + (read - f64::from(best) / 4.0).abs());
+            for _ in 0..60_000 {
+                program.pull(of, cost);
+            }
+            prop_assert!(program.choices.is_settled(of));
+            // During a survey other numbers are tried.
+            let found = (0..2_000).filter(|_| {
+                program.pull(of, cost);
+                program.choices.quarters(of) == best
+            });
+            prop_assert!(found.count() > 1_500, "{} quarters are best", best);
+        }
+    }
+}
+
+#[test]
+fn surveys_cost_little() {
+    let mut program = Program::new(1);
+    let cost = |read: f64| 50.0 * (1.0 + 2.0 * read);
+    for _ in 0..100_000 {
+        program.pull(KEPT, cost);
+    }
+    let least = Duration::from_nanos(100_000 * 8_000 * 50);
+    assert!(program.spent < least * 103 / 100, "{:?} instead of {least:?}", program.spent);
+}
+
+#[test]
+fn one_choice_is_measured_at_a_time_and_an_abandoned_one_gives_way() {
+    let mut program = Program::new(2);
+    program.pull(KEPT, |_| 50.0);
+    for _ in 0..1_000 {
+        program.pull(OTHER, |_| 50.0);
+        program.pull(KEPT, |_| 50.0);
+        // The first survey is that of the table that was pulled first.
+        assert!(!program.choices.is_settled(OTHER) || program.choices.is_settled(KEPT));
+    }
+    assert!(program.choices.is_settled(OTHER) && program.choices.is_settled(KEPT));
+
+    let mut program = Program::new(3);
+    program.pull(KEPT, |_| 50.0);
+    program.now += SURVEY_ABANDONED_AFTER;
+    for _ in 0..1_000 {
+        program.pull(OTHER, |_| 50.0);
+    }
+    assert!(program.choices.is_settled(OTHER) && !program.choices.is_settled(KEPT));
+}
+
+#[test]
+fn costs_that_do_not_differ_change_nothing() {
+    for (of, first) in [(KEPT, 0), (OTHER, ALL_QUARTERS)] {
+        let mut program = Program::new(4);
+        let mut elsewhere = 0;
+        for _ in 0..50_000 {
+            program.pull(of, |_| 50.0);
+            elsewhere += u32::from(program.choices.quarters(of) != first);
+        }
+        assert!(program.choices.is_settled(of) && elsewhere < 3_000, "{elsewhere} of 50,000 pulls");
+    }
+}
