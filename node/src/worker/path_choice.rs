@@ -19,9 +19,11 @@ use std::time::Duration;
 /// All chunks of a pull.
 pub(super) const ALL_QUARTERS: u8 = 4;
 /// So often a survey tries each number of quarters. The median counts.
-const ROUNDS: usize = 3;
-/// A survey changes the choice only for a cost below this share of the present one's: trials are noisy.
-const BETTER: f64 = 0.97;
+const ROUNDS: usize = 5;
+/// Trials are noisy, also because other workers survey at the same time. So a survey changes the choice only for a
+/// median cost below this share of the present one's, and if so many rounds agree that it is lower.
+const BETTER: f64 = 0.95;
+const ROUNDS_AGREE: usize = 4;
 
 /// Which choice: of this table, for pulls whose rows are pushed back or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,22 +88,30 @@ impl Survey {
         self.arms[self.costs.len() % self.arms.len()]
     }
 
+    /// The costs of an arm, by round.
+    fn costs(&self, arm: usize) -> impl Iterator<Item = f64> {
+        self.costs.iter().skip(arm).step_by(self.arms.len()).copied()
+    }
+
     /// The median cost of each arm.
-    fn medians(&self) -> impl Iterator<Item = (u8, f64)> {
-        let cost = |arm: usize| {
-            let mut costs: Vec<f64> = self.costs.iter().skip(arm).step_by(self.arms.len()).copied().collect();
+    fn medians(&self) -> Vec<f64> {
+        let median = |arm: usize| {
+            let mut costs: Vec<f64> = self.costs(arm).collect();
             costs.sort_unstable_by(f64::total_cmp);
             costs[costs.len() / 2]
         };
-        self.arms.iter().enumerate().map(move |(arm, &quarters)| (quarters, cost(arm)))
+        (0..self.arms.len()).map(median).collect()
     }
 
-    /// The cheapest arm, or `present` if none is clearly cheaper.
-    fn cheapest(&self, present: u8) -> u8 {
-        let of_present =
-            self.medians().find(|&(arm, _)| arm == present).map_or(f64::INFINITY, |(_, cost)| cost);
-        let best = self.medians().min_by(|a, b| a.1.total_cmp(&b.1));
-        best.filter(|&(_, cost)| cost < BETTER * of_present).map_or(present, |(arm, _)| arm)
+    /// The cheapest arm, or the first one, which is the present choice, if none is clearly cheaper.
+    fn cheapest(&self) -> u8 {
+        let medians = self.medians();
+        let clearly = |&arm: &usize| {
+            let rounds = self.costs(arm).zip(self.costs(0)).filter(|(cost, present)| cost < present).count();
+            medians[arm] < BETTER * medians[0] && rounds >= ROUNDS_AGREE
+        };
+        let best = (1..self.arms.len()).filter(clearly).min_by(|&a, &b| medians[a].total_cmp(&medians[b]));
+        self.arms[best.unwrap_or(0)]
     }
 }
 
@@ -229,18 +239,19 @@ impl PathChoices {
     fn end_survey(&mut self, now: Duration) {
         let Some(survey) = self.survey.take() else { return };
         let choice = self.choice(survey.of);
-        let best = survey.cheapest(choice.quarters);
+        let best = survey.cheapest();
         let longer = (2 * choice.rest_factor).min(SURVEY_REST_FACTOR_MAX);
         choice.rest_factor = if best == choice.quarters { longer } else { SURVEY_REST_FACTOR_MIN };
         let ChoiceOf { table, kept } = survey.of;
-        let costs: Vec<(u8, f64)> = survey.medians().collect();
+        let (from, arms, costs) = (choice.quarters, &survey.arms, survey.medians());
         tracing::debug!(
             table,
             kept,
-            from = choice.quarters,
+            from,
             to = best,
+            ?arms,
             ?costs,
-            "quarters of chunks that are read"
+            "a survey chose how many quarters of chunks to read"
         );
         (choice.quarters, choice.settled) = (best, true);
         choice.next_survey = now + now.saturating_sub(survey.began) * choice.rest_factor;

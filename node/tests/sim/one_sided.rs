@@ -97,7 +97,7 @@ fn a_worker_reads_where_that_is_cheaper() {
         let table = worker.open_table(&model.schema).unwrap();
         let mut prng = Prng::new(9);
         let mut mixed = 0;
-        for round in 0..7_000 {
+        for round in 0..12_000 {
             let keys = unique_keys(&mut prng, 60, 400);
             let cut = Arc::new(worker.cut(table, &keys));
             let before = worker.counters().near_rows;

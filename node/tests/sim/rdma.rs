@@ -20,7 +20,8 @@ fn start(sim: &Sim, threads: usize) -> (u64, String) {
 }
 
 fn connect(sim: &Sim, addr: &str, pusher: u64) -> Worker<Sim> {
-    Worker::connect(sim.clone(), WorkerConfig::new([addr], pusher, 1)).unwrap()
+    let config = WorkerConfig { one_sided: OneSided::Always, ..WorkerConfig::new([addr], pusher, 1) };
+    Worker::connect(sim.clone(), config).unwrap()
 }
 
 fn worlds(seed: u64) -> [(Sim, &'static str); 2] {
