@@ -13,12 +13,21 @@ const SETTINGS: ModelSettings = ModelSettings {
     l2: 0.0,
 };
 
-/// The loss of an example.
-fn loss(model: &mut dyn Model, example: Example<'_>, label: f32, rows: &[BatchRows]) -> f64 {
-    let task = model.task();
-    let mut outputs = vec![0.0; task.outputs()];
-    model.forward(example, rows, &mut outputs);
-    task.loss(&outputs, label)
+/// The loss of the example of a batch.
+fn loss(model: &mut dyn Model, batch: &Batch, rows: &mut [BatchRows]) -> f64 {
+    let (task, mut loss) = (model.task(), f64::NAN);
+    model.score(batch, rows, &mut |i, outputs| loss = task.loss(outputs, batch.block.labels[i]));
+    loss
+}
+
+/// A batch of one example.
+fn batch_of(keys: &[u64], places: &[u32], values: &[f32], label: f32) -> Batch {
+    let mut batch = Batch { local: places.to_vec(), ..Batch::default() };
+    batch.block.clear();
+    batch.block.keys.extend(keys);
+    batch.block.values.extend(values);
+    batch.block.end(label);
+    batch
 }
 
 /// Compares at random rows of three features and the intercept.
@@ -32,7 +41,7 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
         .chain(model.dense())
         .map(|(schema, n)| {
             let weights = (0..schema.weights() as u64 * n).map(|_| chance()).collect();
-            BatchRows::alone(schema.weights(), weights)
+            BatchRows::alone(&schema, weights)
         })
         .collect();
     let features = if model.name() == "mf" { 2 } else { 3 };
@@ -43,20 +52,19 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
     if model.name() == "mf" {
         x.fill(1.0);
     }
-    let example = Example { keys: &keys, places: &places[..=features], values: &x };
-    prop_assert_eq!(model.check(example), Ok(()));
-    let task = model.task();
-    let mut errors = vec![0.0; task.outputs()];
-    model.forward(example, &rows, &mut errors);
-    task.errors(&mut errors, label);
-    model.backward(example, &errors, &mut rows);
+    let batch = batch_of(&keys, &places[..=features], &x, label);
+    prop_assert_eq!(model.check(Example::of(&batch, 0)), Ok(()));
+    let mut not_finite = 0;
+    let step = BatchStep { batch: &batch, rows: &mut rows, measures: None, not_finite: &mut not_finite };
+    model.learn(step).unwrap();
+    prop_assert_eq!(not_finite, 0);
     for table in 0..rows.len() {
         for at in 0..rows[table].parts_of().0.len() {
             let gradient = f64::from(rows[table].parts_of().1[at]);
             let weight = rows[table].parts_of().0[at];
             let mut at_shift = |shift: f32| {
                 rows[table].parts_of().0[at] = weight + shift;
-                loss(model, example, label, &rows)
+                loss(model, &batch, &mut rows)
             };
             // A rectified unit gives the loss a kink. There the gradient is that of one side. With a kink on each
             // side, only smaller steps find it.
