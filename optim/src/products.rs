@@ -67,7 +67,7 @@ pub fn add_scaled<I: Isa>(isa: I, factor: f32, a: &[f32], out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Add, AdaGrad, Cpu, Ftrl, GradientLanes, RowAdaGrad, Sgd, Update, Work};
+    use crate::{AdaGrad, Add, Cpu, Ftrl, GradientLanes, RowAdaGrad, Sgd, Update, Work};
     use proptest::prelude::*;
 
     /// `factor * vector + l2 * weight`.
@@ -89,7 +89,11 @@ mod tests {
         fn run<I: Isa, U: Update>(self, isa: I, _: U) -> Self::Out {
             let mut out = self.1.to_vec();
             add_scaled(isa, self.2, self.0, &mut out);
-            (dot(isa, self.0, self.1).to_bits(), sum(isa, self.0).to_bits(), out.iter().map(|v| v.to_bits()).collect())
+            (
+                dot(isa, self.0, self.1).to_bits(),
+                sum(isa, self.0).to_bits(),
+                out.iter().map(|v| v.to_bits()).collect(),
+            )
         }
     }
 

@@ -61,11 +61,7 @@ pub(crate) fn learn<P: Passes>(passes: &mut P, step: BatchStep<'_>) -> Result<()
 }
 
 /// [`learn`] on an instruction set.
-pub(crate) fn learn_on<P: Passes>(
-    cpu: Cpu,
-    passes: &mut P,
-    step: BatchStep<'_>,
-) -> Result<(), BackendError> {
+pub(crate) fn learn_on<P: Passes>(cpu: Cpu, passes: &mut P, step: BatchStep<'_>) -> Result<(), BackendError> {
     let rule = step.rows.first().and_then(BatchRows::replayed_rule);
     let Some(rule) = rule else {
         cpu.run(Add, SumGradients(passes, step));
@@ -79,7 +75,10 @@ pub(crate) fn learn_on<P: Passes>(
         Rule::Ftrl(rule) => cpu.run(rule, replay),
         Rule::GroupFtrl(rule) => cpu.run(rule, replay),
         Rule::Add(_) | Rule::Momentum(_) | Rule::RmsProp(_) | Rule::Adam(_) | Rule::AmsGrad(_) => {
-            return Err(BackendError::Schema(format!("rule {} learns by gradients, not by replay", rule.name())));
+            return Err(BackendError::Schema(format!(
+                "rule {} learns by gradients, not by replay",
+                rule.name()
+            )));
         }
     }
     Ok(())

@@ -98,7 +98,9 @@ impl BatchRows {
         }
         tables.finish_pull(&mut self.state)?;
         self.pushed.clear();
-        self.pushed.extend_from_slice(&self.state);
+        if !tables.has_pulled_rows() {
+            self.pushed.extend_from_slice(&self.state);
+        }
         if self.parts.iter().any(|part| part.rule.derives()) {
             self.weights.resize(self.state.len() / self.floats * self.dim, 0.0);
             let rows = self.state.chunks_exact(self.floats).zip(self.weights.chunks_exact_mut(self.dim));
@@ -123,8 +125,7 @@ impl BatchRows {
         split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if self.push == PushContent::Replay {
-            self.pushed.iter_mut().zip(&self.state).for_each(|(before, after)| *before = after - *before);
-            return tables.push(self.table, &mut self.pushed, Write::Change, split);
+            return tables.push_states(self.table, &mut self.pushed, &self.state, split);
         }
         if self.reduce == Reduce::Mean {
             for (sums, &n) in self.pushed.chunks_exact_mut(self.dim).zip(&self.counts) {
