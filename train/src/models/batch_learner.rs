@@ -102,8 +102,9 @@ impl<P: Passes> Work for Replay<'_, '_, P> {
     #[inline(always)]
     fn run<I: Isa, U: Update>(self, isa: I, rule: U) {
         let Replay(passes, BatchStep { batch, rows, measures, not_finite }) = self;
-        let mut views = rows.iter_mut().map(|rows| rows.replayed(isa, rule)).collect::<Vec<_>>();
-        *not_finite += learn_examples(isa, passes, batch, &mut views, measures);
+        let Some((sparse, dense)) = rows.split_first_mut() else { return };
+        let mut dense: Vec<_> = dense.iter_mut().map(|rows| rows.replayed(isa, rule)).collect();
+        *not_finite += learn_examples(isa, passes, batch, (sparse.replayed(isa, rule), &mut dense), measures);
     }
 }
 
@@ -115,26 +116,27 @@ impl<P: Passes> Work for SumGradients<'_, '_, P> {
     #[inline(always)]
     fn run<I: Isa, U: Update>(self, isa: I, _: U) {
         let SumGradients(passes, BatchStep { batch, rows, measures, not_finite }) = self;
-        let mut views = rows.iter_mut().map(|rows| rows.summed(isa)).collect::<Vec<_>>();
-        *not_finite += learn_examples(isa, passes, batch, &mut views, measures);
+        let Some((sparse, dense)) = rows.split_first_mut() else { return };
+        let mut dense: Vec<_> = dense.iter_mut().map(|rows| rows.summed(isa)).collect();
+        *not_finite += learn_examples(isa, passes, batch, (sparse.summed(isa), &mut dense), measures);
     }
 }
 
-/// Returns how many examples were left out.
+/// Returns how many examples were left out. The sparse rows are a value here, so that their pointers stay in
+/// registers.
 #[inline(always)]
 fn learn_examples<I: Isa, P: Passes, R: LearnedRows<I>>(
     isa: I,
     passes: &mut P,
     batch: &Batch,
-    rows: &mut [R],
+    (mut sparse, dense): (R, &mut [R]),
     mut measures: Option<&mut Measures>,
 ) -> u64 {
-    let Some((sparse, dense)) = rows.split_first_mut() else { return 0 };
     let task = passes.task();
     let (mut outputs, mut not_finite) = (vec![0.0; task.outputs()], 0);
     for (i, &label) in batch.block.labels.iter().enumerate() {
         let (example, importance) = (Example::of(batch, i), batch.block.importance(i));
-        passes.forward(isa, example, &*sparse, &*dense, &mut outputs);
+        passes.forward(isa, example, &sparse, &*dense, &mut outputs);
         match &mut measures {
             Some(measures) => measures.add_and_derive(&mut outputs, label, importance),
             None => task.errors(&mut outputs, label),
@@ -146,7 +148,7 @@ fn learn_examples<I: Isa, P: Passes, R: LearnedRows<I>>(
         }
         // One bad example must not spoil its batch.
         if sound {
-            passes.backward(isa, example, &outputs, sparse, dense);
+            passes.backward(isa, example, &outputs, &mut sparse, dense);
         } else {
             not_finite += 1;
         }
