@@ -1,8 +1,8 @@
-//! The tables of a process that both owns and trains them, for replay. The rows of a table are in one list, in the order
-//! in which their keys came, and cells map keys to numbers of rows. A pull copies a batch's rows out, and the push after
-//! it goes to the same numbers. The tables are lost when the process ends; a scan writes the model.
+//! The tables of a process that both owns and trains them, for replay. The rows of a table are in one list, in the
+//! order in which their keys came, and cells map keys to numbers of rows. A pull copies a batch's rows out, and the
+//! push after it goes to the same numbers. The tables are lost when the process ends; a scan writes the model.
 //!
-//! A row changes as in shards, so the bits are the same: the change is computed, checked, and added.
+//! A row changes as in shards, so the bits are the same: its change is computed, checked, and added.
 
 use super::segment::{SegmentPart, parts, weigh};
 use super::{TableIndex, Tables, WeightTables};
@@ -54,9 +54,9 @@ struct FlatRows {
 }
 
 /// The floats of a fresh row.
-struct InitialRow<'a>(&'a [f32], &'a mut [f32]);
+struct FreshRow<'a>(&'a [f32], &'a mut [f32]);
 
-impl Visitor for InitialRow<'_> {
+impl Visitor for FreshRow<'_> {
     type Out = ();
 
     fn run<U: Update>(self, rule: U) {
@@ -107,7 +107,7 @@ impl FlatRows {
         for part in &*parts {
             let (own, weights_behind) = weights.split_at(part.dim);
             let (own_row, row_behind) = row.split_at_mut(part.floats);
-            part.rule.visit(InitialRow(own, own_row));
+            part.rule.visit(FreshRow(own, own_row));
             (weights, row) = (weights_behind, row_behind);
         }
     }
