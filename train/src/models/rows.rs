@@ -145,6 +145,24 @@ impl BatchRows {
         rows
     }
 
+    /// [`alone`](Self::alone), but the rows step at once. `state` are their stored floats.
+    #[cfg(test)]
+    pub(crate) fn alone_replayed(schema: &Schema, state: Vec<f32>) -> BatchRows {
+        let mut rows = BatchRows::new(0, schema, PushContent::Replay, Reduce::Sum);
+        rows.weights = vec![0.0; state.len() / rows.floats * rows.dim];
+        let each = state.chunks_exact(rows.floats).zip(rows.weights.chunks_exact_mut(rows.dim));
+        each.for_each(|(row, weights)| weigh(&rows.parts, row, weights));
+        rows.state = state;
+        rows
+    }
+
+    /// The bits of the weights, of the state and of the sums of gradients.
+    #[cfg(test)]
+    pub(crate) fn bits(&self) -> Vec<u32> {
+        let all = self.weights.iter().chain(&self.state).chain(&self.pushed);
+        all.map(|float| float.to_bits()).collect()
+    }
+
     /// The weights, so that a test can change one, and the sums of gradients.
     #[cfg(test)]
     pub(crate) fn parts_of(&mut self) -> (&mut Vec<f32>, &mut Vec<f32>) {
