@@ -4,7 +4,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{CoordinateStep, none_negative, sweep};
+use crate::slices::{CoordinateStep, GradientLanes, none_negative, sweep, sweep_lanes};
 use crate::{RuleError, Update};
 
 /// `s += g^2; w -= lr * g / (sqrt(s) + eps)`, each coordinate by itself. The row is `[w, s]`.
@@ -60,5 +60,17 @@ impl Update for AdaGrad {
     #[inline(always)]
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
         sweep(isa, row, gradient, *self);
+    }
+
+    #[inline(always)]
+    fn descend_on<I: Isa, G: GradientLanes<I>>(
+        &self,
+        isa: I,
+        row: &mut [f32],
+        _: &mut [f32],
+        gradient: &G,
+        scratch: &mut [f32],
+    ) {
+        sweep_lanes(isa, row, scratch.len(), gradient, *self);
     }
 }

@@ -1,6 +1,7 @@
 //! A rule as plain data, a rule as a type, and the dispatch from data to type.
 
 use crate::arch::{Isa, Scalar};
+use crate::slices::{GradientLanes, write_gradient};
 use crate::{AdaGrad, Adam, Add, AmsGrad, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, RuleError, Sgd};
 
 /// What a rule does to one row. `dim` is the number of weights of a row.
@@ -36,6 +37,32 @@ pub trait Update: Copy {
     /// # Panics
     /// When `row.len() != floats(gradient.len())`.
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]);
+
+    /// [`update_on`](Self::update_on) with a gradient that is computed from the weights before the step, a register at
+    /// a time. `derived` (`dim`) are the row's weights if the rule [derives](Self::DERIVES) them: read first, and
+    /// replaced by the new ones. Otherwise it is not used. `scratch` (`dim`) may hold anything.
+    ///
+    /// # Panics
+    /// When `row.len() != floats(scratch.len())`, or `derived` is shorter than `scratch` and the rule derives.
+    #[inline(always)]
+    fn descend_on<I: Isa, G: GradientLanes<I>>(
+        &self,
+        isa: I,
+        row: &mut [f32],
+        derived: &mut [f32],
+        gradient: &G,
+        scratch: &mut [f32],
+    ) {
+        let dim = scratch.len();
+        if Self::DERIVES {
+            write_gradient(isa, &derived[..dim], gradient, scratch);
+            self.update_on(isa, row, scratch);
+            self.weights_on(isa, row, &mut derived[..dim]);
+        } else {
+            write_gradient(isa, &row[..dim], gradient, scratch);
+            self.update_on(isa, row, scratch);
+        }
+    }
 
     /// [`update_on`](Self::update_on) one coordinate at a time: the oracle.
     #[inline(always)]

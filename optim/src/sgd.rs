@@ -2,7 +2,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{CoordinateStep, sweep};
+use crate::slices::{CoordinateStep, GradientLanes, sweep, sweep_lanes};
 use crate::{RuleError, Update};
 
 /// `w -= lr * g`. The row is `[w]`.
@@ -36,5 +36,17 @@ impl Update for Sgd {
     #[inline(always)]
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
         sweep(isa, row, gradient, *self);
+    }
+
+    #[inline(always)]
+    fn descend_on<I: Isa, G: GradientLanes<I>>(
+        &self,
+        isa: I,
+        row: &mut [f32],
+        _: &mut [f32],
+        gradient: &G,
+        scratch: &mut [f32],
+    ) {
+        sweep_lanes(isa, row, scratch.len(), gradient, *self);
     }
 }

@@ -3,6 +3,23 @@
 
 use crate::arch::{Isa, Lanes};
 
+/// The gradient of one row, computed a register at a time.
+pub trait GradientLanes<I: Isa> {
+    /// The gradient of the `n` coordinates from `at` on, where `weights` are their weights before the step. Lanes from
+    /// `n` on are ignored.
+    fn lanes(&self, isa: I, at: usize, n: usize, weights: I::Lanes) -> I::Lanes;
+}
+
+/// A gradient in memory.
+struct Stored<'a>(&'a [f32]);
+
+impl<I: Isa> GradientLanes<I> for Stored<'_> {
+    #[inline(always)]
+    fn lanes(&self, isa: I, at: usize, n: usize, _: I::Lanes) -> I::Lanes {
+        isa.load(&self.0[at..][..n])
+    }
+}
+
 /// A rule's formula for one coordinate of `P` planes, written once for every instruction set.
 pub(crate) trait CoordinateStep<const P: usize> {
     /// The planes after gradient `g`.
@@ -56,21 +73,54 @@ pub(crate) fn sweep<I: Isa, const P: usize>(
     g: &[f32],
     formula: impl CoordinateStep<P>,
 ) {
-    let dim = g.len();
+    sweep_lanes(isa, row, g.len(), &Stored(g), formula);
+}
+
+/// [`sweep`] with a gradient that is computed from the row's first plane.
+///
+/// # Panics
+/// When `row.len() != P * dim`; nothing has been changed then.
+#[inline(always)]
+pub(crate) fn sweep_lanes<I: Isa, const P: usize>(
+    isa: I,
+    row: &mut [f32],
+    dim: usize,
+    gradient: &impl GradientLanes<I>,
+    formula: impl CoordinateStep<P>,
+) {
     assert_eq!(row.len(), P * dim);
     let (n, last) = (dim.min(I::LANES), dim.saturating_sub(I::LANES));
     let mut end = [isa.splat(0.0); P];
     if !dim.is_multiple_of(I::LANES) {
-        end = formula.step(load(isa, row, dim, last, n), isa.load(&g[last..]));
+        let planes = load(isa, row, dim, last, n);
+        end = formula.step(planes, gradient.lanes(isa, last, n, planes[0]));
     }
     let mut at = 0;
     while at + I::LANES <= dim {
-        let next = formula.step(load(isa, row, dim, at, I::LANES), isa.load(&g[at..at + I::LANES]));
+        let planes = load(isa, row, dim, at, I::LANES);
+        let next = formula.step(planes, gradient.lanes(isa, at, I::LANES, planes[0]));
         store::<I, P>(isa, next, row, dim, at, I::LANES);
         at += I::LANES;
     }
     if at < dim {
         store(isa, end, row, dim, last, n);
+    }
+}
+
+/// Writes a gradient into `out`, where `weights` (as long) are the weights before the step.
+#[inline(always)]
+pub(crate) fn write_gradient<I: Isa>(
+    isa: I,
+    weights: &[f32],
+    gradient: &impl GradientLanes<I>,
+    out: &mut [f32],
+) {
+    let mut at = 0;
+    while at < out.len() {
+        let n = I::LANES.min(out.len() - at);
+        let lanes = gradient.lanes(isa, at, n, isa.load(&weights[at..][..n]));
+        isa.store(lanes, &mut out[at..][..n]);
+        at += n;
     }
 }
 
@@ -94,8 +144,8 @@ pub(crate) fn derive<I: Isa>(isa: I, row: &[f32], out: &mut [f32], formula: impl
     }
 }
 
-/// The number of partial sums of [`squares`]: the lanes of the widest register.
-const SUMS: usize = 16;
+/// The number of partial sums of a sum over a row: the lanes of the widest register.
+pub(crate) const SUMS: usize = 16;
 
 /// The sum of `derive(value)^2`; `derive(0)` is 0. There are sixteen partial sums, one for each place modulo sixteen.
 /// They are added by halves, in the same order for every register width, so the result is the same.
@@ -115,6 +165,12 @@ pub(crate) fn squares<I: Isa>(isa: I, values: &[f32], formula: impl Derive<1>) -
         let v = formula.derive([isa.load(&rest[k * I::LANES..end])]);
         *sum = *sum + v * v;
     }
+    total(isa, sums)
+}
+
+/// The sum of the partial sums, added by halves.
+#[inline(always)]
+pub(crate) fn total<I: Isa>(isa: I, sums: [I::Lanes; SUMS]) -> f32 {
     let mut flat = [0.0f32; SUMS];
     for (k, sum) in sums.iter().enumerate().take(SUMS / I::LANES) {
         isa.store(*sum, &mut flat[k * I::LANES..][..I::LANES]);

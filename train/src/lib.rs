@@ -45,7 +45,9 @@ pub use batch::{Batch, BatchKeys, Batcher, InSplit};
 pub use backend::embedded::Embedded;
 pub use backend::flat_table::FlatTable;
 pub use backend::remote::RemoteBackend;
-pub use backend::tables::{LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables};
+pub use backend::tables::{
+    FlatTables, LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables,
+};
 pub use backend::weights::Weights;
 pub use backend::{Backend, BackendError, PulledRows};
 

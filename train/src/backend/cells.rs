@@ -13,28 +13,29 @@ const CELLS_MIN: usize = 1 << 12;
 /// The key of an empty cell. It is the intercept's key, whose row has its own cell at the end.
 const EMPTY: u64 = INTERCEPT_KEY;
 
-/// A key and up to `W` floats of its row. `W` is even.
+/// A key and its row: an even number of floats, or the number of a row that is elsewhere.
 #[derive(Clone, Copy)]
-struct KeyCell<const W: usize> {
+struct KeyCell<R> {
     key: u64,
-    row: [f32; W],
+    row: R,
 }
 
-const _: () = assert!(size_of::<KeyCell<2>>() == 16 && size_of::<KeyCell<6>>() == 32);
+const _: () = assert!(size_of::<KeyCell<[f32; 2]>>() == 16 && size_of::<KeyCell<[f32; 6]>>() == 32);
+const _: () = assert!(size_of::<KeyCell<u32>>() == 16);
 
 /// Cells in the order of their keys' hashes. A key's home is its hash's share of the array's length. The search goes
 /// forward from the home and wraps around. The last cell, behind the homes, is the intercept's.
-pub(crate) struct Cells<const W: usize> {
-    cells: Vec<KeyCell<W>>,
+pub(crate) struct Cells<R> {
+    cells: Vec<KeyCell<R>>,
     /// Cells except the intercept's.
     homes: usize,
     filled: usize,
     intercept: bool,
     memory_limit: u64,
-    fresh: [f32; W],
+    fresh: R,
 }
 
-impl<const P: usize, const W: usize> RowPlaces<P> for Cells<W> {
+impl<const P: usize, const W: usize> RowPlaces<P> for Cells<[f32; W]> {
     #[inline(always)]
     fn row(&self, at: u32) -> [f32; P] {
         let row = &self.cells[at as usize].row;
@@ -47,18 +48,15 @@ impl<const P: usize, const W: usize> RowPlaces<P> for Cells<W> {
     }
 }
 
-impl<const W: usize> Cells<W> {
+impl<R: Copy> Cells<R> {
     /// An empty table. A new key's row starts as `fresh`. The cells may take `memory_limit` bytes, also while the
     /// table grows.
-    pub(crate) fn new(fresh: [f32; W], memory_limit: u64) -> Cells<W> {
+    pub(crate) fn new(fresh: R, memory_limit: u64) -> Cells<R> {
         Cells::with_homes(CELLS_MIN, fresh, memory_limit)
     }
 
-    fn with_homes(homes: usize, fresh: [f32; W], memory_limit: u64) -> Cells<W> {
-        let mut cells = vec![KeyCell { key: EMPTY, row: [0.0; W] }; homes + 1];
-        if let Some(last) = cells.last_mut() {
-            last.row = fresh;
-        }
+    fn with_homes(homes: usize, fresh: R, memory_limit: u64) -> Cells<R> {
+        let cells = vec![KeyCell { key: EMPTY, row: fresh }; homes + 1];
         Cells { cells, homes, filled: 0, intercept: false, fresh, memory_limit }
     }
 
@@ -70,7 +68,7 @@ impl<const W: usize> Cells<W> {
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: u64) {
         if let Some(cell) = self.cells.get(self.home(key)) {
-            prefetch((cell as *const KeyCell<W>).cast());
+            prefetch((cell as *const KeyCell<R>).cast());
         }
     }
 
@@ -127,18 +125,18 @@ impl<const W: usize> Cells<W> {
 
     /// The row at a place.
     #[inline(always)]
-    pub(crate) fn at(&self, at: u32) -> &[f32; W] {
+    pub(crate) fn at(&self, at: u32) -> &R {
         &self.cells[at as usize].row
     }
 
     /// The row at a place, to change.
     #[inline(always)]
-    pub(crate) fn at_mut(&mut self, at: u32) -> &mut [f32; W] {
+    pub(crate) fn at_mut(&mut self, at: u32) -> &mut R {
         &mut self.cells[at as usize].row
     }
 
     /// The first row of a new key.
-    pub(crate) fn fresh(&self) -> &[f32; W] {
+    pub(crate) fn fresh(&self) -> &R {
         &self.fresh
     }
 
@@ -149,7 +147,7 @@ impl<const W: usize> Cells<W> {
 
     /// Bytes of all cells.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.cells.len() * size_of::<KeyCell<W>>()) as u64
+        (self.cells.len() * size_of::<KeyCell<R>>()) as u64
     }
 
     /// Whether `more` new keys fit. At most three quarters of the cells are filled, so that every search ends.
@@ -170,7 +168,7 @@ impl<const W: usize> Cells<W> {
             return Err(BackendError::Full { rows: self.filled as u64, limit: FLAT_CELLS_MAX as u64 });
         }
         // Both arrays exist while the rows move.
-        let bytes = ((self.cells.len() + homes + 1) * size_of::<KeyCell<W>>()) as u64;
+        let bytes = ((self.cells.len() + homes + 1) * size_of::<KeyCell<R>>()) as u64;
         if bytes > self.memory_limit {
             return Err(BackendError::Memory { rows: self.filled as u64, bytes, limit: self.memory_limit });
         }
@@ -188,7 +186,7 @@ impl<const W: usize> Cells<W> {
     }
 
     /// All keys and their rows.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, [f32; W])> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, R)> {
         let (cells, intercept) = self.cells.split_at(self.homes);
         let intercept = intercept.iter().take(usize::from(self.intercept));
         cells.iter().filter(|cell| cell.key != EMPTY).chain(intercept).map(|cell| (cell.key, cell.row))

@@ -19,8 +19,8 @@ const PAGE_ROWS: usize = 1 << 13;
 
 /// Cells for rows of up to two floats, or of up to six.
 enum FlatCells {
-    Narrow(Cells<2>),
-    Wide(Cells<6>),
+    Narrow(Cells<[f32; 2]>),
+    Wide(Cells<[f32; 6]>),
 }
 
 /// Runs the same code on either kind of cells.
@@ -63,7 +63,7 @@ impl Visitor for InitialRow {
 }
 
 /// An empty table whose rows start as `fresh`. `None` if `fresh` is longer than a cell.
-fn cells<const W: usize>(fresh: &[f32], memory_limit: u64) -> Option<Cells<W>> {
+fn cells<const W: usize>(fresh: &[f32], memory_limit: u64) -> Option<Cells<[f32; W]>> {
     let mut row = [0.0; W];
     row.get_mut(..fresh.len())?.copy_from_slice(fresh);
     Some(Cells::new(row, memory_limit))
@@ -132,7 +132,7 @@ impl FlatTable {
 /// Learns directly on the table's rows.
 struct InPlace<'a> {
     block: &'a Block,
-    cells: &'a mut Cells<2>,
+    cells: &'a mut Cells<[f32; 2]>,
     places: &'a mut Vec<u32>,
     margins: &'a mut Vec<f32>,
 }
@@ -160,7 +160,7 @@ impl KernelWork for InPlace<'_> {
 
 /// Finds the rows of keys, creates missing ones, and reads their weights.
 struct FindRows<'a, const W: usize> {
-    cells: &'a mut Cells<W>,
+    cells: &'a mut Cells<[f32; W]>,
     keys: &'a [u64],
     places: &'a mut Vec<u32>,
     weights: &'a mut Vec<f32>,
@@ -192,7 +192,7 @@ impl<const W: usize> Visitor for FindRows<'_, W> {
 /// Steps the rows at these places along their gradients. Returns how many rows it left unchanged because they would
 /// have become NaN or infinite.
 struct StepRows<'a, const W: usize> {
-    cells: &'a mut Cells<W>,
+    cells: &'a mut Cells<[f32; W]>,
     places: &'a [u32],
     gradients: &'a [f32],
     shaping: GradientTransform,
@@ -225,7 +225,7 @@ impl<const W: usize> Visitor for StepRows<'_, W> {
 
 /// Reads the weights of keys. A key without a row has the weight of a new row.
 struct ReadWeights<'a, const W: usize> {
-    cells: &'a Cells<W>,
+    cells: &'a Cells<[f32; W]>,
     keys: &'a [u64],
     weights: &'a mut [f32],
 }

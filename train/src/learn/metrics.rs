@@ -105,10 +105,15 @@ impl Metrics {
     /// Adds one example of this importance. An example without a label (NaN) does not count.
     #[inline(always)]
     pub fn add(&mut self, margin: f32, label: f32, importance: f32) {
-        if label.is_nan() {
-            return;
+        if !label.is_nan() {
+            self.add_predicted(margin, sigmoid(margin), label, importance);
         }
-        let (positive, predicted) = (label > 0.5, sigmoid(margin));
+    }
+
+    /// [`add`](Self::add) of an example that has a label, where the probability of its margin is known.
+    #[inline(always)]
+    pub(crate) fn add_predicted(&mut self, margin: f32, predicted: f32, label: f32, importance: f32) {
+        let positive = label > 0.5;
         let mass = f64::from(importance);
         self.examples += 1;
         self.mass += mass;

@@ -2,11 +2,20 @@
 //! CTR prediction", 2017). The margin is that of a factorization machine plus the output of a small network, and both
 //! read the same factors. The network's input is the sum of v_i x_i: as many numbers as factors, for any number of
 //! features. (DeepFM has a vector a field, and needs to know the fields.) Each layer is a table: row u has the
-//! weights of unit u and its bias, in two segments. Hidden units are rectified.
+//! weights of unit u and its bias, in two segments. Hidden units are rectified. A unit adds its inputs as [`dot`] says.
 
+use super::batch_learner::{BatchStep, Passes, learn, score};
 use super::fm::FactorizationMachine;
+use super::learned_rows::{LearnedRows, ScaledVector};
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
+use crate::backend::BackendError;
+use crate::batch::Batch;
 use gannet_core::{Admission, Init, Schema, Segment};
+use gannet_optim::{Isa, add_scaled, dot};
+
+/// The segments of a unit's row.
+const WEIGHTS: usize = 0;
+const BIAS: usize = 1;
 
 /// The network beside a factorization machine.
 pub struct DeepFm {
@@ -18,7 +27,6 @@ pub struct DeepFm {
     values: Vec<Vec<f32>>,
     /// The derivatives of the loss by those values.
     errors: Vec<Vec<f32>>,
-    gradient: Vec<f32>,
 }
 
 impl DeepFm {
@@ -28,18 +36,18 @@ impl DeepFm {
         let values: Vec<Vec<f32>> = widths.iter().map(|&width| vec![0.0; width]).collect();
         let errors = values.clone();
         let machine = FactorizationMachine::new(settings, factors);
-        DeepFm { settings, machine, widths, values, errors, gradient: Vec::new() }
+        DeepFm { settings, machine, widths, values, errors }
     }
 
     /// The network's output for the current values of its first layer.
-    fn network(&mut self, layers: &[BatchRows]) -> f32 {
+    #[inline(always)]
+    fn network<I: Isa, R: LearnedRows<I>>(&mut self, isa: I, layers: &[R]) -> f32 {
         for (at, layer) in layers.iter().enumerate() {
             let (before, after) = self.values.split_at_mut(at + 1);
             let (input, output) = (&before[at], &mut after[0]);
             let last = at + 1 == layers.len();
             for (unit, value) in output.iter_mut().enumerate() {
-                let (weights, bias) = layer.weights(unit).split_at(input.len());
-                let sum = bias[0] + weights.iter().zip(input).map(|(w, x)| w * x).sum::<f32>();
+                let sum = layer.weights(unit, BIAS)[0] + dot(isa, layer.weights(unit, WEIGHTS), input);
                 *value = if last { sum } else { sum.max(0.0) };
             }
         }
@@ -47,7 +55,8 @@ impl DeepFm {
     }
 
     /// Steps the layers, and computes the derivatives by the values of the first layer.
-    fn back(&mut self, error: f32, layers: &mut [BatchRows]) {
+    #[inline(always)]
+    fn back<I: Isa, R: LearnedRows<I>>(&mut self, isa: I, error: f32, layers: &mut [R]) {
         if let Some(last) = self.errors.last_mut() {
             last[0] = error;
         }
@@ -60,17 +69,16 @@ impl DeepFm {
                 if error == 0.0 {
                     continue;
                 }
-                let weights = layer.weights(unit);
-                by_input.iter_mut().zip(weights).for_each(|(e, w)| *e += error * w);
-                self.gradient.clear();
+                add_scaled(isa, error, layer.weights(unit, WEIGHTS), by_input);
                 let l2 = self.settings.l2;
-                self.gradient.extend(input.iter().zip(weights).map(|(x, w)| error * x + l2 * w));
-                self.gradient.push(error);
-                layer.descend(unit, &self.gradient);
+                layer.descend(unit, WEIGHTS, &ScaledVector { factor: error, vector: input, l2 });
+                layer.step(unit, BIAS, error);
             }
             if at > 0 {
                 // A rectified unit with output 0 has derivative 0.
-                by_input.iter_mut().zip(input).for_each(|(e, &x)| *e = if x > 0.0 { *e } else { 0.0 });
+                for (error, &x) in by_input.iter_mut().zip(input) {
+                    *error = if x > 0.0 { *error } else { 0.0 };
+                }
             }
         }
     }
@@ -108,15 +116,48 @@ impl Model for DeepFm {
         self.widths.windows(2).enumerate().map(layer).collect()
     }
 
-    fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]) {
-        let margin = self.machine.margin(example, &rows[0]);
-        self.values[0].copy_from_slice(&self.machine.sums);
-        outputs[0] = margin + self.network(&rows[1..]);
+    fn learn(&mut self, step: BatchStep<'_>) -> Result<(), BackendError> {
+        learn(self, step)
     }
 
-    fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]) {
-        let (sparse, layers) = rows.split_at_mut(1);
-        self.back(errors[0], layers);
-        self.machine.descend(example, errors[0], &self.errors[0], &mut sparse[0]);
+    fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
+        score(self, batch, rows, each);
+    }
+}
+
+impl Passes for DeepFm {
+    fn task(&self) -> Objective {
+        Objective::Click
+    }
+
+    fn lane_dim(&self) -> usize {
+        self.machine.lane_dim()
+    }
+
+    #[inline(always)]
+    fn forward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        isa: I,
+        example: Example<'_>,
+        sparse: &R,
+        layers: &[R],
+        outputs: &mut [f32],
+    ) {
+        let margin = self.machine.margin(isa, example, sparse);
+        self.values[0].copy_from_slice(&self.machine.sums);
+        outputs[0] = margin + self.network(isa, layers);
+    }
+
+    #[inline(always)]
+    fn backward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        isa: I,
+        example: Example<'_>,
+        errors: &[f32],
+        sparse: &mut R,
+        layers: &mut [R],
+    ) {
+        self.back(isa, errors[0], layers);
+        self.machine.descend(example, errors[0], &self.errors[0], sparse);
     }
 }

@@ -1,7 +1,7 @@
 //! The training loop of the models. For each batch, this thread pulls the rows of all tables together, learns the
 //! examples one by one, and pushes.
 
-use super::{BatchRows, Example, Fitted, Fitting, Measured, Measures, Model, Objective};
+use super::{BatchRows, BatchStep, Example, Fitted, Fitting, Measured, Measures, Model, Objective};
 use crate::backend::BackendError;
 use crate::backend::tables::{TableIndex, Tables};
 use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
@@ -153,7 +153,6 @@ struct ModelLearner<'a, T> {
     rows: Vec<BatchRows>,
     /// The keys of the dense tables.
     dense: Vec<Vec<u64>>,
-    outputs: Vec<f32>,
     /// Measures of the first pass and, when there are more, of the current pass.
     passes: Vec<Measures>,
     /// Sums of importance and losses over the passes between those two.
@@ -201,7 +200,6 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             task,
             rows,
             dense: dense.iter().map(|&(_, rows)| (0..rows).collect()).collect(),
-            outputs: vec![0.0; task.outputs()],
             passes: vec![Measures::new(task, false)],
             between: (0.0, 0.0),
             epoch: 0,
@@ -315,9 +313,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             self.settle_late()?;
             self.pull(batch)?;
         }
-        for i in 0..batch.block.len() {
-            self.learn(batch, i, true)?;
-        }
+        self.learn(batch, true)?;
         self.push(batch)?;
         self.place = batch.split;
         self.steps += 1;
@@ -373,9 +369,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
                 "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
             );
             self.pull(&batch)?;
-            for i in 0..batch.block.len() {
-                self.learn(&batch, i, false)?;
-            }
+            self.learn(&batch, false)?;
             self.push(&batch)?;
             self.unsettled = Some(batch);
             if !self.is_late()? {
@@ -403,26 +397,16 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// Learns an example. With `first_time` the example counts in the reports.
-    fn learn(&mut self, batch: &Batch, i: usize, first_time: bool) -> Result<(), TrainError> {
-        let ModelLearner { model, task, rows, outputs, passes, .. } = self;
-        let (example, label) = (Example::of(batch, i), batch.block.labels[i]);
-        self.examples += u64::from(first_time);
-        model.check(example).map_err(|what| TrainError::Example { number: self.examples, what })?;
-        let importance = batch.block.importance(i);
-        model.forward(example, rows, outputs);
-        if let (true, Some(pass)) = (first_time, passes.last_mut()) {
-            pass.add(outputs, label, importance);
+    /// Learns the examples of a batch. With `first_time` they count in the reports.
+    fn learn(&mut self, batch: &Batch, first_time: bool) -> Result<(), TrainError> {
+        let ModelLearner { model, rows, passes, examples, not_finite, .. } = self;
+        for i in 0..batch.block.len() {
+            *examples += u64::from(first_time);
+            let number = *examples;
+            model.check(Example::of(batch, i)).map_err(|what| TrainError::Example { number, what })?;
         }
-        task.errors(outputs, label);
-        outputs.iter_mut().for_each(|error| *error *= importance);
-        // One bad example must not spoil its batch.
-        if outputs.iter().all(|error| error.is_finite()) {
-            model.backward(example, outputs, rows);
-        } else {
-            self.not_finite += 1;
-        }
-        Ok(())
+        let measures = passes.last_mut().filter(|_| first_time);
+        Ok(model.learn(BatchStep { batch, rows, measures, not_finite })?)
     }
 
     fn fitting(&self, batch: &Batch, start: Instant) -> Fitting {

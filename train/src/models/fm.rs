@@ -1,9 +1,21 @@
 //! A factorization machine (Rendle, "Factorization machines", 2010). The margin is sum w_i x_i + the sum over pairs
 //! of (v_i . v_j) x_i x_j. The second sum is half of |sum v_i x_i|^2 - sum |v_i x_i|^2. A row has a weight and the
 //! factors, in two segments. The intercept has a weight only.
+//!
+//! A register holds some factors, and each factor adds its features in their order. The differences of the squares are
+//! then added over the factors as [`sum`] says.
 
+use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::learned_rows::LearnedRows;
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
+use crate::backend::BackendError;
+use crate::batch::Batch;
 use gannet_core::Schema;
+use gannet_optim::{GradientLanes, Isa, sum};
+
+/// The segments of a row.
+const WEIGHT: usize = 0;
+const FACTORS: usize = 1;
 
 /// A factorization machine.
 pub struct FactorizationMachine {
@@ -11,21 +23,35 @@ pub struct FactorizationMachine {
     factors: usize,
     /// The sum of v_i x_i of the latest example.
     pub(super) sums: Vec<f32>,
-    gradient: Vec<f32>,
+    /// For each factor f, the square of its sum minus the sum of (v_if x_i)^2.
+    pairs: Vec<f32>,
     /// Zeros: in this model nothing but the margin depends on the sums.
     none: Vec<f32>,
+}
+
+/// The gradient of a feature's factors: x (error (sums - v x) + by_sums) + l2 v.
+struct FactorGradient<'a> {
+    x: f32,
+    error: f32,
+    sums: &'a [f32],
+    by_sums: &'a [f32],
+    l2: f32,
+}
+
+impl<I: Isa> GradientLanes<I> for FactorGradient<'_> {
+    #[inline(always)]
+    fn lanes(&self, isa: I, at: usize, n: usize, v: I::Lanes) -> I::Lanes {
+        let (x, error) = (isa.splat(self.x), isa.splat(self.error));
+        let (sums, by_sums) = (isa.load(&self.sums[at..][..n]), isa.load(&self.by_sums[at..][..n]));
+        x * (error * (sums - v * x) + by_sums) + isa.splat(self.l2) * v
+    }
 }
 
 impl FactorizationMachine {
     /// A machine with so many factors a feature.
     pub fn new(settings: ModelSettings, factors: usize) -> FactorizationMachine {
-        FactorizationMachine {
-            settings,
-            factors,
-            sums: vec![0.0; factors],
-            gradient: vec![0.0; 1 + factors],
-            none: vec![0.0; factors],
-        }
+        let zeros = vec![0.0; factors];
+        FactorizationMachine { settings, factors, sums: zeros.clone(), pairs: zeros.clone(), none: zeros }
     }
 
     /// The schema of a table of such rows.
@@ -34,44 +60,66 @@ impl FactorizationMachine {
     }
 
     /// Computes the margin and the sums.
-    pub(super) fn margin(&mut self, example: Example<'_>, rows: &BatchRows) -> f32 {
-        self.sums.fill(0.0);
-        let (mut linear, mut squares) = (0.0, 0.0);
+    #[inline(always)]
+    pub(super) fn margin<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        isa: I,
+        example: Example<'_>,
+        rows: &R,
+    ) -> f32 {
+        let mut linear = 0.0;
+        for (at, x, _) in example.features() {
+            linear += rows.weights(at, WEIGHT)[0] * x;
+        }
+        let mut from = 0;
+        while from + I::LANES <= self.factors {
+            self.sum_factors(isa, example, rows, from, I::LANES);
+            from += I::LANES;
+        }
+        if from < self.factors {
+            self.sum_factors(isa, example, rows, from, self.factors - from);
+        }
+        linear + 0.5 * sum(isa, &self.pairs)
+    }
+
+    /// Computes the sums of `n` factors from factor `from` on.
+    #[inline(always)]
+    fn sum_factors<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        isa: I,
+        example: Example<'_>,
+        rows: &R,
+        from: usize,
+        n: usize,
+    ) {
+        let (mut sums, mut squares) = (isa.splat(0.0), isa.splat(0.0));
         for (at, x, intercept) in example.features() {
-            let row = rows.weights(at);
-            linear += row[0] * x;
             if !intercept {
-                for (sum, v) in self.sums.iter_mut().zip(&row[1..]) {
-                    *sum += v * x;
-                    squares += v * x * (v * x);
-                }
+                let product = isa.load(&rows.weights(at, FACTORS)[from..][..n]) * isa.splat(x);
+                sums = sums + product;
+                squares = squares + product * product;
             }
         }
-        linear + 0.5 * (self.sums.iter().map(|s| s * s).sum::<f32>() - squares)
+        isa.store(sums, &mut self.sums[from..][..n]);
+        isa.store(sums * sums - squares, &mut self.pairs[from..][..n]);
     }
 
     /// Descends. The derivative by w_i is error * x_i, and by v_i it is error * x_i * (sums - v_i x_i). `by_sums` is
     /// the derivative by the sums of what else depends on them.
-    pub(super) fn descend(
-        &mut self,
+    #[inline(always)]
+    pub(super) fn descend<I: Isa, R: LearnedRows<I>>(
+        &self,
         example: Example<'_>,
         error: f32,
         by_sums: &[f32],
-        rows: &mut BatchRows,
+        rows: &mut R,
     ) {
         for (at, x, intercept) in example.features() {
-            let row = rows.weights(at);
             let l2 = if intercept { 0.0 } else { self.settings.l2 };
-            self.gradient[0] = error * x + l2 * row[0];
-            if intercept {
-                self.gradient[1..].fill(0.0);
-            } else {
-                let factors = self.gradient[1..].iter_mut().zip(&row[1..]);
-                for ((g, v), (sum, by_sum)) in factors.zip(self.sums.iter().zip(by_sums)) {
-                    *g = x * (error * (sum - v * x) + by_sum) + l2 * v;
-                }
+            rows.step(at, WEIGHT, error * x + l2 * rows.weights(at, WEIGHT)[0]);
+            if !intercept {
+                rows.descend(at, FACTORS, &FactorGradient { x, error, sums: &self.sums, by_sums, l2 });
             }
-            rows.descend(at, &self.gradient);
         }
     }
 }
@@ -89,13 +137,45 @@ impl Model for FactorizationMachine {
         self.rows(self.name())
     }
 
-    fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]) {
-        outputs[0] = self.margin(example, &rows[0]);
+    fn learn(&mut self, step: BatchStep<'_>) -> Result<(), BackendError> {
+        learn(self, step)
     }
 
-    fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]) {
-        let none = std::mem::take(&mut self.none);
-        self.descend(example, errors[0], &none, &mut rows[0]);
-        self.none = none;
+    fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
+        score(self, batch, rows, each);
+    }
+}
+
+impl Passes for FactorizationMachine {
+    fn task(&self) -> Objective {
+        Objective::Click
+    }
+
+    fn lane_dim(&self) -> usize {
+        self.factors
+    }
+
+    #[inline(always)]
+    fn forward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        isa: I,
+        example: Example<'_>,
+        rows: &R,
+        _: &[R],
+        outputs: &mut [f32],
+    ) {
+        outputs[0] = self.margin(isa, example, rows);
+    }
+
+    #[inline(always)]
+    fn backward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        _: I,
+        example: Example<'_>,
+        errors: &[f32],
+        rows: &mut R,
+        _: &mut [R],
+    ) {
+        self.descend(example, errors[0], &self.none, rows);
     }
 }

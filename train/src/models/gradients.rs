@@ -1,7 +1,8 @@
-//! Compares each model's gradients with finite differences of its own loss.
+//! Compares each model's gradients with finite differences of its own loss, and instruction sets with each other.
 
+use super::batch_learner::{Passes, learn_on};
 use super::*;
-use gannet_optim::Sgd;
+use gannet_optim::{AdaGrad, Cpu, Ftrl, Sgd};
 use proptest::prelude::*;
 
 const SETTINGS: ModelSettings = ModelSettings {
@@ -13,12 +14,21 @@ const SETTINGS: ModelSettings = ModelSettings {
     l2: 0.0,
 };
 
-/// The loss of an example.
-fn loss(model: &mut dyn Model, example: Example<'_>, label: f32, rows: &[BatchRows]) -> f64 {
-    let task = model.task();
-    let mut outputs = vec![0.0; task.outputs()];
-    model.forward(example, rows, &mut outputs);
-    task.loss(&outputs, label)
+/// The loss of the example of a batch.
+fn loss(model: &mut dyn Model, batch: &Batch, rows: &mut [BatchRows]) -> f64 {
+    let (task, mut loss) = (model.task(), f64::NAN);
+    model.score(batch, rows, &mut |i, outputs| loss = task.loss(outputs, batch.block.labels[i]));
+    loss
+}
+
+/// A batch of one example.
+fn batch_of(keys: &[u64], places: &[u32], values: &[f32], label: f32) -> Batch {
+    let mut batch = Batch { local: places.to_vec(), ..Batch::default() };
+    batch.block.clear();
+    batch.block.keys.extend(keys);
+    batch.block.values.extend(values);
+    batch.block.end(label);
+    batch
 }
 
 /// Compares at random rows of three features and the intercept.
@@ -32,7 +42,7 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
         .chain(model.dense())
         .map(|(schema, n)| {
             let weights = (0..schema.weights() as u64 * n).map(|_| chance()).collect();
-            BatchRows::alone(schema.weights(), weights)
+            BatchRows::alone(&schema, weights)
         })
         .collect();
     let features = if model.name() == "mf" { 2 } else { 3 };
@@ -43,20 +53,19 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
     if model.name() == "mf" {
         x.fill(1.0);
     }
-    let example = Example { keys: &keys, places: &places[..=features], values: &x };
-    prop_assert_eq!(model.check(example), Ok(()));
-    let task = model.task();
-    let mut errors = vec![0.0; task.outputs()];
-    model.forward(example, &rows, &mut errors);
-    task.errors(&mut errors, label);
-    model.backward(example, &errors, &mut rows);
+    let batch = batch_of(&keys, &places[..=features], &x, label);
+    prop_assert_eq!(model.check(Example::of(&batch, 0)), Ok(()));
+    let mut not_finite = 0;
+    let step = BatchStep { batch: &batch, rows: &mut rows, measures: None, not_finite: &mut not_finite };
+    model.learn(step).unwrap();
+    prop_assert_eq!(not_finite, 0);
     for table in 0..rows.len() {
         for at in 0..rows[table].parts_of().0.len() {
             let gradient = f64::from(rows[table].parts_of().1[at]);
             let weight = rows[table].parts_of().0[at];
             let mut at_shift = |shift: f32| {
                 rows[table].parts_of().0[at] = weight + shift;
-                loss(model, example, label, &rows)
+                loss(model, &batch, &mut rows)
             };
             // A rectified unit gives the loss a kink. There the gradient is that of one side. With a kink on each
             // side, only smaller steps find it.
@@ -100,5 +109,60 @@ fn a_factorization_needs_a_pair() {
     assert!(check(&[1, 2], &[1.0, 1.0]).is_ok() && check(&[INTERCEPT_KEY, 1, 2], &[1.0; 3]).is_ok());
     for (keys, values) in [(&[1u64][..], &[1.0f32][..]), (&[1, 2, 3], &[1.0; 3]), (&[1, 2], &[1.0, 2.0])] {
         assert!(check(keys, values).unwrap_err().contains("a user and an item"));
+    }
+}
+
+/// Learns an example three times on each instruction set, by replay and by gradients: the rows get the same bits.
+fn compare_instruction_sets<M: Model + Passes>(new: impl Fn() -> M, settings: ModelSettings, keys: &[u64]) {
+    let places: Vec<u32> = (0..keys.len() as u32).collect();
+    let values: Vec<f32> = keys.iter().map(|&key| if key > 2 { 0.7 } else { 1.0 }).collect();
+    let batch = batch_of(keys, &places, &values, 1.0);
+    let learned = |cpu: Cpu, replayed: bool| {
+        let mut model = new();
+        let tables = std::iter::once((model.sparse(), keys.len() as u64)).chain(model.dense());
+        let mut rows: Vec<BatchRows> = tables
+            .map(|(schema, n)| {
+                let floats = if replayed { schema.floats() } else { schema.weights() } as u64 * n;
+                // Sums of squares are not negative.
+                let chance = |i| (gannet_core::hash(i + settings.seed) >> 40) as f32 / (1u64 << 25) as f32;
+                let values = (0..floats).map(chance).collect();
+                if replayed {
+                    BatchRows::alone_replayed(&schema, values)
+                } else {
+                    BatchRows::alone(&schema, values)
+                }
+            })
+            .collect();
+        let mut not_finite = 0;
+        for _ in 0..3 {
+            let step =
+                BatchStep { batch: &batch, rows: &mut rows, measures: None, not_finite: &mut not_finite };
+            learn_on(cpu, &mut model, step).unwrap();
+        }
+        assert_eq!(not_finite, 0);
+        rows.iter().map(BatchRows::bits).collect::<Vec<_>>()
+    };
+    for replayed in [true, false] {
+        let oracle = learned(Cpu::Scalar, replayed);
+        for cpu in Cpu::all() {
+            assert!(learned(cpu, replayed) == oracle, "{} {} {replayed}", new().name(), cpu.name());
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_learns_the_same_bits() {
+    let adagrad = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
+    let ftrl = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.01, l2: 0.3 });
+    let keys = [INTERCEPT_KEY, 1, 2, 3, 4];
+    for rule in [SETTINGS.rule, adagrad, ftrl] {
+        for dim in [1, 3, 8, 10, 16, 21, 40, 70] {
+            let s = ModelSettings { rule, seed: dim as u64, l2: 0.01, ..SETTINGS };
+            compare_instruction_sets(|| Softmax::new(s, dim + 1), s, &keys);
+            compare_instruction_sets(|| FactorizationMachine::new(s, dim), s, &keys);
+            compare_instruction_sets(|| DeepFm::new(s, dim, &[dim + 2, 9]), s, &keys);
+            compare_instruction_sets(|| Factorization::new(s, dim), s, &keys[..3]);
+            compare_instruction_sets(|| Linear::new(s), s, &keys);
+        }
     }
 }

@@ -1,7 +1,12 @@
 //! Linear regression by least squares: y = w . x, with the intercept among the features. A row is one weight.
 
+use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::learned_rows::LearnedRows;
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
+use crate::backend::BackendError;
+use crate::batch::Batch;
 use gannet_core::Schema;
+use gannet_optim::Isa;
 
 /// Linear regression.
 pub struct Linear {
@@ -28,16 +33,53 @@ impl Model for Linear {
         self.settings.zeros(self.name(), 1)
     }
 
-    fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]) {
-        outputs[0] = example.features().map(|(at, x, _)| rows[0].weights(at)[0] * x).sum();
+    fn learn(&mut self, step: BatchStep<'_>) -> Result<(), BackendError> {
+        learn(self, step)
+    }
+
+    fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
+        score(self, batch, rows, each);
+    }
+}
+
+impl Passes for Linear {
+    fn task(&self) -> Objective {
+        Objective::Number
+    }
+
+    fn lane_dim(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn forward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        _: I,
+        example: Example<'_>,
+        rows: &R,
+        _: &[R],
+        outputs: &mut [f32],
+    ) {
+        let mut sum = 0.0;
+        for (at, x, _) in example.features() {
+            sum += rows.weights(at, 0)[0] * x;
+        }
+        outputs[0] = sum;
     }
 
     /// The derivative by a weight is error * x.
-    fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]) {
+    #[inline(always)]
+    fn backward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        _: I,
+        example: Example<'_>,
+        errors: &[f32],
+        rows: &mut R,
+        _: &mut [R],
+    ) {
         for (at, x, intercept) in example.features() {
             let l2 = if intercept { 0.0 } else { self.settings.l2 };
-            let gradient = errors[0] * x + l2 * rows[0].weights(at)[0];
-            rows[0].descend(at, &[gradient]);
+            rows.step(at, 0, errors[0] * x + l2 * rows.weights(at, 0)[0]);
         }
     }
 }

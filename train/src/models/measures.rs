@@ -64,12 +64,14 @@ impl Objective {
     }
 }
 
-/// Turns logits into probabilities.
-pub(crate) fn softmax(logits: &mut [f32]) {
+/// Turns logits into probabilities. Returns the highest logit, and the sum of the exponentials of the distances from
+/// it.
+pub(crate) fn softmax(logits: &mut [f32]) -> (f32, f32) {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     logits.iter_mut().for_each(|o| *o = (*o - most).exp());
     let sum: f32 = logits.iter().sum();
     logits.iter_mut().for_each(|o| *o /= sum);
+    (most, sum)
 }
 
 /// The class of the highest output, the first one among equals.
@@ -146,16 +148,46 @@ impl Measures {
         Measures { task, clicks, examples: 0, mass, loss, absolute, right, labels }
     }
 
+    /// [`add`](Self::add), and then [`Objective::errors`]: both need the exponentials of the outputs.
+    pub(crate) fn add_and_derive(&mut self, outputs: &mut [f32], label: f32, importance: f32) {
+        let mass = f64::from(importance);
+        match (self.task, &mut self.clicks) {
+            _ if label.is_nan() => self.task.errors(outputs, label),
+            (Objective::Click, Some(clicks)) => {
+                let predicted = sigmoid(outputs[0]);
+                clicks.add_predicted(outputs[0], predicted, label, importance);
+                self.examples += 1;
+                (self.mass, self.loss) = clicks.sums();
+                outputs[0] = predicted - label;
+            }
+            (Objective::Class(_), _) => {
+                let (class, output) = (highest(outputs), outputs[label as usize]);
+                let (most, sum) = softmax(outputs);
+                self.examples += 1;
+                self.mass += mass;
+                self.loss += mass * (f64::from(sum).ln() - f64::from(output - most));
+                self.right += if class == label as usize { mass } else { 0.0 };
+                outputs[label as usize] -= 1.0;
+            }
+            _ => {
+                self.add(outputs, label, importance);
+                self.task.errors(outputs, label);
+            }
+        }
+    }
+
     /// Adds one example of this importance. An example without a label (NaN) does not count.
     pub fn add(&mut self, outputs: &[f32], label: f32, importance: f32) {
         if label.is_nan() {
             return;
         }
+        self.examples += 1;
         if let Some(clicks) = &mut self.clicks {
             clicks.add(outputs[0], label, importance);
+            (self.mass, self.loss) = clicks.sums();
+            return;
         }
         let mass = f64::from(importance);
-        self.examples += 1;
         self.mass += mass;
         self.loss += mass * self.task.loss(outputs, label);
         match self.task {

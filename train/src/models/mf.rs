@@ -2,15 +2,24 @@
 //! Volinsky, "Matrix factorization techniques for recommender systems", 2009). An example has two features of value
 //! 1, the user and the item. The intercept is mu. A row has a bias and the factors, in two segments.
 
+use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::learned_rows::{LearnedRows, ScaledVector};
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
+use crate::backend::BackendError;
+use crate::batch::Batch;
 use gannet_core::Schema;
+use gannet_optim::{Isa, dot};
+
+/// The segments of a row.
+const BIAS: usize = 0;
+const FACTORS: usize = 1;
 
 /// Matrix factorization.
 pub struct Factorization {
     settings: ModelSettings,
     factors: usize,
-    /// The gradient of the user's row and of the item's row: the bias, then the factors.
-    gradients: [Vec<f32>; 2],
+    /// The factors of the user and of the item of the latest example, before its step.
+    before: [Vec<f32>; 2],
 }
 
 /// The rows of an example.
@@ -23,10 +32,10 @@ struct UserItem {
 impl Factorization {
     /// A model with so many factors a user and an item.
     pub fn new(settings: ModelSettings, factors: usize) -> Factorization {
-        let gradients = [vec![0.0; 1 + factors], vec![0.0; 1 + factors]];
-        Factorization { settings, factors, gradients }
+        Factorization { settings, factors, before: [vec![0.0; factors], vec![0.0; factors]] }
     }
 
+    #[inline(always)]
     fn pair(example: Example<'_>) -> UserItem {
         let mut pair = UserItem { sides: [0; 2], intercept: None };
         let mut side = 0;
@@ -67,33 +76,61 @@ impl Model for Factorization {
         ))
     }
 
-    fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]) {
-        let UserItem { sides, intercept } = Factorization::pair(example);
-        let [user, item] = sides.map(|at| rows[0].weights(at));
-        let mean = intercept.map_or(0.0, |at| rows[0].weights(at)[0]);
-        let product: f32 = user[1..].iter().zip(&item[1..]).map(|(p, q)| p * q).sum();
-        outputs[0] = mean + user[0] + item[0] + product;
+    fn learn(&mut self, step: BatchStep<'_>) -> Result<(), BackendError> {
+        learn(self, step)
+    }
+
+    fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
+        score(self, batch, rows, each);
+    }
+}
+
+impl Passes for Factorization {
+    fn task(&self) -> Objective {
+        Objective::Number
+    }
+
+    fn lane_dim(&self) -> usize {
+        self.factors
+    }
+
+    #[inline(always)]
+    fn forward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        isa: I,
+        example: Example<'_>,
+        rows: &R,
+        _: &[R],
+        outputs: &mut [f32],
+    ) {
+        let UserItem { sides: [user, item], intercept } = Factorization::pair(example);
+        let mean = intercept.map_or(0.0, |at| rows.weights(at, BIAS)[0]);
+        let product = dot(isa, rows.weights(user, FACTORS), rows.weights(item, FACTORS));
+        outputs[0] = mean + rows.weights(user, BIAS)[0] + rows.weights(item, BIAS)[0] + product;
     }
 
     /// The derivative by a bias is the error, by p_u it is error * q_i, and by q_i it is error * p_u. Each weight
     /// adds its own `l2` term.
-    fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]) {
+    #[inline(always)]
+    fn backward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        _: I,
+        example: Example<'_>,
+        errors: &[f32],
+        rows: &mut R,
+        _: &mut [R],
+    ) {
         let (UserItem { sides, intercept }, error) = (Factorization::pair(example), errors[0]);
-        for (side, gradient) in self.gradients.iter_mut().enumerate() {
-            let (own, other) = (rows[0].weights(sides[side]), rows[0].weights(sides[1 - side]));
-            gradient[0] = error;
-            gradient[1..].copy_from_slice(&other[1..]);
-            gradient[1..].iter_mut().for_each(|g| *g *= error);
-            gradient.iter_mut().zip(own).for_each(|(g, w)| *g += self.settings.l2 * w);
+        for (before, &at) in self.before.iter_mut().zip(&sides) {
+            before.copy_from_slice(rows.weights(at, FACTORS));
         }
-        for (&at, gradient) in sides.iter().zip(&self.gradients) {
-            rows[0].descend(at, gradient);
+        let l2 = self.settings.l2;
+        for (&at, other) in sides.iter().zip(self.before.iter().rev()) {
+            rows.step(at, BIAS, error + l2 * rows.weights(at, BIAS)[0]);
+            rows.descend(at, FACTORS, &ScaledVector { factor: error, vector: other, l2 });
         }
         if let Some(at) = intercept {
-            let gradient = &mut self.gradients[0];
-            gradient.fill(0.0);
-            gradient[0] = error;
-            rows[0].descend(at, gradient);
+            rows.step(at, BIAS, error);
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Models other than logistic regression, each in a small file. A model works on [`Tables`](crate::Tables). Its
 //! forward pass computes an example's outputs from its rows, and its backward pass computes the rows' gradients from
-//! the errors of the outputs. [`fit`](fn@fit) trains models; [`score`](fn@score) and [`forecast`] score with them.
-//! [`Lda`] learns no gradients and has its own loop.
+//! the errors of the outputs. `batch_learner` runs both over a batch, in registers. [`fit`](fn@fit) trains models;
+//! [`score`](fn@score) and [`forecast`] score with them. [`Lda`] learns no gradients and has its own loop.
 
+mod batch_learner;
 mod deepfm;
 mod fit;
 mod fitted;
 mod fm;
 mod gamma;
 mod lda;
+mod learned_rows;
 mod linear;
 mod measures;
 mod mf;
@@ -16,6 +18,7 @@ mod rows;
 mod score;
 mod softmax;
 
+pub use batch_learner::BatchStep;
 pub use deepfm::DeepFm;
 pub use fit::{FitWatch, fit, fit_watched, push_of};
 pub use fitted::{Fitted, Fitting};
@@ -28,6 +31,7 @@ pub use rows::BatchRows;
 pub use score::{Forecast, forecast, score};
 pub use softmax::Softmax;
 
+use crate::backend::BackendError;
 use crate::batch::Batch;
 use crate::read::block::INTERCEPT_KEY;
 use gannet_core::{Admission, Init, Schema, Segment};
@@ -91,13 +95,15 @@ pub trait Model {
         Ok(())
     }
 
-    /// Computes the outputs of an example, [`Objective::outputs`] of them. `rows[0]` are the batch's rows, and the
-    /// others those of the [`dense`](Self::dense) tables, in order.
-    fn forward(&mut self, example: Example<'_>, rows: &[BatchRows], outputs: &mut [f32]);
+    /// Learns a batch: predicts each example, and then descends along the gradients of its loss.
+    ///
+    /// # Errors
+    /// The rows are to be replayed, and their rule cannot replay.
+    fn learn(&mut self, step: BatchStep<'_>) -> Result<(), BackendError>;
 
-    /// Descends along the gradients of the latest [`forward`](Self::forward) example. `errors` are the derivatives of
-    /// its loss by the outputs.
-    fn backward(&mut self, example: Example<'_>, errors: &[f32], rows: &mut [BatchRows]);
+    /// Calls `each` with the number and the outputs ([`Objective::outputs`] of them) of every example of a batch.
+    /// `rows` are those of a [`BatchStep`].
+    fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32]));
 }
 
 /// Settings of a model's tables.

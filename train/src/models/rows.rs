@@ -8,10 +8,9 @@ use crate::backend::tables::{SegmentPart, TableIndex, Tables, WeightTables, part
 use crate::batch::{BatchKeys, InSplit};
 use crate::learn::gradient::Reduce;
 use crate::learn::push_content::PushContent;
+use crate::models::learned_rows::{ReplayedRows, SummedGradients, segment_places};
 use gannet_core::{Schema, Write};
-#[cfg(test)]
-use gannet_optim::Rule;
-use gannet_optim::{Update, Visitor};
+use gannet_optim::{Isa, Rule, Update};
 
 /// The rows of one table that a batch needs, in the order of their keys.
 pub struct BatchRows {
@@ -22,6 +21,7 @@ pub struct BatchRows {
     /// Weights and stored floats of a row.
     dim: usize,
     floats: usize,
+    /// The rows' weights. For replay only if the rule derives them; otherwise they are in the state.
     weights: Vec<f32>,
     /// The rows' stored floats, for replay.
     state: Vec<f32>,
@@ -30,23 +30,7 @@ pub struct BatchRows {
     pushed: Vec<f32>,
     /// Gradients added to each row, for --reduce mean.
     counts: Vec<u32>,
-}
-
-/// Steps a segment of a row along a gradient, and computes its new weights.
-struct SegmentGradientStep<'a> {
-    row: &'a mut [f32],
-    gradient: &'a [f32],
-    weights: &'a mut [f32],
-}
-
-impl Visitor for SegmentGradientStep<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<U: Update>(self, rule: U) {
-        rule.update(self.row, self.gradient);
-        rule.weights(self.row, self.weights);
-    }
+    scratch: Vec<f32>,
 }
 
 impl BatchRows {
@@ -63,6 +47,7 @@ impl BatchRows {
             state: Vec::new(),
             pushed: Vec::new(),
             counts: Vec::new(),
+            scratch: vec![0.0; schema.weights()],
         }
     }
 
@@ -71,50 +56,25 @@ impl BatchRows {
         BatchRows::new(table, schema, PushContent::Gradient, Reduce::Sum)
     }
 
-    /// The weights of row `at`, one segment after another.
-    ///
-    /// # Panics
-    /// When the batch has no such row.
+    /// The rule that steps these rows at once. `None` where their gradients are summed.
+    pub(crate) fn replayed_rule(&self) -> Option<Rule> {
+        self.parts.first().filter(|_| self.push == PushContent::Replay).map(|part| part.rule)
+    }
+
+    /// The rows, to step them at once. `rule` is the rule of all their segments.
     #[inline(always)]
-    pub fn weights(&self, at: usize) -> &[f32] {
-        &self.weights[at * self.dim..][..self.dim]
+    pub(crate) fn replayed<I: Isa, U: Update>(&mut self, isa: I, rule: U) -> ReplayedRows<'_, I, U> {
+        let places = segment_places(&self.parts);
+        let BatchRows { dim, floats, weights, state, scratch, .. } = self;
+        ReplayedRows { isa, rule, places, state, floats: *floats, derived: weights, dim: *dim, scratch }
     }
 
-    /// The number of rows.
-    pub fn len(&self) -> usize {
-        self.weights.len() / self.dim
-    }
-
-    /// Whether there are no rows.
-    pub fn is_empty(&self) -> bool {
-        self.weights.is_empty()
-    }
-
-    /// Steps row `at` along `gradient` (of the loss by the weights).
-    ///
-    /// # Panics
-    /// When the batch has no such row, or the gradient has another length.
+    /// The rows, to read their weights and to sum gradients.
     #[inline(always)]
-    pub fn descend(&mut self, at: usize, gradient: &[f32]) {
-        let BatchRows { dim, floats, weights, state, pushed, parts, .. } = self;
-        assert_eq!(gradient.len(), *dim, "a gradient for each weight");
-        if self.push == PushContent::Gradient {
-            let sums = &mut pushed[at * *dim..][..*dim];
-            sums.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += g);
-            if self.reduce == Reduce::Mean {
-                self.counts[at] += 1;
-            }
-            return;
-        }
-        let (mut row, mut gradient) = (&mut state[at * *floats..][..*floats], gradient);
-        let mut weights = &mut weights[at * *dim..][..*dim];
-        for part in &*parts {
-            let (own, row_behind) = row.split_at_mut(part.floats);
-            let (own_gradient, gradient_behind) = gradient.split_at(part.dim);
-            let (own_weights, weights_behind) = weights.split_at_mut(part.dim);
-            part.rule.visit(SegmentGradientStep { row: own, gradient: own_gradient, weights: own_weights });
-            (row, gradient, weights) = (row_behind, gradient_behind, weights_behind);
-        }
+    pub(crate) fn summed<I: Isa>(&mut self, isa: I) -> SummedGradients<'_, I> {
+        let places = segment_places(&self.parts);
+        let BatchRows { dim, weights, pushed, counts, .. } = self;
+        SummedGradients { isa, places, weights, dim: *dim, sums: pushed, counts }
     }
 
     /// Begins to pull the rows of `keys`, to learn them.
@@ -133,15 +93,19 @@ impl BatchRows {
             self.pushed.clear();
             self.pushed.resize(self.weights.len(), 0.0);
             self.counts.clear();
-            self.counts.resize(self.len(), 0);
+            self.counts.resize(self.weights.len() / self.dim, 0);
             return Ok(());
         }
         tables.finish_pull(&mut self.state)?;
         self.pushed.clear();
-        self.pushed.extend_from_slice(&self.state);
-        self.weights.resize(self.state.len() / self.floats * self.dim, 0.0);
-        let rows = self.state.chunks_exact(self.floats).zip(self.weights.chunks_exact_mut(self.dim));
-        rows.for_each(|(row, weights)| weigh(&self.parts, row, weights));
+        if !tables.has_pulled_rows() {
+            self.pushed.extend_from_slice(&self.state);
+        }
+        if self.parts.iter().any(|part| part.rule.derives()) {
+            self.weights.resize(self.state.len() / self.floats * self.dim, 0.0);
+            let rows = self.state.chunks_exact(self.floats).zip(self.weights.chunks_exact_mut(self.dim));
+            rows.for_each(|(row, weights)| weigh(&self.parts, row, weights));
+        }
         Ok(())
     }
 
@@ -161,8 +125,7 @@ impl BatchRows {
         split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
         if self.push == PushContent::Replay {
-            self.pushed.iter_mut().zip(&self.state).for_each(|(before, after)| *before = after - *before);
-            return tables.push(self.table, &mut self.pushed, Write::Change, split);
+            return tables.push_states(self.table, &mut self.pushed, &self.state, split);
         }
         if self.reduce == Reduce::Mean {
             for (sums, &n) in self.pushed.chunks_exact_mut(self.dim).zip(&self.counts) {
@@ -174,12 +137,30 @@ impl BatchRows {
 
     /// Rows without a table, to test a model's gradients.
     #[cfg(test)]
-    pub(crate) fn alone(dim: usize, weights: Vec<f32>) -> BatchRows {
-        let schema = Schema { dim: dim as u32, ..Schema::scalar("alone", Rule::Add(gannet_optim::Add)) };
-        let mut rows = BatchRows::to_score(0, &schema);
+    pub(crate) fn alone(schema: &Schema, weights: Vec<f32>) -> BatchRows {
+        let mut rows = BatchRows::to_score(0, schema);
         rows.pushed = vec![0.0; weights.len()];
+        rows.counts = vec![0; weights.len() / rows.dim];
         rows.weights = weights;
         rows
+    }
+
+    /// [`alone`](Self::alone), but the rows step at once. `state` are their stored floats.
+    #[cfg(test)]
+    pub(crate) fn alone_replayed(schema: &Schema, state: Vec<f32>) -> BatchRows {
+        let mut rows = BatchRows::new(0, schema, PushContent::Replay, Reduce::Sum);
+        rows.weights = vec![0.0; state.len() / rows.floats * rows.dim];
+        let each = state.chunks_exact(rows.floats).zip(rows.weights.chunks_exact_mut(rows.dim));
+        each.for_each(|(row, weights)| weigh(&rows.parts, row, weights));
+        rows.state = state;
+        rows
+    }
+
+    /// The bits of the weights, of the state and of the sums of gradients.
+    #[cfg(test)]
+    pub(crate) fn bits(&self) -> Vec<u32> {
+        let all = self.weights.iter().chain(&self.state).chain(&self.pushed);
+        all.map(|float| float.to_bits()).collect()
     }
 
     /// The weights, so that a test can change one, and the sums of gradients.

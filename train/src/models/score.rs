@@ -76,19 +76,20 @@ pub fn forecast<T: WeightTables, E: From<TrainError>>(
         layer.pull(tables, &(0..count).collect::<Vec<_>>()).map_err(TrainError::from)?;
         rows.push(layer);
     }
-    let (mut outputs, mut forecasts, mut examples) = (vec![0.0; task.outputs()], Vec::new(), 0);
+    let (mut forecasts, mut examples) = (Vec::new(), 0);
     while reader.next(&mut batch.block).map_err(read)? {
         batcher.complete(&mut batch);
         rows[0].pull(tables, &batch.keys).map_err(TrainError::from)?;
-        forecasts.clear();
-        for (i, &label) in batch.block.labels.iter().enumerate() {
+        for i in 0..batch.block.len() {
             examples += 1;
-            let example = Example::of(&batch, i);
-            model.check(example).map_err(|what| TrainError::Example { number: examples, what })?;
-            model.forward(example, &rows, &mut outputs);
-            measures.add(&outputs, label, batch.block.importance(i));
-            forecasts.push(Forecast::of(task, &mut outputs));
+            let checked = model.check(Example::of(&batch, i));
+            checked.map_err(|what| TrainError::Example { number: examples, what })?;
         }
+        forecasts.clear();
+        model.score(&batch, &mut rows, &mut |i, outputs| {
+            measures.add(outputs, batch.block.labels[i], batch.block.importance(i));
+            forecasts.push(Forecast::of(task, outputs));
+        });
         out(&forecasts)?;
     }
     Ok((examples, measures.measured(), reader.bad_lines().clone()))

@@ -10,8 +10,8 @@ use gannet_train::models::{
     Softmax, Topics, fit, score,
 };
 use gannet_train::{
-    ColumnChoice, ColumnKeys, Data, INTERCEPT_KEY, Labels, LocalTables, Options, PushContent, RemoteTables,
-    SavedTables, Share, Tables, WeightTables, train,
+    ColumnChoice, ColumnKeys, Data, FlatTables, INTERCEPT_KEY, Labels, LocalTables, Options, PushContent,
+    RemoteTables, SavedTables, Share, Tables, WeightTables, train,
 };
 use gannet_transport::tcp::Tcp;
 use model::{Rng, file};
@@ -244,6 +244,9 @@ fn servers_learn_what_one_process_learns() {
             assert_eq!((one.push, one.rows, &one.last_pass), (push, two.rows, &two.last_pass));
             let rows = state(&mut here, &*model);
             assert!(rows == state(&mut there, &*model), "{} {push:?}", model.name());
+            if push == PushContent::Replay {
+                flat_tables_learn_the_same(&options, &mut *again, &one, &rows);
+            }
 
             let mut saved = SavedTables::default();
             for table in 0..rows.len() {
@@ -256,6 +259,53 @@ fn servers_learn_what_one_process_learns() {
             assert!(scored.is_some() && scored == score(&test, &mut *model, &mut saved).unwrap());
         }
     }
+}
+
+/// Tables without shards get the bits of those in shards. A training goes on from the rows of another one.
+fn flat_tables_learn_the_same(options: &Options, model: &mut dyn Model, want: &Fitted, rows: &State) {
+    let mut flat = FlatTables::within(u64::MAX);
+    let fitted = run(options, model, &mut flat);
+    assert_eq!((fitted.rows, &fitted.last_pass), (want.rows, &want.last_pass));
+    assert!(state(&mut flat, model) == *rows, "{}", model.name());
+
+    let (mut again, mut shards) = (FlatTables::within(u64::MAX), local());
+    for table in 0..rows.len() {
+        let schema = flat.schema(table).clone();
+        assert_eq!((again.open(&schema).unwrap(), shards.open(&schema).unwrap()), (table, table));
+        flat.scan(table, &mut |keys, rows| {
+            again.restore(table, keys, rows).unwrap();
+            shards.restore(table, keys, rows).unwrap();
+        })
+        .unwrap();
+        let keys: Vec<u64> = rows[table].keys().copied().chain([1 << 40]).collect();
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        again.weights(table, &keys, &mut here).unwrap();
+        shards.weights(table, &keys, &mut there).unwrap();
+        assert_eq!(here, there);
+    }
+    let more = [run(options, model, &mut again).last_pass, run(options, model, &mut shards).last_pass];
+    assert_eq!(more[0], more[1]);
+    assert!(state(&mut again, model) == state(&mut shards, model), "{}", model.name());
+}
+
+#[test]
+fn tables_without_shards_say_what_they_cannot_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(&agreeing(&folder, "train.svm", 2_000, 1), Labels::Signs, 1);
+    let adam = Rule::Adam(Adam { lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 });
+    let fails = |settings: ModelSettings, limit: u64| {
+        let mut machine = FactorizationMachine::new(settings, 3);
+        let stop = AtomicBool::new(false);
+        let fitted = fit(&options, &mut machine, &mut FlatTables::within(limit), &stop, &mut |_| {});
+        fitted.unwrap_err().to_string()
+    };
+    assert!(fails(settings(adam), u64::MAX).contains("which replays"));
+    let few = ModelSettings {
+        admission: Admission::Count { pushes: 2, sketch_bytes: 1 << 16 },
+        ..settings(ADAGRAD)
+    };
+    assert!(fails(few, u64::MAX).contains("admits every key"));
+    assert!(fails(settings(ADAGRAD), 1 << 10).contains("--memory-limit"));
 }
 
 /// Two workers train a model of four tables on two servers. No pull is staler than its bound. Synchronous batches of

@@ -20,13 +20,14 @@ use super::train::{backend_failure, ended_early, options, print_saved, train_fai
 use super::validation::{ModelInTraining, Validator};
 use super::{Failure, input, saved_model, server, signals, sync_flags, tasks, warm_start};
 use gannet::sync::{StepReduce, SyncConfig, SyncMode};
+use gannet::table::Admission;
 use gannet::train::models::{
     DeepFm, Factorization, FactorizationMachine, Fitted, Fitting, Linear, Measured, Model, ModelSettings,
-    Objective, Softmax, fit_watched, score,
+    Objective, Softmax, fit_watched, push_of, score,
 };
 use gannet::train::{
-    Data, Labels, LocalTables, Options, PushContent, Reduce, RemoteTables, Share, StepReport, Tables,
-    TrainError,
+    Data, FlatTables, Labels, LocalTables, Options, PushContent, Reduce, RemoteTables, Share, StepReport,
+    Tables, TrainError,
 };
 use gannet::{Schema, Transports};
 use serde_json::Value;
@@ -175,6 +176,19 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.begin = warm_start::begin(args, &schemas_of(&*model), Some(&shape))?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
+    let push = push_of(&options, &*model).map_err(backend_failure)?;
+    // Rows that must survive the process, or need admission, and gradients are for shards. Otherwise tables for one
+    // process are faster.
+    let is_flat = args.job.data_dir.is_none() && model.sparse().admission == Admission::All;
+    if is_flat && push == PushContent::Replay {
+        let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
+        let mut tables = FlatTables::within(limit);
+        runs::none(&args.job.run)?;
+        let account = Account::default();
+        let fitted =
+            train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;
+        return ended_early(fitted.stopped, fitted.examples);
+    }
     let store = server::own_store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
     let settings = || runs::settings(args, &options.data.files, None, Some(&options));
@@ -186,13 +200,25 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     }
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
-    let mut validator = Validator::new(args, options.test.as_ref(), model.task(), &|| true);
-    let fitted =
-        learn(&options, (&mut *model, &shape), &mut tables, &stop, (args, &metrics, None), &mut validator)?;
-    finish(args, &shape, &*model, &mut tables, (&fitted, &account), validator.into_validations())?;
+    let fitted = train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;
     tables.close().map_err(backend_failure)?;
     ended_early(fitted.stopped, fitted.examples)?;
     run.map_or(Ok(()), |run| run.finish(fitted.rows))
+}
+
+/// Trains in these tables of this process, saves the model and prints the report.
+fn train_in<T: Tables>(
+    args: &TrainArgs,
+    options: &Options,
+    (model, shape): (&mut dyn Model, &Shape),
+    tables: &mut T,
+    (stop, metrics): (&AtomicBool, &Metrics),
+    account: &Account,
+) -> Result<Fitted, Failure> {
+    let mut validator = Validator::new(args, options.test.as_ref(), model.task(), &|| true);
+    let fitted = learn(options, (&mut *model, shape), tables, stop, (args, metrics, None), &mut validator)?;
+    finish(args, shape, model, tables, (&fitted, account), validator.into_validations())?;
+    Ok(fitted)
 }
 
 /// The schemas of all tables of a model.

@@ -1,11 +1,13 @@
 //! Several tables of any dimension: the interface between the models and the rows, which are in shards in this
 //! process or on servers. A step requests the rows of all its tables together, and waits for them afterwards.
 
+mod flat;
 mod local;
 mod remote;
 mod saved;
 mod segment;
 
+pub use flat::FlatTables;
 pub use local::LocalTables;
 pub use remote::RemoteTables;
 pub use saved::SavedTables;
@@ -89,6 +91,28 @@ pub trait Tables: WeightTables {
         write: Write,
         split: Option<&InSplit>,
     ) -> Result<(), BackendError>;
+
+    /// Whether the tables have the pulled rows as they were pulled, until the push after the pull.
+    fn has_pulled_rows(&self) -> bool {
+        false
+    }
+
+    /// Pushes the change of state of the rows of the table's pull that was finished last: from `before`, as they were
+    /// pulled, to `after`. `before` may be empty if the tables [have them](Self::has_pulled_rows). It holds anything
+    /// afterwards. Otherwise as [`push`](Self::push).
+    ///
+    /// # Errors
+    /// As for `push`.
+    fn push_states(
+        &mut self,
+        table: TableIndex,
+        before: &mut Vec<f32>,
+        after: &[f32],
+        split: Option<&InSplit>,
+    ) -> Result<(), BackendError> {
+        before.iter_mut().zip(after).for_each(|(before, after)| *before = after - *before);
+        self.push(table, before, Write::Change, split)
+    }
 
     /// Batches of this worker's fixed share that the rows have already, over all passes. The worker reads past them.
     fn batches_before(&self) -> u64 {
