@@ -6,8 +6,8 @@ use gannet::worker::OneSided;
 /// What `--one-sided` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneSidedName {
-    /// Where it is faster than a request: in the memory of a server on this host, and over RDMA with hardware devices
-    /// on both sides (software devices such as soft-RoCE do not count).
+    /// Where the worker measures that it costs less than requests: in the memory of a server on this host, and over
+    /// RDMA with hardware devices on both sides (software devices such as soft-RoCE do not count).
     Auto,
     /// Wherever it is possible, also over software devices.
     Always,
