@@ -57,6 +57,7 @@ pub struct Rates {
 }
 
 /// The server that a worker measures, and how the worker reaches it.
+#[derive(Clone)]
 pub struct Target<'a> {
     /// The transport.
     pub net: Transports,
@@ -133,9 +134,7 @@ impl Bench {
     /// # Errors
     /// The server is gone or refuses.
     pub fn start(target: Target<'_>, dim: u32, size: Size, number: u64) -> Result<Bench, WorkerError> {
-        let rule = Rule::Sgd(Sgd { lr: 0.01 });
-        let schema = Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) };
-        let mut bench = Bench::connect(target, &schema, number)?;
+        let mut bench = Bench::connect(target, &sgd_schema(dim), number)?;
         bench.batches = batches(size, number);
         if number == 0 {
             bench.fill(size.rows)?;
@@ -374,7 +373,13 @@ impl Bench {
     }
 }
 
-fn key(row: u64) -> u64 {
+/// The table of [`Bench::start`].
+pub(crate) fn sgd_schema(dim: u32) -> Schema {
+    Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), Rule::Sgd(Sgd { lr: 0.01 })) }
+}
+
+/// The key of a row.
+pub(crate) fn key(row: u64) -> u64 {
     mix(row ^ 0x1234_5678)
 }
 

@@ -2,7 +2,7 @@
 
 use super::args::{BenchArgs, LogArgs, TransportName};
 use super::failure::SYSTEM;
-use super::{Failure, bench_growth};
+use super::{Failure, bench_growth, bench_small};
 use gannet_bench::limit::{self, Limit, Size};
 use gannet_bench::served::{Bench, Rate, Target};
 use serde_json::{Map, Value, json};
@@ -17,6 +17,7 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
             limit::loopback_send(addr).map_err(|e| system("sending over loopback", &e))
         }
         Some(("grow", addr)) => bench_growth::part(addr, args),
+        Some(("small", addr)) => bench_small::part(addr, args),
         Some(("throughput", addr)) => part(addr, args, |bench, seconds| {
             let rates = bench.rates(seconds)?;
             let mut all =
@@ -32,6 +33,7 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
                       "pull64_warm_us_p50": l.warm.0, "pull64_warm_us_p99": l.warm.1}))
         }),
         Some(_) => Err(Failure::input("--part is for the command's own use")),
+        None if !args.sessions.is_empty() => bench_small::run(args, log),
         None if args.grow.is_some() => bench_growth::run(args, log),
         None => all(args, log),
     }
@@ -59,7 +61,8 @@ pub(super) fn target<'a>(addr: &'a str, args: &BenchArgs) -> Target<'a> {
     Target { net, addr, one_sided, process: args.server }
 }
 
-fn size(args: &BenchArgs) -> Size {
+/// The table's rows and the keys of a batch.
+pub(super) fn size(args: &BenchArgs) -> Size {
     Size { rows: args.rows, batch: args.batch as usize }
 }
 
@@ -81,7 +84,8 @@ fn part(
     Ok(())
 }
 
-fn all(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
+/// Checks what the flags ask for.
+pub(super) fn check(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(&dim) = args.dims.iter().find(|&&dim| dim == 0 || dim > 1024) {
         return Err(Failure::input(format!("--dims {dim}: 1 to 1024 can be measured")));
     }
@@ -92,6 +96,11 @@ fn all(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     if !args.seconds.is_finite() || !(0.01..=600.0).contains(&args.seconds) {
         return Err(Failure::input(format!("--seconds {}: 0.01 to 600 can be measured", args.seconds)));
     }
+    Ok(())
+}
+
+fn all(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
+    check(args)?;
     let (mut limits, mut rates) = (Map::new(), Map::new());
     for &dim in &args.dims {
         let loopback = loopback(log)?;
@@ -285,6 +294,11 @@ impl Worker {
         command.args(["--rows", &args.rows.to_string(), "--batch", &args.batch.to_string()]);
         if let Some(rows) = args.grow {
             command.args(["--grow", &rows.to_string()]);
+        }
+        if !args.sessions.is_empty() {
+            let list = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            command.args(["--sessions", &list(&args.sessions), "--in-flight", &list(&args.in_flight)]);
+            command.args(["--pull-keys", &args.pull_keys.to_string()]);
         }
         command.args(["--seconds", &args.seconds.to_string(), "--worker", &number.to_string()]);
         command.args(["--server", &server.process.to_string()]).args(args.one_sided.flag());

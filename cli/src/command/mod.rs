@@ -5,6 +5,7 @@ mod awaited_worker;
 mod backups;
 mod bench;
 mod bench_growth;
+mod bench_small;
 mod cache_flags;
 mod checkpoint;
 mod checkpoint_place;

@@ -32,6 +32,16 @@ pub struct BenchArgs {
     /// cost the server, from its own metrics.
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub grow: Option<u64>,
+    /// Measure small pulls only: pulls of --pull-keys keys by so many sessions at once, each with so many pulls in flight
+    /// as --in-flight says. Each session is a worker on a thread of its own.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub sessions: Vec<u32>,
+    /// Pulls that each session of --sessions has in flight.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,16", requires = "sessions", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub in_flight: Vec<u32>,
+    /// Keys of a pull of --sessions, drawn at random.
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "sessions", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub pull_keys: u32,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
