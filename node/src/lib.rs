@@ -26,6 +26,7 @@ mod scheduler;
 mod server;
 mod sharded_keys;
 mod share_pushers;
+mod spin;
 mod sync;
 mod token;
 mod vectors;

@@ -90,6 +90,10 @@ pub const FLUSH_BYTES: usize = 128 << 10;
 pub const CLOCK_BYTES: usize = 4096;
 /// How long a thread polls after a small frame before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(50);
+/// A thread that polls and has not looked for so long has lost its core to another thread.
+pub const CORE_LOST: Duration = Duration::from_micros(20);
+/// After polls that found nothing a thread sleeps at once for at most so many waits, as a power of two.
+pub const SPIN_SKIPS_LOG_MAX: u32 = 8;
 /// Frames up to this size are small (64 rows of 64 floats with their keys fit): their sender waits for the answer.
 /// Larger frames come many at a time, and the core is better left to the peer.
 pub const SPIN_FRAME_BYTES: usize = 32 << 10;

@@ -21,6 +21,7 @@ use crate::log_limiter::LogLimiter;
 use crate::runs::Registry;
 use crate::scheduler::Schedulers;
 use crate::scheduler::data_server::DataServerConfig;
+use crate::spin::Spin;
 use gannet_transport::limits::LINK_BYTES_MAX;
 use gannet_transport::{Event, LinkError, Net, Poll};
 use std::collections::VecDeque;
@@ -57,7 +58,9 @@ pub(super) struct ShardThread<N: Net> {
     pub(super) settings: ThreadSettings,
     next_session: u32,
     /// Until this time the thread polls without sleeping.
-    spin_until: Duration,
+    spin: Spin,
+    /// Short frames were handled since the thread was last idle: their sender may wait for the answer, and send more.
+    short_frames: bool,
     next_tick: Duration,
     /// When the next sweep of a subscription is due.
     next_sweep: Duration,
@@ -127,6 +130,7 @@ impl<N: Net> ShardThread<N> {
             states.restore(holders, net.now())?;
         }
         tables.registrar = net.registrar();
+        let spin = Spin::new(settings.spin);
         (tables.incarnation, tables.standing) = (settings.incarnation, settings.standing.clone());
         tables.step_budget = Some(settings.step_budget.clone());
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
@@ -151,7 +155,8 @@ impl<N: Net> ShardThread<N> {
             promotions: 0,
             settings,
             next_session,
-            spin_until: Duration::ZERO,
+            spin,
+            short_frames: false,
             next_tick: Duration::ZERO,
             next_sweep: Duration::MAX,
             next_memory_retry: Duration::MAX,
@@ -181,8 +186,12 @@ impl<N: Net> ShardThread<N> {
         // Sessions whose replies have waited for backups may be ready then.
         let replicating = self.replicate();
         let idle_from = if self.ready.is_empty() { Some(self.net.now()) } else { None };
+        if let (Some(now), true) = (idle_from, self.short_frames) {
+            self.short_frames = false;
+            self.spin.begin(now);
+        }
         let busy =
-            replicating || writing == CutTurn::More || idle_from.is_none_or(|now| now < self.spin_until);
+            replicating || writing == CutTurn::More || idle_from.is_none_or(|now| self.spin.polls(now));
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
         let sleep = match self.next_sweep.min(self.next_memory_retry).min(self.tables.cut_expires()) {
@@ -260,7 +269,7 @@ impl<N: Net> ShardThread<N> {
         match session.turn(&mut context, now) {
             Ok(turn) => {
                 if turn.frames > 0 && turn.largest <= SPIN_FRAME_BYTES {
-                    self.spin_until = now + self.settings.spin;
+                    self.short_frames = true;
                 }
                 self.next_sweep = self.next_sweep.min(session.next_sweep());
                 self.holds |= session.is_holding();

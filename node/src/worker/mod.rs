@@ -68,6 +68,7 @@ use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::runs::RunId;
 use crate::sharded_keys::ShardedKeys;
+use crate::spin::Spin;
 use crate::token::Token;
 use cache::Caching;
 use clocks::TableClock;
@@ -330,6 +331,7 @@ pub struct Worker<N: Net> {
     found_slots: Vec<u32>,
     next_receive: Duration,
     paths: PathChoices,
+    spin: Spin,
     /// The worker and clock that the log last said this one waits for, and when.
     wait_logged_at: Option<(u32, u64, Duration)>,
     prng: Prng,
@@ -363,7 +365,7 @@ impl<N: Net> Worker<N> {
             config.seed ^= config.incarnation;
         }
         let (poll, checked_at) = (net.poll()?, net.now());
-        let prng = Prng::new(config.seed);
+        let (prng, spin) = (Prng::new(config.seed), Spin::new(config.spin));
         let mut worker = Worker {
             prng,
             net,
@@ -388,6 +390,7 @@ impl<N: Net> Worker<N> {
             found_slots: Vec::new(),
             next_receive: Duration::ZERO,
             paths: PathChoices::default(),
+            spin,
             wait_logged_at: None,
         };
         for server in 0..worker.config.servers.len() {

@@ -29,11 +29,13 @@ impl<N: Net> Worker<N> {
             return checked;
         }
         // Short answers come soon: polling costs less than sleeping. For long ones the worker sleeps.
-        let spin = if self.flights.bytes <= SPIN_FRAME_BYTES { self.config.spin } else { Duration::ZERO };
-        let (from, spin_until) = (now, now + spin);
+        let (short, from) = (self.flights.bytes <= SPIN_FRAME_BYTES, now);
+        if short {
+            self.spin.begin(self.net.now());
+        }
         loop {
             let now = self.net.now();
-            let polling = now < spin_until;
+            let polling = short && self.spin.polls(now);
             self.wait(if polling { Duration::ZERO } else { patience.min(CHECK_EVERY) })?;
             if self.turn_all(now)? || !polling {
                 break;
