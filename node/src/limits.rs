@@ -90,6 +90,13 @@ pub const FLUSH_BYTES: usize = 128 << 10;
 pub const CLOCK_BYTES: usize = 4096;
 /// How long a thread polls after a small frame before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(50);
+/// A pull with at most so many bytes on a link, its answer included, may wait until more follow ([`BATCHED_PULLS_MAX`]).
+pub const BATCHED_PULL_BYTES: u32 = 16 << 10;
+/// Small pulls that are sent together, while at least [`BUSY_REQUESTS`] requests of the link are unanswered. The next
+/// call that waits or polls sends them in any case.
+pub const BATCHED_PULLS_MAX: usize = 8;
+/// See [`BATCHED_PULLS_MAX`]: so many requests keep the server's thread busy meanwhile.
+pub const BUSY_REQUESTS: usize = 4;
 /// A thread that polls and has not looked for so long has lost its core to another thread.
 pub const CORE_LOST: Duration = Duration::from_micros(20);
 /// After polls that found nothing a thread sleeps at once for at most so many waits, as a power of two.

@@ -132,6 +132,9 @@ impl<N: Net> Worker<N> {
     /// Begins to pull the rows of a cut's keys into `values`, which it resizes. With `keep` the servers keep the keys'
     /// slots, so that a push to the same cut can name the pull instead of sending keys. [`Worker`] has an example.
     ///
+    /// A small pull is sent by the next call that waits or polls, if several requests of its link are unanswered. One
+    /// system call then sends several.
+    ///
     /// # Errors
     /// The cut is of another table; or the wait for earlier requests failed, when too many bytes are in flight.
     pub fn begin_pull(
@@ -449,6 +452,8 @@ impl<N: Net> Worker<N> {
                 peers.push(chunk.peer);
             }
         }
+        let waits = |peer: &u32| !push && self.peers[*peer as usize].requests.may_wait();
+        peers.retain(|peer| !waits(peer));
         for peer in peers {
             self.send(peer as usize)?;
         }

@@ -7,6 +7,7 @@
 use super::in_flight::{InFlight, InFlightOwner, Request};
 use crate::counters::WorkerCounters;
 use crate::frames::{self, FenceFrame, FrameKind, RefusedFrame};
+use crate::limits::{BATCHED_PULL_BYTES, BATCHED_PULLS_MAX, BUSY_REQUESTS};
 use gannet_transport::{Head, Link, Stream};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,6 +45,14 @@ impl RequestQueue {
     /// Puts a request before all that are not posted: they may wait for its reply.
     pub(super) fn insert_unposted(&mut self, request: Request) {
         self.queue.insert(self.posted, request);
+    }
+
+    /// Whether the newest request, a pull, may wait for others: the server's thread has enough to do, and one system call
+    /// then sends them all.
+    pub(super) fn may_wait(&self) -> bool {
+        let unposted = self.queue.len() - self.posted;
+        let small = self.queue.back().is_some_and(|request| request.bytes <= BATCHED_PULL_BYTES);
+        small && self.posted >= BUSY_REQUESTS && unposted < BATCHED_PULLS_MAX
     }
 
     /// Lends the memory of the requests to their link.
