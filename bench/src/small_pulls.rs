@@ -1,5 +1,5 @@
-//! Pulls of a few keys from many sessions at once, as servers of predictions and online learners make them. Each session
-//! is a worker of its own, on a thread of its own.
+//! Pulls of a few keys from many sessions at once, as servers of predictions and online learners make them. Each
+//! session is a worker of its own, on a thread of its own.
 
 use crate::cpu::cpu_seconds;
 use crate::served::{Target, key, sgd_schema};

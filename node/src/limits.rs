@@ -90,7 +90,8 @@ pub const FLUSH_BYTES: usize = 128 << 10;
 pub const CLOCK_BYTES: usize = 4096;
 /// How long a thread polls after a small frame before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(50);
-/// A pull with at most so many bytes on a link, its answer included, may wait until more follow ([`BATCHED_PULLS_MAX`]).
+/// A pull with at most so many bytes on a link, its answer included, may wait until more follow
+/// ([`BATCHED_PULLS_MAX`]).
 pub const BATCHED_PULL_BYTES: u32 = 16 << 10;
 /// Small pulls that are sent together, while at least [`BUSY_REQUESTS`] requests of the link are unanswered. The next
 /// call that waits or polls sends them in any case.

@@ -1,5 +1,5 @@
-//! Decides whether a thread that waits for a small frame polls or sleeps. Polling saves the time of waking up. It pays if
-//! the frame comes soon, and if nobody else needs the core: the peer itself may be waiting for it.
+//! Decides whether a thread that waits for a small frame polls or sleeps. Polling saves the time of waking up. It pays
+//! if the frame comes soon, and if nobody else needs the core: the peer itself may be waiting for it.
 //!
 //! A poll is fruitless if it ends without a frame, or if the thread lost its core meanwhile. After a fruitless poll the
 //! thread sleeps at once for the next wait, after two in a row for three waits, then seven, and so on.

@@ -47,8 +47,8 @@ impl RequestQueue {
         self.queue.insert(self.posted, request);
     }
 
-    /// Whether the newest request, a pull, may wait for others: the server's thread has enough to do, and one system call
-    /// then sends them all.
+    /// Whether the newest request, a pull, may wait for others: the server's thread has enough to do, and one system
+    /// call then sends them all.
     pub(super) fn may_wait(&self) -> bool {
         let unposted = self.queue.len() - self.posted;
         let small = self.queue.back().is_some_and(|request| request.bytes <= BATCHED_PULL_BYTES);

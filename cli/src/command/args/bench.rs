@@ -32,8 +32,8 @@ pub struct BenchArgs {
     /// cost the server, from its own metrics.
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     pub grow: Option<u64>,
-    /// Measure small pulls only: pulls of --pull-keys keys by so many sessions at once, each with so many pulls in flight
-    /// as --in-flight says. Each session is a worker on a thread of its own.
+    /// Measure small pulls only: pulls of --pull-keys keys by so many sessions at once, each with so many pulls in
+    /// flight as --in-flight says. Each session is a worker on a thread of its own.
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub sessions: Vec<u32>,
     /// Pulls that each session of --sessions has in flight.
