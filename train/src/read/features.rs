@@ -50,7 +50,7 @@ pub(crate) fn features(buf: &[u8], mut p: usize, order: &mut IdOrder, block: &mu
             break;
         };
         (p, end) = (p + length, end + found);
-        if found < FEATURES {
+        if found < FEATURES && buf.get(p) == Some(&b'\n') {
             break;
         }
     }
@@ -60,6 +60,7 @@ pub(crate) fn features(buf: &[u8], mut p: usize, order: &mut IdOrder, block: &mu
 }
 
 /// Parses up to four features of the window at `p`. Returns their number and the length of their text.
+/// `None`: there is none.
 #[inline(always)]
 fn window(
     buf: &[u8],
@@ -74,10 +75,10 @@ fn window(
     let mut others = not_digits(text.first_chunk()?);
     let mut at = 0;
     for found in 0..FEATURES {
-        let Some((value, end, rest)) = value(text, others) else { return Some((found, at)) };
+        let Some((value, end, rest)) = value(text, others) else { return (found > 0).then_some((found, at)) };
         let digits = others.trailing_zeros().wrapping_sub(at as u32);
         if digits.wrapping_sub(1) >= 8 {
-            return Some((found, at));
+            return (found > 0).then_some((found, at));
         }
         let id = digits_value(word(text, at), digits);
         order.add(id);

@@ -1,5 +1,6 @@
 //! libsvm text: `label id:value id:value ...`, one example a line. A lone `id` means `id:1`, and `# ...` to the end
-//! of the line is a comment. One pass, no copy of the line. Runs of common features are parsed in windows (read/features.rs).
+//! of the line is a comment. One pass, no copy of the line. Runs of common features are parsed in windows
+//! (read/features.rs).
 //!
 //! A repeated id is kept each time. De-duplication adds up the values (batch/dedup.rs).
 
