@@ -1,10 +1,12 @@
 //! libsvm text: `label id:value id:value ...`, one example a line. A lone `id` means `id:1`, and `# ...` to the end
-//! of the line is a comment. Written for speed: eight bytes a step, one pass, no copy of the line.
+//! of the line is a comment. One pass, no copy of the line. Runs of common features are parsed in windows
+//! (read/features.rs).
 //!
 //! A repeated id is kept each time. De-duplication adds up the values (batch/dedup.rs).
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::features::{IdOrder, features};
 use crate::read::labels::Labels;
 use crate::read::number::{NotANumber, blank, digits, digits_value, float, load, short_float, unsigned};
 
@@ -90,17 +92,10 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
         block.values.push(1.0);
     }
     let start = block.keys.len();
-    // Ascending ids, as in most files, cannot repeat.
-    let (mut least, mut ascending) = (0, true);
+    let mut order = IdOrder::new();
     loop {
         p += usize::from(byte(buf, p) == b' ');
-        while let Some((key, value, next)) = short(buf, p) {
-            ascending &= key >= least;
-            least = key + 1;
-            block.keys.push(key);
-            block.values.push(value);
-            p = next;
-        }
+        p = features(buf, p, &mut order, block);
         let mut b = byte(buf, p);
         while b == b' ' || b == b'\t' {
             p += 1;
@@ -128,12 +123,11 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
         } else {
             return Err(LibsvmFault { at: end, expected: ID });
         };
-        ascending &= key >= least;
-        least = key + 1;
+        order.add(key);
         block.keys.push(key);
         block.values.push(value);
     }
-    block.may_repeat |= !ascending;
+    block.may_repeat |= !order.ascending;
     if block.keys.len() - start >= FEATURES_PER_EXAMPLE_MAX {
         return Err(LibsvmFault { at: p - 1, expected: TOO_MANY });
     }

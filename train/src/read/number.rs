@@ -70,7 +70,7 @@ fn long(buf: &[u8], p: usize, high: u64) -> Result<(u64, usize), NotANumber> {
 
 /// 10^-k in f64. It is exact enough for the fast path: a numerator has at most 7 digits. So the quotient is never
 /// nearer to the middle between two f32s than 2^-49 of itself, and the product is off by 2^-52 at most.
-static TENTH: [f64; 9] = [1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
+pub(crate) static TENTH: [f64; 9] = [1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
 
 /// Whether a byte ends a token of a line.
 #[inline(always)]
