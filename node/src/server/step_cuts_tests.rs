@@ -84,10 +84,10 @@ impl World {
     }
 
     fn save_within(&self, freeze: Duration) -> Result<SavedCheckpoint, WorkerError> {
-        let config = WorkerConfig::new([&self.addr], 60, 1);
+        let config = WorkerConfig { spin: Duration::ZERO, ..WorkerConfig::new([&self.addr], 60, 1) };
         let options = CheckpointOptions { freeze, tries: 1, ..CheckpointOptions::default() };
         // The server's writer works in real time, and the simulation would not wait for it.
-        let slow = self.sim.add_actor(|| std::thread::sleep(Duration::from_micros(200)));
+        let slow = self.sim.add_actor(|| std::thread::sleep(Duration::from_micros(500)));
         let saved = save_checkpoint(self.sim.clone(), &config, &self.checkpoints, &options);
         self.sim.remove_actor(slow);
         saved

@@ -50,7 +50,7 @@ impl OpeningStep {
 pub(super) struct Opening<S> {
     pub(super) link: Link<S>,
     pub(super) step: OpeningStep,
-    begun: Duration,
+    pub(super) begun: Duration,
     welcome: Option<(WelcomeV1, Credit)>,
     /// The numbers of the tables opened so far.
     tables: Vec<u32>,

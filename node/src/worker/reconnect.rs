@@ -115,14 +115,22 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Fails if this peer has been away, or silent, for too long. Logs once if it has been for a while.
+    /// Fails if this peer has been away, or silent, for too long. Logs once if it has been for a while. An attempt to
+    /// connect that began after that time may end first, and a link that was made after it has some time to answer: the
+    /// peer may be back.
     pub(super) fn check_wait(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let patience = self.patience();
         let peer = &self.peers[number];
         let waited = now.saturating_sub(peer.health.good_at);
         let silent = "it is connected but does not answer";
         let why = if peer.health.trouble.is_empty() { silent } else { &peer.health.trouble };
-        if waited > patience {
+        let since = peer.health.good_at + patience;
+        let linked = peer.health.linked_at;
+        let tries_again = match &peer.opening {
+            Some(opening) => opening.begun > since,
+            None => peer.link.is_some() && linked > since && now <= linked + self.config.stall_timeout,
+        };
+        if waited > patience && !tries_again {
             return Err(WorkerError::PeerLost { peer: peer.name.clone(), waited, why: why.to_owned() });
         }
         if waited > WAIT_LOGGED && !peer.health.wait_logged && peer.steps.waits.is_none() {
