@@ -57,7 +57,7 @@ pub(super) struct ShardThread<N: Net> {
     pub(super) promotions: u64,
     pub(super) settings: ThreadSettings,
     next_session: u32,
-    /// Until this time the thread polls without sleeping.
+    /// Whether the thread polls before it sleeps.
     spin: Spin,
     /// Short frames were handled since the thread was last idle: their sender may wait for the answer, and send more.
     short_frames: bool,

@@ -31,6 +31,7 @@ mod saved_rows;
 mod scheduled;
 mod segments;
 mod simulated;
+mod small_pulls;
 mod step_budget;
 mod sync;
 mod thread_changes;
