@@ -148,12 +148,13 @@ impl ShardedKeys {
         self.table = table;
         starts.clear();
         starts.resize(schema.shards as usize + 1, 0);
-        shards.clear();
-        shards.extend(keys.iter().map(|&key| {
-            let shard = shard_of(hash(key), schema.shards);
-            starts[shard as usize + 1] += 1;
-            shard as u16
-        }));
+        shards.resize(keys.len(), 0);
+        // Slices, so that the loops have their addresses in registers.
+        let (starts, all) = (&mut starts[..], schema.shards);
+        for (shard, &key) in shards.iter_mut().zip(keys) {
+            *shard = shard_of(hash(key), all) as u16;
+            starts[usize::from(*shard) + 1] += 1;
+        }
         for shard in 1..starts.len() {
             starts[shard] += starts[shard - 1];
         }
@@ -166,10 +167,11 @@ impl ShardedKeys {
         }
         out.resize(keys.len(), 0);
         from.resize(keys.len(), 0);
-        for (i, (&key, &shard)) in keys.iter().zip(&*shards).enumerate() {
-            let at = &mut starts[shard as usize];
+        let (out, from) = (&mut out[..], &mut from[..]);
+        for (i, (&key, &shard)) in (0..).zip(keys.iter().zip(&*shards)) {
+            let at = &mut starts[usize::from(shard)];
             out[*at as usize] = key;
-            from[*at as usize] = i as u32;
+            from[*at as usize] = i;
             *at += 1;
         }
     }

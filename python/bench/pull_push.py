@@ -7,8 +7,8 @@ In its loop the Rust worker sorts the keys of a batch by shard, and takes the ro
 with a keyset that it makes in the loop ("pull", "push"); it also looks for keys that repeat. With arrays it also puts
 the rows into the order of the keys. With prepared keysets it sorts nothing in the loop.
 
-The Rust worker keeps four requests in flight. Python keeps two over tcp, because its rows go through the cache once
-more, and one over shm, where a pull has its rows when it begins.
+Both begin when the server has settled, and keep four requests in flight. Pulls of keysets return the client's own
+buffers.
 
     python bench/pull_push.py --transport tcp --rounds 3
 """
@@ -22,13 +22,28 @@ import os
 import statistics
 import subprocess
 import time
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
 
 import gannet
 
-IN_FLIGHT = 2
+IN_FLIGHT = 4
+
+
+def settle(server: int, most: float = 60.0) -> None:
+    """Waits until the server's process is idle for 0.3 s. After a fill it still turns small pages into huge ones."""
+
+    def cpu_seconds() -> float:
+        words = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    quiet, end = 0, time.monotonic() + most
+    while quiet < 3 and time.monotonic() < end:
+        before = cpu_seconds()
+        time.sleep(0.1)
+        quiet = quiet + 1 if cpu_seconds() - before < 0.015 else 0
 
 
 def rust(args: argparse.Namespace) -> dict[str, float]:
@@ -54,19 +69,18 @@ def python(args: argparse.Namespace) -> dict[str, float]:
         client.flush()
         arrays = [random.choice(all_keys, args.batch, replace=False) for _ in range(args.rows // args.batch)]
         prepared = [table.keyset(keys) for keys in arrays]
-        in_flight = 1 if args.transport == "shm" else IN_FLIGHT
-        out = np.empty((args.batch, args.dim), np.float32)
+        settle(cluster.status()["servers"][0]["pid"])
 
         def pulls(batch: Callable[[int], Any], seconds: float) -> int:
             on_their_way: collections.deque[gannet.Pull] = collections.deque()
             done, end = 0, time.perf_counter() + seconds
             while time.perf_counter() < end:
                 on_their_way.append(table.begin_pull(batch(done)))
-                if len(on_their_way) == in_flight:
-                    on_their_way.popleft().result(out=out)
+                if len(on_their_way) == IN_FLIGHT:
+                    on_their_way.popleft().result()
                 done += 1
             for pull in on_their_way:
-                pull.result(out=out)
+                pull.result()
             return done
 
         def pushes(batch: Callable[[int], Any], seconds: float) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,10 +42,8 @@ def as_rows(rows: ArrayLike, count: int, dim: int, what: str = "grads") -> Rows:
     return np.ascontiguousarray(array)
 
 
-def as_out(out: Optional[Rows], count: int, dim: int) -> Rows:
-    """The array that a pull writes: `out` itself, or a new one."""
-    if out is None:
-        return np.empty((count, dim), np.float32)
+def as_out(out: Rows, count: int, dim: int) -> Rows:
+    """The array that a pull writes, checked."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out is a {type(out).__name__}; a numpy array is wanted")
     if out.dtype != np.float32:

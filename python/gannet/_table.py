@@ -70,8 +70,8 @@ class Table:
         Args:
             keys: Integers (n,). Each key is requested once, also if it repeats. Or a `KeySet` of this table: n is then
                 the length of its `keys`.
-            out: A C-contiguous float32 array (n, dim) to write to, so that no new one is made. (The client receives the
-                rows in a buffer of its own, which it keeps for later pulls.)
+            out: A C-contiguous float32 array (n, dim) to write to. Without it the array that is returned has one of the
+                client's receive buffers as its memory. The client uses the buffer again when the array is freed.
 
         Returns:
             `out`, or a new float32 array (n, dim).
@@ -81,14 +81,7 @@ class Table:
             InputError: The `KeySet` is of another table.
             PeerError: A server is lost, or refused.
         """
-        if isinstance(keys, KeySet):
-            rows = as_out(out, len(keys), self.dim)
-            self._native.pull_set(keys._native, rows)
-            return rows
-        wanted = as_keys(keys)
-        rows = as_out(out, len(wanted), self.dim)
-        self._native.pull(wanted, rows)
-        return rows
+        return self.begin_pull(keys).result(out)
 
     def begin_pull(self, keys: Union[ArrayLike, KeySet]) -> Pull:
         """Begins a pull, and returns at once. `Pull.result` waits for the rows.
@@ -227,6 +220,7 @@ class Pull:
             PeerError: A server is lost, or refused.
             InputError: The rows were returned before.
         """
-        rows = as_out(out, *self._shape)
-        self._native.finish(rows)
-        return rows
+        if out is None:
+            return self._native.finish()
+        self._native.finish_into(as_out(out, *self._shape))
+        return out

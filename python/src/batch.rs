@@ -91,25 +91,27 @@ impl Batch {
         let Batch { given, keys, starts, places, memory: Memory { shards, ends, .. }, .. } = self;
         starts.clear();
         starts.resize(all as usize + 1, 0);
-        shards.clear();
-        shards.extend(given.iter().map(|&key| {
-            let shard = shard_of(hash(key), all);
-            starts[shard as usize + 1] += 1;
-            shard as u16
-        }));
+        shards.resize(given.len(), 0);
+        keys.resize(given.len(), 0);
+        places.resize(given.len(), 0);
+        // Slices, so that the loops have their addresses in registers.
+        let (given, keys, starts) = (&given[..], &mut keys[..], &mut starts[..]);
+        for (shard, &key) in shards.iter_mut().zip(given) {
+            *shard = shard_of(hash(key), all) as u16;
+            starts[usize::from(*shard) + 1] += 1;
+        }
         for shard in 1..starts.len() {
             starts[shard] += starts[shard - 1];
         }
-        ends.clone_from(starts);
-        keys.resize(given.len(), 0);
-        places.clear();
-        places.extend(given.iter().zip(&*shards).map(|(&key, &shard)| {
-            let end = &mut ends[shard as usize];
-            let place = *end;
-            keys[place as usize] = key;
+        ends.clear();
+        ends.extend_from_slice(starts);
+        let ends = &mut ends[..];
+        for ((&shard, &key), place) in shards.iter().zip(given).zip(places) {
+            let end = &mut ends[usize::from(shard)];
+            keys[*end as usize] = key;
+            *place = *end;
             *end += 1;
-            place
-        }));
+        }
     }
 
     /// Whether a key repeats.

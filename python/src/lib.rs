@@ -3,11 +3,11 @@
 //! A client has a thread of its own, which owns the worker (owner.rs). A call hands it some work, and waits for the
 //! answer without the GIL, in slices, so that Ctrl-C works (waiting.rs). What needs no worker is done on the calling
 //! thread: each key once, in the order of the shards (batch.rs), and copies of rows to and from numpy arrays
-//! (table.rs).
+//! (table.rs). A numpy array can also show the rows of a pull where they are (rows.rs).
 //!
 //! A data set (dataset.rs) is what the readers of the train crate read: files, a matrix, or the record batches of a
 //! Python object (arrow_source.rs, arrow_columns.rs). A thread reads its batches ahead (batches.rs).
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod ahead;
 mod arrow_columns;
@@ -20,6 +20,7 @@ mod dataset;
 mod failure;
 mod keyset;
 mod owner;
+mod rows;
 mod schema;
 mod table;
 mod trainer;

@@ -3,6 +3,7 @@
 
 use crate::batch::Batch;
 use crate::failure::CallFailure;
+use crate::rows::Buffers;
 use crate::waiting::Maker;
 use gannet::table::TableId;
 use gannet::worker::{PullId, PushId, ShardedKeys, WorkerError};
@@ -22,30 +23,9 @@ const PUSHES_MAX: usize = 4;
 const BUSY_TURN: Duration = Duration::from_micros(500);
 /// How often the links have a turn otherwise.
 const IDLE_TURN: Duration = Duration::from_millis(100);
-/// Buffers of rows that are kept for later calls.
-const BUFFERS_MAX: usize = 16;
 
 /// Something for the thread to do.
 type Task = Box<dyn FnOnce(&mut Owner) + Send>;
-
-/// Buffers of rows: made by one call, and used again by later ones.
-#[derive(Debug, Default)]
-pub struct Buffers(Mutex<Vec<Vec<f32>>>);
-
-impl Buffers {
-    /// A buffer with any content.
-    pub fn take(&self) -> Vec<f32> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    /// Keeps a buffer.
-    pub fn keep(&self, buffer: Vec<f32>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() < BUFFERS_MAX && buffer.capacity() > 0 {
-            all.push(buffer);
-        }
-    }
-}
 
 /// What other threads may know of a client's thread at any time.
 #[derive(Debug, Default)]

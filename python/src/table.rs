@@ -13,7 +13,7 @@ use numpy::{
 };
 use pyo3::prelude::*;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Batches of keys whose memory is used again.
@@ -95,23 +95,6 @@ impl Table {
         Ok(number)
     }
 
-    /// Waits for the rows of a pull, and lets `copy` have them and the floats of `out`.
-    fn finish(
-        &self,
-        py: Python<'_>,
-        number: u64,
-        keys: usize,
-        out: &mut PyReadwriteArray2<'_, f32>,
-        copy: impl FnOnce(&[f32], &mut [f32]) + Send,
-    ) -> PyResult<()> {
-        let out = out.as_slice_mut().map_err(|_| wrong_type("out is not contiguous".into()))?;
-        self.check_rows("out", out, keys)?;
-        let rows = self.shared.call(py, move |owner| owner.finish_pull(number))?;
-        py.detach(|| copy(&rows, out));
-        self.shared.thread()?.buffers.keep(rows);
-        Ok(())
-    }
-
     /// Checks that an array has a row for each of so many keys.
     fn check_rows(&self, what: &str, rows: &[f32], keys: usize) -> Result<(), CallFailure> {
         let (got, dim) = (rows.len(), self.dim);
@@ -134,19 +117,6 @@ impl Table {
 
 #[pymethods]
 impl Table {
-    /// Reads a row for each key into `out`.
-    fn pull(
-        &self,
-        py: Python<'_>,
-        keys: PyReadonlyArray1<'_, u64>,
-        mut out: PyReadwriteArray2<'_, f32>,
-    ) -> PyResult<()> {
-        let (number, batch) = self.begin(py, &keys)?;
-        self.finish(py, number, batch.given().len(), &mut out, |rows, out| {
-            batch.rows_as_given(rows, self.dim, out);
-        })
-    }
-
     /// Takes keys for several calls.
     fn keyset(slf: Py<Table>, py: Python<'_>, keys: PyReadonlyArray1<'_, u64>) -> PyResult<KeySet> {
         let (table, keys) = (slf.get(), keys.as_slice());
@@ -154,18 +124,6 @@ impl Table {
         table.shared.thread()?;
         let batch = py.detach(|| table.batch(keys))?;
         Ok(KeySet { batch, table: slf })
-    }
-
-    /// Reads a row for each key of a set into `out`.
-    fn pull_set(
-        &self,
-        py: Python<'_>,
-        keys: Py<KeySet>,
-        mut out: PyReadwriteArray2<'_, f32>,
-    ) -> PyResult<()> {
-        let batch = self.batch_of(keys.get())?;
-        let number = self.begin_batch(batch)?;
-        self.finish(py, number, batch.keys().len(), &mut out, |rows, out| out.copy_from_slice(rows))
     }
 
     /// Begins to push a row for each key of a set.
@@ -216,7 +174,7 @@ impl Table {
     /// Begins a pull.
     fn begin_pull(slf: Py<Table>, py: Python<'_>, keys: PyReadonlyArray1<'_, u64>) -> PyResult<Pull> {
         let (number, batch) = slf.get().begin(py, &keys)?;
-        Ok(Pull { table: slf, number, batch, order: Order::Given })
+        Ok(Pull::new(slf, number, batch, Order::Given))
     }
 
     /// Begins a pull of the keys of a set.
@@ -224,7 +182,7 @@ impl Table {
         let table = slf.get();
         let batch = table.batch_of(keys.get())?.clone();
         let number = table.begin_batch(&batch)?;
-        Ok(Pull { table: slf, number, batch, order: Order::Shards })
+        Ok(Pull::new(slf, number, batch, Order::Shards))
     }
 
     /// Begins to push a row for each key. The rows of a key that repeats are added, or averaged.
@@ -357,27 +315,74 @@ pub struct Pull {
     number: u64,
     batch: Arc<Batch>,
     order: Order,
+    /// Whether somebody has asked for the rows.
+    is_asked: AtomicBool,
+}
+
+impl Pull {
+    fn new(table: Py<Table>, number: u64, batch: Arc<Batch>, order: Order) -> Pull {
+        Pull { table, number, batch, order, is_asked: AtomicBool::new(false) }
+    }
+
+    /// Keys that a row is returned for.
+    fn len(&self) -> usize {
+        match self.order {
+            Order::Given => self.batch.given().len(),
+            Order::Shards => self.batch.keys().len(),
+        }
+    }
+
+    /// Waits for the rows, in the order of the shards.
+    fn wait(&self, py: Python<'_>) -> PyResult<Vec<f32>> {
+        let number = self.number;
+        self.is_asked.store(true, Relaxed);
+        self.table.get().shared.call(py, move |owner| owner.finish_pull(number))
+    }
+
+    /// Copies the rows in the order of this pull.
+    fn copy(&self, rows: &[f32], out: &mut [f32]) {
+        match self.order {
+            Order::Given => self.batch.rows_as_given(rows, self.table.get().dim, out),
+            Order::Shards => out.copy_from_slice(rows),
+        }
+    }
 }
 
 #[pymethods]
 impl Pull {
     /// Waits for the rows, and writes them into `out`.
-    fn finish(&self, py: Python<'_>, mut out: PyReadwriteArray2<'_, f32>) -> PyResult<()> {
-        let (table, batch) = (self.table.get(), &self.batch);
-        match self.order {
-            Order::Given => table.finish(py, self.number, batch.given().len(), &mut out, |rows, out| {
-                batch.rows_as_given(rows, table.dim, out);
-            }),
-            Order::Shards => table.finish(py, self.number, batch.keys().len(), &mut out, |rows, out| {
-                out.copy_from_slice(rows);
-            }),
+    fn finish_into(&self, py: Python<'_>, mut out: PyReadwriteArray2<'_, f32>) -> PyResult<()> {
+        let out = out.as_slice_mut().map_err(|_| wrong_type("out is not contiguous".into()))?;
+        let table = self.table.get();
+        table.check_rows("out", out, self.len())?;
+        let rows = self.wait(py)?;
+        py.detach(|| self.copy(&rows, out));
+        table.shared.thread()?.buffers.keep(rows);
+        Ok(())
+    }
+
+    /// Waits for the rows, and returns them.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let (table, mut rows) = (self.table.get(), self.wait(py)?);
+        let buffers = table.shared.thread()?.buffers.clone();
+        if let Order::Given = self.order {
+            rows = py.detach(|| {
+                let mut given = buffers.take();
+                given.resize(self.len() * table.dim, 0.0);
+                self.copy(&rows, &mut given);
+                buffers.keep(rows);
+                given
+            });
         }
+        buffers.array(py, rows, table.dim)
     }
 }
 
 impl Drop for Pull {
     fn drop(&mut self) {
-        let number = self.number;
-        self.table.get().shared.tell(move |owner| owner.drop_pull(number));
+        if !*self.is_asked.get_mut() {
+            let number = self.number;
+            self.table.get().shared.tell(move |owner| owner.drop_pull(number));
+        }
     }
 }

@@ -155,6 +155,43 @@ def test_out_is_written_and_returned(client: gannet.Client, name: str) -> None:
     np.testing.assert_array_equal(whole, [[9, 9], [0, 0], [1, 2], [9, 9]])
 
 
+@pytest.mark.parametrize("as_keyset", [False, True])
+def test_pulled_arrays_belong_to_their_holder(
+    cluster: gannet.LocalCluster, name: str, as_keyset: bool
+) -> None:
+    with gannet.connect(cluster.servers) as client:
+        table = client.table(name, 2, **COUNTERS)
+        keys = np.arange(500, dtype=np.uint64)
+        asked = table.keyset(keys) if as_keyset else keys
+        one = np.ones((500, 2), np.float32)
+        held: list[np.ndarray] = []
+        for count in range(1, 30):
+            table.push(asked, one)
+            rows = table.pull(asked)
+            rows += 1000
+            # A view keeps the memory of its array. Every third array is freed, and its memory used again.
+            if count % 3:
+                held.append(rows[100:300])
+        pulled = [count for count in range(1, 30) if count % 3]
+    for rows, count in zip(held, pulled):
+        assert (rows == 1000 + count).all()
+
+
+def test_a_small_array_does_not_hold_the_memory_of_a_large_one(
+    cluster: gannet.LocalCluster, name: str
+) -> None:
+    with gannet.connect(cluster.servers) as client:
+        table = client.table(name, 64, **COUNTERS)
+        table.pull(np.arange(10_000))
+        rows = table.pull(table.keyset(np.arange(10)))
+        while isinstance(rows.base, np.ndarray):
+            rows = rows.base
+        assert rows.nbytes == 10 * 64 * 4
+        assert type(rows.base).__name__ != "RowOwner"
+        large = table.pull(table.keyset(np.arange(9_000)))
+        assert type(large.base).__name__ == "RowOwner"
+
+
 def test_arrays_that_are_not_contiguous_are_taken(client: gannet.Client, name: str) -> None:
     table = client.table(name, 2, **COUNTERS)
     keys = np.arange(20, dtype=np.int64)[::2]
