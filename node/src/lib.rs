@@ -70,7 +70,7 @@ pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};
 pub use token::{Token, TokenError};
 pub use worker::{
-    CacheConfig, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,
+    CacheConfig, CacheUse, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,
     JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, Places, PullId, Pulled, PushId, ReadPathChoice,
     RemoteCoordinator, RowCache, RunClient, RunRequest, SeenPushes, SharePlace, Staleness, TableId,
     TableStatus, TextChunk, WaitingFor, Worker, WorkerBuilder, WorkerConfig,

@@ -1,12 +1,12 @@
 //! Turns the flags of the cache into its configuration, and refuses flags that they cannot be combined with.
 
 use super::Failure;
-use super::args::{CacheArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};
+use super::args::{CacheArgs, CacheUseName, ModelName, OptimizerName, SyncRowsName, TrainArgs};
 use gannet::Schema;
 use gannet::sync::{Staleness, SyncMode};
 use gannet::table::Admission;
 use gannet::train::PushContent;
-use gannet::worker::{CACHE_BYTES_MIN, CacheConfig};
+use gannet::worker::{CACHE_BYTES_MIN, CacheConfig, CacheUse};
 use std::time::Duration;
 
 /// Batches for which a cached row may be used. docs/benchmarks.md compares other values.
@@ -16,6 +16,7 @@ const STALENESS: u64 = 8;
 pub fn first_given(args: &CacheArgs) -> Option<&'static str> {
     let flags = [
         (args.cache_bytes.is_some_and(|bytes| bytes.as_u64() > 0), "--cache-bytes"),
+        (args.cache_use.is_some(), "--cache-use"),
         (args.cache_staleness.is_some(), "--cache-staleness"),
         (args.sync_rows.is_some(), "--sync-rows"),
         (args.active_pull.is_some(), "--active-pull"),
@@ -42,9 +43,13 @@ pub fn config(args: &CacheArgs) -> Result<Option<CacheConfig>, Failure> {
         return Err(Failure::input(text));
     }
     let staleness = args.cache_staleness.unwrap_or(Staleness::Pulls(STALENESS));
+    let when = match args.cache_use {
+        Some(CacheUseName::Always) => CacheUse::Always,
+        Some(CacheUseName::Auto) | None => CacheUse::Auto,
+    };
     let incremental = args.sync_rows != Some(SyncRowsName::Full);
     let active = args.active_pull.map(|ms| Duration::from_millis(ms.into()));
-    Ok(Some(CacheConfig { bytes, staleness, incremental, active }))
+    Ok(Some(CacheConfig { bytes, when, staleness, incremental, active }))
 }
 
 /// The cache of a worker that trains, which pushes to the rows that it has pulled.

@@ -50,7 +50,7 @@ mod tables;
 mod vectors;
 
 pub use builder::WorkerBuilder;
-pub use cache::{CacheConfig, RowCache, Staleness};
+pub use cache::{CacheConfig, CacheUse, RowCache, Staleness};
 pub use clocks::WaitingFor;
 pub use data_link::{DataLink, DataOffer, TextChunk};
 pub use heartbeat::{FenceFn, Heartbeat};

@@ -152,7 +152,7 @@ pub(super) struct PullSpec {
 
 impl PullSpec {
     fn choice(&self) -> ChoiceOf {
-        ChoiceOf { table: self.table, kept: self.keep }
+        ChoiceOf::reads(self.table, self.keep)
     }
 }
 
@@ -215,7 +215,7 @@ impl<S: Stream> Peer<S> {
 impl<N: Net> Worker<N> {
     /// How [`Worker::begin_pull`] now gets the rows of a table that will be pushed back, or not (`kept`).
     pub fn read_path_choice(&self, table: TableId, kept: bool) -> ReadPathChoice {
-        let of = ChoiceOf { table: table.0, kept };
+        let of = ChoiceOf::reads(table.0, kept);
         let readable = self.is_readable(table.0);
         let share = match self.config.one_sided {
             _ if !readable => 0.0,
@@ -341,7 +341,7 @@ impl<N: Net> Worker<N> {
         if !self.tables[table.0].one_owner || !self.peers[owner as usize].near.is_on() {
             return Ok(false);
         }
-        let of = ChoiceOf { table: table.0, kept: false };
+        let of = ChoiceOf::reads(table.0, false);
         let always = self.config.one_sided == OneSided::Always;
         if !always && !self.paths.would_read(of) {
             return Ok(false);

@@ -1,6 +1,7 @@
 //! Choices against costs that the tests make up: the cheapest number of quarters wins, also when the costs change.
 
-use super::path_choice::{ALL_QUARTERS, ChoiceOf, PathChoices};
+use super::cache::Staleness;
+use super::path_choice::{ALL_QUARTERS, ChoiceOf, PathChoices, PathKind};
 use crate::limits::SURVEY_ABANDONED_AFTER;
 use gannet_transport::Prng;
 use proptest::prelude::*;
@@ -18,7 +19,9 @@ struct Program {
 impl Program {
     fn new(seed: u64) -> Program {
         let (mut choices, now, spent) = (PathChoices::default(), Duration::from_secs(1), Duration::ZERO);
-        choices.begin(3, 0);
+        for table in [0, 1, 3] {
+            choices.begin(table, 0);
+        }
         Program { choices, now, prng: Prng::new(seed), spent }
     }
 
@@ -41,8 +44,8 @@ impl Program {
     }
 }
 
-const KEPT: ChoiceOf = ChoiceOf { table: 1, kept: true };
-const OTHER: ChoiceOf = ChoiceOf { table: 0, kept: false };
+const KEPT: ChoiceOf = ChoiceOf { table: 1, kind: PathKind::ReadKept };
+const OTHER: ChoiceOf = ChoiceOf { table: 0, kind: PathKind::Read };
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -50,7 +53,7 @@ proptest! {
     #[test]
     fn the_cheapest_share_wins(seed: u64, best in 0..=ALL_QUARTERS, then in 0..=ALL_QUARTERS, kept: bool) {
         let mut program = Program::new(seed);
-        let of = ChoiceOf { table: 3, kept };
+        let of = ChoiceOf::reads(3, kept);
         for best in [best, then] {
             let cost = |read: f64| 50.0 * (1.0 + (read - f64::from(best) / 4.0).abs());
             for _ in 0..60_000 {
@@ -109,5 +112,68 @@ fn costs_that_do_not_differ_change_nothing() {
             elsewhere += u32::from(program.choices.quarters(of) != first);
         }
         assert!(program.choices.is_settled(of) && elsewhere < 3_000, "{elsewhere} of 50,000 pulls");
+    }
+}
+
+/// A program whose pulls go through a cache, or past it. A cache that was empty needs `filling` pulls until it saves
+/// anything.
+struct Cached {
+    program: Program,
+    filled: u32,
+}
+
+impl Cached {
+    fn new(seed: u64, staleness: Staleness) -> Cached {
+        let mut program = Program::new(seed);
+        program.choices.begin_cache(3, staleness);
+        Cached { program, filled: 0 }
+    }
+
+    /// A pull, which costs so many nanoseconds a row past the cache, through it while it fills, and then. Returns
+    /// whether it went through.
+    fn pull(&mut self, costs: [f64; 3], filling: u32) -> bool {
+        let of = ChoiceOf::cache(3);
+        let (choices, now) = (&mut self.program.choices, self.program.now);
+        choices.enter(now);
+        choices.begin_pull(of, 8_000, now);
+        let through = choices.quarters(of) > 0;
+        assert!(!through || choices.quarters(of) == ALL_QUARTERS);
+        self.filled = if through { self.filled + 1 } else { 0 };
+        let cost = costs[usize::from(through) + usize::from(self.filled > filling)];
+        let took = Duration::from_nanos((8_000.0 * cost) as u64);
+        (self.program.now, self.program.spent) = (now + took, self.program.spent + took);
+        if self.program.choices.is_timed() {
+            self.program.choices.leave(self.program.now);
+        }
+        through
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// The cache is used if it saves time once it is full, although it costs time before. It is left where it does not,
+    /// and tried again after the costs have changed.
+    #[test]
+    fn a_cache_is_used_where_it_saves_time(seed: u64, pays: bool, pulls in 0..100u64) {
+        let mut cached = Cached::new(seed, Staleness::Pulls(pulls));
+        for pays in [pays, !pays, pays] {
+            let costs = [50.0, 200.0, if pays { 25.0 } else { 100.0 }];
+            let through = |cached: &mut Cached| cached.pull(costs, pulls as u32);
+            let settled = (0..400_000).filter(|_| through(&mut cached)).count();
+            prop_assert!(settled > 0 && settled < 400_000, "a survey tries both");
+            let often = (0..20_000).filter(|_| through(&mut cached)).count();
+            prop_assert!(if pays { often > 18_000 } else { often < 2_000 }, "{often} of 20,000 pulls");
+        }
+    }
+}
+
+#[test]
+fn surveys_of_a_cache_cost_little() {
+    for (costs, least) in [([50.0, 150.0, 100.0], 50), ([50.0, 60.0, 25.0], 25)] {
+        let mut cached = Cached::new(1, Staleness::Pulls(8));
+        let through = (0..100_000).filter(|_| cached.pull(costs, 8)).count();
+        assert!(through > 0 && through < 100_000, "a survey tries both");
+        let (spent, least) = (cached.program.spent, Duration::from_nanos(100_000 * 8_000 * least));
+        assert!(spent < least * 106 / 100, "{spent:?} instead of {least:?}");
     }
 }

@@ -189,7 +189,7 @@ impl<N: Net> Worker<N> {
         let now = self.net.now();
         let spec = self.pull_spec(table, read, segments, floats, keep, clock);
         let may_read = self.begin_reads(&spec, keys, now)?;
-        let cached = self.cached_pull(table, (read, segments), clock)?;
+        let cached = self.cached_pull(table, (read, segments), keys, clock)?;
         // Nothing below changes the links.
         let laid = self.laid(cut);
         let mut parts = Vec::with_capacity(laid.chunks().len());

@@ -7,7 +7,8 @@ use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
-    CacheConfig, RowCache, SeenPushes, Staleness, SyncConfig, SyncMode, TableId, Worker, WorkerConfig,
+    CacheConfig, CacheUse, RowCache, SeenPushes, Staleness, SyncConfig, SyncMode, TableId, Worker,
+    WorkerConfig,
 };
 use gannet_optim::{Ftrl, Rule};
 use gannet_transport::Net;
@@ -83,6 +84,7 @@ fn bounded(
     let schema = schema("t", 2, 16);
     let config = CacheConfig {
         bytes,
+        when: [CacheUse::Always, CacheUse::Auto][(seed / 2) as usize % 2],
         staleness: Staleness::Pulls(staleness),
         incremental: !seed.is_multiple_of(4),
         active,
@@ -187,7 +189,13 @@ fn what_is_followed_comes_unasked() {
     let schema = schema("t", 2, 16);
     let (table, to) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
     let active = Some(Duration::from_millis(2));
-    let config = CacheConfig { bytes: 4 << 20, staleness: Staleness::Pulls(4), incremental: true, active };
+    let config = CacheConfig {
+        bytes: 4 << 20,
+        when: CacheUse::Always,
+        staleness: Staleness::Pulls(4),
+        incremental: true,
+        active,
+    };
     reader.cache_rows(table, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
     let (mut model, mut prng) = (Model::new(schema), Prng::new(8));
     let keys: Vec<u64> = (0..2_000).map(|i| i * 31).collect();
@@ -239,8 +247,13 @@ fn only_what_has_changed_comes_again() {
     let (mut reader, mut writer) = (connect(&sim, &servers, 1), connect(&sim, &servers, 2));
     let schema = schema("t", 3, 16);
     let (table, to) = (reader.open_table(&schema).unwrap(), writer.open_table(&schema).unwrap());
-    let config =
-        CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(0), incremental: true, active: None };
+    let config = CacheConfig {
+        bytes: 1 << 20,
+        when: CacheUse::Always,
+        staleness: Staleness::Pulls(0),
+        incremental: true,
+        active: None,
+    };
     let rows = Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap());
     reader.cache_rows(table, rows).unwrap();
     let mut model = Model::new(schema);
@@ -265,7 +278,13 @@ fn only_what_has_changed_comes_again() {
     assert_eq!(reader.counters().cache_hits, 0);
     // Within the staleness, the row is not requested at all.
     let time = Staleness::Time(Duration::from_secs(1));
-    let config = CacheConfig { bytes: 1 << 20, staleness: time, incremental: false, active: None };
+    let config = CacheConfig {
+        bytes: 1 << 20,
+        when: CacheUse::Always,
+        staleness: time,
+        incremental: false,
+        active: None,
+    };
     reader.cache_rows(table, Arc::new(RowCache::new(&model.schema, Read::Weights, config).unwrap())).unwrap();
     let mut out = vec![0.0; keys.len() * 3];
     for pull in 0..6 {
@@ -309,6 +328,7 @@ fn the_bound_of_ssp_holds_for_rows_that_are_had() {
         second.join(to, member(1)).unwrap();
         let config = CacheConfig {
             bytes: 4 << 20,
+            when: CacheUse::Always,
             staleness: Staleness::Pulls(1 << 40),
             incremental: true,
             active: None,
@@ -355,8 +375,13 @@ fn gradients_make_rows_uncertain() {
     let servers = vec![addr];
     let (mut cached, mut plain) = (connect(&sim, &servers, 1), connect(&sim, &servers, 2));
     let (table, other) = (cached.open_table(&schema).unwrap(), plain.open_table(&schema).unwrap());
-    let config =
-        CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(100), incremental: true, active: None };
+    let config = CacheConfig {
+        bytes: 1 << 20,
+        when: CacheUse::Always,
+        staleness: Staleness::Pulls(100),
+        incremental: true,
+        active: None,
+    };
     cached.cache_rows(table, Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap())).unwrap();
     let mut prng = Prng::new(9);
     for _ in 0..30 {
@@ -381,8 +406,13 @@ fn a_cache_that_is_shared_is_for_reading() {
     let (mut one, mut two) = (connect(&sim, &servers, 1), connect(&sim, &servers, 2));
     let tables = [one.open_table(&schema).unwrap(), two.open_table(&schema).unwrap()];
     two.push(tables[1], &[1, 2, 3], Write::Gradient, &[1.0, 2.0, 3.0]).unwrap();
-    let config =
-        CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(100), incremental: true, active: None };
+    let config = CacheConfig {
+        bytes: 1 << 20,
+        when: CacheUse::Always,
+        staleness: Staleness::Pulls(100),
+        incremental: true,
+        active: None,
+    };
     let rows = Arc::new(RowCache::new(&schema, Read::Weights, config).unwrap());
     one.cache_rows(tables[0], rows.clone()).unwrap();
     two.cache_rows(tables[1], rows.clone()).unwrap();

@@ -6,7 +6,7 @@ use crate::simulated::faults;
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Store, Write};
-use gannet_node::{CacheConfig, RowCache, Staleness, TableId, Worker};
+use gannet_node::{CacheConfig, CacheUse, RowCache, Staleness, TableId, Worker};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +48,7 @@ fn caches_see_deletions() {
         let (staleness, active) = (2, [None, Some(Duration::from_millis(1))][seed as usize % 2]);
         let config = CacheConfig {
             bytes: 1 << 20,
+            when: CacheUse::Always,
             staleness: Staleness::Pulls(staleness),
             incremental: seed % 3 != 0,
             active,
@@ -92,7 +93,7 @@ fn for_each_layout(case: impl Fn(&Sim, &[String], &str)) {
 fn a_row_that_came_and_went_between_two_sweeps_stayed_in_the_cache() {
     let active = Some(Duration::from_millis(20));
     let staleness = Staleness::Time(Duration::from_millis(200));
-    let config = CacheConfig { bytes: 1 << 20, staleness, incremental: true, active };
+    let config = CacheConfig { bytes: 1 << 20, when: CacheUse::Always, staleness, incremental: true, active };
     for_each_layout(|sim, servers, layout| {
         let mut pair = Pair::new(sim, servers, config);
         let keys: Vec<u64> = (1..100).collect();
@@ -129,6 +130,7 @@ fn a_cache_at_rest_has_the_rows_that_are_there() {
         let staleness = [2, 30][seed as usize / 6 % 2];
         let config = CacheConfig {
             bytes: 1 << 20,
+            when: CacheUse::Always,
             staleness: Staleness::Pulls(staleness),
             incremental: seed % 4 != 0,
             active,
@@ -245,7 +247,13 @@ fn keysets_and_names_of_data_see_deletions() {
 #[test]
 fn followed_rows_that_another_worker_makes_and_deletes_are_gone() {
     let active = Some(Duration::from_millis(20));
-    let config = CacheConfig { bytes: 1 << 20, staleness: Staleness::Pulls(3), incremental: true, active };
+    let config = CacheConfig {
+        bytes: 1 << 20,
+        when: CacheUse::Always,
+        staleness: Staleness::Pulls(3),
+        incremental: true,
+        active,
+    };
     for_each_layout(|sim, servers, layout| {
         let mut pair = Pair::new(sim, servers, config);
         let keys: Vec<u64> = (1..100).collect();

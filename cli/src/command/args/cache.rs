@@ -1,4 +1,4 @@
-//! The worker's row cache: `--cache-bytes`, `--cache-staleness`, `--sync-rows`, `--active-pull`.
+//! The worker's row cache: `--cache-bytes`, `--cache-use`, `--cache-staleness`, `--sync-rows`, `--active-pull`.
 
 use super::memory::size;
 use bytesize::ByteSize;
@@ -15,6 +15,15 @@ pub enum SyncRowsName {
     Incremental,
 }
 
+/// What `--cache-use` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheUseName {
+    /// While it costs less time than requests. The worker measures both from time to time.
+    Auto,
+    /// Always: where bytes are scarcer than time.
+    Always,
+}
+
 /// The cache of a worker.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct CacheArgs {
@@ -22,6 +31,9 @@ pub struct CacheArgs {
     /// the rows that are pulled often [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = size_or_none)]
     pub cache_bytes: Option<ByteSize>,
+    /// When pulls go through the cache [default: auto]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub cache_use: Option<CacheUseName>,
     /// How long a cached row may be used: a number of this worker's batches (8), or a time (250ms, 2s). The bound of
     /// --sync ssp:N holds as well [default: 8]
     #[arg(long, value_name = "BATCHES|TIME", value_parser = staleness)]

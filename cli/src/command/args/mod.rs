@@ -38,7 +38,7 @@ mod validation;
 pub use admission::AdmissionArgs;
 pub use backups::{BackupArgs, ReplicationName};
 pub use bench::BenchArgs;
-pub use cache::{CacheArgs, SyncRowsName};
+pub use cache::{CacheArgs, CacheUseName, SyncRowsName};
 pub use checkpoint::{
     ArraysName, CheckpointArgs, CheckpointCommand, DiffArgs, ExportArgs, ImportArgs, ListArgs, PruneArgs,
     SaveArgs, ShowArgs,

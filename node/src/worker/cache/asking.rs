@@ -2,12 +2,13 @@
 //! own pushes do to the cache.
 
 use super::following::Swept;
-use super::{CacheLookup, CacheReader, RowCache};
+use super::{CacheConfig, CacheLookup, CacheReader, CacheUse, RowCache};
 use crate::error::WorkerError;
 use crate::frames::pull_newer::{CachedRows, bit, bit_words};
 use crate::sharded_keys::{Chunk, ShardedKeys};
 use crate::worker::Worker;
 use crate::worker::in_flight::LocalHits;
+use crate::worker::path_choice::ChoiceOf;
 use crate::worker::tables::TableId;
 use gannet_core::{CachedVersion, NewerRow, Read, Schema, Segments, Write};
 use gannet_optim::Rule;
@@ -30,6 +31,12 @@ pub(in crate::worker) struct Caching {
 }
 
 impl Caching {
+    /// Whether pulls may go past the cache.
+    fn may_pause(&self) -> bool {
+        let RowCache { config: CacheConfig { when, active, .. }, sharers_ever, .. } = &*self.rows;
+        *when == CacheUse::Auto && active.is_none() && sharers_ever.load(Relaxed) == 1
+    }
+
     /// The last pull that had begun at `then`, and when it began.
     pub(super) fn turn_at(&self, then: Duration) -> (u64, u64) {
         let then = then.as_micros() as u64;
@@ -121,21 +128,27 @@ impl<N: Net> Worker<N> {
         rows.sharers.fetch_add(1, Relaxed);
         let sharer = rows.sharers_ever.fetch_add(1, Relaxed);
         let (next_follow, begun) = (Duration::ZERO, VecDeque::new());
+        self.paths.begin_cache(table.0, rows.config.staleness);
         self.tables[table.0].cache = Some(Caching { rows, sharer, next_follow, begun });
         Ok(())
     }
 
-    /// Begins a pull through the cache. `None` if it does not go through one.
+    /// Begins a pull of `keys` rows through the cache. `None` if it does not go through one.
     pub(in crate::worker) fn cached_pull(
         &mut self,
         table: TableId,
         (read, segments): (Read, Segments),
+        keys: usize,
         clock: Option<u64>,
     ) -> Result<Option<CacheReader>, WorkerError> {
         let Some(caching) = &self.tables[table.0].cache else { return Ok(None) };
         if caching.rows.read != read || segments != Segments::ALL {
             return Ok(None);
         }
+        if caching.may_pause() && !self.choose_cache(table, keys) {
+            return Ok(None);
+        }
+        let Some(caching) = &self.tables[table.0].cache else { return Ok(None) };
         let (sharer, now) = (caching.sharer, self.net.now());
         let turn = caching.rows.turns.fetch_add(1, Relaxed) + 1;
         caching.rows.sketch.tick(turn);
@@ -165,6 +178,22 @@ impl<N: Net> Worker<N> {
             generation: 0,
             swept: Swept::default(),
         }))
+    }
+
+    /// Whether a pull of `keys` rows, which begins now, goes through the table's cache. If not, the cache is empty
+    /// afterwards: pushes need not look there.
+    fn choose_cache(&mut self, table: TableId, keys: usize) -> bool {
+        let (of, now) = (ChoiceOf::cache(table.0), self.net.now());
+        let was_used = self.paths.quarters(of) > 0;
+        self.paths.enter(now);
+        self.paths.begin_pull(of, keys, now);
+        let is_used = self.paths.quarters(of) > 0;
+        let Some(caching) = &self.tables[table.0].cache else { return false };
+        if was_used && !is_used {
+            caching.rows.forget_all();
+            self.counters.cache_rows.set(0);
+        }
+        is_used
     }
 
     /// Copies the rows of a chunk that the cache has into `values`. The others must be requested.
@@ -230,6 +259,9 @@ impl<N: Net> Worker<N> {
                 rows.table
             );
             return Err(WorkerError::Call(text));
+        }
+        if rows.rows() == 0 {
+            return Ok(Some(rows.clone()));
         }
         // The result of a synchronous step is not known here.
         let in_step = known.group.as_ref().is_some_and(|group| group.sync.mode.is_bsp());

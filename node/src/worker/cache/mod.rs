@@ -17,6 +17,8 @@
 //!   answers only what is newer (core's pull_newer.rs).
 //! - A key gets a place when it was pulled twice lately. It takes the place of another key if it was pulled more often
 //!   (sketch.rs).
+//! - With [`CacheUse::Auto`] pulls go past the cache while that costs less time. The cache is then empty, and pushes do
+//!   not look there.
 //! - With [`CacheConfig::active`] the worker subscribes to rows that it uses again, and their servers send what changes
 //!   (following.rs).
 //!
@@ -54,16 +56,27 @@ pub enum Staleness {
     Time(Duration),
 }
 
+/// When pulls go through a cache of rows. [`CacheConfig`] has an example.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheUse {
+    /// While it costs less time than requests for all rows. The worker measures both from time to time. A cache that
+    /// several workers share, or whose rows servers keep fresh, is always used.
+    Auto,
+    /// Always: where bytes are scarcer than time.
+    Always,
+}
+
 /// How rows are cached.
 ///
 /// ```
 /// use gannet_core::{Read, Schema};
-/// use gannet_node::{CacheConfig, RowCache, Staleness};
+/// use gannet_node::{CacheConfig, CacheUse, RowCache, Staleness};
 /// use gannet_optim::{Add, Rule};
 ///
 /// // At most 64 MiB. A cached row answers the 8 pulls after the one that read it.
 /// let staleness = Staleness::Pulls(8);
-/// let config = CacheConfig { bytes: 64 << 20, staleness, incremental: true, active: None };
+/// let (when, active) = (CacheUse::Always, None);
+/// let config = CacheConfig { bytes: 64 << 20, when, staleness, incremental: true, active };
 /// let cache = RowCache::new(&Schema::scalar("clicks", Rule::Add(Add)), Read::Weights, config)?;
 /// assert!(cache.rows() == 0 && cache.rows_max() > 300_000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -72,6 +85,8 @@ pub enum Staleness {
 pub struct CacheConfig {
     /// Bytes that the cache may take, including the map and the counts of frequency.
     pub bytes: u64,
+    /// When pulls go through the cache.
+    pub when: CacheUse,
     /// How long a row may be used.
     pub staleness: Staleness,
     /// The request for a row that is too old names the cached version, and the row comes only if it has changed.
@@ -160,7 +175,7 @@ pub(super) enum CacheLookup {
 ///
 /// ```
 /// # use gannet_core::{Read, Schema};
-/// # use gannet_node::{CacheConfig, OneSided, RowCache, Server, ServerConfig, Staleness, Worker, WorkerConfig};
+/// # use gannet_node::{CacheConfig, CacheUse, OneSided, RowCache, Server, ServerConfig, Staleness, Worker, WorkerConfig};
 /// # use gannet_optim::{Add, Rule};
 /// # use gannet_transport::multi::Transports;
 /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
@@ -169,7 +184,8 @@ pub(super) enum CacheLookup {
 /// # let schema = Schema::scalar("clicks", Rule::Add(Add));
 /// # let table = worker.open_table(&schema)?;
 /// # let staleness = Staleness::Pulls(100);
-/// # let config = CacheConfig { bytes: 1 << 20, staleness, incremental: true, active: None };
+/// # let (when, active) = (CacheUse::Always, None);
+/// # let config = CacheConfig { bytes: 1 << 20, when, staleness, incremental: true, active };
 /// // This worker does not read rows in its server's memory (OneSided::Never), as if they were on two hosts.
 /// worker.cache_rows(table, RowCache::new(&schema, Read::Weights, config)?.into())?;
 /// let mut weights = [0.0];
@@ -394,6 +410,14 @@ impl RowCache {
             drop(entry);
             self.forget(key);
         }
+    }
+
+    /// Drops what is known of all keys. Answers on their way find no entry.
+    fn forget_all(&self) {
+        self.map.retain(|_, entry| {
+            self.give_place(entry.place);
+            false
+        });
     }
 
     /// Drops what is known of a key.

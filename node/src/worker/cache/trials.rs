@@ -8,6 +8,7 @@ fn cache(staleness: u64) -> RowCache {
     let schema = Schema { dim: 5, ..Schema::scalar("t", Rule::Add(Add)) };
     let config = CacheConfig {
         bytes: CACHE_BYTES_MIN,
+        when: CacheUse::Always,
         staleness: Staleness::Pulls(staleness),
         incremental: true,
         active: None,
