@@ -36,7 +36,7 @@ fn step(step: &ProgramStep) -> StepV1 {
         ProgramStep::Slope { to, gradient, weights, l1 } => {
             StepV1 { kind: 1, to, columns: [gradient, weights, 0], number: l1, ..plain }
         }
-        ProgramStep::Align { to, slope } => StepV1 { kind: 2, to, columns: [slope, 0, 0], ..plain },
+        ProgramStep::Support { to, of } => StepV1 { kind: 6, to, columns: [of, 0, 0], ..plain },
         ProgramStep::Multiply { to, by } => StepV1 { kind: 4, to, columns: [by, 0, 0], ..plain },
         ProgramStep::Reciprocal { to, of, plus } => {
             StepV1 { kind: 5, to, columns: [of, 0, 0], number: plus, ..plain }
@@ -58,10 +58,11 @@ pub(crate) fn program(request: VectorV1) -> Option<Program> {
                 ProgramStep::Combine { to, terms: terms.into_iter().map(term).collect() }
             }
             1 => ProgramStep::Slope { to, gradient: a, weights: b, l1: number },
-            2 => ProgramStep::Align { to, slope: a },
             3 => ProgramStep::Project { to, weights: a, step: b, slope: c },
             4 => ProgramStep::Multiply { to, by: a },
             5 => ProgramStep::Reciprocal { to, of: a, plus: number },
+            6 => ProgramStep::Support { to, of: a },
+            // 2 was OWL-QN's alignment.
             _ => return None,
         })
     });
@@ -89,7 +90,7 @@ mod tests {
         let steps = vec![
             ProgramStep::Combine { to: 1, terms: vec![Term::new(0.5, 2), Term::penalised(-1.0, 3)] },
             ProgramStep::Slope { to: 4, gradient: 1, weights: 2, l1: 0.25 },
-            ProgramStep::Align { to: 1, slope: 4 },
+            ProgramStep::Support { to: 6, of: 4 },
             ProgramStep::Project { to: 3, weights: 2, step: 1, slope: 4 },
             ProgramStep::Multiply { to: 1, by: 5 },
             ProgramStep::Reciprocal { to: 5, of: 0, plus: 0.5 },
@@ -103,9 +104,11 @@ mod tests {
         let travelled =
             crate::frames::control::open(&crate::frames::control::seal(&request(5, 6, &sent))).unwrap();
         assert_eq!(program(travelled), Some(sent.clone()));
-        let mut foreign = request(5, 6, &sent);
-        foreign.steps[0].kind = 6;
-        assert_eq!(program(foreign), None);
+        for unknown in [2, 7] {
+            let mut foreign = request(5, 6, &sent);
+            foreign.steps[0].kind = unknown;
+            assert_eq!(program(foreign), None);
+        }
         let mut foreign = request(5, 6, &sent);
         foreign.sums[0][0] = 5;
         assert_eq!(program(foreign), None);

@@ -49,12 +49,12 @@ pub enum ProgramStep {
         /// The factor of the L1 penalty.
         l1: f64,
     },
-    /// Changes a column that an earlier step made: values that do not descend along the slope become 0.
-    Align {
-        /// The column.
+    /// 1 where the column is not 0, and 0 elsewhere.
+    Support {
+        /// The column made.
         to: u16,
-        /// The slope.
-        slope: u16,
+        /// The column.
+        of: u16,
     },
     /// Multiplies a column that an earlier step made by another column.
     Multiply {
@@ -100,7 +100,7 @@ impl ProgramStep {
         match *self {
             ProgramStep::Combine { to, .. }
             | ProgramStep::Slope { to, .. }
-            | ProgramStep::Align { to, .. }
+            | ProgramStep::Support { to, .. }
             | ProgramStep::Multiply { to, .. }
             | ProgramStep::Reciprocal { to, .. }
             | ProgramStep::Project { to, .. } => to,
@@ -111,7 +111,7 @@ impl ProgramStep {
         match self {
             ProgramStep::Combine { terms, .. } => terms.iter().map(|term| term.column).collect(),
             ProgramStep::Slope { gradient, weights, .. } => vec![*gradient, *weights],
-            ProgramStep::Align { to, slope } => vec![*to, *slope],
+            ProgramStep::Support { of, .. } => vec![*of],
             ProgramStep::Multiply { to, by } => vec![*to, *by],
             ProgramStep::Reciprocal { of, .. } => vec![*of],
             ProgramStep::Project { weights, step, slope, .. } => vec![*weights, *step, *slope],
@@ -157,12 +157,36 @@ impl ColumnSum {
         }
     }
 
-    fn reads(&self) -> Vec<u16> {
+    fn reads(&self) -> [Option<u16>; 3] {
         match *self {
-            ColumnSum::Dot { a, b, .. } => vec![a, b],
-            ColumnSum::Weighted { a, b, by } => vec![a, b, by],
-            ColumnSum::Norm1 { a, .. } => vec![a],
+            ColumnSum::Dot { a, b, .. } => [Some(a), Some(b), None],
+            ColumnSum::Weighted { a, b, by } => [Some(a), Some(b), Some(by)],
+            ColumnSum::Norm1 { a, .. } => [Some(a), None, None],
         }
+    }
+}
+
+/// Columns in the order in which they were added, each once.
+#[derive(Default)]
+struct ColumnList {
+    columns: Vec<u16>,
+    /// Whether a column is in the list, a bit each.
+    bits: Vec<u64>,
+}
+
+impl ColumnList {
+    fn has(&self, column: u16) -> bool {
+        self.bits.get(usize::from(column / 64)).is_some_and(|bits| bits >> (column % 64) & 1 == 1)
+    }
+
+    fn add(&mut self, column: u16) {
+        if self.has(column) {
+            return;
+        }
+        self.columns.push(column);
+        let at = usize::from(column / 64);
+        self.bits.resize(self.bits.len().max(at + 1), 0);
+        self.bits[at] |= 1 << (column % 64);
     }
 }
 
@@ -182,22 +206,20 @@ pub struct Program {
 impl Program {
     /// The columns that are read from the rows, and the columns that steps make. No column is in both lists.
     pub(crate) fn columns(&self) -> (Vec<u16>, Vec<u16>) {
-        let (mut loaded, mut written) = (Vec::new(), Vec::new());
-        let read = |columns: Vec<u16>, loaded: &mut Vec<u16>, written: &[u16]| {
-            for column in columns {
-                if !written.contains(&column) && !loaded.contains(&column) {
-                    loaded.push(column);
-                }
+        let (mut loaded, mut written) = (ColumnList::default(), ColumnList::default());
+        let read = |column: u16, loaded: &mut ColumnList, written: &ColumnList| {
+            if !written.has(column) {
+                loaded.add(column);
             }
         };
         for step in &self.steps {
-            read(step.reads(), &mut loaded, &written);
-            if !written.contains(&step.to()) {
-                written.push(step.to());
-            }
+            step.reads().into_iter().for_each(|column| read(column, &mut loaded, &written));
+            written.add(step.to());
         }
-        self.sums.iter().for_each(|sum| read(sum.reads(), &mut loaded, &written));
-        (loaded, written)
+        for sum in &self.sums {
+            sum.reads().into_iter().flatten().for_each(|column| read(column, &mut loaded, &written));
+        }
+        (loaded.columns, written.columns)
     }
 
     /// Checks that the program can run, and that a second run gives the same result. Its columns must exist, column 0
@@ -249,20 +271,18 @@ mod tests {
         let vectors = Vectors { wide: 4, narrow: 1 };
         let combine = |to, from: u16| ProgramStep::Combine { to, terms: vec![Term::new(1.0, from)] };
         let check = |steps| Program { steps, ..Program::default() }.check(vectors);
-        assert_eq!(check(vec![combine(1, 2), combine(3, 1), ProgramStep::Align { to: 3, slope: 5 }]), Ok(()));
+        let multiply = |to, by| ProgramStep::Multiply { to, by };
+        assert_eq!(check(vec![combine(1, 2), combine(3, 1), multiply(3, 5)]), Ok(()));
         assert_eq!(check(vec![combine(1, 1)]), Err("column 1 is read before it is made".into()));
         assert_eq!(
             check(vec![combine(1, 2), combine(2, 1)]),
             Err("column 2 is read before it is made".into())
         );
         assert_eq!(
-            check(vec![ProgramStep::Align { to: 1, slope: 2 }]),
+            check(vec![ProgramStep::Support { to: 1, of: 1 }]),
             Err("column 1 is read before it is made".into())
         );
-        assert_eq!(
-            check(vec![ProgramStep::Multiply { to: 1, by: 2 }]),
-            Err("column 1 is read before it is made".into())
-        );
+        assert_eq!(check(vec![multiply(1, 2)]), Err("column 1 is read before it is made".into()));
         assert_eq!(
             check(vec![combine(0, 1)]),
             Err("column 0 cannot be made by a program: only pushes change it".into())

@@ -11,7 +11,7 @@ use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 use crate::table::vectors::Vectors;
 use gannet_optim::all_finite;
-use gannet_optim::lbfgs::{Sum, align, dot, norm1, project, pseudo_gradient};
+use gannet_optim::lbfgs::{Sum, dot, norm1, project, pseudo_gradient};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Rows of a block: few enough that their columns stay in the L1 cache.
@@ -77,9 +77,9 @@ impl Blocks {
                     }
                     column
                 }
-                ProgramStep::Align { to: column, slope } => {
-                    let (from, slope) = (self.column(*column), self.column(*slope));
-                    (0..BLOCK).for_each(|i| to[i] = align(from[i], slope[i]));
+                ProgramStep::Support { to: column, of } => {
+                    let of = self.column(*of);
+                    (0..BLOCK).for_each(|i| to[i] = f64::from(u8::from(of[i] != 0.0)));
                     column
                 }
                 ProgramStep::Multiply { to: column, by } => {
@@ -112,14 +112,18 @@ impl Blocks {
     /// Adds the block's first `rows` rows to the sums.
     fn reduce(&mut self, program: &Program, rows: usize, free: Option<usize>) {
         let mut sums = std::mem::take(&mut self.sums);
+        // The latest weighted column: products with one column come one after the other.
+        let (mut weighted, mut weighted_is) = ([0.0; BLOCK], None);
         for (sum, reduce) in sums.iter_mut().zip(&program.sums) {
-            let of = |range: std::ops::Range<usize>| match *reduce {
+            let mut of = |range: std::ops::Range<usize>| match *reduce {
                 ColumnSum::Dot { a, b, .. } => dot(&self.column(a)[range.clone()], &self.column(b)[range]),
                 ColumnSum::Weighted { a, b, by } => {
-                    let (a, by) = (&self.column(a)[range.clone()], &self.column(by)[range.clone()]);
-                    let mut weighted = [0.0; BLOCK];
-                    weighted.iter_mut().zip(a.iter().zip(by)).for_each(|(to, (a, by))| *to = a * by);
-                    dot(&weighted[..range.len()], &self.column(b)[range])
+                    if weighted_is != Some((a, by)) {
+                        weighted_is = Some((a, by));
+                        let factors = self.column(a).iter().zip(self.column(by));
+                        weighted.iter_mut().zip(factors).for_each(|(to, (a, by))| *to = a * by);
+                    }
+                    dot(&weighted[range.clone()], &self.column(b)[range])
                 }
                 ColumnSum::Norm1 { a, .. } => norm1(&self.column(a)[range]),
             };

@@ -1,7 +1,7 @@
 //! Tables of vectors beside a model: rows of f64 in a map, programs computed row by row.
 
 use gannet_core::*;
-use gannet_optim::lbfgs::{align, project, pseudo_gradient, split};
+use gannet_optim::lbfgs::{project, pseudo_gradient, split};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -53,8 +53,8 @@ fn run_model(model: &mut Model, program: &Program) -> Vec<f64> {
                     let (g, w) = (row[*gradient as usize], row[*weights as usize]);
                     row[*to as usize] = pseudo_gradient(g, w, if free { 0.0 } else { *l1 });
                 }
-                ProgramStep::Align { to, slope } => {
-                    row[*to as usize] = align(row[*to as usize], row[*slope as usize])
+                ProgramStep::Support { to, of } => {
+                    row[*to as usize] = if row[*of as usize] == 0.0 { 0.0 } else { 1.0 }
                 }
                 ProgramStep::Multiply { to, by } => row[*to as usize] *= row[*by as usize],
                 ProgramStep::Reciprocal { to, of, plus } => {
@@ -95,7 +95,7 @@ fn step() -> impl Strategy<Value = ProgramStep> {
         (column(), column(), column(), 0u8..3).prop_map(|(to, gradient, weights, l1)| {
             ProgramStep::Slope { to, gradient, weights, l1: f64::from(l1) }
         }),
-        (column(), column()).prop_map(|(to, slope)| ProgramStep::Align { to, slope }),
+        (column(), column()).prop_map(|(to, of)| ProgramStep::Support { to, of }),
         (column(), column(), column(), column())
             .prop_map(|(to, weights, step, slope)| ProgramStep::Project { to, weights, step, slope }),
     ]

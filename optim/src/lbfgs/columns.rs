@@ -1,4 +1,4 @@
-//! Values of a column: how two floats store an f64, and OWL-QN's three maps.
+//! Values of a column: how two floats store an f64, and OWL-QN's two maps.
 
 /// Splits an f64 into a sum of two floats. It keeps at least 48 bits, in the range of f32.
 #[inline(always)]
@@ -36,12 +36,6 @@ pub fn pseudo_gradient(gradient: f64, weight: f64, l1: f64) -> f64 {
     } else {
         0.0
     }
-}
-
-/// A direction's coordinate, or 0 if it does not descend along the pseudo-gradient.
-#[inline(always)]
-pub fn align(direction: f64, slope: f64) -> f64 {
-    if direction * slope < 0.0 { direction } else { 0.0 }
 }
 
 /// The point `weight + step`, or 0 if it has left the orthant. The orthant is that of the weight, or of steepest
@@ -103,6 +97,5 @@ mod tests {
         assert_eq!(project(0.0, -1.5, 3.0), -1.5);
         assert_eq!(project(0.0, 1.5, 3.0), 0.0);
         assert_eq!(project(0.0, 1.5, 0.0), 0.0);
-        assert_eq!((align(1.0, -2.0), align(1.0, 2.0), align(1.0, 0.0)), (1.0, 0.0, 0.0));
     }
 }

@@ -52,8 +52,6 @@ pub struct Chief<'a, C> {
     order: VecDeque<usize>,
     next: usize,
     half: usize,
-    /// With L1 the factor by which the direction is scaled before it is projected (see [`Chief::learn_reach`]).
-    reach: f64,
     command_id: u64,
     /// `|w|^2` and `|w|_1` of the penalised weights, and the square of the (pseudo-)gradient's length.
     norms: [f64; 3],
@@ -84,7 +82,6 @@ impl<'a, C: Columns> Chief<'a, C> {
             order: VecDeque::new(),
             next: 0,
             half: 0,
-            reach: 1.0,
             command_id,
             norms: [0.0; 3],
             arrived,
@@ -275,7 +272,6 @@ impl<'a, C: Columns> Chief<'a, C> {
             let line = self.make_direction()?;
             let found = if line.from.slope < 0.0 { self.search(&line, &mut moved)? } else { None };
             if let Some((point, pass)) = found {
-                self.learn_reach(&line, point);
                 self.step(point, pass)?;
                 return Ok(Some(point.step));
             }
@@ -284,31 +280,23 @@ impl<'a, C: Columns> Chief<'a, C> {
                 return Ok(None);
             }
             self.order.clear();
-            self.reach = 1.0;
         }
     }
 
-    /// Adapts the scale of the direction to the latest step. With L1 the inverse curvature over all weights is larger
-    /// than over the weights that may move, so whole steps overshoot. A shorter step along the projected segment
-    /// would leave weights just beside the 0 where the segment ends. So the direction is scaled before its
-    /// projection, by the factor that would have fitted the last step. Then steps of 1 fit, and weights that reach 0
-    /// are exactly 0.
-    fn learn_reach(&mut self, line: &LineSearchPoint, at: Point) {
-        let bent = line.from.slope - at.slope;
-        if self.settings.l1 > 0.0 && bent < 0.0 {
-            let right = at.step * line.from.slope / bent;
-            self.reach = (self.reach * right.clamp(0.1, 2.0)).clamp(0.01, 1.0);
-        }
+    /// Whether a pair has measured a positive curvature. With L1 this is over the weights that may move now, so the
+    /// answer may change from step to step.
+    fn is_curved(&self, slot: usize) -> bool {
+        let (s, y) = (self.gram.s(slot), self.gram.y(slot));
+        let [sy, yy] = [(s, y), (y, y)].map(|(a, b)| self.gram.get(a, b));
+        // Preconditioned, a convex function with curvatures of at most 1 has s y >= y y / (features of an example).
+        sy > 1e-9 * yy && yy > 0.0
     }
 
     /// Computes the direction. Returns the objective's value and slope where it starts.
     fn make_direction(&mut self) -> Result<LineSearchPoint, Halt> {
-        self.order.make_contiguous();
-        let (order, _) = self.order.as_slices();
-        // Without pairs the preconditioner alone sets the length.
-        let scale = if order.is_empty() { 1.0 } else { self.reach };
-        let program =
-            self.columns.layout().direction_program(&self.gram, order, self.half, scale, &self.penalties);
+        let order: Vec<usize> = self.order.iter().copied().filter(|&slot| self.is_curved(slot)).collect();
+        let layout = self.columns.layout();
+        let program = layout.direction_program(&self.gram, &order, self.half, &self.penalties);
         let sums = self.columns.run(&program)?;
         if sums.iter().any(|sum| !sum.is_finite()) {
             return Err(Halt::Error(LbfgsError::NotFinite("direction")));
@@ -380,10 +368,7 @@ impl<'a, C: Columns> Chief<'a, C> {
             &self.penalties,
         );
         self.take(&program, self.trained.loss)?;
-        let (s, y) = (self.gram.s(slot), self.gram.y(slot));
-        let [sy, yy] = [(s, y), (y, y)].map(|(a, b)| self.gram.get(a, b));
-        // Preconditioned, a convex function with curvatures of at most 1 has s y >= y y / (features of an example).
-        if sy > 1e-9 * yy && yy > 0.0 {
+        if self.is_curved(slot) {
             self.next = (slot + 1) % layout.slots();
             if self.order.len() > layout.history as usize {
                 self.order.pop_front();

@@ -3,6 +3,7 @@
 
 use crate::lbfgs::LbfgsError;
 use crate::lbfgs::dictionary::Dictionary;
+use crate::lbfgs::log_loss::LogLosses;
 use crate::limits::LBFGS_BATCH;
 use crate::read::block::Block;
 use crate::read::columns::Columns as CsvColumns;
@@ -277,7 +278,7 @@ impl ExampleRows<'_> {
         along: &mut [f64],
         mut gradient: Option<&mut [f64]>,
     ) -> Losses {
-        let (mut loss, mut slope) = (Sum::default(), Sum::default());
+        let (mut loss, mut slope) = (LogLosses::default(), Sum::default());
         for ((i, margin), along) in range.zip(margins).zip(along) {
             let features = self.offsets[i] as usize..self.offsets[i + 1] as usize;
             let at = match pass {
@@ -294,8 +295,7 @@ impl ExampleRows<'_> {
                 Pass::Gradient { step } | Pass::Try { step } => *margin + step * *along,
             };
             let (label, importance) = (f64::from(self.labels[i]), self.importance(i));
-            let (lost, error) = logistic(at, label);
-            loss.add(importance * lost);
+            let error = loss.add(at, label, importance);
             slope.add(importance * error * *along);
             if let Some(gradient) = gradient.as_deref_mut() {
                 self.add(features, importance * error, gradient);
@@ -313,10 +313,10 @@ impl ExampleRows<'_> {
     fn dot(self, features: Range<usize>, column: &[f64]) -> f64 {
         let places = &self.places[features.clone()];
         if self.values.is_empty() {
-            return places.iter().map(|&at| column[at as usize]).sum();
+            return four_sums(places.len(), |j| column[places[j] as usize]);
         }
         let values = &self.values[features];
-        places.iter().zip(values).map(|(&at, &value)| column[at as usize] * f64::from(value)).sum()
+        four_sums(places.len(), |j| column[places[j] as usize] * f64::from(values[j]))
     }
 
     #[inline(always)]
@@ -334,12 +334,15 @@ impl ExampleRows<'_> {
     }
 }
 
-/// Log loss at a margin, and its derivative, both without cancellation.
+/// The sum of `count` terms, as four sums side by side: a chain of additions would wait for each of them.
 #[inline(always)]
-fn logistic(margin: f64, label: f64) -> (f64, f64) {
-    let e = (-margin.abs()).exp();
-    let probability = if margin >= 0.0 { 1.0 / (1.0 + e) } else { e / (1.0 + e) };
-    (margin.max(0.0) - margin * label + e.ln_1p(), probability - label)
+fn four_sums(count: usize, term: impl Fn(usize) -> f64) -> f64 {
+    let (mut sums, whole) = ([0.0; 4], count & !3);
+    for j in (0..whole).step_by(4) {
+        (0..4).for_each(|lane| sums[lane] += term(j + lane));
+    }
+    (whole..count).for_each(|j| sums[j & 3] += term(j));
+    (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
 #[cfg(test)]

@@ -21,7 +21,13 @@ pub const PSEUDO: u16 = 6;
 /// One over an upper bound of each weight's curvature. It replaces the inverse of the Hessian where no pair says
 /// more.
 pub const PRECONDITIONER: u16 = 7;
-const WIDE: u16 = 7;
+/// With L1: the preconditioner on the support, and 0 elsewhere.
+pub const SUPPORT_PRECONDITIONER: u16 = 8;
+const WIDE: u16 = 8;
+/// With L1: 1 where the pseudo-gradient is not 0, and 0 elsewhere. Only these weights move in the next step.
+pub const SUPPORT: u16 = 9;
+/// The first column of the pairs.
+const PAIRS: u16 = 10;
 
 /// The segment of a row with the direction, which workers pull.
 pub const DIRECTION_SEGMENT: usize = 1;
@@ -46,7 +52,7 @@ impl Layout {
 
     /// The columns of the table.
     pub fn vectors(self) -> Vectors {
-        Vectors { wide: WIDE, narrow: 2 * (self.history + 1) }
+        Vectors { wide: WIDE, narrow: PAIRS - 1 - WIDE + 2 * (self.history + 1) }
     }
 
     /// The schema of the table of vectors.
@@ -60,7 +66,7 @@ impl Layout {
     }
 
     fn s(self, slot: usize) -> u16 {
-        WIDE + 1 + slot as u16
+        PAIRS + slot as u16
     }
 
     fn y(self, slot: usize) -> u16 {
@@ -96,13 +102,24 @@ impl Penalties {
         if self.l1 > 0.0 { PSEUDO } else { SLOPE[half] }
     }
 
-    /// `SLOPE := GRADIENTS + l2 WEIGHTS`, and the pseudo-gradient, at the weights of a half.
+    /// The preconditioner of the next step.
+    fn preconditioner(&self) -> u16 {
+        if self.l1 > 0.0 { SUPPORT_PRECONDITIONER } else { PRECONDITIONER }
+    }
+
+    /// `SLOPE := GRADIENTS + l2 WEIGHTS` at the weights of a half. With L1 also the pseudo-gradient, and its support.
     fn slope_steps(&self, half: usize) -> Vec<ProgramStep> {
         let terms = vec![Term::new(1.0, GRADIENTS), Term::penalised(self.l2, WEIGHTS[half])];
         let mut steps = vec![ProgramStep::Combine { to: SLOPE[half], terms }];
         if self.l1 > 0.0 {
             let (gradient, weights) = (SLOPE[half], WEIGHTS[half]);
-            steps.push(ProgramStep::Slope { to: PSEUDO, gradient, weights, l1: self.l1 });
+            let (to, terms) = (SUPPORT_PRECONDITIONER, vec![Term::new(1.0, PRECONDITIONER)]);
+            steps.extend([
+                ProgramStep::Slope { to: PSEUDO, gradient, weights, l1: self.l1 },
+                ProgramStep::Support { to: SUPPORT, of: PSEUDO },
+                ProgramStep::Combine { to, terms },
+                ProgramStep::Multiply { to, by: SUPPORT },
+            ]);
         }
         steps
     }
@@ -128,32 +145,31 @@ impl Layout {
         p.program(pass, steps, Vec::new())
     }
 
-    /// The dot products of the vectors `of` of the Gram matrix with all valid vectors.
+    /// The dot products of the vectors `of` of the Gram matrix with all valid vectors, over the weights that may move.
+    /// Those of two steps are left out: the recursion does not use them.
     fn dots(
         self,
         gram: &Gram,
         order: &PairOrder,
         of: &[usize],
-        slope: u16,
+        half: usize,
+        p: &Penalties,
     ) -> (Vec<(usize, usize)>, Vec<ColumnSum>) {
-        let all = order.iter().flat_map(|&slot| [gram.s(slot), gram.y(slot)]).chain([gram.g()]);
-        let mut pairs: Vec<(usize, usize)> = Vec::new();
-        for a in all {
-            for &b in of {
-                let pair = (a.min(b), a.max(b));
-                if !pairs.contains(&pair) {
-                    pairs.push(pair);
-                }
-            }
-        }
-        let column = |vector| self.column(gram, vector, slope);
+        let mut all = valid(gram, order);
+        all.sort_unstable();
+        // By the first vector, so that a shard weights it once for all of its products.
+        let pairs = all.iter().enumerate().flat_map(|(at, &a)| all[at..].iter().map(move |&b| (a, b)));
+        let wanted = |&(a, b): &(usize, usize)| b >= self.slots() && (of.contains(&a) || of.contains(&b));
+        let pairs: Vec<(usize, usize)> = pairs.filter(wanted).collect();
+        let column = |vector| self.column(gram, vector, p.slope(half));
         let sums = pairs.iter().map(|&(a, b)| {
             // In variables w / sqrt(P) steps shrink as gradients grow, so only a product of two gradients has the
-            // factor P.
-            let of_gradients = a.min(b) >= self.slots();
+            // factor P. The pseudo-gradient is 0 outside its support, so its products need no restriction.
+            let (of_gradients, with_slope) = (a >= self.slots(), b == gram.g());
             let (a, b) = (column(a), column(b));
             match of_gradients {
-                true => ColumnSum::Weighted { a, b, by: PRECONDITIONER },
+                true => ColumnSum::Weighted { a, b, by: p.preconditioner() },
+                false if p.l1 > 0.0 && !with_slope => ColumnSum::Weighted { a, b, by: SUPPORT },
                 false => ColumnSum::Dot { a, b, penalised: false },
             }
         });
@@ -171,46 +187,33 @@ impl Layout {
         pass: u64,
         p: &Penalties,
     ) -> GramProgram {
-        let of: Vec<usize> = (0..gram.side()).collect();
-        let of: Vec<usize> = of.into_iter().filter(|v| self.counts(gram, order, *v)).collect();
-        let (dots, mut sums) = self.dots(gram, order, &of, p.slope(half));
+        let (dots, mut sums) = self.dots(gram, order, &valid(gram, order), half, p);
         sums.extend(p.norms(half));
         GramProgram { program: p.program(pass, p.slope_steps(half), sums), dots }
     }
 
-    fn counts(self, gram: &Gram, order: &PairOrder, vector: usize) -> bool {
-        vector == gram.g() || order.iter().any(|&slot| vector == gram.s(slot) || vector == gram.y(slot))
-    }
-
-    /// The program that computes the direction, scaled by `scale`. With L1 it also computes the point at step 1, in
-    /// the other half. Its sums: slope . direction, w . d and d . d of the penalised weights, and `|w|_1` at step 1
-    /// (with L1).
-    pub fn direction_program(
-        self,
-        gram: &Gram,
-        order: &PairOrder,
-        half: usize,
-        scale: f64,
-        p: &Penalties,
-    ) -> Program {
+    /// The program that computes the direction. With L1 only weights on the support move. It then also computes the
+    /// point at step 1, in the other half, and the direction leads there. Its sums: slope . direction, w . d and d . d
+    /// of the penalised weights, and `|w|_1` at step 1 (with L1).
+    pub fn direction_program(self, gram: &Gram, order: &PairOrder, half: usize, p: &Penalties) -> Program {
         let (other, slope) = (1 - half, p.slope(half));
         let (to, weights) = (DIRECTION, WEIGHTS[half]);
         // Combinations of gradients are multiplied by the preconditioner. Combinations of steps are added afterwards.
         let (mut of_gradients, mut of_steps) = (Vec::new(), vec![Term::new(1.0, to)]);
         for (v, x) in direction(gram, order).into_iter().enumerate().filter(|(_, x)| *x != 0.0) {
-            let term = Term::new(scale * x, self.column(gram, v, slope));
+            let term = Term::new(x, self.column(gram, v, slope));
             if v < self.slots() { of_steps.push(term) } else { of_gradients.push(term) }
         }
         let mut steps = vec![
             ProgramStep::Combine { to, terms: of_gradients },
-            ProgramStep::Multiply { to, by: PRECONDITIONER },
+            ProgramStep::Multiply { to, by: p.preconditioner() },
             ProgramStep::Combine { to, terms: of_steps },
         ];
         let dot = |a, b, penalised| ColumnSum::Dot { a, b, penalised };
         let mut sums = vec![dot(SLOPE[half], to, false), dot(weights, to, true), dot(to, to, true)];
         if p.l1 > 0.0 {
             let point = WEIGHTS[other];
-            steps.push(ProgramStep::Align { to, slope });
+            steps.push(ProgramStep::Multiply { to, by: SUPPORT });
             steps.push(ProgramStep::Project { to: point, weights, step: to, slope });
             let terms = vec![Term::new(1.0, point), Term::new(-1.0, weights)];
             steps.push(ProgramStep::Combine { to, terms });
@@ -242,8 +245,10 @@ impl Layout {
         };
         steps.push(change(self.s(slot), WEIGHTS));
         steps.push(change(self.y(slot), SLOPE));
-        let of = [gram.s(slot), gram.y(slot), gram.g()];
-        let (dots, mut sums) = self.dots(gram, order, &of, p.slope(other));
+        // With L1 every product is over another support than before.
+        let new = [gram.s(slot), gram.y(slot), gram.g()];
+        let of = if p.l1 > 0.0 { valid(gram, order) } else { new.to_vec() };
+        let (dots, mut sums) = self.dots(gram, order, &of, other, p);
         sums.extend(p.norms(other));
         GramProgram { program: p.program(pass, steps, sums), dots }
     }
@@ -254,6 +259,11 @@ impl Layout {
         let steps = vec![ProgramStep::Combine { to: WEIGHTS[half], terms }];
         Program { pass, steps, ..Program::default() }
     }
+}
+
+/// The vectors of the Gram matrix that hold something.
+fn valid(gram: &Gram, order: &PairOrder) -> Vec<usize> {
+    order.iter().flat_map(|&slot| [gram.s(slot), gram.y(slot)]).chain([gram.g()]).collect()
 }
 
 /// A program whose first sums are the dot products `dots`. The last three sums are the norms.

@@ -21,6 +21,7 @@ mod follower;
 mod layout;
 mod learned;
 mod local;
+mod log_loss;
 mod remote;
 mod settings;
 
