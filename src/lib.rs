@@ -137,7 +137,7 @@ pub mod worker {
     pub use gannet_node::limits::CACHE_BYTES_MIN;
     pub use gannet_node::{
         CacheConfig, Chunk, Counters, DataName, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId, Pulled,
-        PushId, Refusal, RowCache, ShardedKeys, SharePlace, Worker, WorkerBuilder, WorkerConfig,
+        PushId, Refusal, RowCache, ShardedKeys, SharePlace, WireType, Worker, WorkerBuilder, WorkerConfig,
         WorkerCounters, WorkerError,
     };
 }

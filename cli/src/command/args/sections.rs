@@ -124,7 +124,16 @@ const SECTIONS: [(&str, &[&str]); 12] = [
     ),
     (
         "Transport",
-        &["transport", "one-sided", "cache-bytes", "cache-staleness", "sync-rows", "active-pull", "io"],
+        &[
+            "transport",
+            "one-sided",
+            "wire",
+            "cache-bytes",
+            "cache-staleness",
+            "sync-rows",
+            "active-pull",
+            "io",
+        ],
     ),
     ("Security", &["token-file", "tls-cert", "tls-key", "insecure", "tls-client-ca", "tls-ca", "tls-name"]),
     ("Metrics", &["metrics", "metrics-public"]),
