@@ -4,7 +4,7 @@ use crate::cpu::cpu_seconds;
 use crate::limit::Size;
 use gannet::optim::{Ftrl, Sgd};
 use gannet::table::{TableId, mix};
-use gannet::worker::{OneSided, PullId, PushId, ShardedKeys, WorkerError};
+use gannet::worker::{Counters, OneSided, PullId, PushId, ShardedKeys, WireType, WorkerError};
 use gannet::{Read, Rule, Schema, Transports, Worker, WorkerConfig, Write};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct Rate {
     pub worker_cores: Option<f64>,
     /// The share of the pulled rows that the worker read without a request.
     pub one_sided: f64,
+    /// Bytes of the payloads for a key: of requests, and of rows.
+    pub bytes_per_key: f64,
 }
 
 /// The rates at one dimension.
@@ -65,6 +67,8 @@ pub struct Target<'a> {
     pub addr: &'a str,
     /// When the worker reads rows without a request.
     pub one_sided: OneSided,
+    /// How weights and gradients travel.
+    pub wire: WireType,
     /// The server's process on this host, if its CPU time is measured too.
     pub process: Option<u32>,
 }
@@ -83,6 +87,7 @@ pub struct Bench {
     worker: Worker<Transports>,
     table: TableId,
     dim: usize,
+    wire: WireType,
     batches: Vec<Vec<u64>>,
     cuts: Vec<Arc<ShardedKeys>>,
     buffers: Vec<Vec<f32>>,
@@ -153,7 +158,7 @@ impl Bench {
 
     fn connect(target: Target<'_>, schema: &Schema, number: u64) -> Result<Bench, WorkerError> {
         let incarnation = u64::from(std::process::id());
-        let Target { net, addr, one_sided, process: server } = target;
+        let Target { net, addr, one_sided, wire, process: server } = target;
         let config = WorkerConfig::builder([addr])
             .worker(number as u32)
             .incarnation(incarnation)
@@ -162,9 +167,10 @@ impl Bench {
         let reads = one_sided != OneSided::Never;
         let mut worker = Worker::connect(net, config)?;
         let table = worker.open_table(schema)?;
+        worker.set_wire_type(table, wire)?;
         let (batches, cuts, buffers) = (Vec::new(), Vec::new(), Vec::new());
         let (dim, pushes) = (schema.dim as usize, VecDeque::new());
-        Ok(Bench { worker, table, dim, batches, cuts, buffers, pushes, server, reads })
+        Ok(Bench { worker, table, dim, wire, batches, cuts, buffers, pushes, server, reads })
     }
 
     /// Creates `rows` new rows. Returns the seconds it took.
@@ -209,6 +215,10 @@ impl Bench {
         }
         // The gradients are always the same: making them is not part of the work.
         let mut values = self.worker.spare();
+        if self.wire == WireType::F16 {
+            // The worker has rounded them in their memory.
+            values.clear();
+        }
         values.resize(cut.keys().len() * self.dim, 1e-6);
         let seq = self.worker.next_seq(self.table);
         let push = self.worker.begin_push(self.table, cut, Write::Gradient, values, keyset_of, seq)?;
@@ -233,7 +243,9 @@ impl Bench {
         let (server_cores, worker_cores) = (cores(before.0, cpu(server)), cores(before.1, cpu(own)));
         let read = self.worker.counters().near_rows - counted.near_rows;
         let one_sided = if work == BenchWork::Push { 0.0 } else { read as f64 / keys as f64 };
-        Ok(Rate { keys_per_s: keys as f64 / took, server_cores, worker_cores, one_sided })
+        let bytes = |counters: Counters| counters.bytes_sent + counters.bytes_received;
+        let bytes_per_key = (bytes(self.worker.counters()) - bytes(counted)) as f64 / keys as f64;
+        Ok(Rate { keys_per_s: keys as f64 / took, server_cores, worker_cores, one_sided, bytes_per_key })
     }
 
     /// Measures the CPU time of the server's process while this worker is idle, but keeps its links and its lease.

@@ -101,6 +101,7 @@ impl Session {
         let config = WorkerConfig { one_sided: target.one_sided, ..WorkerConfig::reader([target.addr]) };
         let mut worker = Worker::connect(target.net.clone(), config)?;
         let table = worker.open_table(schema)?;
+        worker.set_wire_type(table, target.wire)?;
         let dim = schema.dim as usize;
         Ok(Session {
             worker,

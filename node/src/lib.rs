@@ -73,5 +73,5 @@ pub use worker::{
     CacheConfig, CacheUse, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,
     JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, Places, PullId, Pulled, PushId, ReadPathChoice,
     RemoteCoordinator, RowCache, RunClient, RunRequest, SeenPushes, SharePlace, Staleness, TableId,
-    TableStatus, TextChunk, WaitingFor, Worker, WorkerBuilder, WorkerConfig,
+    TableStatus, TextChunk, WaitingFor, WireType, Worker, WorkerBuilder, WorkerConfig,
 };

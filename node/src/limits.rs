@@ -26,6 +26,9 @@ pub const CREDIT_FRAMES: u32 = 1024;
 pub const CREDIT_BYTES: u64 = 64 << 20;
 /// Finished pulls whose keysets a worker remembers. It forgets the oldest first.
 pub const KEPT_PULLS_MAX: usize = 256;
+/// Bytes of the rounding errors that a worker keeps for a table whose gradients travel as f16. While the memory grows,
+/// the old half is there as well. Gradients of further keys are rounded by chance.
+pub const ROUNDING_BYTES_MAX: usize = 256 << 20;
 /// The longest time for which a cut may hold pushes back.
 pub const CUT_FREEZE_MAX: Duration = Duration::from_secs(5);
 /// Pushers of all tables of a thread that one message of a cut can list.

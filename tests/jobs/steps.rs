@@ -137,9 +137,18 @@ fn workers_with_different_sync_modes_are_refused() {
 /// model must have the same bits.
 #[test]
 fn killed_servers_change_no_bit() {
+    servers_are_killed("");
+}
+
+#[test]
+fn killed_servers_change_no_bit_of_f16() {
+    servers_are_killed("--wire f16");
+}
+
+fn servers_are_killed(wire: &str) {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 8_000, 5);
-    let flags = "--deterministic --batch 50 --worker-timeout 50";
+    let flags = &format!("--deterministic --batch 50 --worker-timeout 50 {wire}");
     let undisturbed = folder.path().join("undisturbed");
     let (_served, addrs) = serve(2, 2);
     job(&data, &addrs, 2, flags, &format!("--out {}", undisturbed.display()));
@@ -198,7 +207,8 @@ fn model(folder: &Path) -> Vec<(u64, Vec<u32>)> {
 fn the_same_data_makes_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 4_000, 1);
-    for (workers, push) in [(2, ""), (3, "--push replay"), (2, "--optimizer adam --alpha 0.01")] {
+    let trainings = [(2, ""), (3, "--push replay"), (2, "--optimizer adam --alpha 0.01"), (2, "--wire f16")];
+    for (workers, push) in trainings {
         let mut first: Option<Vec<(u64, Vec<u32>)>> = None;
         for (servers, threads, flags) in [
             (1, 1, "--transport tcp"),

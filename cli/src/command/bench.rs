@@ -50,6 +50,7 @@ fn add_rate(work: &str, rate: &Rate, all: &mut Value) {
     all[format!("{work}_keys_per_s")] = rate.keys_per_s.into();
     all[format!("{work}_server_cores")] = rate.server_cores.into();
     all[format!("{work}_worker_cores")] = rate.worker_cores.into();
+    all[format!("{work}_bytes_per_key")] = rate.bytes_per_key.into();
     if work != "push" {
         all[format!("{work}_one_sided")] = rate.one_sided.into();
     }
@@ -58,7 +59,7 @@ fn add_rate(work: &str, rate: &Rate, all: &mut Value) {
 /// The server at this address, with the transport that the flags choose.
 pub(super) fn target<'a>(addr: &'a str, args: &BenchArgs) -> Target<'a> {
     let (net, one_sided) = (args.transport.net(args.io), args.one_sided.choice());
-    Target { net, addr, one_sided, process: args.server }
+    Target { net, addr, one_sided, wire: args.wire.choice(), process: args.server }
 }
 
 /// The table's rows and the keys of a batch.
@@ -301,7 +302,10 @@ impl Worker {
             command.args(["--pull-keys", &args.pull_keys.to_string()]);
         }
         command.args(["--seconds", &args.seconds.to_string(), "--worker", &number.to_string()]);
-        command.args(["--server", &server.process.to_string()]).args(args.one_sided.flag());
+        command
+            .args(["--server", &server.process.to_string()])
+            .args(args.one_sided.flag())
+            .args(args.wire.flag());
         command.args([args.transport.flag(), args.io.flag()]).args(log.flags()).stdin(Stdio::piped());
         let mut child = Guard(spawn(&mut command)?);
         let out = child.0.stdout.take().ok_or_else(|| system("starting a worker", &"no output"))?;

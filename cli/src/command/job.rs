@@ -49,6 +49,7 @@ pub fn check_role(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
         ),
         (backups::misplaced(job).is_some(), backups::misplaced(job).unwrap_or_default(), "a ps"),
         (ps && job.one_sided.one_sided.is_some(), "--one-sided", "a worker"),
+        ((ps || client) && job.wire.wire.is_some(), "--wire", "a worker"),
         (job.exit_with_job && !ps, "--exit-with-job", "a ps: other processes end with their job anyway"),
         (job.listen.is_some() && !ps, "--listen", "a ps; workers and clients use --ps-hosts and --feed"),
         (client && job.checkpoint.checkpoint.is_some(), "--checkpoint", "a ps or a worker"),
@@ -80,6 +81,7 @@ fn misplaced_alone(job: &JobArgs) -> Option<String> {
     }
     let flags = [
         (job.one_sided.one_sided.is_some(), "--one-sided"),
+        (job.wire.wire.is_some(), "--wire"),
         (job.damping.damping.is_some(), "--damping"),
         (job.security.token_file.is_some(), "--token-file"),
         (job.security.insecure, "--insecure"),

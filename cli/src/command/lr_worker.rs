@@ -8,14 +8,14 @@ use super::remote_worker::DataClient;
 use super::runs::{self, Account, InRun};
 use super::tasks::{self, InJob};
 use super::validation::Validator;
-use super::{Failure, cache_flags, fixed_share, job, report, signals, sync_flags, train};
+use super::{Failure, cache_flags, fixed_share, job, report, signals, sync_flags, train, wire_flag};
 use gannet::sync::{SyncConfig, SyncMode};
 use gannet::train::models::Objective;
 use gannet::train::{
     Backend, Data, Options, Progress, PushContent, Quality, ReadError, Reduce, RemoteBackend, Report, Share,
     TrainError, evaluate,
 };
-use gannet::worker::CacheConfig;
+use gannet::worker::{CacheConfig, WireType};
 use gannet::{Read, Schema, Transports, Worker};
 use serde_json::Value;
 use std::sync::Arc;
@@ -96,6 +96,7 @@ struct LrWorker<'a> {
     damped: bool,
     sync: SyncConfig,
     cache: Option<CacheConfig>,
+    wire: WireType,
     /// Whether each of several workers has a fixed share of the data.
     fixed_shares: bool,
     /// Whether this worker evaluates and saves. With a scheduler that is known after the training.
@@ -118,6 +119,7 @@ impl<'a> LrWorker<'a> {
         let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
         options.push = Some(push);
         let damped = sync_flags::is_damped(job, push)?;
+        let wire = wire_flag::of_training(args, push)?;
         if let Some(client) = client {
             options.data.files = client.files();
         }
@@ -146,6 +148,7 @@ impl<'a> LrWorker<'a> {
             damped,
             sync,
             cache,
+            wire,
             fixed_shares,
             is_chief,
             stop,
@@ -170,6 +173,7 @@ impl<'a> LrWorker<'a> {
             RemoteBackend::open(worker, &self.schema, DEPTH)
         };
         let mut backend = backend.map_err(train::backend_failure)?;
+        backend.set_wire_type(self.wire).map_err(train::backend_failure)?;
         if let Some(cache) = self.cache {
             backend.cache(Read::State, cache).map_err(train::backend_failure)?;
         }

@@ -45,6 +45,7 @@ mod train;
 mod validation;
 mod warm_source;
 mod warm_start;
+mod wire_flag;
 
 pub use failure::Failure;
 

@@ -12,6 +12,7 @@ use super::validation::Validator;
 use super::{
     Failure, backups, data_server, input, input_check, job, job_end, launched, lbfgs, lr_worker, models,
     optimizer, remote_worker, restore, runs, saved_model, server, signals, sync_flags, tasks, warm_start,
+    wire_flag,
 };
 use gannet::Schema;
 use gannet::table::Admission;
@@ -36,6 +37,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     models::check(&args.model)?;
     let lbfgs = lbfgs::is_chosen(&args)?;
     warm_start::check(&args, lbfgs)?;
+    wire_flag::check(&args, lbfgs)?;
     server::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
         Some(JobName::Client) => data_server::client(&mut args),

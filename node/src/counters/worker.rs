@@ -53,6 +53,9 @@ pub struct WorkerCounters {
     pub(crate) staleness: Count,
     /// Rows that arrived after their synchronous step had been applied without them.
     pub(crate) late_rows: Count,
+    /// Rows of f16 that were rounded by chance; pushes to tables of f16 that travelled as f32.
+    pub(crate) rounded_by_chance: Count,
+    pub(crate) wide_pushes: Count,
     /// The clock of a worker that keeps step.
     pub(crate) clock: Count,
     /// The worker that it waits for: index + 1 (0: none), and that worker's clock.
@@ -107,6 +110,8 @@ impl WorkerCounters {
             not_finite: self.pushed.not_finite.get(),
             not_admitted: self.pushed.not_admitted.get(),
             late_rows: self.late_rows.get(),
+            rounded_by_chance: self.rounded_by_chance.get(),
+            wide_pushes: self.wide_pushes.get(),
         }
     }
 
@@ -185,6 +190,18 @@ impl WorkerCounters {
             "Rows of pushes that arrived after their synchronous step had been applied without them: dropped.",
             &[],
             self.late_rows.get() as f64,
+        );
+        sink.counter(
+            "gannet_worker_rounded_by_chance_rows_total",
+            "Rows of pushes as f16 that were rounded by chance: no memory was left for their rounding errors.",
+            &[],
+            self.rounded_by_chance.get() as f64,
+        );
+        sink.counter(
+            "gannet_worker_wide_pushes_total",
+            "Pushes that travelled as f32 instead of f16: a gradient was not finite or too large.",
+            &[],
+            self.wide_pushes.get() as f64,
         );
     }
 

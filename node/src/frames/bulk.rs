@@ -11,26 +11,42 @@ const STATE: u16 = 1;
 const WITH_SLOTS: u16 = 2;
 /// In a pull's aux: the answer leaves out rows that have not changed (pull_newer.rs has the payloads).
 const NEWER: u16 = 4;
+/// In a pull's aux: the answer may have the weights as f16. In an answer's: it has them so (f16.rs).
+const F16: u16 = 8;
 
-/// The aux of a pull and of its answer.
-#[inline]
-fn pull_aux(read: Read, slots: bool, newer: bool) -> u16 {
-    let read = if read == Read::State { STATE } else { 0 };
-    read | if slots { WITH_SLOTS } else { 0 } | if newer { NEWER } else { 0 }
+/// The flags of a pull and of its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PullFlags {
+    read: Read,
+    slots: bool,
+    newer: bool,
+    f16: bool,
 }
 
-/// The flags of a pull or of its answer: what is read, slots, newer.
-#[inline]
-fn pull_flags<F: FrameKind>(head: &Head) -> Result<(Read, bool, bool), FrameError> {
-    if head.aux & !(STATE | WITH_SLOTS | NEWER) != 0 {
-        return Err(super::declare::bad_value::<F>(Field::Aux, u64::from(head.aux)));
+impl PullFlags {
+    #[inline]
+    fn aux(self) -> u16 {
+        let read = if self.read == Read::State { STATE } else { 0 };
+        let read = read | if self.slots { WITH_SLOTS } else { 0 };
+        read | if self.newer { NEWER } else { 0 } | if self.f16 { F16 } else { 0 }
     }
-    let (slots, newer) = (head.aux & WITH_SLOTS != 0, head.aux & NEWER != 0);
-    if slots && newer {
-        let what = "aux has both slots and newer, which exclude each other";
-        return Err(FrameError::Contradiction { name: F::ROW.name, what });
+
+    #[inline]
+    fn of<F: FrameKind>(head: &Head) -> Result<PullFlags, FrameError> {
+        if head.aux & !(STATE | WITH_SLOTS | NEWER | F16) != 0 {
+            return Err(super::declare::bad_value::<F>(Field::Aux, u64::from(head.aux)));
+        }
+        let contradiction = |what| Err(FrameError::Contradiction { name: F::ROW.name, what });
+        let has = |flag| head.aux & flag != 0;
+        if has(WITH_SLOTS) && has(NEWER) {
+            return contradiction("aux has both slots and newer, which exclude each other");
+        }
+        if has(F16) && has(STATE | WITH_SLOTS | NEWER) {
+            return contradiction("aux has f16 with state, slots or newer, whose rows are always f32");
+        }
+        let read = if has(STATE) { Read::State } else { Read::Weights };
+        Ok(PullFlags { read, slots: has(WITH_SLOTS), newer: has(NEWER), f16: has(F16) })
     }
-    Ok((if head.aux & STATE == 0 { Read::Weights } else { Read::State }, slots, newer))
 }
 
 /// A request for rows. Payload: `keys` u64, or a conditional pull if `newer` is set.
@@ -48,6 +64,8 @@ pub(crate) struct PullFrame {
     pub(crate) newer: bool,
     /// The step for which the worker pulls, if it keeps step with others.
     pub(crate) clock: Option<u64>,
+    /// The answer may have the weights as f16.
+    pub(crate) f16: bool,
 }
 
 impl FrameKind for PullFrame {
@@ -57,7 +75,7 @@ impl FrameKind for PullFrame {
         name: "pull",
         direction: FrameDirection::ToServer,
         fields: &[
-            (Field::Aux, "state 1, slots 2, newer 4"),
+            (Field::Aux, "state 1, slots 2, newer 4, f16 8"),
             (Field::W0, "table; keys"),
             (Field::W1, "keep + 1"),
             (Field::W2, "segments"),
@@ -69,7 +87,8 @@ impl FrameKind for PullFrame {
 
     #[inline]
     fn encode(&self, id: u64) -> Head {
-        let aux = pull_aux(self.read, self.slots, self.newer);
+        let PullFrame { read, slots, newer, f16, .. } = *self;
+        let aux = PullFlags { read, slots, newer, f16 }.aux();
         let first = pair(self.table, self.keys);
         Head::new(
             Self::KIND,
@@ -82,12 +101,12 @@ impl FrameKind for PullFrame {
     #[inline]
     fn decode(head: &Head) -> Result<PullFrame, FrameError> {
         check_kind::<PullFrame>(head)?;
-        let (read, slots, newer) = pull_flags::<PullFrame>(head)?;
+        let PullFlags { read, slots, newer, f16 } = PullFlags::of::<PullFrame>(head)?;
         let (table, keys) = super::unpair(head.words[0]);
         let (keep,) = self::read::<PullFrame, _>(head, Field::W1)?;
         let (segments,) = self::read::<PullFrame, _>(head, Field::W2)?;
         let (clock,) = self::read::<PullFrame, _>(head, Field::W3)?;
-        Ok(PullFrame { table, keys, read, keep, segments, slots, newer, clock })
+        Ok(PullFrame { table, keys, read, keep, segments, slots, newer, clock, f16 })
     }
 }
 
@@ -99,6 +118,8 @@ pub(crate) struct RowsFrame {
     pub(crate) read: Read,
     pub(crate) slots: bool,
     pub(crate) newer: bool,
+    /// The rows are f16.
+    pub(crate) f16: bool,
     /// The place of the keyset that the server has kept, plus 1; 0 for none.
     pub(crate) kept: u32,
     /// The snapshot version of a conditional pull's rows. For other pulls, the segments of the request.
@@ -108,11 +129,17 @@ pub(crate) struct RowsFrame {
 }
 
 impl RowsFrame {
-    /// The answer to a pull.
+    /// The answer to a pull, with rows of f32.
     #[inline]
     pub(crate) fn to(pull: &PullFrame, kept: u32, lowest: Option<u64>) -> RowsFrame {
         let PullFrame { table, keys, read, slots, newer, segments, .. } = *pull;
-        RowsFrame { table, keys, read, slots, newer, kept, version: (segments,).put(), lowest }
+        RowsFrame { table, keys, read, slots, newer, f16: false, kept, version: (segments,).put(), lowest }
+    }
+
+    /// Whether the head of an answer announces rows of f16.
+    #[inline]
+    pub(crate) fn announces_f16(head: &Head) -> bool {
+        head.aux & F16 != 0
     }
 }
 
@@ -123,7 +150,7 @@ impl FrameKind for RowsFrame {
         name: "rows",
         direction: FrameDirection::ToWorker,
         fields: &[
-            (Field::Aux, "state 1, slots 2, newer 4"),
+            (Field::Aux, "state 1, slots 2, newer 4, f16 8"),
             (Field::W0, "table; keys"),
             (Field::W1, "kept + 1"),
             (Field::W2, "segments or snapshot version"),
@@ -135,7 +162,8 @@ impl FrameKind for RowsFrame {
 
     #[inline]
     fn encode(&self, id: u64) -> Head {
-        let aux = pull_aux(self.read, self.slots, self.newer);
+        let RowsFrame { read, slots, newer, f16, .. } = *self;
+        let aux = PullFlags { read, slots, newer, f16 }.aux();
         let first = pair(self.table, self.keys);
         Head::new(Self::KIND, aux, id, [first, (self.kept,).put(), self.version, (self.lowest,).put()])
     }
@@ -143,11 +171,11 @@ impl FrameKind for RowsFrame {
     #[inline]
     fn decode(head: &Head) -> Result<RowsFrame, FrameError> {
         check_kind::<RowsFrame>(head)?;
-        let (read, slots, newer) = pull_flags::<RowsFrame>(head)?;
+        let PullFlags { read, slots, newer, f16 } = PullFlags::of::<RowsFrame>(head)?;
         let (table, keys) = super::unpair(head.words[0]);
         let (kept,) = self::read::<RowsFrame, _>(head, Field::W1)?;
         let (lowest,) = self::read::<RowsFrame, _>(head, Field::W3)?;
-        Ok(RowsFrame { table, keys, read, slots, newer, kept, version: head.words[2], lowest })
+        Ok(RowsFrame { table, keys, read, slots, newer, f16, kept, version: head.words[2], lowest })
     }
 }
 
@@ -167,6 +195,8 @@ const DAMPED: u16 = 32;
 const ROW: u16 = 64;
 /// In a push's aux: the rows are deleted.
 const DELETE: u16 = 128;
+/// In a push's aux: the gradients are f16 (f16.rs).
+const F16_GRADIENTS: u16 = 256;
 /// The kinds of writes in a push's aux, of which at most one is set; none is a gradient.
 const WRITES: u16 = CHANGE | SUM | DAMPED | ROW | DELETE;
 
@@ -189,6 +219,8 @@ pub(crate) struct PushFrame {
     pub(crate) named: bool,
     /// The keyset has some of the rows. The payload has the keys of the others.
     pub(crate) some: bool,
+    /// The values are gradients as f16.
+    pub(crate) f16: bool,
 }
 
 impl FrameKind for PushFrame {
@@ -198,7 +230,10 @@ impl FrameKind for PushFrame {
         name: "push",
         direction: FrameDirection::ToServer,
         fields: &[
-            (Field::Aux, "change 1, slots 2, named 4, sum 8, some 16, damped 32, row 64, delete 128"),
+            (
+                Field::Aux,
+                "change 1, slots 2, named 4, sum 8, some 16, damped 32, row 64, delete 128, f16 256",
+            ),
             (Field::W0, "table; keys"),
             (Field::W1, "seq"),
             (Field::W2, "row; rows of the push"),
@@ -219,7 +254,7 @@ impl FrameKind for PushFrame {
             Write::Delete => DELETE,
         };
         let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
-        let aux = aux | if self.some { SOME } else { 0 };
+        let aux = aux | if self.some { SOME } else { 0 } | if self.f16 { F16_GRADIENTS } else { 0 };
         let words = [pair(self.table, self.keys), self.seq, pair(self.row, self.total), self.keyset];
         Head::new(Self::KIND, aux, id, words)
     }
@@ -228,7 +263,7 @@ impl FrameKind for PushFrame {
     fn decode(head: &Head) -> Result<PushFrame, FrameError> {
         check_kind::<PushFrame>(head)?;
         let contradiction = |what| FrameError::Contradiction { name: Self::ROW.name, what };
-        if head.aux & !(WRITES | SLOTS | NAMED | SOME) != 0 {
+        if head.aux & !(WRITES | SLOTS | NAMED | SOME | F16_GRADIENTS) != 0 {
             return Err(super::declare::bad_value::<PushFrame>(Field::Aux, u64::from(head.aux)));
         }
         let write = match head.aux & WRITES {
@@ -241,7 +276,10 @@ impl FrameKind for PushFrame {
             _ => return Err(contradiction("aux has more than one of change, sum, damped, row and delete")),
         };
         let (slots, named, some) = (head.aux & SLOTS != 0, head.aux & NAMED != 0, head.aux & SOME != 0);
-        let keyset = head.words[3];
+        let (f16, keyset) = (head.aux & F16_GRADIENTS != 0, head.words[3]);
+        if f16 && write != Write::Gradient {
+            return Err(contradiction("aux has f16, but the values are no gradients"));
+        }
         if slots && keyset != 0 {
             return Err(contradiction("it has slots and names a keyset, which has them already"));
         }
@@ -250,7 +288,8 @@ impl FrameKind for PushFrame {
         }
         let (table, keys) = super::unpair(head.words[0]);
         let (row, total) = super::unpair(head.words[2]);
-        Ok(PushFrame { table, keys, write, seq: head.words[1], row, total, keyset, slots, named, some })
+        let seq = head.words[1];
+        Ok(PushFrame { table, keys, write, seq, row, total, keyset, slots, named, some, f16 })
     }
 }
 
@@ -305,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_through_a_head() {
+    fn pulls_come_through_a_head() {
         let request = PullFrame {
             table: 3,
             keys: 77,
@@ -315,6 +354,7 @@ mod tests {
             slots: false,
             newer: false,
             clock: None,
+            f16: false,
         };
         let decoded = |frame: &PullFrame| PullFrame::decode(&frame.encode(9));
         let with_slots = PullFrame { slots: true, read: Read::Weights, ..request };
@@ -330,10 +370,18 @@ mod tests {
         let newer = PullFrame { newer: true, ..request };
         assert_eq!((decoded(&newer), newer.encode(9).aux), (Ok(newer), 5));
         assert_eq!(pull(6, [0; 4]), None);
-        assert_eq!(pull(8, [0; 4]), None);
+        let f16 = PullFrame { read: Read::Weights, f16: true, ..request };
+        assert_eq!((decoded(&f16), f16.encode(9).aux), (Ok(f16), 8));
+        [9, 10, 12, 16].into_iter().for_each(|aux| assert_eq!(pull(aux, [0; 4]), None, "{aux}"));
         let rows = RowsFrame::to(&wide, 5, Some(16));
         assert_eq!((rows.encode(9).words, rows.encode(9).aux), ([77 << 32 | 3, 5, 0b101, 17], 1));
         assert_eq!(RowsFrame::decode(&rows.encode(9)), Ok(rows));
+        let f16 = RowsFrame { f16: true, ..RowsFrame::to(&f16, 5, None) };
+        assert_eq!((RowsFrame::decode(&f16.encode(9)), f16.encode(9).aux), (Ok(f16), 8));
+    }
+
+    #[test]
+    fn pushes_come_through_a_head() {
         let change = PushFrame {
             table: 1,
             keys: 2,
@@ -345,6 +393,7 @@ mod tests {
             slots: false,
             named: true,
             some: false,
+            f16: false,
         };
         let decoded = |frame: &PushFrame| PushFrame::decode(&frame.encode(9));
         assert_eq!(decoded(&change), Ok(change));
@@ -365,7 +414,11 @@ mod tests {
             assert_eq!((decoded(&frame), frame.encode(9).aux), (Ok(frame), aux));
         }
         assert_eq!(push(64 + 128, [0; 4]), None);
-        assert_eq!(push(256, [0; 4]), None);
+        let f16 = PushFrame { write: Write::Gradient, f16: true, ..change };
+        assert_eq!((decoded(&f16), f16.encode(9).aux), (Ok(f16), 260));
+        [257, 264, 288, 320, 384, 512]
+            .into_iter()
+            .for_each(|aux| assert_eq!(push(aux, [0; 4]), None, "{aux}"));
         assert_eq!(push(0, [0, 0, 7 << 32 | 3, 0]).map(|push| (push.row, push.total)), Some((3, 7)));
         let applied = Applied { applied: 1, duplicate: 2, not_finite: 3, not_admitted: 4 };
         let ack = AckFrame::decode(&AckFrame::new(applied, 5).encode(1)).unwrap();

@@ -14,6 +14,7 @@ mod command_payload_tests;
 pub(crate) mod control;
 mod coordinator;
 mod cuts;
+pub(crate) mod f16;
 pub(crate) mod members;
 pub(crate) mod pull_newer;
 pub(crate) mod push_payload;

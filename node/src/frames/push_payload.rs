@@ -6,11 +6,11 @@
 //! bits:    a bit a row, in u64: the keyset has this row; if the keyset has some of the rows
 //! keys:    u64 each: of all rows, or of those that are not in the keyset
 //! slots:   u32 each, padded to 8 bytes: hints where the rows are
-//! values:  f32, row by row
+//! values:  f32, or gradients as f16, row by row
 //! ```
 
-use super::PushFrame;
 use super::pull_newer::{bit, bit_words, ones};
+use super::{PushFrame, f16};
 use bytemuck::cast_slice;
 use gannet_core::{NO_SLOT, hash, shard_of};
 
@@ -22,7 +22,43 @@ pub(crate) struct PushPayload<'a> {
     pub(crate) bits: &'a [u64],
     pub(crate) keys: &'a [u64],
     pub(crate) slots: &'a [u32],
-    pub(crate) values: &'a [f32],
+    pub(crate) values: PushValues<'a>,
+}
+
+/// The values of a push, row by row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum PushValues<'a> {
+    F32(&'a [f32]),
+    F16(&'a [u16]),
+}
+
+impl Default for PushValues<'_> {
+    fn default() -> Self {
+        PushValues::F32(&[])
+    }
+}
+
+impl<'a> PushValues<'a> {
+    #[inline]
+    fn bytes(self) -> &'a [u8] {
+        match self {
+            PushValues::F32(values) => cast_slice(values),
+            PushValues::F16(values) => cast_slice(values),
+        }
+    }
+
+    /// The values as f32. Those of f16 are written into `room`.
+    #[inline]
+    pub(crate) fn floats(self, room: &'a mut Vec<f32>) -> &'a [f32] {
+        match self {
+            PushValues::F32(values) => values,
+            PushValues::F16(values) => {
+                room.resize(values.len(), 0.0);
+                f16::widen(values, room);
+                room
+            }
+        }
+    }
 }
 
 impl<'a> PushPayload<'a> {
@@ -31,7 +67,7 @@ impl<'a> PushPayload<'a> {
     pub(crate) fn bytes(&self) -> usize {
         let name = self.name.map_or(0, size_of_val);
         let keys = size_of_val(self.bits) + size_of_val(self.keys);
-        name + keys + size_of_val(self.slots).next_multiple_of(8) + size_of_val(self.values)
+        name + keys + size_of_val(self.slots).next_multiple_of(8) + self.values.bytes().len()
     }
 
     /// Calls `part` with the parts, in the order in which they travel.
@@ -44,7 +80,7 @@ impl<'a> PushPayload<'a> {
         part(cast_slice(self.keys));
         part(cast_slice(self.slots));
         part(&[0; 4][..self.slots.len() % 2 * 4]);
-        part(cast_slice(self.values));
+        part(self.values.bytes());
     }
 
     /// The payload in one buffer.
@@ -64,8 +100,11 @@ pub(crate) struct PushLayout {
     keys: usize,
     slots: usize,
     values: usize,
-    /// Rows of the push.
+    /// Rows of the push, and floats of a row.
     rows: usize,
+    floats: usize,
+    /// The values are f16.
+    f16: bool,
     /// Rows of it that its keyset has.
     pub(crate) in_keyset: usize,
 }
@@ -89,8 +128,10 @@ impl PushLayout {
             bits,
             keys: (rows - in_keyset) * 8,
             slots,
-            values: rows * floats * 4,
+            values: rows * floats * if frame.f16 { 2 } else { 4 },
             rows,
+            floats,
+            f16: frame.f16,
             in_keyset,
         }
     }
@@ -101,10 +142,10 @@ impl PushLayout {
         self.name + self.bits + self.keys + self.slots + self.values
     }
 
-    /// Bytes of the values.
+    /// Bytes of the values as f32.
     #[inline]
-    pub(crate) fn value_bytes(&self) -> usize {
-        self.values
+    pub(crate) fn f32_bytes(&self) -> usize {
+        self.rows * self.floats * 4
     }
 
     /// The parts of a payload.
@@ -123,7 +164,10 @@ impl PushLayout {
             bits: cast_slice(bits),
             keys: cast_slice(keys),
             slots: &slots[..self.rows.min(slots.len())],
-            values: cast_slice(values),
+            values: match self.f16 {
+                true => PushValues::F16(cast_slice(values)),
+                false => PushValues::F32(cast_slice(values)),
+            },
         }
     }
 }
@@ -214,7 +258,12 @@ mod tests {
     }
 
     /// The payload as docs/wire.md describes it, word by word.
-    fn model(name: Option<[u64; 3]>, carries: Carries, rows: &[(u64, bool, u32)], values: &[f32]) -> Vec<u8> {
+    fn model(
+        name: Option<[u64; 3]>,
+        carries: Carries,
+        rows: &[(u64, bool, u32)],
+        values: PushValues<'_>,
+    ) -> Vec<u8> {
         let mut out = Vec::new();
         name.iter().flatten().for_each(|word| out.extend(word.to_le_bytes()));
         if carries == Carries::SomeInKeyset {
@@ -235,7 +284,10 @@ mod tests {
             rows.iter().for_each(|(_, _, slot)| out.extend(slot.to_le_bytes()));
             out.resize(out.len() + rows.len() % 2 * 4, 0);
         }
-        values.iter().for_each(|value| out.extend(value.to_le_bytes()));
+        match values {
+            PushValues::F32(values) => values.iter().for_each(|value| out.extend(value.to_le_bytes())),
+            PushValues::F16(values) => values.iter().for_each(|value| out.extend(value.to_le_bytes())),
+        }
         out
     }
 
@@ -246,13 +298,17 @@ mod tests {
             name in prop::option::of(prop::array::uniform3(any::<u64>())),
             carries in carries(),
             floats in 1usize..5,
+            f16 in any::<bool>(),
         ) {
-            let values: Vec<f32> = (0..rows.len() * floats).map(|i| i as f32 - 3.5).collect();
+            let wide: Vec<f32> = (0..rows.len() * floats).map(|i| i as f32 - 3.5).collect();
+            let mut narrow = vec![0; wide.len()];
+            f16::narrow(&wide, &mut narrow);
+            let values = if f16 { PushValues::F16(&narrow) } else { PushValues::F32(&wide) };
             let keys: Vec<u64> = rows.iter().map(|row| row.0).collect();
             let slots: Vec<u32> = rows.iter().map(|row| row.2).collect();
             let places: Vec<u32> = (0u32..).zip(&rows).filter(|(_, row)| row.1).map(|(at, _)| at).collect();
             let some = KeysetRows::new(&keys, &places);
-            let mut payload = PushPayload { name: name.as_ref(), values: &values, ..PushPayload::default() };
+            let mut payload = PushPayload { name: name.as_ref(), values, ..PushPayload::default() };
             match carries {
                 Carries::Keys => payload.keys = &keys,
                 Carries::KeysAndSlots => (payload.keys, payload.slots) = (&keys, &slots),
@@ -271,18 +327,22 @@ mod tests {
                 slots: carries == Carries::KeysAndSlots,
                 named: name.is_some(),
                 some: carries == Carries::SomeInKeyset,
+                f16,
             };
             let frame = PushFrame::decode(&frame.encode(1)).unwrap();
             let bytes = payload.to_bytes();
-            prop_assert_eq!(&bytes, &model(name, carries, &rows, &values));
+            prop_assert_eq!(&bytes, &model(name, carries, &rows, values));
             prop_assert_eq!(bytes.len(), payload.bytes());
             // As it is received: padded, and aligned to 8 bytes.
             let mut words = vec![0u64; padded(bytes.len()) / 8];
             bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(&bytes);
             let layout = PushLayout::new(&frame, cast_slice(&words), floats);
-            prop_assert_eq!((layout.bytes(), layout.value_bytes()), (bytes.len(), values.len() * 4));
+            prop_assert_eq!((layout.bytes(), layout.f32_bytes()), (bytes.len(), wide.len() * 4));
             let read = layout.split(cast_slice(&words));
             prop_assert_eq!(read, payload);
+            // The values are small enough to be exact as f16.
+            let mut room = Vec::new();
+            prop_assert_eq!(read.values.floats(&mut room), &wide[..]);
             // The keys of the rows, with those that the keyset has.
             let kept: Vec<(u64, u32)> =
                 rows.iter().filter(|row| row.1).map(|row| (row.0, row.2)).collect();
@@ -300,7 +360,7 @@ mod tests {
 
         #[test]
         fn a_payload_of_any_length_is_split_or_has_another_length(
-            words in prop::collection::vec(any::<u64>(), 0..40), keys in 0u32..90, aux in 0u16..64, keyset in 0u64..2,
+            words in prop::collection::vec(any::<u64>(), 0..40), keys in 0u32..90, aux in 0u16..512, keyset in 0u64..2,
         ) {
             let head = gannet_transport::Head::new(7, aux, 0, [u64::from(keys) << 32, 0, 0, keyset]);
             if let Ok(frame) = PushFrame::decode(&head) {
@@ -308,7 +368,8 @@ mod tests {
                 let layout = PushLayout::new(&frame, payload, 1);
                 if padded(layout.bytes()) == payload.len() {
                     let parts = layout.split(payload);
-                    prop_assert_eq!((parts.bytes(), parts.values.len()), (layout.bytes(), keys as usize));
+                    let values = parts.values.floats(&mut Vec::new()).len();
+                    prop_assert_eq!((parts.bytes(), values), (layout.bytes(), keys as usize));
                     prop_assert_eq!(parts.to_bytes().len(), layout.bytes());
                 }
             }

@@ -7,7 +7,7 @@ use crate::frames::control::{
     VectorV1,
 };
 use crate::frames::pull_newer::{bit_words, ones};
-use crate::frames::push_payload::PushPayload;
+use crate::frames::push_payload::{PushPayload, PushValues};
 use crate::frames::{
     ClosePusherFrame, ConfirmFrame, DropTableFrame, FenceFrame, FrameKind, HelloFrame, IdentifyFrame,
     JoinFrame, KnockFrame, LeaveFrame, OpenTableFrame, PingFrame, ProveFrame, PullFrame, PushFrame,
@@ -195,7 +195,9 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             let segments = Segments::of_bits([0, 1, 2, u8::MAX][choices.below(4) as usize]);
             let (count, slots) = (keys.len() as u32, choices.below(3) == 0);
             let newer = !slots && choices.below(3) == 0;
-            let head = PullFrame { table, keys: count, read, keep, segments, slots, newer, clock }.encode(id);
+            let f16 = choices.below(3) == 0;
+            let head =
+                PullFrame { table, keys: count, read, keep, segments, slots, newer, clock, f16 }.encode(id);
             (head, if newer { asking(choices, &keys) } else { bytes_of(&keys) })
         }
         9..17 => push(choices, seq, id, table, keys),
@@ -360,8 +362,8 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
         slots,
         named: false,
         some,
-    }
-    .encode(id);
+        f16: write == Write::Gradient && choices.below(3) == 0,
+    };
     let (mut bits, mut hints, mut others) = (Vec::new(), Vec::new(), &keys[..]);
     if some {
         bits.extend((0..bit_words(keys.len())).map(|_| choices.word()));
@@ -374,9 +376,10 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     }
     let value =
         [0.0, 1.0, -1e30, f32::NAN, f32::INFINITY, f32::MIN_POSITIVE / 2.0][choices.below(6) as usize];
-    let values = vec![value; keys.len() * dim];
-    let payload = PushPayload { name: None, bits: &bits, keys: others, slots: &hints, values: &values };
-    (head, payload.to_bytes())
+    let (values, narrow) = (vec![value; keys.len() * dim], vec![value.to_bits() as u16; keys.len() * dim]);
+    let values = if head.f16 { PushValues::F16(&narrow) } else { PushValues::F32(&values) };
+    let payload = PushPayload { name: None, bits: &bits, keys: others, slots: &hints, values };
+    (head.encode(id), payload.to_bytes())
 }
 
 /// Keys of a small set: in shard order, repeated, or in any order.

@@ -8,6 +8,7 @@ use super::step_sums::IncomingPush;
 use super::tables::{ServerTable, ServerTables};
 use crate::counters::TableCounters;
 use crate::error::Refusal;
+use crate::frames::f16;
 use crate::frames::push_payload::{PushLayout, PushPayload, merge_keyset, run_ends};
 use crate::frames::{
     AckFrame, FrameError, FrameKind, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame, unpair,
@@ -146,7 +147,8 @@ pub(super) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer
     Ok(())
 }
 
-/// Answers a pull. The rows are written straight into the out queue.
+/// Answers a pull. The rows are written straight into the out queue. Weights that the worker takes as f16 are rounded
+/// there, unless one of them does not fit: then all of the answer's are f32.
 pub(super) fn pull(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
@@ -195,7 +197,12 @@ pub(super) fn pull(
         places[..count * 4].copy_from_slice(cast_slice(found));
     }
     counters.pulled_rows.add(count as u64);
-    transmit.commit(RowsFrame::to(&request, kept, lowest).encode(frame.head.id), bytes);
+    let f16 = request.f16 && f16::fit(out);
+    if f16 {
+        f16::narrow_in_place(out);
+    }
+    let answer = RowsFrame { f16, ..RowsFrame::to(&request, kept, lowest) };
+    transmit.commit(answer.encode(frame.head.id), if f16 { rows / 2 } else { bytes });
     Ok(())
 }
 
@@ -258,12 +265,13 @@ pub(super) fn push(
     let (shards, counters) = shards(all, request.table)?;
     let count = request.keys as usize;
     let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
-    check_lengths(frame, count, layout.bytes(), layout.value_bytes() + count * 12)?;
+    check_lengths(frame, count, layout.bytes(), layout.f32_bytes() + count * 12)?;
     // Space for the acknowledgement comes first: an applied push is always acknowledged.
     transmit.reserve(0).ok_or(Full)?;
     let PushPayload { name: named, bits, keys, slots, values } = layout.split(frame.payload);
     let keyset = named_keyset(&request, layout.in_keyset, keysets, pusher)?;
-    let RequestBuffers { keys: merged, found, .. } = scratch;
+    let RequestBuffers { keys: merged, found, rows, .. } = scratch;
+    let values = values.floats(rows);
     let (keys, keyset) = match keyset {
         Some(keyset) if request.some => {
             let keyset_rows = (&keyset.keys[..], &keyset.slots[..]);

@@ -4,14 +4,14 @@
 use super::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use crate::error::Refusal;
 use crate::frames::pull_newer::{CachedRows, read_reply};
-use crate::frames::push_payload::{KeysetRows, PushPayload};
+use crate::frames::push_payload::{KeysetRows, PushPayload, PushValues};
 use crate::frames::{AckFrame, FrameKind, PullFrame, PushFrame, RowsFrame, pair};
 use bytemuck::cast_slice;
 use gannet_core::{CachedVersion, NewerRow, Read, Segments, Write};
 
 fn pull(table: u32, keys: u32, keep: u32) -> PullFrame {
     let (read, segments) = (Read::State, Segments::ALL);
-    PullFrame { table, keys, read, keep, segments, slots: false, newer: true, clock: None }
+    PullFrame { table, keys, read, keep, segments, slots: false, newer: true, clock: None, f16: false }
 }
 
 /// The payload of a request, padded.
@@ -47,6 +47,7 @@ fn what_is_newer_is_told_within_a_life() {
         slots: false,
         named: false,
         some: false,
+        f16: false,
     };
     assert_eq!(acked(&ask(&sim, &mut link, push.encode(1), &bytes(&[5, 6], &[2.0, 3.0])).0).applied, 2);
     let (keys, nothing) = ([5, 6, 7], [CachedVersion::Nothing; 3]);
@@ -72,7 +73,7 @@ fn what_is_newer_is_told_within_a_life() {
     let rows = KeysetRows::new(&[4, 5, 6, 7, 8, 9], &[1, 2, 3]);
     let (bits, keys, values) = (&rows.bits[..], &rows.others[..], &[1.0; 6][..]);
     assert_eq!((bits, keys), (&[0b001110][..], &[4, 8, 9][..]));
-    let payload = PushPayload { bits, keys, values, ..PushPayload::default() };
+    let payload = PushPayload { bits, keys, values: PushValues::F32(values), ..PushPayload::default() };
     let (head, _) = ask(&sim, &mut link, some.encode(5), &payload.to_bytes());
     assert_eq!((head.kind, acked(&head).applied), (AckFrame::KIND, 6));
     let keys = [4, 5, 6, 7, 8, 9];
@@ -110,6 +111,7 @@ fn lengths_that_do_not_fit_are_refused() {
         slots: false,
         named: false,
         some: true,
+        f16: false,
     };
     assert_eq!(refusal(push(2, 1).encode(1), &bytes(&[], &[1.0, 1.0])), Refusal::Malformed);
     assert_eq!(refusal(push(u32::MAX, 1).encode(1), &bytes(&[3], &[1.0, 1.0])), Refusal::Limit);

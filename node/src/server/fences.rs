@@ -4,7 +4,7 @@
 use super::refusals::{acked, ask, open, refused, small_world};
 use crate::error::Refusal;
 use crate::frames::control::{self, HelloV1};
-use crate::frames::push_payload::PushPayload;
+use crate::frames::push_payload::{PushPayload, PushValues};
 use crate::frames::{ClosePusherFrame, FenceFrame, FencedFrame, FrameKind, HelloFrame, PushFrame};
 use gannet_core::{DATA_PUSHERS, Write};
 use gannet_transport::sim::{Sim, SimStream};
@@ -32,10 +32,15 @@ fn push(table: u32, seq: u64, named: bool) -> (Head, Vec<u8>) {
         slots: false,
         named,
         some: false,
+        f16: false,
     };
     let name = [DATA_PUSHERS | 7, 1, 1];
-    let payload =
-        PushPayload { name: named.then_some(&name), keys: &[5], values: &[1.0], ..PushPayload::default() };
+    let payload = PushPayload {
+        name: named.then_some(&name),
+        keys: &[5],
+        values: PushValues::F32(&[1.0]),
+        ..PushPayload::default()
+    };
     (head.encode(1), payload.to_bytes())
 }
 

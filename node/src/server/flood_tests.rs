@@ -94,6 +94,7 @@ fn pull(keys: u32) -> (Head, Vec<u8>) {
             slots: false,
             newer: false,
             clock: None,
+            f16: false,
         }
         .encode(5),
         vec![1; keys as usize * 8],
@@ -315,6 +316,7 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
         slots: false,
         newer: false,
         clock: None,
+        f16: false,
     }
     .encode(5);
     for (pause, lasts) in [(SECOND / 5, 300..301), (20 * SECOND, 60..130)] {

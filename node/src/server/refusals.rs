@@ -5,7 +5,7 @@ use crate::error::Refusal;
 use crate::frames::control::{
     self, HelloV1, IdentifyV2, IdentityV1, JoinV1, JoinedV1, OpenTableV2, RefusedV1, TableOpenedV4, WelcomeV1,
 };
-use crate::frames::push_payload::PushPayload;
+use crate::frames::push_payload::{PushPayload, PushValues};
 use crate::frames::{
     AckFrame, FrameKind, HelloFrame, IdentifyFrame, JoinFrame, JoinedFrame, OpenTableFrame, PingFrame,
     PullFrame, PushFrame, RefusedFrame, RowsFrame, ScanFrame, StatusFrame, TickFrame, TickedFrame, any_head,
@@ -60,7 +60,7 @@ pub(super) fn greet_as(sim: &Sim, addr: &str, pusher: u64) -> (Link<SimStream>, 
 
 /// The payload of a push of these rows, or of a pull of these keys.
 pub(super) fn bytes(keys: &[u64], values: &[f32]) -> Vec<u8> {
-    PushPayload { keys, values, ..PushPayload::default() }.to_bytes()
+    PushPayload { keys, values: PushValues::F32(values), ..PushPayload::default() }.to_bytes()
 }
 
 pub(super) fn small_world() -> (Sim, String) {
@@ -115,6 +115,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
         slots: false,
         newer: false,
         clock: None,
+        f16: false,
     };
     let pull = |keys| PullFrame { keys, ..one }.encode(1);
     let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
@@ -170,6 +171,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
             slots: false,
             named: false,
             some: false,
+            f16: false,
         }
         .encode(1)
     };
@@ -182,6 +184,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
         slots: false,
         newer: false,
         clock: None,
+        f16: false,
     }
     .encode(1);
     let rows = ask(&sim, &mut link, keep, &bytes(&[5], &[])).0;
@@ -229,8 +232,20 @@ fn a_clock_behind_a_refused_push_is_refused_too() {
         assert_eq!(joined.0.kind, JoinedFrame::KIND);
         let push = |keyset| {
             let (write, slots, named, some) = (Write::Gradient, false, false, false);
-            PushFrame { table, keys: 1, write, seq: 1, row: 0, total: 0, keyset, slots, named, some }
-                .encode(1)
+            PushFrame {
+                table,
+                keys: 1,
+                write,
+                seq: 1,
+                row: 0,
+                total: 0,
+                keyset,
+                slots,
+                named,
+                some,
+                f16: false,
+            }
+            .encode(1)
         };
         let stale = pair(welcome.session.wrapping_add(1), 1);
         assert_eq!(refused(ask(&sim, &mut link, push(stale), &bytes(&[], &[2.0]))).0, Refusal::NoKeyset);
@@ -271,7 +286,8 @@ fn a_session_ends_when_a_refusal_would_wait_for_its_own_clock() {
     assert_eq!(joined.0.kind, JoinedFrame::KIND);
     let push = |seq, keyset| {
         let (write, slots, named, some) = (Write::Gradient, false, false, false);
-        PushFrame { table, keys: 1, write, seq, row: 0, total: 0, keyset, slots, named, some }.encode(1)
+        PushFrame { table, keys: 1, write, seq, row: 0, total: 0, keyset, slots, named, some, f16: false }
+            .encode(1)
     };
     let stale = pair(welcome.session.wrapping_add(1), 1);
     link.transmit().send_copy(push(1, 0), &bytes(&[5], &[2.0])).unwrap();
@@ -305,6 +321,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
             slots: false,
             named: false,
             some: false,
+            f16: false,
         }
         .encode(1)
     };
@@ -324,6 +341,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
         slots: false,
         newer: false,
         clock: None,
+        f16: false,
     }
     .encode(1);
     let (_, rows) = ask(&sim, &mut link, pull, &bytes(&[5], &[]));
@@ -354,8 +372,19 @@ fn rows_are_not_replaced_or_deleted_in_a_synchronous_step() {
     assert_eq!(joined.0.kind, JoinedFrame::KIND);
     for (write, floats) in [(Write::Row, 1), (Write::Delete, 0)] {
         let (slots, named, some) = (false, false, false);
-        let push =
-            PushFrame { table, keys: 1, write, seq: 1, row: 0, total: 0, keyset: 0, slots, named, some };
+        let push = PushFrame {
+            table,
+            keys: 1,
+            write,
+            seq: 1,
+            row: 0,
+            total: 0,
+            keyset: 0,
+            slots,
+            named,
+            some,
+            f16: false,
+        };
         let mut payload = bytes(&[5], &vec![1.0; floats]);
         payload.resize(payload.len().next_multiple_of(8), 0);
         let (refusal, text) = refused(ask(&sim, &mut link, push.encode(1), &payload));

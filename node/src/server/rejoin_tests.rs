@@ -29,8 +29,20 @@ fn join_over(sim: &Sim, link: &mut Link<SimStream>, table: u32, rank: u32, clock
 /// Pushes a row in the first step, and ends the step.
 fn step(sim: &Sim, link: &mut Link<SimStream>, table: u32, value: f32) {
     let (write, slots, named, some) = (Write::Gradient, false, false, false);
-    let push = PushFrame { table, keys: 1, write, seq: 1, row: 0, total: 0, keyset: 0, slots, named, some }
-        .encode(1);
+    let push = PushFrame {
+        table,
+        keys: 1,
+        write,
+        seq: 1,
+        row: 0,
+        total: 0,
+        keyset: 0,
+        slots,
+        named,
+        some,
+        f16: false,
+    }
+    .encode(1);
     link.transmit().send_copy(push, &bytes(&[5], &[value])).unwrap();
     link.transmit().send_copy(TickFrame { table, clock: 1, skip: false }.encode(2), &[]).unwrap();
     link.flush(&mut NoOwner).unwrap();
@@ -57,8 +69,17 @@ fn a_step_waits_for_a_worker_whose_stored_push_was_dropped() {
         assert_eq!(acked(&answers[0]).applied, 1);
     }
     let (read, segments) = (Read::Weights, Segments::ALL);
-    let pull =
-        PullFrame { table, keys: 1, read, keep: 0, segments, slots: false, newer: false, clock: Some(1) };
+    let pull = PullFrame {
+        table,
+        keys: 1,
+        read,
+        keep: 0,
+        segments,
+        slots: false,
+        newer: false,
+        clock: Some(1),
+        f16: false,
+    };
     let (head, row) = ask(&sim, &mut first, pull.encode(3), &bytes(&[5], &[]));
     assert_eq!((head.kind, &row[..4]), (RowsFrame::KIND, &5.0f32.to_le_bytes()[..]));
 }

@@ -6,7 +6,7 @@ use super::{LocalServer, ServerConfig};
 use crate::cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, HelloV1, JoinV1};
-use crate::frames::push_payload::PushPayload;
+use crate::frames::push_payload::{PushPayload, PushValues};
 use crate::frames::{
     FenceFrame, FencedFrame, FrameKind, HelloFrame, JoinFrame, JoinedFrame, PushFrame, TickFrame,
 };
@@ -183,9 +183,11 @@ impl Member {
             slots: false,
             named: name.is_some(),
             some: false,
+            f16: false,
         };
         let values = vec![1.0; keys.len()];
-        let payload = PushPayload { name: name.as_ref(), keys, values: &values, ..PushPayload::default() };
+        let values = PushValues::F32(&values);
+        let payload = PushPayload { name: name.as_ref(), keys, values, ..PushPayload::default() };
         let mut payload = payload.to_bytes();
         payload.resize(payload.len().next_multiple_of(8), 0);
         self.tell(head.encode(2), &payload);

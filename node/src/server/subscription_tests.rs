@@ -66,6 +66,7 @@ fn what_changes_is_sent_unasked() {
             slots: false,
             named: false,
             some: false,
+            f16: false,
         };
         let mut payload = bytes(keys, values);
         payload.resize(payload.len().next_multiple_of(8), 0);

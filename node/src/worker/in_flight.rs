@@ -4,8 +4,9 @@ use super::cache::{CacheMisses, RowCache};
 use super::relayout::Relayout;
 use crate::Chunk;
 use crate::counters::WorkerCounters;
+use crate::frames::f16;
 use crate::frames::pull_newer::read_reply;
-use crate::frames::push_payload::{KeysetRows, PushPayload};
+use crate::frames::push_payload::{KeysetRows, PushPayload, PushValues};
 use crate::frames::{
     self, FenceFrame, FrameKind, PullFrame, PushFrame, RowsFrame, TickFrame, UnsentFrame, pair, unpair,
 };
@@ -52,6 +53,8 @@ pub(super) struct PullPart {
     pub(super) near: Option<Box<LocalHits>>,
     /// The clock of the slowest worker, as the owner reported it.
     pub(super) lowest: Option<u64>,
+    /// The owner answered all its rows as f16.
+    pub(super) f16: bool,
 }
 
 /// What was read of a part without a request, and what must be requested.
@@ -84,6 +87,8 @@ pub(super) struct PullInFlight {
     pub(super) read: Read,
     pub(super) segments: Segments,
     pub(super) floats: usize,
+    /// The rows are weights that are rounded to f16, however they come.
+    pub(super) f16: bool,
     pub(super) values: Vec<f32>,
     pub(super) parts: Vec<PullPart>,
     /// The step that it is for.
@@ -135,6 +140,36 @@ impl PullInFlight {
         self.parts[chunk].near.as_ref().is_some_and(|near| near.misses.is_some())
     }
 
+    /// Whether the answer to a part may be f16.
+    pub(super) fn asks_f16(&self, chunk: usize) -> bool {
+        let near = self.parts[chunk].near.as_ref();
+        self.f16 && !near.is_some_and(|near| near.with_slots || near.misses.is_some())
+    }
+
+    /// The memory for the requested rows of a part, and for their slots if the answer has them.
+    fn landing(&mut self, chunk: usize) -> &mut [f32] {
+        let range = self.laid.chunks()[chunk].floats(self.floats);
+        match &mut self.parts[chunk].near {
+            Some(near) => &mut near.rows[..],
+            None => &mut self.values[range],
+        }
+    }
+
+    /// The rows of a part have landed as f16: makes f32 of them.
+    pub(super) fn widen(&mut self, chunk: usize) {
+        f16::widen_in_place(self.landing(chunk));
+        self.parts[chunk].f16 = self.parts[chunk].near.is_none();
+    }
+
+    /// All rows have come: rounds those that did not come as f16.
+    pub(super) fn round(&mut self) {
+        if self.f16 {
+            for (chunk, _) in self.laid.chunks().iter().zip(&self.parts).filter(|(_, part)| !part.f16) {
+                f16::round(&mut self.values[chunk.floats(self.floats)]);
+            }
+        }
+    }
+
     /// Floats of the answer to a part; a slot counts as one.
     pub(super) fn answer_floats(&self, chunk: usize) -> usize {
         let part = &self.parts[chunk];
@@ -153,7 +188,9 @@ pub(super) struct PushInFlight {
     pub(super) laid: Relayout,
     pub(super) write: Write,
     pub(super) floats: usize,
+    /// The values; if `f16` is set, gradients as f16 in the first half of this memory.
     pub(super) values: Vec<f32>,
+    pub(super) f16: bool,
     pub(super) seq: u64,
     /// The name for the shards, if it is not this worker's name with `seq`: its seq, and pusher, incarnation and clock
     /// as they travel.
@@ -183,7 +220,11 @@ impl PushInFlight {
     #[inline]
     fn payload(&self, chunk: usize) -> PushPayload<'_> {
         let part = &self.laid.chunks()[chunk];
-        let values = &self.values[part.floats(self.floats)];
+        let range = part.floats(self.floats);
+        let values = match self.f16 {
+            true => PushValues::F16(&cast_slice(&self.values)[range]),
+            false => PushValues::F32(&self.values[range]),
+        };
         let payload =
             PushPayload { name: self.name.as_ref().map(|(_, name)| name), values, ..PushPayload::default() };
         match (self.keysets[chunk], self.some(chunk)) {
@@ -244,6 +285,15 @@ impl InFlightRequest {
     pub(super) fn is_unawaited(&self) -> bool {
         let unawaited = |kind| frames::is_of_link(kind) || matches!(kind, TickFrame::KIND | FenceFrame::KIND);
         matches!(&self.work, RequestWork::Control(control) if unawaited(control.kind()))
+    }
+
+    /// Whether rows or gradients of a part travel as f16.
+    pub(super) fn is_f16(&self, chunk: usize) -> bool {
+        match &self.work {
+            RequestWork::Pull(pull) => pull.asks_f16(chunk),
+            RequestWork::Push(push) => push.f16,
+            RequestWork::Control(_) => false,
+        }
     }
 
     /// How many requests were begun from this one to `next`. The higher the number, the older the request.
@@ -357,11 +407,11 @@ impl InFlight {
                 let keys = pull.parts[chunk].requested(pull.laid.chunks()[chunk].len);
                 let (table, read, keep) = (table(pull.laid.table()), pull.read, pull.parts[chunk].keep);
                 let slots = pull.parts[chunk].near.as_ref().is_some_and(|near| near.with_slots);
-                let (segments, clock) = (pull.segments, pull.clock);
+                let (segments, clock, f16) = (pull.segments, pull.clock, pull.asks_f16(chunk));
                 let misses = pull.parts[chunk].near.as_ref().and_then(|near| near.misses.as_ref());
                 let (newer, plain) = (misses.is_some(), keys as usize * 8);
                 let bytes = misses.map_or(plain, |misses| misses.cached.bytes());
-                (PullFrame { table, keys, read, keep, segments, slots, newer, clock }.encode(id), bytes)
+                (PullFrame { table, keys, read, keep, segments, slots, newer, clock, f16 }.encode(id), bytes)
             }
             RequestWork::Push(push) => {
                 let payload = push.payload(chunk);
@@ -376,6 +426,7 @@ impl InFlight {
                     slots: !payload.slots.is_empty(),
                     named: payload.name.is_some(),
                     some: push.some(chunk).is_some(),
+                    f16: push.f16,
                 };
                 (frame.encode(id), payload.bytes())
             }
@@ -442,12 +493,10 @@ impl Owner for InFlightOwner<'_> {
         if pull.asks_newer(request.chunk as usize) {
             return None;
         }
-        let range = pull.laid.chunks()[request.chunk as usize].floats(pull.floats);
-        let rows = match &mut pull.parts[request.chunk as usize].near {
-            Some(near) => &mut near.rows[..],
-            None => &mut pull.values[range],
-        };
-        let place: &mut [u8] = cast_slice_mut(rows);
+        let place: &mut [u8] = cast_slice_mut(pull.landing(request.chunk as usize));
+        // f16 land in the second half, from which their floats fill all of it.
+        let from = if RowsFrame::announces_f16(head) { place.len() / 2 } else { 0 };
+        let place = &mut place[from..];
         (place.len().next_multiple_of(8) == head.len as usize).then_some(place)
     }
 }

@@ -41,6 +41,7 @@ mod relayout;
 mod remote_coordinator;
 mod replies;
 mod request_queue;
+mod rounding_errors;
 mod row_handles;
 mod run_client;
 mod saved_rows;
@@ -48,6 +49,7 @@ mod shares;
 mod simple;
 mod tables;
 mod vectors;
+mod wire_type;
 
 pub use builder::WorkerBuilder;
 pub use cache::{CacheConfig, CacheUse, RowCache, Staleness};
@@ -63,6 +65,7 @@ pub use remote_coordinator::RemoteCoordinator;
 pub use run_client::{RunClient, RunRequest};
 pub use shares::SharePlace;
 pub use tables::{TableId, TableStatus};
+pub use wire_type::WireType;
 
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
@@ -80,6 +83,7 @@ use kept_keysets::KeptKeysets;
 use path_choice::PathChoices;
 use peer::Peer;
 use replies::ReplyResult;
+use rounding_errors::RoundingErrors;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -239,6 +243,10 @@ pub struct Counters {
     pub not_admitted: u64,
     /// Rows that arrived after their synchronous step had been applied without them.
     pub late_rows: u64,
+    /// Rows of pushes as f16 that were rounded by chance, because there was no memory for their rounding errors.
+    pub rounded_by_chance: u64,
+    /// Pushes to tables of f16 that travelled as f32, because a gradient was not finite or beyond the range of f16.
+    pub wide_pushes: u64,
 }
 
 /// A table as this worker knows it.
@@ -255,6 +263,8 @@ struct WorkerTable {
     group: Option<TableClock>,
     /// The cache that may answer pulls.
     cache: Option<Caching>,
+    /// Weights and gradients travel as f16, and this is what the rounding of gradients has left out so far.
+    rounding: Option<RoundingErrors>,
 }
 
 /// Pulls from and pushes to the servers. Belongs to one thread.

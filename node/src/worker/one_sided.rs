@@ -16,6 +16,7 @@ use super::read_paths::ReadPathQuery;
 use super::tables::TableId;
 use super::{OneSided, Worker};
 use crate::error::WorkerError;
+use crate::frames::f16;
 use crate::limits::{LEASE_PINGS, trust_time};
 use crate::sharded_keys::Chunk;
 use gannet_core::{MappedShards, NO_CLOCK, NO_SLOT, Read, Segments};
@@ -367,6 +368,9 @@ impl<N: Net> Worker<N> {
             if !always {
                 self.paths.reads_next(of);
                 self.paths.begin_pull(of, keys.len(), now);
+            }
+            if self.rounds(table, read) {
+                f16::round(out);
             }
             self.end_call();
             self.note_lowest(table, clock, &[PullPart { lowest: known(lowest), ..PullPart::default() }])?;

@@ -208,13 +208,14 @@ impl<N: Net> Worker<N> {
                 keep && near.as_ref().is_none_or(|near| near.misses.is_some() && !near.keys.is_empty());
             let keep = if keep { self.peers[chunk.peer as usize].keysets.take() } else { 0 };
             let lowest = near.as_ref().and_then(|near| near.lowest);
-            parts.push(PullPart { saw, keep, kept: 0, near, lowest });
+            parts.push(PullPart { saw, keep, near, lowest, ..PullPart::default() });
         }
         let work = RequestWork::Pull(PullInFlight {
             laid: laid.clone(),
             read,
             segments,
             floats,
+            f16: self.rounds(table, read),
             values,
             parts,
             clock,
@@ -241,9 +242,11 @@ impl<N: Net> Worker<N> {
             }
         }
         let flight = self.flights.take(id.0.index).map(|flight| flight.work);
-        let Some(RequestWork::Pull(PullInFlight { laid, values, parts, clock, .. })) = flight else {
+        let Some(RequestWork::Pull(mut pull)) = flight else {
             return Err(WorkerError::Call("this is no pull".into()));
         };
+        pull.round();
+        let PullInFlight { laid, values, parts, clock, .. } = pull;
         let (saw, table) = (seen_pushes(&laid, &parts), laid.table());
         let last = self.tables[table].last_seq;
         self.counters.staleness.set(saw.iter().map(|saw| last.saturating_sub(saw.seq)).max().unwrap_or(0));
@@ -287,36 +290,14 @@ impl<N: Net> Worker<N> {
         table: TableId,
         cut: Arc<ShardedKeys>,
         write: Write,
-        values: Vec<f32>,
+        mut values: Vec<f32>,
         keyset_of: Option<PullId>,
         (seq, name): (u64, Option<DataName>),
     ) -> Result<PushId, WorkerError> {
         self.check_table(table, &cut)?;
         self.begin_call();
-        let known = &self.tables[table.0];
-        let floats = known.schema.write_floats(write);
         let keys = cut.keys().len();
-        if values.len() != keys * floats {
-            let (got, want) = (values.len(), keys * floats);
-            return Err(WorkerError::Call(format!(
-                "a push of {keys} keys carries {got} floats, but needs {want}"
-            )));
-        }
-        if seq <= known.last_seq {
-            let last = known.last_seq;
-            return Err(WorkerError::Call(format!(
-                "push {seq} after push {last}: sequence numbers must grow"
-            )));
-        }
-        if matches!(write, Write::Row | Write::Delete)
-            && known.group.as_ref().is_some_and(|group| group.sync.mode.is_bsp())
-        {
-            return Err(WorkerError::Call(format!(
-                "rows of table {:?} replaced or deleted in a synchronous step (--sync bsp): do it before the worker joins \
-                 the table, or from a worker that does not join it",
-                known.schema.name
-            )));
-        }
+        let floats = self.check_push(table, write, (keys, values.len()), seq)?;
         let bytes = keys * (8 + 4 * floats);
         let in_step = self.begin_step_push(table, bytes)?;
         self.wait_for_budget(bytes)?;
@@ -334,11 +315,14 @@ impl<N: Net> Worker<N> {
             self.peers[chunk.peer as usize].near.own_pushes.begin(&laid.cut, chunk);
         }
         self.tables[table.0].last_seq = seq;
+        // Whatever is sent again, by whichever cut, sends these bits.
+        let f16 = self.narrow_push(table, write, laid.keys(), seq, &mut values);
         let work = RequestWork::Push(PushInFlight {
             laid: laid.clone(),
             write,
             floats,
             values,
+            f16,
             seq,
             name: name.map(|name| (name.seq, [name.pusher, name.incarnation, name.clock])),
             keysets,
@@ -403,6 +387,40 @@ impl<N: Net> Worker<N> {
             return Err(WorkerError::Call("the cut is of another table".into()));
         }
         Ok(())
+    }
+
+    /// Checks a push of so many keys and floats. Returns the floats of a row.
+    fn check_push(
+        &self,
+        table: TableId,
+        write: Write,
+        (keys, got): (usize, usize),
+        seq: u64,
+    ) -> Result<usize, WorkerError> {
+        let known = &self.tables[table.0];
+        let floats = known.schema.write_floats(write);
+        if got != keys * floats {
+            let want = keys * floats;
+            return Err(WorkerError::Call(format!(
+                "a push of {keys} keys carries {got} floats, but needs {want}"
+            )));
+        }
+        if seq <= known.last_seq {
+            let last = known.last_seq;
+            return Err(WorkerError::Call(format!(
+                "push {seq} after push {last}: sequence numbers must grow"
+            )));
+        }
+        if matches!(write, Write::Row | Write::Delete)
+            && known.group.as_ref().is_some_and(|group| group.sync.mode.is_bsp())
+        {
+            return Err(WorkerError::Call(format!(
+                "rows of table {:?} replaced or deleted in a synchronous step (--sync bsp): do it before the worker joins \
+                 the table, or from a worker that does not join it",
+                known.schema.name
+            )));
+        }
+        Ok(floats)
     }
 
     /// Waits until `bytes` more may be in flight. One request always may be.

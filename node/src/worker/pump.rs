@@ -211,7 +211,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    fn refuse(&mut self, number: usize, request: Request, refusal: Refusal, text: String) {
+    fn refuse(&mut self, number: usize, request: Request, refusal: Refusal, mut text: String) {
         let peer = self.peers[number].name.clone();
         if let Some(flight) = self.flights.at(request.index) {
             if let RequestWork::Control(control) = &mut flight.work
@@ -223,6 +223,11 @@ impl<N: Net> Worker<N> {
                 return;
             }
             flight.failed = true;
+            if refusal == Refusal::Malformed && flight.is_f16(request.chunk as usize) {
+                text.push_str(
+                    ". A server older than this worker knows no f16: upgrade it, or leave --wire f16 out",
+                );
+            }
         }
         if self.flights.kind(request.index) == Some(SubscribeFrame::KIND) {
             tracing::warn!(%peer, ?refusal, text, "rows of the cache are not kept fresh");

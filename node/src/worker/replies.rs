@@ -168,7 +168,10 @@ fn take_rows(
     context: ReplyContext<'_>,
 ) -> Result<(), WorkerError> {
     let rows = RowsFrame::decode(&frame.head).map_err(|error| context.unreadable(error))?;
-    let bytes = pull.answer_floats(chunk) * 4;
+    if rows.f16 && !pull.asks_f16(chunk) {
+        return Err(context.nonsense("rows as f16, which were not asked for so".into()));
+    }
+    let bytes = pull.answer_floats(chunk) * if rows.f16 { 2 } else { 4 };
     if frame.head.len as usize != bytes.next_multiple_of(8) {
         return Err(context.nonsense(format!("{} bytes of rows where {bytes} were expected", frame.head.len)));
     }
@@ -177,6 +180,9 @@ fn take_rows(
     part.kept = if kept { context.session_epoch } else { 0 };
     if let Some((keys, slots)) = pull.found(chunk) {
         context.near.learn(pull.laid.table(), keys, slots);
+    }
+    if rows.f16 {
+        pull.widen(chunk);
     }
     pull.settle(chunk, rows.lowest);
     Ok(())

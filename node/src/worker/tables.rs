@@ -76,6 +76,7 @@ impl<N: Net> Worker<N> {
             last_seq: 0,
             group: None,
             cache: None,
+            rounding: None,
         });
         for number in 0..self.peers.len() {
             self.request_read_path(number)?;

@@ -11,6 +11,7 @@ mod data_server;
 mod deleted_rows;
 mod deposed;
 mod dropped;
+mod f16_wire;
 mod failover;
 mod failover_job;
 mod failover_restore;

@@ -6,7 +6,8 @@ use crate::batch::{BatchKeys, InSplit};
 use crate::limits::DEPTH_MAX;
 use gannet_core::{Read, Schema, Segments, Stats, Write};
 use gannet_node::{
-    CacheConfig, Counters, DataName, PullId, RowCache, ShardedKeys, SharePlace, SyncConfig, TableId, Worker,
+    CacheConfig, Counters, DataName, PullId, RowCache, ShardedKeys, SharePlace, SyncConfig, TableId,
+    WireType, Worker,
 };
 use gannet_transport::Net;
 use std::collections::VecDeque;
@@ -150,6 +151,14 @@ impl<N: Net> RemoteBackend<N> {
         }
         let rows = Arc::new(RowCache::new(&self.schema, read, config)?);
         Ok(self.worker.cache_rows(self.table, rows)?)
+    }
+
+    /// Says how weights and gradients travel. Call it before the first pull.
+    ///
+    /// # Errors
+    /// As [`Worker::set_wire_type`].
+    pub fn set_wire_type(&mut self, wire: WireType) -> Result<(), BackendError> {
+        Ok(self.worker.set_wire_type(self.table, wire)?)
     }
 
     /// The worker behind this table.

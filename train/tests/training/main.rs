@@ -2,6 +2,7 @@
 
 mod alone;
 mod damping;
+mod f16_wire;
 mod flights;
 mod gradients;
 mod importance;

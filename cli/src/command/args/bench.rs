@@ -1,6 +1,6 @@
 //! The flags of `gannet bench`.
 
-use super::{IoArgs, MetricsArgs, OneSidedArgs, TransportName};
+use super::{IoArgs, MetricsArgs, OneSidedArgs, TransportName, WireArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -63,6 +63,9 @@ pub struct BenchArgs {
     /// Whether workers read rows in the server's memory.
     #[command(flatten)]
     pub one_sided: OneSidedArgs,
+    /// How weights and gradients travel.
+    #[command(flatten)]
+    pub wire: WireArgs,
     /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,

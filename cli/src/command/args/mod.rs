@@ -34,6 +34,7 @@ mod tasks;
 mod transport;
 mod typed_flags;
 mod validation;
+mod wire;
 
 pub use admission::AdmissionArgs;
 pub use backups::{BackupArgs, ReplicationName};
@@ -68,6 +69,7 @@ pub use tasks::{TaskArgs, TasksName};
 pub use transport::{TransportArgs, TransportName};
 pub use typed_flags::TypedJobFlags;
 pub use validation::WatchArgs;
+pub use wire::WireArgs;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -286,6 +288,9 @@ pub struct JobArgs {
     /// Whether rows are read without a request.
     #[command(flatten)]
     pub one_sided: OneSidedArgs,
+    /// How weights and gradients travel.
+    #[command(flatten)]
+    pub wire: WireArgs,
     /// The worker's row cache.
     #[command(flatten)]
     pub cache: CacheArgs,

@@ -127,6 +127,7 @@ const SECTIONS: [(&str, &[&str]); 12] = [
         &[
             "transport",
             "one-sided",
+            "wire",
             "cache-bytes",
             "cache-use",
             "cache-staleness",

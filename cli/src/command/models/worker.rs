@@ -9,7 +9,7 @@ use super::super::runs::{self, Account, InRun};
 use super::super::tasks::{self, InJob};
 use super::super::train::{backend_failure, ended_early, learned_something, train_failure};
 use super::super::validation::Validator;
-use super::super::{Failure, fixed_share, job, signals};
+use super::super::{Failure, fixed_share, job, signals, wire_flag};
 use super::{
     Shape, finish, keep_step, learn, membership, model, options_of, preflight, report, schemas_of, topics,
 };
@@ -17,6 +17,7 @@ use gannet::Transports;
 use gannet::sync::SyncConfig;
 use gannet::train::models::{Fitted, Model, push_of, score};
 use gannet::train::{Data, Options, ReadError, Reduce, RemoteTables, Share, TrainError};
+use gannet::worker::WireType;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -55,6 +56,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     let mut tables = RemoteTables::new(line.connect(&own.metrics)?);
     keep_step(&mut tables, own.sync);
+    tables.set_wire_type(own.wire);
     if let Some(in_job) = &in_job {
         in_job.open_tables(tables.worker())?;
         in_job.start_together(job, &own.stop)?;
@@ -93,6 +95,7 @@ struct ModelWorker<'a> {
     /// The test set. The chief reads it when all workers are done; the training does not.
     held_out: Option<Data>,
     sync: SyncConfig,
+    wire: WireType,
     /// Whether each of several workers has a fixed share of the data.
     fixed_shares: bool,
     /// Whether this worker evaluates and saves. With a scheduler that is known after the training.
@@ -112,6 +115,7 @@ impl<'a> ModelWorker<'a> {
         let mut options = options_of(args, &*model, share, is_chief || job.tasks.tasks == TasksName::On)?;
         let push = push_of(&options, &*model).map_err(backend_failure)?;
         options.push = Some(push);
+        let wire = wire_flag::of_training(args, push)?;
         let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
         let sync = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
         if is_chief {
@@ -122,7 +126,19 @@ impl<'a> ModelWorker<'a> {
         let held_out = options.test.take();
         let metrics = Metrics::start(&args.metrics, "worker")?;
         let fixed_shares = false;
-        Ok(ModelWorker { args, model, shape, options, held_out, sync, fixed_shares, is_chief, stop, metrics })
+        Ok(ModelWorker {
+            args,
+            model,
+            shape,
+            options,
+            held_out,
+            sync,
+            wire,
+            fixed_shares,
+            is_chief,
+            stop,
+            metrics,
+        })
     }
 
     /// Trains. Returns the report and the validations on the way.

@@ -6,7 +6,7 @@ use crate::backend::BackendError;
 use crate::backend::cut_pool::CutPool;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
-use gannet_node::{DataName, PullId, ShardedKeys, SharePlace, SyncConfig, TableId, Worker};
+use gannet_node::{DataName, PullId, ShardedKeys, SharePlace, SyncConfig, TableId, WireType, Worker};
 use gannet_transport::Net;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub struct RemoteTables<N: Net> {
     worker: Worker<N>,
     tables: Vec<RemoteTable>,
     in_flight: VecDeque<(TableIndex, PullId, Arc<ShardedKeys>)>,
+    /// How weights and gradients travel.
+    wire: WireType,
     /// How it keeps step with other workers.
     sync: Option<SyncConfig>,
     /// Where this worker goes on in its fixed share.
@@ -40,7 +42,13 @@ struct RemoteTable {
 impl<N: Net> RemoteTables<N> {
     /// The tables of this worker, without keeping step.
     pub fn new(worker: Worker<N>) -> RemoteTables<N> {
-        RemoteTables { worker, tables: Vec::new(), in_flight: VecDeque::new(), sync: None, share: None }
+        let (tables, in_flight, wire) = (Vec::new(), VecDeque::new(), WireType::default());
+        RemoteTables { worker, tables, in_flight, wire, sync: None, share: None }
+    }
+
+    /// Says how weights and gradients of the tables that are opened from now on travel.
+    pub fn set_wire_type(&mut self, wire: WireType) {
+        self.wire = wire;
     }
 
     /// Sets how to keep step with others. It starts with [`join`](Tables::join), over the tables that are open then.
@@ -102,6 +110,7 @@ impl<N: Net> Tables for RemoteTables<N> {
             return Ok(number);
         }
         let (id, schema) = (self.worker.open_table(schema)?, schema.clone());
+        self.worker.set_wire_type(id, self.wire)?;
         let base = self.worker.next_seq(id) - 1;
         self.tables.push(RemoteTable {
             id,
