@@ -175,7 +175,8 @@ pub(super) enum CacheLookup {
 ///
 /// ```
 /// # use gannet_core::{Read, Schema};
-/// # use gannet_node::{CacheConfig, CacheUse, OneSided, RowCache, Server, ServerConfig, Staleness, Worker, WorkerConfig};
+/// # use gannet_node::{CacheConfig, CacheUse, OneSided, RowCache, Server, ServerConfig, Staleness};
+/// # use gannet_node::{Worker, WorkerConfig};
 /// # use gannet_optim::{Add, Rule};
 /// # use gannet_transport::multi::Transports;
 /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
