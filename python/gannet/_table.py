@@ -71,7 +71,8 @@ class Table:
             keys: Integers (n,). Each key is requested once, also if it repeats. Or a `KeySet` of this table: n is then
                 the length of its `keys`.
             out: A C-contiguous float32 array (n, dim) to write to. Without it the array that is returned has one of the
-                client's receive buffers as its memory. The client uses the buffer again when the array is freed.
+                client's buffers as its memory (`flags.owndata` is false). The client uses the buffer again when the
+                array is freed. It keeps at most 16 buffers and 256 MiB.
 
         Returns:
             `out`, or a new float32 array (n, dim).

@@ -107,9 +107,9 @@ impl Owner {
         Ok(cut.keys.clone())
     }
 
-    /// Begins a pull under this number.
-    pub fn begin_pull(&mut self, number: u64, table: TableId, batch: &Batch) {
-        let buffer = self.buffers.take();
+    /// Begins a pull of rows of `dim` floats under this number.
+    pub fn begin_pull(&mut self, number: u64, table: TableId, dim: usize, batch: &Batch) {
+        let buffer = self.buffers.take(batch.keys().len() * dim);
         let begun = self
             .cut(table, batch)
             .and_then(|cut| self.worker.begin_pull(table, cut, Read::Weights, buffer, false));

@@ -6,29 +6,38 @@ use numpy::{PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 
-/// Buffers of rows that are kept for later calls.
+/// The most buffers of rows that are kept for later calls, and the most floats of all of them (256 MiB).
 const BUFFERS_MAX: usize = 16;
+const BUFFER_FLOATS_MAX: usize = 64 << 20;
 
 /// Buffers of rows: made by one call, and used again by later ones.
 #[derive(Debug, Default)]
 pub struct Buffers(Mutex<Vec<Vec<f32>>>);
 
 impl Buffers {
-    /// A buffer with any content.
-    pub fn take(&self) -> Vec<f32> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    /// A buffer for so many floats, with any content. At most half of it stays unused.
+    pub fn take(&self, floats: usize) -> Vec<f32> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |buffer: &Vec<f32>| buffer.capacity() >= floats && buffer.capacity() / 2 <= floats;
+        // The latest one is the likeliest to be in the processor's cache.
+        all.iter().rposition(fits).map(|at| all.remove(at)).unwrap_or_default()
     }
 
-    /// Keeps a buffer. While another thread has the buffers it is freed instead: in a forked process that thread may
-    /// not exist, so nothing waits for it.
+    /// Keeps a buffer, in place of the oldest ones if too much is kept. While another thread has the buffers it is
+    /// freed instead: in a forked process that thread may not exist, so nothing waits for it.
     pub fn keep(&self, buffer: Vec<f32>) {
         let mut all = match self.0.try_lock() {
             Ok(all) => all,
             Err(TryLockError::Poisoned(all)) => all.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if all.len() < BUFFERS_MAX && buffer.capacity() > 0 {
-            all.push(buffer);
+        if buffer.capacity() == 0 || buffer.capacity() > BUFFER_FLOATS_MAX {
+            return;
+        }
+        all.push(buffer);
+        let floats = |all: &[Vec<f32>]| all.iter().map(Vec::capacity).sum::<usize>();
+        while all.len() > BUFFERS_MAX || floats(&all) > BUFFER_FLOATS_MAX {
+            all.remove(0);
         }
     }
 
@@ -70,5 +79,30 @@ impl Drop for RowOwner {
         if let Some(buffers) = self.buffers.upgrade() {
             buffers.keep(std::mem::take(&mut self.rows).into_raw_vec_and_offset().0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_fit_and_are_limited() {
+        let buffers = Buffers::default();
+        let capacities = || buffers.0.lock().unwrap().iter().map(Vec::capacity).collect::<Vec<usize>>();
+        for floats in [100, 150, 100_000] {
+            buffers.keep(Vec::with_capacity(floats));
+        }
+        assert_eq!(buffers.take(1_000).capacity(), 0);
+        assert_eq!(buffers.take(40).capacity(), 0);
+        assert_eq!(buffers.take(90).capacity(), 150);
+        assert_eq!(buffers.take(90).capacity(), 100);
+        assert_eq!(capacities(), [100_000]);
+        (1..30).for_each(|floats| buffers.keep(Vec::with_capacity(floats)));
+        assert_eq!(capacities(), (14..30).collect::<Vec<usize>>());
+        buffers.keep(Vec::with_capacity(BUFFER_FLOATS_MAX - 50));
+        assert_eq!(capacities(), [28, 29, BUFFER_FLOATS_MAX - 50][1..]);
+        buffers.keep(Vec::with_capacity(BUFFER_FLOATS_MAX + 1));
+        assert_eq!(capacities().len(), 2);
     }
 }

@@ -90,8 +90,9 @@ impl Table {
     /// Begins to pull the rows of a batch. Returns the pull's number.
     fn begin_batch(&self, batch: &Arc<Batch>) -> Result<u64, CallFailure> {
         let thread = self.shared.thread()?;
-        let (number, table, sent) = (self.shared.next_pull.fetch_add(1, Relaxed), self.id, batch.clone());
-        thread.tell(move |owner| owner.begin_pull(number, table, &sent));
+        let (table, dim, sent) = (self.id, self.dim, batch.clone());
+        let number = self.shared.next_pull.fetch_add(1, Relaxed);
+        thread.tell(move |owner| owner.begin_pull(number, table, dim, &sent));
         Ok(number)
     }
 
@@ -133,7 +134,7 @@ impl Table {
         self.check_rows("grads", given, batch.keys().len())?;
         let buffers = self.shared.thread()?.buffers.clone();
         let rows = py.detach(|| {
-            let mut rows = buffers.take();
+            let mut rows = buffers.take(given.len());
             rows.clear();
             rows.extend_from_slice(given);
             rows
@@ -200,7 +201,7 @@ impl Table {
         let buffers = self.shared.thread()?.buffers.clone();
         let (batch, rows) = py.detach(|| {
             let batch = self.batch(keys)?;
-            let mut rows = buffers.take();
+            let mut rows = buffers.take(batch.keys().len() * dim);
             batch.reduce(given, dim, mean, &mut rows);
             Ok::<_, CallFailure>((batch, rows))
         })?;
@@ -367,8 +368,9 @@ impl Pull {
         let buffers = table.shared.thread()?.buffers.clone();
         if let Order::Given = self.order {
             rows = py.detach(|| {
-                let mut given = buffers.take();
-                given.resize(self.len() * table.dim, 0.0);
+                let floats = self.len() * table.dim;
+                let mut given = buffers.take(floats);
+                given.resize(floats, 0.0);
                 self.copy(&rows, &mut given);
                 buffers.keep(rows);
                 given

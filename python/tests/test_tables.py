@@ -177,21 +177,6 @@ def test_pulled_arrays_belong_to_their_holder(
         assert (rows == 1000 + count).all()
 
 
-def test_a_small_array_does_not_hold_the_memory_of_a_large_one(
-    cluster: gannet.LocalCluster, name: str
-) -> None:
-    with gannet.connect(cluster.servers) as client:
-        table = client.table(name, 64, **COUNTERS)
-        table.pull(np.arange(10_000))
-        rows = table.pull(table.keyset(np.arange(10)))
-        while isinstance(rows.base, np.ndarray):
-            rows = rows.base
-        assert rows.nbytes == 10 * 64 * 4
-        assert type(rows.base).__name__ != "RowOwner"
-        large = table.pull(table.keyset(np.arange(9_000)))
-        assert type(large.base).__name__ == "RowOwner"
-
-
 def test_arrays_that_are_not_contiguous_are_taken(client: gannet.Client, name: str) -> None:
     table = client.table(name, 2, **COUNTERS)
     keys = np.arange(20, dtype=np.int64)[::2]

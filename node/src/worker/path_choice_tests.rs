@@ -167,6 +167,18 @@ proptest! {
     }
 }
 
+/// A trial can also end because another choice takes over. Nothing but the present choice then tells so.
+#[test]
+fn a_trial_of_a_cache_that_is_abandoned_ends_without_a_word() {
+    let mut cached = Cached::new(1, Staleness::Pulls(8));
+    let of = ChoiceOf::cache(3);
+    while !(cached.program.choices.is_settled(of) && cached.pull([50.0, 200.0, 100.0], 8)) {}
+    assert_eq!(cached.program.choices.quarters(of), ALL_QUARTERS);
+    cached.program.now += SURVEY_ABANDONED_AFTER;
+    cached.program.pull(KEPT, |_| 50.0);
+    assert_eq!(cached.program.choices.quarters(of), 0);
+}
+
 #[test]
 fn surveys_of_a_cache_cost_little() {
     for (costs, least) in [([50.0, 150.0, 100.0], 50), ([50.0, 60.0, 25.0], 25)] {

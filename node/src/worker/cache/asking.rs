@@ -184,12 +184,12 @@ impl<N: Net> Worker<N> {
     /// afterwards: pushes need not look there.
     fn choose_cache(&mut self, table: TableId, keys: usize) -> bool {
         let (of, now) = (ChoiceOf::cache(table.0), self.net.now());
-        let was_used = self.paths.quarters(of) > 0;
         self.paths.enter(now);
         self.paths.begin_pull(of, keys, now);
         let is_used = self.paths.quarters(of) > 0;
         let Some(caching) = &self.tables[table.0].cache else { return false };
-        if was_used && !is_used {
+        // Not only when a trial ends: the survey of another choice may have ended this one.
+        if !is_used && caching.rows.rows() > 0 {
             caching.rows.forget_all();
             self.counters.cache_rows.set(0);
         }
