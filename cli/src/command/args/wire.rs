@@ -17,7 +17,7 @@ pub enum WireName {
 #[derive(Args, Debug, Clone, Copy)]
 pub struct WireArgs {
     /// How weights and gradients travel between this worker and the servers [default: f32]
-    #[arg(long, value_enum, value_name = "TYPE")]
+    #[arg(long, hide_short_help = true, value_enum, value_name = "TYPE")]
     pub wire: Option<WireName>,
 }
 
