@@ -16,8 +16,10 @@ pub enum WireName {
 /// How weights and gradients travel.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct WireArgs {
-    /// How weights and gradients travel between this worker and the servers [default: f32]
-    #[arg(long, hide_short_help = true, value_enum, value_name = "TYPE")]
+    /// How floats travel [default: f32]
+    ///
+    /// It is about weights that this worker pulls, and gradients that it pushes.
+    #[arg(long, value_enum, value_name = "TYPE")]
     pub wire: Option<WireName>,
 }
 
