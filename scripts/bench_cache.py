@@ -17,12 +17,13 @@ import urllib.request
 
 SETTINGS = [
     "",
-    "--cache-bytes 64MB --cache-staleness 2",
     "--cache-bytes 64MB",
-    "--cache-bytes 64MB --sync-rows full",
-    "--cache-bytes 64MB --cache-staleness 32",
+    "--cache-bytes 64MB --cache-use always --cache-staleness 2",
+    "--cache-bytes 64MB --cache-use always",
+    "--cache-bytes 64MB --cache-use always --sync-rows full",
+    "--cache-bytes 64MB --cache-use always --cache-staleness 32",
     "--sync ssp:8",
-    "--sync ssp:8 --cache-bytes 64MB",
+    "--sync ssp:8 --cache-bytes 64MB --cache-use always",
 ]
 
 

@@ -145,7 +145,8 @@ pub const LEASE_PINGS: u32 = 4;
 /// of such a clock at most 1/15 s more or less passes.
 pub const CLOCK_DRIFT: u32 = 15;
 /// A trial of a share of chunks to read without a request lasts for so many pulls and at least [`TRIAL_TIME`], but for
-/// no more than [`TRIAL_PULLS_MAX`]. The pulls before them, which overlap with the trial before, do not count.
+/// no more than [`TRIAL_PULLS_MAX`]. The pulls before them, which overlap with the trial before, do not count. A trial
+/// of a cache of rows is longer, by the time for which its rows may be used.
 pub const TRIAL_PULLS: u32 = 8;
 /// See [`TRIAL_PULLS`].
 pub const TRIAL_PULLS_MAX: u32 = 512;

@@ -118,8 +118,12 @@ impl Owner {
 
     /// Waits for the rows of a pull.
     pub fn finish_pull(&mut self, number: u64) -> Result<Vec<f32>, CallFailure> {
-        let again =
-            || CallFailure::input("this pull has been finished before: keep the array that it returned");
+        let again = || {
+            CallFailure::input(
+                "this pull has been finished before, or Ctrl-C has ended its wait: keep the array that it returned, or \
+                     pull again",
+            )
+        };
         let pull = self.pulls.remove(&number).ok_or_else(again)??;
         Ok(self.worker.finish_pull(pull)?.values)
     }

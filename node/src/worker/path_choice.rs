@@ -226,18 +226,19 @@ impl PathChoices {
     /// The rows of a table can be read. Until the worker has measured, it reads all chunks of pulls whose rows are not
     /// pushed back, and `kept` quarters of the others.
     pub(super) fn begin(&mut self, table: usize, kept: u8) {
-        self.known(table);
+        self.make_room(table);
         self.tables[table][PathKind::ReadKept as usize].quarters = kept;
     }
 
     /// The table has a cache. Until the worker has measured, pulls go through it.
     pub(super) fn begin_cache(&mut self, table: usize, staleness: Staleness) {
-        self.known(table);
+        self.make_room(table);
         let length = SurveyLength::of_cache(staleness);
         self.tables[table][PathKind::Cache as usize] = PathChoice::new(ALL_QUARTERS, length);
     }
 
-    fn known(&mut self, table: usize) {
+    /// Makes choices for all tables up to this one.
+    fn make_room(&mut self, table: usize) {
         while self.tables.len() <= table {
             self.tables.push([(); 3].map(|()| PathChoice::new(ALL_QUARTERS, SurveyLength::READS)));
         }
