@@ -57,15 +57,29 @@ pub struct ShardedKeys {
     pub(crate) table: usize,
     /// The worker's layout of links that the chunks are for.
     pub(crate) layout: u64,
-    /// Memory of [`fill`](Self::fill): the shard of each key in the caller's order, and where each shard's run begins.
-    shards: Vec<u16>,
+    /// Where each shard's run of `keys` begins, and the end of the last run.
     starts: Vec<u32>,
+    /// Memory of [`sort`](Self::sort): the shard of each key in the caller's order.
+    shards: Vec<u16>,
 }
+
+/// The table of keys that no worker has laid out for its links.
+const NOT_LAID_OUT: usize = usize::MAX;
 
 impl ShardedKeys {
     /// The keys in shard order.
     pub fn keys(&self) -> &[u64] {
         &self.keys
+    }
+
+    /// Where each shard's run of [`keys`](Self::keys) begins, and the end of the last run: one more than shards.
+    pub fn starts(&self) -> &[u32] {
+        &self.starts
+    }
+
+    /// For each of [`keys`](Self::keys) its position in the caller's batch. Empty if the batch came in shard order.
+    pub fn positions(&self) -> &[u32] {
+        &self.from
     }
 
     /// Whether the caller's keys were in shard order: rows are then in the caller's order too.
@@ -82,23 +96,41 @@ impl ShardedKeys {
         if self.is_as_given() || floats == 0 {
             return out.copy_from_slice(rows);
         }
-        for (row, &from) in rows.chunks_exact(floats).zip(&self.from) {
-            out[from as usize * floats..][..floats].copy_from_slice(row);
+        match floats {
+            1 => rows.iter().zip(&self.from).for_each(|(row, &from)| out[from as usize] = *row),
+            4 => scatter::<4>(&self.from, rows, out),
+            8 => scatter::<8>(&self.from, rows, out),
+            16 => scatter::<16>(&self.from, rows, out),
+            32 => scatter::<32>(&self.from, rows, out),
+            64 => scatter::<64>(&self.from, rows, out),
+            _ => rows.chunks_exact(floats).zip(&self.from).for_each(|(row, &from)| {
+                out[from as usize * floats..][..floats].copy_from_slice(row);
+            }),
         }
     }
 
-    /// Copies rows of `floats` each from the caller's order to shard order. `out` is cleared first.
+    /// Copies rows of `floats` each from the caller's order to shard order. They replace what `out` holds.
     ///
     /// # Panics
     /// When `rows` is not one row for each key.
     pub fn rows_by_shard(&self, rows: &[f32], floats: usize, out: &mut Vec<f32>) {
         assert_eq!(rows.len(), self.keys.len() * floats, "one row for each key");
-        out.clear();
-        if self.is_as_given() {
+        if self.is_as_given() || floats == 0 {
+            out.clear();
             return out.extend_from_slice(rows);
         }
-        for &from in &self.from {
-            out.extend_from_slice(&rows[from as usize * floats..][..floats]);
+        // Each float is written below.
+        out.resize(rows.len(), 0.0);
+        match floats {
+            1 => out.iter_mut().zip(&self.from).for_each(|(out, &from)| *out = rows[from as usize]),
+            4 => gather::<4>(&self.from, rows, out),
+            8 => gather::<8>(&self.from, rows, out),
+            16 => gather::<16>(&self.from, rows, out),
+            32 => gather::<32>(&self.from, rows, out),
+            64 => gather::<64>(&self.from, rows, out),
+            _ => out.chunks_exact_mut(floats).zip(&self.from).for_each(|(out, &from)| {
+                out.copy_from_slice(&rows[from as usize * floats..][..floats]);
+            }),
         }
     }
 
@@ -138,19 +170,23 @@ impl ShardedKeys {
         }
     }
 
-    /// Sorts another batch by shard into the memory of this one. `owners` has the link of each shard, ascending.
+    /// Sorts another batch by shard, for a table of so many shards, into the memory of this one. It needs no worker, so
+    /// any thread can do it. [`Worker::cut_sorted`](crate::Worker::cut_sorted) then lays the keys out for links.
     ///
     /// # Panics
-    /// When there are more than `u32::MAX` keys.
-    pub(crate) fn fill(&mut self, table: usize, schema: &Schema, owners: &[u32], keys: &[u64]) {
+    /// When there are more than `u32::MAX` keys, or the number of shards is not a power of two up to
+    /// [`SHARDS_MAX`](gannet_core::limits::SHARDS_MAX).
+    pub fn sort(&mut self, all: u32, keys: &[u64]) {
         assert!(u32::try_from(keys.len()).is_ok(), "{} keys in one batch", keys.len());
+        assert!(all.is_power_of_two() && all <= gannet_core::limits::SHARDS_MAX, "{all} shards");
         let ShardedKeys { keys: out, from, chunks, shards, starts, .. } = self;
-        self.table = table;
+        (self.table, self.layout) = (NOT_LAID_OUT, 0);
+        chunks.clear();
         starts.clear();
-        starts.resize(schema.shards as usize + 1, 0);
+        starts.resize(all as usize + 1, 0);
         shards.resize(keys.len(), 0);
         // Slices, so that the loops have their addresses in registers.
-        let (starts, all) = (&mut starts[..], schema.shards);
+        let starts = &mut starts[..];
         for (shard, &key) in shards.iter_mut().zip(keys) {
             *shard = shard_of(hash(key), all) as u16;
             starts[usize::from(*shard) + 1] += 1;
@@ -158,8 +194,6 @@ impl ShardedKeys {
         for shard in 1..starts.len() {
             starts[shard] += starts[shard - 1];
         }
-        chunks.clear();
-        add_chunks(chunks, starts, owners, part_keys(schema.floats()) as u32);
         if shards.is_sorted() {
             out.clear();
             out.extend_from_slice(keys);
@@ -174,6 +208,42 @@ impl ShardedKeys {
             from[*at as usize] = i;
             *at += 1;
         }
+        // Each start has moved to the start of the next shard.
+        starts.copy_within(..all as usize, 1);
+        starts[0] = 0;
+    }
+
+    /// Lays sorted keys out for the links of a table. `owners` has the link of each shard, ascending.
+    ///
+    /// # Errors
+    /// The keys were sorted for another number of shards.
+    pub(crate) fn lay_out(
+        &mut self,
+        table: usize,
+        schema: &Schema,
+        owners: &[u32],
+    ) -> Result<(), WorkerError> {
+        if self.starts.len() != schema.shards as usize + 1 {
+            return Err(WorkerError::Call(format!(
+                "a batch was sorted for {} shards; table {:?} has {}: sort the keys for that table",
+                self.starts.len().saturating_sub(1),
+                schema.name,
+                schema.shards
+            )));
+        }
+        self.table = table;
+        self.chunks.clear();
+        add_chunks(&mut self.chunks, &self.starts, owners, part_keys(schema.floats()) as u32);
+        Ok(())
+    }
+
+    /// [`sort`](Self::sort)s a batch and lays it out.
+    ///
+    /// # Panics
+    /// When there are more than `u32::MAX` keys.
+    pub(crate) fn fill(&mut self, table: usize, schema: &Schema, owners: &[u32], keys: &[u64]) {
+        self.sort(schema.shards, keys);
+        self.lay_out(table, schema, owners).expect("the keys were sorted for the table's shards");
     }
 
     /// Takes another batch that the caller has sorted by shard: those of shard `s` are `keys[starts[s]..starts[s +
@@ -215,14 +285,24 @@ impl ShardedKeys {
                 )));
             }
         }
-        self.table = table;
         self.from.clear();
         self.keys.clear();
         self.keys.extend_from_slice(keys);
-        self.chunks.clear();
-        add_chunks(&mut self.chunks, starts, owners, part_keys(schema.floats()) as u32);
-        Ok(())
+        self.starts.clear();
+        self.starts.extend_from_slice(starts);
+        self.lay_out(table, schema, owners)
     }
+}
+
+/// Copies rows with a length that the compiler knows: a row is then a few registers.
+fn gather<const D: usize>(from: &[u32], rows: &[f32], out: &mut [f32]) {
+    let (rows, out) = (rows.as_chunks::<D>().0, out.as_chunks_mut::<D>().0);
+    from.iter().zip(out).for_each(|(&from, out)| *out = rows[from as usize]);
+}
+
+fn scatter<const D: usize>(from: &[u32], rows: &[f32], out: &mut [f32]) {
+    let (rows, out) = (rows.as_chunks::<D>().0, out.as_chunks_mut::<D>().0);
+    rows.iter().zip(from).for_each(|(row, &from)| out[from as usize] = *row);
 }
 
 /// Splits each link's run of keys into chunks of at most `most` keys.
@@ -278,8 +358,16 @@ mod tests {
             prop_assert_eq!(back, given);
             // A batch that the caller has sorted is cut the same way, whatever the memory held before.
             let mut starts: Vec<u32> = (0..=16).map(|s| sorted.partition_point(|&key| shard(key) < s) as u32).collect();
+            prop_assert_eq!(cut.starts(), &starts[..]);
             let mut taken = ShardedKeys::default();
             taken.fill(1, &schema, &owners, &[7, 3, 9, 1]);
+            // Keys that were sorted without a table are refused until they are laid out, and by a table of other shards.
+            taken.sort(16, &keys);
+            prop_assert_eq!((taken.keys(), taken.table), (cut.keys(), NOT_LAID_OUT));
+            let other = Schema { shards: 8, ..schema.clone() };
+            prop_assert!(taken.lay_out(0, &other, &owners[..8]).is_err());
+            prop_assert!(taken.lay_out(0, &schema, &owners).is_ok());
+            prop_assert_eq!(&taken, &cut);
             prop_assert!(taken.fill_sorted(0, &schema, &owners, (&sorted, &starts)).is_ok());
             prop_assert!(taken.is_as_given());
             prop_assert_eq!((taken.keys(), taken.chunks()), (cut.keys(), cut.chunks()));

@@ -59,7 +59,7 @@ impl Shared {
 /// Notes that Ctrl-C has ended a wait.
 fn noted<T>(py: Python<'_>, thread: &OwnerThread, result: PyResult<T>) -> PyResult<T> {
     if result.as_ref().is_err_and(|error| error.is_instance_of::<PyKeyboardInterrupt>(py)) {
-        thread.progress.interrupted.store(true, Relaxed);
+        thread.state.progress.interrupted.store(true, Relaxed);
     }
     result
 }
@@ -225,6 +225,6 @@ impl Client {
     /// Whether Ctrl-C has ended a wait.
     #[getter]
     fn interrupted(&self) -> bool {
-        self.shared.thread.as_ref().is_some_and(|thread| thread.progress.interrupted.load(Relaxed))
+        self.shared.thread.as_ref().is_some_and(|thread| thread.state.progress.interrupted.load(Relaxed))
     }
 }

@@ -19,16 +19,16 @@ pub struct KeySet {
 impl KeySet {
     /// Each key once, uint64 (m,).
     fn keys<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
-        PyArray1::from_slice(py, self.batch.keys())
+        PyArray1::from_slice(py, self.batch.keys().keys())
     }
 
     /// For each given key its place in [`keys`](Self::keys), int64 (n,).
     fn inverse<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
-        PyArray1::from_iter(py, self.batch.places().iter().map(|&place| i64::from(place)))
+        PyArray1::from_iter(py, self.batch.places().into_iter().map(i64::from))
     }
 
     /// Keys without repeats.
     fn __len__(&self) -> usize {
-        self.batch.keys().len()
+        self.batch.unique()
     }
 }

@@ -9,7 +9,7 @@ use gannet::table::TableId;
 use gannet::worker::{PullId, PushId, ShardedKeys, WorkerError};
 use gannet::{Read, Transports, Worker, WorkerConfig, Write};
 use pyo3::prelude::*;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
@@ -36,6 +36,33 @@ pub struct FlushProgress {
     pub interrupted: AtomicBool,
 }
 
+/// Rows of pulls, or why they failed, by the number of the pull. The client's thread puts them here as soon as they have
+/// come. A caller then need not wait until the thread has done what it was asked later.
+#[derive(Debug, Default)]
+pub struct Pulled(Mutex<HashMap<u64, Result<Vec<f32>, CallFailure>>>);
+
+impl Pulled {
+    /// Takes the rows of a pull, if they are here.
+    pub fn take(&self, number: u64) -> Option<Result<Vec<f32>, CallFailure>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
+    }
+
+    fn put(&self, number: u64, rows: Result<Vec<f32>, CallFailure>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(number, rows);
+    }
+}
+
+/// What a client's thread shares with callers.
+#[derive(Debug, Default)]
+pub struct SharedState {
+    /// Buffers of rows.
+    pub buffers: Arc<Buffers>,
+    /// Pulls that have ended, and that nobody has asked for.
+    pub pulled: Pulled,
+    /// What other threads may know of the client's thread.
+    pub progress: Arc<FlushProgress>,
+}
+
 /// The worker, and what is on its way. It belongs to the client's thread.
 pub struct Owner {
     /// The worker.
@@ -44,19 +71,19 @@ pub struct Owner {
     pub joined: Vec<(TableId, bool)>,
     /// Tables that were pushed to.
     pub pushed: Vec<TableId>,
-    pulls: HashMap<u64, Result<PullId, CallFailure>>,
+    /// Pulls on their way, in the order in which they began.
+    pulls: BTreeMap<u64, Result<PullId, CallFailure>>,
     pushes: VecDeque<PushId>,
-    buffers: Arc<Buffers>,
-    progress: Arc<FlushProgress>,
+    state: Arc<SharedState>,
     /// An error between calls, which the next call returns.
     failure: Option<CallFailure>,
     ends: bool,
 }
 
 impl Owner {
-    fn new(worker: Worker<Transports>, buffers: Arc<Buffers>, progress: Arc<FlushProgress>) -> Owner {
-        let (joined, pushed, pulls, pushes) = (Vec::new(), Vec::new(), HashMap::new(), VecDeque::new());
-        Owner { worker, joined, pushed, pulls, pushes, buffers, progress, failure: None, ends: false }
+    fn new(worker: Worker<Transports>, state: Arc<SharedState>) -> Owner {
+        let (joined, pushed, pulls, pushes) = (Vec::new(), Vec::new(), BTreeMap::new(), VecDeque::new());
+        Owner { worker, joined, pushed, pulls, pushes, state, failure: None, ends: false }
     }
 
     /// The thread: does what it is asked until nobody can ask any more, or until it is told to end.
@@ -64,7 +91,10 @@ impl Owner {
         while !self.ends {
             let busy = !self.pulls.is_empty() || !self.pushes.is_empty();
             match tasks.recv_timeout(if busy { BUSY_TURN } else { IDLE_TURN }) {
-                Ok(task) => task(&mut self),
+                Ok(task) => {
+                    task(&mut self);
+                    self.end_pulls();
+                }
                 Err(RecvTimeoutError::Timeout) => self.turn(),
                 Err(RecvTimeoutError::Disconnected) => {
                     // Nobody has closed the client: what was pushed must still arrive.
@@ -86,30 +116,37 @@ impl Owner {
             self.pushes.pop_front();
         }
         if self.pushes.is_empty() {
-            self.progress.owes.store(false, Relaxed);
+            self.state.progress.owes.store(false, Relaxed);
+        }
+        self.end_pulls();
+    }
+
+    /// Ends the oldest pulls, as far as their rows have come.
+    fn end_pulls(&mut self) {
+        while let Some(oldest) = self.pulls.first_entry() {
+            if oldest.get().as_ref().is_ok_and(|&pull| !self.worker.is_pulled(pull)) {
+                return;
+            }
+            let (number, begun) = oldest.remove_entry();
+            let rows = begun.and_then(|pull| Ok(self.worker.finish_pull(pull)?.values));
+            self.state.pulled.put(number, rows);
         }
     }
 
-    /// The cut of a batch. It is made once.
+    /// The keys of a batch, laid out for the worker's links. That is done once.
     fn cut(&self, table: TableId, batch: &Batch) -> Result<Arc<ShardedKeys>, WorkerError> {
-        let mut cut = batch.cut.lock().unwrap_or_else(PoisonError::into_inner);
-        if !cut.is_made {
-            // The memory of an earlier cut, unless a request still uses that.
-            let mut keys = std::mem::take(&mut cut.keys);
-            if Arc::get_mut(&mut keys).is_none() {
-                keys = Arc::default();
-            }
-            if let Some(own) = Arc::get_mut(&mut keys) {
-                self.worker.cut_sorted_into(table, batch.keys(), batch.starts(), own)?;
-            }
-            (cut.keys, cut.is_made) = (keys, true);
+        let mut cut = batch.cut();
+        if !cut.is_laid_out {
+            // They are copied only if another thread copies rows by them at this moment.
+            self.worker.cut_sorted(table, Arc::make_mut(&mut cut.keys))?;
+            cut.is_laid_out = true;
         }
         Ok(cut.keys.clone())
     }
 
     /// Begins a pull of rows of `dim` floats under this number.
     pub fn begin_pull(&mut self, number: u64, table: TableId, dim: usize, batch: &Batch) {
-        let buffer = self.buffers.take(batch.keys().len() * dim);
+        let buffer = self.state.buffers.take(batch.unique() * dim);
         let begun = self
             .cut(table, batch)
             .and_then(|cut| self.worker.begin_pull(table, cut, Read::Weights, buffer, false));
@@ -118,6 +155,9 @@ impl Owner {
 
     /// Waits for the rows of a pull.
     pub fn finish_pull(&mut self, number: u64) -> Result<Vec<f32>, CallFailure> {
+        if let Some(rows) = self.state.pulled.take(number) {
+            return rows;
+        }
         let again = || {
             CallFailure::input(
                 "this pull has been finished before, or Ctrl-C has ended its wait: keep the array that it returned, or \
@@ -128,13 +168,13 @@ impl Owner {
         Ok(self.worker.finish_pull(pull)?.values)
     }
 
-    /// Forgets a pull that nobody wants any more. Its rows go where they are freed.
+    /// Forgets a pull that nobody wants any more.
     pub fn drop_pull(&mut self, number: u64) {
-        if let Some(Ok(pull)) = self.pulls.remove(&number)
-            && let Ok(pulled) = self.worker.finish_pull(pull)
-        {
-            self.buffers.keep(pulled.values);
-        }
+        let rows = match self.pulls.remove(&number) {
+            Some(Ok(pull)) => self.worker.finish_pull(pull).ok().map(|pulled| pulled.values),
+            _ => self.state.pulled.take(number).and_then(Result::ok),
+        };
+        rows.into_iter().for_each(|rows| self.state.buffers.keep(rows));
     }
 
     /// Begins a push of gradients. With too many on their way it waits for the oldest.
@@ -163,13 +203,13 @@ impl Owner {
         let (cut, seq) = (self.cut(table, batch)?, self.worker.next_seq(table));
         let push = self.worker.begin_push(table, cut, write, rows, None, seq)?;
         self.pushes.push_back(push);
-        self.buffers.keep(self.worker.spare());
+        self.state.buffers.keep(self.worker.spare());
         Ok(())
     }
 
     /// Remembers that this table was pushed to.
     fn note_push(&mut self, table: TableId) {
-        self.progress.owes.store(true, Relaxed);
+        self.state.progress.owes.store(true, Relaxed);
         if !self.pushed.contains(&table) {
             self.pushed.push(table);
         }
@@ -193,7 +233,7 @@ impl Owner {
     pub fn flush(&mut self) -> Result<(), CallFailure> {
         self.worker.drain()?;
         self.pushes.clear();
-        self.progress.owes.store(false, Relaxed);
+        self.state.progress.owes.store(false, Relaxed);
         Ok(())
     }
 
@@ -221,10 +261,8 @@ impl Owner {
 #[derive(Debug)]
 pub struct OwnerThread {
     tasks: Sender<Task>,
-    /// Buffers that calls and the thread share.
-    pub buffers: Arc<Buffers>,
-    /// What is known of the thread.
-    pub progress: Arc<FlushProgress>,
+    /// What the thread shares with callers.
+    pub state: Arc<SharedState>,
 }
 
 impl OwnerThread {
@@ -235,15 +273,14 @@ impl OwnerThread {
     ) -> std::io::Result<(OwnerThread, Receiver<Result<String, CallFailure>>)> {
         let (tasks, queue) = channel::<Task>();
         let (connected, answer) = sync_channel(1);
-        let buffers: Arc<Buffers> = Arc::default();
-        let progress: Arc<FlushProgress> = Arc::default();
-        let shared = (buffers.clone(), progress.clone());
+        let state: Arc<SharedState> = Arc::default();
+        let shared = state.clone();
         let run = move || match connect(net, config) {
             Ok(worker) => {
                 let named = connected.send(Ok(worker.transport()));
                 // If nobody waits any more, Ctrl-C has ended the call.
                 if named.is_ok() {
-                    Owner::new(worker, shared.0, shared.1).run(&queue);
+                    Owner::new(worker, shared).run(&queue);
                 }
             }
             Err(error) => drop(connected.send(Err(error.into()))),
@@ -251,8 +288,8 @@ impl OwnerThread {
         let thread = thread::Builder::new().name("gannet-client".into()).spawn(run)?;
         let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
         threads.retain(|known| !known.thread.is_finished());
-        threads.push(KnownThread { maker: Maker::this(), thread, progress: progress.clone() });
-        Ok((OwnerThread { tasks, buffers, progress }, answer))
+        threads.push(KnownThread { maker: Maker::this(), thread, progress: state.progress.clone() });
+        Ok((OwnerThread { tasks, state }, answer))
     }
 
     /// Asks the thread to do something. The answer comes when it is done, after everything that it was asked before.

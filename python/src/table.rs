@@ -54,7 +54,7 @@ impl Table {
         let batches = || self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut batch = {
             let mut all = batches();
-            if let Some(last) = all.last().filter(|last| last.given() == keys) {
+            if let Some(last) = all.last().filter(|last| last.is_of(keys)) {
                 return Ok(last.clone());
             }
             let free = all.iter().position(|batch| Arc::strong_count(batch) == 1);
@@ -71,10 +71,7 @@ impl Table {
             batch = Arc::default();
         }
         if let Some(own) = Arc::get_mut(&mut batch) {
-            let mut given = own.take_given();
-            given.clear();
-            given.extend_from_slice(keys);
-            own.fill(given, self.shards);
+            own.fill(keys, self.shards);
         }
         batches().push(batch.clone());
         Ok(batch)
@@ -131,8 +128,8 @@ impl Table {
     fn push_set(&self, py: Python<'_>, keys: Py<KeySet>, grads: PyReadonlyArray2<'_, f32>) -> PyResult<()> {
         let batch = self.batch_of(keys.get())?.clone();
         let given = grads.as_slice().map_err(|_| wrong_type("grads are not contiguous".into()))?;
-        self.check_rows("grads", given, batch.keys().len())?;
-        let buffers = self.shared.thread()?.buffers.clone();
+        self.check_rows("grads", given, batch.unique())?;
+        let buffers = self.shared.thread()?.state.buffers.clone();
         let rows = py.detach(|| {
             let mut rows = buffers.take(given.len());
             rows.clear();
@@ -158,7 +155,7 @@ impl Table {
         let (batch, rows) = py.detach(|| {
             let batch = self.batch(keys)?;
             if !batch.is_unique() {
-                let count = batch.given().len() - batch.keys().len();
+                let count = batch.len() - batch.unique();
                 return Err(CallFailure::input(format!(
                     "{count} keys are there more than once: give each key one row"
                 )));
@@ -198,10 +195,10 @@ impl Table {
         let given = grads.as_slice().map_err(|_| wrong_type("grads are not contiguous".into()))?;
         let (table, dim) = (self.id, self.dim);
         self.check_rows("grads", given, keys.len())?;
-        let buffers = self.shared.thread()?.buffers.clone();
+        let buffers = self.shared.thread()?.state.buffers.clone();
         let (batch, rows) = py.detach(|| {
             let batch = self.batch(keys)?;
-            let mut rows = buffers.take(batch.keys().len() * dim);
+            let mut rows = buffers.take(batch.unique() * dim);
             batch.reduce(given, dim, mean, &mut rows);
             Ok::<_, CallFailure>((batch, rows))
         })?;
@@ -328,8 +325,8 @@ impl Pull {
     /// Keys that a row is returned for.
     fn len(&self) -> usize {
         match self.order {
-            Order::Given => self.batch.given().len(),
-            Order::Shards => self.batch.keys().len(),
+            Order::Given => self.batch.len(),
+            Order::Shards => self.batch.unique(),
         }
     }
 
@@ -337,7 +334,11 @@ impl Pull {
     fn wait(&self, py: Python<'_>) -> PyResult<Vec<f32>> {
         let number = self.number;
         self.is_asked.store(true, Relaxed);
-        self.table.get().shared.call(py, move |owner| owner.finish_pull(number))
+        let shared = &self.table.get().shared;
+        match shared.thread()?.state.pulled.take(number) {
+            Some(rows) => Ok(rows?),
+            None => shared.call(py, move |owner| owner.finish_pull(number)),
+        }
     }
 
     /// Copies the rows in the order of this pull.
@@ -358,14 +359,14 @@ impl Pull {
         table.check_rows("out", out, self.len())?;
         let rows = self.wait(py)?;
         py.detach(|| self.copy(&rows, out));
-        table.shared.thread()?.buffers.keep(rows);
+        table.shared.thread()?.state.buffers.keep(rows);
         Ok(())
     }
 
     /// Waits for the rows, and returns them.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let (table, mut rows) = (self.table.get(), self.wait(py)?);
-        let buffers = table.shared.thread()?.buffers.clone();
+        let buffers = table.shared.thread()?.state.buffers.clone();
         if let Order::Given = self.order {
             rows = py.detach(|| {
                 let floats = self.len() * table.dim;

@@ -123,6 +123,17 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
+    /// Lays out keys that [`ShardedKeys::sort`] has sorted, on any thread.
+    ///
+    /// # Errors
+    /// The keys were sorted for another number of shards than the table has.
+    pub fn cut_sorted(&self, table: TableId, keys: &mut ShardedKeys) -> Result<(), WorkerError> {
+        let known = &self.tables[table.0];
+        keys.lay_out(table.0, &known.schema, &known.owners)?;
+        keys.layout = self.layout;
+        Ok(())
+    }
+
     /// Lays a cut out for the present links.
     pub(super) fn laid(&self, cut: Arc<ShardedKeys>) -> Relayout {
         let known = &self.tables[cut.table];
