@@ -26,6 +26,10 @@ pub const OCCURRENCES_PER_BLOCK_MAX: usize = 1 << 30;
 pub const REMOTE_CHUNKS_MAX: usize = 2;
 /// First bytes of a remote file that are read to find its format. A data server sends that much at once.
 pub const HEAD_BYTES: [usize; 2] = [8 << 10, 256 << 10];
+/// Bytes of lines that go to a parsing thread at once, and at most one line more.
+pub const PARCEL_BYTES: usize = if cfg!(test) { 300 } else { 1 << 20 };
+/// Threads of a training.
+pub const THREADS_MAX: usize = 256;
 /// Batches between the parse thread and the learning thread.
 pub const BATCH_QUEUE_MAX: usize = 4;
 /// A worker that has had nothing to learn for so long rests: workers that keep step stop waiting for it.

@@ -95,16 +95,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         input_check::look(args, &mut options.data, options.test.as_mut(), tells)?;
     }
     options.epochs = args.epochs;
-    options.threads = match args.threads {
-        None => 2,
-        Some(n @ 1..=2) => n as usize,
-        Some(n) => {
-            let text = format!(
-                "--threads {n}: training has 1 thread (reads and learns in turn) or 2 (side by side)"
-            );
-            return Err(Failure::input(text));
-        }
-    };
+    options.threads = args.threads.unwrap_or(2) as usize;
     options.share = share;
     options.push = optimizer::push(&args.optimizer).or(sync_flags::push(&args.job));
     options.batch = match args.model.model {

@@ -2,11 +2,12 @@
 //! thread does this ahead of the learner, through a bounded queue whose buffers are reused. With one thread, the
 //! learner's thread reads and learns in turn.
 
+use crate::batch::read_time_limit::{ReadProgress, ReadTimeLimit};
 use crate::batch::{Batch, Batcher, InSplit};
 use crate::learn::options::Options;
 use crate::limits::{BATCH_QUEUE_MAX, DEPTH_MAX, READ_LOOK};
 use crate::read::columns::Columns;
-use crate::read::data::{Data, Share, shown_name};
+use crate::read::data::{Data, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::format::LineReader;
 use crate::read::reader::Reader;
@@ -14,7 +15,7 @@ use crate::read::remote_data::{self, FileHeads};
 use crate::read::split::{FileFingerprint, Split, Splits};
 use crate::read::stream::ReadPosition;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(crate) struct ReadPlan {
     pub share: Share,
     pub epochs: u32,
     pub shards: u32,
+    /// Threads that parse lines, besides the one that makes batches. With fewer than two, that one parses.
+    pub parsers: usize,
     /// To how many earlier batches each batch is linked.
     pub links: usize,
     pub in_place: bool,
@@ -46,6 +49,7 @@ impl ReadPlan {
             share: options.share,
             epochs: options.epochs,
             shards,
+            parsers: options.threads.saturating_sub(1),
             links: 0,
             in_place: false,
             skip: 0,
@@ -90,87 +94,6 @@ impl SplitQueue {
             Some(why) => ReadError::Splits(why),
             None => error,
         }
-    }
-}
-
-/// The progress of the thread that reads splits, for the learner that waits for it.
-#[derive(Clone, Default)]
-struct ReadProgress {
-    /// The index of the file that the thread reads, plus 1. 0 means none: it waits for a split from the scheduler.
-    file: Arc<AtomicUsize>,
-    /// Bytes read, and starts of files and waits.
-    read: Arc<AtomicU64>,
-    done: Arc<AtomicU64>,
-}
-
-impl ReadProgress {
-    fn begin(&self, file: Option<usize>) {
-        self.file.store(file.map_or(0, |file| file + 1), Relaxed);
-        self.done.fetch_add(1, Relaxed);
-    }
-
-    fn now(&self) -> (usize, u64, u64) {
-        (self.file.load(Relaxed), self.read.load(Relaxed), self.done.load(Relaxed))
-    }
-}
-
-/// The learner's time limit for reading a split. The bytes of a file may never come (a dead network mount), and no
-/// other worker could train this worker's split.
-pub(crate) struct ReadTimeLimit {
-    reading: ReadProgress,
-    source: Arc<dyn Splits>,
-    files: Vec<String>,
-    /// The progress at the last check, and the time without progress. The time is a sum of waits, so that it does not
-    /// grow while the whole process is stopped.
-    seen: (usize, u64, u64),
-    waited: Duration,
-    /// The split source knows that this worker waits for bytes.
-    reported: bool,
-}
-
-impl ReadTimeLimit {
-    fn of(plan: &ReadPlan, reading: ReadProgress) -> Option<ReadTimeLimit> {
-        // The link to a client has its own time limit, whose error names the client.
-        let source = plan
-            .splits
-            .as_ref()
-            .map(|splits| splits.source.clone())
-            .filter(|source| source.texts().is_none())?;
-        let files = plan.data.files.clone();
-        Some(ReadTimeLimit {
-            reading,
-            source,
-            files,
-            seen: (0, 0, 0),
-            waited: Duration::ZERO,
-            reported: false,
-        })
-    }
-
-    /// Records a wait of this length for a batch. Returns an error when the reading made no progress within the
-    /// limit.
-    fn wait(&mut self, waited: Duration) -> Option<ReadError> {
-        let now = self.reading.now();
-        if now.0 == 0 || now != self.seen {
-            (self.seen, self.waited) = (now, Duration::ZERO);
-            self.report(now.0 > 0);
-            return None;
-        }
-        self.waited += waited;
-        let limit = self.source.patience();
-        if self.waited < limit {
-            return None;
-        }
-        let file = self.files.get(now.0 - 1).map_or("", |file| shown_name(file)).to_owned();
-        Some(ReadError::Stalled { file, seconds: limit.as_secs_f64() })
-    }
-
-    /// Tells the split source whether this worker waits for bytes.
-    fn report(&mut self, waits: bool) {
-        if waits || self.reported {
-            self.source.waits(waits);
-        }
-        (self.reported, self.waited) = (waits, Duration::ZERO);
     }
 }
 
@@ -240,12 +163,17 @@ pub(crate) struct BatchMaker {
 
 impl BatchMaker {
     /// A maker on data that has been opened (for the first epoch).
-    fn new(opened: OpenData, plan: ReadPlan) -> BatchMaker {
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    fn new(opened: OpenData, plan: ReadPlan) -> Result<BatchMaker, ReadError> {
         let reading = ReadProgress::default();
         let batcher = Batcher::new(plan.shards, plan.links);
         let (format, columns) = opened.format();
         let source = match (opened, &plan.splits) {
-            (OpenData::Reader(reader), None) => BatchSource::Passes(reader),
+            (OpenData::Reader(reader), None) => {
+                BatchSource::Passes(Box::new(reader.with_parsers(plan.parsers)?))
+            }
             (_, None) => unreachable!("remote data comes in splits"),
             (_, Some(queue)) => {
                 let position = ReadPosition { read: reading.read.clone(), total: None };
@@ -253,7 +181,7 @@ impl BatchMaker {
             }
         };
         let (bad_lines, over) = (BadLines::default(), Arc::default());
-        BatchMaker { source, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over }
+        Ok(BatchMaker { source, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over })
     }
 
     /// Makes the next batch in the memory of `batch`. Returns false at the end of the last pass.
@@ -301,7 +229,8 @@ impl BatchMaker {
                 return Ok(false);
             }
             self.epoch += 1;
-            **reader = Reader::open(&self.plan.data, self.plan.batch, self.plan.share)?;
+            let next = Reader::open(&self.plan.data, self.plan.batch, self.plan.share)?;
+            **reader = next.with_parsers(self.plan.parsers)?;
         }
         batch.epoch = self.epoch;
         batch.bytes_read = reader.position().bytes_read();
@@ -314,7 +243,7 @@ impl BatchMaker {
         let BatchSource::Splits(queue, position, heads, current) = &mut self.source else {
             return Ok(false);
         };
-        let ReadPlan { data, batch: examples, .. } = &self.plan;
+        let ReadPlan { data, batch: examples, parsers, .. } = &self.plan;
         let (stop, over) = (data.stop.clone(), self.over.clone());
         let is_to_end = || stop.is_set() || over.load(Relaxed);
         loop {
@@ -326,7 +255,7 @@ impl BatchMaker {
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
                 let data = Data { skip_bad_lines: left, ..data.clone() };
                 match queue.open(&data, *examples, &split, position, heads)? {
-                    Some(reader) => *current = Some((split, Box::new(reader))),
+                    Some(reader) => *current = Some((split, Box::new(reader.with_parsers(*parsers)?))),
                     None => queue.source.done(split.index, 0).map_err(ReadError::Splits)?,
                 }
                 continue;
@@ -390,7 +319,7 @@ impl Batches {
     /// # Errors
     /// The system cannot start a thread.
     pub fn start(opened: OpenData, plan: ReadPlan, ahead: bool) -> Result<Batches, ReadError> {
-        let maker = BatchMaker::new(opened, plan);
+        let maker = BatchMaker::new(opened, plan)?;
         // While it waits for a split or reads past batches, the learner must be able to show that it is alive.
         if !ahead && maker.plan.splits.is_none() && maker.plan.skip == 0 {
             return Ok(Batches::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });
@@ -402,7 +331,9 @@ impl Batches {
         }
         let queued = Arc::<AtomicUsize>::default();
         let over = maker.over.clone();
-        let (counted, patience) = (queued.clone(), ReadTimeLimit::of(&maker.plan, maker.reading.clone()));
+        let source = maker.plan.splits.as_ref().map(|splits| &splits.source);
+        let patience = ReadTimeLimit::of(source, &maker.plan.data, maker.reading.clone());
+        let counted = queued.clone();
         let parse = move || run(maker, &to_learner, &counted, &returned);
         let thread = Builder::new().name("gannet-parse".into()).spawn(parse).map_err(ReadError::Thread)?;
         Ok(Batches::Ahead { ready, queued, back, thread, over, patience, stalled: None })

@@ -3,6 +3,7 @@
 pub(crate) mod batches;
 pub(crate) mod dedup;
 pub(crate) mod first;
+pub(crate) mod read_time_limit;
 
 use crate::batch::dedup::Dedup;
 use crate::read::block::Block;

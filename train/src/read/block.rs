@@ -1,6 +1,7 @@
 //! A block of examples: one flat list of features, and where each example's features begin.
 
 use crate::limits::OCCURRENCES_PER_BLOCK_MAX;
+use crate::read::error::ReadError;
 use std::ops::Range;
 
 /// The key of the intercept: a feature of value 1 that every example has. No file may use this id.
@@ -53,6 +54,29 @@ impl Block {
     #[inline(always)]
     pub fn range(&self, i: usize) -> Range<usize> {
         self.offsets[i] as usize..self.offsets[i + 1] as usize
+    }
+
+    /// Appends the examples of another block.
+    ///
+    /// # Errors
+    /// The block would have more features than its offsets can count.
+    pub(crate) fn append(&mut self, other: &Block) -> Result<(), ReadError> {
+        let base = self.keys.len() as u32;
+        let all = self.keys.len() + other.keys.len();
+        if all > OCCURRENCES_PER_BLOCK_MAX {
+            let (value, max) = (all as u64, OCCURRENCES_PER_BLOCK_MAX as u64);
+            return Err(ReadError::Limit { what: "the number of features of a batch", value, max });
+        }
+        if !(self.importances.is_empty() && other.importances.is_empty()) {
+            self.importances.resize(self.labels.len(), 1.0);
+            self.importances.extend((0..other.len()).map(|i| other.importance(i)));
+        }
+        self.labels.extend_from_slice(&other.labels);
+        self.offsets.extend(other.offsets[1..].iter().map(|&end| base + end));
+        self.keys.extend_from_slice(&other.keys);
+        self.values.extend_from_slice(&other.values);
+        self.may_repeat |= other.may_repeat;
+        Ok(())
     }
 
     /// Ends an example whose features have been appended.

@@ -7,10 +7,10 @@ use crate::limits::BATCH_MAX;
 use crate::read::block::Block;
 use crate::read::columns::Columns;
 use crate::read::data::{Data, Share, shown_name};
-use crate::read::error::{BadLine, BadLines, ReadError, shown};
+use crate::read::error::{BadLines, ReadError};
 use crate::read::format::LineReader;
-use crate::read::labels::{Labels, zero_bit};
 use crate::read::libsvm;
+use crate::read::parcel::Lines;
 use crate::read::reader::{DetectedFile, Reader};
 use crate::read::source::Source;
 use crate::read::split::{self, Split};
@@ -19,23 +19,23 @@ use std::io::{self, Read};
 
 /// One pass over the lines of data files.
 pub(crate) struct LineBlocks {
-    data: Data,
-    position: ReadPosition,
+    pub(super) data: Data,
+    pub(super) position: ReadPosition,
     /// The index of the first file that is not opened yet.
-    next_file: usize,
-    source: Source,
-    kind: LineReader,
-    batch: usize,
-    share: Share,
-    next_batch: u64,
+    pub(super) next_file: usize,
+    pub(super) source: Source,
+    pub(super) kind: LineReader,
+    pub(super) batch: usize,
+    pub(super) share: Share,
+    pub(super) next_batch: u64,
     bad: BadLines,
     /// Which labels occurred of those that become 0: 1 for label 0, 2 for label -1.
     zeros: u8,
-    data_lines: u64,
+    pub(super) data_lines: u64,
     /// The byte of the file at which the source begins.
-    start: u64,
+    pub(super) start: u64,
     /// Whether it reads a split, which may have no lines.
-    of_split: bool,
+    pub(super) of_split: bool,
 }
 
 impl LineBlocks {
@@ -226,16 +226,21 @@ impl LineBlocks {
             let lines = self.data_lines - before;
             self.next_batch += 1;
             if lines == 0 {
-                if self.data_lines == 0 && !self.of_split {
-                    return Err(ReadError::Empty { file: self.data.name() });
-                }
-                return Ok(false);
+                return self.check_not_empty().map(|()| false);
             }
             // A batch with only bad lines is skipped.
             if mine && !block.is_empty() {
                 return Ok(true);
             }
         }
+    }
+
+    /// Checks, at the end of the data, that there was a line.
+    pub(super) fn check_not_empty(&self) -> Result<(), ReadError> {
+        if self.data_lines == 0 && !self.of_split {
+            return Err(ReadError::Empty { file: self.data.name() });
+        }
+        Ok(())
     }
 
     /// The batches that were read or passed over.
@@ -265,7 +270,7 @@ impl LineBlocks {
 
     /// Whether there are more lines, in this file or the next ones.
     #[inline(always)]
-    fn more(&mut self) -> Result<bool, ReadError> {
+    pub(super) fn more(&mut self) -> Result<bool, ReadError> {
         if self.source.fill()? { Ok(true) } else { self.open_more() }
     }
 
@@ -284,63 +289,25 @@ impl LineBlocks {
     }
 
     fn read_batch(&mut self, block: &mut Block) -> Result<(), ReadError> {
-        let mut left = self.batch;
+        let mut left = self.batch as u64;
         while left > 0 && !block.full() && self.more()? {
-            let (buf, mut p, end) = self.source.lines();
-            let mut lines = 0;
-            let (mut fault, mut mixed) = (None, None);
-            while p < end && left > 0 && !block.full() {
-                lines += 1;
-                if self.kind.nothing(buf, p) {
-                    p = libsvm::next_line(buf, p);
-                    continue;
-                }
-                self.data_lines += 1;
-                left -= 1;
-                match self.kind.example(buf, p, block) {
-                    Ok(next) => {
-                        self.zeros |= zero(block);
-                        if self.zeros == 3 && self.data.labels == Labels::Signs {
-                            mixed = Some(shown(&buf[p..next]));
-                            p = next;
-                            break;
-                        }
-                        p = next;
-                    }
-                    Err(expected) => {
-                        let next = libsvm::next_line(buf, p);
-                        fault = Some((shown(&buf[p..next]), expected));
-                        p = next;
-                        break;
-                    }
-                }
-            }
-            self.source.take(p, lines);
-            if let Some(text) = mixed {
-                let (file, line) = self.place();
-                return Err(ReadError::MixedLabels { file, line, text });
-            }
-            if let Some((text, expected)) = fault {
-                block.undo();
-                let (file, line) = self.place();
-                self.bad.add(BadLine { file, line, text, expected }, self.data.skip_bad_lines)?;
+            let (buf, at, end) = self.source.lines();
+            let mut lines = Lines { buf, at, end, taken: 0, data_lines: 0 };
+            let fault = lines.parse(&mut self.kind, self.data.labels, &mut self.zeros, left, block);
+            let Lines { at, taken, data_lines, .. } = lines;
+            self.data_lines += data_lines;
+            left -= data_lines;
+            self.source.take(at, taken);
+            if let Some(fault) = fault {
+                let (file, line) = (self.source.file(), self.source.line);
+                fault.note(file, line, self.start, &mut self.bad, self.data.skip_bad_lines)?;
             }
         }
         Ok(())
     }
 
-    /// The file and the number of the line that was read last.
-    #[cold]
-    fn place(&self) -> (String, u64) {
-        let (file, mut line) = (self.source.file().to_owned(), self.source.line);
-        if self.start > 0 {
-            line += split::lines_before(&file, self.start);
-        }
-        (file, line)
-    }
-
     /// Skips another worker's batch: counts its lines without parsing them.
-    fn pass_batch(&mut self) -> Result<(), ReadError> {
+    pub(super) fn pass_batch(&mut self) -> Result<(), ReadError> {
         let mut left = self.batch;
         while left > 0 && self.more()? {
             let (buf, mut p, end) = self.source.lines();
@@ -358,12 +325,6 @@ impl LineBlocks {
         }
         Ok(())
     }
-}
-
-/// The bit for [`LineBlocks::zeros`] of a block's last label. A label -0 becomes 0.
-#[inline(always)]
-fn zero(block: &mut Block) -> u8 {
-    block.labels.last_mut().map_or(0, zero_bit)
 }
 
 /// The bytes of all files, when all are regular files. A missing file is an error here, before anything is read.

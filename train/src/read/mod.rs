@@ -2,7 +2,8 @@
 //!
 //! The path of a byte: [`files`] lists the files, [`stream`] and [`decompress`] read their bytes, and [`source`]
 //! finds whole lines. [`format`] chooses a line reader ([`libsvm`], [`csv`], [`criteo`], [`vw`]), and [`line_blocks`]
-//! fills blocks. [`reader`] also reads examples that are not in files ([`block_source`]), such as rows of a table
+//! fills blocks. With several threads, [`line_cutter`] cuts the lines into [`parcel`]s, and [`parsers`] parse them.
+//! [`reader`] also reads examples that are not in files ([`block_source`]), such as rows of a table
 //! ([`table_rows`]).
 
 pub(crate) mod block;
@@ -21,7 +22,10 @@ pub(crate) mod format;
 pub(crate) mod labels;
 pub(crate) mod libsvm;
 pub(crate) mod line_blocks;
+pub(crate) mod line_cutter;
 pub(crate) mod number;
+pub(crate) mod parcel;
+pub(crate) mod parsers;
 pub(crate) mod reader;
 pub(crate) mod remote_data;
 pub(crate) mod repeated_keys;

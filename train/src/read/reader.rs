@@ -8,6 +8,7 @@ use crate::read::data::{Data, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::format::LineReader;
 use crate::read::line_blocks::LineBlocks;
+use crate::read::parsers::ParsedBlocks;
 use crate::read::source::Source;
 use crate::read::split::Split;
 use crate::read::stream::ReadPosition;
@@ -39,6 +40,8 @@ pub struct Reader {
 enum Blocks {
     /// Lines of files.
     Lines(Box<LineBlocks>),
+    /// Lines of files, parsed on several threads; and the columns, when the files are CSV.
+    Parsed(Box<ParsedBlocks>, Option<Columns>),
     /// A source of the program.
     Source(SourceBlocks),
 }
@@ -77,6 +80,25 @@ impl Reader {
         share: Share,
     ) -> Result<Reader, ReadError> {
         LineBlocks::over(data, bytes, batch, share).map(Reader::of_lines)
+    }
+
+    /// Lets so many threads parse the lines, besides one that reads them. The batches are the same. With fewer than two
+    /// parsers, and for data that is not in files, nothing changes.
+    ///
+    /// # Errors
+    /// The system cannot start the threads.
+    pub(crate) fn with_parsers(mut self, parsers: usize) -> Result<Reader, ReadError> {
+        self.blocks = match self.blocks {
+            Blocks::Lines(lines) if parsers > 1 => {
+                let columns = lines.columns().cloned();
+                match ParsedBlocks::start(*lines, parsers)? {
+                    Ok(parsed) => Blocks::Parsed(Box::new(parsed), columns),
+                    Err(lines) => Blocks::Lines(Box::new(lines)),
+                }
+            }
+            blocks => blocks,
+        };
+        Ok(self)
     }
 
     /// As [`LineBlocks::of_split`].
@@ -153,6 +175,7 @@ impl Reader {
     pub fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
         match &mut self.blocks {
             Blocks::Lines(lines) => lines.next(block),
+            Blocks::Parsed(parsed, _) => parsed.next(block),
             Blocks::Source(source) => source.next(block),
         }
     }
@@ -161,6 +184,7 @@ impl Reader {
     fn next_batch(&self) -> u64 {
         match &self.blocks {
             Blocks::Lines(lines) => lines.next_batch(),
+            Blocks::Parsed(parsed, _) => parsed.next_batch(),
             Blocks::Source(source) => source.next_batch(),
         }
     }
@@ -179,6 +203,7 @@ impl Reader {
     pub(crate) fn data_lines(&self) -> u64 {
         match &self.blocks {
             Blocks::Lines(lines) => lines.data_lines(),
+            Blocks::Parsed(parsed, _) => parsed.data_lines(),
             Blocks::Source(source) => source.examples(),
         }
     }
@@ -187,6 +212,7 @@ impl Reader {
     pub fn position(&self) -> &ReadPosition {
         match &self.blocks {
             Blocks::Lines(lines) => lines.position(),
+            Blocks::Parsed(parsed, _) => parsed.position(),
             Blocks::Source(_) => &self.position,
         }
     }
@@ -195,6 +221,7 @@ impl Reader {
     pub fn bad_lines(&self) -> &BadLines {
         match &self.blocks {
             Blocks::Lines(lines) => lines.bad_lines(),
+            Blocks::Parsed(parsed, _) => parsed.bad_lines(),
             Blocks::Source(_) => &self.bad,
         }
     }
@@ -203,6 +230,7 @@ impl Reader {
     pub fn columns(&self) -> Option<&Columns> {
         match &self.blocks {
             Blocks::Lines(lines) => lines.columns(),
+            Blocks::Parsed(_, columns) => columns.as_ref(),
             Blocks::Source(_) => None,
         }
     }
@@ -211,6 +239,7 @@ impl Reader {
     pub fn format(&self) -> &'static str {
         match &self.blocks {
             Blocks::Lines(lines) => lines.format(),
+            Blocks::Parsed(parsed, _) => parsed.format(),
             Blocks::Source(_) => MEMORY,
         }
     }
