@@ -26,7 +26,7 @@ impl CutPool {
         &mut self,
         worker: &Worker<N>,
         table: TableId,
-        BatchKeys { keys, starts }: BatchKeys<'_>,
+        BatchKeys { keys, starts, .. }: BatchKeys<'_>,
     ) -> Result<Arc<ShardedKeys>, BackendError> {
         let free = self.cuts.iter_mut().position(|cut| Arc::get_mut(cut).is_some());
         let mut cut = free.map(|at| self.cuts.swap_remove(at)).unwrap_or_default();

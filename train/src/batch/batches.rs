@@ -2,6 +2,7 @@
 //! thread does this ahead of the learner, through a bounded queue whose buffers are reused. With one thread, the
 //! learner's thread reads and learns in turn.
 
+use crate::backend::tables::RowPreparer;
 use crate::batch::read_time_limit::{ReadProgress, ReadTimeLimit};
 use crate::batch::{Batch, Batcher, InSplit};
 use crate::learn::options::Options;
@@ -152,6 +153,7 @@ pub(crate) struct BatchMaker {
     source: BatchSource,
     plan: ReadPlan,
     batcher: Batcher,
+    preparer: Option<RowPreparer>,
     epoch: u32,
     bad_lines: BadLines,
     format: &'static str,
@@ -166,7 +168,7 @@ impl BatchMaker {
     ///
     /// # Errors
     /// The system cannot start a thread.
-    fn new(opened: OpenData, plan: ReadPlan) -> Result<BatchMaker, ReadError> {
+    fn new(opened: OpenData, plan: ReadPlan, preparer: Option<RowPreparer>) -> Result<BatchMaker, ReadError> {
         let reading = ReadProgress::default();
         let batcher = Batcher::new(plan.shards, plan.links);
         let (format, columns) = opened.format();
@@ -181,7 +183,18 @@ impl BatchMaker {
             }
         };
         let (bad_lines, over) = (BadLines::default(), Arc::default());
-        Ok(BatchMaker { source, plan, batcher, epoch: 0, bad_lines, format, columns, reading, over })
+        Ok(BatchMaker {
+            source,
+            plan,
+            batcher,
+            preparer,
+            epoch: 0,
+            bad_lines,
+            format,
+            columns,
+            reading,
+            over,
+        })
     }
 
     /// Makes the next batch in the memory of `batch`. Returns false at the end of the last pass.
@@ -202,6 +215,9 @@ impl BatchMaker {
             self.batcher.complete_in_place(batch);
         } else {
             self.batcher.complete(batch);
+            if let Some(preparer) = &mut self.preparer {
+                preparer.prepare(batch);
+            }
         }
         batch.bad_lines = self.bad_lines.count;
         Ok(true)
@@ -314,12 +330,18 @@ pub(crate) enum Batches {
 const BUFFERS: usize = BATCH_QUEUE_MAX + DEPTH_MAX + 4;
 
 impl Batches {
-    /// Starts to make batches from opened data (for the first epoch): ahead of the learner, or in turn with it.
+    /// Starts to make batches from opened data (for the first epoch): ahead of the learner, or in turn with it. The
+    /// `preparer` finds their rows.
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub fn start(opened: OpenData, plan: ReadPlan, ahead: bool) -> Result<Batches, ReadError> {
-        let maker = BatchMaker::new(opened, plan)?;
+    pub fn start(
+        opened: OpenData,
+        plan: ReadPlan,
+        ahead: bool,
+        preparer: Option<RowPreparer>,
+    ) -> Result<Batches, ReadError> {
+        let maker = BatchMaker::new(opened, plan, preparer)?;
         // While it waits for a split or reads past batches, the learner must be able to show that it is alive.
         if !ahead && maker.plan.splits.is_none() && maker.plan.skip == 0 {
             return Ok(Batches::InTurn { maker: Box::new(maker), spare: Vec::new(), failed: None });

@@ -5,6 +5,7 @@ pub(crate) mod dedup;
 pub(crate) mod first;
 pub(crate) mod read_time_limit;
 
+use crate::backend::tables::PreparedRows;
 use crate::batch::dedup::Dedup;
 use crate::read::block::Block;
 
@@ -35,12 +36,15 @@ pub struct Batch {
     pub bad_lines: u64,
     /// The position of the batch in its split, when a source hands out splits.
     pub split: Option<InSplit>,
+    /// The rows of the keys, where the maker of the batch finds them.
+    pub prepared: PreparedRows,
 }
 
 impl Batch {
     /// The keys, with the start of each shard's run.
     pub fn sorted_keys(&self) -> BatchKeys<'_> {
-        BatchKeys { keys: &self.keys, starts: Some(&self.starts) }
+        let prepared = Some(&self.prepared).filter(|prepared| prepared.is_made());
+        BatchKeys { keys: &self.keys, starts: Some(&self.starts), prepared }
     }
 }
 
@@ -52,12 +56,14 @@ pub struct BatchKeys<'a> {
     /// Where the run of each shard begins in `keys`, and the end of the last run, when the keys are sorted by shard.
     /// `None`: the keys are in any order.
     pub starts: Option<&'a [u32]>,
+    /// The rows of the keys, if they were [prepared](crate::Tables::preparer).
+    pub prepared: Option<&'a PreparedRows>,
 }
 
 impl<'a> BatchKeys<'a> {
     /// Keys in any order.
     pub fn unsorted(keys: &'a [u64]) -> BatchKeys<'a> {
-        BatchKeys { keys, starts: None }
+        BatchKeys { keys, starts: None, prepared: None }
     }
 }
 

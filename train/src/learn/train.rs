@@ -72,7 +72,7 @@ pub fn train_watched<B: Backend>(
     let mode = update_mode(options, backend, &schema, push, in_place);
     let splits = options.splits.as_ref().map(|(source, _)| source.clone());
     let mut run = TrainingLoop::new(backend, mode, depth, start, splits, data_format);
-    let mut batches = Batches::start(opened, plan, options.threads > 1)?;
+    let mut batches = Batches::start(opened, plan, options.threads > 1, None)?;
     let learned = run.run(&mut batches, stop, options.progress_every, progress, watch);
     let mut stopped = match learned {
         Ok(stopped) => stopped,

@@ -69,7 +69,9 @@ pub fn fit_watched<T: Tables>(
     let mut learner = ModelLearner::new(options, model, tables, push)?;
     let skip = learner.tables.batches_before();
     let plan = ReadPlan { skip, ..ReadPlan::of(options, learner.model.sparse().shards) };
-    let mut batches = Batches::start(OpenData::Reader(Box::new(reader)), plan, options.threads > 1)?;
+    let preparer = learner.tables.preparer(0)?;
+    let opened = OpenData::Reader(Box::new(reader));
+    let mut batches = Batches::start(opened, plan, options.threads > 1, preparer)?;
     let mut watched = |learner: &mut ModelLearner<'_, T>| {
         let (number, (mass, loss)) = (learner.steps, learner.sums());
         let step = StepReport { number, mass, loss, format, columns: columns.as_ref() };

@@ -3,6 +3,7 @@
 mod alone;
 mod damping;
 mod f16_wire;
+mod flat_tables;
 mod flights;
 mod gradients;
 mod importance;

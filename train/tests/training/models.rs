@@ -21,9 +21,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tempfile::TempDir;
 
-const ADAGRAD: Rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 1.0 });
+pub(crate) const ADAGRAD: Rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 1.0 });
 
-fn settings(rule: Rule) -> ModelSettings {
+pub(crate) fn settings(rule: Rule) -> ModelSettings {
     let (shaping, admission) = (GradientTransform::NONE, Admission::All);
     ModelSettings { rule, shaping, admission, seed: 7, deviation: 0.1, l2: 0.0 }
 }
@@ -52,7 +52,7 @@ fn in_step(servers: &[Server], rank: u32, mode: SyncMode) -> RemoteTables<Tcp> {
     tables
 }
 
-fn options(data: &Data, labels: Labels, epochs: u32) -> Options {
+pub(crate) fn options(data: &Data, labels: Labels, epochs: u32) -> Options {
     Options { epochs, ..Options::new(Data { labels, ..data.clone() }) }
 }
 
@@ -151,7 +151,7 @@ fn softmax_regression_is_as_right_as_can_be() {
 }
 
 /// Clicks that depend only on whether two categories agree, which no sum of weights can predict.
-fn agreeing(folder: &TempDir, name: &str, n: usize, seed: u64) -> Data {
+pub(crate) fn agreeing(folder: &TempDir, name: &str, n: usize, seed: u64) -> Data {
     let (mut rng, mut text) = (Rng(seed), String::new());
     for _ in 0..n {
         let (a, b, c) = (rng.below(2), rng.below(2), rng.below(5));
@@ -206,10 +206,10 @@ fn a_factorization_finds_hidden_factors() {
     assert!((0.09..0.14).contains(&rmse), "{fitted:?}");
 }
 
-type State = Vec<BTreeMap<u64, Vec<u32>>>;
+pub(crate) type State = Vec<BTreeMap<u64, Vec<u32>>>;
 
 /// The bits of all rows.
-fn state<T: Tables>(tables: &mut T, model: &dyn Model) -> State {
+pub(crate) fn state<T: Tables>(tables: &mut T, model: &dyn Model) -> State {
     let floats = |table: usize, tables: &T| tables.schema(table).floats();
     let all = (0..=model.dense().len()).map(|table| {
         let (mut rows, floats) = (BTreeMap::new(), floats(table, tables));
@@ -261,12 +261,16 @@ fn servers_learn_what_one_process_learns() {
     }
 }
 
-/// Tables without shards get the bits of those in shards. A training goes on from the rows of another one.
+/// Tables without shards get the bits of those in shards, with any number of threads. A training goes on from the rows
+/// of another one.
 fn flat_tables_learn_the_same(options: &Options, model: &mut dyn Model, want: &Fitted, rows: &State) {
     let mut flat = FlatTables::within(u64::MAX);
-    let fitted = run(options, model, &mut flat);
-    assert_eq!((fitted.rows, &fitted.last_pass), (want.rows, &want.last_pass));
-    assert!(state(&mut flat, model) == *rows, "{}", model.name());
+    for threads in [1, 3, 6, 2] {
+        flat = FlatTables::within(u64::MAX);
+        let fitted = run(&Options { threads, ..options.clone() }, model, &mut flat);
+        assert_eq!((fitted.rows, &fitted.last_pass), (want.rows, &want.last_pass));
+        assert!(state(&mut flat, model) == *rows, "{}, {threads} threads", model.name());
+    }
 
     let (mut again, mut shards) = (FlatTables::within(u64::MAX), local());
     for table in 0..rows.len() {
@@ -286,26 +290,6 @@ fn flat_tables_learn_the_same(options: &Options, model: &mut dyn Model, want: &F
     let more = [run(options, model, &mut again).last_pass, run(options, model, &mut shards).last_pass];
     assert_eq!(more[0], more[1]);
     assert!(state(&mut again, model) == state(&mut shards, model), "{}", model.name());
-}
-
-#[test]
-fn tables_without_shards_say_what_they_cannot_do() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = options(&agreeing(&folder, "train.svm", 2_000, 1), Labels::Signs, 1);
-    let adam = Rule::Adam(Adam { lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 });
-    let fails = |settings: ModelSettings, limit: u64| {
-        let mut machine = FactorizationMachine::new(settings, 3);
-        let stop = AtomicBool::new(false);
-        let fitted = fit(&options, &mut machine, &mut FlatTables::within(limit), &stop, &mut |_| {});
-        fitted.unwrap_err().to_string()
-    };
-    assert!(fails(settings(adam), u64::MAX).contains("which replays"));
-    let few = ModelSettings {
-        admission: Admission::Count { pushes: 2, sketch_bytes: 1 << 16 },
-        ..settings(ADAGRAD)
-    };
-    assert!(fails(few, u64::MAX).contains("admits every key"));
-    assert!(fails(settings(ADAGRAD), 1 << 10).contains("--memory-limit"));
 }
 
 /// Two workers train a model of four tables on two servers. No pull is staler than its bound. Synchronous batches of

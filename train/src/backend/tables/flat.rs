@@ -1,28 +1,25 @@
 //! The tables of a process that both owns and trains them, for replay. The rows of a table are in one list, in the
-//! order in which their keys came, and cells map keys to numbers of rows. A pull copies a batch's rows out, and the
+//! order in which their keys came, and an index maps keys to numbers of rows. A pull copies a batch's rows out, and the
 //! push after it goes to the same numbers. The tables are lost when the process ends; a scan writes the model.
 //!
 //! A row changes as in shards, so the bits are the same: its change is computed, checked, and added.
 
+use super::row_index::{PIECE_ROWS, PreparedRows, RowIndex, RowPreparer, lock};
 use super::segment::{SegmentPart, parts, weigh};
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::BackendError;
-use crate::backend::cells::{AHEAD, Cells};
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Admission, OpenError, Read, Schema, Stats, Write, prefetch};
-use gannet_optim::{Update, Visitor};
 use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 
-/// Rows of one piece of the list.
-const PIECE_ROWS: usize = 1 << 12;
 /// How many rows ahead of the push the prefetch runs.
 const ROWS_AHEAD: usize = 16;
 /// Floats of a cache line.
 const LINE_FLOATS: usize = 16;
 /// Floats that are checked together.
 const CHECKS: usize = 8;
-/// The number of a key without a row.
-const NONE: u32 = u32::MAX;
 /// Rows of one page of a scan.
 const PAGE_ROWS: usize = 1 << 13;
 
@@ -38,30 +35,21 @@ pub struct FlatTables {
 
 /// The rows of a table.
 struct FlatRows {
+    index: Arc<Mutex<RowIndex>>,
     schema: Schema,
     parts: Vec<SegmentPart>,
-    numbers: Cells<u32>,
-    keys: Vec<u64>,
     /// The rows by their numbers, [`PIECE_ROWS`] a piece.
     pieces: Vec<Vec<f32>>,
+    /// The number of rows. The index may have more: those of batches that are not learned yet.
+    rows: usize,
     /// Stored floats of a row.
     floats: usize,
     /// The numbers of the rows of the pull begun last.
     pulled: Vec<u32>,
-    /// The weights and the stored floats of one row.
-    weights: Vec<f32>,
-    row: Vec<f32>,
-}
-
-/// The floats of a fresh row.
-struct FreshRow<'a>(&'a [f32], &'a mut [f32]);
-
-impl Visitor for FreshRow<'_> {
-    type Out = ();
-
-    fn run<U: Update>(self, rule: U) {
-        rule.init(self.0, self.1);
-    }
+    /// Fresh rows of a pull that was not prepared.
+    fresh: Vec<f32>,
+    /// Memory for pieces, from whoever prepares rows.
+    prepared_pieces: Option<Receiver<Vec<f32>>>,
 }
 
 impl FlatRows {
@@ -76,21 +64,20 @@ impl FlatRows {
             return unfit("a table without shards has one rule, which replays");
         }
         Ok(FlatRows {
+            index: Arc::new(Mutex::new(RowIndex::new(schema, memory_limit))),
             schema: schema.clone(),
             parts,
-            numbers: Cells::new(NONE, memory_limit),
-            keys: Vec::new(),
             pieces: Vec::new(),
+            rows: 0,
             floats: schema.floats(),
             pulled: Vec::new(),
-            weights: vec![0.0; schema.weights()],
-            row: vec![0.0; schema.floats()],
+            fresh: Vec::new(),
+            prepared_pieces: None,
         })
     }
 
     fn bytes(&self) -> u64 {
-        let rows = self.pieces.len() * PIECE_ROWS * self.floats * size_of::<f32>();
-        self.numbers.bytes() + (rows + self.keys.len() * size_of::<u64>()) as u64
+        lock(&self.index).bytes()
     }
 
     #[inline(always)]
@@ -99,75 +86,60 @@ impl FlatRows {
         &self.pieces[piece][at * self.floats..][..self.floats]
     }
 
-    /// Writes the fresh row of a key into `row`.
-    fn init(&mut self, key: u64) {
-        let FlatRows { schema, parts, weights, row, .. } = self;
-        schema.initial_weights(key, weights);
-        let (mut weights, mut row) = (&weights[..], &mut row[..]);
-        for part in &*parts {
-            let (own, weights_behind) = weights.split_at(part.dim);
-            let (own_row, row_behind) = row.split_at_mut(part.floats);
-            part.rule.visit(FreshRow(own, own_row));
-            (weights, row) = (weights_behind, row_behind);
+    /// Appends fresh rows.
+    fn append(&mut self, mut fresh: &[f32]) {
+        while !fresh.is_empty() {
+            if self.rows.is_multiple_of(PIECE_ROWS) {
+                let prepared = self.prepared_pieces.as_ref().and_then(|pieces| pieces.try_recv().ok());
+                self.pieces.push(prepared.unwrap_or_else(|| Vec::with_capacity(PIECE_ROWS * self.floats)));
+            }
+            let room = (PIECE_ROWS - self.rows % PIECE_ROWS) * self.floats;
+            let (now, later) = fresh.split_at(room.min(fresh.len()));
+            if let Some(piece) = self.pieces.last_mut() {
+                piece.extend_from_slice(now);
+            }
+            (self.rows, fresh) = (self.rows + now.len() / self.floats, later);
         }
     }
 
-    /// Makes a fresh row. Returns its number.
-    #[cold]
-    fn make(&mut self, key: u64) -> u32 {
-        let number = self.keys.len();
-        if number.is_multiple_of(PIECE_ROWS) {
-            self.pieces.push(Vec::with_capacity(PIECE_ROWS * self.floats));
+    /// Finds the rows of keys, and makes those of new keys.
+    fn find(&mut self, keys: &[u64], others: u64) -> Result<(), BackendError> {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.clear();
+        {
+            let mut index = lock(&self.index);
+            index.truncate(self.rows)?;
+            index.reserve(keys.len(), others)?;
+            index.number_all(keys, &mut self.pulled, &mut fresh);
         }
-        self.init(key);
-        self.keys.push(key);
-        if let Some(piece) = self.pieces.last_mut() {
-            piece.extend_from_slice(&self.row);
-        }
-        number as u32
-    }
-
-    /// The number of a key's row, which is made if there is none. There must be a cell for it.
-    #[inline(always)]
-    fn number(&mut self, key: u64) -> u32 {
-        let place = self.numbers.place(key);
-        let number = *self.numbers.at(place);
-        if number != NONE {
-            return number;
-        }
-        let number = self.make(key);
-        *self.numbers.at_mut(place) = number;
-        number
-    }
-
-    /// Makes sure that rows for `more` new keys fit into the memory.
-    fn reserve(&mut self, more: usize, others: u64, memory_limit: u64) -> Result<(), BackendError> {
-        self.numbers.reserve(more)?;
-        let row_bytes = self.floats * size_of::<f32>() + size_of::<u64>();
-        let bytes = others + self.bytes() + (more * row_bytes) as u64;
-        if bytes > memory_limit {
-            let rows = self.keys.len() as u64;
-            return Err(BackendError::Memory { rows, bytes, limit: memory_limit });
-        }
+        self.append(&fresh);
+        self.fresh = fresh;
         Ok(())
     }
 
-    /// Copies the rows of keys into `out`, and remembers their numbers.
-    fn pull(&mut self, keys: &[u64], out: &mut Vec<f32>) {
-        let mut pulled = std::mem::take(&mut self.pulled);
-        pulled.clear();
-        keys.iter().take(AHEAD).for_each(|&key| self.numbers.prefetch(key));
-        for (i, &key) in keys.iter().enumerate() {
-            if let Some(&ahead) = keys.get(i + AHEAD) {
-                self.numbers.prefetch(ahead);
-            }
-            let number = self.number(key);
-            prefetch_row(self.row(number));
-            pulled.push(number);
+    /// Takes the rows that were prepared for a batch.
+    fn take(&mut self, prepared: &PreparedRows) -> Result<(), BackendError> {
+        let PreparedRows { numbers, first, fresh, .. } = prepared;
+        let (first, end) = (*first as usize, *first as usize + fresh.len() / self.floats);
+        if first > self.rows || (first < self.rows && end > self.rows) {
+            return Err(BackendError::Order("batches are learned in the order in which they are made"));
         }
+        if first == self.rows {
+            self.append(fresh);
+        }
+        self.pulled.clone_from(numbers);
+        Ok(())
+    }
+
+    /// Copies the rows that were found into `out`.
+    fn copy(&self, out: &mut Vec<f32>) {
         out.clear();
-        pulled.iter().for_each(|&number| out.extend_from_slice(self.row(number)));
-        self.pulled = pulled;
+        let prefetch = |number: &u32| prefetch_row(self.row(*number));
+        self.pulled.iter().take(ROWS_AHEAD).for_each(prefetch);
+        for (i, &number) in self.pulled.iter().enumerate() {
+            self.pulled.get(i + ROWS_AHEAD).into_iter().for_each(prefetch);
+            out.extend_from_slice(self.row(number));
+        }
     }
 }
 
@@ -237,6 +209,12 @@ impl FlatTables {
             not_finite: 0,
         }
     }
+
+    /// Bytes of the tables but one.
+    fn others(&self, table: TableIndex) -> u64 {
+        let others = self.tables.iter().enumerate().filter(|&(at, _)| at != table);
+        others.map(|(_, rows)| rows.bytes()).sum()
+    }
 }
 
 impl WeightTables for FlatTables {
@@ -245,16 +223,13 @@ impl WeightTables for FlatTables {
     }
 
     fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError> {
-        let rows = &mut self.tables[table];
-        let dim = rows.weights.len();
+        let rows = &self.tables[table];
+        let (dim, mut index) = (rows.schema.weights(), lock(&rows.index));
         out.resize(keys.len() * dim, 0.0);
         for (&key, weights) in keys.iter().zip(out.chunks_exact_mut(dim)) {
-            let number = rows.numbers.find(key).map_or(NONE, |place| *rows.numbers.at(place));
-            if number == NONE {
-                rows.init(key);
-                weigh(&rows.parts, &rows.row, weights);
-            } else {
-                weigh(&rows.parts, rows.row(number), weights);
+            match index.find(key) {
+                number if (number as usize) < rows.rows => weigh(&rows.parts, rows.row(number), weights),
+                _ => weigh(&rows.parts, index.fresh(key), weights),
             }
         }
         Ok(())
@@ -278,12 +253,25 @@ impl Tables for FlatTables {
         if read != Read::State {
             return Err(BackendError::Order("these rows are pulled with their state, for replay"));
         }
-        let all: u64 = self.tables.iter().map(FlatRows::bytes).sum();
-        let (mut out, rows) = (self.spare.pop().unwrap_or_default(), &mut self.tables[table]);
-        rows.reserve(keys.keys.len(), all - rows.bytes(), self.memory_limit)?;
-        rows.pull(keys.keys, &mut out);
+        let mut out = self.spare.pop().unwrap_or_default();
+        match keys.prepared {
+            Some(prepared) => self.tables[table].take(prepared)?,
+            None => {
+                let others = self.others(table);
+                self.tables[table].find(keys.keys, others)?;
+            }
+        }
+        self.tables[table].copy(&mut out);
         self.begun.push_back((table, out));
         Ok(())
+    }
+
+    fn preparer(&mut self, table: TableIndex) -> Result<Option<RowPreparer>, BackendError> {
+        let rows = &mut self.tables[table];
+        lock(&rows.index).truncate(rows.rows)?;
+        let (pieces, taken) = channel();
+        rows.prepared_pieces = Some(taken);
+        Ok(Some(RowPreparer::new(rows.index.clone(), pieces)))
     }
 
     fn finish_pull(&mut self, out: &mut Vec<f32>) -> Result<(), BackendError> {
@@ -327,7 +315,8 @@ impl Tables for FlatTables {
     }
 
     fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
-        let FlatRows { keys, pieces, floats, .. } = &self.tables[table];
+        let FlatRows { index, pieces, floats, rows, .. } = &self.tables[table];
+        let keys = &lock(index).keys[..*rows];
         let mut floats_of = Vec::new();
         for (pieces, keys) in pieces.chunks(PAGE_ROWS / PIECE_ROWS).zip(keys.chunks(PAGE_ROWS)) {
             floats_of.clear();
@@ -339,20 +328,20 @@ impl Tables for FlatTables {
     }
 
     fn restore(&mut self, table: TableIndex, keys: &[u64], saved: &[f32]) -> Result<(), BackendError> {
-        let all: u64 = self.tables.iter().map(FlatRows::bytes).sum();
+        let others = self.others(table);
         let rows = &mut self.tables[table];
-        rows.reserve(keys.len(), all - rows.bytes(), self.memory_limit)?;
-        for (&key, saved) in keys.iter().zip(saved.chunks_exact(rows.floats)) {
-            let number = rows.number(key) as usize;
-            let at = number % PIECE_ROWS * rows.floats;
-            rows.pieces[number / PIECE_ROWS][at..][..rows.floats].copy_from_slice(saved);
+        rows.find(keys, others)?;
+        let FlatRows { pulled, pieces, floats, .. } = rows;
+        for (&number, saved) in pulled.iter().zip(saved.chunks_exact(*floats)) {
+            let (piece, at) = (number as usize / PIECE_ROWS, number as usize % PIECE_ROWS);
+            pieces[piece][at * *floats..][..*floats].copy_from_slice(saved);
         }
         Ok(())
     }
 
     fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError> {
         let rows = &self.tables[table];
-        Ok(Stats { rows: rows.keys.len() as u64, bytes: rows.bytes(), shards: rows.schema.shards })
+        Ok(Stats { rows: rows.rows as u64, bytes: rows.bytes(), shards: rows.schema.shards })
     }
 
     fn not_finite(&self) -> u64 {

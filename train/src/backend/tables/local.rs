@@ -35,7 +35,7 @@ struct ShardOrder {
 }
 
 impl ShardOrder {
-    fn fill(&mut self, BatchKeys { keys, starts }: BatchKeys<'_>, shards: u32) {
+    fn fill(&mut self, BatchKeys { keys, starts, .. }: BatchKeys<'_>, shards: u32) {
         let shard = |&key: &u64| shard_of(hash(key), shards);
         self.from.clear();
         self.keys.clear();

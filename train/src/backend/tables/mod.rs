@@ -4,12 +4,14 @@
 mod flat;
 mod local;
 mod remote;
+mod row_index;
 mod saved;
 mod segment;
 
 pub use flat::FlatTables;
 pub use local::LocalTables;
 pub use remote::RemoteTables;
+pub use row_index::{PreparedRows, RowPreparer};
 pub use saved::SavedTables;
 pub(crate) use segment::{SegmentPart, parts, weigh};
 
@@ -71,6 +73,16 @@ pub trait Tables: WeightTables {
     /// # Errors
     /// The rows cannot be read.
     fn begin_pull(&mut self, table: TableIndex, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError>;
+
+    /// What prepares the rows of batches for pulls of this table, on the thread that makes the batches. `None`: nothing
+    /// needs to be prepared.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    fn preparer(&mut self, table: TableIndex) -> Result<Option<RowPreparer>, BackendError> {
+        let _ = table;
+        Ok(None)
+    }
 
     /// Finishes the oldest pull, and writes its rows into `out`, which is resized.
     ///

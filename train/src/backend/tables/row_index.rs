@@ -1,0 +1,212 @@
+//! Which row of [`FlatTables`](super::FlatTables) a key has. The thread that makes batches can look the keys up, and
+//! compute the first weights of new rows, before the learner needs them: both depend on the keys alone. So the learner
+//! learns the same rows, and only copies them.
+
+use super::segment::{SegmentPart, parts};
+use crate::backend::BackendError;
+use crate::backend::cells::{AHEAD, Cells};
+use crate::batch::Batch;
+use gannet_core::Schema;
+use gannet_optim::{Update, Visitor};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Rows of one piece of a table's list of rows.
+pub(super) const PIECE_ROWS: usize = 1 << 12;
+/// The number of a key without a row.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The numbers of a table's rows, in the order in which their keys came.
+pub(super) struct RowIndex {
+    pub schema: Schema,
+    pub parts: Vec<SegmentPart>,
+    numbers: Cells<u32>,
+    /// The key of each row.
+    pub keys: Vec<u64>,
+    /// The weights and the stored floats of one row.
+    weights: Vec<f32>,
+    row: Vec<f32>,
+    memory_limit: u64,
+}
+
+/// The rows of a batch, found before the batch is learned.
+#[derive(Debug, Default)]
+pub struct PreparedRows {
+    /// The number of each key's row.
+    pub(super) numbers: Vec<u32>,
+    /// The number of the first new row.
+    pub(super) first: u32,
+    /// The new rows, as they begin.
+    pub(super) fresh: Vec<f32>,
+    /// Whether this is of the batch as it is.
+    pub(super) is_made: bool,
+}
+
+impl PreparedRows {
+    /// Whether the rows of the batch were prepared.
+    pub(crate) fn is_made(&self) -> bool {
+        self.is_made
+    }
+}
+
+/// The floats of a fresh row.
+struct FreshRow<'a>(&'a [f32], &'a mut [f32]);
+
+impl Visitor for FreshRow<'_> {
+    type Out = ();
+
+    fn run<U: Update>(self, rule: U) {
+        rule.init(self.0, self.1);
+    }
+}
+
+impl RowIndex {
+    pub(super) fn new(schema: &Schema, memory_limit: u64) -> RowIndex {
+        RowIndex {
+            schema: schema.clone(),
+            parts: parts(schema),
+            numbers: Cells::new(NONE, memory_limit),
+            keys: Vec::new(),
+            weights: vec![0.0; schema.weights()],
+            row: vec![0.0; schema.floats()],
+            memory_limit,
+        }
+    }
+
+    /// The stored floats of a row.
+    fn floats(&self) -> usize {
+        self.row.len()
+    }
+
+    /// Bytes of the index, and of pieces for all its rows.
+    pub(super) fn bytes(&self) -> u64 {
+        let rows = self.keys.len().next_multiple_of(PIECE_ROWS) * self.floats() * size_of::<f32>();
+        self.numbers.bytes() + (rows + self.keys.len() * size_of::<u64>()) as u64
+    }
+
+    /// Makes sure that rows for `more` new keys fit into the memory, of which `others` bytes are in use elsewhere.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub(super) fn reserve(&mut self, more: usize, others: u64) -> Result<(), BackendError> {
+        self.numbers.reserve(more)?;
+        let row_bytes = self.floats() * size_of::<f32>() + size_of::<u64>();
+        let (bytes, limit) = (others + self.bytes() + (more * row_bytes) as u64, self.memory_limit);
+        if bytes > limit {
+            return Err(BackendError::Memory { rows: self.keys.len() as u64, bytes, limit });
+        }
+        Ok(())
+    }
+
+    /// The fresh row of a key.
+    pub(super) fn fresh(&mut self, key: u64) -> &[f32] {
+        let RowIndex { schema, parts, weights, row, .. } = self;
+        schema.initial_weights(key, weights);
+        let (mut weights, mut floats) = (&weights[..], &mut row[..]);
+        for part in &*parts {
+            let (own, weights_behind) = weights.split_at(part.dim);
+            let (own_row, row_behind) = floats.split_at_mut(part.floats);
+            part.rule.visit(FreshRow(own, own_row));
+            (weights, floats) = (weights_behind, row_behind);
+        }
+        row
+    }
+
+    /// The number of a key's row, or [`NONE`].
+    pub(super) fn find(&self, key: u64) -> u32 {
+        self.numbers.find(key).map_or(NONE, |place| *self.numbers.at(place))
+    }
+
+    /// Finds the numbers of keys. New keys get the next numbers, and their fresh rows are appended to `fresh`. There
+    /// must be [room](Self::reserve) for them.
+    pub(super) fn number_all(&mut self, keys: &[u64], numbers: &mut Vec<u32>, fresh: &mut Vec<f32>) {
+        numbers.clear();
+        keys.iter().take(AHEAD).for_each(|&key| self.numbers.prefetch(key));
+        for (i, &key) in keys.iter().enumerate() {
+            if let Some(&ahead) = keys.get(i + AHEAD) {
+                self.numbers.prefetch(ahead);
+            }
+            let place = self.numbers.place(key);
+            let number = *self.numbers.at(place);
+            numbers.push(if number == NONE { self.add(key, place, fresh) } else { number });
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, key: u64, place: u32, fresh: &mut Vec<f32>) -> u32 {
+        let number = self.keys.len() as u32;
+        *self.numbers.at_mut(place) = number;
+        self.keys.push(key);
+        fresh.extend_from_slice(self.fresh(key));
+        number
+    }
+
+    /// Forgets the keys of all rows but the first `rows`: they were prepared and never learned.
+    ///
+    /// # Errors
+    /// There is no memory for another index.
+    pub(super) fn truncate(&mut self, rows: usize) -> Result<(), BackendError> {
+        if rows == self.keys.len() {
+            return Ok(());
+        }
+        self.keys.truncate(rows);
+        self.numbers = Cells::new(NONE, self.memory_limit);
+        self.numbers.reserve(rows)?;
+        for (number, &key) in (0..).zip(&self.keys) {
+            let place = self.numbers.place(key);
+            *self.numbers.at_mut(place) = number;
+        }
+        Ok(())
+    }
+}
+
+/// Prepares the rows of batches, in the order in which they are learned.
+pub struct RowPreparer {
+    index: Arc<Mutex<RowIndex>>,
+    /// Takes memory for pieces of the list of rows.
+    pieces: Sender<Vec<f32>>,
+    /// Rows for which there are pieces, at the learner or on their way.
+    capacity: usize,
+    /// The memory was nearly full, or lost. The learner then finds the rows itself, and its error says what is wrong.
+    has_stopped: bool,
+}
+
+impl RowPreparer {
+    /// A preparer of rows of this index, of which all are at the learner.
+    pub(super) fn new(index: Arc<Mutex<RowIndex>>, pieces: Sender<Vec<f32>>) -> RowPreparer {
+        let rows = lock(&index).keys.len();
+        RowPreparer { index, pieces, capacity: rows.next_multiple_of(PIECE_ROWS), has_stopped: false }
+    }
+
+    /// Prepares the rows of a batch.
+    pub(crate) fn prepare(&mut self, batch: &mut Batch) {
+        let Batch { keys, prepared: PreparedRows { numbers, first, fresh, is_made }, .. } = batch;
+        fresh.clear();
+        *is_made = false;
+        let mut index = lock(&self.index);
+        // The last sixteenth of the memory is filled by the learner, which knows what else there is.
+        let others = index.memory_limit / 16;
+        self.has_stopped |= index.reserve(keys.len(), others).is_err();
+        if self.has_stopped {
+            return;
+        }
+        *first = index.keys.len() as u32;
+        index.number_all(keys, numbers, fresh);
+        *is_made = true;
+        let (rows, floats) = (index.keys.len(), index.floats());
+        drop(index);
+        while self.capacity < rows {
+            // The system clears its pages here, and not while the learner waits for them.
+            let mut piece = vec![1.0; PIECE_ROWS * floats];
+            piece.clear();
+            // If nobody takes it any more, the training has ended.
+            drop(self.pieces.send(piece));
+            self.capacity += PIECE_ROWS;
+        }
+    }
+}
+
+/// The index. A thread that died while it had the lock has ended the training.
+pub(super) fn lock(index: &Mutex<RowIndex>) -> MutexGuard<'_, RowIndex> {
+    index.lock().unwrap_or_else(PoisonError::into_inner)
+}
