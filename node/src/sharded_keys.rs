@@ -63,8 +63,8 @@ pub struct ShardedKeys {
     shards: Vec<u16>,
 }
 
-/// The table of keys that no worker has laid out for its links.
-const NOT_LAID_OUT: usize = usize::MAX;
+/// The table of keys that were sorted without a worker: any with their number of shards.
+pub(crate) const ANY_TABLE: usize = usize::MAX;
 
 impl ShardedKeys {
     /// The keys in shard order.
@@ -171,7 +171,7 @@ impl ShardedKeys {
     }
 
     /// Sorts another batch by shard, for a table of so many shards, into the memory of this one. It needs no worker, so
-    /// any thread can do it. [`Worker::cut_sorted`](crate::Worker::cut_sorted) then lays the keys out for links.
+    /// any thread can do it. A worker takes the keys for any of its tables that has so many shards.
     ///
     /// # Panics
     /// When there are more than `u32::MAX` keys, or the number of shards is not a power of two up to
@@ -180,7 +180,7 @@ impl ShardedKeys {
         assert!(u32::try_from(keys.len()).is_ok(), "{} keys in one batch", keys.len());
         assert!(all.is_power_of_two() && all <= gannet_core::limits::SHARDS_MAX, "{all} shards");
         let ShardedKeys { keys: out, from, chunks, shards, starts, .. } = self;
-        (self.table, self.layout) = (NOT_LAID_OUT, 0);
+        (self.table, self.layout) = (ANY_TABLE, 0);
         chunks.clear();
         starts.clear();
         starts.resize(all as usize + 1, 0);
@@ -213,28 +213,22 @@ impl ShardedKeys {
         starts[0] = 0;
     }
 
-    /// Lays sorted keys out for the links of a table. `owners` has the link of each shard, ascending.
-    ///
-    /// # Errors
-    /// The keys were sorted for another number of shards.
-    pub(crate) fn lay_out(
-        &mut self,
-        table: usize,
-        schema: &Schema,
-        owners: &[u32],
-    ) -> Result<(), WorkerError> {
-        if self.starts.len() != schema.shards as usize + 1 {
-            return Err(WorkerError::Call(format!(
-                "a batch was sorted for {} shards; table {:?} has {}: sort the keys for that table",
-                self.starts.len().saturating_sub(1),
-                schema.name,
-                schema.shards
-            )));
-        }
-        self.table = table;
-        self.chunks.clear();
-        add_chunks(&mut self.chunks, &self.starts, owners, part_keys(schema.floats()) as u32);
-        Ok(())
+    /// Whether the keys can be sent to a table of so many shards, with this number.
+    pub(crate) fn are_for(&self, table: usize, shards: u32) -> bool {
+        self.table == table || (self.table == ANY_TABLE && self.starts.len() == shards as usize + 1)
+    }
+
+    /// Cuts all rows into chunks for these owners of the shards, ascending.
+    pub(crate) fn all_chunks_of(&self, schema: &Schema, owners: &[u32], out: &mut Vec<Chunk>) {
+        out.clear();
+        add_chunks(out, &self.starts, owners, part_keys(schema.floats()) as u32);
+    }
+
+    /// Makes the sorted keys those of a table, with chunks for these owners.
+    fn lay_out(&mut self, table: usize, schema: &Schema, owners: &[u32]) {
+        let mut chunks = std::mem::take(&mut self.chunks);
+        self.all_chunks_of(schema, owners, &mut chunks);
+        (self.table, self.chunks) = (table, chunks);
     }
 
     /// [`sort`](Self::sort)s a batch and lays it out.
@@ -243,7 +237,7 @@ impl ShardedKeys {
     /// When there are more than `u32::MAX` keys.
     pub(crate) fn fill(&mut self, table: usize, schema: &Schema, owners: &[u32], keys: &[u64]) {
         self.sort(schema.shards, keys);
-        self.lay_out(table, schema, owners).expect("the keys were sorted for the table's shards");
+        self.lay_out(table, schema, owners);
     }
 
     /// Takes another batch that the caller has sorted by shard: those of shard `s` are `keys[starts[s]..starts[s +
@@ -290,7 +284,8 @@ impl ShardedKeys {
         self.keys.extend_from_slice(keys);
         self.starts.clear();
         self.starts.extend_from_slice(starts);
-        self.lay_out(table, schema, owners)
+        self.lay_out(table, schema, owners);
+        Ok(())
     }
 }
 
@@ -361,13 +356,14 @@ mod tests {
             prop_assert_eq!(cut.starts(), &starts[..]);
             let mut taken = ShardedKeys::default();
             taken.fill(1, &schema, &owners, &[7, 3, 9, 1]);
-            // Keys that were sorted without a table are refused until they are laid out, and by a table of other shards.
+            // Keys that were sorted without a worker are for tables of so many shards. They get the same chunks.
             taken.sort(16, &keys);
-            prop_assert_eq!((taken.keys(), taken.table), (cut.keys(), NOT_LAID_OUT));
-            let other = Schema { shards: 8, ..schema.clone() };
-            prop_assert!(taken.lay_out(0, &other, &owners[..8]).is_err());
-            prop_assert!(taken.lay_out(0, &schema, &owners).is_ok());
-            prop_assert_eq!(&taken, &cut);
+            prop_assert_eq!((taken.keys(), taken.positions()), (cut.keys(), cut.positions()));
+            prop_assert!(taken.are_for(0, 16) && taken.are_for(3, 16) && !taken.are_for(0, 8));
+            prop_assert!(cut.are_for(0, 16) && !cut.are_for(1, 16));
+            let mut chunks = vec![Chunk { peer: 9, start: 9, len: 9, row: 9 }];
+            taken.all_chunks_of(&schema, &owners, &mut chunks);
+            prop_assert_eq!(&chunks[..], cut.chunks());
             prop_assert!(taken.fill_sorted(0, &schema, &owners, (&sorted, &starts)).is_ok());
             prop_assert!(taken.is_as_given());
             prop_assert_eq!((taken.keys(), taken.chunks()), (cut.keys(), cut.chunks()));

@@ -5,7 +5,7 @@
 
 use gannet::table::hash;
 use gannet::worker::ShardedKeys;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The most keys of one call: their places are `u32`, and so are those of the table, which has up to four slots a key.
 pub const KEYS_MAX: usize = 1 << 28;
@@ -19,38 +19,28 @@ pub struct Batch {
     unique: usize,
     /// If keys repeat, for each given key its place among the unique ones.
     places: Vec<u32>,
-    cut: Mutex<Cut>,
+    /// Each key once, in the order of their shards.
+    keys: Arc<ShardedKeys>,
     /// Memory of the search for repeated keys: places, plus 1. 0 is an empty slot.
     slots: Vec<u32>,
-}
-
-/// The keys of a batch for the worker.
-#[derive(Debug, Default)]
-pub struct Cut {
-    /// Each key once, in the order of their shards.
-    pub keys: Arc<ShardedKeys>,
-    /// Whether the worker has laid them out for its links.
-    pub is_laid_out: bool,
 }
 
 impl Batch {
     /// Takes other keys into the memory of this batch: those of a table of so many shards.
     pub fn fill(&mut self, given: &[u64], shards: u32) {
-        let Batch { places, cut, slots, .. } = self;
-        let cut = cut.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if Arc::get_mut(&mut cut.keys).is_none() {
+        let Batch { places, keys, slots, .. } = self;
+        if Arc::get_mut(keys).is_none() {
             // A request still has the keys of the call before.
-            cut.keys = Arc::default();
+            *keys = Arc::default();
         }
-        cut.is_laid_out = false;
         places.clear();
-        if let Some(keys) = Arc::get_mut(&mut cut.keys) {
+        if let Some(keys) = Arc::get_mut(keys) {
             keys.sort(shards, given);
             if has_repeated(keys, slots) {
                 remove_repeated(given, keys, slots, places);
             }
         }
-        (self.unique, self.given) = (cut.keys.keys().len(), given.len());
+        (self.unique, self.given) = (keys.keys().len(), given.len());
     }
 
     /// The number of given keys.
@@ -63,8 +53,7 @@ impl Batch {
         if given.len() != self.given {
             return false;
         }
-        let sorted = self.keys();
-        let keys = sorted.keys();
+        let (sorted, keys) = (&self.keys, self.keys.keys());
         if !self.is_unique() {
             return given.iter().zip(&self.places).all(|(key, &place)| *key == keys[place as usize]);
         }
@@ -84,14 +73,9 @@ impl Batch {
         self.unique == self.given
     }
 
-    /// The keys for the worker.
-    pub fn cut(&self) -> MutexGuard<'_, Cut> {
-        self.cut.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Each key once, in the order of their shards.
-    pub fn keys(&self) -> Arc<ShardedKeys> {
-        self.cut().keys.clone()
+    pub fn keys(&self) -> &Arc<ShardedKeys> {
+        &self.keys
     }
 
     /// For each given key its place in [`keys`](Self::keys).

@@ -6,7 +6,7 @@ use crate::failure::CallFailure;
 use crate::rows::Buffers;
 use crate::waiting::Maker;
 use gannet::table::TableId;
-use gannet::worker::{PullId, PushId, ShardedKeys, WorkerError};
+use gannet::worker::{PullId, PushId, WorkerError};
 use gannet::{Read, Transports, Worker, WorkerConfig, Write};
 use pyo3::prelude::*;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -39,9 +39,9 @@ pub struct FlushProgress {
 /// Rows of pulls, or why they failed, by the number of the pull. The client's thread puts them here as soon as they have
 /// come. A caller then need not wait until the thread has done what it was asked later.
 #[derive(Debug, Default)]
-pub struct Pulled(Mutex<HashMap<u64, Result<Vec<f32>, CallFailure>>>);
+pub struct EndedPulls(Mutex<HashMap<u64, Result<Vec<f32>, CallFailure>>>);
 
-impl Pulled {
+impl EndedPulls {
     /// Takes the rows of a pull, if they are here.
     pub fn take(&self, number: u64) -> Option<Result<Vec<f32>, CallFailure>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
@@ -58,7 +58,7 @@ pub struct SharedState {
     /// Buffers of rows.
     pub buffers: Arc<Buffers>,
     /// Pulls that have ended, and that nobody has asked for.
-    pub pulled: Pulled,
+    pub pulled: EndedPulls,
     /// What other threads may know of the client's thread.
     pub progress: Arc<FlushProgress>,
 }
@@ -133,23 +133,10 @@ impl Owner {
         }
     }
 
-    /// The keys of a batch, laid out for the worker's links. That is done once.
-    fn cut(&self, table: TableId, batch: &Batch) -> Result<Arc<ShardedKeys>, WorkerError> {
-        let mut cut = batch.cut();
-        if !cut.is_laid_out {
-            // They are copied only if another thread copies rows by them at this moment.
-            self.worker.cut_sorted(table, Arc::make_mut(&mut cut.keys))?;
-            cut.is_laid_out = true;
-        }
-        Ok(cut.keys.clone())
-    }
-
     /// Begins a pull of rows of `dim` floats under this number.
     pub fn begin_pull(&mut self, number: u64, table: TableId, dim: usize, batch: &Batch) {
         let buffer = self.state.buffers.take(batch.unique() * dim);
-        let begun = self
-            .cut(table, batch)
-            .and_then(|cut| self.worker.begin_pull(table, cut, Read::Weights, buffer, false));
+        let begun = self.worker.begin_pull(table, batch.keys().clone(), Read::Weights, buffer, false);
         self.pulls.insert(number, begun.map_err(CallFailure::from));
     }
 
@@ -200,8 +187,8 @@ impl Owner {
             }
         }
         self.note_push(table);
-        let (cut, seq) = (self.cut(table, batch)?, self.worker.next_seq(table));
-        let push = self.worker.begin_push(table, cut, write, rows, None, seq)?;
+        let seq = self.worker.next_seq(table);
+        let push = self.worker.begin_push(table, batch.keys().clone(), write, rows, None, seq)?;
         self.pushes.push_back(push);
         self.state.buffers.keep(self.worker.spare());
         Ok(())

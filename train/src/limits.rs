@@ -28,7 +28,10 @@ pub const REMOTE_CHUNKS_MAX: usize = 2;
 pub const HEAD_BYTES: [usize; 2] = [8 << 10, 256 << 10];
 /// Bytes of lines that go to a parsing thread at once, and at most one line more.
 pub const PARCEL_BYTES: usize = if cfg!(test) { 300 } else { 1 << 20 };
-/// Threads of a training.
+/// The share of the memory, one part in so many, that is filled without rows found ahead. The learner then fills it,
+/// because only it knows all tables.
+pub const PREPARE_SPARE: u64 = 16;
+/// The largest `--threads` of a training.
 pub const THREADS_MAX: usize = 256;
 /// Batches between the parse thread and the learning thread.
 pub const BATCH_QUEUE_MAX: usize = 4;

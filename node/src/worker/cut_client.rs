@@ -65,7 +65,7 @@ impl<N: Net> Worker<N> {
         table: TableId,
         cut: &Arc<ShardedKeys>,
     ) -> Result<(), WorkerError> {
-        let laid = self.laid(cut.clone());
+        let laid = self.laid(table, cut.clone());
         let mut has = vec![false; self.peers.len()];
         laid.chunks().iter().filter(|chunk| chunk.len > 0).for_each(|chunk| has[chunk.peer as usize] = true);
         if self.links_now().all(|link| has[link]) {

@@ -123,21 +123,10 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Lays out keys that [`ShardedKeys::sort`] has sorted, on any thread.
-    ///
-    /// # Errors
-    /// The keys were sorted for another number of shards than the table has.
-    pub fn cut_sorted(&self, table: TableId, keys: &mut ShardedKeys) -> Result<(), WorkerError> {
-        let known = &self.tables[table.0];
-        keys.lay_out(table.0, &known.schema, &known.owners)?;
-        keys.layout = self.layout;
-        Ok(())
-    }
-
     /// Lays a cut out for the present links.
-    pub(super) fn laid(&self, cut: Arc<ShardedKeys>) -> Relayout {
-        let known = &self.tables[cut.table];
-        Relayout::new(cut, self.layout, &known.schema, &known.owners)
+    pub(super) fn laid(&self, table: TableId, cut: Arc<ShardedKeys>) -> Relayout {
+        let known = &self.tables[table.0];
+        Relayout::new(cut, table.0, self.layout, &known.schema, &known.owners)
     }
 
     /// Begins to pull the rows of a cut's keys into `values`, which it resizes. With `keep` the servers keep the keys'
@@ -202,7 +191,7 @@ impl<N: Net> Worker<N> {
         let may_read = self.begin_reads(&spec, keys, now)?;
         let cached = self.cached_pull(table, (read, segments), keys, clock)?;
         // Nothing below changes the links.
-        let laid = self.laid(cut);
+        let laid = self.laid(table, cut);
         let mut parts = Vec::with_capacity(laid.chunks().len());
         for chunk in laid.chunks() {
             let (keys, rows) = (&laid.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
@@ -316,7 +305,7 @@ impl<N: Net> Worker<N> {
             self.wait_for_other_links(table, &cut)?;
         }
         // Nothing below changes the links.
-        let laid = self.laid(cut);
+        let laid = self.laid(table, cut);
         if in_step {
             self.count_step_push(&laid, floats)?;
         }
@@ -394,10 +383,10 @@ impl<N: Net> Worker<N> {
     }
 
     fn check_table(&self, table: TableId, cut: &ShardedKeys) -> Result<(), WorkerError> {
-        if cut.table != table.0 || table.0 >= self.tables.len() {
-            return Err(WorkerError::Call("the cut is of another table".into()));
+        match self.tables.get(table.0) {
+            Some(known) if cut.are_for(table.0, known.schema.shards) => Ok(()),
+            _ => Err(WorkerError::Call("the cut is of another table, or of another number of shards".into())),
         }
-        Ok(())
     }
 
     /// Checks a push of so many keys and floats. Returns the floats of a row.

@@ -1,7 +1,7 @@
 //! The layout of a batch in flight: the caller's cut, and the chunks that its requests name.
 //!
-//! The chunks are those of the cut, which it shares, unless the links have changed since the cut was made: then the
-//! request has its own chunks. The chunks of a request in flight never change their numbers, because those are on the
+//! The chunks are those of the cut, which it shares. If the links have changed since the cut was made, or the keys were
+//! sorted without a worker, the request has its own chunks. The chunks of a request in flight never change their numbers, because those are on the
 //! wire. Rows that are cut again go to new chunks at the end, and their old chunk becomes empty.
 
 use crate::sharded_keys::{Chunk, ShardedKeys};
@@ -13,18 +13,25 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(super) struct Relayout {
     pub(super) cut: Arc<ShardedKeys>,
+    table: usize,
     own: Option<Vec<Chunk>>,
 }
 
 impl Relayout {
-    /// A cut for the links of this layout. `owners` are the owners of the shards.
-    pub(super) fn new(cut: Arc<ShardedKeys>, layout: u64, schema: &Schema, owners: &[u32]) -> Relayout {
-        let own = (cut.layout != layout).then(|| {
+    /// A cut of a table for the links of this layout. `owners` are the owners of the shards.
+    pub(super) fn new(
+        cut: Arc<ShardedKeys>,
+        table: usize,
+        layout: u64,
+        schema: &Schema,
+        owners: &[u32],
+    ) -> Relayout {
+        let own = (cut.layout != layout || cut.table != table).then(|| {
             let mut chunks = Vec::new();
-            cut.chunks_of(0..cut.keys().len() as u32, schema, owners, &mut chunks);
+            cut.all_chunks_of(schema, owners, &mut chunks);
             chunks
         });
-        Relayout { cut, own }
+        Relayout { cut, table, own }
     }
 
     pub(super) fn chunks(&self) -> &[Chunk] {
@@ -37,7 +44,7 @@ impl Relayout {
     }
 
     pub(super) fn table(&self) -> usize {
-        self.cut.table
+        self.table
     }
 
     /// Whether another batch has the same keys and the same chunks.
@@ -48,7 +55,7 @@ impl Relayout {
 
     /// Cuts the rows of these chunks again, for shards with these owners. Returns the numbers of the new chunks.
     pub(super) fn cut_anew(&mut self, chunks: &[u32], schema: &Schema, owners: &[u32]) -> Range<u32> {
-        let Relayout { cut, own } = self;
+        let Relayout { cut, own, .. } = self;
         let own = own.get_or_insert_with(|| cut.chunks().to_vec());
         let mut rows: Vec<Range<u32>> = chunks
             .iter()

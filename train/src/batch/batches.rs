@@ -1,6 +1,6 @@
-//! Makes batches for the learner: reads, removes duplicate keys, sorts keys by shard and links batches. A parse
-//! thread does this ahead of the learner, through a bounded queue whose buffers are reused. With one thread, the
-//! learner's thread reads and learns in turn.
+//! Makes batches for the learner: reads, removes duplicate keys, sorts keys by shard, links batches and finds rows. A
+//! thread does this ahead of the learner, through a bounded queue whose buffers are reused. It also parses, or takes
+//! what other threads have parsed. With one thread, the learner's thread reads and learns in turn.
 
 use crate::backend::tables::RowPreparer;
 use crate::batch::read_time_limit::{ReadProgress, ReadTimeLimit};

@@ -68,7 +68,8 @@ pub struct Losses {
 }
 
 impl Examples {
-    /// Reads a share of the data into at most `limit` bytes. The keys are sorted for `shards` shards.
+    /// Reads a share of the data into at most `limit` bytes. The keys are sorted for `shards` shards. If
+    /// `threads` is more than 1, so many threads parse. As many go over the examples later.
     ///
     /// # Errors
     /// The data cannot be read, or needs more memory.
@@ -79,7 +80,7 @@ impl Examples {
         threads: usize,
         limit: u64,
     ) -> Result<(Examples, LoadedData), LbfgsError> {
-        let mut reader = Reader::open(data, LBFGS_BATCH, share)?;
+        let mut reader = Reader::open(data, LBFGS_BATCH, share)?.with_parsers(threads)?;
         let (mut all, mut dictionary) =
             (Examples { offsets: vec![0], ..Examples::default() }, Dictionary::default());
         let (mut block, mut ones) = (Block::default(), true);

@@ -3,7 +3,9 @@
 use crate::learn::gradient::Reduce;
 use crate::learn::push_content::PushContent;
 use crate::learn::report::StartRows;
+use crate::limits::THREADS_MAX;
 use crate::read::data::{Data, Share};
+use crate::read::error::ReadError;
 use crate::read::split::{FileFingerprint, Splits};
 use crate::read::stop_flag::StopFlag;
 use std::sync::Arc;
@@ -27,8 +29,8 @@ pub struct Options {
     pub push: Option<PushContent>,
     /// How a key's gradients in a batch become one. `None`: [as suits](Reduce::suits) the rule.
     pub reduce: Option<Reduce>,
-    /// 1: the calling thread reads and learns in turn. 2 and more: a parse thread reads ahead. The results are the
-    /// same.
+    /// 1: the calling thread reads and learns in turn. 2: another thread reads ahead. More, N: N - 1 threads parse lines
+    /// of files. The results are the same. At most 256.
     pub threads: usize,
     /// Time between calls of the progress callback.
     pub progress_every: Duration,
@@ -56,6 +58,15 @@ impl Options {
             splits: None,
             begin: None,
         }
+    }
+
+    /// Checks the number of threads.
+    pub(crate) fn check_threads(&self) -> Result<(), ReadError> {
+        let (value, max) = (self.threads as u64, THREADS_MAX as u64);
+        if (1..=max).contains(&value) {
+            return Ok(());
+        }
+        Err(ReadError::Limit { what: "the number of threads", value, max })
     }
 
     /// Makes this flag end waits for standard input or a FIFO. [`train`](crate::train()) checks its own flag between

@@ -12,7 +12,7 @@ use crate::learn::replay::Replay;
 use crate::learn::report::{Progress, Report, StepObserver, TrainError, no_rows};
 use crate::learn::training_loop::TrainingLoop;
 use crate::learn::update_mode::UpdateMode;
-use crate::limits::{DEPTH_MAX, THREADS_MAX};
+use crate::limits::DEPTH_MAX;
 use crate::read::error::ReadError;
 use crate::read::reader::Reader;
 use gannet_core::Schema;
@@ -97,10 +97,7 @@ fn check(options: &Options) -> Result<(), ReadError> {
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch")?;
     }
-    if !(1..=THREADS_MAX).contains(&options.threads) {
-        let (value, max) = (options.threads as u64, THREADS_MAX as u64);
-        return Err(ReadError::Limit { what: "the number of threads", value, max });
-    }
+    options.check_threads()?;
     if options.epochs == 0 {
         return Err(ReadError::Limit { what: "the number of epochs", value: 0, max: u32::MAX.into() });
     }

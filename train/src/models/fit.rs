@@ -58,6 +58,7 @@ pub fn fit_watched<T: Tables>(
     progress: &mut dyn FnMut(&Fitting),
     watch: &mut FitWatch<'_, T>,
 ) -> Result<Fitted, TrainError> {
+    options.check_threads()?;
     let push = push_of(options, model)?;
     if options.epochs > 1 {
         options.data.must_be_files("a second epoch")?;

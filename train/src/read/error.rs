@@ -278,7 +278,9 @@ pub enum ReadError {
     #[error("{0}")]
     Splits(String),
     /// The system cannot start a thread.
-    #[error("cannot start the parse thread: {0}; look at the limits on processes and memory")]
+    #[error(
+        "cannot start a thread that reads or parses the data: {0}; look at the limits on processes and memory, or lower --threads"
+    )]
     Thread(io::Error),
     /// A number is out of its range.
     #[error("{what} is {value}; from 1 to {max} is allowed")]

@@ -10,7 +10,7 @@ use crate::read::data::{Data, Share, shown_name};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::format::LineReader;
 use crate::read::libsvm;
-use crate::read::parcel::Lines;
+use crate::read::parcel::LineRun;
 use crate::read::reader::{DetectedFile, Reader};
 use crate::read::source::Source;
 use crate::read::split::{self, Split};
@@ -292,9 +292,9 @@ impl LineBlocks {
         let mut left = self.batch as u64;
         while left > 0 && !block.full() && self.more()? {
             let (buf, at, end) = self.source.lines();
-            let mut lines = Lines { buf, at, end, taken: 0, data_lines: 0 };
+            let mut lines = LineRun { buf, at, end, taken: 0, data_lines: 0 };
             let fault = lines.parse(&mut self.kind, self.data.labels, &mut self.zeros, left, block);
-            let Lines { at, taken, data_lines, .. } = lines;
+            let LineRun { at, taken, data_lines, .. } = lines;
             self.data_lines += data_lines;
             left -= data_lines;
             self.source.take(at, taken);

@@ -54,7 +54,7 @@ pub(crate) struct Parcel {
     pub block: Block,
     /// Whether every line is an example.
     pub is_whole: bool,
-    /// Which zeros the labels are: 1 for label 0, 2 for label -1.
+    /// Which labels occur that mean 0: 1 for label 0, 2 for label -1, 3 for both.
     pub zeros: u8,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Fault {
 }
 
 /// Lines that are being parsed.
-pub(crate) struct Lines<'a> {
+pub(crate) struct LineRun<'a> {
     /// The lines, and at least [`PAD_BYTES`] bytes behind them.
     pub buf: &'a [u8],
     /// The start of the next line.
@@ -103,7 +103,7 @@ impl Fault {
     }
 }
 
-impl Lines<'_> {
+impl LineRun<'_> {
     /// Appends the examples of the lines to a block, of at most `most` data lines, until a line is at fault. That line
     /// is taken too. `zeros`: which zeros the labels before were.
     #[inline(always)]
@@ -115,7 +115,7 @@ impl Lines<'_> {
         most: u64,
         block: &mut Block,
     ) -> Option<Fault> {
-        let Lines { buf, end, .. } = *self;
+        let LineRun { buf, end, .. } = *self;
         let (mut p, mut lines, mut left) = (self.at, 0, most);
         let mut fault = None;
         while p < end && left > 0 && !block.full() {
@@ -189,7 +189,7 @@ impl Parcel {
             let known = kinds.take().filter(|(shared, _)| Arc::ptr_eq(shared, &piece.kind));
             let (_, kind) =
                 kinds.insert(known.unwrap_or_else(|| (piece.kind.clone(), (*piece.kind).clone())));
-            let mut lines = Lines { buf: text, at, end: piece.end, taken: 0, data_lines: 0 };
+            let mut lines = LineRun { buf: text, at, end: piece.end, taken: 0, data_lines: 0 };
             if lines.parse(kind, labels, zeros, u64::MAX, block).is_some() {
                 self.is_whole = false;
                 return;
@@ -213,7 +213,7 @@ impl Parcel {
         let mut at = 0;
         for piece in &self.pieces {
             let mut kind = (*piece.kind).clone();
-            let mut lines = Lines { buf: &self.text, at, end: piece.end, taken: 0, data_lines: 0 };
+            let mut lines = LineRun { buf: &self.text, at, end: piece.end, taken: 0, data_lines: 0 };
             while lines.at < lines.end {
                 if let Some(found) = lines.parse(&mut kind, labels, zeros, u64::MAX, &mut self.block) {
                     fault(&piece.file, piece.line_before + lines.taken, found)?;

@@ -1,6 +1,10 @@
 //! Parses lines on several threads. One thread reads the files and cuts their lines into parcels. It hands the parcels
 //! to the parsers in turn, and the reader takes them back in that order. So the batches, the bad lines and the errors
-//! are those of one thread.
+//! are those of one thread. There are three exceptions:
+//! - A batch of more than [`OCCURRENCES_PER_BLOCK_MAX`](crate::limits::OCCURRENCES_PER_BLOCK_MAX) features is an error.
+//!   One thread cuts it short.
+//! - If a client that sends data is lost, its loss may be reported in place of a bad line shortly before.
+//! - Where a third label appears, the error may have counted the positive value in lines behind it.
 
 use crate::read::block::Block;
 use crate::read::data::Data;
@@ -130,7 +134,9 @@ impl ParsedBlocks {
         while !self.has_ended {
             let mut parcel = self.threads.next();
             self.check(&mut parcel)?;
-            if block.is_empty() {
+            // Only a whole batch changes places with the caller's block. Otherwise each parcel would in time have memory
+            // for a whole batch.
+            if block.is_empty() && matches!(parcel.end, ParcelEnd::Batch { .. }) {
                 std::mem::swap(block, &mut parcel.block);
             } else {
                 block.append(&parcel.block)?;

@@ -3,10 +3,10 @@
 use crate::model::file;
 use crate::models::{ADAGRAD, agreeing, options, settings, state};
 
-use gannet_core::Admission;
+use gannet_core::{Admission, Read};
 use gannet_optim::{Adam, Rule};
 use gannet_train::models::{FactorizationMachine, Model, ModelSettings, fit, fit_watched};
-use gannet_train::{Data, FlatTables, Labels, Options, StepReport};
+use gannet_train::{BatchKeys, Data, FlatTables, Labels, Options, StepReport, Tables};
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
@@ -46,6 +46,50 @@ fn a_stopped_training_leaves_only_rows_that_it_learned() {
         assert!(one.iter().any(|rows| rows[0].len() > 5_000));
         for threads in [2, 3, 6] {
             assert!(learn(threads, steps) == one, "{threads} threads, {steps:?} steps");
+        }
+    }
+}
+
+/// An observer that pulls or restores rows changes nothing but those rows, with any number of threads: rows that were
+/// found ahead are found again.
+#[test]
+fn a_pull_in_between_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |i: u64| format!("{} {i}:1 {}:2\n", i % 2, i * 7 % 9_000);
+    let path = file(&folder, "new.svm", (0..40_000).map(line).collect::<String>().as_bytes());
+    let options = Options { batch: 100, ..options(&Data::new(&path), Labels::Signs, 1) };
+    let learn = |threads: usize, restores: bool, steps: &[u64]| {
+        let options = Options { threads, ..options.clone() };
+        let (mut tables, mut machine) =
+            (FlatTables::within(u64::MAX), FactorizationMachine::new(settings(ADAGRAD), 3));
+        let watch = &mut |step: &StepReport<'_>, _: &mut dyn Model, tables: &mut FlatTables| {
+            if steps.contains(&step.number) {
+                let (mut rows, key) = (Vec::new(), 1 << 40 | step.number);
+                tables.begin_pull(0, BatchKeys::unsorted(&[key]), Read::State).unwrap();
+                tables.finish_pull(&mut rows).unwrap();
+                if restores {
+                    tables.restore(0, &[key | 1 << 41], &rows).unwrap();
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        let never = AtomicBool::new(false);
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            let fitted =
+                fit_watched(&options, &mut machine, &mut tables, &never, &mut |_| {}, watch).unwrap();
+            let rows = state(&mut tables, &machine);
+            assert_eq!(fitted.rows, rows[0].len() as u64);
+            all.push(rows);
+        }
+        all
+    };
+    for (restores, steps) in [(false, &[20][..]), (true, &[20, 21, 150])] {
+        let one = learn(1, restores, steps);
+        let more = steps.len() * (1 + usize::from(restores));
+        assert_eq!(one[0][0].len(), 40_000 + 1 + more);
+        for threads in [2, 3, 6] {
+            assert!(learn(threads, restores, steps) == one, "{threads} threads, {steps:?}");
         }
     }
 }

@@ -197,7 +197,8 @@ pub struct TrainArgs {
     /// change the loss]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: Option<u32>,
-    /// Threads: 1 reads and learns in turn, 2 does both at the same time (default: 2). For a ps see `gannet server`.
+    /// Threads: 1 reads and learns in turn, 2 does both at the same time, N lets N - 1 threads parse (default: 2). The
+    /// model is the same. For a ps see `gannet server`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Option<u32>,
     /// Train without an intercept.

@@ -11,6 +11,7 @@ use crate::backend::BackendError;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Admission, OpenError, Read, Schema, Stats, Write, prefetch};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
@@ -36,6 +37,10 @@ pub struct FlatTables {
 /// The rows of a table.
 struct FlatRows {
     index: Arc<Mutex<RowIndex>>,
+    /// Bytes of the index and of the rows.
+    size: Arc<AtomicU64>,
+    /// The number of the preparer whose rows are taken.
+    preparer: u64,
     schema: Schema,
     parts: Vec<SegmentPart>,
     /// The rows by their numbers, [`PIECE_ROWS`] a piece.
@@ -63,8 +68,11 @@ impl FlatRows {
         if !schema.replays() || parts.iter().any(|part| part.rule != schema.rule) {
             return unfit("a table without shards has one rule, which replays");
         }
+        let index = RowIndex::new(schema, memory_limit);
         Ok(FlatRows {
-            index: Arc::new(Mutex::new(RowIndex::new(schema, memory_limit))),
+            size: index.size(),
+            preparer: 0,
+            index: Arc::new(Mutex::new(index)),
             schema: schema.clone(),
             parts,
             pieces: Vec::new(),
@@ -77,7 +85,7 @@ impl FlatRows {
     }
 
     fn bytes(&self) -> u64 {
-        lock(&self.index).bytes()
+        self.size.load(Relaxed)
     }
 
     #[inline(always)]
@@ -108,7 +116,10 @@ impl FlatRows {
         fresh.clear();
         {
             let mut index = lock(&self.index);
-            index.truncate(self.rows)?;
+            if self.preparer > 0 {
+                index.end_preparer(self.rows)?;
+                self.preparer = 0;
+            }
             index.reserve(keys.len(), others)?;
             index.number_all(keys, &mut self.pulled, &mut fresh);
         }
@@ -254,7 +265,9 @@ impl Tables for FlatTables {
             return Err(BackendError::Order("these rows are pulled with their state, for replay"));
         }
         let mut out = self.spare.pop().unwrap_or_default();
-        match keys.prepared {
+        // After a pull of other keys, rows that were found before it are found again.
+        let preparer = self.tables[table].preparer;
+        match keys.prepared.filter(|prepared| prepared.preparer == preparer) {
             Some(prepared) => self.tables[table].take(prepared)?,
             None => {
                 let others = self.others(table);
@@ -268,7 +281,11 @@ impl Tables for FlatTables {
 
     fn preparer(&mut self, table: TableIndex) -> Result<Option<RowPreparer>, BackendError> {
         let rows = &mut self.tables[table];
-        lock(&rows.index).truncate(rows.rows)?;
+        {
+            let mut index = lock(&rows.index);
+            index.end_preparer(rows.rows)?;
+            rows.preparer = index.preparer();
+        }
         let (pieces, taken) = channel();
         rows.prepared_pieces = Some(taken);
         Ok(Some(RowPreparer::new(rows.index.clone(), pieces)))

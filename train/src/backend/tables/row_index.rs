@@ -6,8 +6,10 @@ use super::segment::{SegmentPart, parts};
 use crate::backend::BackendError;
 use crate::backend::cells::{AHEAD, Cells};
 use crate::batch::Batch;
+use crate::limits::PREPARE_SPARE;
 use gannet_core::Schema;
 use gannet_optim::{Update, Visitor};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +29,10 @@ pub(super) struct RowIndex {
     weights: Vec<f32>,
     row: Vec<f32>,
     memory_limit: u64,
+    /// The number of the present [`RowPreparer`]. A preparer with another number has nothing more to do here.
+    preparer: u64,
+    /// [`bytes`](Self::bytes), for those who do not have the lock.
+    size: Arc<AtomicU64>,
 }
 
 /// The rows of a batch, found before the batch is learned.
@@ -38,14 +44,14 @@ pub struct PreparedRows {
     pub(super) first: u32,
     /// The new rows, as they begin.
     pub(super) fresh: Vec<f32>,
-    /// Whether this is of the batch as it is.
-    pub(super) is_made: bool,
+    /// The number of the preparer. 0: the rows are not prepared.
+    pub(super) preparer: u64,
 }
 
 impl PreparedRows {
     /// Whether the rows of the batch were prepared.
     pub(crate) fn is_made(&self) -> bool {
-        self.is_made
+        self.preparer > 0
     }
 }
 
@@ -62,7 +68,7 @@ impl Visitor for FreshRow<'_> {
 
 impl RowIndex {
     pub(super) fn new(schema: &Schema, memory_limit: u64) -> RowIndex {
-        RowIndex {
+        let index = RowIndex {
             schema: schema.clone(),
             parts: parts(schema),
             numbers: Cells::new(NONE, memory_limit),
@@ -70,7 +76,30 @@ impl RowIndex {
             weights: vec![0.0; schema.weights()],
             row: vec![0.0; schema.floats()],
             memory_limit,
-        }
+            preparer: 0,
+            size: Arc::default(),
+        };
+        index.size.store(index.bytes(), Relaxed);
+        index
+    }
+
+    /// The bytes of the index and of its rows, at any time.
+    pub(super) fn size(&self) -> Arc<AtomicU64> {
+        self.size.clone()
+    }
+
+    /// The number of the present preparer.
+    pub(super) fn preparer(&self) -> u64 {
+        self.preparer
+    }
+
+    /// Ends the present preparer: what it has prepared and nobody has taken is forgotten. `rows` were taken.
+    ///
+    /// # Errors
+    /// There is no memory for another index.
+    pub(super) fn end_preparer(&mut self, rows: usize) -> Result<(), BackendError> {
+        self.preparer += 1;
+        self.truncate(rows)
     }
 
     /// The stored floats of a row.
@@ -130,6 +159,7 @@ impl RowIndex {
             let number = *self.numbers.at(place);
             numbers.push(if number == NONE { self.add(key, place, fresh) } else { number });
         }
+        self.size.store(self.bytes(), Relaxed);
     }
 
     #[cold]
@@ -141,11 +171,8 @@ impl RowIndex {
         number
     }
 
-    /// Forgets the keys of all rows but the first `rows`: they were prepared and never learned.
-    ///
-    /// # Errors
-    /// There is no memory for another index.
-    pub(super) fn truncate(&mut self, rows: usize) -> Result<(), BackendError> {
+    /// Forgets the keys of all rows but the first `rows`.
+    fn truncate(&mut self, rows: usize) -> Result<(), BackendError> {
         if rows == self.keys.len() {
             return Ok(());
         }
@@ -156,6 +183,7 @@ impl RowIndex {
             let place = self.numbers.place(key);
             *self.numbers.at_mut(place) = number;
         }
+        self.size.store(self.bytes(), Relaxed);
         Ok(())
     }
 }
@@ -165,34 +193,38 @@ pub struct RowPreparer {
     index: Arc<Mutex<RowIndex>>,
     /// Takes memory for pieces of the list of rows.
     pieces: Sender<Vec<f32>>,
+    /// See [`RowIndex::preparer`].
+    number: u64,
     /// Rows for which there are pieces, at the learner or on their way.
     capacity: usize,
-    /// The memory was nearly full, or lost. The learner then finds the rows itself, and its error says what is wrong.
+    /// The memory was nearly full, or another preparer is in its place. The learner then finds the rows itself.
     has_stopped: bool,
 }
 
 impl RowPreparer {
-    /// A preparer of rows of this index, of which all are at the learner.
+    /// A preparer of rows of this index. It sends memory for pieces of the list of rows to `pieces`.
     pub(super) fn new(index: Arc<Mutex<RowIndex>>, pieces: Sender<Vec<f32>>) -> RowPreparer {
-        let rows = lock(&index).keys.len();
-        RowPreparer { index, pieces, capacity: rows.next_multiple_of(PIECE_ROWS), has_stopped: false }
+        let (number, rows) = {
+            let index = lock(&index);
+            (index.preparer, index.keys.len())
+        };
+        RowPreparer { index, pieces, number, capacity: rows.next_multiple_of(PIECE_ROWS), has_stopped: false }
     }
 
     /// Prepares the rows of a batch.
     pub(crate) fn prepare(&mut self, batch: &mut Batch) {
-        let Batch { keys, prepared: PreparedRows { numbers, first, fresh, is_made }, .. } = batch;
+        let Batch { keys, prepared: PreparedRows { numbers, first, fresh, preparer }, .. } = batch;
         fresh.clear();
-        *is_made = false;
+        *preparer = 0;
         let mut index = lock(&self.index);
-        // The last sixteenth of the memory is filled by the learner, which knows what else there is.
-        let others = index.memory_limit / 16;
-        self.has_stopped |= index.reserve(keys.len(), others).is_err();
+        let others = index.memory_limit / PREPARE_SPARE;
+        self.has_stopped |= index.preparer != self.number || index.reserve(keys.len(), others).is_err();
         if self.has_stopped {
             return;
         }
         *first = index.keys.len() as u32;
         index.number_all(keys, numbers, fresh);
-        *is_made = true;
+        *preparer = self.number;
         let (rows, floats) = (index.keys.len(), index.floats());
         drop(index);
         while self.capacity < rows {
