@@ -36,8 +36,8 @@ pub struct FlushProgress {
     pub interrupted: AtomicBool,
 }
 
-/// Rows of pulls, or why they failed, by the number of the pull. The client's thread puts them here as soon as they have
-/// come. A caller then need not wait until the thread has done what it was asked later.
+/// Rows of pulls, or why they failed, by the number of the pull. The client's thread puts them here as soon as they
+/// have come. A caller then need not wait until the thread has done what it was asked later.
 #[derive(Debug, Default)]
 pub struct EndedPulls(Mutex<HashMap<u64, Result<Vec<f32>, CallFailure>>>);
 

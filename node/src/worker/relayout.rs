@@ -1,8 +1,9 @@
 //! The layout of a batch in flight: the caller's cut, and the chunks that its requests name.
 //!
-//! The chunks are those of the cut, which it shares. If the links have changed since the cut was made, or the keys were
-//! sorted without a worker, the request has its own chunks. The chunks of a request in flight never change their numbers, because those are on the
-//! wire. Rows that are cut again go to new chunks at the end, and their old chunk becomes empty.
+//! The chunks are those of the cut, which it shares. If the links have changed since the cut was made, or the keys
+//! were sorted without a worker, the request has its own chunks. The chunks of a request in flight never change their
+//! numbers, because those are on the wire. Rows that are cut again go to new chunks at the end, and their old chunk
+//! becomes empty.
 
 use crate::sharded_keys::{Chunk, ShardedKeys};
 use gannet_core::Schema;

@@ -29,8 +29,8 @@ pub struct Options {
     pub push: Option<PushContent>,
     /// How a key's gradients in a batch become one. `None`: [as suits](Reduce::suits) the rule.
     pub reduce: Option<Reduce>,
-    /// 1: the calling thread reads and learns in turn. 2: another thread reads ahead. More, N: N - 1 threads parse lines
-    /// of files. The results are the same. At most 256.
+    /// 1: the calling thread reads and learns in turn. 2: another thread reads ahead. More, N: N - 1 threads parse the
+    /// lines of files. The results are the same. At most 256.
     pub threads: usize,
     /// Time between calls of the progress callback.
     pub progress_every: Duration,

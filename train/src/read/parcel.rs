@@ -62,7 +62,7 @@ pub(crate) struct Parcel {
 pub(crate) enum Fault {
     /// A line is not an example: its text, and what was expected.
     Line { text: String, expected: String },
-    /// A line has the label -1 where others have 0, or the other way round.
+    /// Lines have the labels 0 and -1, which both mean 0.
     Mixed { text: String },
 }
 

@@ -134,8 +134,8 @@ impl ParsedBlocks {
         while !self.has_ended {
             let mut parcel = self.threads.next();
             self.check(&mut parcel)?;
-            // Only a whole batch changes places with the caller's block. Otherwise each parcel would in time have memory
-            // for a whole batch.
+            // Only a whole batch changes places with the caller's block. Otherwise each parcel would in time have
+            // memory for a whole batch.
             if block.is_empty() && matches!(parcel.end, ParcelEnd::Batch { .. }) {
                 std::mem::swap(block, &mut parcel.block);
             } else {
