@@ -19,8 +19,11 @@ use std::time::{Duration, Instant};
 
 /// Pushes of a client on their way. One more waits for the oldest, so that their memory stays in the cache.
 const PUSHES_MAX: usize = 4;
-/// How often the links have a turn while requests are on their way, and no call waits.
-const BUSY_TURN: Duration = Duration::from_micros(500);
+/// How often the links have a turn while requests are on their way, and no call waits. Answers come faster than a peer
+/// may send ahead, so a long pause would stop the server.
+const BUSY_TURN: Duration = Duration::from_micros(50);
+/// Turns in a row while something comes. Then tasks have their turn.
+const TURNS_MAX: usize = 64;
 /// How often the links have a turn otherwise.
 const IDLE_TURN: Duration = Duration::from_millis(100);
 
@@ -109,8 +112,15 @@ impl Owner {
 
     /// A turn for the links.
     fn turn(&mut self) {
-        if let Err(error) = self.worker.poll() {
-            self.failure.get_or_insert(error.into());
+        for _ in 0..TURNS_MAX {
+            match self.worker.poll() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    self.failure.get_or_insert(error.into());
+                    break;
+                }
+            }
         }
         while self.pushes.front().is_some_and(|&push| self.worker.is_acked(push)) {
             self.pushes.pop_front();

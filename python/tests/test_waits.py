@@ -237,7 +237,11 @@ def test_a_server_that_is_not_there() -> None:
 
 
 def test_other_threads_run_while_one_waits() -> None:
-    with gannet.LocalCluster(servers=1) as cluster, gannet.connect(cluster.servers, timeout=3) as client:
+    # Over shared memory the client would read the rows itself, and wait for nobody.
+    with (
+        gannet.LocalCluster(servers=1) as cluster,
+        gannet.connect(cluster.servers, transport="tcp", timeout=3) as client,
+    ):
         table = client.table("waits", 1, optimizer=gannet.Add())
         server = cluster.status()["servers"][0]["pid"]
         os.kill(server, signal.SIGSTOP)

@@ -65,7 +65,8 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
         (format!("train {data} --alpha -1"), "alpha"),
         (format!("train {data} --optimizer sgd --l1 1"), "--l1 is no setting of --optimizer sgd"),
         (format!("train {data} --batch 0"), "1..=65536"),
-        (format!("train {data} --threads 3"), "side by side"),
+        (format!("train {data} --threads 0"), "1..=256"),
+        (format!("train {data} --threads 257"), "1..=256"),
         (
             format!("train {data} --shards 8"),
             "--shards works only in a worker of a job with --model lr, and not with",
@@ -149,13 +150,19 @@ fn bad_lines_are_skipped_up_to_the_limit() {
 }
 
 #[test]
-fn one_thread_learns_what_two_learn() {
+fn one_thread_learns_what_several_learn() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 5000, 1);
     let line = format!("train {} --epochs 2 --json --threads", data.display());
-    let (one, two) = (run(&format!("{line} 1")).json(), run(&format!("{line} 2")).json());
-    for name in ["logloss", "auc", "rows", "examples"] {
-        assert_eq!(one[name], two[name], "{name}");
+    for model in ["lr", "deepfm"] {
+        let learned = |threads: u32| run(&format!("{line} {threads} --model {model}")).json();
+        let one = learned(1);
+        for threads in [2, 5] {
+            let several = learned(threads);
+            for name in ["logloss", "auc", "rows", "examples"] {
+                assert_eq!(one[name], several[name], "{model}, {threads} threads, {name}");
+            }
+        }
     }
 }
 

@@ -436,7 +436,9 @@ fn sessions_share_what_memory_there_is() {
         };
         let pushes: Vec<_> = workers.iter_mut().zip(&tables).map(begin).collect();
         while workers.iter().zip(&pushes).any(|(worker, push)| !worker.is_acked(*push)) {
-            workers.iter_mut().for_each(|worker| worker.poll().unwrap());
+            for worker in &mut workers {
+                worker.poll().unwrap();
+            }
             sim.run(Duration::from_millis(1));
         }
         sim.run(SECOND);

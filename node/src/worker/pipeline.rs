@@ -354,14 +354,14 @@ impl<N: Net> Worker<N> {
         self.flights.get(id.0).is_none()
     }
 
-    /// Sends and receives what it can, without waiting.
+    /// Sends and receives what it can, without waiting. Returns whether there was anything: then there may be more.
     ///
     /// # Errors
     /// A request was refused, or a peer is lost for good.
-    pub fn poll(&mut self) -> Result<(), WorkerError> {
-        self.receive()?;
+    pub fn poll(&mut self) -> Result<bool, WorkerError> {
+        let moved = self.receive()?;
         self.end_call();
-        Ok(())
+        Ok(moved)
     }
 
     /// Waits until every push is acknowledged. [`Worker`] has an example.

@@ -22,8 +22,7 @@ impl<N: Net> Worker<N> {
     /// Sends and receives what it can. If nothing moves, it waits at most `patience`.
     pub(super) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
         let now = self.net.now();
-        self.counters.turns.add(1);
-        if self.turn_all(now)? || patience.is_zero() {
+        if self.turn_once(now)? || patience.is_zero() {
             let checked = self.check_limits(now);
             self.poll.submit()?;
             return checked;
@@ -47,10 +46,20 @@ impl<N: Net> Worker<N> {
         checked
     }
 
-    /// Sends and receives what it can, without waiting.
-    pub(super) fn receive(&mut self) -> Result<(), WorkerError> {
+    /// A turn for every link. Returns whether something was sent or received.
+    fn turn_once(&mut self, now: Duration) -> Result<bool, WorkerError> {
+        self.counters.turns.add(1);
+        self.turn_all(now)
+    }
+
+    /// Sends and receives what it can, without waiting. Returns whether there was anything.
+    pub(super) fn receive(&mut self) -> Result<bool, WorkerError> {
         self.wait(Duration::ZERO)?;
-        self.pump(Duration::ZERO)
+        let now = self.net.now();
+        let moved = self.turn_once(now)?;
+        self.check_limits(now)?;
+        self.poll.submit()?;
+        Ok(moved)
     }
 
     /// Waits for events and passes them to their links.

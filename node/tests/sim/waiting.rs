@@ -74,7 +74,7 @@ fn one_stops(mode: SyncMode, silent: bool) {
             let Stepper { worker, table, .. } = &mut steppers[stops];
             let woken = (0..200).find_map(|_| {
                 sim.run(Duration::from_millis(10));
-                worker.poll().and_then(|()| worker.tick(*table)).err()
+                worker.poll().and_then(|_| worker.tick(*table)).err()
             });
             let error = woken.expect("a fenced worker that wakes is refused");
             assert!(

@@ -176,13 +176,15 @@ impl RowIndex {
         if rows == self.keys.len() {
             return Ok(());
         }
-        self.keys.truncate(rows);
-        self.numbers = Cells::new(NONE, self.memory_limit);
-        self.numbers.reserve(rows)?;
-        for (number, &key) in (0..).zip(&self.keys) {
-            let place = self.numbers.place(key);
-            *self.numbers.at_mut(place) = number;
+        let mut numbers = Cells::new(NONE, self.memory_limit);
+        numbers.reserve(rows)?;
+        for (number, &key) in (0..).zip(&self.keys[..rows]) {
+            let place = numbers.place(key);
+            *numbers.at_mut(place) = number;
         }
+        // Nothing below fails: an error leaves the index as it was.
+        self.keys.truncate(rows);
+        self.numbers = numbers;
         self.size.store(self.bytes(), Relaxed);
         Ok(())
     }
