@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 # As in train/src/limits.rs: batches between the maker and the learner.
@@ -74,8 +74,6 @@ class Stage:
     batch: int = 0
     # A batch that waits for room in the queue behind.
     holds: int | None = None
-    busy: float = 0.0
-    turns: list[int] = field(default_factory=list)
 
 
 def simulate(costs: dict[str, float], threads: int, cores: int, batches: int = 3000) -> float:
@@ -131,7 +129,6 @@ def simulate(costs: dict[str, float], threads: int, cores: int, batches: int = 3
         now += step
         for stage in busy:
             stage.left = (stage.left or 0.0) - step * share
-            stage.busy += step * share
             if stage.left <= 1e-9:
                 stage.left, stage.holds = None, stage.batch
                 if stage is learner:

@@ -64,7 +64,7 @@ pub struct ShardedKeys {
 }
 
 /// The table of keys that were sorted without a worker: any with their number of shards.
-pub(crate) const ANY_TABLE: usize = usize::MAX;
+const ANY_TABLE: usize = usize::MAX;
 
 impl ShardedKeys {
     /// The keys in shard order.

@@ -19,10 +19,12 @@ use std::time::{Duration, Instant};
 
 /// Pushes of a client on their way. One more waits for the oldest, so that their memory stays in the cache.
 const PUSHES_MAX: usize = 4;
-/// How often the links have a turn while requests are on their way, and no call waits. Answers come faster than a peer
-/// may send ahead, so a long pause would stop the server.
-const BUSY_TURN: Duration = Duration::from_micros(50);
-/// Turns in a row while something comes. Then tasks have their turn.
+/// The first pause between turns of the links while requests are on their way, and no call waits. A server may send
+/// only so much ahead, so a longer pause would stop it. Each pause in which nothing comes doubles the next.
+const BUSY_PAUSE_MIN: Duration = Duration::from_micros(50);
+/// The longest such pause. Pushes of a synchronous step wait for other workers, and that may take long.
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(2);
+/// The most turns in a row, while something comes, before the thread looks for tasks again.
 const TURNS_MAX: usize = 64;
 /// How often the links have a turn otherwise.
 const IDLE_TURN: Duration = Duration::from_millis(100);
@@ -91,14 +93,18 @@ impl Owner {
 
     /// The thread: does what it is asked until nobody can ask any more, or until it is told to end.
     fn run(mut self, tasks: &Receiver<Task>) {
+        let mut pause = BUSY_PAUSE_MIN;
         while !self.ends {
             let busy = !self.pulls.is_empty() || !self.pushes.is_empty();
-            match tasks.recv_timeout(if busy { BUSY_TURN } else { IDLE_TURN }) {
+            match tasks.recv_timeout(if busy { pause } else { IDLE_TURN }) {
                 Ok(task) => {
                     task(&mut self);
                     self.end_pulls();
+                    pause = BUSY_PAUSE_MIN;
                 }
-                Err(RecvTimeoutError::Timeout) => self.turn(),
+                Err(RecvTimeoutError::Timeout) => {
+                    pause = if self.turn() { BUSY_PAUSE_MIN } else { (2 * pause).min(BUSY_PAUSE_MAX) };
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     // Nobody has closed the client: what was pushed must still arrive.
                     if self.close().is_ok() {
@@ -110,11 +116,12 @@ impl Owner {
         }
     }
 
-    /// A turn for the links.
-    fn turn(&mut self) {
+    /// Turns for the links, as long as something comes. Returns whether anything did.
+    fn turn(&mut self) -> bool {
+        let mut moved = false;
         for _ in 0..TURNS_MAX {
             match self.worker.poll() {
-                Ok(true) => {}
+                Ok(true) => moved = true,
                 Ok(false) => break,
                 Err(error) => {
                     self.failure.get_or_insert(error.into());
@@ -129,6 +136,7 @@ impl Owner {
             self.state.progress.owes.store(false, Relaxed);
         }
         self.end_pulls();
+        moved
     }
 
     /// Ends the oldest pulls, as far as their rows have come.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy)]
 struct Held {
     kib: u64,
-    /// Descriptors but those of memory: an attack may open tables, which then keep their images.
+    /// Descriptors but those of images: an attack may open tables, which then keep theirs.
     descriptors: usize,
     threads: u64,
     ticks: u64,
@@ -40,9 +40,8 @@ fn held(pid: u32) -> Held {
         descriptors: std::fs::read_dir(format!("/proc/{pid}/fd"))
             .unwrap()
             .filter_map(|file| std::fs::read_link(file.ok()?.path()).ok())
-            .filter(|target| {
-                !target.starts_with("/memfd:") && !target.to_string_lossy().contains("(deleted)")
-            })
+            .map(|target| target.to_string_lossy().into_owned())
+            .filter(|target| !target.starts_with("/memfd:") || target.contains("gannet-rings"))
             .count(),
         threads: number("Threads:"),
         ticks: times.map(|ticks| ticks.parse::<u64>().unwrap()).sum(),
