@@ -137,8 +137,8 @@ pub mod worker {
     pub use gannet_node::limits::CACHE_BYTES_MIN;
     pub use gannet_node::{
         CacheConfig, CacheUse, Chunk, Counters, DataName, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId,
-        Pulled, PushId, Refusal, RowCache, ShardedKeys, SharePlace, WireType, Worker, WorkerBuilder,
-        WorkerConfig, WorkerCounters, WorkerError,
+        Pulled, PushId, PushRows, Refusal, RowCache, ShardedKeys, SharePlace, WireType, Worker,
+        WorkerBuilder, WorkerConfig, WorkerCounters, WorkerError,
     };
 }
 

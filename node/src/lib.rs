@@ -71,7 +71,7 @@ pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};
 pub use token::{Token, TokenError};
 pub use worker::{
     CacheConfig, CacheUse, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,
-    JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, Places, PullId, Pulled, PushId, ReadPathChoice,
-    RemoteCoordinator, RowCache, RunClient, RunRequest, SeenPushes, SharePlace, Staleness, TableId,
-    TableStatus, TextChunk, WaitingFor, WireType, Worker, WorkerBuilder, WorkerConfig,
+    JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, Places, PullId, Pulled, PushId, PushRows,
+    ReadPathChoice, RemoteCoordinator, RowCache, RunClient, RunRequest, SeenPushes, SharePlace, Staleness,
+    TableId, TableStatus, TextChunk, WaitingFor, WireType, Worker, WorkerBuilder, WorkerConfig,
 };

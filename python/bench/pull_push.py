@@ -4,8 +4,10 @@ The two take turns on the same machine, each with a fresh server process of the 
 are the medians, and their ratios.
 
 In its loop the Rust worker sorts the keys of a batch by shard, and takes the rows in that order. Python does this work
-with a keyset that it makes in the loop ("pull", "push"); it also looks for keys that repeat. With arrays it also puts
-the rows into the order of the keys. With prepared keysets it sorts nothing in the loop.
+with a keyset that it makes in the loop ("pull", "push"); it also looks for keys that repeat, unless they ascend, as
+numpy.unique returns them ("of ascending keys"). With arrays it also puts the rows into the order of the keys. With
+prepared keysets it sorts nothing in the loop. The Rust worker sends its rows from where they are. Python copies them
+before, unless they are lent (`copy=False`, "push of lent rows").
 
 Both begin when the server has settled, and keep four requests in flight. Pulls of keysets return the client's own
 buffers.
@@ -22,6 +24,7 @@ import os
 import statistics
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -68,6 +71,7 @@ def python(args: argparse.Namespace) -> dict[str, float]:
             table.push(keys, grads[: len(keys)])
         client.flush()
         arrays = [random.choice(all_keys, args.batch, replace=False) for _ in range(args.rows // args.batch)]
+        ascending = [np.sort(keys) for keys in arrays]
         prepared = [table.keyset(keys) for keys in arrays]
         settle(cluster.status()["servers"][0]["pid"])
 
@@ -83,10 +87,10 @@ def python(args: argparse.Namespace) -> dict[str, float]:
                 pull.result()
             return done
 
-        def pushes(batch: Callable[[int], Any], seconds: float) -> int:
+        def pushes(batch: Callable[[int], Any], seconds: float, copy: bool = True) -> int:
             done, end = 0, time.perf_counter() + seconds
             while time.perf_counter() < end:
-                table.push(batch(done), grads)
+                table.push(batch(done), grads, copy=copy)
                 done += 1
             client.flush()
             return done
@@ -99,11 +103,13 @@ def python(args: argparse.Namespace) -> dict[str, float]:
 
         kinds: dict[str, Callable[[int], Any]] = {
             "": lambda at: table.keyset(arrays[at % len(arrays)]),
+            " of ascending keys": lambda at: table.keyset(ascending[at % len(ascending)]),
             " of arrays": lambda at: arrays[at % len(arrays)],
             " of prepared keysets": lambda at: prepared[at % len(prepared)],
         }
         works = {"pull": pulls, "push": pushes}
-        return {f"{name}{kind}": rate(work, batch) for kind, batch in kinds.items() for name, work in works.items()}
+        rates = {f"{name}{kind}": rate(work, batch) for kind, batch in kinds.items() for name, work in works.items()}
+        return rates | {"push of lent rows": rate(partial(pushes, copy=False), kinds[""])}
 
 
 def main() -> None:

@@ -98,16 +98,22 @@ class Table:
         wanted = as_keys(keys)
         return Pull(self._native.begin_pull(wanted), len(wanted), self.dim)
 
-    def push(self, keys: Union[ArrayLike, KeySet], grads: ArrayLike, reduce: str = "sum") -> None:
+    def push(
+        self, keys: Union[ArrayLike, KeySet], grads: ArrayLike, reduce: str = "sum", *, copy: bool = True
+    ) -> None:
         """Sends a gradient for each key. The servers update the rows, each push exactly once.
 
-        The call returns when the push is on its way, and `grads` may be changed then. `Client.flush` and `Client.close`
-        wait until it is applied. A refusal is raised by the next call of the client.
+        The call returns when the push is on its way, and `grads` may be changed then, unless `copy` is false.
+        `Client.flush` and `Client.close` wait until it is applied. A refusal is raised by the next call of the client.
 
         Args:
             keys: Integers (n,). Or a `KeySet` of this table: n is then the length of its `keys`.
             grads: float32 (n, dim). An array that is not contiguous is copied once more.
             reduce: What happens to the gradients of a key that repeats: `"sum"` or `"mean"`. It is sent once.
+            copy: False sends the gradients of a `KeySet` from the memory of `grads`, which saves a copy. The client makes
+                the array read-only. Its memory must not change in any other way, such as through another view, until
+                `Client.flush` has returned: the servers could get a part of the old and a part of the new gradients.
+                The gradients of plain keys are always copied, into the order of the shards.
 
         Raises:
             TypeError, ValueError: The arrays are of a wrong type or shape.
@@ -116,10 +122,21 @@ class Table:
         if reduce not in ("sum", "mean"):
             raise InputError(f"reduce is {reduce!r}; 'sum' or 'mean' is wanted")
         if isinstance(keys, KeySet):
-            self._native.push_set(keys._native, as_rows(grads, len(keys), self.dim))
+            self._push_keyset(keys, as_rows(grads, len(keys), self.dim), copy)
             return
         wanted = as_keys(keys)
         self._native.push(wanted, as_rows(grads, len(wanted), self.dim), reduce == "mean")
+
+    def _push_keyset(self, keys: KeySet, rows: Rows, copy: bool) -> None:
+        writeable = rows.flags.writeable
+        if not copy:
+            rows.flags.writeable = False
+        try:
+            self._native.push_set(keys._native, rows, copy)
+        except InputError:
+            # Nothing was pushed.
+            rows.flags.writeable = writeable
+            raise
 
     def assign(self, keys: ArrayLike, rows: ArrayLike) -> None:
         """Stores a row for each key, whatever the optimizer: these weights. The optimizer's state begins anew.

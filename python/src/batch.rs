@@ -36,7 +36,9 @@ impl Batch {
         places.clear();
         if let Some(keys) = Arc::get_mut(keys) {
             keys.sort(shards, given);
-            if has_repeated(keys, slots) {
+            // Keys that ascend, as those of numpy.unique do, do not repeat.
+            let ascending = given.windows(2).all(|pair| pair[0] < pair[1]);
+            if !ascending && has_repeated(keys, slots) {
                 remove_repeated(given, keys, slots, places);
             }
         }
@@ -184,6 +186,28 @@ fn remove_repeated(given: &[u64], sorted: &mut ShardedKeys, slots: &mut Vec<u32>
 mod tests {
     use super::*;
     use gannet::table::shard_of;
+
+    #[test]
+    fn ascending_keys_repeat_when_they_do() {
+        for count in [1usize, 2, 700] {
+            for repeated in 0..count.min(3) {
+                for shards in [1, 64] {
+                    let once: Vec<u64> = (0..count as u64).map(|i| i * i).collect();
+                    let (mut batch, mut last) = (Batch::default(), once.clone());
+                    batch.fill(&once, shards);
+                    assert_eq!((batch.len(), batch.unique()), (count, count));
+                    // In its place, and at the end.
+                    last.push(once[repeated]);
+                    let mut sorted = last.clone();
+                    sorted.sort_unstable();
+                    for keys in [last, sorted] {
+                        batch.fill(&keys, shards);
+                        assert_eq!((batch.len(), batch.unique()), (count + 1, count));
+                    }
+                }
+            }
+        }
+    }
 
     /// Each shape against plain loops over a map.
     #[test]

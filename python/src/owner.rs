@@ -6,7 +6,7 @@ use crate::failure::CallFailure;
 use crate::rows::Buffers;
 use crate::waiting::Maker;
 use gannet::table::TableId;
-use gannet::worker::{PullId, PushId, WorkerError};
+use gannet::worker::{PullId, PushId, PushRows, WorkerError};
 use gannet::{Read, Transports, Worker, WorkerConfig, Write};
 use pyo3::prelude::*;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -183,13 +183,13 @@ impl Owner {
     }
 
     /// Begins a push of gradients. With too many on their way it waits for the oldest.
-    pub fn begin_push(&mut self, table: TableId, batch: &Batch, rows: Vec<f32>) -> Result<(), CallFailure> {
+    pub fn begin_push(&mut self, table: TableId, batch: &Batch, rows: PushRows) -> Result<(), CallFailure> {
         self.begin_write(table, batch, Write::Gradient, rows)
     }
 
     /// Begins to store whole rows, with the optimizer's state.
     pub fn begin_assign(&mut self, table: TableId, batch: &Batch, rows: Vec<f32>) -> Result<(), CallFailure> {
-        self.begin_write(table, batch, Write::Row, rows)
+        self.begin_write(table, batch, Write::Row, rows.into())
     }
 
     fn begin_write(
@@ -197,7 +197,7 @@ impl Owner {
         table: TableId,
         batch: &Batch,
         write: Write,
-        rows: Vec<f32>,
+        rows: PushRows,
     ) -> Result<(), CallFailure> {
         while self.pushes.len() >= PUSHES_MAX && !self.is_synchronous() {
             if let Some(oldest) = self.pushes.pop_front() {

@@ -5,8 +5,10 @@ use crate::client::Shared;
 use crate::failure::{CallFailure, wrong_type};
 use crate::keyset::KeySet;
 use crate::owner::Owner;
+use crate::rows::LentArray;
 use gannet::optim::{Update, Visitor};
 use gannet::table::TableId;
+use gannet::worker::PushRows;
 use gannet::{Rule, Schema};
 use numpy::{
     IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray2,
@@ -124,18 +126,27 @@ impl Table {
         Ok(KeySet { batch, table: slf })
     }
 
-    /// Begins to push a row for each key of a set.
-    fn push_set(&self, py: Python<'_>, keys: Py<KeySet>, grads: PyReadonlyArray2<'_, f32>) -> PyResult<()> {
+    /// Begins to push a row for each key of a set: from a copy, or from the array itself.
+    fn push_set(
+        &self,
+        py: Python<'_>,
+        keys: Py<KeySet>,
+        grads: PyReadonlyArray2<'_, f32>,
+        copy: bool,
+    ) -> PyResult<()> {
         let batch = self.batch_of(keys.get())?.clone();
         let given = grads.as_slice().map_err(|_| wrong_type("grads are not contiguous".into()))?;
         self.check_rows("grads", given, batch.unique())?;
         let buffers = self.shared.thread()?.state.buffers.clone();
-        let rows = py.detach(|| {
-            let mut rows = buffers.take(given.len());
-            rows.clear();
-            rows.extend_from_slice(given);
-            rows
-        });
+        let rows = match copy {
+            false => PushRows::lent(LentArray::new(&grads, given)),
+            true => py.detach(|| {
+                let mut rows = buffers.take(given.len());
+                rows.clear();
+                rows.extend_from_slice(given);
+                rows.into()
+            }),
+        };
         let table = self.id;
         self.shared.call(py, move |owner| owner.begin_push(table, &batch, rows))
     }
@@ -202,7 +213,7 @@ impl Table {
             batch.reduce(given, dim, mean, &mut rows);
             Ok::<_, CallFailure>((batch, rows))
         })?;
-        self.shared.call(py, move |owner| owner.begin_push(table, &batch, rows))
+        self.shared.call(py, move |owner| owner.begin_push(table, &batch, rows.into()))
     }
 
     /// All rows: keys, and their weights.

@@ -66,12 +66,12 @@ class Machine(RuleBasedStateMachine):
     def pull(self, keys: list[int]) -> None:
         np.testing.assert_array_equal(self.table.pull(np.array(keys, np.uint64)), self.rows(keys))
 
-    @rule(keys=st.lists(KEYS, max_size=40), value=st.integers(-4, 4), pushes=st.integers(0, 2))
-    def use_a_keyset(self, keys: list[int], value: int, pushes: int) -> None:
+    @rule(keys=st.lists(KEYS, max_size=40), value=st.integers(-4, 4), pushes=st.integers(0, 2), copy=st.booleans())
+    def use_a_keyset(self, keys: list[int], value: int, pushes: int, copy: bool) -> None:
         keyset = self.table.keyset(np.array(keys, np.uint64))
         assert len(keyset) == len(set(keys))
         for _ in range(pushes):
-            self.table.push(keyset, np.full((len(keyset), DIM), value, np.float32))
+            self.table.push(keyset, np.full((len(keyset), DIM), value, np.float32), copy=copy)
             for key in set(keys):
                 self.model[key] = self.row(key) - np.float32(value)
         np.testing.assert_array_equal(self.table.pull(keyset), self.rows(keyset.keys.tolist()))
@@ -108,15 +108,20 @@ class Machine(RuleBasedStateMachine):
         self.cluster.kill_server(server)
         self.cluster.start_server(server)
 
-    @rule(server=st.integers(0, 1), batch=BATCHES)
-    def push_to_a_dead_server(self, server: int, batch: list[tuple[int, int]]) -> None:
+    @rule(server=st.integers(0, 1), batch=BATCHES, keys=st.lists(KEYS, max_size=20, unique=True))
+    def push_to_a_dead_server(self, server: int, batch: list[tuple[int, int]], keys: list[int]) -> None:
         self.killed_since_begin = bool(self.pulls)
         self.cluster.kill_server(server)
-        # The push is on its way, or waits for an earlier one, until the server is back.
+        # The pushes are on their way, or wait for an earlier one, until the server is back. The second one is sent from
+        # an array that nothing else holds.
         start = threading.Timer(0.1, self.cluster.start_server, (server,))
         start.start()
         try:
             self.push(batch)
+            keyset = self.table.keyset(np.array(keys, np.uint64))
+            self.table.push(keyset, np.full((len(keyset), DIM), 3, np.float32), copy=False)
+            for key in keys:
+                self.model[key] = self.row(key) - np.float32(3)
         finally:
             start.join()
 

@@ -79,6 +79,53 @@ def test_a_keyset_has_each_key_once(client: gannet.Client, name: str, dim: int) 
     np.testing.assert_array_equal(table.pull(keys), 2 * grads[keyset.inverse])
 
 
+def test_rows_are_pushed_from_where_they_are(client: gannet.Client, name: str) -> None:
+    table, random = client.table(name, 16, **COUNTERS), np.random.default_rng(3)
+    keyset = table.keyset(random.choice(1 << 40, 30_000, replace=False))
+    want = np.zeros((len(keyset), 16), np.float32)
+    # More than may be on their way, and nothing else holds the arrays. Some are views of larger ones, and some have the
+    # memory of pulled rows.
+    for step in range(12):
+        grads = random.integers(-9, 9, want.shape).astype(np.float32)
+        want += grads
+        if step % 3 == 1:
+            grads = np.concatenate([grads, grads])[: len(grads)]
+        elif step % 3 == 2:
+            pulled = table.pull(keyset)
+            pulled[:] = grads
+            grads = pulled
+        table.push(keyset, grads, copy=step % 4 == 3)
+        assert grads.flags.writeable == (step % 4 == 3)
+        del grads
+        # Memory that is freed too early would be used again here.
+        np.full(want.shape, 1e9, np.float32)
+    client.flush()
+    np.testing.assert_array_equal(table.pull(keyset), want)
+
+
+def test_lent_rows_stay_as_they_are(client: gannet.Client, name: str) -> None:
+    table, other = client.table(name, 2, **COUNTERS), client.table(name + "-other", 2, **COUNTERS)
+    keyset, grads = table.keyset([3, 4]), np.ones((2, 2), np.float32)
+    with pytest.raises(gannet.InputError, match="made for another table"):
+        other.push(keyset, grads, copy=False)
+    # Nothing was pushed, so the array may be changed.
+    grads[0] = 5
+    for _ in range(2):
+        table.push(keyset, grads, copy=False)
+    with pytest.raises(ValueError, match="read-only"):
+        grads += 1
+    # Plain keys are copied into the order of the shards, and so are rows that are not contiguous.
+    plain, wide = np.ones((2, 2), np.float32), np.ones((2, 4), np.float32)
+    table.push(keyset.keys, plain, copy=False)
+    table.push(keyset, wide[:, ::2], copy=False)
+    plain += 1
+    wide += 1
+    client.flush()
+    grads.flags.writeable = True
+    grads += 1
+    np.testing.assert_array_equal(table.pull(keyset), [[12, 12], [4, 4]])
+
+
 def test_a_keyset_of_no_keys(client: gannet.Client, name: str) -> None:
     table = client.table(name, 2, **COUNTERS)
     keyset = table.keyset([])

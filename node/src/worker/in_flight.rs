@@ -1,6 +1,7 @@
 //! Requests in flight: each pull, push and control request, with the memory that it lends and that its answer fills.
 
 use super::cache::{CacheMisses, RowCache};
+use super::push_rows::PushRows;
 use super::relayout::Relayout;
 use crate::Chunk;
 use crate::counters::WorkerCounters;
@@ -189,7 +190,7 @@ pub(super) struct PushInFlight {
     pub(super) write: Write,
     pub(super) floats: usize,
     /// The values; if `f16` is set, gradients as f16 in the first half of this memory.
-    pub(super) values: Vec<f32>,
+    pub(super) values: PushRows,
     pub(super) f16: bool,
     pub(super) seq: u64,
     /// The name for the shards, if it is not this worker's name with `seq`: its seq, and pusher, incarnation and clock
@@ -222,7 +223,7 @@ impl PushInFlight {
         let part = &self.laid.chunks()[chunk];
         let range = part.floats(self.floats);
         let values = match self.f16 {
-            true => PushValues::F16(&cast_slice(&self.values)[range]),
+            true => PushValues::F16(&cast_slice(&self.values[..])[range]),
             false => PushValues::F32(&self.values[range]),
         };
         let payload =

@@ -3,6 +3,7 @@
 
 use super::Worker;
 use super::in_flight::{InFlightId, PullInFlight, PullPart, PushInFlight, Request, RequestWork};
+use super::push_rows::PushRows;
 use super::relayout::Relayout;
 use super::tables::TableId;
 use crate::error::WorkerError;
@@ -261,9 +262,10 @@ impl<N: Net> Worker<N> {
         self.flights.get(id.0).is_none_or(|flight| flight.left == 0)
     }
 
-    /// Begins to push `values`, rows in shard order. `keyset_of` names a finished pull of the same cut whose keysets
-    /// were kept: the push then sends no keys. `seq` must be larger than that of every earlier push to this table.
-    /// [`Worker::drain`] waits for the acknowledgement. [`Worker`] has an example.
+    /// Begins to push `values`, rows in shard order: a vector, which becomes the worker's, or memory that the caller
+    /// [lends](PushRows::lent) until the push is acknowledged. `keyset_of` names a finished pull of the same cut whose
+    /// keysets were kept: the push then sends no keys. `seq` must be larger than that of every earlier push to this
+    /// table. [`Worker::drain`] waits for the acknowledgement. [`Worker`] has an example.
     ///
     /// # Errors
     /// The cut is of another table, lengths or `seq` do not fit, or as [`Worker::begin_pull`].
@@ -272,11 +274,11 @@ impl<N: Net> Worker<N> {
         table: TableId,
         cut: Arc<ShardedKeys>,
         write: Write,
-        values: Vec<f32>,
+        values: impl Into<PushRows>,
         keyset_of: Option<PullId>,
         seq: u64,
     ) -> Result<PushId, WorkerError> {
-        self.begin_push_named(table, cut, write, values, keyset_of, (seq, None))
+        self.begin_push_of(table, cut, write, values.into(), keyset_of, (seq, None))
     }
 
     /// [`Worker::begin_push`] under the name of the training data. A worker that trains the data again, another one or
@@ -290,7 +292,19 @@ impl<N: Net> Worker<N> {
         table: TableId,
         cut: Arc<ShardedKeys>,
         write: Write,
-        mut values: Vec<f32>,
+        values: impl Into<PushRows>,
+        keyset_of: Option<PullId>,
+        name: (u64, Option<DataName>),
+    ) -> Result<PushId, WorkerError> {
+        self.begin_push_of(table, cut, write, values.into(), keyset_of, name)
+    }
+
+    fn begin_push_of(
+        &mut self,
+        table: TableId,
+        cut: Arc<ShardedKeys>,
+        write: Write,
+        mut values: PushRows,
         keyset_of: Option<PullId>,
         (seq, name): (u64, Option<DataName>),
     ) -> Result<PushId, WorkerError> {

@@ -4,6 +4,7 @@ use super::Worker;
 use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::peer::Peer;
 use super::pipeline::SPARE_MAX;
+use super::push_rows::PushRows;
 use super::replies::ReplyResult;
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, RefusedV1};
@@ -198,8 +199,10 @@ impl<N: Net> Worker<N> {
                 if push.late {
                     self.note_late(push.laid.table(), push.seq);
                 }
-                if self.spare.len() < SPARE_MAX {
-                    self.spare.push(push.values);
+                if let PushRows::Owned(rows) = push.values
+                    && self.spare.len() < SPARE_MAX
+                {
+                    self.spare.push(rows);
                 }
             }
             Some((false, RequestWork::Control(control)))

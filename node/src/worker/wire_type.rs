@@ -1,6 +1,7 @@
 //! How the floats of a table travel: as f32, or weights and gradients as f16.
 
 use super::Worker;
+use super::push_rows::PushRows;
 use super::rounding_errors::RoundingErrors;
 use super::tables::TableId;
 use crate::error::WorkerError;
@@ -88,7 +89,7 @@ impl<N: Net> Worker<N> {
         write: Write,
         keys: &[u64],
         seq: u64,
-        values: &mut [f32],
+        values: &mut PushRows,
     ) -> bool {
         let Some(rounding) = &mut self.tables[table.0].rounding else { return false };
         if write != Write::Gradient {
@@ -98,7 +99,7 @@ impl<N: Net> Worker<N> {
             self.counters.wide_pushes.add(1);
             return false;
         }
-        let by_chance = rounding.narrow(keys, seq, values);
+        let by_chance = rounding.narrow(keys, seq, values.to_mut());
         self.counters.rounded_by_chance.add(by_chance as u64);
         true
     }

@@ -7,7 +7,9 @@ use crate::simulated::{connect, far, faults};
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
-use gannet_node::{Merge, PullId, ShardedKeys, StepReduce, SyncConfig, SyncMode, TableId, WireType, Worker};
+use gannet_node::{
+    Merge, PullId, PushRows, ShardedKeys, StepReduce, SyncConfig, SyncMode, TableId, WireType, Worker,
+};
 use gannet_optim::{Add, Rule, Sgd};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use half::f16;
@@ -130,6 +132,7 @@ impl Client {
         let values = gradients(prng, cut.keys().len() * self.dim);
         self.pushes.push((write, cut.keys().to_vec(), values.clone()));
         let seq = self.pushes.len() as u64;
+        let values = if prng.below(2) == 0 { values.into() } else { PushRows::lent(values) };
         self.worker.begin_push(self.table, cut, write, values, Some(pull), seq).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
-    Activity, DataName, JobClient, JobPlan, JobStatus, Merge, PlanFile, Progress, PullId, PushId,
+    Activity, DataName, JobClient, JobPlan, JobStatus, Merge, PlanFile, Progress, PullId, PushId, PushRows,
     ShardedKeys, SplitGrant, StepReduce, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError,
 };
 use gannet_transport::Net;
@@ -209,6 +209,7 @@ impl Trainer {
         let name = DataName { pusher, incarnation, seq: batch + 1, clock: 0 };
         let (seq, ones) = (self.worker.next_seq(self.table), vec![1.0; cut.keys().len()]);
         let (table, write) = (self.table, Write::Gradient);
+        let ones = if batch.is_multiple_of(2) { ones.into() } else { PushRows::lent(ones) };
         let push = self.worker.begin_push_named(table, cut, write, ones, pulled, (seq, Some(name)))?;
         self.open.push(push);
         if self.joined {

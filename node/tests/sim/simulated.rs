@@ -5,7 +5,7 @@ use crate::model;
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
-use gannet_node::{OneSided, SeenPushes, Worker, WorkerConfig, WorkerError};
+use gannet_node::{OneSided, PushRows, SeenPushes, Worker, WorkerConfig, WorkerError};
 use gannet_optim::{Adam, Decay, GradientTransform, Rule, Schedule, Update, Visitor};
 use gannet_transport::sim::{Faults, Prng, Sim};
 use model::{Model, limits, random_keys, random_values, schema, start, start_within, unique_keys};
@@ -85,6 +85,7 @@ fn sums(world: impl Fn(u64, Faults) -> Sim) -> (u64, u64) {
                 let values = random_values(&mut prng, cut.keys().len() * dim);
                 model.push(cut.keys(), &values);
                 let seq = worker.next_seq(table);
+                let values = if round % 2 == 0 { values.into() } else { PushRows::lent(values) };
                 worker.begin_push(table, cut, Write::Gradient, values, Some(pull), seq).unwrap();
             }
         }

@@ -240,7 +240,7 @@ fn a_fence_is_heard_behind_requests_that_wait() {
     let bsp = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
     worker.join(table, soon(member(0, 2, bsp))).unwrap();
     let cut = Arc::new(worker.cut(table, &[1, 2]));
-    let values = cut.keys().iter().map(|&key| key as f32).collect();
+    let values: Vec<f32> = cut.keys().iter().map(|&key| key as f32).collect();
     worker.begin_push(table, cut, Write::Gradient, values, None, 1).unwrap();
     worker.tick(table).unwrap();
     assert_eq!(worker.status(table).unwrap().stats.rows, 2);
@@ -346,7 +346,7 @@ fn calls_that_would_wait_for_ever_are_errors() {
     let ahead = worker.begin_pull_ahead(bound, cut, (Read::Weights, Segments::ALL), Vec::new(), false, 2);
     call(ahead.map(drop), "wait for that worker");
     let cut = Arc::new(worker.cut(synchronous, &[1, 2]));
-    let values = cut.keys().iter().map(|&key| key as f32).collect();
+    let values: Vec<f32> = cut.keys().iter().map(|&key| key as f32).collect();
     worker.begin_push(synchronous, cut, Write::Gradient, values, None, 1).unwrap();
     call(worker.drain(), "call tick first");
     call(worker.pull(bound, &[1], Read::Weights, &mut [0.0]), "call tick first");

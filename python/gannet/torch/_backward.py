@@ -50,7 +50,8 @@ class Gradients:
         ready = [(table, *_merged(of_table)) for table, of_table in self.tables.items()]
         for table, keys, rows in ready:
             try:
-                table.push(keys, rows)
+                # Nobody else has the gradients.
+                table.push(keys, rows, copy=False)
             except GannetError as error:
                 if pushed:
                     _explain(error, pushed)
