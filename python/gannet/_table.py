@@ -110,10 +110,12 @@ class Table:
             keys: Integers (n,). Or a `KeySet` of this table: n is then the length of its `keys`.
             grads: float32 (n, dim). An array that is not contiguous is copied once more.
             reduce: What happens to the gradients of a key that repeats: `"sum"` or `"mean"`. It is sent once.
-            copy: False sends the gradients of a `KeySet` from the memory of `grads`, which saves a copy. The client makes
-                the array read-only. Its memory must not change in any other way, such as through another view, until
-                `Client.flush` has returned: the servers could get a part of the old and a part of the new gradients.
-                The gradients of plain keys are always copied, into the order of the shards.
+            copy: False sends the gradients of a `KeySet` from the memory of `grads`, if that is a numpy array and
+                contiguous. The call makes the array read-only, for good. Its memory must not change in any other way
+                until `Client.flush` has returned: through another view, `ndarray.resize` without `refcheck`, or the end
+                of a shared or mapped file below it. The servers could get old gradients in one part and new ones in
+                another. All other gradients are copied: those of plain keys, into the order of the shards, and those of
+                other objects, such as subclasses of arrays.
 
         Raises:
             TypeError, ValueError: The arrays are of a wrong type or shape.
@@ -122,21 +124,12 @@ class Table:
         if reduce not in ("sum", "mean"):
             raise InputError(f"reduce is {reduce!r}; 'sum' or 'mean' is wanted")
         if isinstance(keys, KeySet):
-            self._push_keyset(keys, as_rows(grads, len(keys), self.dim), copy)
+            rows = as_rows(grads, len(keys), self.dim)
+            # A view of another object, whose memory stays writeable, is copied as well.
+            self._native.push_set(keys._native, rows, bool(copy) or rows is not grads)
             return
         wanted = as_keys(keys)
         self._native.push(wanted, as_rows(grads, len(wanted), self.dim), reduce == "mean")
-
-    def _push_keyset(self, keys: KeySet, rows: Rows, copy: bool) -> None:
-        writeable = rows.flags.writeable
-        if not copy:
-            rows.flags.writeable = False
-        try:
-            self._native.push_set(keys._native, rows, copy)
-        except InputError:
-            # Nothing was pushed.
-            rows.flags.writeable = writeable
-            raise
 
     def assign(self, keys: ArrayLike, rows: ArrayLike) -> None:
         """Stores a row for each key, whatever the optimizer: these weights. The optimizer's state begins anew.

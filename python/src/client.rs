@@ -2,6 +2,7 @@
 
 use crate::connecting::{Connecting, configuration};
 use crate::failure::{CallFailure, Kind};
+use crate::lent::free_ended_arrays;
 use crate::owner::{Owner, OwnerThread};
 use crate::schema::Description;
 use crate::table::Table;
@@ -45,7 +46,9 @@ impl Shared {
     ) -> PyResult<T> {
         let thread = self.thread()?;
         let answer = thread.ask(work);
-        noted(py, thread, wait_for(py, answer))
+        let result = noted(py, thread, wait_for(py, answer));
+        free_ended_arrays(py);
+        result
     }
 
     /// Tells the thread something, if it is still there.
@@ -209,6 +212,7 @@ impl Client {
         let end = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e6)));
         let [answer, farewell] = thread.close();
         let closed = noted(py, thread, wait_until(py, answer, end))?.is_some();
+        free_ended_arrays(py);
         if closed {
             let end = Instant::now() + FAREWELL_MAX;
             noted(py, thread, wait_until(py, farewell, Some(end)))?;

@@ -19,6 +19,7 @@ mod connecting;
 mod dataset;
 mod failure;
 mod keyset;
+mod lent;
 mod owner;
 mod rows;
 mod schema;

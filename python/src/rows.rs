@@ -1,8 +1,8 @@
-//! Rows without a copy: numpy arrays that show the rows of a buffer, and rows that are sent from a numpy array.
+//! Buffers of rows, and numpy arrays that show the rows of a buffer without a copy.
 #![allow(unsafe_code)]
 
 use numpy::ndarray::Array2;
-use numpy::{PyArray2, PyArrayMethods, PyReadonlyArray2};
+use numpy::{PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 
@@ -81,34 +81,6 @@ impl Drop for RowOwner {
         }
     }
 }
-
-/// The rows of a numpy array that is lent to a push, and that nobody changes until the push has ended.
-pub struct LentArray {
-    /// Keeps the memory of `rows`. Python frees it later if a thread without the GIL drops it.
-    _array: Py<PyArray2<f32>>,
-    rows: *const [f32],
-}
-
-impl LentArray {
-    /// Lends an array, and its rows.
-    pub fn new(array: &PyReadonlyArray2<'_, f32>, rows: &[f32]) -> LentArray {
-        LentArray { _array: (**array).clone().unbind(), rows }
-    }
-}
-
-impl AsRef<[f32]> for LentArray {
-    fn as_ref(&self) -> &[f32] {
-        // SAFETY: `rows` is the memory of `_array`, which lives as long as this. numpy does not move the memory of an
-        // array: `ndarray.resize` refuses an array with other references. `Table.push` has made the array read-only
-        // before, and its contract is that nobody writes to the memory in other ways until the push has ended.
-        unsafe { &*self.rows }
-    }
-}
-
-// SAFETY: the memory is only read, and `Py` may be dropped by any thread.
-unsafe impl Send for LentArray {}
-// SAFETY: as for `Send`; shared references read only.
-unsafe impl Sync for LentArray {}
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,8 @@ use crate::batch::{Batch, KEYS_MAX};
 use crate::client::Shared;
 use crate::failure::{CallFailure, wrong_type};
 use crate::keyset::KeySet;
+use crate::lent::LentArray;
 use crate::owner::Owner;
-use crate::rows::LentArray;
 use gannet::optim::{Update, Visitor};
 use gannet::table::TableId;
 use gannet::worker::PushRows;
@@ -126,7 +126,8 @@ impl Table {
         Ok(KeySet { batch, table: slf })
     }
 
-    /// Begins to push a row for each key of a set: from a copy, or from the array itself.
+    /// Begins to push a row for each key of a set: from a copy, or from the array itself, which is then made read-only.
+    /// Whatever can be refused here is refused before.
     fn push_set(
         &self,
         py: Python<'_>,
@@ -139,7 +140,7 @@ impl Table {
         self.check_rows("grads", given, batch.unique())?;
         let buffers = self.shared.thread()?.state.buffers.clone();
         let rows = match copy {
-            false => PushRows::lent(LentArray::new(&grads, given)),
+            false => PushRows::lent(LentArray::new(&grads, given)?),
             true => py.detach(|| {
                 let mut rows = buffers.take(given.len());
                 rows.clear();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,27 +104,37 @@ def test_rows_are_pushed_from_where_they_are(client: gannet.Client, name: str) -
     np.testing.assert_array_equal(table.pull(keyset), want)
 
 
-def test_lent_rows_stay_as_they_are(client: gannet.Client, name: str) -> None:
+def test_lent_rows_stay_as_they_are(client: gannet.Client, name: str, tmp_path: Path) -> None:
     table, other = client.table(name, 2, **COUNTERS), client.table(name + "-other", 2, **COUNTERS)
     keyset, grads = table.keyset([3, 4]), np.ones((2, 2), np.float32)
-    with pytest.raises(gannet.InputError, match="made for another table"):
-        other.push(keyset, grads, copy=False)
-    # Nothing was pushed, so the array may be changed.
-    grads[0] = 5
+    # Nothing was pushed, so the arrays may be changed. numpy never makes the rows of a pull writeable again.
+    for array in (grads, other.pull([3, 4])):
+        for copy in (False, True):
+            with pytest.raises(gannet.InputError, match="made for another table"):
+                other.push(keyset, array, copy=copy)
+        array[0] = 5
     for _ in range(2):
         table.push(keyset, grads, copy=False)
     with pytest.raises(ValueError, match="read-only"):
         grads += 1
-    # Plain keys are copied into the order of the shards, and so are rows that are not contiguous.
+    with pytest.raises(ValueError, match="cannot resize"):
+        grads.resize((1, 1))
+    # Plain keys are copied into the order of the shards. Rows that are not contiguous are copied, and so are those of
+    # other objects: only a view of them would be read-only.
     plain, wide = np.ones((2, 2), np.float32), np.ones((2, 4), np.float32)
+    mapped = np.memmap(tmp_path / "rows", np.float32, "w+", 0, (2, 2))
+    mapped[:] = 1
     table.push(keyset.keys, plain, copy=False)
     table.push(keyset, wide[:, ::2], copy=False)
+    for rows in (mapped, np.ones((2, 2), np.float32).view(np.matrix)):
+        table.push(keyset, rows, copy=False)
+        rows += 1
     plain += 1
     wide += 1
     client.flush()
     grads.flags.writeable = True
     grads += 1
-    np.testing.assert_array_equal(table.pull(keyset), [[12, 12], [4, 4]])
+    np.testing.assert_array_equal(table.pull(keyset), [[14, 14], [6, 6]])
 
 
 def test_a_keyset_of_no_keys(client: gannet.Client, name: str) -> None:

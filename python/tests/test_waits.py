@@ -217,6 +217,48 @@ def test_a_fork_is_refused_and_hurts_nobody(tmp_path: Path) -> None:
     assert errors == "" or "DeprecationWarning" in errors and sys.version_info >= (3, 12)
 
 
+FORKED_WHILE_ARRAYS_END = f"""
+import os, signal, sys, threading
+import numpy as np
+import gannet
+cluster = gannet.LocalCluster(servers=1)
+client = gannet.connect(cluster.servers, transport="shm")
+table = client.table("forked", 1, {ADD})
+keyset, ends, pushes = table.keyset([1]), threading.Event(), 0
+def push():
+    global pushes
+    while not ends.is_set():
+        table.push(keyset, np.ones((1, 1), np.float32), copy=False)
+        pushes += 1
+thread = threading.Thread(target=push)
+thread.start()
+for _ in range(150):
+    child = os.fork()
+    if child == 0:
+        # A lock that the client's thread had held would stop this process.
+        signal.alarm(20)
+        try:
+            table.pull([1])
+        except gannet.ForkError:
+            os._exit(0)
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+ends.set()
+thread.join()
+assert table.pull([1])[0, 0] == pushes
+client.close()
+print("done", flush=True)
+"""
+
+
+def test_a_fork_while_lent_arrays_are_given_back(tmp_path: Path) -> None:
+    process = run_python(tmp_path, FORKED_WHILE_ARRAYS_END)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert output == "done\n"
+
+
 def test_a_server_that_stalls_is_named_after_the_timeout() -> None:
     with gannet.LocalCluster(servers=1) as cluster:
         client = gannet.connect(cluster.servers, timeout=1.0)
