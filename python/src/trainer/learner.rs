@@ -5,11 +5,10 @@ use super::stopping::TrainingWatch;
 use crate::failure::{CallFailure, Kind};
 use crate::schema::rule;
 use gannet::optim::GradientTransform;
-use gannet::storage::Store;
-use gannet::table::{Admission, TableId, hash, shard_of};
+use gannet::table::{Admission, TableId};
 use gannet::train::models::{FactorizationMachine, Linear, Model, ModelSettings, fit};
 use gannet::train::{
-    Backend, BackendError, FlatTable, Labels, LocalTables, Options, RemoteBackend, RemoteTables, Tables,
+    Backend, BackendError, FlatTable, FlatTables, Labels, Options, RemoteBackend, RemoteTables, Tables,
     TrainError, WeightTables, train,
 };
 use gannet::{Read, Rule, Schema, Transports, Worker, Write};
@@ -18,8 +17,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Rows of one request to servers.
 const PART_KEYS: usize = 1 << 16;
-/// The number of the worker whose tables are in this process.
-const PUSHER: u64 = 1;
 
 /// What is learned.
 #[derive(FromPyObject)]
@@ -44,7 +41,7 @@ pub enum Learner {
     /// Logistic regression in this process.
     Flat(FlatTable),
     /// Another model in this process.
-    Local { model: AnyModel, tables: LocalTables },
+    Local { model: AnyModel, tables: FlatTables },
     /// Logistic regression on servers.
     ServedLr { schema: Schema, servers: EstimatorServers, kept: KeptRows },
     /// Another model on servers.
@@ -118,7 +115,7 @@ impl Learner {
         schema.check().map_err(|error| CallFailure::input(error.to_string()))?;
         Ok(match servers {
             Some(servers) => Learner::Served { model, schema, servers, kept: KeptRows::default() },
-            None => Learner::Local { model, tables: LocalTables::new(Store::memory(), PUSHER) },
+            None => Learner::Local { model, tables: FlatTables::within(u64::MAX) },
         })
     }
 
@@ -162,7 +159,9 @@ impl Learner {
                 let fitted =
                     fit(options, &mut **model, tables, stop, &mut |to| done.store(to.examples, Relaxed));
                 let left_out = fitted.map_err(failed)?.not_finite - before;
-                Ok((local_weights(tables, wanted)?, left_out))
+                let mut weights = Vec::new();
+                tables.weights(0, wanted, &mut weights).map_err(table_failed)?;
+                Ok((weights, left_out))
             }
             Learner::ServedLr { schema, servers, kept } => {
                 let mut backend =
@@ -234,21 +233,6 @@ impl Learner {
             }
         }
     }
-}
-
-/// Weights of rows in this process, in the order of `keys`. Shards take keys in their own order.
-fn local_weights(tables: &mut LocalTables, keys: &[u64]) -> Result<Vec<f32>, CallFailure> {
-    let (shards, dim) = (tables.schema(0).shards, tables.schema(0).weights());
-    let mut order: Vec<usize> = (0..keys.len()).collect();
-    order.sort_by_key(|&at| shard_of(hash(keys[at]), shards));
-    let sorted: Vec<u64> = order.iter().map(|&at| keys[at]).collect();
-    let mut rows = Vec::new();
-    tables.weights(0, &sorted, &mut rows).map_err(table_failed)?;
-    let mut weights = vec![0.0; rows.len()];
-    for (row, at) in rows.chunks_exact(dim).zip(order) {
-        weights[at * dim..][..dim].copy_from_slice(row);
-    }
-    Ok(weights)
 }
 
 /// Weights of rows on servers, in the order of `keys`.
