@@ -97,9 +97,8 @@ pub fn configuration(asked: Connecting) -> Result<(Transports, WorkerConfig), Ca
 fn unreadable(message: &str) -> CallFailure {
     const FLAGS: [(&str, &str); 3] =
         [("--tls-ca ", "tls_ca="), ("--tls-cert ", "tls_cert="), ("--tls-key ", "tls_key=")];
-    let text =
-        FLAGS.iter().fold(with_arguments(message), |text, (flag, argument)| text.replace(flag, argument));
-    CallFailure::input(text)
+    let text = FLAGS.iter().fold(message.to_owned(), |text, (flag, argument)| text.replace(flag, argument));
+    CallFailure::input(with_arguments(&text))
 }
 
 fn check_servers(servers: &[String]) -> Result<(), CallFailure> {

@@ -93,12 +93,16 @@ impl From<WorkerError> for CallFailure {
 /// Messages of workers name flags of the command. The arguments of this package have names of their own. Flags of
 /// servers stay: whoever starts a server gives it flags.
 pub fn with_arguments(message: &str) -> String {
-    const FLAGS: [(&str, &str); 12] = [
+    const FLAGS: [(&str, &str); 16] = [
         ("--peer-timeout", "timeout="),
         ("--worker-timeout", "worker_timeout="),
         ("--token-file ", "token_file="),
         ("--token-file", "token_file="),
         ("give the worker --tls-ca ", "give tls_ca="),
+        ("--tls-ca", "tls_ca="),
+        ("--tls-name", "tls_name="),
+        ("our --tls-cert", "our tls_cert="),
+        ("give --tls-cert FILE and --tls-key FILE, signed", "give tls_cert= and tls_key=, signed"),
         ("use --transport tcp", "use transport=\"tcp\""),
         ("try another --transport", "try another transport="),
         ("--sync bsp", "sync=\"bsp\""),
@@ -153,6 +157,10 @@ mod tests {
             ("--token-file job.token: its mode", "token_file=job.token: its mode"),
             ("has the token of --token-file: it", "has the token of token_file=: it"),
             ("TLS: give the worker --tls-ca FILE", "TLS: give tls_ca=FILE"),
+            (
+                "it does not trust our --tls-cert: an authority of its --tls-client-ca",
+                "it does not trust our tls_cert=: an authority of its --tls-client-ca",
+            ),
             (
                 "start it on the folder that it had (--data-dir)",
                 "start it on the folder that it had (--data-dir)",
