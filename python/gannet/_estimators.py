@@ -131,8 +131,8 @@ class TableEstimator(BaseEstimator):
             served.drop()
 
     def _go_on(self) -> None:
-        """Makes the tables of a copy or a pickle, which has rows only. So does a fork, which shares the tables' memory
-        with the process that made them."""
+        """Makes the tables of a copy or a pickle, which has rows only. So does a fork: tables on servers belong to the
+        process that made them."""
         if hasattr(self, "_trainers") and self._pid != os.getpid():
             self._rows = [trainer.rows() for trainer in self._trainers]
             del self._trainers

@@ -124,7 +124,7 @@ def test_a_model_of_another_dtype(client, name, dtype):
 
 def test_an_error_says_what_is_pushed(client, name, monkeypatch):
     first, second = (embedding(client, f"{name}-{each}") for each in "ab")
-    monkeypatch.setattr(second.table, "push", lambda *_: (_ for _ in ()).throw(gannet.PeerError("no server")))
+    monkeypatch.setattr(second.table, "push", lambda *_, **__: (_ for _ in ()).throw(gannet.PeerError("no server")))
     ids = torch.tensor([1])
     with pytest.raises(gannet.PeerError, match=f"no server. The rows of this pass in '{name}-a' are pushed"):
         (second(ids).sum() + first(ids).sum()).backward()
@@ -132,6 +132,23 @@ def test_an_error_says_what_is_pushed(client, name, monkeypatch):
     assert (first(ids).tolist(), second(ids).tolist()) == ([[-1, -1]], [[0, 0]])
     (first(ids) + second(ids)).sum().backward()
     assert (first(ids).tolist(), second(ids).tolist()) == ([[-2, -2]], [[-1, -1]])
+
+
+@pytest.mark.parametrize("padding_idx", [None, 3])
+def test_gradients_may_be_changed_after_the_pass(client, name, padding_idx):
+    # The rows of a pass are sent from where they are, while the program goes on.
+    ours, ids = embedding(client, name, padding_idx=padding_idx), torch.arange(20_000)
+    for _ in range(12):
+        rows = ours(ids)
+        twice = rows * 2
+        rows.retain_grad(), twice.retain_grad()
+        twice.sum().backward()
+        for changed in (rows, twice):
+            changed.grad.fill_(float("nan"))
+    want = torch.full((len(ids), rows.shape[1]), -24.0)
+    if padding_idx is not None:
+        want[padding_idx] = 0
+    torch.testing.assert_close(ours(ids).detach(), want, rtol=0, atol=0)
 
 
 def test_ctrl_c_ends_a_backward_pass(tmp_path):
