@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 
@@ -25,3 +28,12 @@ def line_of(process: subprocess.Popen[str]) -> str:
         process.kill()
         raise AssertionError(process.stderr.read())
     return line
+
+
+def stop(pid: int) -> None:
+    """Stops a process. Each of its threads stops when the system looks at it, so this waits for all of them."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + 30
+    while any(task.read_text().rpartition(") ")[2][0] != "T" for task in Path(f"/proc/{pid}/task").glob("*/stat")):
+        assert time.monotonic() < end, f"process {pid} has not stopped"
+        time.sleep(0.01)

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from gannet.sklearn import FMClassifier, FTRLClassifier, LinearRegressor
-from processes import line_of, run_python
+from processes import line_of, run_python, stop
 from rows import hashed
 
 # SGDClassifier and SGDRegressor fail these two as well: examples that are learned one after the other depend on their
@@ -249,8 +249,7 @@ def test_ctrl_c_ends_a_fit(tmp_path: Path) -> None:
             assert line_of(process) == "fits"
             time.sleep(0.5)
             if number == len(FITS) - 1:
-                os.kill(server, signal.SIGSTOP)
-                time.sleep(0.3)
+                stop(server)
             process.send_signal(signal.SIGINT)
             assert line_of(process) == "interrupted", FITS[number]
             if number == 0:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from processes import line_of, run_python
+from processes import line_of, run_python, stop
 
 import gannet
 
@@ -30,9 +30,9 @@ table = client.table("stopped", 4, {ADD})
 table.push([1], np.ones((1, 4), np.float32))
 client.flush()
 server = cluster.status()["servers"][0]["pid"]
-os.kill(server, signal.SIGSTOP)
-# Each thread of the server stops when the system looks at it.
-time.sleep(0.3)
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from processes import stop
+stop(server)
 print(server, flush=True)
 """
 
@@ -114,7 +114,7 @@ def test_no_server_outlives_a_killed_process(tmp_path: Path, stopped: bool) -> N
     for pid in servers:
         os.kill(pid, 0)
         if stopped:
-            os.kill(pid, signal.SIGSTOP)
+            stop(pid)
     process.kill()
     process.communicate()
     for pid in servers:
@@ -263,7 +263,7 @@ def test_a_server_that_stalls_is_named_after_the_timeout() -> None:
     with gannet.LocalCluster(servers=1) as cluster:
         client = gannet.connect(cluster.servers, timeout=1.0)
         table = client.table("stalls", 1, optimizer=gannet.Add())
-        os.kill(cluster.status()["servers"][0]["pid"], signal.SIGSTOP)
+        stop(cluster.status()["servers"][0]["pid"])
         begin = time.monotonic()
         with pytest.raises(gannet.PeerError, match="has not answered for .* s .timeout=.") as caught:
             table.pull(np.arange(10_000))
@@ -279,14 +279,10 @@ def test_a_server_that_is_not_there() -> None:
 
 
 def test_other_threads_run_while_one_waits() -> None:
-    # Over shared memory the client would read the rows itself, and wait for nobody.
-    with (
-        gannet.LocalCluster(servers=1) as cluster,
-        gannet.connect(cluster.servers, transport="tcp", timeout=3) as client,
-    ):
+    with gannet.LocalCluster(servers=1) as cluster, gannet.connect(cluster.servers, timeout=3) as client:
         table = client.table("waits", 1, optimizer=gannet.Add())
         server = cluster.status()["servers"][0]["pid"]
-        os.kill(server, signal.SIGSTOP)
+        stop(server)
         pull = table.begin_pull(np.arange(10))
         import threading
 
