@@ -54,11 +54,11 @@ def data(classes: int = 2) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     "model, classes, total",
     [
-        (FTRLClassifier(epochs=20), 2, 20 * ROWS),
-        (FTRLClassifier(epochs=6, random_state=1), 3, 6 * 3 * ROWS),
+        (FTRLClassifier(epochs=120), 2, 120 * ROWS),
+        (FTRLClassifier(epochs=60, random_state=1), 3, 60 * 3 * ROWS),
         (FTRLClassifier(solver="lbfgs", l2=0.001, max_iter=60, tol=0), 2, 60),
-        (FMClassifier(epochs=4), 2, 4 * ROWS),
-        (LinearRegressor(epochs=15), 2, 15 * ROWS),
+        (FMClassifier(epochs=60), 2, 60 * ROWS),
+        (LinearRegressor(epochs=120), 2, 120 * ROWS),
     ],
 )
 @pytest.mark.filterwarnings("ignore:lbfgs ended at max_iter")
@@ -69,7 +69,8 @@ def test_a_bar_ends_at_its_total(bars: list[Recorder], model: Any, classes: int,
     assert (bar.options["total"], bar.n, bar.closed) == (total, total, True)
     assert bar.options["desc"] == type(model).__name__
     assert min(bar.steps) >= 0
-    # It moved meanwhile, and not only at the end of each part. Two classes are one part.
+    # It moved meanwhile, and not only at the end of each part. Two classes are one part. A part takes ten times as long
+    # as the time between two reports, or more.
     assert len(bar.steps) > (1 if classes == 2 else classes) and max(bar.steps) < total
 
 
