@@ -189,7 +189,7 @@ class TableEstimator(BaseEstimator):
                 f"floating-point overflow: {left_out} updates of weights had numbers that float32 cannot hold, and "
                 "were left out; scale the features (StandardScaler or MinMaxScaler), or lower alpha"
             )
-        del self._interrupted
+        self.__dict__.pop("_interrupted", None)
         self._take(wanted.astype(np.intp), [weights[:-1] for weights in read], [weights[-1] for weights in read])
 
     def _features_to_take(self, X: Any) -> Any:

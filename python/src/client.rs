@@ -211,8 +211,9 @@ impl Client {
         let Some(thread) = &self.shared.thread else { return Ok(true) };
         let end = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e6)));
         let [answer, farewell] = thread.close();
-        let closed = noted(py, thread, wait_until(py, answer, end))?.is_some();
+        let closed = noted(py, thread, wait_until(py, answer, end));
         free_ended_arrays(py);
+        let closed = closed?.is_some();
         if closed {
             let end = Instant::now() + FAREWELL_MAX;
             noted(py, thread, wait_until(py, farewell, Some(end)))?;

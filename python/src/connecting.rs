@@ -95,10 +95,16 @@ pub fn configuration(asked: Connecting) -> Result<(Transports, WorkerConfig), Ca
 
 /// A file that cannot be used. Messages name the command's flags.
 fn unreadable(message: &str) -> CallFailure {
-    const FLAGS: [(&str, &str); 3] =
-        [("--tls-ca ", "tls_ca="), ("--tls-cert ", "tls_cert="), ("--tls-key ", "tls_key=")];
-    let text = FLAGS.iter().fold(message.to_owned(), |text, (flag, argument)| text.replace(flag, argument));
-    CallFailure::input(with_arguments(&text))
+    const FLAGS: [(&str, &str); 4] = [
+        ("--tls-ca ", "tls_ca="),
+        ("--tls-cert ", "tls_cert="),
+        ("--tls-key ", "tls_key="),
+        ("--tls-name ", "tls_name="),
+    ];
+    // The first of each is the flag. Paths stay as they are.
+    let text =
+        FLAGS.iter().fold(message.to_owned(), |text, (flag, argument)| text.replacen(flag, argument, 1));
+    CallFailure::input(if message.starts_with("--tls") { text } else { with_arguments(message) })
 }
 
 fn check_servers(servers: &[String]) -> Result<(), CallFailure> {

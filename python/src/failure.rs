@@ -93,7 +93,7 @@ impl From<WorkerError> for CallFailure {
 /// Messages of workers name flags of the command. The arguments of this package have names of their own. Flags of
 /// servers stay: whoever starts a server gives it flags.
 pub fn with_arguments(message: &str) -> String {
-    const FLAGS: [(&str, &str); 16] = [
+    const FLAGS: [(&str, &str); 17] = [
         ("--peer-timeout", "timeout="),
         ("--worker-timeout", "worker_timeout="),
         ("--token-file ", "token_file="),
@@ -110,6 +110,8 @@ pub fn with_arguments(message: &str) -> String {
         ("--task-index", "rank="),
         ("give the folder that --out named", "give the folder that Client.save has written"),
         ("use fewer --shards", "use fewer shards="),
+        // That of a server.
+        ("start it with token_file=", "start it with --token-file"),
     ];
     FLAGS.iter().fold(message.to_owned(), |text, (flag, argument)| text.replace(flag, argument))
 }
@@ -165,6 +167,7 @@ mod tests {
                 "start it on the folder that it had (--data-dir)",
                 "start it on the folder that it had (--data-dir)",
             ),
+            ("it has no token: start it with --token-file", "it has no token: start it with --token-file"),
             ("have the same --task-index", "have the same rank="),
             ("give the folder that --out named", "give the folder that Client.save has written"),
         ] {

@@ -4,7 +4,7 @@ use crate::batch::{Batch, KEYS_MAX};
 use crate::client::Shared;
 use crate::failure::{CallFailure, wrong_type};
 use crate::keyset::KeySet;
-use crate::lent::LentArray;
+use crate::lent::{LentArray, free_ended_arrays};
 use crate::owner::Owner;
 use gannet::optim::{Update, Visitor};
 use gannet::table::TableId;
@@ -346,6 +346,7 @@ impl Pull {
     fn wait(&self, py: Python<'_>) -> PyResult<Vec<f32>> {
         let number = self.number;
         self.is_asked.store(true, Relaxed);
+        free_ended_arrays(py);
         let shared = &self.table.get().shared;
         match shared.thread()?.state.pulled.take(number) {
             Some(rows) => Ok(rows?),

@@ -154,6 +154,7 @@ def test_spaces_in_a_list_of_servers(cluster: gannet.LocalCluster) -> None:
         ({"token_file": 5}, TypeError, "token_file is a int; the path of a file"),
         ({"token_file": "/nowhere/token"}, ValueError, "^token_file=/nowhere/token"),
         ({"tls_ca": "/nowhere/ca.pem"}, ValueError, "^tls_ca=/nowhere/ca.pem"),
+        ({"tls_ca": "/nowhere/my--tls-ca.pem"}, ValueError, "^tls_ca=/nowhere/my--tls-ca.pem"),
         ({"tls_cert": "c"}, ValueError, "tls_cert and tls_key belong together"),
         ({"tls_name": "ps"}, ValueError, "needs tls_ca"),
     ],

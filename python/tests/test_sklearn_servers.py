@@ -83,6 +83,33 @@ with gannet.LocalCluster(servers=1) as cluster:
     assert output.split() == ["7", "True"] * 2, errors
 
 
+def test_a_fork_in_the_middle_of_a_fit_is_refused(tmp_path: Path) -> None:
+    code = """
+import os, signal, threading, time
+import numpy as np
+import gannet
+from gannet.sklearn import FMClassifier
+random = np.random.default_rng(1)
+X, y = random.normal(size=(500, 5)), random.integers(0, 2, 500)
+model = FMClassifier(epochs=1).fit(X, y)
+fits = threading.Thread(target=model.set_params(epochs=10**6, warm_start=True).fit, args=(X, y), daemon=True)
+fits.start()
+time.sleep(1.0)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    try:
+        model.partial_fit(X, y)
+    except gannet.ForkError as error:
+        os._exit(7 if "another thread was learning" in str(error) else 2)
+    os._exit(1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+os._exit(0)
+"""
+    output, errors = run_python(tmp_path, code).communicate(timeout=60)
+    assert output.split() == ["7"], errors
+
+
 def test_a_fresh_fit_begins_anew_and_drops_the_old_rows(cluster: gannet.LocalCluster) -> None:
     rows, labels = hashed(1000, 3)
     model = FTRLClassifier(servers=",".join(cluster.servers)).fit(rows, labels)

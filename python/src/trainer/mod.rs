@@ -11,14 +11,15 @@ pub use lbfgs::train_lbfgs;
 pub use servers::drop_tables;
 
 use crate::connecting::Connecting;
-use crate::failure::CallFailure;
+use crate::failure::{CallFailure, Kind};
+use crate::waiting::Maker;
 use examples::values;
 use gannet::train::{Data, Options};
 use learner::{Learner, Learning};
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use servers::EstimatorServers;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use stopping::{Joins, run_until_ctrl_c};
 
@@ -31,6 +32,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 #[pyclass(frozen, module = "gannet._native")]
 pub struct Trainer {
     learner: Arc<Mutex<Learner>>,
+    maker: Maker,
     joins: Joins,
     /// Weights of a row, and all its floats.
     dim: usize,
@@ -44,6 +46,21 @@ fn lock(learner: &Mutex<Learner>) -> MutexGuard<'_, Learner> {
     learner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Trainer {
+    /// The model. A fork may have it too, unless a thread was learning when the process was forked: the fork has the
+    /// lock of that thread, and would wait for ever.
+    fn learner(&self) -> Result<Arc<Mutex<Learner>>, CallFailure> {
+        if !self.maker.is_here()
+            && let Err(TryLockError::WouldBlock) = self.learner.try_lock()
+        {
+            let text = "another thread was learning with this estimator when this process was forked: fork before \
+                        the fit, or after it, or start processes with multiprocessing.get_context(\"spawn\")";
+            return Err(CallFailure::new(Kind::Fork, text));
+        }
+        Ok(self.learner.clone())
+    }
+}
+
 #[pymethods]
 impl Trainer {
     /// A model without rows. With `servers` its table is there, and `name` goes before the table's name.
@@ -54,7 +71,7 @@ impl Trainer {
         let joins = if servers.is_some() { Joins::No } else { Joins::Yes };
         let learner = Learner::new(learning, servers)?;
         let (dim, floats) = (learner.schema().weights(), learner.schema().floats());
-        Ok(Trainer { learner: Arc::new(Mutex::new(learner)), joins, dim, floats })
+        Ok(Trainer { learner: Arc::new(Mutex::new(learner)), maker: Maker::this(), joins, dim, floats })
     }
 
     /// Learns examples in their order, `epochs` times. Returns the weights of the keys `wanted` then, float32 (n, dim),
@@ -72,7 +89,7 @@ impl Trainer {
         intercept: bool,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Bound<'py, PyArray2<f32>>, u64)> {
-        let (rows, wanted, learner) = (examples.copy()?, values(&wanted)?, self.learner.clone());
+        let (rows, wanted, learner) = (examples.copy()?, values(&wanted)?, self.learner()?);
         let count = wanted.len();
         let (weights, left_out) = run_until_ctrl_c(py, self.joins, progress, move |watch| {
             let mut learner = lock(&learner);
@@ -87,7 +104,7 @@ impl Trainer {
 
     /// All rows: keys uint64 (n,), and their weights and optimizer state, float32 (n, floats).
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Rows<'py>> {
-        let learner = self.learner.clone();
+        let learner = self.learner()?;
         let (keys, rows) = run_until_ctrl_c(py, self.joins, None, move |_| lock(&learner).rows())?;
         let count = keys.len();
         let rows = PyArray1::from_vec(py, rows).reshape([count, self.floats])?;
@@ -106,7 +123,7 @@ impl Trainer {
             let text = format!("rows have shape {:?}; [{count}, {floats}] is wanted", rows.shape());
             return Err(CallFailure::input(text).into());
         }
-        let (keys, rows, learner) = (values(&keys)?, rows.as_slice()?.to_vec(), self.learner.clone());
+        let (keys, rows, learner) = (values(&keys)?, rows.as_slice()?.to_vec(), self.learner()?);
         run_until_ctrl_c(py, self.joins, None, move |_| lock(&learner).restore(&keys, &rows))
     }
 }
