@@ -15,13 +15,14 @@ import statistics
 import subprocess
 from pathlib import Path
 
+TIMEOUT = 900
 RELEASE = Path(__file__).resolve().parent.parent / "target" / "release"
 
 
 def rungs(dim, rows):
     """The lower rungs: pull and push by name."""
     command = [RELEASE / "examples" / "ladder", str(dim), str(rows), "3"]
-    lines = subprocess.check_output(command, text=True).splitlines()
+    lines = subprocess.check_output(command, text=True, timeout=TIMEOUT).splitlines()
     fields = [line.split("\t") for line in lines]
     return {name: [None if word == "-" else float(word) for word in words] for name, *words in fields}
 
@@ -30,7 +31,7 @@ def server(dim, rows, seconds, transport):
     """CPU nanoseconds of the server for a key of a pull, and of a push."""
     flags = [f"--dims={dim}", f"--rows={rows}", f"--seconds={seconds}", f"--transport={transport}", "--threads=1"]
     command = [RELEASE / "gannet", "bench", "--json", "--one-sided=never", *flags]
-    report = json.loads(subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL))
+    report = json.loads(subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL, timeout=TIMEOUT))
     measured = report[transport][f"dim{dim}"]
     return [measured[f"{work}_server_cpu_ms_per_million"] for work in ("pull", "push")]
 

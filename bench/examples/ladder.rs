@@ -83,14 +83,16 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Waits until the tables no longer turn small pages into huge ones: until this process is idle for 0.3 s.
+/// Waits until the tables no longer turn small pages into huge ones: until this process is idle for 0.3 s, but at most
+/// a minute.
 fn settle() {
     let process = || {
         let time = clock_gettime(ClockId::ProcessCPUTime);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     };
-    let mut quiet = 0;
-    while quiet < 3 {
+    let (mut quiet, mut slices) = (0, 0);
+    while quiet < 3 && slices < 600 {
+        slices += 1;
         let before = process();
         std::thread::sleep(Duration::from_millis(100));
         quiet = if process() - before < Duration::from_millis(5) { quiet + 1 } else { 0 };
@@ -122,7 +124,7 @@ struct Plain {
 }
 
 /// Zeros, in huge pages or in small ones.
-fn zeros(bytes: usize, huge: bool) -> std::io::Result<MmapMut> {
+fn zeros(bytes: usize, huge: bool) -> io::Result<MmapMut> {
     let memory = MmapMut::map_anon(bytes.next_multiple_of(HUGE))?;
     memory.advise(if huge { Advice::HugePage } else { Advice::NoHugePage })?;
     Ok(memory)
@@ -135,7 +137,7 @@ struct Index {
 }
 
 impl Index {
-    fn new(rows: u64, huge: bool) -> std::io::Result<Index> {
+    fn new(rows: u64, huge: bool) -> io::Result<Index> {
         let slots = (2 * rows as usize).next_power_of_two();
         Ok(Index { slots: zeros(8 * slots, huge)?, mask: slots - 1 })
     }

@@ -114,7 +114,7 @@ class Table:
                 contiguous. The call makes the array read-only, for good. Its memory must not change in any other way
                 until `Client.flush` has returned: through another view, `ndarray.resize` without `refcheck`, or the end
                 of a shared or mapped file below it. The servers could get old gradients in one part and new ones in
-                another. All other gradients are copied: those of plain keys, into the order of the shards, and those of
+                another. The client holds the array until a later call. All other gradients are copied: those of plain keys, into the order of the shards, and those of
                 other objects, such as subclasses of arrays.
 
         Raises:

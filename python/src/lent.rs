@@ -57,8 +57,8 @@ impl Drop for LentArray {
 static ENDED: EndedArrays = EndedArrays(AtomicPtr::new(null_mut()));
 
 /// Frees the arrays of pushes that have ended.
-pub fn free_ended_arrays(_gil: Python<'_>) {
-    ENDED.free();
+pub fn free_ended_arrays(gil: Python<'_>) {
+    ENDED.free(gil);
 }
 
 /// A list without a lock: a process that is forked at any moment has a whole list.
@@ -79,8 +79,7 @@ impl EndedArrays {
         }
     }
 
-    /// Only with the GIL.
-    fn free(&self) {
+    fn free(&self, _gil: Python<'_>) {
         if self.0.load(Relaxed).is_null() {
             return;
         }
