@@ -4,7 +4,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{CoordinateStep, GradientLanes, none_negative, sweep, sweep_lanes};
+use crate::slices::{CoordinateStep, GradientLanes, sweep, sweep_lanes};
 use crate::{RuleError, Update};
 
 /// `s += g^2; w -= lr * g / (sqrt(s) + eps)`, each coordinate by itself. The row is `[w, s]`.
@@ -43,6 +43,7 @@ impl CoordinateStep<2> for AdaGrad {
 
 impl Update for AdaGrad {
     const PLANES: usize = 2;
+    const SQUARES: usize = 1;
 
     #[inline(always)]
     fn init(&self, weights: &[f32], row: &mut [f32]) {
@@ -50,11 +51,6 @@ impl Update for AdaGrad {
         let (w, s) = row.split_at_mut(weights.len());
         w.copy_from_slice(weights);
         s.fill(self.initial_accumulator);
-    }
-
-    #[inline(always)]
-    fn is_sound(&self, row: &[f32]) -> bool {
-        none_negative(&row[row.len() / 2..])
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{CoordinateStep, none_negative, sweep};
+use crate::slices::{CoordinateStep, sweep};
 use crate::{RuleError, Update};
 
 /// ```text
@@ -139,17 +139,13 @@ fn fresh(weights: &[f32], row: &mut [f32]) {
 
 impl Update for Adam {
     const PLANES: usize = 3;
+    const SQUARES: usize = 1;
     const SCALARS: usize = 2;
 
     #[inline(always)]
     fn init(&self, weights: &[f32], row: &mut [f32]) {
         assert_eq!(row.len(), Self::floats(weights.len()));
         fresh(weights, row);
-    }
-
-    #[inline(always)]
-    fn is_sound(&self, row: &[f32]) -> bool {
-        none_negative(&row[(row.len() - 2) / 3 * 2..])
     }
 
     #[inline(always)]
@@ -162,17 +158,13 @@ impl Update for Adam {
 
 impl Update for AmsGrad {
     const PLANES: usize = 4;
+    const SQUARES: usize = 2;
     const SCALARS: usize = 2;
 
     #[inline(always)]
     fn init(&self, weights: &[f32], row: &mut [f32]) {
         assert_eq!(row.len(), Self::floats(weights.len()));
         fresh(weights, row);
-    }
-
-    #[inline(always)]
-    fn is_sound(&self, row: &[f32]) -> bool {
-        none_negative(&row[(row.len() - 2) / 4 * 2..])
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{CoordinateStep, Derive, derive, none_negative, sweep};
+use crate::slices::{CoordinateStep, Derive, derive, sweep};
 use crate::{RuleError, Update};
 
 /// The row is `[z, n]`. `n` is the sum of `g^2`; its root is not stored, so that changes of several workers add up. `z`
@@ -87,6 +87,7 @@ impl Derive<2> for Ftrl {
 
 impl Update for Ftrl {
     const PLANES: usize = 2;
+    const SQUARES: usize = 1;
     const DERIVES: bool = true;
 
     /// `weights()` returns the weights to within `2^-23 * (2 |w| + l1 / (beta / alpha + l2))`. With a large `l1`, small
@@ -99,11 +100,6 @@ impl Update for Ftrl {
             *z = self.z_of(*w);
         }
         n.fill(0.0);
-    }
-
-    #[inline(always)]
-    fn is_sound(&self, row: &[f32]) -> bool {
-        none_negative(&row[row.len() / 2..])
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 use crate::arch::{Isa, Lanes, Scalar};
 use crate::error::Checks;
 use crate::ftrl::Ftrl;
-use crate::slices::{CoordinateStep, Derive, derive, none_negative, squares, sweep};
+use crate::slices::{CoordinateStep, Derive, derive, squares, sweep};
 use crate::{RuleError, Update};
 
 /// The row is `[z, n]`; `z` and `n` step as in [`Ftrl`]. With `s = z - sign(z) * l1` where `|z| > l1`, else 0:
@@ -103,6 +103,7 @@ impl Derive<1> for Times {
 
 impl Update for GroupFtrl {
     const PLANES: usize = 2;
+    const SQUARES: usize = 1;
     const DERIVES: bool = true;
 
     /// `weights()` returns the weights as precisely as [`Ftrl`] does with `l1 + l21 * sqrt(dim)` in place of `l1`.
@@ -117,11 +118,6 @@ impl Update for GroupFtrl {
             *z = if w == 0.0 { 0.0 } else { -(w * scale * grow + self.l1.copysign(w)) };
         }
         n.fill(0.0);
-    }
-
-    #[inline(always)]
-    fn is_sound(&self, row: &[f32]) -> bool {
-        none_negative(&row[row.len() / 2..])
     }
 
     #[inline(always)]

@@ -36,6 +36,7 @@ mod adagrad;
 mod adam;
 mod add;
 mod arch;
+mod bf16;
 mod error;
 mod ftrl;
 mod gradient_transform;
@@ -56,6 +57,7 @@ pub use add::Add;
 #[cfg(target_arch = "x86_64")]
 pub use arch::{Avx2, Avx512};
 pub use arch::{Cpu, Isa, Lanes, Scalar, Work};
+pub use bf16::{Bf16, Bf16Rule};
 pub use error::RuleError;
 pub use ftrl::Ftrl;
 pub use gradient_transform::{Decay, GradientTransform, Schedule};

@@ -3,7 +3,7 @@
 
 use crate::arch::{Isa, Lanes};
 use crate::error::Checks;
-use crate::slices::{CoordinateStep, none_negative, sweep};
+use crate::slices::{CoordinateStep, sweep};
 use crate::{RuleError, Update};
 
 /// `s = rho * s + (1 - rho) * g^2; w -= lr * g / sqrt(s + eps)`. The row is `[w, s]`. A row changes only when it is
@@ -37,6 +37,7 @@ impl CoordinateStep<2> for RmsProp {
 
 impl Update for RmsProp {
     const PLANES: usize = 2;
+    const SQUARES: usize = 1;
 
     #[inline(always)]
     fn init(&self, weights: &[f32], row: &mut [f32]) {
@@ -44,11 +45,6 @@ impl Update for RmsProp {
         let (w, s) = row.split_at_mut(weights.len());
         w.copy_from_slice(weights);
         s.fill(0.0);
-    }
-
-    #[inline(always)]
-    fn is_sound(&self, row: &[f32]) -> bool {
-        none_negative(&row[row.len() / 2..])
     }
 
     #[inline(always)]

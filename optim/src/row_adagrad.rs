@@ -3,7 +3,7 @@
 //! Recommendation Systems", 2019; torchrec's `RowWiseAdagrad`, FBGEMM's `EXACT_ROWWISE_ADAGRAD`).
 
 use crate::arch::{Isa, Lanes};
-use crate::slices::{CoordinateStep, Derive, none_negative, squares, sweep};
+use crate::slices::{CoordinateStep, Derive, squares, sweep};
 use crate::{AdaGrad, RuleError, Update};
 
 /// `s += mean(g^2); w -= lr * g / (sqrt(s) + eps)`. The row is `[w]`, then the scalar `s`. With one weight a row it is
@@ -57,11 +57,6 @@ impl Update for RowAdaGrad {
         let (w, s) = row.split_at_mut(weights.len());
         w.copy_from_slice(weights);
         s[0] = self.initial_accumulator;
-    }
-
-    #[inline(always)]
-    fn is_sound(&self, row: &[f32]) -> bool {
-        none_negative(&row[row.len() - 1..])
     }
 
     #[inline(always)]

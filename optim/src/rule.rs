@@ -1,8 +1,10 @@
 //! A rule as plain data, a rule as a type, and the dispatch from data to type.
 
 use crate::arch::{Isa, Scalar};
-use crate::slices::{GradientLanes, write_gradient};
-use crate::{AdaGrad, Adam, Add, AmsGrad, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, RuleError, Sgd};
+use crate::slices::{GradientLanes, none_negative, write_gradient};
+use crate::{
+    AdaGrad, Adam, Add, AmsGrad, Bf16Rule, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, RuleError, Sgd,
+};
 
 /// What a rule does to one row. `dim` is the number of weights of a row.
 ///
@@ -15,13 +17,27 @@ pub trait Update: Copy {
     /// Floats that a row has once, after its planes.
     const SCALARS: usize = 0;
 
+    /// Planes that are never negative, such as sums of squares. They are the last ones. Scalars are never negative.
+    const SQUARES: usize = 0;
+
     /// Whether the weights are computed from the whole row. Otherwise they are its first plane.
     const DERIVES: bool = false;
 
-    /// Floats of a row of `dim` weights: `PLANES * dim + SCALARS`.
+    /// Whether a step rounds by [`chance`](Self::with_chance).
+    const ROUNDS: bool = false;
+
+    /// Floats of a stored row of `dim` weights: `PLANES * dim + SCALARS`, and fewer where floats hold two weights.
     #[inline(always)]
     fn floats(dim: usize) -> usize {
         Self::PLANES * dim + Self::SCALARS
+    }
+
+    /// The rule for one step of one row, with the number that decides how the step is rounded. Rules that do not
+    /// [round](Self::ROUNDS) are unchanged.
+    #[inline(always)]
+    fn with_chance(self, chance: u64) -> Self {
+        let _ = chance;
+        self
     }
 
     /// Writes a fresh row with these `weights` (`dim`) into `row` (`floats(dim)`).
@@ -70,15 +86,21 @@ pub trait Update: Copy {
         self.update_on(Scalar, row, gradient);
     }
 
-    /// Writes the weights of `row` (`floats(dim)`) into `out` (`dim`): what a pull of weights returns. The default is
-    /// the first plane.
+    /// How many floats from the first on the weights are computed from. [`weights_on`](Self::weights_on) also takes a
+    /// row that ends behind them.
+    #[inline(always)]
+    fn weight_floats(dim: usize) -> usize {
+        if Self::DERIVES { Self::floats(dim) } else { dim }
+    }
+
+    /// Writes the weights of `row` (`floats(dim)`, or at least [`weight_floats(dim)`](Self::weight_floats)) into `out`
+    /// (`dim`): what a pull of weights returns. The default is the first plane.
     ///
     /// # Panics
-    /// When `row.len() != floats(out.len())`.
+    /// When `row` is shorter.
     #[inline(always)]
     fn weights_on<I: Isa>(&self, isa: I, row: &[f32], out: &mut [f32]) {
         let _ = isa;
-        assert_eq!(row.len(), Self::floats(out.len()));
         out.copy_from_slice(&row[..out.len()]);
     }
 
@@ -88,12 +110,13 @@ pub trait Update: Copy {
         self.weights_on(Scalar, row, out);
     }
 
-    /// Whether this rule can have reached the state `row` (`floats(dim)`): for example, a sum of squares is not
-    /// negative, and NaN is never reached. A change of state from a peer must pass this check.
+    /// Whether this rule can have reached the state `row` (`floats(dim)`): sums of squares and scalars are not negative
+    /// and not NaN. Whoever calls this also checks that all floats are finite. A change of state from a peer must pass
+    /// this check.
     #[inline(always)]
     fn is_sound(&self, row: &[f32]) -> bool {
-        let _ = row;
-        true
+        let dim = (row.len() - Self::SCALARS) / Self::PLANES;
+        none_negative(&row[row.len() - Self::SCALARS - Self::SQUARES * dim..])
     }
 }
 
@@ -138,10 +161,13 @@ pub enum Rule {
     RowAdaGrad(RowAdaGrad),
     /// FTRL-Proximal with a group lasso over the row.
     GroupFtrl(GroupFtrl),
+    /// A rule on rows whose weights are bf16 ([`Rule::with_bf16_weights`]).
+    Bf16(Bf16Rule),
 }
 
 impl Rule {
-    /// Floats of a row of `dim` weights: planes of `dim` floats, then the row's scalars.
+    /// Floats of a stored row of `dim` weights: planes of `dim` floats, then the row's scalars. With weights in bf16 the
+    /// first plane has half as many floats, rounded up.
     pub fn floats(&self, dim: usize) -> usize {
         struct Floats(usize);
         impl Visitor for Floats {
@@ -151,6 +177,18 @@ impl Rule {
             }
         }
         self.visit(Floats(dim))
+    }
+
+    /// [`Update::weight_floats`]: how many floats of a row its weights are computed from.
+    pub fn weight_floats(&self, dim: usize) -> usize {
+        struct WeightFloats(usize);
+        impl Visitor for WeightFloats {
+            type Out = usize;
+            fn run<U: Update>(self, _: U) -> usize {
+                U::weight_floats(self.0)
+            }
+        }
+        self.visit(WeightFloats(dim))
     }
 
     /// [`Update::DERIVES`]: whether the weights are computed from the whole row.
@@ -175,6 +213,8 @@ impl Rule {
             // Decaying averages: each of two workers' changes holds one decay of the same past. AMSGrad's maximum is no
             // sum.
             Rule::Momentum(_) | Rule::RmsProp(_) | Rule::Adam(_) | Rule::AmsGrad(_) => false,
+            // A change would have to be rounded, by a worker that does not know the row.
+            Rule::Bf16(_) => false,
         }
     }
 
@@ -191,6 +231,7 @@ impl Rule {
             Rule::AmsGrad(_) => "amsgrad",
             Rule::RowAdaGrad(_) => "row-adagrad",
             Rule::GroupFtrl(_) => "group-ftrl",
+            Rule::Bf16(rule) => rule.f32_rule().name(),
         }
     }
 
@@ -211,6 +252,7 @@ impl Rule {
             Rule::AmsGrad(r) => r.check(),
             Rule::RowAdaGrad(r) => r.check(),
             Rule::GroupFtrl(r) => r.check(),
+            Rule::Bf16(rule) => rule.f32_rule().check(),
         }
     }
 
@@ -226,6 +268,7 @@ impl Rule {
             Rule::Adam(r) => Rule::Adam(Adam { lr: r.lr * factor, ..r }),
             Rule::AmsGrad(r) => Rule::AmsGrad(AmsGrad { lr: r.lr * factor, ..r }),
             Rule::RowAdaGrad(r) => Rule::RowAdaGrad(RowAdaGrad { lr: r.lr * factor, ..r }),
+            Rule::Bf16(rule) => Rule::Bf16(rule.at_rate(factor)),
         }
     }
 
@@ -243,6 +286,7 @@ impl Rule {
             Rule::AmsGrad(r) => visitor.run(r),
             Rule::RowAdaGrad(r) => visitor.run(r),
             Rule::GroupFtrl(r) => visitor.run(r),
+            Rule::Bf16(rule) => rule.visit(visitor),
         }
     }
 }

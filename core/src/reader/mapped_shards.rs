@@ -227,8 +227,8 @@ impl PullLoop for MappedPull<'_> {
     }
 }
 
-/// The pipeline. It copies the first `floats` floats of a row, or all stored floats. With `U::DERIVES` and without
-/// `STATE` it then computes the answer from the copy. Returns how many rows were not found.
+/// The pipeline. It copies the first `floats` floats of a row. With `U::DERIVES` and without `STATE` it copies all
+/// floats that the weights are computed from, and then computes the answer from the copy. Returns how many rows were not found.
 #[inline(always)]
 fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     call: MappedPull<'_>,
@@ -239,11 +239,11 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
 ) -> Result<usize, PullError> {
     let MappedPull { view: MappedShards { places, shards, row: long, pulls, .. }, keys, out, slots, .. } =
         call;
-    let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
+    let (read, stride) = (width.weight_floats::<U>(), width.stride::<U>());
     let derived = U::DERIVES && !STATE;
-    let bytes = 16 + 4 * if derived { stored } else { floats };
+    let bytes = 16 + 4 * if derived { read } else { floats };
     let mut short = [0f32; 64];
-    let row: &mut [f32] = if stored <= 64 { &mut short[..stored] } else { &mut long[..stored] };
+    let row: &mut [f32] = if read <= 64 { &mut short[..read] } else { &mut long[..read] };
     let blocks = keys.len().div_ceil(BLOCK);
     let mut ring = [KeyBlock::EMPTY; STAGES + 1];
     let mut misses = 0;

@@ -93,8 +93,12 @@ impl RemoteRowReader {
             true => state || !schema.rule.derives(),
             false => state && segments == Segments::ALL,
         };
+        let wanted = match plain {
+            true => floats,
+            false if parts.is_empty() => schema.rule.weight_floats(schema.dim as usize),
+            false => schema.floats(),
+        };
         let derives = (!plain).then_some(DerivedWeights { rule: schema.rule, parts, segments, state });
-        let wanted = if plain { floats } else { schema.floats() };
         Ok(RemoteRowReader { stride: schema.stride(), wanted, floats, derives, row: vec![0.0; wanted] })
     }
 
@@ -157,7 +161,7 @@ impl DerivedWeights {
         if self.parts.is_empty() {
             return self.rule.visit(ReadWeights(row, out));
         }
-        SelectedSegments { rule: Segmented(&self.parts), segments: self.segments, state: self.state }
+        SelectedSegments { rule: Segmented::new(&self.parts), segments: self.segments, state: self.state }
             .weights(row, out);
     }
 }

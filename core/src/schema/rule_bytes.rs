@@ -9,6 +9,9 @@ use gannet_optim::{
 /// Bytes of a rule and its gradient transform.
 pub(crate) const RULE_BYTES: usize = 56;
 
+/// The flag of a rule whose rows have weights in bf16. Programs before it refuse a table that has it.
+const BF16: u16 = 2;
+
 /// Parameters of a rule. Unused ones are 0.
 const PARAMETERS: usize = 5;
 
@@ -63,10 +66,18 @@ fn rule_parts(rule: &Rule) -> (u16, u16, [f32; PARAMETERS]) {
         Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }) => (7, 0, [lr, beta1, beta2, eps, decay]),
         Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator: s }) => (8, 0, [lr, eps, s, 0.0, 0.0]),
         Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21 }) => (9, 0, [alpha, beta, l1, l2, l21]),
+        Rule::Bf16(rule) => {
+            let (kind, flags, parameters) = rule_parts(&rule.f32_rule());
+            (kind, flags | BF16, parameters)
+        }
     }
 }
 
-fn rule_of(kind: u16, flags: u16, [a, b, c, d, e]: [f32; PARAMETERS]) -> Option<Rule> {
+fn rule_of(kind: u16, flags: u16, parameters: [f32; PARAMETERS]) -> Option<Rule> {
+    if flags & BF16 != 0 {
+        return rule_of(kind, flags & !BF16, parameters)?.with_bf16_weights().ok();
+    }
+    let [a, b, c, d, e] = parameters;
     let rule = match kind {
         0 => Rule::Add(Add),
         1 => Rule::Sgd(Sgd { lr: a }),
@@ -81,8 +92,8 @@ fn rule_of(kind: u16, flags: u16, [a, b, c, d, e]: [f32; PARAMETERS]) -> Option<
         _ => return None,
     };
     // Only a newer program writes a flag or parameter that the rule does not have here.
-    let (_, known, parameters) = rule_parts(&rule);
-    let unknown = [a, b, c, d, e].iter().zip(&parameters).any(|(x, y)| x.to_bits() != y.to_bits());
+    let (_, known, own) = rule_parts(&rule);
+    let unknown = parameters.iter().zip(&own).any(|(x, y)| x.to_bits() != y.to_bits());
     (flags == known && !unknown).then_some(rule)
 }
 

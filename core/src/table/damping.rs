@@ -48,7 +48,7 @@ pub(crate) struct Damped;
 
 impl Effect for Damped {
     #[inline(always)]
-    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32], _: u64) {
         let (Some((count, row)), Some((expected, change))) = (row.split_last_mut(), value.split_last())
         else {
             return;

@@ -11,8 +11,8 @@ pub(crate) trait Effect {
     /// A missing row is created whatever the table's admission says.
     const CREATES: bool = false;
 
-    /// Changes `row` as `value` says.
-    fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]);
+    /// Changes `row` as `value` says. A rule that rounds does so by `chance`.
+    fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32], chance: u64);
 }
 
 /// Gradients, passed to the rule unchanged.
@@ -20,8 +20,8 @@ pub(crate) struct Gradients;
 
 impl Effect for Gradients {
     #[inline(always)]
-    fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]) {
-        rule.update_on(isa, row, value);
+    fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32], chance: u64) {
+        rule.with_chance(chance).update_on(isa, row, value);
     }
 }
 
@@ -29,20 +29,25 @@ impl Effect for Gradients {
 pub(crate) struct TransformedGradients {
     transform: GradientTransform,
     gradient: Vec<f32>,
+    weights: Vec<f32>,
 }
 
 impl TransformedGradients {
     pub(crate) fn new(transform: GradientTransform, dim: usize) -> TransformedGradients {
-        TransformedGradients { transform, gradient: vec![0.0; dim] }
+        TransformedGradients { transform, gradient: vec![0.0; dim], weights: vec![0.0; dim] }
     }
 }
 
 impl Effect for TransformedGradients {
     #[inline(always)]
-    fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32]) {
+    fn apply<I: Isa, U: Update>(&mut self, isa: I, rule: U, row: &mut [f32], value: &[f32], chance: u64) {
         // Schema::check allows this only for rules whose first plane is the weights.
-        self.transform.gradient(&row[..value.len()], value, &mut self.gradient);
-        rule.update_on(isa, row, &self.gradient);
+        let TransformedGradients { transform, gradient, weights } = self;
+        if transform.l2 != 0.0 {
+            rule.weights_on(isa, row, weights);
+        }
+        transform.gradient(weights, value, gradient);
+        rule.with_chance(chance).update_on(isa, row, gradient);
     }
 }
 
@@ -51,7 +56,7 @@ pub(crate) struct Changes;
 
 impl Effect for Changes {
     #[inline(always)]
-    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32], _: u64) {
         add_change(row, value);
     }
 }
@@ -63,7 +68,7 @@ impl Effect for WholeRows {
     const CREATES: bool = true;
 
     #[inline(always)]
-    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32], _: u64) {
         row.copy_from_slice(value);
     }
 }
@@ -75,7 +80,7 @@ pub(crate) struct Terms {
 
 impl Effect for Terms {
     #[inline(always)]
-    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32], _: u64) {
         if let (Some(sum), &[high, low]) = (row.first_chunk_mut(), value) {
             add_to_pass(sum, self.pass, [high, low]);
         }

@@ -12,7 +12,7 @@ use crate::table::read_write::Read;
 use crate::table::segment_rules::{Segmented, SelectedSegments};
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
-use crate::table::width::{Width, by_width};
+use crate::table::width::{Any, Width, by_width};
 use gannet_optim::{Cpu, Isa, Rule, Scalar, Update, Visitor, Work};
 
 /// Blocks between the prefetch of a key's index line and the read of its row.
@@ -98,7 +98,7 @@ pub(crate) fn dispatch<P: PullLoop>(call: P, cpu: Cpu, segments: Segments) -> Re
     let cpu = cpu.fit(call.schema().dim as usize);
     let parts = call.schema().parts(None);
     if !parts.is_empty() {
-        return run_segments(call, Segmented(&parts), segments);
+        return run_segments(call, Segmented::new(&parts), segments);
     }
     match call.schema().rule {
         // Computing weights gains from wide registers. Other reads only copy.
@@ -129,6 +129,14 @@ impl<P: PullLoop> Visitor for Dispatch<P> {
     type Out = Result<P::Out, PullError>;
 
     fn run<U: Update>(self, rule: U) -> Self::Out {
+        if U::ROUNDS {
+            // Rare enough that one copy of the loop serves all widths.
+            let width = Any(self.0.schema().dim as usize);
+            return match self.0.read() {
+                Read::Weights => self.0.run::<_, U, _, false>(width, width.dim(), Scalar, rule),
+                Read::State => self.0.run::<_, U, _, true>(width, width.floats::<U>(), Scalar, rule),
+            };
+        }
         by_width!(self.0.schema().dim as usize, width => match self.0.read() {
             Read::Weights => self.0.run::<_, U, _, false>(width, width.dim(), Scalar, rule),
             Read::State => self.0.run::<_, U, _, true>(width, width.floats::<U>(), Scalar, rule),

@@ -3,7 +3,7 @@
 //! journal.
 
 use crate::error::{PullError, PushError};
-use crate::hash::{hash, shard_of};
+use crate::hash::{hash, mix, shard_of};
 use crate::index::hash_index;
 use crate::index::hash_index::NONE;
 use crate::index::resolve::{BLOCK, KeyBlock};
@@ -157,8 +157,11 @@ impl Shards {
                 applied: &mut applied,
             };
             let parts = call.shards.schema.parts(Some(clock));
-            let pushed =
-                if parts.is_empty() { rule.work(cpu, call) } else { call.run_segments(Segmented(&parts)) };
+            let pushed = if parts.is_empty() {
+                rule.work(cpu, call)
+            } else {
+                call.run_segments(Segmented::new(&parts))
+            };
             pushed.map(|()| applied)
         });
         self.scratch.slots = own;
@@ -262,7 +265,9 @@ impl Work for PushRequest<'_> {
         if I::LANES > 1 {
             // Wide registers serve only gradients of long rows. Shards::push runs other work with scalar code.
             return match dim {
-                16 if !shaping.changes_gradients() => push(self, Fixed::<16>, dim, isa, rule, Gradients),
+                16 if !U::ROUNDS && !shaping.changes_gradients() => {
+                    push(self, Fixed::<16>, dim, isa, rule, Gradients)
+                }
                 _ if !shaping.changes_gradients() => push(self, Any(dim), dim, isa, rule, Gradients),
                 _ => push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim)),
             };
@@ -270,6 +275,11 @@ impl Work for PushRequest<'_> {
         match (write, dim) {
             (Write::Gradient, _) if shaping.changes_gradients() => {
                 push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim))
+            }
+            (Write::Gradient, _) if U::ROUNDS => push(self, Any(dim), dim, isa, rule, Gradients),
+            (Write::Change, _) if U::ROUNDS => {
+                let Schema { name, rule, .. } = &self.shards.schema;
+                Err(PushError::NoReplay(name.clone(), rule.name()))
             }
             (Write::Gradient, 1) => push(self, Fixed::<1>, 1, isa, rule, Gradients),
             (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
@@ -435,6 +445,8 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
 ) -> Result<(), (u32, PushError)> {
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let ShardRun { schema, name, keys, slots, values, start } = run;
+    // A resend of the push, and a copy of the shard, round in the same way.
+    let step = mix(name.pusher ^ mix(name.seq));
     // The new row: on the stack or in registers if it is short.
     let mut short = [0f32; 64];
     let CallBuffers { row: long, init, .. } = scratch;
@@ -442,6 +454,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     for j in start..keys.len() {
         prefetch_at(shard, keys, slots, j + AHEAD, stride);
         let (key, value) = (keys[j], &values[j * floats..j * floats + floats]);
+        let chance = if U::ROUNDS { mix(key ^ step) } else { 0 };
         let mut slot = slots[j];
         if !holds(shard, slot, key) {
             let h = hash(key);
@@ -453,7 +466,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
                     continue;
                 }
                 missing(schema, rule, key, init, next);
-                effect.apply(isa, rule, next, value);
+                effect.apply(isa, rule, next, value, chance);
                 if sound(rule, value, next) {
                     slots[j] = shard.insert_row(key, next).map_err(|e| (j as u32, e))?;
                     applied.applied += 1;
@@ -466,7 +479,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
             slots[j] = slot;
         }
         next.copy_from_slice(shard.image.row(slot).floats(stored));
-        effect.apply(isa, rule, next, value);
+        effect.apply(isa, rule, next, value, chance);
         if !sound(rule, value, next) {
             applied.not_finite += 1;
             shard.skip_step();

@@ -39,7 +39,10 @@ pub(crate) struct SegmentPart {
 
 /// The rules of a row's segments as one rule.
 #[derive(Clone, Copy)]
-pub(crate) struct Segmented<'a>(pub(crate) &'a [SegmentPart]);
+pub(crate) struct Segmented<'a> {
+    parts: &'a [SegmentPart],
+    chance: u64,
+}
 
 /// Weights and stored floats of a row of several segments.
 #[derive(Clone, Copy)]
@@ -56,25 +59,37 @@ impl Width for WholeRow {
     fn floats<U: Update>(self) -> usize {
         self.floats
     }
+
+    fn weight_floats<U: Update>(self) -> usize {
+        self.floats
+    }
 }
 
-impl Segmented<'_> {
+impl<'a> Segmented<'a> {
+    pub(crate) fn new(parts: &'a [SegmentPart]) -> Segmented<'a> {
+        Segmented { parts, chance: 0 }
+    }
+
     pub(crate) fn width(&self) -> WholeRow {
-        let parts = self.0.iter();
-        parts.fold(WholeRow { dim: 0, floats: 0 }, |w, p| WholeRow {
+        self.parts.iter().fold(WholeRow { dim: 0, floats: 0 }, |w, p| WholeRow {
             dim: w.dim + p.dim,
             floats: w.floats + p.floats,
         })
     }
 
-    /// Calls `step` for each segment, with its share of the row and of `weights`.
+    /// Calls `step` for each segment, with its share of the row and of `weights`, and with its chance.
     #[inline(always)]
-    fn with(&self, row: &mut [f32], weights: &[f32], mut step: impl FnMut(&SegmentPart, &mut [f32], &[f32])) {
+    fn with(
+        &self,
+        row: &mut [f32],
+        weights: &[f32],
+        mut step: impl FnMut(&SegmentPart, &mut [f32], &[f32], u64),
+    ) {
         let (mut row, mut weights) = (row, weights);
-        for part in self.0 {
+        for (number, part) in (0u64..).zip(self.parts) {
             let (own, behind) = row.split_at_mut(part.floats);
             let (of_weights, weights_behind) = weights.split_at(part.dim);
-            step(part, own, of_weights);
+            step(part, own, of_weights, self.chance ^ number << 56);
             (row, weights) = (behind, weights_behind);
         }
         assert!(row.is_empty() && weights.is_empty(), "a row and weights of these segments");
@@ -85,18 +100,26 @@ impl Update for Segmented<'_> {
     /// Unused: [`WholeRow`] says how long a row is.
     const PLANES: usize = 0;
     const DERIVES: bool = true;
+    const ROUNDS: bool = true;
+
+    #[inline(always)]
+    fn with_chance(self, chance: u64) -> Self {
+        Segmented { chance, ..self }
+    }
 
     fn init(&self, weights: &[f32], row: &mut [f32]) {
-        self.with(row, weights, |part, row, weights| part.rule.visit(InitialRow(weights, row)));
+        self.with(row, weights, |part, row, weights, _| part.rule.visit(InitialRow(weights, row)));
     }
 
     fn update_on<I: Isa>(&self, _: I, row: &mut [f32], gradient: &[f32]) {
-        self.with(row, gradient, |part, row, gradient| part.rule.visit(SegmentStep(row, gradient)));
+        self.with(row, gradient, |part, row, gradient, chance| {
+            part.rule.visit(SegmentStep { row, gradient, chance });
+        });
     }
 
     fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
         let (mut row, mut out) = (row, out);
-        for part in self.0 {
+        for part in self.parts {
             let (own, behind) = row.split_at(part.floats);
             let (weights, out_behind) = out.split_at_mut(part.dim);
             part.rule.visit(ReadWeights(own, weights));
@@ -107,7 +130,7 @@ impl Update for Segmented<'_> {
 
     fn is_sound(&self, row: &[f32]) -> bool {
         let mut row = row;
-        self.0.iter().all(|part| {
+        self.parts.iter().all(|part| {
             let (own, behind) = row.split_at(part.floats);
             row = behind;
             part.rule.visit(FiniteCheck(own))
@@ -138,7 +161,7 @@ impl Update for SelectedSegments<'_> {
 
     fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
         let (mut row, mut out) = (row, out);
-        for (number, part) in self.rule.0.iter().enumerate() {
+        for (number, part) in self.rule.parts.iter().enumerate() {
             let (own, behind) = row.split_at(part.floats);
             row = behind;
             if !self.segments.has(number) {
@@ -160,26 +183,31 @@ impl Update for SelectedSegments<'_> {
 pub(crate) struct SegmentGradients<'a> {
     rule: Segmented<'a>,
     transformed: Vec<f32>,
+    weights: Vec<f32>,
 }
 
 impl<'a> SegmentGradients<'a> {
     pub(crate) fn new(rule: Segmented<'a>) -> SegmentGradients<'a> {
-        SegmentGradients { rule, transformed: vec![0.0; rule.width().dim] }
+        let dim = rule.width().dim;
+        SegmentGradients { rule, transformed: vec![0.0; dim], weights: vec![0.0; dim] }
     }
 }
 
 impl Effect for SegmentGradients<'_> {
-    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32]) {
-        let SegmentGradients { rule, transformed } = self;
-        rule.with(row, value, |part, row, gradient| {
+    fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32], chance: u64) {
+        let SegmentGradients { rule, transformed, weights } = self;
+        rule.with_chance(chance).with(row, value, |part, row, gradient, chance| {
+            let mut gradient = gradient;
             if part.transform.changes_gradients() {
-                let transformed = &mut transformed[..part.dim];
+                let (transformed, weights) = (&mut transformed[..part.dim], &mut weights[..part.dim]);
                 // Schema::check allows this only for rules whose first plane is the weights.
-                part.transform.gradient(&row[..part.dim], gradient, transformed);
-                part.rule.visit(SegmentStep(row, transformed));
-            } else {
-                part.rule.visit(SegmentStep(row, gradient));
+                if part.transform.l2 != 0.0 {
+                    part.rule.visit(ReadWeights(row, weights));
+                }
+                part.transform.gradient(weights, gradient, transformed);
+                gradient = transformed;
             }
+            part.rule.visit(SegmentStep { row, gradient, chance });
         });
     }
 }
@@ -193,12 +221,17 @@ impl Visitor for InitialRow<'_> {
     }
 }
 
-struct SegmentStep<'a>(&'a mut [f32], &'a [f32]);
+struct SegmentStep<'a> {
+    row: &'a mut [f32],
+    gradient: &'a [f32],
+    chance: u64,
+}
+
 impl Visitor for SegmentStep<'_> {
     type Out = ();
     #[inline(always)]
     fn run<U: Update>(self, rule: U) {
-        rule.update(self.0, self.1);
+        rule.with_chance(self.chance).update(self.row, self.gradient);
     }
 }
 

@@ -13,6 +13,12 @@ pub(crate) trait Width: Copy {
         U::floats(self.dim())
     }
 
+    /// Floats of a stored row of rule `U` that its weights are computed from.
+    #[inline(always)]
+    fn weight_floats<U: Update>(self) -> usize {
+        U::weight_floats(self.dim())
+    }
+
     /// Bytes from one slot to the next, for rows of rule `U`: [`crate::Schema::stride`].
     #[inline(always)]
     fn stride<U: Update>(self) -> usize {

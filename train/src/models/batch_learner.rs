@@ -74,7 +74,12 @@ pub(crate) fn learn_on<P: Passes>(cpu: Cpu, passes: &mut P, step: BatchStep<'_>)
         Rule::RowAdaGrad(rule) => cpu.run(rule, replay),
         Rule::Ftrl(rule) => cpu.run(rule, replay),
         Rule::GroupFtrl(rule) => cpu.run(rule, replay),
-        Rule::Add(_) | Rule::Momentum(_) | Rule::RmsProp(_) | Rule::Adam(_) | Rule::AmsGrad(_) => {
+        Rule::Add(_)
+        | Rule::Momentum(_)
+        | Rule::RmsProp(_)
+        | Rule::Adam(_)
+        | Rule::AmsGrad(_)
+        | Rule::Bf16(_) => {
             return Err(BackendError::Schema(format!(
                 "rule {} learns by gradients, not by replay",
                 rule.name()
