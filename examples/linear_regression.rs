@@ -1,6 +1,6 @@
 //! Linear regression: y = 2x + 10 with noise. Two workers learn it over two servers, without waiting for each other.
 use gannet::optim::{AdaGrad, GradientTransform};
-use gannet::table::Admission;
+use gannet::table::{Admission, RowType};
 use gannet::train::models::{Linear, Model, ModelSettings, fit};
 use gannet::train::{
     ColumnChoice, ColumnKeys, Data, INTERCEPT_KEY, Labels, Options, RemoteTables, Share, Tables, WeightTables,
@@ -14,7 +14,15 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 fn model() -> Linear {
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.5, eps: 1e-8, initial_accumulator: 1.0 });
     let (shaping, admission) = (GradientTransform::NONE, Admission::All);
-    Linear::new(ModelSettings { rule, shaping, admission, seed: 1, deviation: 0.0, l2: 0.0 })
+    Linear::new(ModelSettings {
+        rule,
+        row_type: RowType::F32,
+        shaping,
+        admission,
+        seed: 1,
+        deviation: 0.0,
+        l2: 0.0,
+    })
 }
 
 /// 20,000 examples as CSV. The noise is a sum of uniform numbers with a deviation of 0.3.

@@ -3,7 +3,7 @@
 use gannet::Rule;
 use gannet::optim::{AdaGrad, GradientTransform};
 use gannet::storage::Store;
-use gannet::table::Admission;
+use gannet::table::{Admission, RowType};
 use gannet::train::models::{Factorization, ModelSettings, fit};
 use gannet::train::{Data, Labels, LocalTables, Options};
 use std::fmt::Write as _;
@@ -26,7 +26,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(&path, ratings(20_000))?;
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 1.0 });
     let (shaping, admission) = (GradientTransform::NONE, Admission::All);
-    let settings = ModelSettings { rule, shaping, admission, seed: 1, deviation: 0.3, l2: 0.001 };
+    let settings = ModelSettings {
+        rule,
+        row_type: RowType::F32,
+        shaping,
+        admission,
+        seed: 1,
+        deviation: 0.3,
+        l2: 0.001,
+    };
     let data = Data { labels: Labels::Numbers, ..Data::new(&path.to_string_lossy()) };
     let options = Options { epochs: 20, ..Options::new(data) };
     let (mut model, mut tables) = (Factorization::new(settings, 4), LocalTables::new(Store::memory(), 1));

@@ -3,7 +3,7 @@
 use gannet::Rule;
 use gannet::optim::{AdaGrad, GradientTransform};
 use gannet::storage::Store;
-use gannet::table::Admission;
+use gannet::table::{Admission, RowType};
 use gannet::train::models::{ModelSettings, Softmax, fit};
 use gannet::train::{Data, Labels, LocalTables, Options};
 use std::fmt::Write as _;
@@ -25,7 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(&path, examples(30_000))?;
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 1.0 });
     let (shaping, admission) = (GradientTransform::NONE, Admission::All);
-    let settings = ModelSettings { rule, shaping, admission, seed: 1, deviation: 0.0, l2: 0.0 };
+    let settings =
+        ModelSettings { rule, row_type: RowType::F32, shaping, admission, seed: 1, deviation: 0.0, l2: 0.0 };
     let options = Options::new(Data { labels: Labels::Classes(3), ..Data::new(&path.to_string_lossy()) });
     let (mut model, mut tables) = (Softmax::new(settings, 3), LocalTables::new(Store::memory(), 1));
     let fitted = fit(&options, &mut model, &mut tables, &AtomicBool::new(false), &mut |_| {})?;

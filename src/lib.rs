@@ -77,8 +77,8 @@ pub mod optim {
 /// ```
 pub mod table {
     pub use gannet_core::{
-        Admission, Applied, Init, PusherStatus, Read, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Schema, Segment,
-        Segments, Write, hash, initial_weights, mix, shard_of,
+        Admission, Applied, Init, PusherStatus, Read, RowType, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Schema,
+        SchemaError, Segment, Segments, Write, hash, initial_weights, mix, shard_of,
     };
     pub use gannet_node::{TableId, TableStatus};
 }

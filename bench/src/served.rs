@@ -3,7 +3,7 @@
 use crate::cpu::cpu_seconds;
 use crate::limit::Size;
 use gannet::optim::{Ftrl, Sgd};
-use gannet::table::{TableId, mix};
+use gannet::table::{RowType, SchemaError, TableId, mix};
 use gannet::worker::{Counters, OneSided, PullId, PushId, ShardedKeys, WireType, WorkerError};
 use gannet::{Read, Rule, Schema, Transports, Worker, WorkerConfig, Write};
 use std::collections::VecDeque;
@@ -138,8 +138,8 @@ impl Bench {
     ///
     /// # Errors
     /// The server is gone or refuses.
-    pub fn start(target: Target<'_>, dim: u32, size: Size, number: u64) -> Result<Bench, WorkerError> {
-        let mut bench = Bench::connect(target, &sgd_schema(dim), number)?;
+    pub fn start(target: Target<'_>, schema: &Schema, size: Size, number: u64) -> Result<Bench, WorkerError> {
+        let mut bench = Bench::connect(target, schema, number)?;
         bench.batches = batches(size, number);
         if number == 0 {
             bench.fill(size.rows)?;
@@ -386,8 +386,13 @@ impl Bench {
 }
 
 /// The table of [`Bench::start`].
-pub(crate) fn sgd_schema(dim: u32) -> Schema {
-    Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), Rule::Sgd(Sgd { lr: 0.01 })) }
+/// The measured table.
+///
+/// # Errors
+/// Rows of one weight cannot have bf16.
+pub fn sgd_schema(dim: u32, row_type: RowType) -> Result<Schema, SchemaError> {
+    let rule = Rule::Sgd(Sgd { lr: 0.01 });
+    Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) }.with_row_type(row_type)
 }
 
 /// The key of a row.

@@ -2,7 +2,7 @@
 //! session is a worker of its own, on a thread of its own.
 
 use crate::cpu::cpu_seconds;
-use crate::served::{Target, key, sgd_schema};
+use crate::served::{Target, key};
 use gannet::table::{TableId, mix};
 use gannet::worker::{PullId, ShardedKeys, WorkerError};
 use gannet::{Read, Schema, Transports, Worker, WorkerConfig};
@@ -184,11 +184,10 @@ impl Session {
 /// A session's thread panics.
 pub fn measure(
     target: &Target<'_>,
-    dim: u32,
+    schema: &Schema,
     work: SmallPulls,
     seconds: f64,
 ) -> Result<SmallPullRates, WorkerError> {
-    let schema = sgd_schema(dim);
     let stage = Stage {
         sessions: work.sessions,
         connected: AtomicUsize::new(0),
@@ -196,7 +195,7 @@ pub fn measure(
         ended: AtomicBool::new(false),
     };
     let session = |number: usize| {
-        let session = Session::connect(target, &schema, work, number);
+        let session = Session::connect(target, schema, work, number);
         if session.is_err() {
             stage.ended.store(true, Relaxed);
         }

@@ -33,6 +33,7 @@ mod table;
 pub use schema::admission::{Admission, SKETCH_BYTES_DEFAULT};
 pub use schema::identity::{Origin, TableIdentity, TableUid};
 pub use schema::init::{Init, initial_weights};
+pub use schema::row_type::RowType;
 pub use schema::schema_error::SchemaError;
 pub use schema::segment::{Segment, Segments};
 pub use schema::shard_set::ShardSet;

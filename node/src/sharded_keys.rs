@@ -142,7 +142,7 @@ impl ShardedKeys {
     /// Cuts a range of rows into chunks for these owners, which may differ from those at the time of the cut.
     pub(crate) fn chunks_of(&self, rows: Range<u32>, schema: &Schema, owners: &[u32], out: &mut Vec<Chunk>) {
         let shard = |at: u32| shard_of(hash(self.keys[at as usize]), schema.shards);
-        let most = part_keys(schema.floats()) as u32;
+        let most = part_keys(schema.widest()) as u32;
         let mut at = rows.start;
         // Where the run of the present shard begins.
         let mut run = at;
@@ -221,7 +221,7 @@ impl ShardedKeys {
     /// Cuts all rows into chunks for these owners of the shards, ascending.
     pub(crate) fn all_chunks_of(&self, schema: &Schema, owners: &[u32], out: &mut Vec<Chunk>) {
         out.clear();
-        add_chunks(out, &self.starts, owners, part_keys(schema.floats()) as u32);
+        add_chunks(out, &self.starts, owners, part_keys(schema.widest()) as u32);
     }
 
     /// Makes the sorted keys those of a table, with chunks for these owners.

@@ -3,8 +3,10 @@
 use super::args::{BenchArgs, LogArgs, TransportName};
 use super::failure::SYSTEM;
 use super::{Failure, bench_growth, bench_small};
+use gannet::Schema;
+use gannet::table::RowType;
 use gannet_bench::limit::{self, Limit, Size};
-use gannet_bench::served::{Bench, Rate, Target};
+use gannet_bench::served::{Bench, Rate, Target, sgd_schema};
 use serde_json::{Map, Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -62,6 +64,12 @@ pub(super) fn target<'a>(addr: &'a str, args: &BenchArgs) -> Target<'a> {
     Target { net, addr, one_sided, wire: args.wire.choice(), process: args.server }
 }
 
+/// The table that a part measures.
+pub(super) fn schema(args: &BenchArgs) -> Result<Schema, Failure> {
+    let dim = args.dims.first().copied().unwrap_or(1);
+    sgd_schema(dim, args.row_type.choice()).map_err(|error| Failure::input(error.to_string()))
+}
+
 /// The table's rows and the keys of a batch.
 pub(super) fn size(args: &BenchArgs) -> Size {
     Size { rows: args.rows, batch: args.batch as usize }
@@ -74,8 +82,7 @@ fn part(
     args: &BenchArgs,
     measure: impl Fn(&mut Bench, f64) -> Result<Value, gannet::worker::WorkerError>,
 ) -> Result<(), Failure> {
-    let dim = args.dims.first().copied().unwrap_or(1);
-    let mut bench = Bench::start(target(addr, args), dim, size(args), u64::from(args.worker))?;
+    let mut bench = Bench::start(target(addr, args), &schema(args)?, size(args), u64::from(args.worker))?;
     let settled = bench.settle()?;
     say!("ready");
     std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
@@ -89,6 +96,11 @@ fn part(
 pub(super) fn check(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(&dim) = args.dims.iter().find(|&&dim| dim == 0 || dim > 1024) {
         return Err(Failure::input(format!("--dims {dim}: 1 to 1024 can be measured")));
+    }
+    if args.row_type.choice() == RowType::Bf16 && args.dims.contains(&1) {
+        return Err(Failure::input(
+            "--row-type bf16 saves nothing in rows of one weight: name other --dims, such as 16,64",
+        ));
     }
     if u64::from(args.batch) * 2 > args.rows {
         let text = format!("--batch {} of --rows {}: at most half of the rows", args.batch, args.rows);
@@ -305,7 +317,8 @@ impl Worker {
         command
             .args(["--server", &server.process.to_string()])
             .args(args.one_sided.flag())
-            .args(args.wire.flag());
+            .args(args.wire.flag())
+            .args(args.row_type.flag());
         command.args([args.transport.flag(), args.io.flag()]).args(log.flags()).stdin(Stdio::piped());
         let mut child = Guard(spawn(&mut command)?);
         let out = child.0.stdout.take().ok_or_else(|| system("starting a worker", &"no output"))?;

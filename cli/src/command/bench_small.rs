@@ -2,15 +2,15 @@
 
 use super::Failure;
 use super::args::{BenchArgs, LogArgs};
-use super::bench::{Worker, check, size, system, target, with_server};
+use super::bench::{Worker, check, schema, size, system, target, with_server};
 use gannet_bench::served::Bench;
 use gannet_bench::small_pulls::{SmallPulls, measure};
 use serde_json::{Map, Value, json};
 
 /// Runs in the worker's process: fills the table, prints "ready", waits for a line, and prints what it measured.
 pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
-    let dim = args.dims.first().copied().unwrap_or(1);
-    let mut bench = Bench::start(target(addr, args), dim, size(args), 0)?;
+    let schema = schema(args)?;
+    let mut bench = Bench::start(target(addr, args), &schema, size(args), 0)?;
     bench.settle()?;
     say!("ready");
     std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
@@ -19,7 +19,7 @@ pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
         for &in_flight in &args.in_flight {
             let (keys, rows) = (args.pull_keys as usize, args.rows);
             let work = SmallPulls { sessions: sessions as usize, in_flight: in_flight as usize, keys, rows };
-            let rates = measure(&target(addr, args), dim, work, args.seconds)?;
+            let rates = measure(&target(addr, args), &schema, work, args.seconds)?;
             let cost = |cores: Option<f64>| cores.map(|cores| cores / rates.keys_per_s * 1e9);
             all.push(json!({
                 "sessions": sessions, "in_flight": in_flight, "keys_per_s": rates.keys_per_s,

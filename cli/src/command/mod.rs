@@ -32,6 +32,7 @@ mod remote_worker;
 mod report;
 mod restore;
 mod row_state;
+mod row_type_flag;
 mod runs;
 mod saved_model;
 mod security;

@@ -6,7 +6,7 @@ use super::{Failure, optimizer, sync_flags, tasks};
 use clap::ValueEnum;
 use gannet::job::PlanFile;
 use gannet::runs::RunSetting;
-use gannet::table::{Admission, SHARDS_DEFAULT};
+use gannet::table::{Admission, RowType, SHARDS_DEFAULT};
 use gannet::train::{FileFingerprint, Options, plan_files};
 use std::fmt::Display;
 
@@ -193,6 +193,10 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
     all.push(RunSetting::new("--admit-count", count));
     all.push(RunSetting::new("--admit-sketch", args.admission.admit_sketch));
     all.push(RunSetting::new("--admit-probability", chance));
+    // Runs of earlier versions have no such setting.
+    if args.row_type.choice() == RowType::Bf16 {
+        all.push(RunSetting::new("--row-type", args.row_type.name()));
+    }
     match of.model {
         ModelName::Lda => {}
         ModelName::Lr => all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Ftrl, None)?),

@@ -11,8 +11,8 @@ use super::server::Serving;
 use super::validation::Validator;
 use super::{
     Failure, backups, data_server, input, input_check, job, job_end, launched, lbfgs, lr_worker, models,
-    optimizer, remote_worker, restore, runs, saved_model, server, signals, sync_flags, tasks, warm_start,
-    wire_flag,
+    optimizer, remote_worker, restore, row_type_flag, runs, saved_model, server, signals, sync_flags, tasks,
+    warm_start, wire_flag,
 };
 use gannet::Schema;
 use gannet::table::Admission;
@@ -38,6 +38,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     let lbfgs = lbfgs::is_chosen(&args)?;
     warm_start::check(&args, lbfgs)?;
     wire_flag::check(&args, lbfgs)?;
+    row_type_flag::check(&args, lbfgs)?;
     server::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
         Some(JobName::Client) => data_server::client(&mut args),

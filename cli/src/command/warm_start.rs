@@ -218,23 +218,27 @@ fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> 
     }
 }
 
-/// Whether a rule can continue with the state of another. The weights of FTRL depend on its settings: with other
+/// Whether a rule can continue with the state of another, whatever type their weights are stored in. The weights of FTRL depend on its settings: with other
 /// settings they would change at once.
 fn has_state_for(from: &Rule, to: &Rule) -> bool {
+    let (from, to) = (from.f32_rule(), to.f32_rule());
     match to {
         Rule::Ftrl(_) | Rule::GroupFtrl(_) => from == to,
-        _ => std::mem::discriminant(from) == std::mem::discriminant(to),
+        _ => std::mem::discriminant(&from) == std::mem::discriminant(&to),
     }
 }
 
 /// Appends a saved row to `out`, in the layout of this training.
 fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) {
+    let mut wide = Vec::new();
     for (from, to) in parts {
         let dim = from.dim as usize;
         let (own, rest) = row.split_at(from.rule.floats(dim));
         row = rest;
         if has_state_for(&from.rule, &to.rule) {
-            out.extend_from_slice(own);
+            wide.clear();
+            from.rule.put_f32_row(dim, own, &mut wide);
+            to.rule.put_row_of_f32(dim, &wide, out);
             continue;
         }
         let (mut weights, start) = (vec![0.0; dim], out.len());

@@ -3,6 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod identity;
 pub(crate) mod init;
+pub(crate) mod row_type;
 mod rule_bytes;
 pub(crate) mod schema_error;
 pub(crate) mod segment;

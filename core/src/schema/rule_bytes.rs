@@ -149,17 +149,21 @@ mod tests {
         let golden = "040001000000003f0000403f000000000000000000000000\
              030000000201000007000000000000400000803e00000041000080410000003e";
         assert_eq!(hex(&bytes(&momentum, &shaping)), golden);
+        let small = momentum.with_bf16_weights().unwrap();
+        assert_eq!(hex(&bytes(&small, &shaping)), golden.replacen("04000100", "04000300", 1));
         let adam = Rule::Adam(Adam { lr: 1.0, beta1: 0.5, beta2: 0.25, eps: 2.0, decay: 4.0 });
         let golden = format!("060000000000803f0000003f0000803e0000004000008040{}", "00".repeat(32));
         assert_eq!(hex(&bytes(&adam, &GradientTransform::NONE)), golden);
     }
 
     fn rule() -> impl Strategy<Value = Rule> {
-        (0u16..10, any::<bool>(), prop::array::uniform5(0.0f32..4.0)).prop_map(|(kind, nesterov, mut p)| {
+        let numbers = prop::array::uniform5(0.0f32..4.0);
+        (0u16..10, any::<bool>(), any::<bool>(), numbers).prop_map(|(kind, nesterov, small, mut p)| {
             // The number of parameters of each kind.
             let known = [0, 1, 3, 4, 2, 3, 5, 5, 3, 5][kind as usize];
             p[known..].fill(0.0);
-            rule_of(kind, u16::from(nesterov && kind == 4), p).unwrap()
+            let rule = rule_of(kind, u16::from(nesterov && kind == 4), p).unwrap();
+            if small { rule.with_bf16_weights().unwrap_or(rule) } else { rule }
         })
     }
 

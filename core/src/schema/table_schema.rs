@@ -152,7 +152,7 @@ impl Schema {
     }
 
     /// Floats of a stored row in all its segments. A segment has its rule's planes of `dim` floats, then the rule's
-    /// scalars ([`Rule::floats`]).
+    /// scalars ([`Rule::floats`]). Weights in bf16 lie two in a float.
     pub fn floats(&self) -> usize {
         self.segments().map(|segment| segment.rule.floats(segment.dim as usize)).sum()
     }

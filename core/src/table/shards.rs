@@ -144,8 +144,11 @@ impl Shards {
         store.sync_names(schema)?;
         shards.iter().for_each(|shard| shard.served_with(first));
         let floats = schema.floats();
-        let scratch =
-            CallBuffers { row: vec![0.0; floats], init: vec![0.0; floats + 1], ..CallBuffers::default() };
+        let scratch = CallBuffers {
+            row: vec![0.0; floats],
+            init: vec![0.0; schema.weights() + 1],
+            ..CallBuffers::default()
+        };
         let (schema, cpu, durable) = (schema.clone(), Cpu::detect(), store.durable());
         let incarnations = Incarnations::load(&shards);
         Ok(Shards {

@@ -125,7 +125,7 @@ proptest! {
 
     #[test]
     fn a_copy_that_is_filled_meanwhile_becomes_the_same(
-        steps in steps(), which in 0u8..4, durable in any::<bool>(),
+        steps in steps(), which in 0u8..6, durable in any::<bool>(),
     ) {
         let (schema, writes) = schema(which);
         let folder = tempfile::tempdir().unwrap();

@@ -33,9 +33,11 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 fn rules() -> impl Strategy<Value = Rule> {
     let (alpha, beta, l1, l2) = (0.1, 1.0, 0.1, 0.5);
+    let adagrad = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
     prop::sample::select(vec![
         Rule::Add(Add),
-        Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 }),
+        adagrad,
+        adagrad.with_bf16_weights().unwrap(),
         Rule::Ftrl(Ftrl { alpha, beta, l1, l2 }),
         Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: 0.2 }),
     ])

@@ -29,18 +29,24 @@ struct Model {
     rows: HashMap<u64, Vec<f32>>,
 }
 
-struct ModelPush<'a>(&'a mut Model, u64, Write, &'a [f32]);
+/// The chance by which a push rounds the row of a key.
+fn chance(name: &PushName, key: u64) -> u64 {
+    mix(key ^ mix(name.pusher ^ mix(name.seq)))
+}
+
+struct ModelPush<'a>(&'a mut Model, u64, Write, &'a [f32], u64);
 impl Visitor for ModelPush<'_> {
     type Out = ();
     fn run<U: Update>(self, rule: U) {
-        let ModelPush(model, key, write, value) = self;
+        let ModelPush(model, key, write, value, chance) = self;
         let mut row = model.row(key);
         let mut shaped = value.to_vec();
         match write {
             Write::Gradient => {
-                let dim = value.len();
-                model.schema.shaping.gradient(&row[..dim], value, &mut shaped);
-                rule.update(&mut row, &shaped)
+                let mut weights = vec![0.0; value.len()];
+                rule.weights(&row, &mut weights);
+                model.schema.shaping.gradient(&weights, value, &mut shaped);
+                rule.with_chance(chance).update(&mut row, &shaped)
             }
             Write::Change => add_change(&mut row, value),
             Write::Row => row.copy_from_slice(value),
@@ -82,16 +88,17 @@ impl Model {
     fn row(&self, key: u64) -> Vec<f32> {
         self.rows.get(&key).cloned().unwrap_or_else(|| self.schema.rule.visit(ModelInit(&self.schema, key)))
     }
-    fn push(&mut self, key: u64, write: Write, value: &[f32], seq: u64) {
-        let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(seq));
-        rule.visit(ModelPush(self, key, write, value));
+    fn push(&mut self, key: u64, write: Write, value: &[f32], name: &PushName) {
+        let rule = self.schema.rule.at_rate(self.schema.shaping.schedule.factor(name.seq));
+        rule.visit(ModelPush(self, key, write, value, chance(name, key)));
     }
     fn check(&self, shards: &mut Shards, keys: &[u64]) {
         let floats = self.schema.floats();
         let mut out = vec![0.0; keys.len() * floats];
         shards.pull(keys, Read::State, &mut out, None).unwrap();
+        let bits = |row: &[f32]| row.iter().map(|float| float.to_bits()).collect::<Vec<_>>();
         for (key, row) in keys.iter().zip(out.chunks(floats)) {
-            assert_eq!(row, self.row(*key), "key {key}");
+            assert!(row == self.row(*key) && bits(row) == bits(&self.row(*key)), "key {key}");
         }
         let dim = self.schema.dim as usize;
         let mut weights = vec![0.0; keys.len() * dim];
@@ -138,7 +145,7 @@ fn rules() -> impl Strategy<Value = Rule> {
     let (lr, eps, initial_accumulator) = (0.1, 1e-8, 0.1);
     let (beta1, beta2, decay) = (0.5, 0.75, 0.1);
     let (alpha, beta, l1, l2) = (0.1, 1.0, 0.1, 0.5);
-    prop::sample::select(vec![
+    let all = vec![
         Rule::Add(Add),
         Rule::Sgd(Sgd { lr }),
         Rule::AdaGrad(AdaGrad { lr, eps, initial_accumulator }),
@@ -149,7 +156,10 @@ fn rules() -> impl Strategy<Value = Rule> {
         Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }),
         Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator }),
         Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: 0.2 }),
-    ])
+    ];
+    let small: Vec<Rule> = all.iter().filter_map(|rule| rule.with_bf16_weights().ok()).collect();
+    assert_eq!(small.len(), 7);
+    prop::sample::select([all, small].concat())
 }
 
 fn shapings() -> impl Strategy<Value = GradientTransform> {
@@ -180,11 +190,11 @@ fn applied(rows: usize) -> Applied {
 fn delete(table: &mut Shards, model: &mut Model, name: &PushName, keys: &[u64], slots: Option<&mut [u32]>) {
     let done = table.push(name, Write::Delete, keys, slots, &[]).unwrap();
     assert_eq!(done, applied(keys.len()));
-    keys.iter().for_each(|&key| model.push(key, Write::Delete, &[], name.seq));
+    keys.iter().for_each(|&key| model.push(key, Write::Delete, &[], name));
     let other = PushName { pusher: 10, ..*name };
     let values = vec![1.0; model.schema.dim as usize];
     table.push(&other, Write::Gradient, &keys[..1], None, &values).unwrap();
-    model.push(keys[0], Write::Gradient, &values, name.seq);
+    model.push(keys[0], Write::Gradient, &values, &other);
     let again = table.push(name, Write::Delete, keys, None, &[]).unwrap();
     assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });
 }
@@ -195,7 +205,7 @@ fn replace(table: &mut Shards, model: &mut Model, name: &PushName, keys: &[u64],
     let rows: Vec<f32> = keys.iter().flat_map(|&key| model.row(other(key))).collect();
     assert_eq!(table.push(name, Write::Row, keys, None, &rows).unwrap(), applied(keys.len()));
     let floats = model.schema.floats();
-    keys.iter().zip(rows.chunks(floats)).for_each(|(&key, row)| model.push(key, Write::Row, row, name.seq));
+    keys.iter().zip(rows.chunks(floats)).for_each(|(&key, row)| model.push(key, Write::Row, row, name));
 }
 
 /// A scan sees every row once.
@@ -251,7 +261,7 @@ proptest! {
                     let slots = by_keyset.then_some(&mut keyset.1[..]);
                     let done = table.push(&name, write, &keys, slots, &values).unwrap();
                     prop_assert_eq!(done, applied(keys.len()));
-                    for (key, value) in keys.iter().zip(values.chunks(w)) { model.push(*key, write, value, seq); }
+                    for (key, value) in keys.iter().zip(values.chunks(w)) { model.push(*key, write, value, &name); }
                     // A resend under the same name is dropped whole.
                     let again = table.push(&name, write, &keys, None, &values).unwrap();
                     prop_assert_eq!(again, Applied { duplicate: keys.len() as u32, ..Applied::default() });

@@ -23,6 +23,8 @@ fn schemas() -> Vec<Schema> {
         one(ftrl, 9),
         one(group, 8),
         one(adam, 3),
+        one(adam.with_bf16_weights().unwrap(), 3),
+        one(adagrad.with_bf16_weights().unwrap(), 16),
         Schema { more, ..one(ftrl, 1) },
     ]
 }

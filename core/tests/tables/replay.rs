@@ -2,7 +2,7 @@
 
 use super::told::Told;
 use gannet_core::*;
-use gannet_optim::{AdaGrad, Add, Ftrl, Rule};
+use gannet_optim::{AdaGrad, Add, Ftrl, GradientTransform, Rule};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -214,7 +214,16 @@ pub(super) fn schema(which: u8) -> (Schema, Vec<Write>) {
             Schema { admission: Admission::Probability(0.5), ..base(ftrl) },
             vec![Write::Gradient, Write::Change, Write::Row],
         ),
-        _ => (base(ftrl).counting(), vec![Write::Damped, Write::Gradient]),
+        3 => (base(ftrl).counting(), vec![Write::Damped, Write::Gradient]),
+        4 => {
+            let rule = adagrad.with_bf16_weights().unwrap();
+            (Schema { dim: 5, ..base(rule) }, vec![Write::Gradient, Write::Delete, Write::Row])
+        }
+        _ => {
+            let (rule, shaping) = (adagrad.with_bf16_weights().unwrap(), GradientTransform::NONE);
+            let factor = Segment { dim: 5, rule, shaping, init: Init::Uniform { low: -1.0, high: 1.0 } };
+            (Schema { more: vec![factor], ..base(ftrl) }, vec![Write::Gradient])
+        }
     }
 }
 
@@ -239,7 +248,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn copies_that_replay_all_commands_are_the_same(calls in calls(), which in 0u8..4, durable in any::<bool>()) {
+    fn copies_that_replay_all_commands_are_the_same(calls in calls(), which in 0u8..6, durable in any::<bool>()) {
         let (schema, writes) = schema(which);
         let folder = tempfile::tempdir().unwrap();
         let store = if durable { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };

@@ -6,11 +6,11 @@ use gannet_optim::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-struct Update1<'a>(&'a mut [f32], &'a [f32]);
+struct Update1<'a>(&'a mut [f32], &'a [f32], u64);
 impl Visitor for Update1<'_> {
     type Out = ();
     fn run<U: Update>(self, rule: U) {
-        rule.update(self.0, self.1);
+        rule.with_chance(self.2).update(self.0, self.1);
     }
 }
 
@@ -56,7 +56,8 @@ impl Model {
 
     fn push(&mut self, seq: u64, key: u64, write: Write, value: &[f32]) {
         let (mut row, mut value) = (self.row(key), value);
-        for (s, row) in self.schema.segments().zip(&mut row) {
+        let chance = mix(key ^ mix(9 ^ mix(seq)));
+        for (number, (s, row)) in (0u64..).zip(self.schema.segments().zip(&mut row)) {
             let n = if write == Write::Change { row.len() } else { s.dim as usize };
             let (own, rest) = value.split_at(n);
             value = rest;
@@ -66,10 +67,14 @@ impl Model {
             }
             let mut shaped = vec![0.0; n];
             match s.shaping.changes_gradients() {
-                true => s.shaping.gradient(&row[..n], own, &mut shaped),
+                true => s.shaping.gradient(&s.rule.visit(Weights1(row, n)), own, &mut shaped),
                 false => shaped.copy_from_slice(own),
             }
-            s.rule.at_rate(s.shaping.schedule.factor(seq)).visit(Update1(row, &shaped));
+            s.rule.at_rate(s.shaping.schedule.factor(seq)).visit(Update1(
+                row,
+                &shaped,
+                chance ^ number << 56,
+            ));
         }
         self.rows.insert(key, row);
     }
@@ -82,19 +87,26 @@ impl Model {
 
 fn segments() -> impl Strategy<Value = Vec<Segment>> {
     let adam = Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, eps: 1e-6, decay: 0.0 };
+    let adagrad = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
     let rules = [
         Rule::Add(Add),
         Rule::Sgd(Sgd { lr: 0.1 }),
-        Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 }),
+        adagrad,
         Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.1, l2: 0.5 }),
         Rule::Adam(adam),
+        adagrad.with_bf16_weights().unwrap(),
+        Rule::Sgd(Sgd { lr: 0.1 }).with_bf16_weights().unwrap(),
     ];
     let segment =
-        (0..5usize, 1u32..20, any::<bool>(), any::<bool>()).prop_map(move |(rule, dim, shape, zero)| {
+        (0..7usize, 1u32..20, any::<bool>(), any::<bool>()).prop_map(move |(rule, dim, shape, zero)| {
             let warm = Schedule { warmup: 5, ..GradientTransform::NONE.schedule };
             let shape = shape && !matches!(rule, 0 | 3);
-            let shaping =
-                GradientTransform { clip_value: Some(0.5), schedule: warm, ..GradientTransform::NONE };
+            let shaping = GradientTransform {
+                clip_value: Some(0.5),
+                schedule: warm,
+                l2: 0.1,
+                ..GradientTransform::NONE
+            };
             Segment {
                 dim,
                 rule: rules[rule],

@@ -5,7 +5,7 @@ use super::stopping::TrainingWatch;
 use crate::failure::{CallFailure, Kind};
 use crate::schema::rule;
 use gannet::optim::GradientTransform;
-use gannet::table::{Admission, TableId};
+use gannet::table::{Admission, RowType, TableId};
 use gannet::train::models::{FactorizationMachine, Linear, Model, ModelSettings, fit};
 use gannet::train::{
     Backend, BackendError, FlatTable, FlatTables, Labels, Options, RemoteBackend, RemoteTables, Tables,
@@ -100,6 +100,7 @@ impl Learner {
         let own_l2 = matches!(rule, Rule::Ftrl(_) | Rule::GroupFtrl(_));
         let settings = ModelSettings {
             rule,
+            row_type: RowType::F32,
             shaping: GradientTransform::default(),
             admission: Admission::All,
             seed,

@@ -56,7 +56,7 @@ impl FactorizationMachine {
 
     /// The schema of a table of such rows.
     pub(super) fn rows(&self, name: &str) -> Schema {
-        self.settings.factors(name, self.factors)
+        self.settings.in_row_type(self.settings.factors(name, self.factors))
     }
 
     /// Computes the margin and the sums.

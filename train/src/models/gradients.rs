@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 const SETTINGS: ModelSettings = ModelSettings {
     rule: Rule::Sgd(Sgd { lr: 0.1 }),
+    row_type: RowType::F32,
     shaping: GradientTransform::NONE,
     admission: Admission::All,
     seed: 1,

@@ -61,7 +61,7 @@ impl Model for Factorization {
     }
 
     fn sparse(&self) -> Schema {
-        self.settings.factors(self.name(), self.factors)
+        self.settings.in_row_type(self.settings.factors(self.name(), self.factors))
     }
 
     fn check(&self, example: Example<'_>) -> Result<(), String> {

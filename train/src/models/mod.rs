@@ -34,7 +34,7 @@ pub use softmax::Softmax;
 use crate::backend::BackendError;
 use crate::batch::Batch;
 use crate::read::block::INTERCEPT_KEY;
-use gannet_core::{Admission, Init, Schema, Segment};
+use gannet_core::{Admission, Init, RowType, Schema, SchemaError, Segment};
 use gannet_optim::{GradientTransform, Rule};
 
 /// An example for a model. Feature `i` has key `keys[i]` and value `values[i]`, and its row is row `places[i]` of the
@@ -111,6 +111,8 @@ pub trait Model {
 pub struct ModelSettings {
     /// The update rule of all tables.
     pub rule: Rule,
+    /// How the rows of features store their weights. The layers of a network are always f32.
+    pub row_type: RowType,
     /// The transform of gradients before the rule.
     pub shaping: GradientTransform,
     /// Which push of a key creates its row.
@@ -124,6 +126,20 @@ pub struct ModelSettings {
 }
 
 impl ModelSettings {
+    /// Checks that rows of features can have the [row type](Self::row_type): `schema` is that of a model with these
+    /// settings.
+    ///
+    /// # Errors
+    /// The rule stores no weights, or no segment of a row has more than one.
+    pub fn check_row_type(&self, schema: &Schema) -> Result<(), SchemaError> {
+        schema.with_row_type(self.row_type).map(drop)
+    }
+
+    /// The schema with the [row type](Self::row_type), if it can have it.
+    fn in_row_type(&self, schema: Schema) -> Schema {
+        schema.with_row_type(self.row_type).unwrap_or(schema)
+    }
+
     /// A table of `dim` weights a row, initially 0.
     fn zeros(&self, name: &str, dim: usize) -> Schema {
         let ModelSettings { shaping, admission, seed, .. } = *self;

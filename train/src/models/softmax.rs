@@ -61,7 +61,7 @@ impl Model for Softmax {
     }
 
     fn sparse(&self) -> Schema {
-        self.settings.zeros(self.name(), self.classes)
+        self.settings.in_row_type(self.settings.zeros(self.name(), self.classes))
     }
 
     fn learn(&mut self, step: BatchStep<'_>) -> Result<(), BackendError> {

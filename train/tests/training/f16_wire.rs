@@ -3,7 +3,7 @@
 use crate::model;
 
 use flate2::read::MultiGzDecoder;
-use gannet_core::{Admission, Schema};
+use gannet_core::{Admission, RowType, Schema};
 use gannet_node::{Counters, Server, ServerConfig, WireType, Worker, WorkerConfig};
 use gannet_optim::{AdaGrad, Ftrl, GradientTransform, Rule};
 use gannet_train::models::{FactorizationMachine, ModelSettings, fit};
@@ -80,7 +80,8 @@ fn factorization_machine(options: &Options, wire: WireType) -> Outcome {
     tables.set_wire_type(wire);
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.05, eps: 1e-8, initial_accumulator: 0.1 });
     let (shaping, admission) = (GradientTransform::NONE, Admission::All);
-    let settings = ModelSettings { rule, shaping, admission, seed: 7, deviation: 0.05, l2: 0.0 };
+    let settings =
+        ModelSettings { rule, row_type: RowType::F32, shaping, admission, seed: 7, deviation: 0.05, l2: 0.0 };
     let mut model = FactorizationMachine::new(settings, 8);
     let fitted = fit(options, &mut model, &mut tables, &AtomicBool::new(false), &mut |_| {}).unwrap();
     let losses = [fitted.progressive, fitted.test].map(|measured| measured.unwrap().loss());

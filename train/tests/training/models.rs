@@ -2,7 +2,7 @@
 
 use crate::model;
 
-use gannet_core::{Admission, Store};
+use gannet_core::{Admission, RowType, Store};
 use gannet_node::{Merge, Server, ServerConfig, StepReduce, SyncConfig, SyncMode, Worker, WorkerConfig};
 use gannet_optim::{AdaGrad, Adam, GradientTransform, Rule};
 use gannet_train::models::{
@@ -25,7 +25,7 @@ pub(crate) const ADAGRAD: Rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, ini
 
 pub(crate) fn settings(rule: Rule) -> ModelSettings {
     let (shaping, admission) = (GradientTransform::NONE, Admission::All);
-    ModelSettings { rule, shaping, admission, seed: 7, deviation: 0.1, l2: 0.0 }
+    ModelSettings { rule, row_type: RowType::F32, shaping, admission, seed: 7, deviation: 0.1, l2: 0.0 }
 }
 
 fn local() -> LocalTables {

@@ -1,6 +1,6 @@
 //! The flags of `gannet bench`.
 
-use super::{IoArgs, MetricsArgs, OneSidedArgs, TransportName, WireArgs};
+use super::{IoArgs, MetricsArgs, OneSidedArgs, RowTypeArgs, TransportName, WireArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -66,6 +66,9 @@ pub struct BenchArgs {
     /// How weights and gradients travel.
     #[command(flatten)]
     pub wire: WireArgs,
+    /// How rows store their weights.
+    #[command(flatten)]
+    pub row_type: RowTypeArgs,
     /// How bytes move over TCP.
     #[command(flatten)]
     pub io: IoArgs,

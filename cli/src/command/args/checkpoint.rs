@@ -1,7 +1,7 @@
 //! The flags of `gannet checkpoint`.
 
 use super::security::{SecurityArgs, TlsClientArgs};
-use super::{IoArgs, OptimizerArgs, RestoreFoldersArgs, TransportArgs};
+use super::{IoArgs, OptimizerArgs, RestoreFoldersArgs, RowTypeArgs, TransportArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -187,4 +187,7 @@ pub struct ImportArgs {
     /// The update rule of the table. Default: ftrl for one weight, adagrad for more.
     #[command(flatten)]
     pub optimizer: OptimizerArgs,
+    /// How rows store their weights. The file has f32 in any case.
+    #[command(flatten)]
+    pub row_type: RowTypeArgs,
 }

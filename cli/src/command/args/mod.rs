@@ -23,6 +23,7 @@ mod numbers;
 mod one_sided;
 mod optimizer;
 mod restore;
+mod row_type;
 mod run;
 mod scheduling;
 mod sections;
@@ -59,6 +60,7 @@ pub use model::{ModelArgs, ModelName};
 pub use one_sided::OneSidedArgs;
 pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName};
 pub use restore::{RestoreArgs, RestoreFoldersArgs};
+pub use row_type::RowTypeArgs;
 pub use run::{DEFAULT_RUN, RunArgs};
 pub use scheduling::{SchedulerArgs, StatusArgs};
 pub use sections::spelled;
@@ -190,6 +192,9 @@ pub struct TrainArgs {
     /// Which keys get a row.
     #[command(flatten)]
     pub admission: AdmissionArgs,
+    /// How rows store their weights.
+    #[command(flatten)]
+    pub row_type: RowTypeArgs,
     /// Passes over the data.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub epochs: u32,

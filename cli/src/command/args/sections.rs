@@ -36,6 +36,7 @@ const SECTIONS: [(&str, &[&str]); 12] = [
             "admit-count",
             "admit-sketch",
             "admit-probability",
+            "row-type",
         ],
     ),
     (

@@ -78,7 +78,7 @@ fn write(
     (out, target): (&File, &Path),
 ) -> Result<u64, Failure> {
     let schema = &table.schema;
-    let width = if args.state { schema.floats() } else { schema.weights() };
+    let width = if args.state { schema.f32_floats() } else { schema.weights() };
     let writing = failed("writing", target);
     let mut count = 0;
     if args.format == ArraysName::Text {
@@ -133,19 +133,18 @@ fn each_block(
     mut put: impl FnMut(&[u64], &[f32]) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let (schema, floats) = (&table.schema, table.schema.floats());
-    let (mut done, mut weights) = (Ok(()), Vec::new());
+    let (mut done, mut values) = (Ok(()), Vec::new());
     for shard in 0..schema.shards {
         directory.shard_rows(chain, &schema.name, shard, |keys, rows| {
             if done.is_err() {
                 return;
             }
-            if args.state {
-                done = put(keys, rows);
-                return;
-            }
-            weights.clear();
-            rows.chunks_exact(floats).for_each(|row| weights_of_row(schema, row, &mut weights));
-            done = put(keys, &weights);
+            values.clear();
+            rows.chunks_exact(floats).for_each(|row| match args.state {
+                true => schema.put_f32_row(row, &mut values),
+                false => weights_of_row(schema, row, &mut values),
+            });
+            done = put(keys, &values);
         })?;
         std::mem::replace(&mut done, Ok(())).map_err(failed("writing", target))?;
     }

@@ -57,8 +57,10 @@ fn schema(args: &ImportArgs, width: usize) -> Result<Schema, Failure> {
     let choice = optimizer::rule_choice(&args.optimizer, default, None)?;
     let shaping = GradientTransform { l2: choice.l2, ..choice.shaping };
     let schema = Schema { dim, shards: args.shards, shaping, ..Schema::scalar(&args.table, choice.rule) };
+    let schema = schema.with_row_type(args.row_type.choice());
+    let schema = schema.map_err(|error| Failure::input(format!("--row-type bf16: {error}")))?;
     schema.check().map_err(|error| Failure::input(error.to_string()))?;
-    let wanted = if args.state { schema.floats() } else { schema.weights() };
+    let wanted = if args.state { schema.f32_floats() } else { schema.weights() };
     if width != wanted {
         let (file, rule) = (args.file.display(), choice.rule.name());
         let what = if args.state { "floats of a row with its state" } else { "weights" };
@@ -160,7 +162,8 @@ fn stored_row(
     let values = values.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap_or_default()));
     row.clear();
     if args.state {
-        row.extend(values);
+        let values: Vec<f32> = values.collect();
+        schema.put_row_of_f32(&values, row);
     } else {
         let weights: Vec<f32> = values.collect();
         row.resize(schema.floats(), 0.0);

@@ -106,6 +106,7 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     let RuleChoice { rule, shaping, l2 } = rule_choice(&args.optimizer, OptimizerName::Adagrad, rate)?;
     let settings = ModelSettings {
         rule,
+        row_type: args.row_type.choice(),
         shaping,
         admission: args.admission.admission(),
         seed: of.seed.unwrap_or(1),
@@ -122,6 +123,7 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     };
     let model =
         build(&shape, settings).ok_or_else(|| Failure::input("--model lr is not one of these models"))?;
+    settings.check_row_type(&model.sparse()).map_err(|e| Failure::input(format!("--row-type bf16: {e}")))?;
     for schema in std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|d| d.0)) {
         schema.check().map_err(|e| Failure::input(e.to_string()))?;
     }

@@ -107,8 +107,9 @@ pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
         Some(Init::Normal { deviation, .. }) => deviation,
         _ => 0.0,
     };
-    let (rule, shaping, admission, seed) = (schema.rule, schema.shaping, schema.admission, schema.seed);
-    let settings = ModelSettings { rule, shaping, admission, seed, deviation, l2: 0.0 };
+    let (rule, row_type) = (schema.rule.f32_rule(), schema.row_type());
+    let (shaping, admission, seed) = (schema.shaping, schema.admission, schema.seed);
+    let settings = ModelSettings { rule, row_type, shaping, admission, seed, deviation, l2: 0.0 };
     let Some(model) = build(&shape, settings) else { return Ok(None) };
     let unfit = |what: String| {
         Failure::input(format!("{}: {what}; the model cannot be used, take another", folder.display()))

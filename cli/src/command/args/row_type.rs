@@ -1,0 +1,46 @@
+//! `--row-type`: how servers store the weights of rows.
+
+use clap::{Args, ValueEnum};
+use gannet::table::RowType;
+
+/// What `--row-type` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowTypeName {
+    /// 4 bytes a weight.
+    F32,
+    /// 2 bytes a weight (bfloat16). Steps are computed in f32 and rounded by chance, so that small ones add up. The
+    /// optimizer's state stays f32. Rows need more than one weight, and an optimizer that stores weights: not ftrl and
+    /// group-ftrl. Workers push gradients.
+    Bf16,
+}
+
+/// How the weights of rows are stored.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct RowTypeArgs {
+    /// How rows store their weights [default: f32]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub row_type: Option<RowTypeName>,
+}
+
+impl RowTypeArgs {
+    /// The choice of the flag.
+    pub fn choice(self) -> RowType {
+        match self.row_type {
+            None | Some(RowTypeName::F32) => RowType::F32,
+            Some(RowTypeName::Bf16) => RowType::Bf16,
+        }
+    }
+
+    /// The choice as the flag spells it.
+    pub fn name(self) -> &'static str {
+        match self.choice() {
+            RowType::F32 => "f32",
+            RowType::Bf16 => "bf16",
+        }
+    }
+
+    /// The flag's text, for a process that this one starts.
+    pub fn flag(self) -> Option<String> {
+        self.row_type.map(|_| format!("--row-type={}", self.name()))
+    }
+}
