@@ -51,6 +51,13 @@ def text(name: str, given: Any, such_as: str) -> str:
     return given
 
 
+def choice(name: str, given: Any, names: tuple[str, ...]) -> str:
+    """One of some names."""
+    if given not in names:
+        raise InputError(f"{name} is {given!r}; {' or '.join(map(repr, names))} is wanted")
+    return str(given)
+
+
 def path(name: str, given: Optional[PathLike]) -> Optional[str]:
     """A path, if there is one."""
     if given is None:

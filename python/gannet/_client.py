@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Optional, Union
 
 from . import _native
-from ._arguments import path, real, seconds, text, whole
+from ._arguments import choice, path, real, seconds, text, whole
 from ._errors import InputError
 from ._export import PathLike
 from ._optim import Adagrad, Init, Normal, Optimizer
@@ -154,6 +154,7 @@ class Client:
         shards: int = 64,
         admit: Union[int, float, None] = None,
         seed: int = 0,
+        row_type: str = "f32",
     ) -> Table:
         """Creates a table, or opens it if it exists with the same description.
 
@@ -166,6 +167,10 @@ class Client:
             admit: Which push of a key makes its row. `None`: the first. A whole number n from 2 to 256: the n-th. A
                 number between 0 and 1: each push with this probability. Earlier pushes of the key have no effect.
             seed: Chooses the initial values.
+            row_type: How the servers store weights. `"f32"`; or `"bf16"`, which takes half the bytes (a float32 without
+                its lower 16 bits). A step is computed in float32 and rounded by chance, so that small steps add up. The
+                optimizer's state stays float32, and so do pulled rows and gradients. Not for rows of one weight, nor for
+                `Add`, `Ftrl` and `GroupFtrl`.
 
         Raises:
             InputError: The description is not valid.
@@ -186,6 +191,7 @@ class Client:
             "seed": whole("seed", seed, 0, 2**64 - 1),
             "admit_pushes": pushes,
             "admit_probability": probability,
+            "row_type": choice("row_type", row_type, ("f32", "bf16")),
         }
         table = Table(self, self._native.table(described), name, dim)
         return self._tables.setdefault(name, table)

@@ -32,6 +32,7 @@ class Description(TypedDict):
     seed: int
     admit_pushes: int
     admit_probability: float
+    row_type: str
 
 class Joining(TypedDict):
     rank: int

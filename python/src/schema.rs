@@ -3,7 +3,7 @@
 
 use crate::failure::CallFailure;
 use gannet::optim::{AdaGrad, Adam, Add, AmsGrad, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, Sgd};
-use gannet::table::{Admission, Init, SKETCH_BYTES_DEFAULT};
+use gannet::table::{Admission, Init, RowType, SKETCH_BYTES_DEFAULT};
 use gannet::{Rule, Schema};
 use pyo3::FromPyObject;
 
@@ -20,6 +20,7 @@ pub struct Description {
     /// Which push of a key makes its row; 0 if a probability decides.
     admit_pushes: u32,
     admit_probability: f32,
+    row_type: String,
 }
 
 impl Description {
@@ -33,7 +34,13 @@ impl Description {
             1 => Admission::All,
             _ => Admission::Count { pushes, sketch_bytes: SKETCH_BYTES_DEFAULT },
         };
-        Ok(Schema { name, dim, rule, init, shards, seed, admission, ..Schema::scalar("", Rule::Add(Add)) })
+        let row_type = match self.row_type.as_str() {
+            "bf16" => RowType::Bf16,
+            _ => RowType::F32,
+        };
+        let schema =
+            Schema { name, dim, rule, init, shards, seed, admission, ..Schema::scalar("", Rule::Add(Add)) };
+        schema.with_row_type(row_type).map_err(|error| CallFailure::input(format!("row_type=\"bf16\": {error}")))
     }
 }
 

@@ -290,6 +290,55 @@ def test_items_are_the_pulled_rows(client: gannet.Client, name: str) -> None:
         assert stats.rows == 2000 and stats.shards == 64 and stats.bytes >= 2000 * 5 * 4
 
 
+@pytest.mark.parametrize("dim", [2, 7, 64])
+@pytest.mark.parametrize(
+    "rule",
+    [gannet.Sgd(lr=0.1), gannet.Adagrad(), gannet.RowAdagrad(), gannet.Adam(), gannet.RMSprop(), gannet.Momentum()],
+    ids=lambda rule: type(rule).__name__,
+)
+def test_rows_of_bf16_are_rows_of_float32_rounded(
+    client: gannet.Client, name: str, rule: gannet.Optimizer, dim: int, tmp_path: Path
+) -> None:
+    init = gannet.Uniform(0.5, 1.0)
+    wide = client.table(f"{name[:50]}-w", dim, optimizer=rule, init=init)
+    small = client.table(f"{name[:50]}-s", dim, optimizer=rule, init=init, row_type="bf16")
+    keys, random = np.arange(3000), np.random.default_rng(5)
+    # The nearest bf16 of a row that begins: half of the distance between two is at most a 512th.
+    np.testing.assert_allclose(small.pull(keys), wide.pull(keys), rtol=1 / 512)
+    for _ in range(4):
+        grads = random.normal(size=(3000, dim)).astype(np.float32)
+        wide.push(keys, grads)
+        small.push(keys, grads)
+        rows = small.pull(keys)
+        assert not (rows.view(np.uint32) & 0xFFFF).any()
+    # Rounded by chance: each row is off by some 1/256, and the mean of all by far less.
+    errors = rows - wide.pull(keys)
+    assert np.abs(errors).max() < 0.1 and abs(errors.mean()) < 0.002
+    found, items = small.items()
+    np.testing.assert_array_equal(items, small.pull(found))
+    assert small.stats().rows == 3000
+    small.save(tmp_path / "rows")
+    again = client.table(f"{name[:50]}-s", dim, optimizer=rule, init=init, row_type="bf16")
+    again.push(keys, np.ones((3000, dim), np.float32))
+    again.load(tmp_path / "rows")
+    np.testing.assert_array_equal(again.pull(keys), rows)
+    small.assign(keys[:10], wide.pull(keys[:10]))
+    np.testing.assert_allclose(small.pull(keys[:10]), wide.pull(keys[:10]), rtol=1 / 512)
+
+
+def test_what_bf16_cannot_store(client: gannet.Client, name: str) -> None:
+    with pytest.raises(gannet.InputError, match="a row has one weight, so bf16 would save nothing"):
+        client.table(name, 1, row_type="bf16")
+    for rule in (gannet.Ftrl(), gannet.GroupFtrl(), gannet.Add()):
+        with pytest.raises(gannet.InputError, match="takes no weights in bf16"):
+            client.table(name, 4, optimizer=rule, row_type="bf16")
+    with pytest.raises(gannet.InputError, match="row_type is 'f16'; 'f32' or 'bf16' is wanted"):
+        client.table(name, 4, row_type="f16")
+    client.table(name, 4, row_type="bf16")
+    with pytest.raises(gannet.PeerError, match=r"its rule is bf16 \(ada grad|its rule is bf16 \(adagrad"):
+        client.table(name, 4)
+
+
 def test_initial_values(client: gannet.Client, name: str) -> None:
     keys = np.arange(5000)
     normal = client.table(f"{name[:40]}-n", 4, init=gannet.Normal(1, 0.5)).pull(keys)

@@ -2,6 +2,7 @@
 
 mod admission;
 mod asynchronous;
+mod bf16_rows;
 mod blocking;
 mod cached;
 mod checkpoints;

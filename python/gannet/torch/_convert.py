@@ -35,6 +35,7 @@ def convert(
     skip: Iterable[str] = (),
     grad_scaler: Optional[torch.amp.GradScaler] = None,
     gradient_division: bool = True,
+    row_type: str = "f32",
 ) -> _Model:
     """Replaces each `nn.Embedding` and `nn.EmbeddingBag` of a model by one whose rows are on servers.
 
@@ -55,7 +56,7 @@ def convert(
             servers need two names.
         shards: Parts of each new table.
         skip: Names of modules, as `model.named_modules()` has them, that stay as they are, with all that is in them.
-        grad_scaler, gradient_division: As those of `Embedding`.
+        grad_scaler, gradient_division, row_type: As those of `Embedding`.
 
     Returns:
         `model`.
@@ -74,6 +75,7 @@ def convert(
         "shards": shards,
         "grad_scaler": grad_scaler,
         "gradient_division": gradient_division,
+        "row_type": row_type,
     }
     prefix = re.sub(r"[^A-Za-z0-9_.-]", "_", name if name is not None else type(model).__name__)
     made: dict[_Own, ServerEmbedding] = {}

@@ -47,6 +47,7 @@ class ServerEmbedding(nn.Module):
         grad_scaler: Optional[torch.amp.GradScaler] = None,
         gradient_division: bool = True,
         dtype: torch.dtype = torch.float32,
+        row_type: str = "f32",
     ) -> None:
         super().__init__()
         if position is not None and not 0 <= position < POSITIONS_MAX:
@@ -55,7 +56,9 @@ class ServerEmbedding(nn.Module):
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise InputError(f"padding_idx is {padding_idx}, and the embedding has {num_embeddings} rows")
             padding_idx %= num_embeddings
-        self.table: Table = client.table(name, dim, optimizer=optimizer, init=init, shards=shards)
+        self.table: Table = client.table(
+            name, dim, optimizer=optimizer, init=init, shards=shards, row_type=row_type
+        )
         """The table that holds the rows."""
         self.position = position
         """Which of the embeddings of its table this is. None: the table's only one."""
@@ -242,6 +245,7 @@ class Embedding(ServerEmbedding):
         gradient_division: Divide gradients by the number of processes, if `torch.distributed` is initialized. They are
             then those of the mean over all processes, as DistributedDataParallel makes it for other parameters.
         dtype: Of the output. Rows are float32, and so are their gradients when they are pushed.
+        row_type: How the servers store the rows: `"f32"`, or `"bf16"` in half the bytes (`Client.table`).
 
     Each call of `backward` is one step of the optimizer for the rows that it has gradients for: a row is pushed once,
     however often its id was looked up since. `torch.autograd.grad` pushes nothing. Under `torch.no_grad` rows are only

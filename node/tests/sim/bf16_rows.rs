@@ -1,0 +1,150 @@
+//! Rows whose weights are bf16, on servers that restart with another number of threads, over links that break. Each
+//! step is rounded by chance, which follows from the key and the push's name. So the servers must have the same bits as
+//! shards of one process, however the table is divided and whoever sends a push again.
+
+use crate::model::{random_values, start, unique_keys};
+use crate::simulated::{connect, far, faults};
+use crate::stepping::Seed;
+
+use gannet_core::{Init, PushName, Read, RowType, Schema, Segment, Shards, Store, Write};
+use gannet_node::{Merge, StepReduce, SyncConfig, SyncMode, TableId, WireType, Worker};
+use gannet_optim::{AdaGrad, Adam, GradientTransform, RowAdaGrad, Rule, Sgd};
+use gannet_transport::sim::{Faults, Prng, Sim};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn schema(draw: u64) -> Schema {
+    let (init, shaping) = (Init::Uniform { low: -1.0, high: 1.0 }, GradientTransform::NONE);
+    let adagrad = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
+    let row_adagrad = Rule::RowAdaGrad(RowAdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
+    let adam = Rule::Adam(Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.01 });
+    // With SGD a gradient has twice the floats of a stored row.
+    let (dim, rule) =
+        [(2, adagrad), (300, Rule::Sgd(Sgd { lr: 0.1 })), (17, row_adagrad), (16, adam)][draw as usize % 4];
+    let schema = Schema { dim, shards: 8, init, seed: 3, ..Schema::scalar("t", rule) };
+    let shaping = GradientTransform { clip_value: Some(0.5), l2: 0.01, ..shaping };
+    let more =
+        if draw % 3 == 0 { vec![Segment { dim: 5, rule: adagrad, shaping, init }] } else { Vec::new() };
+    Schema { more, ..schema }.with_row_type(RowType::Bf16).unwrap()
+}
+
+fn bits(rows: &[f32]) -> Vec<u32> {
+    rows.iter().map(|float| float.to_bits()).collect()
+}
+
+/// Compares weights and state of all keys with the shards of this process, bit by bit.
+fn compare(seed: u64, keys: u64, (worker, table): (&mut Worker<Sim>, TableId), local: &mut Shards) {
+    let keys: Vec<u64> = (0..keys).collect();
+    let cut = worker.cut(table, &keys);
+    for read in [Read::Weights, Read::State] {
+        let floats = local.schema().read_floats(read);
+        let (mut over, mut here) = (vec![0.0; keys.len() * floats], vec![0.0; keys.len() * floats]);
+        worker.pull(table, cut.keys(), read, &mut over).unwrap();
+        local.pull(cut.keys(), read, &mut here, None).unwrap();
+        assert!(bits(&over) == bits(&here), "seed {seed}: {read:?}");
+    }
+}
+
+#[test]
+fn servers_round_as_one_process_does_whatever_breaks() {
+    servers_round_as_one_process_does(Sim::new);
+}
+
+/// As above, with workers that read rows in the servers' images.
+#[test]
+fn so_they_do_on_one_host() {
+    let near = servers_round_as_one_process_does(|seed, faults| Sim::new(seed, faults).near());
+    assert!(near > 3_000, "{near} rows read where they are: the test shows nothing");
+}
+
+#[test]
+fn so_they_do_over_rdma() {
+    let near = servers_round_as_one_process_does(far);
+    assert!(near > 1_000, "{near} rows read where they are: the test shows nothing");
+}
+
+fn servers_round_as_one_process_does(world: impl Fn(u64, Faults) -> Sim) -> u64 {
+    let (mut near, mut duplicate, mut restarts) = (0, 0, 0);
+    for seed in 900..912 {
+        let _seed = Seed::begin(seed);
+        let (sim, mut prng) = (world(seed, faults(seed)), Prng::new(seed));
+        let folders: Vec<_> = (0..1 + seed % 3).map(|_| tempfile::tempdir().unwrap()).collect();
+        let stores: Vec<Store> =
+            folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
+        let mut servers: Vec<(u64, String)> =
+            stores.iter().map(|store| start(&sim, "sim:0", store, 1 + prng.below(4) as usize)).collect();
+        let addrs: Vec<String> = servers.iter().map(|server| server.1.clone()).collect();
+        let schema = schema(seed);
+        let mut workers: Vec<_> = [3, 4].map(|pusher| connect(&sim, &addrs, pusher)).into();
+        let table = workers[0].open_table(&schema).unwrap();
+        assert_eq!(workers[1].open_table(&schema).unwrap(), table);
+        let mut local = Shards::open(&Store::memory(), &schema, 0..8).unwrap();
+        for seq in 1..25u64 {
+            // One worker after the other: sums in floats depend on the order.
+            for (worker, pusher) in workers.iter_mut().zip([3, 4]) {
+                let count = 1 + prng.below(200) as usize;
+                let cut = Arc::new(worker.cut(table, &unique_keys(&mut prng, count, 400)));
+                let values = random_values(&mut prng, cut.keys().len() * schema.weights());
+                let name = PushName { pusher, incarnation: 1, seq, row: 0 };
+                local.push(&name, Write::Gradient, cut.keys(), None, &values).unwrap();
+                let pull = worker.begin_pull(table, cut.clone(), Read::Weights, Vec::new(), true).unwrap();
+                if prng.below(8) == 0 {
+                    let at = prng.below(servers.len() as u64) as usize;
+                    sim.remove_actor(servers[at].0);
+                    sim.reset_all(&servers[at].1);
+                    let threads = 1 + prng.below(4) as usize;
+                    servers[at].0 = start(&sim, &addrs[at], &stores[at], threads).0;
+                    restarts += 1;
+                    sim.run(Duration::from_micros(prng.below(3_000)));
+                }
+                worker.finish_pull(pull).unwrap();
+                worker.begin_push(table, cut, Write::Gradient, values, Some(pull), seq).unwrap();
+                worker.drain().unwrap();
+            }
+            if seq % 6 == 0 {
+                compare(seed, 450, (&mut workers[seq as usize / 6 % 2], table), &mut local);
+            }
+        }
+        for counters in workers.iter().map(Worker::counters) {
+            (near, duplicate) = (near + counters.near_rows, duplicate + counters.duplicate);
+        }
+    }
+    assert!(
+        restarts > 30 && duplicate > 0,
+        "{restarts} restarts, {duplicate} doubled: the test shows nothing"
+    );
+    near
+}
+
+/// Under bsp the rows of a step are rounded together. They have the same bits on one server and on three, with any
+/// number of threads, and if a worker's weights travel as f16.
+#[test]
+fn synchronous_steps_round_alike_on_any_servers() {
+    let mut first = Vec::new();
+    for (run, (servers, threads)) in [(1, 1), (3, 2), (2, 4)].into_iter().enumerate() {
+        let _seed = Seed::begin(run as u64);
+        let sim = Sim::new(run as u64, faults(run as u64));
+        let mut prng = Prng::new(77);
+        let addrs: Vec<String> =
+            (0..servers).map(|_| start(&sim, "sim:0", &Store::memory(), threads).1).collect();
+        let schema = schema(0);
+        let mut worker = connect(&sim, &addrs, 1);
+        let table = worker.open_table(&schema).unwrap();
+        worker.set_wire_type(table, WireType::F16).unwrap();
+        let mode = SyncMode::Bsp(StepReduce { aggregate: 1, merge: Merge::Sum });
+        let worker_timeout = Duration::from_secs(3600);
+        worker.join(table, SyncConfig { rank: 0, workers: 1, mode, worker_timeout, strict: true }).unwrap();
+        for step in 1..15 {
+            let cut = Arc::new(worker.cut(table, &unique_keys(&mut prng, 50, 200)));
+            let values = random_values(&mut prng, schema.weights() * cut.keys().len());
+            worker.begin_push(table, cut, Write::Gradient, values, None, step).unwrap();
+            worker.tick(table).unwrap();
+        }
+        worker.leave(table).unwrap();
+        let keys: Vec<u64> = (0..200).collect();
+        let mut rows = vec![0.0; keys.len() * schema.floats()];
+        worker.pull(table, &keys, Read::State, &mut rows).unwrap();
+        first.push(bits(&rows));
+        assert!(first[run] == first[0], "{servers} servers with {threads} threads");
+    }
+}
