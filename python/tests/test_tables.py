@@ -297,14 +297,14 @@ def test_items_are_the_pulled_rows(client: gannet.Client, name: str) -> None:
     ids=lambda rule: type(rule).__name__,
 )
 def test_rows_of_bf16_are_rows_of_float32_rounded(
-    client: gannet.Client, name: str, rule: gannet.Optimizer, dim: int, tmp_path: Path
+    client: gannet.Client, rule: gannet.Optimizer, dim: int, tmp_path: Path
 ) -> None:
-    init = gannet.Uniform(0.5, 1.0)
-    wide = client.table(f"{name[:50]}-w", dim, optimizer=rule, init=init)
-    small = client.table(f"{name[:50]}-s", dim, optimizer=rule, init=init, row_type="bf16")
+    init, base = gannet.Uniform(0.5, 1.0), f"bf16-{type(rule).__name__}-{dim}-{client.transport}"
+    wide = client.table(f"{base}-w", dim, optimizer=rule, init=init)
+    small = client.table(f"{base}-s", dim, optimizer=rule, init=init, row_type="bf16")
     keys, random = np.arange(3000), np.random.default_rng(5)
-    # The nearest bf16 of a row that begins: half of the distance between two is at most a 512th.
-    np.testing.assert_allclose(small.pull(keys), wide.pull(keys), rtol=1 / 512)
+    # The nearest bf16 of a row that begins: half of the distance between two is at most a 256th of it.
+    np.testing.assert_allclose(small.pull(keys), wide.pull(keys), rtol=1 / 256)
     for _ in range(4):
         grads = random.normal(size=(3000, dim)).astype(np.float32)
         wide.push(keys, grads)
@@ -317,13 +317,12 @@ def test_rows_of_bf16_are_rows_of_float32_rounded(
     found, items = small.items()
     np.testing.assert_array_equal(items, small.pull(found))
     assert small.stats().rows == 3000
-    small.save(tmp_path / "rows")
-    again = client.table(f"{name[:50]}-s", dim, optimizer=rule, init=init, row_type="bf16")
-    again.push(keys, np.ones((3000, dim), np.float32))
-    again.load(tmp_path / "rows")
-    np.testing.assert_array_equal(again.pull(keys), rows)
+    client.save(tmp_path / "rows")
+    small.push(keys, np.ones((3000, dim), np.float32))
+    client.load(tmp_path / "rows")
+    np.testing.assert_array_equal(small.pull(keys), rows)
     small.assign(keys[:10], wide.pull(keys[:10]))
-    np.testing.assert_allclose(small.pull(keys[:10]), wide.pull(keys[:10]), rtol=1 / 512)
+    np.testing.assert_allclose(small.pull(keys[:10]), wide.pull(keys[:10]), rtol=1 / 256)
 
 
 def test_what_bf16_cannot_store(client: gannet.Client, name: str) -> None:
@@ -335,7 +334,7 @@ def test_what_bf16_cannot_store(client: gannet.Client, name: str) -> None:
     with pytest.raises(gannet.InputError, match="row_type is 'f16'; 'f32' or 'bf16' is wanted"):
         client.table(name, 4, row_type="f16")
     client.table(name, 4, row_type="bf16")
-    with pytest.raises(gannet.PeerError, match=r"its rule is bf16 \(ada grad|its rule is bf16 \(adagrad"):
+    with pytest.raises(gannet.PeerError, match=r"its rule is bf16 \(adagrad"):
         client.table(name, 4)
 
 

@@ -211,6 +211,14 @@ fn rows_leave_and_come_back_in_every_format() {
         ok(&format!("checkpoint verify {copy}"));
         ok(&format!("checkpoint export {copy} --table users --format text --state {text}"));
         assert_eq!(text_rows(&text), want, "{format}");
+        // All of these weights are numbers of bf16.
+        let small = at(&format!("small-{format}"));
+        ok(&format!("checkpoint import {file} {flags} {optimizer} --row-type bf16 {small}"));
+        ok(&format!("checkpoint verify {small}"));
+        ok(&format!("checkpoint export {small} --table users --format text --state {text}"));
+        assert_eq!(text_rows(&text), want, "{format}");
+        ok(&format!("checkpoint export {small} --table users --format text {text}"));
+        assert_eq!(text_rows(&text), weights, "{format}");
         // Weights alone: the state begins anew, and the weights are those of the file.
         ok(&format!("checkpoint export {dir} {flags} {file}"));
         ok(&format!("checkpoint import {file} {flags} --optimizer sgd {copy}"));
@@ -235,6 +243,7 @@ fn bad_arrays_are_refused_by_name() {
         refused(&format!("{import} --dim 3"), &["2 values", "--dim 3"]);
         refused(&format!("{import} --dim 2 --state"), &["2 values", "4 floats"]);
         refused(&format!("{import} --push replay"), &["--push"]);
+        refused(&format!("{import} --row-type bf16 --optimizer ftrl"), &["--row-type bf16", "ftrl"]);
         refused(&format!("{import} --shards 3"), &["power of two"]);
         for length in [0, 7, good.len() / 2, good.len() - 1] {
             std::fs::write(&file, &good[..length]).unwrap();

@@ -9,6 +9,7 @@ mod formats;
 mod logs;
 mod messages;
 mod restoring;
+mod row_types;
 mod saving;
 mod status;
 mod understanding;

@@ -20,8 +20,10 @@ fn serve(servers: usize, threads: usize) -> (Vec<Served>, String) {
 }
 
 fn line(data: &Path, addrs: &str, workers: usize, index: usize, flags: &str) -> String {
+    // Only FTRL has an L1.
+    let l1 = if flags.contains("adam") || flags.contains("--model") { "" } else { "--l1 0.1" };
     format!(
-        "train {} --ps-hosts {addrs} --worker-hosts {} --job-name worker --task-index {index} --json --l1 0.1 \
+        "train {} --ps-hosts {addrs} --worker-hosts {} --job-name worker --task-index {index} --json {l1} \
          --tasks off --peer-timeout 30 {flags}",
         data.display(),
         hosts(workers)
@@ -145,10 +147,15 @@ fn killed_servers_change_no_bit_of_f16() {
     servers_are_killed("--wire f16");
 }
 
-fn servers_are_killed(wire: &str) {
+#[test]
+fn killed_servers_change_no_bit_of_bf16() {
+    servers_are_killed("--model fm --factors 3 --row-type bf16");
+}
+
+fn servers_are_killed(what: &str) {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 8_000, 5);
-    let flags = &format!("--deterministic --batch 50 --worker-timeout 50 {wire}");
+    let flags = &format!("--deterministic --batch 50 --worker-timeout 50 {what}");
     let undisturbed = folder.path().join("undisturbed");
     let (_served, addrs) = serve(2, 2);
     job(&data, &addrs, 2, flags, &format!("--out {}", undisturbed.display()));
@@ -207,7 +214,13 @@ fn model(folder: &Path) -> Vec<(u64, Vec<u32>)> {
 fn the_same_data_makes_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let data = clicks(&folder.path().join("train.svm"), 4_000, 1);
-    let trainings = [(2, ""), (3, "--push replay"), (2, "--optimizer adam --alpha 0.01"), (2, "--wire f16")];
+    let trainings = [
+        (2, ""),
+        (3, "--push replay"),
+        (2, "--optimizer adam --alpha 0.01"),
+        (2, "--wire f16"),
+        (2, "--model fm --factors 3 --row-type bf16"),
+    ];
     for (workers, push) in trainings {
         let mut first: Option<Vec<(u64, Vec<u32>)>> = None;
         for (servers, threads, flags) in [
@@ -220,14 +233,12 @@ fn the_same_data_makes_the_same_bits() {
             let (_served, addrs) = serve(servers, threads);
             let out = folder.path().join("model");
             let _ = std::fs::remove_dir_all(&out);
-            let l1 = if push.contains("adam") { "" } else { "--l1 0.1" };
             let flags = format!("--deterministic --batch 64 {push} {flags}");
-            let trim = |line: String| line.replace("--l1 0.1", l1);
             let others: Vec<Process> = (1..workers)
-                .map(|index| Process::start(gannet(&trim(line(&data, &addrs, workers, index, &flags)))))
+                .map(|index| Process::start(gannet(&line(&data, &addrs, workers, index, &flags))))
                 .collect();
             let chief = format!("{} --out {}", line(&data, &addrs, workers, 0, &flags), out.display());
-            let chief = run(&trim(chief));
+            let chief = run(&chief);
             assert_eq!(chief.code, Some(0), "{flags}: {chief:?}");
             others.into_iter().map(Process::wait).for_each(|done| assert_eq!(done.code, Some(0), "{done:?}"));
             let made = model(&out);

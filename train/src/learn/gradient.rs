@@ -25,7 +25,7 @@ impl Reduce {
     /// key overshoots until it diverges. The mean is over the examples of the key, not of the batch, so that a rare
     /// key moves as far as in online learning.
     pub fn suits(rule: &Rule) -> Reduce {
-        match rule {
+        match rule.f32_rule() {
             Rule::Sgd(_) | Rule::Momentum(_) => Reduce::Mean,
             _ => Reduce::Sum,
         }

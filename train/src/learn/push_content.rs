@@ -2,7 +2,7 @@
 
 use crate::backend::BackendError;
 use crate::learn::replay::Replay;
-use gannet_core::{Read, Schema, Write};
+use gannet_core::{Read, RowType, Schema, Write};
 use gannet_optim::Rule;
 
 /// What a training push carries.
@@ -30,16 +30,16 @@ impl PushContent {
                 schema.weights()
             )));
         }
-        PushContent::of_rule(requested, rule, Replay::new(schema).is_some())
+        PushContent::of_rows(requested, schema, Replay::new(schema).is_some())
     }
 
-    /// The content of pushes to tables of this rule: the requested one, or replay where `replays` says that it works.
+    /// The content of pushes to tables with such rows: the requested one, or replay where `replays` says that it works.
     ///
     /// # Errors
     /// Replay is requested, and these tables cannot replay.
-    pub(crate) fn of_rule(
+    pub(crate) fn of_rows(
         requested: Option<PushContent>,
-        rule: &Rule,
+        schema: &Schema,
         replays: bool,
     ) -> Result<PushContent, BackendError> {
         if requested != Some(PushContent::Replay) || replays {
@@ -49,7 +49,11 @@ impl PushContent {
                 PushContent::Gradient
             }));
         }
-        let why = if rule.replays() {
+        let rule = schema.rule.f32_rule();
+        let why = if schema.row_type() == RowType::Bf16 {
+            "servers round weights in bf16, and a change of state would be rounded by the worker; push gradients \
+             (--push gradient), or store f32 (--row-type f32)"
+        } else if rule.replays() {
             "a schedule, clipping or added L2 acts on gradients where the rule runs, which changes of state would go past; \
              push gradients (--push gradient), or leave them out"
         } else {

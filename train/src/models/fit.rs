@@ -140,7 +140,7 @@ pub fn push_of(options: &Options, model: &dyn Model) -> Result<PushContent, Back
         return Err(BackendError::Schema(format!("model {name}: rule add does not learn; choose another")));
     }
     let replays = schema.replays() && model.dense().iter().all(|(schema, _)| schema.replays());
-    let push = PushContent::of_rule(options.push, &schema.rule, replays)?;
+    let push = PushContent::of_rows(options.push, &schema, replays)?;
     if push == PushContent::Replay && options.reduce.is_some() {
         let what = "--reduce says what becomes of gradients; it needs --push gradient";
         return Err(BackendError::Schema(what.to_owned()));

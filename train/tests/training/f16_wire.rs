@@ -1,4 +1,5 @@
-//! Training with weights and gradients that travel as f16 has the loss of one with f32, and half of their bytes.
+//! Training with weights and gradients that travel as f16 has the loss of one with f32, and half of their bytes. So has
+//! training of rows whose weights are stored as bf16.
 
 use crate::model;
 
@@ -74,14 +75,13 @@ fn logistic_regression(options: &Options, wire: WireType) -> Outcome {
     (losses.0, losses.1, backend.worker().counters())
 }
 
-fn factorization_machine(options: &Options, wire: WireType) -> Outcome {
+fn factorization_machine(options: &Options, wire: WireType, row_type: RowType) -> Outcome {
     let server = server();
     let mut tables = RemoteTables::new(connect(&server));
     tables.set_wire_type(wire);
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.05, eps: 1e-8, initial_accumulator: 0.1 });
     let (shaping, admission) = (GradientTransform::NONE, Admission::All);
-    let settings =
-        ModelSettings { rule, row_type: RowType::F32, shaping, admission, seed: 7, deviation: 0.05, l2: 0.0 };
+    let settings = ModelSettings { rule, row_type, shaping, admission, seed: 7, deviation: 0.05, l2: 0.0 };
     let mut model = FactorizationMachine::new(settings, 8);
     let fitted = fit(options, &mut model, &mut tables, &AtomicBool::new(false), &mut |_| {}).unwrap();
     let losses = [fitted.progressive, fitted.test].map(|measured| measured.unwrap().loss());
@@ -118,5 +118,20 @@ fn logistic_regression_has_the_same_loss() {
 
 #[test]
 fn factorization_machines_have_the_same_loss() {
-    losses_agree(factorization_machine, 9.0);
+    losses_agree(|options, wire| factorization_machine(options, wire, RowType::F32), 9.0);
+}
+
+#[test]
+fn rows_of_bf16_have_the_loss_of_rows_of_f32() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, options) in data_sets(&folder) {
+        let wide = factorization_machine(&options, WireType::F32, RowType::F32);
+        for wire in [WireType::F32, WireType::F16] {
+            let small = factorization_machine(&options, wire, RowType::Bf16);
+            let shares = (small.0 / wide.0 - 1.0, small.1 / wide.1 - 1.0);
+            println!("{name}, {wire:?}: {:+.5}%, test {:+.5}%", shares.0 * 100.0, shares.1 * 100.0);
+            assert!(shares.0.abs() < SHARE && shares.1.abs() < SHARE, "{name}, {wire:?}: {shares:?}");
+            assert!(small.0 != wide.0, "{name}: the rows are not bf16, so this shows nothing");
+        }
+    }
 }

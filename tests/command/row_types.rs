@@ -1,0 +1,125 @@
+//! `--row-type bf16` from outside: what it saves, what goes on from it, and what refuses it.
+
+use crate::harness;
+use crate::saving::{rows, scratch};
+
+use gannet::storage::Checkpoint;
+use harness::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The rows of a saved model with their weights as f32.
+fn wide_rows(folder: &Path) -> BTreeMap<u64, Vec<f32>> {
+    let (checkpoint, mut all) = (Checkpoint::open(folder).unwrap(), BTreeMap::new());
+    let schema = checkpoint.schema().clone();
+    let put = |keys: &[u64], rows: &[f32]| {
+        for (&key, row) in keys.iter().zip(rows.chunks_exact(schema.floats())) {
+            let mut wide = Vec::new();
+            schema.put_f32_row(row, &mut wide);
+            all.insert(key, wide);
+        }
+    };
+    checkpoint.read(put).unwrap();
+    all
+}
+
+fn loss(done: &Done, name: &str) -> f64 {
+    done.json()[name].as_f64().unwrap_or_else(|| panic!("{done:?}"))
+}
+
+#[test]
+fn models_in_bf16_are_smaller_and_as_good() {
+    let folder = scratch();
+    let f = folder.path();
+    let train = clicks(&f.join("train.svm"), 6_000, 1).display().to_string();
+    let test = clicks(&f.join("test.svm"), 2_000, 2).display().to_string();
+    let images = format!("--data-dir {}", f.join("images").display());
+    for (model, more) in [
+        ("--model fm --factors 16", ""),
+        ("--model fm --factors 5 --optimizer adam --alpha 0.01", ""),
+        ("--model fm --factors 8 --optimizer row-adagrad --l2 0.001 --clip-norm 1", ""),
+        ("--model deepfm --factors 8 --hidden 4", ""),
+        ("--model softmax --classes 2", images.as_str()),
+    ] {
+        let [wide, small] = ["f32", "bf16"].map(|row_type| {
+            let out = f.join(row_type);
+            let _ = std::fs::remove_dir_all(f.join("images"));
+            let flags = format!("{model} {more} --push gradient --row-type {row_type} --json");
+            let done = ok(&format!("train {train} --test {test} {flags} --out {}", out.display()));
+            let floats = Checkpoint::open(&out).unwrap().schema().floats();
+            (loss(&done, "test_logloss"), floats)
+        });
+        assert!((small.0 / wide.0 - 1.0).abs() < 0.005, "{model}: {} and {}", small.0, wide.0);
+        assert!(small.1 < wide.1, "{model}: {} and {} floats", small.1, wide.1);
+        let scores = ok(&format!("predict --model {} {test} --json", f.join("bf16").display()));
+        assert!((loss(&scores, "logloss") - small.0).abs() < 1e-6, "{model}: {scores:?}");
+    }
+}
+
+/// A training goes on from a model of the other type with its weights and its optimizer's state.
+#[test]
+fn a_warm_start_changes_the_type() {
+    let folder = scratch();
+    let f = folder.path();
+    let train = clicks(&f.join("train.svm"), 2_000, 1).display().to_string();
+    let one = clicks(&f.join("one.svm"), 1, 7).display().to_string();
+    let flags = "--model fm --factors 5 --push gradient";
+    let at = |name: &str| f.join(name).display().to_string();
+    ok(&format!("train {train} {flags} --out {}", at("wide")));
+    let done =
+        ok(&format!("train {one} {flags} --row-type bf16 --warm-start {} --out {}", at("wide"), at("small")));
+    assert!(!done.err.contains("starts from zero"), "{done:?}");
+    ok(&format!("train {one} {flags} --warm-start {} --out {}", at("small"), at("again")));
+    let [wide, small, again] = ["wide", "small", "again"].map(|name| wide_rows(&f.join(name)));
+    let mut rounded = 0;
+    for (key, row) in &wide {
+        // A linear weight and its sum; five factors and their sums.
+        let (row, now) = (&row[..], &small[key][..]);
+        if now[1] != row[1] {
+            continue; // one of the few rows of the new example
+        }
+        assert_eq!(
+            (now[0], &now[7..]),
+            (row[0], &row[7..]),
+            "key {key}: the linear weight and all state stay"
+        );
+        for (now, before) in now[2..7].iter().zip(&row[2..7]) {
+            assert_eq!(now.to_bits() & 0xffff, 0, "key {key}");
+            assert!((now / before - 1.0).abs() <= 1.0 / 256.0, "key {key}: {now} and {before}");
+            rounded += usize::from(now != before);
+        }
+        assert!(again[key] == small[key] || again[key][1] != small[key][1], "key {key}");
+    }
+    assert!(rounded > 100, "{rounded} rounded weights: the test shows nothing");
+    // The same flags give the same bits.
+    ok(&format!("train {one} {flags} --row-type bf16 --warm-start {} --out {}", at("wide"), at("twin")));
+    assert_eq!(rows(&f.join("twin")), rows(&f.join("small")));
+}
+
+#[test]
+fn what_cannot_be_bf16_is_refused_by_name() {
+    let folder = scratch();
+    let data = clicks(&folder.path().join("train.svm"), 100, 1);
+    let data = data.display();
+    for (flags, why) in [
+        ("", "a row has one weight"),
+        ("--model linear", "a row has one weight"),
+        ("--model lda", "--model lda"),
+        ("--optimizer lbfgs", "--optimizer lbfgs"),
+        ("--model fm --optimizer ftrl", "ftrl takes no weights in bf16: it stores no weights"),
+        ("--model softmax --optimizer group-ftrl", "group-ftrl takes no weights in bf16"),
+        ("--model fm --push replay", "cannot replay"),
+    ] {
+        refused(&format!("train {data} {flags} --row-type bf16"), &[why]);
+    }
+    refused(
+        &format!("train {data} --model fm --row-type f16"),
+        &["--row-type", "[possible values: f32, bf16]"],
+    );
+    refused("bench --row-type bf16", &["--row-type bf16", "--dims"]);
+    // A table keeps its type.
+    let images = folder.path().join("images");
+    let stored = format!("train {data} --model fm --push gradient --data-dir {}", images.display());
+    ok(&format!("{stored} --row-type bf16"));
+    refused(&format!("{stored} --continue"), &["--row-type"]);
+}
