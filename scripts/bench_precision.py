@@ -91,9 +91,9 @@ def train(o, words):
 
 def trainings(o, flag, names):
     small = names[1]
-    print_row("data", "model", f"loss, first pass: f32, {small}", f"test loss: f32, {small}", f"bytes, {small} / f32",
-              "f32 examples/s", f"{small} / f32")
-    print_row(*["---"] * 7)
+    print_row("data", "model", f"loss, first pass: f32, {small}", f"test loss: f32, {small}",
+              f"bytes sent, {small} / f32", f"f32, {small} bytes a row", "f32 examples/s", f"{small} / f32")
+    print_row(*["---"] * 8)
     for data in o.data:
         name, _, rest = data.partition("=")
         files, test, *flags = rest.split(",")
@@ -117,8 +117,10 @@ def trainings(o, flag, names):
             # Only the report of lr has bytes.
             saved = f"{size(small) / size('f32'):.3f}" if "wire" in rounds["f32"][0] else ""
 
+            stored = [rounds[value][0].get("bytes_per_row") for value in names]
+            stored = ", ".join(f"{size:.1f}" for size in stored) if all(stored) else ""
             rates = {value: [report["examples"] / report["seconds"] for report in rounds[value]] for value in names}
-            print_row(name, model, losses("logloss"), losses("test_logloss"), saved,
+            print_row(name, model, losses("logloss"), losses("test_logloss"), saved, stored,
                       f"{statistics.median(rates['f32']):,.0f}", ratio(rates))
 
 

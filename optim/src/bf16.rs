@@ -16,8 +16,8 @@ use std::cell::Cell;
 /// A rule on rows whose weights are bf16. A row is the weights, two in a float, then the planes and scalars that the
 /// rule has behind its weights. [`Rule::with_bf16_weights`] has an example.
 ///
-/// Weight `2 i` is the lower half of float `i`, and weight `2 i + 1` its upper half. With an odd number of weights the
-/// last upper half is 0.
+/// Of `dim` weights the lower halves of the floats are the first ones, `dim / 2` rounded up, and the upper halves are the
+/// others. With an odd number of weights the last upper half is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bf16<R> {
     rule: R,
@@ -263,13 +263,12 @@ impl<R: Update> Update for Bf16<R> {
 /// The weights of packed floats, as f32. `packed` has half as many floats as `out`, rounded up.
 #[inline(always)]
 fn unpack(packed: &[f32], out: &mut [f32]) {
-    let (pairs, rest) = out.as_chunks_mut::<2>();
-    for (pair, packed) in pairs.iter_mut().zip(packed) {
-        let bits = packed.to_bits();
-        *pair = [f32::from_bits(bits << 16), f32::from_bits(bits & UPPER)];
+    let (lower, upper) = out.split_at_mut(packed.len());
+    for (out, packed) in lower.iter_mut().zip(packed) {
+        *out = f32::from_bits(packed.to_bits() << 16);
     }
-    if let ([last], Some(packed)) = (rest, packed.last()) {
-        *last = f32::from_bits(packed.to_bits() << 16);
+    for (out, packed) in upper.iter_mut().zip(packed) {
+        *out = f32::from_bits(packed.to_bits() & UPPER);
     }
 }
 
@@ -284,13 +283,13 @@ const LOWEST: u32 = 0x0080_0000;
 #[inline(always)]
 fn pack(weights: &[f32], chance: u64, packed: &mut [f32]) {
     let chance = (chance ^ chance >> 32) as u32;
-    let (pairs, rest) = weights.as_chunks::<2>();
-    for (i, (&[a, b], packed)) in (0u32..).zip(pairs.iter().zip(&mut *packed)) {
+    let (lower, upper) = weights.split_at(packed.len());
+    for (i, (packed, (&a, &b))) in (0u32..).zip(packed.iter_mut().zip(lower.iter().zip(upper))) {
         let bits = random_bits(chance, i);
         *packed = f32::from_bits(rounded(a, bits & 0xffff) >> 16 | rounded(b, bits >> 16));
     }
-    if let (&[last], Some(packed)) = (rest, packed.last_mut()) {
-        let bits = random_bits(chance, pairs.len() as u32);
+    if let (Some(packed), Some(&last), true) = (packed.last_mut(), lower.last(), lower.len() > upper.len()) {
+        let bits = random_bits(chance, upper.len() as u32);
         *packed = f32::from_bits(rounded(last, bits & 0xffff) >> 16);
     }
 }
@@ -298,9 +297,10 @@ fn pack(weights: &[f32], chance: u64, packed: &mut [f32]) {
 /// Packs the nearest bf16 of each weight; of two equally near ones the even one.
 fn pack_nearest(weights: &[f32], packed: &mut [f32]) {
     let nearest = |w: f32| rounded(w, 0x7fff + (w.to_bits() >> 16 & 1));
-    for (pair, packed) in weights.chunks(2).zip(packed) {
-        let upper = pair.get(1).map_or(0, |&w| nearest(w));
-        *packed = f32::from_bits(nearest(pair[0]) >> 16 | upper);
+    let (lower, upper) = weights.split_at(packed.len());
+    let upper = upper.iter().map(|&w| nearest(w)).chain(std::iter::once(0));
+    for (packed, (&w, upper)) in packed.iter_mut().zip(lower.iter().zip(upper)) {
+        *packed = f32::from_bits(nearest(w) >> 16 | upper);
     }
 }
 

@@ -265,9 +265,7 @@ impl Work for PushRequest<'_> {
         if I::LANES > 1 {
             // Wide registers serve only gradients of long rows. Shards::push runs other work with scalar code.
             return match dim {
-                16 if !U::ROUNDS && !shaping.changes_gradients() => {
-                    push(self, Fixed::<16>, dim, isa, rule, Gradients)
-                }
+                16 if !shaping.changes_gradients() => push(self, Fixed::<16>, dim, isa, rule, Gradients),
                 _ if !shaping.changes_gradients() => push(self, Any(dim), dim, isa, rule, Gradients),
                 _ => push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim)),
             };

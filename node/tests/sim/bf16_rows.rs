@@ -23,8 +23,11 @@ fn schema(draw: u64) -> Schema {
         [(2, adagrad), (40, Rule::Sgd(Sgd { lr: 0.1 })), (17, row_adagrad), (16, adam)][draw as usize % 4];
     let schema = Schema { dim, shards: 8, init, seed: 3, ..Schema::scalar("t", rule) };
     let shaping = GradientTransform { clip_value: Some(0.5), l2: 0.01, ..shaping };
-    let more =
-        if draw.is_multiple_of(3) { vec![Segment { dim: 5, rule: adagrad, shaping, init }] } else { Vec::new() };
+    let more = if draw.is_multiple_of(3) {
+        vec![Segment { dim: 5, rule: adagrad, shaping, init }]
+    } else {
+        Vec::new()
+    };
     Schema { more, ..schema }.with_row_type(RowType::Bf16).unwrap()
 }
 
