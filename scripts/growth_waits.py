@@ -74,7 +74,8 @@ def main():
         data = pathlib.Path(folder) / "perf.data"
         events = [word for event in EVENTS for word in ("-e", event)]
         bench = [args.binary, "bench", "--grow", args.rows]
-        subprocess.run(["perf", "record", "-q", "-a", "-m", "4096", "-o", data, *events, "--", *bench], check=True, timeout=900)
+        record = ["perf", "record", "-q", "-a", "-m", "4096", "-o", data, *events, "--", *bench]
+        subprocess.run(record, check=True, timeout=900)
         script = ["perf", "script", "-i", data, "-F", "comm,tid,time,event,trace"]
         with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as lines:
             waits, faults = count(lines.stdout)
