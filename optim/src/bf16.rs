@@ -16,8 +16,8 @@ use std::cell::Cell;
 /// A rule on rows whose weights are bf16. A row is the weights, two in a float, then the planes and scalars that the
 /// rule has behind its weights. [`Rule::with_bf16_weights`] has an example.
 ///
-/// Of `dim` weights the lower halves of the floats are the first ones, `dim / 2` rounded up, and the upper halves are the
-/// others. With an odd number of weights the last upper half is 0.
+/// Of `dim` weights the lower halves of the floats are the first ones, `dim / 2` rounded up, and the upper halves are
+/// the others. With an odd number of weights the last upper half is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bf16<R> {
     rule: R,

@@ -166,8 +166,8 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Floats of a stored row of `dim` weights: planes of `dim` floats, then the row's scalars. With weights in bf16 the
-    /// first plane has half as many floats, rounded up.
+    /// Floats of a stored row of `dim` weights: planes of `dim` floats, then the row's scalars. With weights in bf16
+    /// the first plane has half as many floats, rounded up.
     pub fn floats(&self, dim: usize) -> usize {
         struct Floats(usize);
         impl Visitor for Floats {

@@ -218,8 +218,8 @@ fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> 
     }
 }
 
-/// Whether a rule can continue with the state of another, whatever type their weights are stored in. The weights of FTRL depend on its settings: with other
-/// settings they would change at once.
+/// Whether a rule can continue with the state of another, whatever type their weights are stored in. The weights of
+/// FTRL depend on its settings: with other settings they would change at once.
 fn has_state_for(from: &Rule, to: &Rule) -> bool {
     let (from, to) = (from.f32_rule(), to.f32_rule());
     match to {

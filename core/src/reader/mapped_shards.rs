@@ -228,7 +228,8 @@ impl PullLoop for MappedPull<'_> {
 }
 
 /// The pipeline. It copies the first `floats` floats of a row. With `U::DERIVES` and without `STATE` it copies all
-/// floats that the weights are computed from, and then computes the answer from the copy. Returns how many rows were not found.
+/// floats that the weights are computed from, and then computes the answer from the copy. Returns how many rows were
+/// not found.
 #[inline(always)]
 fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
     call: MappedPull<'_>,
