@@ -142,6 +142,13 @@ impl Rule {
         matches!(self, Rule::Bf16(_))
     }
 
+    /// Rounds weights to the nearest ones that rows of this rule can store.
+    pub fn round_weights(&self, weights: &mut [f32]) {
+        if self.has_bf16_weights() {
+            weights.iter_mut().for_each(|weight| *weight = f32::from_bits(nearest(*weight)));
+        }
+    }
+
     /// Appends the floats of a row of `dim` weights, with weights as f32: a row of [`f32_rule`](Self::f32_rule).
     ///
     /// # Panics
@@ -294,9 +301,13 @@ fn pack(weights: &[f32], chance: u64, packed: &mut [f32]) {
     }
 }
 
-/// Packs the nearest bf16 of each weight; of two equally near ones the even one.
+/// The bits of the nearest bf16, as f32; of two equally near ones the even one.
+fn nearest(weight: f32) -> u32 {
+    rounded(weight, 0x7fff + (weight.to_bits() >> 16 & 1))
+}
+
+/// Packs the nearest bf16 of each weight.
 fn pack_nearest(weights: &[f32], packed: &mut [f32]) {
-    let nearest = |w: f32| rounded(w, 0x7fff + (w.to_bits() >> 16 & 1));
     let (lower, upper) = weights.split_at(packed.len());
     let upper = upper.iter().map(|&w| nearest(w)).chain(std::iter::once(0));
     for (packed, (&w, upper)) in packed.iter_mut().zip(lower.iter().zip(upper)) {

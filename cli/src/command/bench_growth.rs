@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::args::{BenchArgs, LogArgs};
-use super::bench::{Worker, system, target, with_server};
+use super::bench::{Worker, check, system, target, with_server};
 use gannet_bench::served::Bench;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,6 +30,7 @@ pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
 
 /// Runs the command.
 pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
+    check(args)?;
     let mut args = args.clone();
     // The command must know the port, so it chooses one before the server starts.
     let metrics = match &args.metrics.addr {

@@ -1,7 +1,8 @@
 //! Which trainings can store weights as bf16 (`--row-type bf16`).
 
-use super::Failure;
 use super::args::{ModelName, TrainArgs};
+use super::{Failure, sync_flags};
+use gannet::Rule;
 use gannet::table::RowType;
 
 /// Refuses `--row-type bf16` for a training whose rows have one weight, or no weights. The schema refuses the
@@ -18,5 +19,16 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
             "--model lr and linear: a row has one weight, so bf16 would save nothing (softmax, fm, deepfm and mf have more)",
         ),
         ModelName::Softmax | ModelName::Fm | ModelName::Deepfm | ModelName::Mf => Ok(()),
+    }
+}
+
+/// Says that a training with bf16 learns by gradients, if one with f32 would replay: that learns more from a pass.
+pub fn tell_of_gradients(args: &TrainArgs, rule: &Rule) {
+    let by_default = args.optimizer.push.is_none() && !sync_flags::is_bsp(&args.job.sync);
+    if args.row_type.choice() == RowType::Bf16 && by_default && rule.replays() {
+        notice!(
+            "gannet: --row-type bf16 pushes gradients; with f32 this training would replay, and learn more from a pass: \
+             compare it with f32 and --push gradient"
+        );
     }
 }

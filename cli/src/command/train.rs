@@ -143,7 +143,7 @@ fn embedded(args: &TrainArgs) -> Result<(), Failure> {
                 run.scale(&mut options.data, options.test.as_mut());
             }
             let id = run.as_ref().map(LocalRun::id);
-            let mut backend = Embedded::open_in(id, &store, &schema, 1).map_err(backend_failure)?;
+            let mut backend = Embedded::open_in(id, &store, &schema, (1, 1)).map_err(backend_failure)?;
             let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
             let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
             backend.close().map_err(backend_failure)?;

@@ -90,8 +90,12 @@ fn job_checkpoint(path: &Path) -> Option<(PathBuf, Option<u64>)> {
 impl JobCheckpoint {
     /// What the user sees of it.
     fn name(&self) -> String {
-        let number = self.chain.last().map_or(0, |manifest| manifest.number);
-        self.directory.folder(number).display().to_string()
+        self.directory.folder(self.number()).display().to_string()
+    }
+
+    /// The number of the checkpoint.
+    pub fn number(&self) -> u64 {
+        self.chain.last().map_or(0, |manifest| manifest.number)
     }
 
     /// What the job noted about itself.

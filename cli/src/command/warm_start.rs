@@ -165,6 +165,21 @@ pub fn begin(
     Ok(Some(Arc::new(WarmModel { tables })))
 }
 
+/// How many trainings came before that of a saved model.
+pub fn generation(checkpoint: &Checkpoint) -> u64 {
+    checkpoint.note("generation").and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// How many trainings come before this one. [`begin`] says what is wrong with a folder.
+pub fn next_generation(args: &TrainArgs) -> u64 {
+    let Some(folder) = &args.lbfgs.warm_start else { return 0 };
+    match warm_source::open(folder) {
+        Ok(WarmSource::Model(first)) => generation(&first).saturating_add(1),
+        Ok(WarmSource::Job(job)) => job.number().saturating_add(1),
+        Err(_) => 0,
+    }
+}
+
 /// The rows of one table of the training.
 fn rows_of(folder: &Path, source: &WarmSource, number: usize, schema: &Schema) -> Result<WarmRows, Failure> {
     let first = match source {

@@ -1,5 +1,7 @@
 //! How the weights of rows are stored.
 
+use crate::hash::mix;
+use crate::push_name::PushName;
 use crate::schema::schema_error::SchemaError;
 use crate::schema::segment::Segment;
 use crate::schema::table_schema::Schema;
@@ -69,9 +71,32 @@ impl Schema {
         }
     }
 
+    /// Writes the weights of a key without a row into `out`, as its row would store them: [`weights`](Self::weights)
+    /// floats.
+    ///
+    /// # Panics
+    /// When `out` has another length.
+    pub fn first_weights(&self, key: u64, out: &mut [f32]) {
+        self.initial_weights(key, out);
+        let mut rest = out;
+        for Segment { dim, rule, .. } in self.segments() {
+            let (own, behind) = rest.split_at_mut(dim as usize);
+            rule.round_weights(own);
+            rest = behind;
+        }
+    }
+
     /// Floats of a row with weights as f32, in all its segments ([`put_f32_row`](Self::put_f32_row)).
     pub fn f32_floats(&self) -> usize {
         self.segments().map(|segment| segment.rule.f32_rule().floats(segment.dim as usize)).sum()
+    }
+
+    /// What decides how a push rounds rows of this table: the name of the table without that of its run, and the name of
+    /// the push. [`row_chance`] makes the chance of a row of it.
+    pub(crate) fn push_chance(&self, name: &PushName) -> u64 {
+        let own = self.name.rsplit('.').next().unwrap_or_default();
+        let table = own.bytes().fold(own.len() as u64, |table, byte| mix(table ^ u64::from(byte)));
+        [name.pusher, name.incarnation, name.seq].into_iter().fold(table, |chance, part| mix(chance ^ part))
     }
 
     /// The most floats that a request moves for a row: its stored floats, or more weights than these.
@@ -108,6 +133,12 @@ impl Schema {
     }
 }
 
+/// The chance by which a push with this [`push_chance`](Schema::push_chance) rounds the row of a key.
+#[inline(always)]
+pub(crate) fn row_chance(push: u64, key: u64) -> u64 {
+    mix(key ^ push)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +165,26 @@ mod tests {
         small.put_f32_row(&packed, &mut again);
         assert_eq!((packed.len(), again), (10, row));
         assert!(small.differences(&wide).contains("the rule of segment 1 is bf16 (adagrad"));
+    }
+
+    /// Golden: an owner and its copies round alike, whatever their versions.
+    #[test]
+    fn the_chance_is_frozen() {
+        let name = PushName { pusher: 3, incarnation: 2, seq: 9, row: 5 };
+        let schema = |name: &str| Schema::scalar(name, ADAGRAD);
+        let chance = |schema: Schema, name| row_chance(schema.push_chance(&name), 77);
+        let first = chance(schema("run.users"), name);
+        assert_eq!(first, 8_027_272_720_442_633_539);
+        // Neither the run nor the place of a row in its push matters. All else does.
+        assert_eq!(chance(schema("other.users"), PushName { row: 0, ..name }), first);
+        let others = [
+            chance(schema("ads"), name),
+            chance(schema("users"), PushName { pusher: 4, ..name }),
+            chance(schema("users"), PushName { incarnation: 3, ..name }),
+            chance(schema("users"), PushName { seq: 10, ..name }),
+            row_chance(schema("users").push_chance(&name), 78),
+        ];
+        others.iter().for_each(|&other| assert_ne!(other, first));
     }
 
     #[test]

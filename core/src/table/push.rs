@@ -3,11 +3,12 @@
 //! journal.
 
 use crate::error::{PullError, PushError};
-use crate::hash::{hash, mix, shard_of};
+use crate::hash::{hash, shard_of};
 use crate::index::hash_index;
 use crate::index::hash_index::NONE;
 use crate::index::resolve::{BLOCK, KeyBlock};
 use crate::push_name::PushName;
+use crate::schema::row_type::row_chance;
 use crate::schema::shard_set::ShardPlaces;
 use crate::schema::table_schema::Schema;
 use crate::table::damping::Damped;
@@ -444,7 +445,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
     let ShardRun { schema, name, keys, slots, values, start } = run;
     // A resend of the push, and a copy of the shard, round in the same way.
-    let step = mix(name.pusher ^ mix(name.seq));
+    let push_chance = if U::ROUNDS { schema.push_chance(name) } else { 0 };
     // The new row: on the stack or in registers if it is short.
     let mut short = [0f32; 64];
     let CallBuffers { row: long, init, .. } = scratch;
@@ -452,7 +453,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     for j in start..keys.len() {
         prefetch_at(shard, keys, slots, j + AHEAD, stride);
         let (key, value) = (keys[j], &values[j * floats..j * floats + floats]);
-        let chance = if U::ROUNDS { mix(key ^ step) } else { 0 };
+        let chance = if U::ROUNDS { row_chance(push_chance, key) } else { 0 };
         let mut slot = slots[j];
         if !holds(shard, slot, key) {
             let h = hash(key);

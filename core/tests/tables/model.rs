@@ -31,7 +31,9 @@ struct Model {
 
 /// The chance by which a push rounds the row of a key.
 fn chance(name: &PushName, key: u64) -> u64 {
-    mix(key ^ mix(name.pusher ^ mix(name.seq)))
+    let of_table = mix(1 ^ u64::from(b't'));
+    let of_push = [name.pusher, name.incarnation, name.seq].iter().fold(of_table, |at, part| mix(at ^ part));
+    mix(key ^ of_push)
 }
 
 struct ModelPush<'a>(&'a mut Model, u64, Write, &'a [f32], u64);

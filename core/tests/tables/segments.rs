@@ -56,7 +56,8 @@ impl Model {
 
     fn push(&mut self, seq: u64, key: u64, write: Write, value: &[f32]) {
         let (mut row, mut value) = (self.row(key), value);
-        let chance = mix(key ^ mix(9 ^ mix(seq)));
+        let of_push = [9, 1, seq].iter().fold(mix(1 ^ u64::from(b't')), |at, part| mix(at ^ part));
+        let chance = mix(key ^ of_push);
         for (number, (s, row)) in (0u64..).zip(self.schema.segments().zip(&mut row)) {
             let n = if write == Write::Change { row.len() } else { s.dim as usize };
             let (own, rest) = value.split_at(n);

@@ -14,7 +14,7 @@ use crate::frames::{
     ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame, any_head, pair,
 };
 use gannet_core::{Read, Schema, Segments, Write};
-use gannet_optim::{Add, Rule};
+use gannet_optim::{Add, Rule, Sgd};
 use gannet_transport::Head;
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
 
@@ -54,12 +54,18 @@ impl Choices<'_> {
     }
 }
 
-/// The tables that scripts open and use: 1, 3, 16, 64 weights of a few shards; the 16th counts pushes.
+/// The tables that scripts open and use: 1, 3, 16, 64 weights of a few shards. The 16th weight counts pushes. The 64 are
+/// stored as bf16, so a stored row has 32 floats.
 pub fn schema(number: u64) -> Schema {
     let dim = [1, 3, 15, 64][number as usize % 4];
     let name = format!("hostile-{}", number % 4);
     let schema = Schema { name, dim, shards: 8, ..Schema::scalar("", Rule::Add(Add)) };
-    if number % 4 == 2 { schema.counting() } else { schema }
+    let sgd = Rule::Sgd(Sgd { lr: 0.5 });
+    match number % 4 {
+        2 => schema.counting(),
+        3 => Schema { rule: sgd.with_bf16_weights().unwrap_or(sgd), ..schema },
+        _ => schema,
+    }
 }
 
 /// Scripts use pusher numbers from 1 to below this. Pushers above are left alone.
@@ -331,7 +337,7 @@ fn asking(choices: &mut Choices<'_>, keys: &[u64]) -> Vec<u8> {
 }
 
 fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usize) -> (Head, Vec<u8>) {
-    let dim = [1, 1, 3, 16, 64][choices.below(5) as usize];
+    let dim = [1, 1, 3, 16, 32, 64][choices.below(6) as usize];
     let keys = some_keys(choices, keys.min((256 << 10) / (8 + 4 * dim)));
     let keyset = match choices.below(4) {
         0 => pair(choices.word() as u32, choices.below(4) as u32),

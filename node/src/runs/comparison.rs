@@ -7,7 +7,10 @@ use std::collections::BTreeSet;
 
 /// A setting in words, beside another value of it. The hash tells apart data of the same length.
 fn shown(of: Option<&RunSetting>, other: Option<&RunSetting>) -> String {
-    let Some(of) = of else { return "none".to_owned() };
+    // Runs whose rows are f32 do not name their type.
+    let Some(of) = of else {
+        return if other.is_some_and(|other| other.flag == "--row-type") { "f32" } else { "none" }.to_owned();
+    };
     let hashed = |of: &RunSetting| of.value.split_once(' ').map(|(n, hash)| (n.to_owned(), hash.to_owned()));
     match (hashed(of), other.and_then(hashed)) {
         (Some((bytes, hash)), Some((others, _))) if of.flag.starts_with("DATA") && bytes == others => {

@@ -92,7 +92,7 @@ pub fn play(bytes: Vec<u8>, chunk: usize) {
     let identities = Arc::new(Identities::new(store.clone(), incarnation, None));
     let mut tables = ServerTables::new(store, identities, 0, counters.clone());
     let guarded = Schema { name: "kept".into(), shards: 1, ..schema(1) };
-    for schema in std::iter::once(guarded).chain((0..2).map(|n| Schema { shards: 2, ..schema(n) })) {
+    for schema in std::iter::once(guarded).chain([0, 1, 3].map(|n| Schema { shards: 2, ..schema(n) })) {
         let claim =
             IdentityClaim { identity: TableIdentity { uid, server: 0, servers: 1 }, make_in: incarnation };
         assert!(tables.open(schema, claim).is_ok());

@@ -79,7 +79,8 @@ impl<N: Net> Worker<N> {
     }
 
     /// Stores the rows of the checkpoint in `folder` into a table and waits for the acknowledgement. Returns the number
-    /// of rows. They replace existing rows, and rows of other keys stay. [`Worker::save`] has an example.
+    /// of rows. They replace existing rows, and rows of other keys stay. Weights become those of the table's row type:
+    /// bf16 the nearest ones. [`Worker::save`] has an example.
     ///
     /// # Errors
     /// The folder holds no sound checkpoint. The rows of the checkpoint have another shape or another rule than the
@@ -88,10 +89,22 @@ impl<N: Net> Worker<N> {
     pub fn load(&mut self, table: TableId, folder: &Path) -> Result<u64, WorkerError> {
         let checkpoint = Checkpoint::open(folder)?;
         fit(checkpoint.schema(), self.schema(table), folder)?;
-        let schema = self.schema(table).clone();
+        let (saved, schema) = (checkpoint.schema().clone(), self.schema(table).clone());
         let (mut keys, mut rows, mut loaded) = (Vec::new(), Vec::new(), Ok(()));
-        let mut unsound = 0;
+        let (mut unsound, mut wide, mut block) = (0, Vec::new(), Vec::new());
         checkpoint.read(|block_keys, block_rows| {
+            let block_rows = match saved.row_type() == schema.row_type() {
+                true => block_rows,
+                false => {
+                    block.clear();
+                    for row in block_rows.chunks_exact(saved.floats()) {
+                        wide.clear();
+                        saved.put_f32_row(row, &mut wide);
+                        schema.put_row_of_f32(&wide, &mut block);
+                    }
+                    &block
+                }
+            };
             unsound +=
                 block_rows.chunks_exact(schema.floats()).filter(|row| !schema.is_sound_row(row)).count();
             if unsound > 0 || loaded.is_err() {

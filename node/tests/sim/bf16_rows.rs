@@ -151,3 +151,45 @@ fn synchronous_steps_round_alike_on_any_servers() {
         assert!(first[run] == first[0], "{servers} servers with {threads} threads");
     }
 }
+
+/// Saved rows are loaded into a table of the other row type: with their state, and with the nearest bf16 of weights.
+#[test]
+fn saved_rows_change_their_type() {
+    let rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
+    for (dim, rule) in [(8, rule), (5, rule), (6, Rule::Sgd(Sgd { lr: 0.1 }))] {
+        let (sim, folder) = (Sim::new(1, Faults::none()), tempfile::tempdir().unwrap());
+        let init = Init::Uniform { low: -1.0, high: 1.0 };
+        let wide = Schema { dim, init, shards: 8, ..Schema::scalar("t", rule) };
+        let small = wide.with_row_type(RowType::Bf16).unwrap();
+        let keys: Vec<u64> = (0..300).collect();
+        let table_of = |schema: &Schema| {
+            let addr = start(&sim, "sim:0", &Store::memory(), 2).1;
+            let mut worker = connect(&sim, &[addr], 1);
+            let table = worker.open_table(schema).unwrap();
+            (worker, table)
+        };
+        let state = |(worker, table): &mut (Worker<Sim>, TableId), schema: &Schema| {
+            let mut rows = vec![0.0; keys.len() * schema.floats()];
+            worker.pull(*table, &keys, Read::State, &mut rows).unwrap();
+            let mut all = Vec::new();
+            rows.chunks_exact(schema.floats()).for_each(|row| schema.put_f32_row(row, &mut all));
+            all
+        };
+        let (mut first, mut second, mut third) = (table_of(&wide), table_of(&small), table_of(&wide));
+        let values = random_values(&mut Prng::new(3), keys.len() * dim as usize);
+        first.0.push(first.1, &keys, Write::Gradient, &values).unwrap();
+        assert_eq!(first.0.save(first.1, &folder.path().join("wide")).unwrap(), 300);
+        assert_eq!(second.0.load(second.1, &folder.path().join("wide")).unwrap(), 300);
+        let (before, after) = (state(&mut first, &wide), state(&mut second, &small));
+        for (before, after) in before.chunks(wide.floats()).zip(after.chunks(wide.floats())) {
+            assert_eq!(before[dim as usize..], after[dim as usize..], "the state stays");
+            for (before, after) in before.iter().zip(after).take(dim as usize) {
+                assert!((before - after).abs() <= before.abs() / 256.0, "{before} became {after}");
+            }
+        }
+        assert_ne!(before, after);
+        second.0.save(second.1, &folder.path().join("small")).unwrap();
+        assert_eq!(third.0.load(third.1, &folder.path().join("small")).unwrap(), 300);
+        assert_eq!(bits(&state(&mut third, &wide)), bits(&after), "f32 has all numbers of bf16");
+    }
+}

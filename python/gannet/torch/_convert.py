@@ -56,7 +56,7 @@ def convert(
             servers need two names.
         shards: Parts of each new table.
         skip: Names of modules, as `model.named_modules()` has them, that stay as they are, with all that is in them.
-        grad_scaler, gradient_division, row_type: As those of `Embedding`.
+        grad_scaler, gradient_division, row_type: As those of `Embedding`. Rows of one weight are always `"f32"`.
 
     Returns:
         `model`.
@@ -188,6 +188,8 @@ def _replacement(own: _Own, client: Client, table: str, position: int, common: d
         "dtype": own.weight.dtype,
         **common,
     }
+    if own.embedding_dim == 1:
+        described["row_type"] = "f32"  # bf16 would save nothing
     made: ServerEmbedding
     if isinstance(own, nn.EmbeddingBag):
         bags: dict[str, Any] = {"mode": own.mode, "include_last_offset": own.include_last_offset}

@@ -34,10 +34,11 @@ impl Embedded {
     /// # Errors
     /// The images cannot be opened.
     pub fn open(store: &Store, schema: &Schema, pusher: u64) -> Result<Embedded, BackendError> {
-        Embedded::open_in(None, store, schema, pusher)
+        Embedded::open_in(None, store, schema, (pusher, 1))
     }
 
-    /// [`open`](Self::open) for a run, whose name is a prefix of the table's name.
+    /// [`open`](Self::open) for a run, whose name is a prefix of the table's name. The new incarnation is at least
+    /// `least`.
     ///
     /// # Errors
     /// The images cannot be opened.
@@ -45,12 +46,12 @@ impl Embedded {
         run: Option<&RunId>,
         store: &Store,
         schema: &Schema,
-        pusher: u64,
+        (pusher, least): (u64, u64),
     ) -> Result<Embedded, BackendError> {
         let shards = open_whole(store, &of_run(run, schema))?;
         // An existing image may know this pusher. The new incarnation fences the earlier ones.
         let known = shards.pushers().into_iter().find(|p| p.pusher == pusher);
-        let incarnation = known.map_or(1, |p| p.incarnation + 1);
+        let incarnation = known.map_or(1, |p| p.incarnation + 1).max(least);
         Ok(Embedded {
             shards,
             schema: schema.clone(),

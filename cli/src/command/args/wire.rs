@@ -9,7 +9,7 @@ pub enum WireName {
     /// 4 bytes a float.
     F32,
     /// 2 bytes for each weight that is pulled and each gradient that is pushed (--push gradient). What the rounding of
-    /// a gradient leaves out is added to the next gradient of its key. Rows at the servers stay f32.
+    /// a gradient leaves out is added to the next gradient of its key. Stored rows stay as they are.
     F16,
 }
 

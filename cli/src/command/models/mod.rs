@@ -18,7 +18,7 @@ use super::runs::{self, Account, LocalRun};
 use super::tasks::InJob;
 use super::train::{backend_failure, ended_early, options, print_saved, train_failure};
 use super::validation::{ModelInTraining, Validator};
-use super::{Failure, input, saved_model, server, signals, sync_flags, tasks, warm_start};
+use super::{Failure, input, row_type_flag, saved_model, server, signals, sync_flags, tasks, warm_start};
 use gannet::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet::table::Admission;
 use gannet::train::models::{
@@ -120,9 +120,11 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
         classes: of.classes.unwrap_or(CLASSES) as usize,
         factors: of.factors.unwrap_or(default_factors) as usize,
         hidden: hidden.iter().map(|&units| units as usize).collect(),
+        generation: warm_start::next_generation(args),
     };
     let model =
         build(&shape, settings).ok_or_else(|| Failure::input("--model lr is not one of these models"))?;
+    row_type_flag::tell_of_gradients(args, &rule);
     settings.check_row_type(&model.sparse()).map_err(|e| Failure::input(format!("--row-type bf16: {e}")))?;
     for schema in std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|d| d.0)) {
         schema.check().map_err(|e| Failure::input(e.to_string()))?;
@@ -132,7 +134,7 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
 
 /// A model of this shape. `None` when no such model has the name.
 fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {
-    let Shape { model, classes, factors, hidden } = shape;
+    let Shape { model, classes, factors, hidden, .. } = shape;
     Some(match model.as_str() {
         "linear" => Box::new(Linear::new(settings)),
         "softmax" => Box::new(Softmax::new(settings, *classes)),
@@ -201,7 +203,9 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         run.scale(&mut options.data, options.test.as_mut());
     }
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
-    let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
+    // Each training from the model of the one before has push names of its own, by which its steps are rounded.
+    let tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
+    let mut tables = tables.with_incarnation(1 + shape.generation);
     let fitted = train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;
     tables.close().map_err(backend_failure)?;
     ended_early(fitted.stopped, fitted.examples)?;

@@ -8,7 +8,7 @@ use super::super::predict::{Ended, print_measures, write as write_out};
 use super::super::report::warn_of_bad_lines;
 use super::super::saved_model::{keep_previous, warn_of_early_end};
 use super::{build, report};
-use crate::command::{Failure, input};
+use crate::command::{Failure, input, warm_start};
 use gannet::Schema;
 use gannet::storage::{Checkpoint, CheckpointWriter};
 use gannet::table::Init;
@@ -30,6 +30,8 @@ pub struct Shape {
     pub factors: usize,
     /// The number of units of each hidden layer.
     pub hidden: Vec<usize>,
+    /// How many trainings came before this one, each from the model of the one before (`--warm-start`).
+    pub generation: u64,
 }
 
 /// Writes the tables. Returns the number of rows.
@@ -57,6 +59,7 @@ pub fn save<T: Tables>(
     writer.note("factors", &shape.factors.to_string());
     writer.note("hidden", &hidden.join(","));
     writer.note("save", &save);
+    writer.note("generation", &shape.generation.to_string());
     notes.write(&mut writer);
     rows += write(writer, |page| tables.scan(0, page))?;
     for (layer, _) in model.dense() {
@@ -101,6 +104,7 @@ pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
         classes: number("classes"),
         factors: number("factors"),
         hidden: hidden.split(',').filter_map(|units| units.parse().ok()).collect(),
+        generation: warm_start::generation(&checkpoint),
     };
     let schema = checkpoint.schema();
     let deviation = match schema.more.first().map(|segment| segment.init) {

@@ -13,6 +13,8 @@ pub struct LocalTables {
     store: Store,
     run: Option<RunId>,
     pusher: u64,
+    /// The least incarnation of the pusher.
+    least: u64,
     tables: Vec<Local>,
     /// The tables of the pulls in flight, each with the order of its keys.
     begun: VecDeque<(TableIndex, ShardOrder)>,
@@ -82,7 +84,22 @@ impl LocalTables {
 
     /// [`new`](Self::new) for a run, whose name is a prefix of the tables' names.
     pub fn of_run(store: Store, run: Option<RunId>, pusher: u64) -> LocalTables {
-        LocalTables { store, run, pusher, tables: Vec::new(), begun: VecDeque::new(), spare: Vec::new() }
+        LocalTables {
+            store,
+            run,
+            pusher,
+            least: 1,
+            tables: Vec::new(),
+            begun: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Tables that are opened from now on have at least this incarnation of the worker. A training that goes on from a
+    /// saved model needs another one than the training before, if its rows have weights in bf16: a push's name decides
+    /// how its steps are rounded.
+    pub fn with_incarnation(self, least: u64) -> LocalTables {
+        LocalTables { least, ..self }
     }
 
     /// Writes every image to its medium and marks it as closed cleanly.
@@ -115,7 +132,7 @@ impl Tables for LocalTables {
         if let Some(number) = self.tables.iter().position(|local| local.table.schema() == schema) {
             return Ok(number);
         }
-        let table = Embedded::open_in(self.run.as_ref(), &self.store, schema, self.pusher)?;
+        let table = Embedded::open_in(self.run.as_ref(), &self.store, schema, (self.pusher, self.least))?;
         self.tables.push(Local { table, pulled: None, rows: PulledRows::default() });
         Ok(self.tables.len() - 1)
     }

@@ -55,7 +55,7 @@ impl WeightTables for SavedTables {
         for (key, row) in keys.iter().zip(out.chunks_exact_mut(dim)) {
             match places.get(key) {
                 Some(&place) => row.copy_from_slice(&weights[place * dim..][..dim]),
-                None => schema.initial_weights(*key, row),
+                None => schema.first_weights(*key, row),
             }
         }
         Ok(())
