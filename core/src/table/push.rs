@@ -8,7 +8,7 @@ use crate::index::hash_index;
 use crate::index::hash_index::NONE;
 use crate::index::resolve::{BLOCK, KeyBlock};
 use crate::push_name::PushName;
-use crate::schema::row_type::row_chance;
+use crate::schema::row_type::{RowType, row_chance};
 use crate::schema::shard_set::ShardPlaces;
 use crate::schema::table_schema::Schema;
 use crate::table::damping::Damped;
@@ -334,6 +334,9 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
     mut effect: E,
 ) -> Result<(), PushError> {
     let Shards { schema, shards, scratch, incarnations, listener, .. } = call.shards;
+    // A resend of the push, and a copy of the shard, round in the same way.
+    let rounds = U::ROUNDS && schema.row_type() == RowType::Bf16;
+    let push_chance = if rounds { schema.push_chance(call.name) } else { 0 };
     for r in 0..scratch.runs.len() {
         let (run, last) = (&scratch.runs[r..], (call.keys.len(), call.refused));
         let name = (call.name, call.options.total, r == 0);
@@ -345,6 +348,7 @@ fn push<I: Isa, U: Update, W: Width, E: Effect>(
         let run = ShardRun {
             schema,
             name: call.name,
+            push_chance,
             keys: &call.keys[range.clone()],
             slots: &mut call.slots[range.clone()],
             values: &call.values[range.start * floats..range.end * floats],
@@ -422,6 +426,7 @@ pub(crate) fn begin_run(
 struct ShardRun<'a> {
     schema: &'a Schema,
     name: &'a PushName,
+    push_chance: u64,
     keys: &'a [u64],
     slots: &'a mut [u32],
     values: &'a [f32],
@@ -443,9 +448,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     applied: &mut Applied,
 ) -> Result<(), (u32, PushError)> {
     let (stored, stride) = (width.floats::<U>(), width.stride::<U>());
-    let ShardRun { schema, name, keys, slots, values, start } = run;
-    // A resend of the push, and a copy of the shard, round in the same way.
-    let push_chance = if U::ROUNDS { schema.push_chance(name) } else { 0 };
+    let ShardRun { schema, name, push_chance, keys, slots, values, start } = run;
     // The new row: on the stack or in registers if it is short.
     let mut short = [0f32; 64];
     let CallBuffers { row: long, init, .. } = scratch;
