@@ -148,3 +148,19 @@ def test_ids_to_assign_are_integers(client, name):
     ours = gannet.torch.Embedding(client, name, 2, optimizer=SGD)
     with pytest.raises(TypeError, match="ids have dtype float64"):
         ours.assign([1.5], [[0.0, 0.0]])
+
+
+def test_rows_are_stored_as_bf16(client, name):
+    model = nn.ModuleDict({"deep": nn.Embedding(64, 6), "wide": nn.Embedding(64, 1)})
+    before = copy.deepcopy(model)
+    convert(model, client, name, weights="keep", row_type="bf16")
+    ids = torch.arange(64)
+    with torch.no_grad():
+        kept = model["deep"](ids)
+        assert not (kept.view(torch.int32) & 0xFFFF).any(), "rows are numbers of bf16"
+        torch.testing.assert_close(kept, before["deep"](ids), rtol=1 / 256, atol=0)
+        torch.testing.assert_close(model["wide"](ids), before["wide"](ids), rtol=0, atol=0)
+    (model["deep"](ids).sum() + model["wide"](ids).sum()).backward()
+    with torch.no_grad():
+        torch.testing.assert_close(model["deep"](ids), kept - 1, rtol=1 / 128, atol=1 / 128)
+        torch.testing.assert_close(model["wide"](ids), before["wide"](ids) - 1)
