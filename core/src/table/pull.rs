@@ -12,7 +12,7 @@ use crate::table::read_write::Read;
 use crate::table::segment_rules::{Segmented, SelectedSegments};
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
-use crate::table::width::{Any, Width, by_width};
+use crate::table::width::{Width, by_width};
 use gannet_optim::{Cpu, Isa, Rule, Scalar, Update, Visitor, Work};
 
 /// Blocks between the prefetch of a key's index line and the read of its row.
@@ -114,7 +114,7 @@ fn run_segments<P: PullLoop>(call: P, rule: Segmented<'_>, segments: Segments) -
     if segments != Segments::ALL {
         let floats = call.schema().read_floats_of(read, segments)?;
         let chosen = SelectedSegments { rule, segments, state: read == Read::State };
-        return call.run::<_, _, _, false>(width, floats, Scalar, chosen);
+        return call.run::<_, _, _, false>(width.with_state(), floats, Scalar, chosen);
     }
     match read {
         Read::Weights => call.run::<_, _, _, false>(width, width.dim(), Scalar, rule),
@@ -130,12 +130,9 @@ impl<P: PullLoop> Visitor for Dispatch<P> {
 
     fn run<U: Update>(self, rule: U) -> Self::Out {
         if U::ROUNDS {
-            // Rare enough that one copy of the loop serves all widths.
-            let width = Any(self.0.schema().dim as usize);
-            return match self.0.read() {
-                Read::Weights => self.0.run::<_, U, _, false>(width, width.dim(), Scalar, rule),
-                Read::State => self.0.run::<_, U, _, true>(width, width.floats::<U>(), Scalar, rule),
-            };
+            // Loops of their own would make the program much larger for a few nanoseconds a row.
+            let parts = self.0.schema().all_parts(None);
+            return run_segments(self.0, Segmented::new(&parts), Segments::ALL);
         }
         by_width!(self.0.schema().dim as usize, width => match self.0.read() {
             Read::Weights => self.0.run::<_, U, _, false>(width, width.dim(), Scalar, rule),

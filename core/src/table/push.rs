@@ -263,6 +263,15 @@ impl Work for PushRequest<'_> {
     fn run<I: Isa, U: Update>(self, isa: I, rule: U) -> Self::Out {
         let Schema { dim, shaping, .. } = self.shards.schema;
         let (dim, write) = (dim as usize, self.write);
+        if U::ROUNDS {
+            // Only what trainings do most has loops of its own: they make the program larger.
+            return match (write, dim) {
+                (Write::Gradient, _) if shaping.changes_gradients() => self.run_all_parts(),
+                (Write::Gradient, 16) if I::LANES > 1 => push(self, Fixed::<16>, dim, isa, rule, Gradients),
+                (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
+                _ => self.run_all_parts(),
+            };
+        }
         if I::LANES > 1 {
             // Wide registers serve only gradients of long rows. Shards::push runs other work with scalar code.
             return match dim {
@@ -274,11 +283,6 @@ impl Work for PushRequest<'_> {
         match (write, dim) {
             (Write::Gradient, _) if shaping.changes_gradients() => {
                 push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim))
-            }
-            (Write::Gradient, _) if U::ROUNDS => push(self, Any(dim), dim, isa, rule, Gradients),
-            (Write::Change, _) if U::ROUNDS => {
-                let Schema { name, rule, .. } = &self.shards.schema;
-                Err(PushError::NoReplay(name.clone(), rule.name()))
             }
             (Write::Gradient, 1) => push(self, Fixed::<1>, 1, isa, rule, Gradients),
             (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
@@ -296,6 +300,13 @@ impl Work for PushRequest<'_> {
 }
 
 impl PushRequest<'_> {
+    /// Applies a push to rows of one segment as if there were several.
+    #[inline(never)]
+    fn run_all_parts(self) -> Result<(), PushError> {
+        let parts = self.shards.schema.all_parts(Some(self.options.clock));
+        self.run_segments(Segmented::new(&parts))
+    }
+
     /// Applies a push to rows of several segments.
     fn run_segments(self, rule: Segmented<'_>) -> Result<(), PushError> {
         let width = rule.width();

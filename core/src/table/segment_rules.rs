@@ -10,16 +10,20 @@ use crate::table::width::Width;
 use gannet_optim::{GradientTransform, Isa, Rule, Update, Visitor};
 
 impl Schema {
-    /// The segments, with the learning rate of a push's clock, or with the rate of their rule if there is no
-    /// clock. Empty for a row of one segment, which has its own hot path.
+    /// [`all_parts`](Self::all_parts); empty for a row of one segment, which has its own hot path.
     pub(crate) fn parts(&self, clock: Option<u64>) -> Vec<SegmentPart> {
+        if self.more.is_empty() { Vec::new() } else { self.all_parts(clock) }
+    }
+
+    /// The segments, with the learning rate of a push's clock, or with the rate of their rule if there is no clock.
+    pub(crate) fn all_parts(&self, clock: Option<u64>) -> Vec<SegmentPart> {
         let part = |s: Segment| SegmentPart {
             dim: s.dim as usize,
             floats: s.rule.floats(s.dim as usize),
             rule: clock.map_or(s.rule, |clock| s.rule.at_rate(s.shaping.schedule.factor(clock))),
             transform: s.shaping,
         };
-        if self.more.is_empty() { Vec::new() } else { self.segments().map(part).collect() }
+        self.segments().map(part).collect()
     }
 
     /// The rule of the first segment whose state cannot be pushed as a change.
@@ -49,6 +53,8 @@ pub(crate) struct Segmented<'a> {
 pub(crate) struct WholeRow {
     dim: usize,
     floats: usize,
+    /// Floats that the weights are computed from: fewer if there is one segment.
+    weight_floats: usize,
 }
 
 impl Width for WholeRow {
@@ -61,7 +67,14 @@ impl Width for WholeRow {
     }
 
     fn weight_floats<U: Update>(self) -> usize {
-        self.floats
+        self.weight_floats
+    }
+}
+
+impl WholeRow {
+    /// The width for answers that need all stored floats.
+    pub(crate) fn with_state(self) -> WholeRow {
+        WholeRow { weight_floats: self.floats, ..self }
     }
 }
 
@@ -71,10 +84,13 @@ impl<'a> Segmented<'a> {
     }
 
     pub(crate) fn width(&self) -> WholeRow {
-        self.parts.iter().fold(WholeRow { dim: 0, floats: 0 }, |w, p| WholeRow {
-            dim: w.dim + p.dim,
-            floats: w.floats + p.floats,
-        })
+        let sum = |of: fn(&SegmentPart) -> usize| self.parts.iter().map(of).sum();
+        let (dim, floats) = (sum(|part| part.dim), sum(|part| part.floats));
+        let weight_floats = match self.parts {
+            [only] => only.rule.weight_floats(dim),
+            _ => floats,
+        };
+        WholeRow { dim, floats, weight_floats }
     }
 
     /// Calls `step` for each segment, with its share of the row and of `weights`, and with its chance.
@@ -120,7 +136,8 @@ impl Update for Segmented<'_> {
     fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
         let (mut row, mut out) = (row, out);
         for part in self.parts {
-            let (own, behind) = row.split_at(part.floats);
+            // A row of one segment may end behind the floats that its weights are computed from.
+            let (own, behind) = row.split_at(part.floats.min(row.len()));
             let (weights, out_behind) = out.split_at_mut(part.dim);
             part.rule.visit(ReadWeights(own, weights));
             (row, out) = (behind, out_behind);
