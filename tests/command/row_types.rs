@@ -143,13 +143,14 @@ fn small_steps_add_up_over_warm_starts() {
     ok(&format!("train {data} {flags} --alpha 2 --out {}", out(0)));
     let (first, rounds) = (wide_rows(&f.join("0")), 30);
     for n in 0..rounds {
-        ok(&format!("train {data} {flags} --alpha 0.002 --warm-start {} --out {}", out(n), out(n + 1)));
+        ok(&format!("train {data} {flags} --alpha 0.02 --warm-start {} --out {}", out(n), out(n + 1)));
     }
     let last = wide_rows(&f.join(rounds.to_string()));
     let moved: Vec<f32> = first.iter().map(|(key, row)| last[key][1] - row[1]).collect();
     let still = moved.iter().filter(|&&step| step == 0.0).count();
     let mean = moved.iter().sum::<f32>() / moved.len() as f32;
-    // A step is some 0.002 * 0.3, and the distance between two bf16 is 0.004: about 15% of the steps move a weight.
-    assert!(mean > 0.005, "the rows moved by {mean}");
+    // The first step is 0.02 * 0.12, and the distance between two bf16 is 0.0078: about 30% of these steps move a row.
+    // With the same chances in each training 70% of the rows would never move.
+    assert!(mean > 0.02, "the rows moved by {mean}");
     assert!(still < keys / 20, "{still} of {keys} rows never moved");
 }

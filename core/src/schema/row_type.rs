@@ -91,8 +91,8 @@ impl Schema {
         self.segments().map(|segment| segment.rule.f32_rule().floats(segment.dim as usize)).sum()
     }
 
-    /// What decides how a push rounds rows of this table: the name of the table without that of its run, and the name of
-    /// the push. [`row_chance`] makes the chance of a row of it.
+    /// What decides how a push rounds rows of this table: the name of the table without that of its run, and the name
+    /// of the push. [`row_chance`] makes the chance of a row of it.
     pub(crate) fn push_chance(&self, name: &PushName) -> u64 {
         let own = self.name.rsplit('.').next().unwrap_or_default();
         let table = own.bytes().fold(own.len() as u64, |table, byte| mix(table ^ u64::from(byte)));

@@ -54,8 +54,8 @@ impl Choices<'_> {
     }
 }
 
-/// The tables that scripts open and use: 1, 3, 16, 64 weights of a few shards. The 16th weight counts pushes. The 64 are
-/// stored as bf16, so a stored row has 32 floats.
+/// The tables that scripts open and use: 1, 3, 16, 64 weights of a few shards. The 16th weight counts pushes. The 64
+/// are stored as bf16, so a stored row has 32 floats.
 pub fn schema(number: u64) -> Schema {
     let dim = [1, 3, 15, 64][number as usize % 4];
     let name = format!("hostile-{}", number % 4);

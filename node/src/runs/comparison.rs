@@ -5,12 +5,14 @@ use super::registry::{CLIENT, RunRecord, who};
 use crate::worker::NO_INCARNATION;
 use std::collections::BTreeSet;
 
+/// The value of a setting that a run does not have. Runs whose rows are f32 do not name their type.
+fn absent(flag: &str) -> &'static str {
+    if flag == "--row-type" { "f32" } else { "none" }
+}
+
 /// A setting in words, beside another value of it. The hash tells apart data of the same length.
 fn shown(of: Option<&RunSetting>, other: Option<&RunSetting>) -> String {
-    // Runs whose rows are f32 do not name their type.
-    let Some(of) = of else {
-        return if other.is_some_and(|other| other.flag == "--row-type") { "f32" } else { "none" }.to_owned();
-    };
+    let Some(of) = of else { return other.map_or("none", |other| absent(&other.flag)).to_owned() };
     let hashed = |of: &RunSetting| of.value.split_once(' ').map(|(n, hash)| (n.to_owned(), hash.to_owned()));
     match (hashed(of), other.and_then(hashed)) {
         (Some((bytes, hash)), Some((others, _))) if of.flag.starts_with("DATA") && bytes == others => {
@@ -71,10 +73,10 @@ impl RunRecord {
         let find = |all: &[RunSetting], flag: &str| all.iter().find(|s| s.flag == flag).cloned();
         let theirs = settings.iter().filter(|setting| !self.is_open(setting));
         let of_rows = self.settings.iter().chain(theirs).filter(|s| s.of_rows && !s.is_of_place());
-        let shown = |of: Option<RunSetting>| of.map_or("none".to_owned(), |setting| setting.shown);
         let mut pairs = of_rows.map(|s| (&s.flag, find(&self.settings, &s.flag), find(settings, &s.flag)));
         let value = |of: &Option<RunSetting>| of.as_ref().map(|setting| setting.value.clone());
         let (flag, was, given) = pairs.find(|(_, was, given)| value(was) != value(given))?;
+        let shown = |of: Option<RunSetting>| of.map_or(absent(flag).to_owned(), |setting| setting.shown);
         Some((flag.clone(), shown(was), shown(given)))
     }
 

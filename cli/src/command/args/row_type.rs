@@ -18,7 +18,7 @@ pub enum RowTypeName {
 #[derive(Args, Debug, Clone, Copy)]
 pub struct RowTypeArgs {
     /// How rows store their weights [default: f32]
-    #[arg(long, value_enum, value_name = "TYPE")]
+    #[arg(long, value_enum, value_name = "TYPE", hide_short_help = true)]
     pub row_type: Option<RowTypeName>,
 }
 

@@ -182,7 +182,8 @@ fn subcommand(command: Command) -> Command {
     let short = SHORT.iter().find(|(of, _)| *of == name).map(|&(_, flags)| flags);
     let command = command.mut_args(|arg| {
         let arg = in_section(arg);
-        let hidden = short.zip(arg.get_long()).is_some_and(|(short, long)| !short.contains(&long));
+        let hidden = arg.is_hide_short_help_set()
+            || short.zip(arg.get_long()).is_some_and(|(short, long)| !short.contains(&long));
         in_short(arg).hide_short_help(hidden)
     });
     if short.is_none() {
