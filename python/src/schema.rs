@@ -40,7 +40,9 @@ impl Description {
         };
         let schema =
             Schema { name, dim, rule, init, shards, seed, admission, ..Schema::scalar("", Rule::Add(Add)) };
-        schema.with_row_type(row_type).map_err(|error| CallFailure::input(format!("row_type=\"bf16\": {error}")))
+        schema
+            .with_row_type(row_type)
+            .map_err(|error| CallFailure::input(format!("row_type=\"bf16\": {error}")))
     }
 }
 
