@@ -386,7 +386,6 @@ impl Bench {
 }
 
 /// The table of [`Bench::start`].
-/// The measured table.
 ///
 /// # Errors
 /// Rows of one weight cannot have bf16.

@@ -213,7 +213,7 @@ impl Rule {
             // Decaying averages: each of two workers' changes holds one decay of the same past. AMSGrad's maximum is no
             // sum.
             Rule::Momentum(_) | Rule::RmsProp(_) | Rule::Adam(_) | Rule::AmsGrad(_) => false,
-            // A change would have to be rounded, by a worker that does not know the row.
+            // Packed weights cannot be added.
             Rule::Bf16(_) => false,
         }
     }

@@ -35,8 +35,14 @@ impl Description {
             _ => Admission::Count { pushes, sketch_bytes: SKETCH_BYTES_DEFAULT },
         };
         let row_type = match self.row_type.as_str() {
+            "f32" => RowType::F32,
             "bf16" => RowType::Bf16,
-            _ => RowType::F32,
+            other => {
+                return Err(CallFailure::input(format!(
+                    "row type {other:?} is not known to the native module: the Python files and the native module are of \
+                     different versions; install gannet again"
+                )));
+            }
         };
         let schema =
             Schema { name, dim, rule, init, shards, seed, admission, ..Schema::scalar("", Rule::Add(Add)) };

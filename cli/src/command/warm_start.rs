@@ -167,15 +167,15 @@ pub fn begin(
 
 /// How many trainings came before that of a saved model.
 pub fn generation(checkpoint: &Checkpoint) -> u64 {
-    checkpoint.note("generation").and_then(|text| text.parse().ok()).unwrap_or(0)
+    checkpoint.note("generation").and_then(|text| text.parse::<u32>().ok()).map_or(0, u64::from)
 }
 
 /// How many trainings come before this one. [`begin`] says what is wrong with a folder.
 pub fn next_generation(args: &TrainArgs) -> u64 {
     let Some(folder) = &args.lbfgs.warm_start else { return 0 };
     match warm_source::open(folder) {
-        Ok(WarmSource::Model(first)) => generation(&first).saturating_add(1),
-        Ok(WarmSource::Job(job)) => job.number().saturating_add(1),
+        Ok(WarmSource::Model(first)) => generation(&first) + 1,
+        Ok(WarmSource::Job(job)) => job.number().min(u32::MAX.into()) + 1,
         Err(_) => 0,
     }
 }

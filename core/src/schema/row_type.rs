@@ -13,8 +13,8 @@ pub enum RowType {
     #[default]
     F32,
     /// 2 bytes a weight, as bfloat16: an f32 without its lower 16 bits. A step computes in f32 and is then rounded by
-    /// chance ([`Bf16`](gannet_optim::Bf16)). The chance follows from the key and the name of the push, so copies of a
-    /// row stay equal.
+    /// chance ([`Bf16`](gannet_optim::Bf16)). The chance follows from the key and the names of table and push, so
+    /// copies of a row stay equal.
     Bf16,
 }
 

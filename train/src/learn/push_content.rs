@@ -51,7 +51,7 @@ impl PushContent {
         }
         let rule = schema.rule.f32_rule();
         let why = if schema.row_type() == RowType::Bf16 {
-            "servers round weights in bf16, and a change of state would be rounded by the worker; push gradients \
+            "weights in bf16 are rounded where the rule runs, so changes of them do not add up; push gradients \
              (--push gradient), or store f32 (--row-type f32)"
         } else if rule.replays() {
             "a schedule, clipping or added L2 acts on gradients where the rule runs, which changes of state would go past; \
