@@ -76,9 +76,12 @@ def main():
         bench = [args.binary, "bench", "--grow", args.rows]
         record = ["perf", "record", "-q", "-a", "-m", "4096", "-o", data, *events, "--", *bench]
         subprocess.run(record, check=True, timeout=900)
-        script = ["perf", "script", "-i", data, "-F", "comm,tid,time,event,trace"]
+        # The lines are read as they come, so the limit is a command's.
+        script = ["timeout", "900", "perf", "script", "-i", data, "-F", "comm,tid,time,event,trace"]
         with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as lines:
             waits, faults = count(lines.stdout)
+        if lines.returncode != 0:
+            raise SystemExit(f"perf script ended with status {lines.returncode} (124: it took more than 900 s)")
     for (what, thread), found in sorted(waits.items()):
         if thread.startswith(("gannet-shard", "gannet-grower")):
             print(f"{thread} {what}: {found}")

@@ -103,6 +103,9 @@ impl Journal {
     /// Records a whole row and arms the step: the hot path.
     #[inline(always)]
     pub(crate) fn arm_row(&mut self, image: &mut Image, slot: u32, bytes: usize) {
+        if !self.on {
+            return;
+        }
         self.begin();
         image.undo_word(self.at).store(image.row_offset(slot) as u64, Relaxed);
         image.undo_word(self.at + 8).store(bytes as u64, Relaxed);

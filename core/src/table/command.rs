@@ -130,7 +130,8 @@ impl Shard {
         }
     }
 
-    /// Writes the first `floats` floats of the row in `slot`, as one step of the journal.
+    /// Writes the first `floats` floats of the row in `slot`, as one step of the journal. Without `JOURNAL`, the caller
+    /// knows that the journal is off.
     #[inline(always)]
     pub(crate) fn write_row<const JOURNAL: bool>(
         &mut self,

@@ -3,7 +3,8 @@
 use crate::error::PushError;
 use crate::push_name::PushName;
 use crate::table::command_record::{CommandChange, PushPart};
-use crate::table::push::{Applied, PushOptions, begin_run};
+use crate::table::push_loop::begin_run;
+use crate::table::push_request::{Applied, PushOptions};
 use crate::table::read_write::Write;
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;

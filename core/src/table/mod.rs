@@ -26,6 +26,8 @@ pub(crate) mod pull;
 pub(crate) mod pull_newer;
 pub(crate) mod push;
 pub(crate) mod push_chunks;
+mod push_loop;
+pub(crate) mod push_request;
 mod pushers;
 pub(crate) mod read_write;
 pub(crate) mod replay;

@@ -9,7 +9,7 @@ use crate::table::command_record::{
 };
 use crate::table::copy_state::CopyState;
 use crate::table::part_progress::PartStart;
-use crate::table::push::PushOptions;
+use crate::table::push_request::PushOptions;
 use crate::table::shard::Shard;
 use crate::table::shards::Shards;
 

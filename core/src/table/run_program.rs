@@ -259,14 +259,9 @@ impl Shard {
             return;
         }
         let vectors = blocks.vectors;
-        let write = |row: &mut [f32]| {
+        self.write_row::<true>(slot, floats, |row| {
             made.for_each(|(column, value)| vectors.store(row, column, value));
             debug_assert!(all_finite(row));
-        };
-        if self.journal.on {
-            self.write_row::<true>(slot, floats, write);
-        } else {
-            self.write_row::<false>(slot, floats, write);
-        }
+        });
     }
 }

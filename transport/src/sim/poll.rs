@@ -1,6 +1,6 @@
 //! Waits of the simulation: what has happened on connections and listeners, in virtual time.
 
-use super::world::ConnectionSide;
+use super::world::{ConnectionSide, Edge};
 use super::{Sim, SimListener, SimStream, process};
 use crate::error::NetError;
 use crate::net::{Event, Poll, Waker};
@@ -27,18 +27,13 @@ impl SimPoll {
 
     fn look(&mut self, events: &mut Vec<Event>) {
         let mut world = self.sim.world.borrow_mut();
-        self.sides.retain(|(side, _)| world.is_open(*side));
-        for &(side, token) in &self.sides {
-            let edge = world.edge(side);
-            if edge.readable || edge.writable || edge.closed {
-                events.push(Event {
-                    token,
-                    readable: edge.readable,
-                    writable: edge.writable,
-                    closed: edge.closed,
-                });
+        self.sides.retain(|&(side, token)| {
+            let Some(Edge { readable, writable, closed }) = world.edge(side) else { return false };
+            if readable || writable || closed {
+                events.push(Event { token, readable, writable, closed });
             }
-        }
+            true
+        });
         for (addr, id, token) in &self.listeners {
             if world.has_waiting(addr, *id) {
                 events.push(Event { token: *token, readable: true, ..Event::default() });

@@ -74,6 +74,9 @@ struct Direction {
 
 impl Direction {
     fn due(&self, now: Duration) -> u64 {
+        if self.chunks.is_empty() {
+            return self.taken;
+        }
         let due = self.chunks.iter().take_while(|(at, _)| *at <= now).map(|(_, bytes)| bytes.len() as u64);
         self.taken + due.sum::<u64>()
     }
@@ -331,10 +334,6 @@ impl SimWorld {
         }
     }
 
-    pub(super) fn is_open(&self, side: ConnectionSide) -> bool {
-        self.connections.get(&side.connection).is_some_and(|connection| connection.open[side.side])
-    }
-
     pub(super) fn send(&mut self, side: ConnectionSide, bytes: &[u8]) -> io::Result<Option<usize>> {
         let (faults, now) = (self.faults, self.now);
         if self.prng.chance(faults.reset_per_million) {
@@ -405,11 +404,14 @@ impl SimWorld {
         Ok(Some(got))
     }
 
-    /// The changes on this side since the last call.
-    pub(super) fn edge(&mut self, side: ConnectionSide) -> Edge {
+    /// The changes on this side since the last call. `None` if it has closed its stream.
+    pub(super) fn edge(&mut self, side: ConnectionSide) -> Option<Edge> {
         let now = self.now;
         let window = self.faults.window_bytes;
-        let Some(connection) = self.connections.get_mut(&side.connection) else { return Edge::default() };
+        let connection = self.connections.get_mut(&side.connection)?;
+        if !connection.open[side.side] {
+            return None;
+        }
         let reset = connection.reset;
         let mut edge = Edge::default();
         let incoming = &mut connection.directions[1 - side.side];
@@ -428,7 +430,7 @@ impl SimWorld {
             outgoing.writer_waits = false;
             edge.writable = true;
         }
-        edge
+        Some(edge)
     }
 
     /// When the next bytes become due. That is almost now if a poll has not yet reported bytes that have
@@ -439,6 +441,9 @@ impl SimWorld {
         let mut next: Option<Duration> = None;
         for connection in self.connections.values() {
             for (side, direction) in connection.directions.iter().enumerate() {
+                if direction.chunks.is_empty() && direction.taken <= direction.reported {
+                    continue;
+                }
                 let reports_soon = self.idle_steps < IDLE_STEPS_MAX && connection.open[1 - side];
                 let unreported = reports_soon && direction.due(self.now) > direction.reported;
                 let at = match unreported {

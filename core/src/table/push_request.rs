@@ -1,0 +1,42 @@
+//! What a push says, and what came of it.
+
+use crate::push_name::PushName;
+use crate::table::read_write::Write;
+use crate::table::shards::Shards;
+
+/// The outcome of a push, in rows. [`Shards`] has an example.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Rows applied now.
+    pub applied: u32,
+    /// Rows dropped because the shard already had their part.
+    pub duplicate: u32,
+    /// Rows dropped because a value or the resulting row is NaN or infinite, or because a change of state would
+    /// make a row that the rule cannot produce, such as one with a negative sum of squares.
+    pub not_finite: u32,
+    /// Rows not created because this push of their keys was not admitted ([`Admission`](crate::Admission)).
+    pub not_admitted: u32,
+}
+
+/// What a push says besides its name and its rows. By default the clock is 0, and the size is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PushOptions {
+    /// The clock that the schedule of the learning rate follows.
+    pub clock: u64,
+    /// Rows of the whole push, over all shards of the table; 0: unknown.
+    pub total: u64,
+}
+
+/// A push whose keys are divided into runs.
+pub(super) struct PushRequest<'a> {
+    pub(super) shards: &'a mut Shards,
+    pub(super) name: &'a PushName,
+    pub(super) options: PushOptions,
+    /// Rows behind those of the call that the last run has, and that were refused.
+    pub(super) refused: u32,
+    pub(super) write: Write,
+    pub(super) keys: &'a [u64],
+    pub(super) slots: &'a mut [u32],
+    pub(super) values: &'a [f32],
+    pub(super) applied: &'a mut Applied,
+}
