@@ -11,8 +11,8 @@ pub(crate) trait Effect {
     /// A missing row is created whatever the table's admission says.
     const CREATES: bool = false;
 
-    /// Trainings push this most: shards without a journal have a loop of their own for it. Rows of 16 weights and their
-    /// state take up to a tenth longer without that loop, and each such loop makes the program larger.
+    /// Shards without a journal have a loop of their own for this. Rows of 16 weights and their state take a tenth
+    /// longer without that loop, those of one weight do not. Each such loop makes the program larger.
     const OFTEN: bool = false;
 
     /// Changes `row` as `value` says. A rule that rounds does so by `chance`.

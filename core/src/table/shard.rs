@@ -1,4 +1,4 @@
-//! One shard: opening, recovery, freeing, scanning. pull.rs and push.rs have the hot paths.
+//! One shard: opening, recovery, freeing, scanning. pull.rs and push_loop.rs have the hot paths.
 
 use crate::error::{GrowError, OpenError};
 use crate::hash::hash;

@@ -6,7 +6,9 @@
 //! each thread are left, and those of shards that are ahead of other shards of their thread. These go when the server
 //! is started after the others have made the steps.
 
-use super::step_files::{RecoveredSteps, StepFile, StepFiles, file_name, files, is_of_this_version, read};
+use super::step_files::{
+    RecoveredSteps, StepFile, StepFiles, file_name, files, if_there, is_of_this_version, read,
+};
 use gannet_core::{ShardSet, Shards, Store};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -76,15 +78,6 @@ fn goes(path: &Path, shards: &Shards, present: &[ShardSet], last: &LastSteps) ->
         own.is_none_or(|own| *own == birth) && last.get(&(shard, birth)).is_none_or(|last| *last < step.step)
     };
     Ok(!step.births().into_iter().any(is_needed))
-}
-
-/// `None`: the file is not there, because another thread has removed it.
-fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

@@ -105,6 +105,30 @@ fn step_files_of_former_threads_were_never_removed() {
     }
 }
 
+/// Once a thread failed to open its shards when another one removed a former file that it had listed.
+#[test]
+fn a_file_that_another_thread_removed_was_an_error() {
+    for round in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        for (made, threads) in (0..).zip([8, 7, 8, 3, 5, 8, 1, 6]) {
+            let present = sets(threads);
+            let begin = std::sync::Barrier::new(threads as usize);
+            let open = |set| {
+                begin.wait();
+                Thread::open(&store, set, &present)
+            };
+            let mut all: Vec<Thread> = std::thread::scope(|scope| {
+                let opening: Vec<_> = present.iter().map(|set| scope.spawn(|| open(set))).collect();
+                opening.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            all.iter_mut().for_each(|thread| thread.check(made));
+            assert!(count(&store) <= 2 * threads as usize, "{} files, {threads} threads", count(&store));
+            all.iter_mut().for_each(|thread| thread.step([0, 3, SHARDS][round % 3]));
+        }
+    }
+}
+
 /// A file goes only when the last thread whose shards are in it has finished its step.
 #[test]
 fn a_former_file_stays_for_a_thread_that_has_not_opened_its_shards() {

@@ -309,6 +309,15 @@ pub(super) fn read(path: &Path) -> io::Result<Option<StepFile>> {
     Ok(step.map(|step| StepFile { step, sum, applied: mark == !sum }))
 }
 
+/// `None`: the file is not there, because another thread has removed it.
+pub(super) fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether a file that is torn has the format of this version or of one before: no later version of Gannet wrote it.
 pub(super) fn is_of_this_version(path: &Path) -> io::Result<bool> {
     let known = [MAGIC, MAGIC_WITHOUT_MARK, MAGIC_OF_RUNS, MAGIC_WITHOUT_SIZES];
@@ -329,8 +338,9 @@ pub(super) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
     let mut reached = vec![0; own.len()];
     let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
     for path in files(store, &shards.schema().name)? {
-        let found = read(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;
-        let Some(StepFile { step, applied, .. }) = found else { continue };
+        // A file that another thread has just removed is of a step that these shards have (former_step_files.rs).
+        let found = if_there(read(&path)).map_err(|error| format!("reading {}: {error}", path.display()))?;
+        let Some(StepFile { step, applied, .. }) = found.flatten() else { continue };
         let of_these = step.own(shards);
         if of_these.is_empty() {
             continue;

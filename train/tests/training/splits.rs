@@ -151,37 +151,42 @@ fn hung(folder: &tempfile::TempDir) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// With any number of threads: one reads and parses, or one cuts lines and others parse them.
 #[test]
 fn a_worker_whose_reader_hung_held_its_split_for_ever() {
-    let (folder, path) = file("good.svm", b"1 1:1\n0 2:1\n");
-    let files = vec![path.clone(), hung(&folder)];
-    let split = |index, file, end| Split {
-        index,
-        epoch: 0,
-        file,
-        start: 0,
-        end,
-        from: 0,
-        name: (1 << 63 | index, 7),
-    };
-    let source = Arc::new(ListedSplits {
-        left: Mutex::new(vec![split(1, 1, 100), split(0, 0, 12)]),
-        ..ListedSplits::default()
-    });
-    let mut options = Options::new(Data { intercept: false, files, ..Data::new(&path) });
-    options.splits = Some((
-        source.clone(),
-        vec![FileFingerprint::of(&path).unwrap(), FileFingerprint::remote(0, 0, false)],
-    ));
-    let (send, answer) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let mut backend = FlatTable::new(&schema()).unwrap();
-        let _ = send.send(train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}));
-    });
-    let ended = answer.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for ever");
-    let error = ended.unwrap_err().to_string();
-    assert!(error.contains("hung.svm") && error.contains("nothing could be read for"), "{error}");
-    assert_eq!(*source.done.lock().unwrap(), [(0, 2)]);
+    for threads in [2, 3, 5] {
+        let (folder, path) = file("good.svm", b"1 1:1\n0 2:1\n");
+        let files = vec![path.clone(), hung(&folder)];
+        let split = |index, file, end| Split {
+            index,
+            epoch: 0,
+            file,
+            start: 0,
+            end,
+            from: 0,
+            name: (1 << 63 | index, 7),
+        };
+        let source = Arc::new(ListedSplits {
+            left: Mutex::new(vec![split(1, 1, 100), split(0, 0, 12)]),
+            ..ListedSplits::default()
+        });
+        let mut options =
+            Options { threads, ..Options::new(Data { intercept: false, files, ..Data::new(&path) }) };
+        options.splits = Some((
+            source.clone(),
+            vec![FileFingerprint::of(&path).unwrap(), FileFingerprint::remote(0, 0, false)],
+        ));
+        let (send, answer) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut backend = FlatTable::new(&schema()).unwrap();
+            let _ = send.send(train(&options, &mut backend, &AtomicBool::new(false), &mut |_| {}));
+        });
+        let ended = answer.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for ever");
+        let error = ended.unwrap_err().to_string();
+        let says = error.contains("hung.svm") && error.contains("nothing could be read for");
+        assert!(says, "{threads} threads: {error}");
+        assert_eq!(*source.done.lock().unwrap(), [(0, 2)], "{threads} threads");
+    }
 }
 
 /// One split, and no answer until it is done: a scheduler answers the only worker of a job in this way.
