@@ -81,7 +81,8 @@ def main():
         with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as lines:
             waits, faults = count(lines.stdout)
         if lines.returncode != 0:
-            raise SystemExit(f"perf script ended with status {lines.returncode} (124: it took more than 900 s)")
+            why = "124: it took more than 900 s; try fewer --rows"
+            raise SystemExit(f"perf script ended with status {lines.returncode} ({why})")
     for (what, thread), found in sorted(waits.items()):
         if thread.startswith(("gannet-shard", "gannet-grower")):
             print(f"{thread} {what}: {found}")

@@ -100,7 +100,7 @@ impl Journal {
         }
     }
 
-    /// Records a whole row and arms the step: the hot path.
+    /// Records a whole row and arms the step: the hot path. Does nothing if the journal is off.
     #[inline(always)]
     pub(crate) fn arm_row(&mut self, image: &mut Image, slot: u32, bytes: usize) {
         if !self.on {

@@ -11,8 +11,8 @@ pub(crate) trait Effect {
     /// A missing row is created whatever the table's admission says.
     const CREATES: bool = false;
 
-    /// Shards without a journal have a loop of their own for this. Rows of 16 weights and their state take a tenth
-    /// longer without that loop, those of one weight do not. Each such loop makes the program larger.
+    /// Trainings push this most, so shards without a journal have a loop of their own for it. Without that loop,
+    /// gradients of 16 weights took a tenth longer in bench/benches/core.rs. Each such loop makes the program larger.
     const OFTEN: bool = false;
 
     /// Changes `row` as `value` says. A rule that rounds does so by `chance`.
@@ -61,6 +61,8 @@ impl Effect for TransformedGradients {
 pub(crate) struct Changes;
 
 impl Effect for Changes {
+    const OFTEN: bool = true;
+
     #[inline(always)]
     fn apply<I: Isa, U: Update>(&mut self, _: I, _: U, row: &mut [f32], value: &[f32], _: u64) {
         add_change(row, value);
