@@ -1,5 +1,6 @@
-//! 1,000 workers over each transport connect, push, and are killed. The server must free everything that
-//! belonged to them, and must have every push that it acknowledged.
+//! What servers hold and use of their process. 1,000 workers over each transport connect, push, and are killed: the
+//! server must free everything that belonged to them, and must have every push that it acknowledged. And a server
+//! without work must sleep.
 
 #[allow(dead_code, reason = "only the schema is of use here")]
 mod model;
@@ -7,11 +8,20 @@ mod model;
 use gannet_core::{Read, Write};
 use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
 use gannet_transport::multi::{Transport, Transports};
+use gannet_transport::tcp::{Io, Tcp};
 use model::schema;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// One test at a time counts what the process has.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The longest time that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -110,6 +120,7 @@ fn settled(server: &Server, sessions: u64) {
 
 #[test]
 fn a_thousand_workers_that_are_killed_leave_nothing_behind() {
+    let _alone = alone();
     for name in ["shm", "tcp"] {
         let config = ServerConfig { threads: THREADS, ..ServerConfig::new("127.0.0.1:0") };
         let server = Server::start(Transports::new(), config).unwrap();
@@ -136,5 +147,43 @@ fn a_thousand_workers_that_are_killed_leave_nothing_behind() {
         let mut out = vec![0.0; keys.len()];
         worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
         assert!(out.iter().all(|&sum| sum == 1.0), "{name}: an acknowledged push is lost or doubled");
+    }
+}
+
+/// Clock ticks (10 ms) that the shard threads of this process have computed.
+fn ticks() -> u64 {
+    let stat = |task: std::path::PathBuf| std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| stat(task.unwrap().path()));
+    let spent = |stat: String| -> u64 {
+        let fields: Vec<_> =
+            stat.rsplit(')').next().unwrap_or("").split_whitespace().map(str::to_owned).collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    tasks.filter(|stat| stat.contains("(gannet-shard-")).map(spent).sum()
+}
+
+#[test]
+fn an_idle_server_sleeps() {
+    let _alone = alone();
+    for io in [Io::Epoll, Io::Uring] {
+        for transport in [Transport::Tcp, Transport::Auto] {
+            let net = || Transports::over(Tcp::new().with_io(io)).with_transport(transport);
+            if io == Io::Uring && net().io() == "epoll" {
+                eprintln!("io_uring is refused here: not tested");
+                continue;
+            }
+            let config = ServerConfig { threads: THREADS, ..ServerConfig::new("127.0.0.1:0") };
+            let server = Server::start(net(), config).unwrap();
+            let mut worker = Worker::connect(net(), WorkerConfig::new([server.addr()], 1, 1)).unwrap();
+            let table = worker.open_table(&schema("t", 1, 8)).unwrap();
+            worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
+            // Something else may wake the threads once, so the quietest of several windows counts.
+            let quietest = (0..12).map(|_| {
+                let before = ticks();
+                std::thread::sleep(Duration::from_millis(250));
+                ticks().saturating_sub(before)
+            });
+            assert!(quietest.min().unwrap() <= 1, "{io:?}, {transport:?}");
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! Workers and servers on one host, over loopback and over shared memory, compared with a map; and the failures
 //! between them.
 
-mod model;
-
+use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use gannet_core::{Read, Store, Write};
 use gannet_node::{
     Coordinator, CoordinatorWrite, MemoryCoordinator, Refusal, RemoteCoordinator, SeenPushes, Server,
@@ -11,7 +10,6 @@ use gannet_node::{
 use gannet_transport::multi::{Transport, Transports};
 use gannet_transport::sim::Prng;
 use gannet_transport::tcp::{Io, Tcp};
-use model::{Model, random_keys, random_values, schema, unique_keys};
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -77,7 +75,6 @@ over_all! {
     a_worker_that_starts_first_waits_for_its_server,
     a_server_started_again_on_its_folder_applies_each_push_once,
     a_server_started_again_without_its_memory_is_told_apart,
-    an_idle_server_sleeps,
 }
 
 fn server(threads: usize) -> Server {
@@ -397,31 +394,6 @@ fn a_server_started_again_without_its_memory_is_told_apart() {
     let _second = Server::start(net(), ServerConfig { threads: 1, ..ServerConfig::new(addr) }).unwrap();
     let error = worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap_err();
     assert!(matches!(&error, WorkerError::Forgot { table, .. } if table == "t"), "{error}");
-}
-
-fn an_idle_server_sleeps() {
-    let server = server(2);
-    let mut worker = worker(&[&server], 1);
-    let table = worker.open_table(&schema("t", 1, 8)).unwrap();
-    worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
-    let ticks = || {
-        let stat = |task: std::path::PathBuf| std::fs::read_to_string(task.join("stat")).unwrap_or_default();
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| stat(task.unwrap().path()));
-        let shard = |stat: &String| stat.contains("(gannet-shard-");
-        let spent = |stat: String| -> u64 {
-            let fields: Vec<_> =
-                stat.rsplit(')').next().unwrap_or("").split_whitespace().map(str::to_owned).collect();
-            fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-        };
-        tasks.filter(shard).map(spent).sum::<u64>()
-    };
-    // Servers of other tests share the process, so the quietest of several windows counts.
-    let quietest = (0..12).map(|_| {
-        let before = ticks();
-        std::thread::sleep(Duration::from_millis(250));
-        ticks().saturating_sub(before)
-    });
-    assert!(quietest.min().unwrap() <= 1);
 }
 
 /// A listener whose queue is full drops connections. The worker must wait for that peer only.
