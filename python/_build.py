@@ -64,14 +64,19 @@ def build_editable(
 
 
 def build_sdist(folder: str, settings: Optional[dict[str, Any]] = None) -> str:
-    """A source distribution: maturin's, and the crates of the command. It leaves data out."""
+    """A source distribution: maturin's, and the crates of the command. It leaves data out.
+
+    maturin takes these crates off the members of the workspace, so the workspace's own Cargo.toml is put back.
+    """
     name = str(maturin.build_sdist(folder, settings))
     path = Path(folder) / name
     new = path.with_suffix(".new")
     root = name.removesuffix(".tar.gz")
     with tarfile.open(path) as source, tarfile.open(new, "w:gz") as target:
         for member in source.getmembers():
-            if not member.name.startswith(f"{root}/data/"):
+            if member.name == f"{root}/Cargo.toml":
+                target.add(WORKSPACE / "Cargo.toml", member.name, filter=_reproducible)
+            elif not member.name.startswith(f"{root}/data/"):
                 target.addfile(member, source.extractfile(member))
         for crate in OF_THE_COMMAND:
             if f"{root}/{crate}/Cargo.toml" not in source.getnames():

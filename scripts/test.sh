@@ -61,19 +61,18 @@ for package in json.load(sys.stdin)["packages"]:
     cat "$logs/jobs" "$logs/kills"
     return $status
 }
-# The wheel has the command of the tests. Its native module is built once more, faster than for a release, when the tests
-# leave a core idle.
-export GANNET_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/gannet GANNET_WHEEL_PROFILE=quick
+# The wheel takes the command and the native module from the build of the tests.
+export GANNET_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/debug/gannet GANNET_WHEEL=test
 wheel() {
     nice -n 19 scripts/python_wheel.sh && nice -n 19 scripts/test_python.sh --prepare
 }
-beside_begin "python: the wheel and its lints" wheel
+beside_begin "python: the wheel and its types" wheel
 tests "tests, with kill -9 at every step" all_tests
 # The whole workspace: a single package has other features, and some dependencies would be built again.
 check "benches, once" cargo test --workspace "${features[@]}" --bench optim --bench core --bench transport
 beside_end
 check "python: numpy client, data sets, local cluster, scikit-learn" scripts/test_python.sh --prepared
-unset GANNET_BINARY GANNET_WHEEL_PROFILE
+unset GANNET_BINARY GANNET_WHEEL
 echo "   left out: make test-ecosystem (PyTorch, TensorFlow, notebooks; they take gigabytes)"
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --features gannet-cli/etcd --no-deps
 nested_end "rdma, in guests with soft-RoCE"

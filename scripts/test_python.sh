@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Tests the wheel in python/dist, which it builds if there is none: the tests in python/tests, the types, and the native
-# part's own tests and lints.
+# Tests the wheel in python/dist, which it builds if there is none: the tests in python/tests and the types. The tests
+# and lints of the native module are those of the workspace (test.sh).
 #     scripts/test_python.sh [PYTEST ARGUMENTS]
 #     scripts/test_python.sh --prepare, then scripts/test_python.sh --prepared [PYTEST ARGUMENTS]
-# With --prepare it does all that needs no other program: the environment, the lints, the native part's tests, the types.
-# With --prepared it does the rest. It installs the wheel into $GANNET_PYTHON_VENV (default: python/.venv-test).
+# --prepare makes the environment, installs the wheel into it, and checks the types. --prepared runs the tests in it. The
+# environment is $GANNET_PYTHON_VENV (default: python/.venv-test).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
@@ -17,10 +17,6 @@ prepare() {
     "$venv/bin/pip" install --quiet numpy==2.4.6 scipy==1.17.1 pytest==9.2.0 hypothesis==6.170.17 scikit-learn==1.9.1 \
         safetensors==0.8.0 mypy==2.4.1 tqdm==4.70.1 pyarrow==26.0.1 pandas==3.1.1 polars==2.1.0 trustme==1.2.1
     "$venv/bin/pip" install --quiet --force-reinstall --no-deps python/dist/*.whl
-    cargo fmt --manifest-path python/Cargo.toml --check -- --config-path .
-    local build=(--quiet --profile "${GANNET_WHEEL_PROFILE:-release}" --locked --manifest-path python/Cargo.toml)
-    cargo clippy "${build[@]}" --all-targets -- -D warnings
-    cargo test "${build[@]}"
     # Outside of python/, so that the installed package is checked.
     (cd "$venv" && bin/mypy --strict --no-incremental -p gannet)
 }

@@ -54,11 +54,11 @@ def data(classes: int = 2) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     "model, classes, total",
     [
-        (FTRLClassifier(epochs=120), 2, 120 * ROWS),
-        (FTRLClassifier(epochs=60, random_state=1), 3, 60 * 3 * ROWS),
+        (FTRLClassifier(epochs=60), 2, 60 * ROWS),
+        (FTRLClassifier(epochs=30, random_state=1), 3, 30 * 3 * ROWS),
         (FTRLClassifier(solver="lbfgs", l2=0.001, max_iter=60, tol=0), 2, 60),
-        (FMClassifier(epochs=60), 2, 60 * ROWS),
-        (LinearRegressor(epochs=120), 2, 120 * ROWS),
+        (FMClassifier(epochs=40), 2, 40 * ROWS),
+        (LinearRegressor(epochs=60), 2, 60 * ROWS),
     ],
 )
 @pytest.mark.filterwarnings("ignore:lbfgs ended at max_iter")
