@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The tests of RDMA on real verbs: unit tests and tests/verbs*.rs of transport, and tests/verbs*.rs of the root, built
-# with the feature `rdma-dlopen`; those of transport with the feature `rdma`, too. They run in guests that have
-# soft-RoCE (tests/softroce/softroce-vm: QEMU, no KVM): in one guest, and those named verbs_pair* in two that are
-# connected; on Debian 12's kernel and, if available, that of its backports.
+# The tests of RDMA on real verbs: the unit tests verbs::hostile* of transport, and tests/verbs*.rs of transport and of
+# the root. They are built with the feature `rdma-dlopen`; those of transport with the feature `rdma`, too. They run in
+# guests that have soft-RoCE (tests/softroce/softroce-vm: QEMU, no KVM): in one guest, and those named verbs_pair* in two
+# that are connected; on Debian 12's kernel and, if available, that of its backports.
 # With GANNET_RDMA_DEVICE=name they run on that device of this machine instead, pairs as two processes.
 # The last line is `N passed, N failed`. For what could not run, a line begins with SKIPPED.
 set -uo pipefail
@@ -67,7 +67,7 @@ build() { # FEATURE
     while read -r folder binary; do
         case ${binary##*/} in
             gannet_transport-*)
-                echo "$folder $binary verbs:: --skip hostile_pair" >>"$work/$1.one"
+                echo "$folder $binary verbs::hostile --skip hostile_pair" >>"$work/$1.one"
                 [ "$1" = rdma ] || echo "$folder $binary verbs::hostile_pair" >>"$work/$1.pair"
                 ;;
             verbs_pair*) echo "$folder $binary" >>"$work/$1.pair" ;;
