@@ -4,7 +4,7 @@
 use crate::cpu::cpu_seconds;
 use crate::served::{Target, key};
 use gannet::table::{TableId, mix};
-use gannet::worker::{PullId, ShardedKeys, WorkerError};
+use gannet::worker::{OneSided, PullId, ShardedKeys, WorkerError};
 use gannet::{Read, Schema, Transports, Worker, WorkerConfig};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Sessions begin when all of them are connected. They look so often.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// The most time until a session can read rows without a request.
+const WARM_REACH: Duration = Duration::from_secs(2);
 /// So many buckets of the histogram double the time.
 const BUCKETS_PER_DOUBLING: f64 = 128.0;
 const BUCKETS: usize = 40 * BUCKETS_PER_DOUBLING as usize;
@@ -156,22 +158,45 @@ impl Session {
         Ok(Some(took))
     }
 
-    /// Pulls until the stage has ended. Only the time in which the stage measures counts. Returns the times, and how
-    /// many rows were read without a request.
-    fn run(mut self, stage: &Stage) -> Result<(Histogram, u64), WorkerError> {
+    /// Pulls until the worker can read rows without a request, if it ever does.
+    fn warm(&mut self, one_sided: OneSided) -> Result<(), WorkerError> {
+        let (begun, may_read) =
+            (Instant::now(), one_sided != OneSided::Never && self.worker.transport() != "tcp");
+        while may_read
+            && !self.worker.read_path_choice(self.table, false).readable
+            && begun.elapsed() < WARM_REACH
+        {
+            self.pull()?;
+        }
+        Ok(())
+    }
+
+    /// Pulls until the stage has ended. Only the time in which the stage measures counts.
+    fn run(mut self, stage: &Stage) -> Result<Pulled, WorkerError> {
         let mut times = Histogram(vec![0; BUCKETS]);
-        let mut read_before = None;
+        let (mut begun, mut read_before) = (0, None);
         while !stage.ended.load(Relaxed) {
+            // A pull reads what it can when it begins, so the first one that counts is still ahead.
+            let read = read_before.unwrap_or_else(|| self.worker.counters().near_rows);
             let took = self.pull()?;
             if stage.measures.load(Relaxed) {
-                read_before.get_or_insert_with(|| self.worker.counters().near_rows);
+                read_before = Some(read);
+                begun += 1;
                 took.into_iter().for_each(|took| times.add(took));
             }
         }
         let read = self.worker.counters().near_rows;
         while self.finish()?.is_some() {}
-        Ok((times, read - read_before.unwrap_or(read)))
+        Ok(Pulled { times, begun, read: read - read_before.unwrap_or(read) })
     }
+}
+
+/// What a session pulled while it was measured: the times of pulls that ended, how many began, and how many rows of
+/// these it read without a request.
+struct Pulled {
+    times: Histogram,
+    begun: u64,
+    read: u64,
 }
 
 /// Measures pulls of this dimension for about `seconds`, after a fifth of that. The table is that of
@@ -199,7 +224,8 @@ pub fn measure(
         if session.is_err() {
             stage.ended.store(true, Relaxed);
         }
-        let session = session?;
+        let mut session = session?;
+        session.warm(target.one_sided).inspect_err(|_| stage.ended.store(true, Relaxed))?;
         stage.connected.fetch_add(1, Relaxed);
         let ran = session.run(&stage);
         stage.ended.store(true, Relaxed);
@@ -209,11 +235,12 @@ pub fn measure(
         let threads: Vec<_> = (0..work.sessions).map(|number| scope.spawn(move || session(number))).collect();
         let (took, server_cores, worker_cores) = watch(target, &stage, seconds);
         let mut all = Histogram(vec![0; BUCKETS]);
-        let mut read = 0;
+        let (mut begun, mut read) = (0, 0);
         for thread in threads {
-            let (times, its_read) = thread.join().expect("a session's thread")?;
-            all.0.iter_mut().zip(times.0).for_each(|(all, count)| *all += count);
-            read += its_read;
+            let pulled = thread.join().expect("a session's thread")?;
+            all.0.iter_mut().zip(pulled.times.0).for_each(|(all, count)| *all += count);
+            begun += pulled.begun;
+            read += pulled.read;
         }
         let keys = all.0.iter().sum::<u64>() as f64 * work.keys as f64;
         Ok(SmallPullRates {
@@ -222,7 +249,7 @@ pub fn measure(
             p99_us: all.quantile(0.99),
             server_cores,
             worker_cores,
-            one_sided: read as f64 / keys,
+            one_sided: read as f64 / (begun * work.keys as u64) as f64,
         })
     })
 }
