@@ -15,7 +15,7 @@ if ! "$venv/bin/maturin" --version 2>/dev/null | grep -qx 'maturin 1.16.0'; then
     python3 -m venv --clear "$venv"
     "$venv/bin/pip" install --quiet maturin==1.16.0 auditwheel==6.8.2 abi3audit==0.0.26
 fi
-rm -rf "$out"
+rm -f "$out"/gannet-*.whl "$out"/gannet-*.tar.gz
 cd python
 export PATH="$PWD/.venv-build/bin:$PATH"
 python -c 'import _build; _build.add_command()'
@@ -28,9 +28,9 @@ python -c 'import sys, _build; _build.build_sdist(sys.argv[1])' "$out"
 # Each crate of the workspace must be in it, and its lock file must hold.
 unpacked=$(mktemp -d)
 trap 'rm -rf "$unpacked"' EXIT
-tar -xzf "$out"/*.tar.gz --strip-components 1 -C "$unpacked"
+tar -xzf "$out"/gannet-*.tar.gz --strip-components 1 -C "$unpacked"
 cargo tree --quiet --locked --workspace --manifest-path "$unpacked/Cargo.toml" >/dev/null
-wheel=("$out"/*.whl)
+wheel=("$out"/gannet-*.whl)
 auditwheel show "${wheel[0]}" | grep 'platform tag: "manylinux'
 abi3audit --strict --summary "${wheel[0]}"
 bytes=$(stat -c %s "${wheel[0]}")
