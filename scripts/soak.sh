@@ -11,6 +11,7 @@ end=$(($(date +%s) + seconds))
 rounds=0
 while [ "$(date +%s)" -lt "$end" ]; do
     echo "round $((rounds + 1))"
+    # The native module of the wheel is left out, because it needs Python.
     # proptest draws new seeds each time and prints what failed; the simulation takes seeds in order.
     PROPTEST_CASES=500 SEEDS=$((200 * (rounds + 1))) GANNET_SOAK_ROUNDS=3 GANNET_SOAK_FROM=$((1000 + 3 * rounds)) cargo test --release --workspace --exclude gannet-python -q || exit 1
     KILL_STRIDE=1 cargo test --release -q -p gannet-core --features kill-points --test kill || exit 1

@@ -176,7 +176,7 @@ impl Session {
         let mut times = Histogram(vec![0; BUCKETS]);
         let (mut begun, mut read_before) = (0, None);
         while !stage.ended.load(Relaxed) {
-            // A pull reads what it can when it begins, so the first one that counts is still ahead.
+            // The count before the first pull that is measured, whose rows are read when it begins.
             let read = read_before.unwrap_or_else(|| self.worker.counters().near_rows);
             let took = self.pull()?;
             if stage.measures.load(Relaxed) {
