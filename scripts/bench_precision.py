@@ -1,33 +1,41 @@
 #!/usr/bin/env python3
-"""Compares `--wire f16` (wire) or `--row-type bf16` (rows) with f32 over tcp, in turn: keys a second of `gannet bench`, or
-examples a second and losses of trainings. Prints medians, ratios round by round and bytes as markdown tables
-(docs/benchmarks.md). Standard library only.
+"""Compares `--wire f16` (wire), or weights stored in 16 bits (bf16, f16: `--row-type`), with f32, in turn. Prints
+markdown tables (docs/benchmarks.md). Standard library only.
 
     cargo build --release -p gannet-cli
-    python3 scripts/bench_precision.py wire|rows bench [--rounds 5] [--dims 1,16,64] [--seconds 1]
-    python3 scripts/bench_precision.py wire|rows train [--rounds 5] NAME=TRAIN,TEST[,FLAGS]...
+    python3 scripts/bench_precision.py wire|bf16|f16 bench [--rounds 5] [--dims 1,16,64] [--seconds 1]
+    python3 scripts/bench_precision.py wire|bf16|f16 train [--rounds 5] NAME=TRAIN,TEST[,FLAGS]...
+    python3 scripts/bench_precision.py wire|bf16|f16 seeds [--rounds 5] NAME=TRAIN,TEST,FLAGS...
+
+bench: keys a second of `gannet bench` over tcp, medians and ratios round by round. train: examples a second and losses
+of a worker and a server. seeds: test losses in one process, with another seed in each round and another order of the
+training lines (TRAIN is one file in libsvm format that ends in .svm, or has a line of names).
 
 FLAGS are words for `gannet train`, such as `--label label`. With `--model` among them only that model is trained.
 """
 import argparse
 import json
 import pathlib
+import random
 import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORKS = ("pull", "push", "cycle")
 # The flag, its other value, and the models that are compared.
-FLAGS = {"wire": ("--wire", "f16"), "rows": ("--row-type", "bf16")}
+FLAGS = {"wire": ("--wire", "f16"), "bf16": ("--row-type", "bf16"), "f16": ("--row-type", "f16")}
+ROWS = {
+    "fm, adagrad": ["--model", "fm"],
+    "fm, row-adagrad": ["--model", "fm", "--optimizer", "row-adagrad"],
+    "fm, adam": ["--model", "fm", "--optimizer", "adam", "--alpha", "0.01"],
+}
 MODELS = {
     "wire": {"lr, ftrl": ["--optimizer", "ftrl"], "fm, adagrad": ["--model", "fm"]},
-    "rows": {
-        "fm, adagrad": ["--model", "fm"],
-        "fm, row-adagrad": ["--model", "fm", "--optimizer", "row-adagrad"],
-        "fm, adam": ["--model", "fm", "--optimizer", "adam", "--alpha", "0.01"],
-    },
+    "bf16": ROWS,
+    "f16": ROWS,
 }
 TIMEOUT = 900
 
@@ -124,23 +132,61 @@ def trainings(o, flag, names):
                       f"{statistics.median(rates['f32']):,.0f}", ratio(rates))
 
 
+def shuffled(path, seed, folder):
+    """The lines of a file in another order. A line of names stays the first."""
+    path = pathlib.Path(path)
+    lines = path.read_text().splitlines(keepends=True)
+    head = 0 if path.suffix == ".svm" else 1
+    rest = lines[head:]
+    random.Random(seed).shuffle(rest)
+    out = pathlib.Path(folder) / f"{seed}{path.suffix}"
+    out.write_text("".join(lines[:head] + rest))
+    return str(out)
+
+
+def seeds(o, flag, names):
+    print_row("data", f"mean test loss: f32, {names[1]}", "differences", "highest / lowest f32")
+    print_row(*["---"] * 4)
+    for data in o.data:
+        name, _, rest = data.partition("=")
+        file, test, *flags = rest.split(",")
+        given, losses = " ".join(flags).split(), {value: [] for value in names}
+        with tempfile.TemporaryDirectory() as folder:
+            for seed in range(1, o.rounds + 1):
+                train_file = shuffled(file, seed, folder)
+                for value, found in losses.items():
+                    words = [o.gannet, "train", train_file, "--test", test, *given, "--json", "--push", "gradient"]
+                    # The rows of softmax begin with 0.
+                    words += [flag, value] if "softmax" in given else [flag, value, "--seed", str(seed)]
+                    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT)
+                    if done.returncode != 0:
+                        sys.exit(f"{words}: exit code {done.returncode}\n{done.stderr}")
+                    found.append(json.loads(done.stdout)["test_logloss"])
+        wide, small = losses.values()
+        means = statistics.mean(wide), statistics.mean(small)
+        differences = ", ".join(f"{(b / a - 1) * 100:+.3f}" for a, b in zip(wide, small, strict=True))
+        share = f"{(means[1] / means[0] - 1) * 100:+.4f}%"
+        print_row(f"{name} ({' '.join(flags)})", f"{means[0]:.6f}, {means[1]:.6f} ({share})", f"{differences}%",
+                  f"{max(wide) / min(wide):.3f}")
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("of", choices=tuple(FLAGS))
-    a.add_argument("what", choices=("bench", "train"))
-    a.add_argument("data", nargs="*", help="for train: NAME=TRAIN,TEST[,FLAGS]")
+    a.add_argument("what", choices=("bench", "train", "seeds"))
+    a.add_argument("data", nargs="*", help="for train and seeds: NAME=TRAIN,TEST[,FLAGS]")
     a.add_argument("--rounds", type=int, default=5)
-    a.add_argument("--dims", help="for bench; default: 1,16,64, and 16,64 for rows")
+    a.add_argument("--dims", help="for bench; default: 1,16,64, and 16,64 for bf16 and f16")
     a.add_argument("--seconds", type=float, default=1.0, help="of each measurement of bench")
     a.add_argument("--gannet", type=pathlib.Path, default=ROOT / "target" / "release" / "gannet")
     o = a.parse_intermixed_args()
     if not o.gannet.is_file():
         a.error(f"{o.gannet}: no such file; cargo build --release -p gannet-cli, or --gannet PATH")
-    o.dims = o.dims or ("16,64" if o.of == "rows" else "1,16,64")
-    if (o.what == "train") != bool(o.data):
-        a.error("train needs data, and bench takes none")
+    o.dims = o.dims or ("1,16,64" if o.of == "wire" else "16,64")
+    if (o.what != "bench") != bool(o.data):
+        a.error("train and seeds need data, and bench takes none")
     flag, small = FLAGS[o.of]
-    bench(o, flag, ("f32", small)) if o.what == "bench" else trainings(o, flag, ("f32", small))
+    {"bench": bench, "train": trainings, "seeds": seeds}[o.what](o, flag, ("f32", small))
 
 
 if __name__ == "__main__":

@@ -388,7 +388,7 @@ impl Bench {
 /// The table of [`Bench::start`].
 ///
 /// # Errors
-/// Rows of one weight cannot have bf16.
+/// Rows of one weight cannot have weights of 2 bytes.
 pub fn sgd_schema(dim: u32, row_type: RowType) -> Result<Schema, SchemaError> {
     let rule = Rule::Sgd(Sgd { lr: 0.01 });
     Schema { dim, ..Schema::scalar(&format!("bench-{dim}"), rule) }.with_row_type(row_type)

@@ -269,7 +269,7 @@ pub enum PushError {
     /// A change of state for a table that does not add them.
     #[error(
         "table {0:?} takes gradients, not changes of state, because its rule is {1}: only add, sgd, adagrad, row-adagrad, ftrl and \
-         group-ftrl without schedule, clipping, L2 and weights in bf16 can be replayed"
+         group-ftrl without schedule, clipping, L2 and weights in 2 bytes can be replayed"
     )]
     NoReplay(String, &'static str),
     /// Damped changes of state in a table whose rows do not count their pushes.

@@ -3,7 +3,8 @@
 use crate::arch::{Isa, Scalar};
 use crate::slices::{GradientLanes, none_negative, write_gradient};
 use crate::{
-    AdaGrad, Adam, Add, AmsGrad, Bf16Rule, Ftrl, GroupFtrl, Momentum, RmsProp, RowAdaGrad, RuleError, Sgd,
+    AdaGrad, Adam, Add, AmsGrad, Float16, Ftrl, GroupFtrl, Momentum, PackedRule, RmsProp, RowAdaGrad,
+    RuleError, Sgd,
 };
 
 /// What a rule does to one row. `dim` is the number of weights of a row.
@@ -161,13 +162,13 @@ pub enum Rule {
     RowAdaGrad(RowAdaGrad),
     /// FTRL-Proximal with a group lasso over the row.
     GroupFtrl(GroupFtrl),
-    /// A rule on rows whose weights are bf16 ([`Rule::with_bf16_weights`]).
-    Bf16(Bf16Rule),
+    /// A rule on rows whose weights have 16 bits ([`Rule::with_packed_weights`]).
+    Packed(Float16, PackedRule),
 }
 
 impl Rule {
-    /// Floats of a stored row of `dim` weights: planes of `dim` floats, then the row's scalars. With weights in bf16
-    /// the first plane has half as many floats, rounded up.
+    /// Floats of a stored row of `dim` weights: planes of `dim` floats, then the row's scalars. Of packed
+    /// weights the first plane has half as many floats, rounded up.
     pub fn floats(&self, dim: usize) -> usize {
         struct Floats(usize);
         impl Visitor for Floats {
@@ -214,7 +215,7 @@ impl Rule {
             // sum.
             Rule::Momentum(_) | Rule::RmsProp(_) | Rule::Adam(_) | Rule::AmsGrad(_) => false,
             // Packed weights cannot be added.
-            Rule::Bf16(_) => false,
+            Rule::Packed(..) => false,
         }
     }
 
@@ -231,7 +232,7 @@ impl Rule {
             Rule::AmsGrad(_) => "amsgrad",
             Rule::RowAdaGrad(_) => "row-adagrad",
             Rule::GroupFtrl(_) => "group-ftrl",
-            Rule::Bf16(rule) => rule.f32_rule().name(),
+            Rule::Packed(_, rule) => rule.f32_rule().name(),
         }
     }
 
@@ -252,7 +253,7 @@ impl Rule {
             Rule::AmsGrad(r) => r.check(),
             Rule::RowAdaGrad(r) => r.check(),
             Rule::GroupFtrl(r) => r.check(),
-            Rule::Bf16(rule) => rule.f32_rule().check(),
+            Rule::Packed(_, rule) => rule.f32_rule().check(),
         }
     }
 
@@ -268,7 +269,7 @@ impl Rule {
             Rule::Adam(r) => Rule::Adam(Adam { lr: r.lr * factor, ..r }),
             Rule::AmsGrad(r) => Rule::AmsGrad(AmsGrad { lr: r.lr * factor, ..r }),
             Rule::RowAdaGrad(r) => Rule::RowAdaGrad(RowAdaGrad { lr: r.lr * factor, ..r }),
-            Rule::Bf16(rule) => Rule::Bf16(rule.at_rate(factor)),
+            Rule::Packed(format, rule) => Rule::Packed(format, rule.at_rate(factor)),
         }
     }
 
@@ -286,7 +287,7 @@ impl Rule {
             Rule::AmsGrad(r) => visitor.run(r),
             Rule::RowAdaGrad(r) => visitor.run(r),
             Rule::GroupFtrl(r) => visitor.run(r),
-            Rule::Bf16(rule) => rule.visit(visitor),
+            Rule::Packed(format, rule) => rule.visit(format, visitor),
         }
     }
 }

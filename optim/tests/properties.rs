@@ -25,7 +25,7 @@ fn oracle(rule: &Rule, row: &mut [f64], gradient: &[f64]) {
         let g = gradient[j];
         let at = |p: usize| p * dim + j;
         match *rule {
-            Rule::Bf16(_) => unreachable!("bf16.rs has the tests of rows with weights in bf16"),
+            Rule::Packed(..) => unreachable!("packed.rs has the tests of rows with packed weights"),
             Rule::Add(_) => planes[j] += g,
             Rule::Sgd(r) => planes[j] -= f(r.lr) * g,
             Rule::AdaGrad(r) => {

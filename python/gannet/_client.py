@@ -167,10 +167,11 @@ class Client:
             admit: Which push of a key makes its row. `None`: the first. A whole number n from 2 to 256: the n-th. A
                 number between 0 and 1: each push with this probability. Earlier pushes of the key have no effect.
             seed: Chooses the initial values.
-            row_type: How the servers store weights. `"f32"`; or `"bf16"`, which takes half the bytes (a float32 without
-                its lower 16 bits). A step is computed in float32 and rounded by chance, so that small steps add up. The
-                optimizer's state stays float32, and so do pulled rows and gradients. Not for rows of one weight, nor for
-                `Add`, `Ftrl` and `GroupFtrl`.
+            row_type: How the servers store weights. `"f32"`; or `"f16"` (half precision, up to 65,504) or `"bf16"` (a
+                float32 without its lower 16 bits), which take half the bytes. A step is computed in float32 and rounded
+                by chance, so that small steps add up. `"f16"` rounds eight times as finely. The optimizer's state stays
+                float32, and so do pulled rows and gradients. Not for rows of one weight, nor for `Add`, `Ftrl` and
+                `GroupFtrl`.
 
         Raises:
             InputError: The description is not valid.
@@ -191,7 +192,7 @@ class Client:
             "seed": whole("seed", seed, 0, 2**64 - 1),
             "admit_pushes": pushes,
             "admit_probability": probability,
-            "row_type": choice("row_type", row_type, ("f32", "bf16")),
+            "row_type": choice("row_type", row_type, ("f32", "bf16", "f16")),
         }
         table = Table(self, self._native.table(described), name, dim)
         return self._tables.setdefault(name, table)

@@ -37,6 +37,7 @@ impl Description {
         let row_type = match self.row_type.as_str() {
             "f32" => RowType::F32,
             "bf16" => RowType::Bf16,
+            "f16" => RowType::F16,
             other => {
                 return Err(CallFailure::input(format!(
                     "row type {other:?} is not known to the native module: the Python files and the native module are of \
@@ -48,7 +49,7 @@ impl Description {
             Schema { name, dim, rule, init, shards, seed, admission, ..Schema::scalar("", Rule::Add(Add)) };
         schema
             .with_row_type(row_type)
-            .map_err(|error| CallFailure::input(format!("row_type=\"bf16\": {error}")))
+            .map_err(|error| CallFailure::input(format!("row_type={:?}: {error}", row_type.name())))
     }
 }
 

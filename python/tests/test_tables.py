@@ -290,28 +290,30 @@ def test_items_are_the_pulled_rows(client: gannet.Client, name: str) -> None:
         assert stats.rows == 2000 and stats.shards == 64 and stats.bytes >= 2000 * 5 * 4
 
 
-@pytest.mark.parametrize("dim", [2, 7, 64])
+@pytest.mark.parametrize(("dim", "row_type"), [(2, "bf16"), (7, "f16"), (64, "bf16")])
 @pytest.mark.parametrize(
     "rule",
     [gannet.Sgd(lr=0.1), gannet.Adagrad(), gannet.RowAdagrad(), gannet.Adam(), gannet.RMSprop(), gannet.Momentum()],
     ids=lambda rule: type(rule).__name__,
 )
-def test_rows_of_bf16_are_rows_of_float32_rounded(
-    client: gannet.Client, rule: gannet.Optimizer, dim: int, tmp_path: Path
+def test_rows_of_16_bits_are_rows_of_float32_rounded(
+    client: gannet.Client, rule: gannet.Optimizer, dim: int, row_type: str, tmp_path: Path
 ) -> None:
-    init, base = gannet.Uniform(0.5, 1.0), f"bf16-{type(rule).__name__}-{dim}-{client.transport}"
+    init, base = gannet.Uniform(0.5, 1.0), f"{row_type}-{type(rule).__name__}-{dim}-{client.transport}"
     wide = client.table(f"{base}-w", dim, optimizer=rule, init=init)
-    small = client.table(f"{base}-s", dim, optimizer=rule, init=init, row_type="bf16")
+    small = client.table(f"{base}-s", dim, optimizer=rule, init=init, row_type=row_type)
     keys, random = np.arange(3000), np.random.default_rng(5)
     # The nearest bf16 of a row that begins: half of the distance between two is at most a 256th of it.
-    np.testing.assert_allclose(small.pull(keys), wide.pull(keys), rtol=1 / 256)
+    part, cut = {"bf16": (256, 0xFFFF), "f16": (2048, 0x1FFF)}[row_type]
+    np.testing.assert_allclose(small.pull(keys), wide.pull(keys), rtol=1 / part)
     for _ in range(4):
         grads = random.normal(size=(3000, dim)).astype(np.float32)
         wide.push(keys, grads)
         small.push(keys, grads)
         rows = small.pull(keys)
-        assert not (rows.view(np.uint32) & 0xFFFF).any()
-    # Rounded by chance: each row is off by some 1/256, and the mean of all by far less.
+        # Below 2^-14 an f16 has fewer binary digits.
+        assert not (rows.view(np.uint32)[np.abs(rows) >= 2.0**-14] & cut).any()
+    # Rounded by chance: each row is off by some 1/256 (f16: 1/2048), and the mean of all by far less.
     errors = rows - wide.pull(keys)
     assert np.abs(errors).max() < 0.1 and abs(errors.mean()) < 0.002
     found, items = small.items()
@@ -322,20 +324,32 @@ def test_rows_of_bf16_are_rows_of_float32_rounded(
     client.load(tmp_path / "rows")
     np.testing.assert_array_equal(small.pull(keys), rows)
     small.assign(keys[:10], wide.pull(keys[:10]))
-    np.testing.assert_allclose(small.pull(keys[:10]), wide.pull(keys[:10]), rtol=1 / 256)
+    np.testing.assert_allclose(small.pull(keys[:10]), wide.pull(keys[:10]), rtol=1 / part, atol=2.0**-25)
 
 
-def test_what_bf16_cannot_store(client: gannet.Client, name: str) -> None:
-    with pytest.raises(gannet.InputError, match="a row has one weight, so bf16 would save nothing"):
-        client.table(name, 1, row_type="bf16")
+@pytest.mark.parametrize("row_type", ["bf16", "f16"])
+def test_what_16_bits_cannot_store(client: gannet.Client, name: str, row_type: str) -> None:
+    with pytest.raises(gannet.InputError, match=f"a row has one weight, so {row_type} would save nothing"):
+        client.table(name, 1, row_type=row_type)
     for rule in (gannet.Ftrl(), gannet.GroupFtrl(), gannet.Add()):
-        with pytest.raises(gannet.InputError, match="takes no weights in bf16"):
-            client.table(name, 4, optimizer=rule, row_type="bf16")
-    with pytest.raises(gannet.InputError, match="row_type is 'f16'; 'f32' or 'bf16' is wanted"):
-        client.table(name, 4, row_type="f16")
-    client.table(name, 4, row_type="bf16")
-    with pytest.raises(gannet.PeerError, match=r"its rule is bf16 \(adagrad"):
+        with pytest.raises(gannet.InputError, match=f"takes no weights in {row_type}"):
+            client.table(name, 4, optimizer=rule, row_type=row_type)
+    with pytest.raises(gannet.InputError, match="row_type is 'f8'; 'f32' or 'bf16' or 'f16' is wanted"):
+        client.table(name, 4, row_type="f8")
+    client.table(name, 4, row_type=row_type)
+    with pytest.raises(gannet.PeerError, match=rf"its rule is packed \({row_type}, adagrad"):
         client.table(name, 4)
+
+
+def test_weights_beyond_f16_are_refused(client: gannet.Client, name: str) -> None:
+    with pytest.raises(gannet.InputError, match="beyond the largest f16"):
+        client.table(name, 4, row_type="f16", init=gannet.Uniform(0, 1e5))
+    table = client.table(name, 4, row_type="f16", optimizer=gannet.Sgd(lr=1.0), init=gannet.Zero())
+    table.assign([1], [[65_504.0] * 4])
+    np.testing.assert_array_equal(table.pull([1]), [[65_504.0] * 4])
+    table.push([1], [[-1.0] * 4])
+    client.flush()
+    np.testing.assert_array_equal(table.pull([1]), [[65_504.0] * 4])
 
 
 def test_initial_values(client: gannet.Client, name: str) -> None:

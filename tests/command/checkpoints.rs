@@ -211,14 +211,16 @@ fn rows_leave_and_come_back_in_every_format() {
         ok(&format!("checkpoint verify {copy}"));
         ok(&format!("checkpoint export {copy} --table users --format text --state {text}"));
         assert_eq!(text_rows(&text), want, "{format}");
-        // All of these weights are numbers of bf16.
-        let small = at(&format!("small-{format}"));
-        ok(&format!("checkpoint import {file} {flags} {optimizer} --row-type bf16 {small}"));
-        ok(&format!("checkpoint verify {small}"));
-        ok(&format!("checkpoint export {small} --table users --format text --state {text}"));
-        assert_eq!(text_rows(&text), want, "{format}");
-        ok(&format!("checkpoint export {small} --table users --format text {text}"));
-        assert_eq!(text_rows(&text), weights, "{format}");
+        // All of these weights are numbers of bf16 and of f16.
+        for row_type in ["bf16", "f16"] {
+            let small = at(&format!("{row_type}-{format}"));
+            ok(&format!("checkpoint import {file} {flags} {optimizer} --row-type {row_type} {small}"));
+            ok(&format!("checkpoint verify {small}"));
+            ok(&format!("checkpoint export {small} --table users --format text --state {text}"));
+            assert_eq!(text_rows(&text), want, "{format}");
+            ok(&format!("checkpoint export {small} --table users --format text {text}"));
+            assert_eq!(text_rows(&text), weights, "{format}");
+        }
         // Weights alone: the state begins anew, and the weights are those of the file.
         ok(&format!("checkpoint export {dir} {flags} {file}"));
         ok(&format!("checkpoint import {file} {flags} --optimizer sgd {copy}"));
@@ -261,6 +263,10 @@ fn bad_arrays_are_refused_by_name() {
             infinite[last..].copy_from_slice(&f32::INFINITY.to_le_bytes());
             std::fs::write(&file, &infinite).unwrap();
             refused(&import, &["must be finite"]);
+            let mut beyond = good.clone();
+            beyond[last..].copy_from_slice(&65_505.0f32.to_le_bytes());
+            std::fs::write(&file, &beyond).unwrap();
+            refused(&format!("{import} --row-type f16"), &["weights of f16", "within the range"]);
         } else {
             let mut changed = good.clone();
             changed[300] ^= 1;

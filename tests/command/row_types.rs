@@ -1,4 +1,4 @@
-//! `--row-type bf16` from outside: what it saves, what goes on from it, and what refuses it.
+//! `--row-type bf16` and `--row-type f16` from outside: what they save, what goes on from them, and what refuses them.
 
 use crate::harness;
 use crate::saving::{rows, scratch};
@@ -28,7 +28,7 @@ fn loss(done: &Done, name: &str) -> f64 {
 }
 
 #[test]
-fn models_in_bf16_are_smaller_and_as_good() {
+fn models_in_16_bits_are_smaller_and_as_good() {
     let folder = scratch();
     let f = folder.path();
     let train = clicks(&f.join("train.svm"), 6_000, 1).display().to_string();
@@ -42,7 +42,7 @@ fn models_in_bf16_are_smaller_and_as_good() {
         ("--model deepfm --factors 8 --hidden 4", ""),
         ("--model softmax --classes 2", images.as_str()),
     ] {
-        let [wide, small] = ["f32", "bf16"].map(|row_type| {
+        let [wide, bf16, f16] = ["f32", "bf16", "f16"].map(|row_type| {
             let out = f.join(row_type);
             for left in [&out, &f.join("images")] {
                 let _ = std::fs::remove_dir_all(left);
@@ -52,10 +52,12 @@ fn models_in_bf16_are_smaller_and_as_good() {
             let floats = Checkpoint::open(&out).unwrap().schema().floats();
             (loss(&done, "test_logloss"), floats)
         });
-        assert!((small.0 / wide.0 - 1.0).abs() < 0.005, "{model}: {} and {}", small.0, wide.0);
-        assert!(small.1 < wide.1, "{model}: {} and {} floats", small.1, wide.1);
-        let scores = ok(&format!("predict --model {} {test} --json", f.join("bf16").display()));
-        assert!((loss(&scores, "logloss") - small.0).abs() < 1e-12, "{model}: {scores:?}");
+        for (name, small, share) in [("bf16", bf16, 0.005), ("f16", f16, 0.001)] {
+            assert!((small.0 / wide.0 - 1.0).abs() < share, "{model}: {} and {}", small.0, wide.0);
+            assert!(small.1 < wide.1, "{model}: {} and {} floats", small.1, wide.1);
+            let scores = ok(&format!("predict --model {} {test} --json", f.join(name).display()));
+            assert!((loss(&scores, "logloss") - small.0).abs() < 1e-12, "{model}: {scores:?}");
+        }
     }
 }
 
@@ -73,6 +75,12 @@ fn a_warm_start_changes_the_type() {
         ok(&format!("train {one} {flags} --row-type bf16 --warm-start {} --out {}", at("wide"), at("small")));
     assert!(!done.err.contains("starts from zero"), "{done:?}");
     ok(&format!("train {one} {flags} --warm-start {} --out {}", at("small"), at("again")));
+    // What an f16 cannot store is refused: with this rate the first step takes weights beyond it.
+    let steep = "--model fm --factors 5 --push gradient --optimizer sgd --alpha 1e7 --deviation 1";
+    ok(&format!("train {one} {steep} --out {}", at("huge")));
+    let huge = format!("train {one} {steep} --warm-start {} --out {}", at("huge"), at("none"));
+    refused(&format!("{huge} --row-type f16"), &["beyond the range of --row-type f16", "use --row-type f32"]);
+    ok(&format!("{huge} --row-type bf16"));
     let [wide, small, again] = ["wide", "small", "again"].map(|name| wide_rows(&f.join(name)));
     let mut rounded = 0;
     for (key, row) in &wide {
@@ -100,7 +108,7 @@ fn a_warm_start_changes_the_type() {
 }
 
 #[test]
-fn what_cannot_be_bf16_is_refused_by_name() {
+fn what_cannot_have_16_bits_is_refused_by_name() {
     let folder = scratch();
     let data = clicks(&folder.path().join("train.svm"), 100, 1);
     let data = data.display();
@@ -114,18 +122,21 @@ fn what_cannot_be_bf16_is_refused_by_name() {
         ("--model fm --push replay", "cannot replay"),
     ] {
         refused(&format!("train {data} {flags} --row-type bf16"), &[why]);
+        refused(&format!("train {data} {flags} --row-type f16"), &[&why.replace("bf16", "f16")]);
     }
     refused(
-        &format!("train {data} --model fm --row-type f16"),
-        &["--row-type", "[possible values: f32, bf16]"],
+        &format!("train {data} --model fm --row-type f8"),
+        &["--row-type", "[possible values: f32, bf16, f16]"],
     );
-    refused("bench --row-type bf16", &["--row-type bf16", "--dims"]);
+    refused(&format!("train {data} --model fm --row-type f16 --deviation 1e5"), &["beyond the largest f16"]);
+    refused("bench --row-type f16", &["--row-type f16", "--dims"]);
     refused("bench --grow 1000 --row-type bf16 --dims 16", &["--row-type bf16", "--grow"]);
     // A table keeps its type.
     let images = folder.path().join("images");
     let stored = format!("train {data} --model fm --push gradient --data-dir {}", images.display());
     ok(&format!("{stored} --row-type bf16"));
     refused(&format!("{stored} --continue"), &["--row-type", "bf16", "f32"]);
+    refused(&format!("{stored} --continue --row-type f16"), &["--row-type", "bf16", "f16"]);
 }
 
 /// A chain of trainings on the same data, each from the model before: steps far smaller than the distance between two

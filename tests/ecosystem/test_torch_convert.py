@@ -150,15 +150,16 @@ def test_ids_to_assign_are_integers(client, name):
         ours.assign([1.5], [[0.0, 0.0]])
 
 
-def test_rows_are_stored_as_bf16(client, name):
+@pytest.mark.parametrize(("row_type", "cut", "part"), [("bf16", 0xFFFF, 256), ("f16", 0x1FFF, 2048)])
+def test_rows_are_stored_in_16_bits(client, name, row_type, cut, part):
     model = nn.ModuleDict({"deep": nn.Embedding(64, 6), "wide": nn.Embedding(64, 1)})
     before = copy.deepcopy(model)
-    convert(model, client, name, weights="keep", row_type="bf16")
+    convert(model, client, name, weights="keep", row_type=row_type)
     ids = torch.arange(64)
     with torch.no_grad():
         kept = model["deep"](ids)
-        assert not (kept.view(torch.int32) & 0xFFFF).any(), "rows are numbers of bf16"
-        torch.testing.assert_close(kept, before["deep"](ids), rtol=1 / 256, atol=0)
+        assert not (kept.view(torch.int32)[kept.abs() >= 2.0**-14] & cut).any(), f"rows are numbers of {row_type}"
+        torch.testing.assert_close(kept, before["deep"](ids), rtol=1 / part, atol=2.0**-25)
         torch.testing.assert_close(model["wide"](ids), before["wide"](ids), rtol=0, atol=0)
     (model["deep"](ids).sum() + model["wide"](ids).sum()).backward()
     with torch.no_grad():

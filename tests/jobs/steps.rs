@@ -148,8 +148,8 @@ fn killed_servers_change_no_bit_of_f16() {
 }
 
 #[test]
-fn killed_servers_change_no_bit_of_bf16() {
-    servers_are_killed("--model fm --factors 3 --row-type bf16");
+fn killed_servers_change_no_bit_of_f16_rows() {
+    servers_are_killed("--model fm --factors 3 --row-type f16");
 }
 
 fn servers_are_killed(what: &str) {

@@ -97,13 +97,16 @@ pub(super) fn check(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(&dim) = args.dims.iter().find(|&&dim| dim == 0 || dim > 1024) {
         return Err(Failure::input(format!("--dims {dim}: 1 to 1024 can be measured")));
     }
-    if args.row_type.choice() == RowType::Bf16 && args.grow.is_some() {
-        return Err(Failure::input("--row-type bf16: --grow makes rows of one weight, which are always f32"));
+    let (packed, row_type) = (args.row_type.choice() != RowType::F32, args.row_type.name());
+    if packed && args.grow.is_some() {
+        return Err(Failure::input(format!(
+            "--row-type {row_type}: --grow makes rows of one weight, which are always f32"
+        )));
     }
-    if args.row_type.choice() == RowType::Bf16 && args.dims.contains(&1) {
-        return Err(Failure::input(
-            "--row-type bf16 saves nothing in rows of one weight: name other --dims, such as 16,64",
-        ));
+    if packed && args.dims.contains(&1) {
+        return Err(Failure::input(format!(
+            "--row-type {row_type} saves nothing in rows of one weight: name other --dims, such as 16,64"
+        )));
     }
     if u64::from(args.batch) * 2 > args.rows {
         let text = format!("--batch {} of --rows {}: at most half of the rows", args.batch, args.rows);

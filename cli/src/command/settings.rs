@@ -194,7 +194,7 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
     all.push(RunSetting::new("--admit-sketch", args.admission.admit_sketch));
     all.push(RunSetting::new("--admit-probability", chance));
     // Runs of earlier versions have no such setting.
-    if args.row_type.choice() == RowType::Bf16 {
+    if args.row_type.choice() != RowType::F32 {
         all.push(RunSetting::new("--row-type", args.row_type.name()));
     }
     match of.model {

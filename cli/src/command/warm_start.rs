@@ -8,6 +8,7 @@ use super::model::{self, DataReading};
 use super::models::Shape;
 use super::row_state::{fresh_segment, segment_weights};
 use super::warm_source::{self, WarmRows, WarmSource};
+use gannet::optim::Float16;
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
 use gannet::train::{BackendError, DetectedFile, RowSink, StartRows};
@@ -243,24 +244,36 @@ fn has_state_for(from: &Rule, to: &Rule) -> bool {
     }
 }
 
-/// Appends a saved row to `out`, in the layout of this training.
-fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) {
+/// Appends a saved row to `out`, in the layout of this training. `fits` becomes false if a weight is beyond the range of
+/// the row type.
+fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>, fits: &mut bool) {
     let mut wide = Vec::new();
     for (from, to) in parts {
         let dim = from.dim as usize;
         let (own, rest) = row.split_at(from.rule.floats(dim));
         row = rest;
+        let mut weights = vec![0.0; dim];
+        segment_weights(&from.rule, own, &mut weights);
+        let largest = to.rule.float16().map_or(f32::MAX, Float16::largest);
+        *fits &= weights.iter().all(|weight| weight.abs() <= largest);
         if has_state_for(&from.rule, &to.rule) {
             wide.clear();
             from.rule.put_f32_row(dim, own, &mut wide);
             to.rule.put_row_of_f32(dim, &wide, out);
             continue;
         }
-        let (mut weights, start) = (vec![0.0; dim], out.len());
-        segment_weights(&from.rule, own, &mut weights);
+        let start = out.len();
         out.resize(start + to.rule.floats(dim), 0.0);
         fresh_segment(&to.rule, &weights, &mut out[start..]);
     }
+}
+
+/// The error about a saved weight that the row type of this training cannot store.
+fn beyond_range(parts: &[(Segment, Segment)]) -> BackendError {
+    let name = parts.iter().find_map(|(_, to)| to.rule.float16()).map_or("f32", Float16::name);
+    BackendError::Schema(format!(
+        "--warm-start: the saved model has a weight beyond the range of --row-type {name}; use --row-type f32"
+    ))
 }
 
 impl StartRows for WarmModel {
@@ -270,8 +283,9 @@ impl StartRows for WarmModel {
         let read = saved.read(|keys, rows| {
             if done.is_ok() {
                 out.clear();
-                rows.chunks_exact(floats).for_each(|row| translate(parts, row, &mut out));
-                done = put(keys, &out);
+                let mut fits = true;
+                rows.chunks_exact(floats).for_each(|row| translate(parts, row, &mut out, &mut fits));
+                done = if fits { put(keys, &out) } else { Err(beyond_range(parts)) };
             }
         });
         read.map_err(|failure| BackendError::Schema(failure.to_string()))?;

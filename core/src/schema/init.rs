@@ -36,6 +36,18 @@ pub enum Init {
     },
 }
 
+impl Init {
+    /// A bound on the magnitude of initial values.
+    pub(crate) fn largest(self) -> f32 {
+        match self {
+            Init::Zero => 0.0,
+            Init::Uniform { low, high } => low.abs().max(high.abs()),
+            // `normal` is at most sqrt(2 ln(2^32 + 1)), which is 6.7.
+            Init::Normal { mean, deviation } => mean.abs() + 6.7 * deviation,
+        }
+    }
+}
+
 /// Writes the initial weights of `key` into `out`: one row of `out.len()` weights.
 ///
 /// ```

@@ -5,6 +5,7 @@ use crate::push_name::PushName;
 use crate::schema::schema_error::SchemaError;
 use crate::schema::segment::Segment;
 use crate::schema::table_schema::Schema;
+use gannet_optim::Float16;
 
 /// How the weights of rows are stored. The optimizer's state is always f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,13 +14,40 @@ pub enum RowType {
     #[default]
     F32,
     /// 2 bytes a weight, as bfloat16: an f32 without its lower 16 bits. A step computes in f32 and is then rounded by
-    /// chance ([`Bf16`](gannet_optim::Bf16)). The chance follows from the key and the names of table and push, so
+    /// chance ([`Packed`](gannet_optim::Packed)). The chance follows from the key and the names of table and push, so
     /// copies of a row stay equal.
     Bf16,
+    /// 2 bytes a weight, as IEEE 754's binary16. It rounds eight times as finely as bf16, but ends at 65,504.
+    F16,
+}
+
+impl RowType {
+    /// The name as flags and messages spell it.
+    pub fn name(self) -> &'static str {
+        self.float16().map_or("f32", Float16::name)
+    }
+
+    /// The format of weights that take 2 bytes.
+    pub fn float16(self) -> Option<Float16> {
+        match self {
+            RowType::F32 => None,
+            RowType::Bf16 => Some(Float16::Bf16),
+            RowType::F16 => Some(Float16::F16),
+        }
+    }
+}
+
+impl From<Float16> for RowType {
+    fn from(format: Float16) -> RowType {
+        match format {
+            Float16::Bf16 => RowType::Bf16,
+            Float16::F16 => RowType::F16,
+        }
+    }
 }
 
 impl Schema {
-    /// The table with its weights stored in this type. In a segment of one weight bf16 saves nothing, so it stays f32.
+    /// The table with its weights stored in this type. In a segment of one weight 2 bytes save nothing, so it stays f32.
     ///
     /// ```
     /// use gannet_core::{RowType, Schema};
@@ -35,24 +63,25 @@ impl Schema {
     /// ```
     ///
     /// # Errors
-    /// Bf16, and every segment has one weight, or the rule of a longer one stores no weights (FTRL, group FTRL) or adds
-    /// what is pushed (add).
+    /// Bf16 or f16, and every segment has one weight, or the rule of a longer one stores no weights (FTRL, group FTRL)
+    /// or adds what is pushed (add).
     pub fn with_row_type(&self, row_type: RowType) -> Result<Schema, SchemaError> {
-        if row_type == RowType::F32 {
+        let Some(format) = row_type.float16() else {
             let mut schema = self.clone();
             schema.rule = schema.rule.f32_rule();
             schema.more.iter_mut().for_each(|segment| segment.rule = segment.rule.f32_rule());
             return Ok(schema);
-        }
+        };
         let refused = |reason: String| SchemaError::Rule { table: self.name.clone(), reason };
         if self.segments().all(|segment| segment.dim == 1) {
-            return Err(refused(
-                "a row has one weight, so bf16 would save nothing: leave the row type f32".into(),
-            ));
+            let name = format.name();
+            return Err(refused(format!(
+                "a row has one weight, so {name} would save nothing: leave the row type f32"
+            )));
         }
         let rule = |Segment { dim, rule, .. }: Segment| match dim {
             1 => Ok(rule),
-            _ => rule.with_bf16_weights().map_err(|error| {
+            _ => rule.with_packed_weights(format).map_err(|error| {
                 refused(format!("{error}; choose another optimizer, or leave the row type f32"))
             }),
         };
@@ -63,12 +92,9 @@ impl Schema {
         Ok(schema)
     }
 
-    /// How the weights are stored: bf16 if those of a segment are.
+    /// How the weights are stored: in the type of the first segment whose weights are not f32, if one has such.
     pub fn row_type(&self) -> RowType {
-        match self.segments().any(|segment| segment.rule.has_bf16_weights()) {
-            true => RowType::Bf16,
-            false => RowType::F32,
-        }
+        self.segments().find_map(|segment| segment.rule.float16()).map_or(RowType::F32, RowType::from)
     }
 
     /// Writes the weights of a key without a row into `out`, as its row would store them: [`weights`](Self::weights)
@@ -118,7 +144,8 @@ impl Schema {
         }
     }
 
-    /// Appends the stored row of a row whose weights are f32. Weights in bf16 are the nearest ones.
+    /// Appends the stored row of a row whose weights are f32. Weights of 2 bytes are the nearest ones. Weights beyond the
+    /// range of f16 become infinite, and [`is_sound_row`](Schema::is_sound_row) refuses the row.
     ///
     /// # Panics
     /// When `row` has not [`f32_floats`](Self::f32_floats) floats.
@@ -153,18 +180,23 @@ mod tests {
         let factor = Segment { dim: 5, rule: ADAGRAD, shaping: GradientTransform::NONE, init: Init::Zero };
         let wide = Schema { more: vec![factor], ..Schema::scalar("t", FTRL) };
         let small = wide.with_row_type(RowType::Bf16).unwrap();
-        assert_eq!((small.rule, small.more[0].rule), (FTRL, ADAGRAD.with_bf16_weights().unwrap()));
+        let packed = |format| ADAGRAD.with_packed_weights(format).unwrap();
+        assert_eq!((small.rule, small.more[0].rule), (FTRL, packed(Float16::Bf16)));
         assert_eq!((small.floats(), small.f32_floats(), wide.floats()), (2 + 3 + 5, 12, 12));
         assert_eq!((small.row_type(), wide.row_type()), (RowType::Bf16, RowType::F32));
         assert_eq!(small.with_row_type(RowType::Bf16).unwrap(), small);
         assert_eq!(small.with_row_type(RowType::F32).unwrap(), wide);
+        let other = small.with_row_type(RowType::F16).unwrap();
+        assert_eq!((other.row_type(), other.more[0].rule), (RowType::F16, packed(Float16::F16)));
+        assert_eq!(other, wide.with_row_type(RowType::F16).unwrap());
+        assert_eq!(Schema::decode(&other.encode()), Some(other.clone()));
         assert_eq!(Schema::decode(&small.encode()), Some(small.clone()));
         let row: Vec<f32> = (1u8..=12).map(f32::from).collect();
         let (mut packed, mut again) = (Vec::new(), Vec::new());
         small.put_row_of_f32(&row, &mut packed);
         small.put_f32_row(&packed, &mut again);
         assert_eq!((packed.len(), again), (10, row));
-        assert!(small.differences(&wide).contains("the rule of segment 1 is bf16 (adagrad"));
+        assert!(small.differences(&wide).contains("the rule of segment 1 is packed (bf16, adagrad"));
     }
 
     /// Golden: an owner and its copies round alike, whatever their versions.
@@ -192,6 +224,23 @@ mod tests {
         let wide = Schema { dim: 64, ..Schema::scalar("t", Rule::Sgd(Sgd { lr: 0.1 })) };
         let small = wide.with_row_type(RowType::Bf16).unwrap();
         assert_eq!((small.floats(), small.widest(), wide.widest()), (32, 64, 64));
+    }
+
+    #[test]
+    fn initial_values_must_fit_into_f16() {
+        let check = |init, row_type| {
+            let table = Schema { dim: 4, init, ..Schema::scalar("t", ADAGRAD) };
+            table.with_row_type(row_type).unwrap().check().map_err(|error| error.to_string())
+        };
+        let uniform = |high| Init::Uniform { low: -1.0, high };
+        assert_eq!(check(uniform(65_504.0), RowType::F16), Ok(()));
+        assert_eq!(check(uniform(65_505.0), RowType::Bf16), Ok(()));
+        let why = check(uniform(65_505.0), RowType::F16).unwrap_err();
+        assert!(why.starts_with("table \"t\": initial values Uniform"), "{why}");
+        assert!(why.contains("beyond the largest f16"), "{why}");
+        let normal = |deviation| Init::Normal { mean: -100.0, deviation };
+        assert_eq!(check(normal(9_760.0), RowType::F16), Ok(()));
+        assert!(check(normal(9_770.0), RowType::F16).is_err());
     }
 
     #[test]

@@ -2,15 +2,16 @@
 //! and the wire contain these bytes, so the number of a kind and the order of its parameters must never change.
 
 use gannet_optim::{
-    AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
-    Rule, Schedule, Sgd,
+    AdaGrad, Adam, Add, AmsGrad, Decay, Float16, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp,
+    RowAdaGrad, Rule, Schedule, Sgd,
 };
 
 /// Bytes of a rule and its gradient transform.
 pub(crate) const RULE_BYTES: usize = 56;
 
-/// The flag of a rule whose rows have weights in bf16. Programs before it refuse a table that has it.
+/// The flags of a rule whose rows have packed weights. Programs before them refuse a table that has one.
 const BF16: u16 = 2;
+const F16: u16 = 4;
 
 /// Parameters of a rule. Unused ones are 0.
 const PARAMETERS: usize = 5;
@@ -66,16 +67,26 @@ fn rule_parts(rule: &Rule) -> (u16, u16, [f32; PARAMETERS]) {
         Rule::AmsGrad(AmsGrad { lr, beta1, beta2, eps, decay }) => (7, 0, [lr, beta1, beta2, eps, decay]),
         Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator: s }) => (8, 0, [lr, eps, s, 0.0, 0.0]),
         Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21 }) => (9, 0, [alpha, beta, l1, l2, l21]),
-        Rule::Bf16(rule) => {
+        Rule::Packed(format, rule) => {
             let (kind, flags, parameters) = rule_parts(&rule.f32_rule());
-            (kind, flags | BF16, parameters)
+            let flag = match format {
+                Float16::Bf16 => BF16,
+                Float16::F16 => F16,
+            };
+            (kind, flags | flag, parameters)
         }
     }
 }
 
 fn rule_of(kind: u16, flags: u16, parameters: [f32; PARAMETERS]) -> Option<Rule> {
-    if flags & BF16 != 0 {
-        return rule_of(kind, flags & !BF16, parameters)?.with_bf16_weights().ok();
+    let format = match flags & (BF16 | F16) {
+        0 => None,
+        BF16 => Some(Float16::Bf16),
+        F16 => Some(Float16::F16),
+        _ => return None,
+    };
+    if let Some(format) = format {
+        return rule_of(kind, flags & !(BF16 | F16), parameters)?.with_packed_weights(format).ok();
     }
     let [a, b, c, d, e] = parameters;
     let rule = match kind {
@@ -149,8 +160,10 @@ mod tests {
         let golden = "040001000000003f0000403f000000000000000000000000\
              030000000201000007000000000000400000803e00000041000080410000003e";
         assert_eq!(hex(&bytes(&momentum, &shaping)), golden);
-        let small = momentum.with_bf16_weights().unwrap();
-        assert_eq!(hex(&bytes(&small, &shaping)), golden.replacen("04000100", "04000300", 1));
+        for (format, head) in [(Float16::Bf16, "04000300"), (Float16::F16, "04000500")] {
+            let small = momentum.with_packed_weights(format).unwrap();
+            assert_eq!(hex(&bytes(&small, &shaping)), golden.replacen("04000100", head, 1));
+        }
         let adam = Rule::Adam(Adam { lr: 1.0, beta1: 0.5, beta2: 0.25, eps: 2.0, decay: 4.0 });
         let golden = format!("060000000000803f0000003f0000803e0000004000008040{}", "00".repeat(32));
         assert_eq!(hex(&bytes(&adam, &GradientTransform::NONE)), golden);
@@ -158,12 +171,13 @@ mod tests {
 
     fn rule() -> impl Strategy<Value = Rule> {
         let numbers = prop::array::uniform5(0.0f32..4.0);
-        (0u16..10, any::<bool>(), any::<bool>(), numbers).prop_map(|(kind, nesterov, small, mut p)| {
+        let format = prop_oneof![Just(None), Just(Some(Float16::Bf16)), Just(Some(Float16::F16))];
+        (0u16..10, any::<bool>(), format, numbers).prop_map(|(kind, nesterov, format, mut p)| {
             // The number of parameters of each kind.
             let known = [0, 1, 3, 4, 2, 3, 5, 5, 3, 5][kind as usize];
             p[known..].fill(0.0);
             let rule = rule_of(kind, u16::from(nesterov && kind == 4), p).unwrap();
-            if small { rule.with_bf16_weights().unwrap_or(rule) } else { rule }
+            format.and_then(|format| rule.with_packed_weights(format).ok()).unwrap_or(rule)
         })
     }
 

@@ -46,6 +46,18 @@ pub enum SchemaError {
         /// The initial values that were requested.
         init: Init,
     },
+    /// Initial values that the row type cannot store.
+    #[error(
+        "table {table:?}: initial values {init:?} go beyond the largest {row_type}: use smaller ones, or row type f32"
+    )]
+    InitRange {
+        /// The table's name.
+        table: String,
+        /// The initial values that were requested.
+        init: Init,
+        /// The row type's name.
+        row_type: &'static str,
+    },
     /// The parameters of the admission are out of range.
     #[error("table {table:?}: admission {reason}")]
     Admission {

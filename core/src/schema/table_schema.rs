@@ -152,7 +152,7 @@ impl Schema {
     }
 
     /// Floats of a stored row in all its segments. A segment has its rule's planes of `dim` floats, then the rule's
-    /// scalars ([`Rule::floats`]). Weights in bf16 lie two in a float.
+    /// scalars ([`Rule::floats`]). Packed weights lie two in a float.
     pub fn floats(&self) -> usize {
         self.segments().map(|segment| segment.rule.floats(segment.dim as usize)).sum()
     }
@@ -213,6 +213,11 @@ impl Schema {
             };
             if !sound {
                 return Err(SchemaError::Init { table: table(), init });
+            }
+            if let Some(format) = rule.float16()
+                && init.largest() > format.largest()
+            {
+                return Err(SchemaError::InitRange { table: table(), init, row_type: format.name() });
             }
             let checked = rule.check().and_then(|()| shaping.check(&rule));
             checked.map_err(|e| SchemaError::Rule { table: table(), reason: e.to_string() })?;

@@ -35,7 +35,7 @@ pub(super) fn push<I: Isa, U: Update, W: Width, E: Effect>(
 ) -> Result<(), PushError> {
     let Shards { schema, shards, scratch, incarnations, listener, .. } = call.shards;
     // A resend of the push, and a copy of the shard, round in the same way.
-    let rounds = U::ROUNDS && schema.row_type() == RowType::Bf16;
+    let rounds = U::ROUNDS && schema.row_type() != RowType::F32;
     let push_chance = if rounds { schema.push_chance(call.name) } else { 0 };
     for r in 0..scratch.runs.len() {
         let (run, last) = (&scratch.runs[r..], (call.keys.len(), call.refused));

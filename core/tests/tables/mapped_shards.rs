@@ -5,7 +5,7 @@
 use crate::viewing;
 
 use gannet_core::*;
-use gannet_optim::{AdaGrad, Add, Cpu, Ftrl, GradientTransform, GroupFtrl, Rule};
+use gannet_optim::{AdaGrad, Add, Cpu, Float16, Ftrl, GradientTransform, GroupFtrl, Rule};
 use proptest::prelude::*;
 use std::fs::File;
 use std::io::Write as _;
@@ -37,7 +37,8 @@ fn rules() -> impl Strategy<Value = Rule> {
     prop::sample::select(vec![
         Rule::Add(Add),
         adagrad,
-        adagrad.with_bf16_weights().unwrap(),
+        adagrad.with_packed_weights(Float16::Bf16).unwrap(),
+        adagrad.with_packed_weights(Float16::F16).unwrap(),
         Rule::Ftrl(Ftrl { alpha, beta, l1, l2 }),
         Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: 0.2 }),
     ])

@@ -2,7 +2,7 @@
 
 use gannet_core::*;
 use gannet_optim::{
-    AdaGrad, Adam, Add, AmsGrad, Cpu, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp,
+    AdaGrad, Adam, Add, AmsGrad, Cpu, Decay, Float16, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp,
     RowAdaGrad, Rule, Schedule, Sgd, Update, Visitor, add_change,
 };
 use proptest::prelude::*;
@@ -159,8 +159,12 @@ fn rules() -> impl Strategy<Value = Rule> {
         Rule::RowAdaGrad(RowAdaGrad { lr, eps, initial_accumulator }),
         Rule::GroupFtrl(GroupFtrl { alpha, beta, l1, l2, l21: 0.2 }),
     ];
-    let small: Vec<Rule> = all.iter().filter_map(|rule| rule.with_bf16_weights().ok()).collect();
-    assert_eq!(small.len(), 7);
+    let formats = [Float16::Bf16, Float16::F16];
+    let small: Vec<Rule> = formats
+        .iter()
+        .flat_map(|&format| all.iter().filter_map(move |rule| rule.with_packed_weights(format).ok()))
+        .collect();
+    assert_eq!(small.len(), 14);
     prop::sample::select([all, small].concat())
 }
 

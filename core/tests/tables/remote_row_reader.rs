@@ -2,7 +2,7 @@
 //! device is /proc/self/mem. remote_row_reader.rs enumerates the orders in which a real device may read.
 
 use gannet_core::*;
-use gannet_optim::{AdaGrad, Adam, Add, Ftrl, GradientTransform, GroupFtrl, Rule};
+use gannet_optim::{AdaGrad, Adam, Add, Float16, Ftrl, GradientTransform, GroupFtrl, Rule};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -23,8 +23,8 @@ fn schemas() -> Vec<Schema> {
         one(ftrl, 9),
         one(group, 8),
         one(adam, 3),
-        one(adam.with_bf16_weights().unwrap(), 3),
-        one(adagrad.with_bf16_weights().unwrap(), 16),
+        one(adam.with_packed_weights(Float16::Bf16).unwrap(), 3),
+        one(adagrad.with_packed_weights(Float16::F16).unwrap(), 16),
         Schema { more, ..one(ftrl, 1) },
     ]
 }

@@ -2,7 +2,7 @@
 
 use super::told::Told;
 use gannet_core::*;
-use gannet_optim::{AdaGrad, Add, Ftrl, GradientTransform, Rule};
+use gannet_optim::{AdaGrad, Add, Float16, Ftrl, GradientTransform, Rule};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -216,11 +216,12 @@ pub(super) fn schema(which: u8) -> (Schema, Vec<Write>) {
         ),
         3 => (base(ftrl).counting(), vec![Write::Damped, Write::Gradient]),
         4 => {
-            let rule = adagrad.with_bf16_weights().unwrap();
+            let rule = adagrad.with_packed_weights(Float16::Bf16).unwrap();
             (Schema { dim: 5, ..base(rule) }, vec![Write::Gradient, Write::Delete, Write::Row])
         }
         _ => {
-            let (rule, shaping) = (adagrad.with_bf16_weights().unwrap(), GradientTransform::NONE);
+            let (rule, shaping) =
+                (adagrad.with_packed_weights(Float16::F16).unwrap(), GradientTransform::NONE);
             let factor = Segment { dim: 5, rule, shaping, init: Init::Uniform { low: -1.0, high: 1.0 } };
             (Schema { more: vec![factor], ..base(ftrl) }, vec![Write::Gradient])
         }

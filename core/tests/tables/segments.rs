@@ -95,8 +95,8 @@ fn segments() -> impl Strategy<Value = Vec<Segment>> {
         adagrad,
         Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.1, l2: 0.5 }),
         Rule::Adam(adam),
-        adagrad.with_bf16_weights().unwrap(),
-        Rule::Sgd(Sgd { lr: 0.1 }).with_bf16_weights().unwrap(),
+        adagrad.with_packed_weights(Float16::Bf16).unwrap(),
+        Rule::Sgd(Sgd { lr: 0.1 }).with_packed_weights(Float16::F16).unwrap(),
     ];
     let segment =
         (0..7usize, 1u32..20, any::<bool>(), any::<bool>()).prop_map(move |(rule, dim, shape, zero)| {

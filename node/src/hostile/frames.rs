@@ -14,7 +14,7 @@ use crate::frames::{
     ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame, any_head, pair,
 };
 use gannet_core::{Read, Schema, Segments, Write};
-use gannet_optim::{Add, Rule, Sgd};
+use gannet_optim::{Add, Float16, Rule, Sgd};
 use gannet_transport::Head;
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES};
 
@@ -55,7 +55,7 @@ impl Choices<'_> {
 }
 
 /// The tables that scripts open and use: 1, 3, 16, 64 weights of a few shards. The 16th weight counts pushes. The 64
-/// are stored as bf16, so a stored row has 32 floats.
+/// are stored as f16, so a stored row has 32 floats.
 pub fn schema(number: u64) -> Schema {
     let dim = [1, 3, 15, 64][number as usize % 4];
     let name = format!("hostile-{}", number % 4);
@@ -63,7 +63,7 @@ pub fn schema(number: u64) -> Schema {
     let sgd = Rule::Sgd(Sgd { lr: 0.5 });
     match number % 4 {
         2 => schema.counting(),
-        3 => Schema { rule: sgd.with_bf16_weights().unwrap_or(sgd), ..schema },
+        3 => Schema { rule: sgd.with_packed_weights(Float16::F16).unwrap_or(sgd), ..schema },
         _ => schema,
     }
 }

@@ -3,7 +3,7 @@
 use super::Worker;
 use super::tables::TableId;
 use crate::error::WorkerError;
-use gannet_core::{Checkpoint, CheckpointWriter, Schema, Write};
+use gannet_core::{Checkpoint, CheckpointWriter, RowType, Schema, Write};
 use gannet_transport::Net;
 use std::path::Path;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl<N: Net> Worker<N> {
 
     /// Stores the rows of the checkpoint in `folder` into a table and waits for the acknowledgement. Returns the number
     /// of rows. They replace existing rows, and rows of other keys stay. Weights become those of the table's row type:
-    /// bf16 the nearest ones. [`Worker::save`] has an example.
+    /// the nearest ones, where it has 2 bytes. [`Worker::save`] has an example.
     ///
     /// # Errors
     /// The folder holds no sound checkpoint. The rows of the checkpoint have another shape or another rule than the
@@ -119,10 +119,12 @@ impl<N: Net> Worker<N> {
         loaded?;
         if unsound > 0 {
             return Err(WorkerError::Call(format!(
-                "{}: {unsound} of {} rows have values that rule {} cannot make (such as NaN); load another checkpoint",
+                "{}: {unsound} of {} rows have values that rule {} cannot make in rows of {}{}; load another checkpoint",
                 folder.display(),
                 checkpoint.rows(),
-                schema.rule.name()
+                schema.rule.name(),
+                schema.row_type().name(),
+                wrong_values(schema.row_type())
             )));
         }
         self.begin_load(table, &mut keys, &mut rows)?;
@@ -147,6 +149,14 @@ impl<N: Net> Worker<N> {
         keys.clear();
         rows.clear();
         Ok(())
+    }
+}
+
+/// An example of values that rows of this type cannot have.
+fn wrong_values(row_type: RowType) -> &'static str {
+    match row_type {
+        RowType::F16 => " (such as NaN, or weights beyond 65504)",
+        RowType::F32 | RowType::Bf16 => " (such as NaN)",
     }
 }
 

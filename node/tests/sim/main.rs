@@ -2,7 +2,6 @@
 
 mod admission;
 mod asynchronous;
-mod bf16_rows;
 mod blocking;
 mod cached;
 mod checkpoints;
@@ -21,6 +20,7 @@ mod heartbeats;
 mod identity;
 mod incarnations;
 mod one_sided;
+mod packed_rows;
 mod rdma;
 mod reached;
 mod replication;

@@ -162,7 +162,7 @@ impl Rule {
             Rule::AmsGrad(r) => cpu.run(r, work),
             Rule::RowAdaGrad(r) => cpu.run(r, work),
             Rule::GroupFtrl(r) => cpu.run(r, work),
-            Rule::Bf16(rule) => rule.work(cpu, work),
+            Rule::Packed(format, rule) => rule.work(format, cpu, work),
         }
     }
 }

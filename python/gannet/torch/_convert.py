@@ -189,7 +189,7 @@ def _replacement(own: _Own, client: Client, table: str, position: int, common: d
         **common,
     }
     if own.embedding_dim == 1:
-        described["row_type"] = "f32"  # bf16 would save nothing
+        described["row_type"] = "f32"  # 16 bits would save nothing
     made: ServerEmbedding
     if isinstance(own, nn.EmbeddingBag):
         bags: dict[str, Any] = {"mode": own.mode, "include_last_offset": own.include_last_offset}

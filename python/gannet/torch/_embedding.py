@@ -245,7 +245,7 @@ class Embedding(ServerEmbedding):
         gradient_division: Divide gradients by the number of processes, if `torch.distributed` is initialized. They are
             then those of the mean over all processes, as DistributedDataParallel makes it for other parameters.
         dtype: Of the output. Rows are float32, and so are their gradients when they are pushed.
-        row_type: How the servers store the rows: `"f32"`, or `"bf16"` in half the bytes (`Client.table`).
+        row_type: How the servers store the rows: `"f32"`, or `"f16"` or `"bf16"` in half the bytes (`Client.table`).
 
     Each call of `backward` is one step of the optimizer for the rows that it has gradients for: a row is pushed once,
     however often its id was looked up since. `torch.autograd.grad` pushes nothing. Under `torch.no_grad` rows are only

@@ -50,8 +50,8 @@ impl PushContent {
             }));
         }
         let rule = schema.rule.f32_rule();
-        let why = if schema.row_type() == RowType::Bf16 {
-            "weights in bf16 are rounded where the rule runs, so changes of them do not add up; push gradients \
+        let why = if schema.row_type() != RowType::F32 {
+            "weights of 2 bytes are rounded where the rule runs, so changes of them do not add up; push gradients \
              (--push gradient), or store f32 (--row-type f32)"
         } else if rule.replays() {
             "a schedule, clipping or added L2 acts on gradients where the rule runs, which changes of state would go past; \

@@ -79,7 +79,7 @@ pub(crate) fn learn_on<P: Passes>(cpu: Cpu, passes: &mut P, step: BatchStep<'_>)
         | Rule::RmsProp(_)
         | Rule::Adam(_)
         | Rule::AmsGrad(_)
-        | Rule::Bf16(_) => {
+        | Rule::Packed(..) => {
             return Err(BackendError::Schema(format!(
                 "rule {} learns by gradients, not by replay",
                 rule.name()

@@ -58,7 +58,8 @@ fn schema(args: &ImportArgs, width: usize) -> Result<Schema, Failure> {
     let shaping = GradientTransform { l2: choice.l2, ..choice.shaping };
     let schema = Schema { dim, shards: args.shards, shaping, ..Schema::scalar(&args.table, choice.rule) };
     let schema = schema.with_row_type(args.row_type.choice());
-    let schema = schema.map_err(|error| Failure::input(format!("--row-type bf16: {error}")))?;
+    let schema =
+        schema.map_err(|error| Failure::input(format!("--row-type {}: {error}", args.row_type.name())))?;
     schema.check().map_err(|error| Failure::input(error.to_string()))?;
     let wanted = if args.state { schema.f32_floats() } else { schema.weights() };
     if width != wanted {
@@ -172,10 +173,11 @@ fn stored_row(
     match schema.is_sound_row(row) {
         true => Ok(()),
         false => Err(Failure::input(format!(
-            "{}: the values of key {key} cannot be a row of {}: they must be finite, and state must be one that \
-             this rule makes",
+            "{}: the values of key {key} cannot be a row of {} with weights of {}: they must be finite and within the \
+             range of this type, and state must be one that this rule makes",
             args.file.display(),
-            schema.rule.name()
+            schema.rule.name(),
+            schema.row_type().name()
         ))),
     }
 }

@@ -124,7 +124,10 @@ fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     };
     let model =
         build(&shape, settings).ok_or_else(|| Failure::input("--model lr is not one of these models"))?;
-    settings.check_row_type(&model.sparse()).map_err(|e| Failure::input(format!("--row-type bf16: {e}")))?;
+    let row_type = args.row_type.name();
+    settings
+        .check_row_type(&model.sparse())
+        .map_err(|e| Failure::input(format!("--row-type {row_type}: {e}")))?;
     row_type_flag::tell_of_gradients(args, &rule);
     for schema in std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|d| d.0)) {
         schema.check().map_err(|e| Failure::input(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! Rows whose weights are bf16, on servers that restart with another number of threads, over links that break. Each
+//! Rows whose weights have 16 bits, on servers that restart with another number of threads, over links that break. Each
 //! step is rounded by chance, which follows from the key and the push's name. So the servers must have the same bits as
 //! shards of one process, however the table is divided and whoever sends a push again.
 
@@ -13,6 +13,7 @@ use gannet_transport::sim::{Faults, Prng, Sim};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A table of one of four rules, with weights in bf16 (draws 0 to 3, 8 to 11, and so on) or f16 (the others).
 fn schema(draw: u64) -> Schema {
     let (init, shaping) = (Init::Uniform { low: -1.0, high: 1.0 }, GradientTransform::NONE);
     let adagrad = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
@@ -28,7 +29,8 @@ fn schema(draw: u64) -> Schema {
     } else {
         Vec::new()
     };
-    Schema { more, ..schema }.with_row_type(RowType::Bf16).unwrap()
+    let row_type = [RowType::Bf16, RowType::F16][draw as usize / 4 % 2];
+    Schema { more, ..schema }.with_row_type(row_type).unwrap()
 }
 
 fn bits(rows: &[f32]) -> Vec<u32> {
@@ -123,6 +125,12 @@ fn servers_round_as_one_process_does(world: impl Fn(u64, Faults) -> Sim) -> u64 
 /// number of threads, and if a worker's weights travel as f16.
 #[test]
 fn synchronous_steps_round_alike_on_any_servers() {
+    for schema in [schema(0), schema(6)] {
+        synchronous_steps_round_alike(&schema);
+    }
+}
+
+fn synchronous_steps_round_alike(schema: &Schema) {
     let mut first = Vec::new();
     for (run, (servers, threads)) in [(1, 1), (3, 2), (2, 4)].into_iter().enumerate() {
         let _seed = Seed::begin(run as u64);
@@ -130,9 +138,8 @@ fn synchronous_steps_round_alike_on_any_servers() {
         let mut prng = Prng::new(77);
         let addrs: Vec<String> =
             (0..servers).map(|_| start(&sim, "sim:0", &Store::memory(), threads).1).collect();
-        let schema = schema(0);
         let mut worker = connect(&sim, &addrs, 1);
-        let table = worker.open_table(&schema).unwrap();
+        let table = worker.open_table(schema).unwrap();
         worker.set_wire_type(table, WireType::F16).unwrap();
         let mode = SyncMode::Bsp(StepReduce { aggregate: 1, merge: Merge::Sum });
         let worker_timeout = Duration::from_secs(3600);
@@ -152,15 +159,19 @@ fn synchronous_steps_round_alike_on_any_servers() {
     }
 }
 
-/// Saved rows are loaded into a table of the other row type: with their state, and with the nearest bf16 of weights.
+/// Saved rows are loaded into a table of another row type: with their state, and with the nearest weights.
 #[test]
 fn saved_rows_change_their_type() {
     let rule = Rule::AdaGrad(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 });
-    for (dim, rule) in [(8, rule), (5, rule), (6, Rule::Sgd(Sgd { lr: 0.1 }))] {
+    let sgd = Rule::Sgd(Sgd { lr: 0.1 });
+    // Half of the distance between two bf16 is at most a 256th of them, and with f16 a 2,048th.
+    let types =
+        [(8, rule, RowType::Bf16, 256.0), (5, rule, RowType::F16, 2048.0), (6, sgd, RowType::F16, 2048.0)];
+    for (dim, rule, row_type, part) in types {
         let (sim, folder) = (Sim::new(1, Faults::none()), tempfile::tempdir().unwrap());
         let init = Init::Uniform { low: -1.0, high: 1.0 };
         let wide = Schema { dim, init, shards: 8, ..Schema::scalar("t", rule) };
-        let small = wide.with_row_type(RowType::Bf16).unwrap();
+        let small = wide.with_row_type(row_type).unwrap();
         let keys: Vec<u64> = (0..300).collect();
         let table_of = |schema: &Schema| {
             let addr = start(&sim, "sim:0", &Store::memory(), 2).1;
@@ -184,12 +195,36 @@ fn saved_rows_change_their_type() {
         for (before, after) in before.chunks(wide.floats()).zip(after.chunks(wide.floats())) {
             assert_eq!(before[dim as usize..], after[dim as usize..], "the state stays");
             for (before, after) in before.iter().zip(after).take(dim as usize) {
-                assert!((before - after).abs() <= before.abs() / 256.0, "{before} became {after}");
+                assert!((before - after).abs() <= before.abs() / part, "{before} became {after}");
             }
         }
         assert_ne!(before, after);
         second.0.save(second.1, &folder.path().join("small")).unwrap();
         assert_eq!(third.0.load(third.1, &folder.path().join("small")).unwrap(), 300);
-        assert_eq!(bits(&state(&mut third, &wide)), bits(&after), "f32 has all numbers of bf16");
+        assert_eq!(bits(&state(&mut third, &wide)), bits(&after), "f32 has all numbers of 16 bits");
     }
+}
+
+/// A saved weight that an f16 cannot store is refused, and the table stays as it was.
+#[test]
+fn saved_weights_beyond_f16_are_refused() {
+    let (sim, folder) = (Sim::new(1, Faults::none()), tempfile::tempdir().unwrap());
+    let wide = Schema { dim: 4, shards: 8, ..Schema::scalar("t", Rule::Sgd(Sgd { lr: 1.0 })) };
+    let small = wide.with_row_type(RowType::F16).unwrap();
+    let addr = start(&sim, "sim:0", &Store::memory(), 2).1;
+    let mut worker = connect(&sim, &[addr], 1);
+    let table = worker.open_table(&wide).unwrap();
+    worker.push(table, &[7, 8], Write::Gradient, &[[-1.0; 4], [-65_505.0; 4]].concat()).unwrap();
+    worker.save(table, folder.path()).unwrap();
+    let addr = start(&sim, "sim:1", &Store::memory(), 2).1;
+    let mut worker = connect(&sim, &[addr], 1);
+    let table = worker.open_table(&small).unwrap();
+    let error = worker.load(table, folder.path()).unwrap_err().to_string();
+    assert!(error.contains("1 of 2 rows have values that rule sgd cannot make in rows of f16"), "{error}");
+    // A push that would take a weight there drops its row, and says so.
+    worker.push(table, &[7, 8], Write::Gradient, &[[-65_504.0; 4], [-65_505.0; 4]].concat()).unwrap();
+    let mut weights = [0.0; 8];
+    worker.pull(table, &[7, 8], Read::Weights, &mut weights).unwrap();
+    assert_eq!(weights, [65_504.0, 65_504.0, 65_504.0, 65_504.0, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!(worker.counters().not_finite, 1);
 }
