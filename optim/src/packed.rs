@@ -23,6 +23,8 @@ use std::cell::Cell;
 pub struct Packed<R> {
     rule: R,
     format: Float16,
+    /// What converts weights. All instruction sets give the same bits.
+    cpu: Cpu,
     chance: u64,
 }
 
@@ -69,13 +71,13 @@ impl PackedRule {
     #[inline]
     pub(crate) fn work<W: Work>(self, format: Float16, cpu: Cpu, work: W) -> W::Out {
         match self {
-            PackedRule::Sgd(r) => cpu.run(Packed::new(r, format), work),
-            PackedRule::AdaGrad(r) => cpu.run(Packed::new(r, format), work),
-            PackedRule::Momentum(r) => cpu.run(Packed::new(r, format), work),
-            PackedRule::RmsProp(r) => cpu.run(Packed::new(r, format), work),
-            PackedRule::Adam(r) => cpu.run(Packed::new(r, format), work),
-            PackedRule::AmsGrad(r) => cpu.run(Packed::new(r, format), work),
-            PackedRule::RowAdaGrad(r) => cpu.run(Packed::new(r, format), work),
+            PackedRule::Sgd(r) => cpu.run(Packed::new(r, format, cpu), work),
+            PackedRule::AdaGrad(r) => cpu.run(Packed::new(r, format, cpu), work),
+            PackedRule::Momentum(r) => cpu.run(Packed::new(r, format, cpu), work),
+            PackedRule::RmsProp(r) => cpu.run(Packed::new(r, format, cpu), work),
+            PackedRule::Adam(r) => cpu.run(Packed::new(r, format, cpu), work),
+            PackedRule::AmsGrad(r) => cpu.run(Packed::new(r, format, cpu), work),
+            PackedRule::RowAdaGrad(r) => cpu.run(Packed::new(r, format, cpu), work),
         }
     }
 
@@ -83,13 +85,13 @@ impl PackedRule {
     #[inline]
     pub(crate) fn visit<V: Visitor>(self, format: Float16, visitor: V) -> V::Out {
         match self {
-            PackedRule::Sgd(r) => visitor.run(Packed::new(r, format)),
-            PackedRule::AdaGrad(r) => visitor.run(Packed::new(r, format)),
-            PackedRule::Momentum(r) => visitor.run(Packed::new(r, format)),
-            PackedRule::RmsProp(r) => visitor.run(Packed::new(r, format)),
-            PackedRule::Adam(r) => visitor.run(Packed::new(r, format)),
-            PackedRule::AmsGrad(r) => visitor.run(Packed::new(r, format)),
-            PackedRule::RowAdaGrad(r) => visitor.run(Packed::new(r, format)),
+            PackedRule::Sgd(r) => visitor.run(Packed::new(r, format, Cpu::detect())),
+            PackedRule::AdaGrad(r) => visitor.run(Packed::new(r, format, Cpu::detect())),
+            PackedRule::Momentum(r) => visitor.run(Packed::new(r, format, Cpu::detect())),
+            PackedRule::RmsProp(r) => visitor.run(Packed::new(r, format, Cpu::detect())),
+            PackedRule::Adam(r) => visitor.run(Packed::new(r, format, Cpu::detect())),
+            PackedRule::AmsGrad(r) => visitor.run(Packed::new(r, format, Cpu::detect())),
+            PackedRule::RowAdaGrad(r) => visitor.run(Packed::new(r, format, Cpu::detect())),
         }
     }
 }
@@ -173,7 +175,7 @@ impl Rule {
         };
         let start = out.len();
         out.resize(start + dim, 0.0);
-        format.unpack(&row[..dim.div_ceil(2)], &mut out[start..]);
+        format.unpack(Cpu::detect(), &row[..dim.div_ceil(2)], &mut out[start..]);
         out.extend_from_slice(&row[dim.div_ceil(2)..]);
     }
 
@@ -203,19 +205,19 @@ thread_local! {
 const SHORT: usize = 64;
 
 impl<R: Update> Packed<R> {
-    /// The rule on rows with weights in this format.
-    pub(crate) fn new(rule: R, format: Float16) -> Packed<R> {
-        Packed { rule, format, chance: 0 }
+    /// The rule on rows with weights in this format, which `cpu` converts.
+    pub(crate) fn new(rule: R, format: Float16, cpu: Cpu) -> Packed<R> {
+        Packed { rule, format, cpu, chance: 0 }
     }
 
     /// One step of a row, with room for the row in f32.
     #[inline(always)]
     fn step<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32], wide: &mut [f32]) {
         let (dim, packed) = (gradient.len(), gradient.len().div_ceil(2));
-        self.format.unpack(&row[..packed], &mut wide[..dim]);
+        self.format.unpack(self.cpu, &row[..packed], &mut wide[..dim]);
         wide[dim..].copy_from_slice(&row[packed..]);
         self.rule.update_on(isa, wide, gradient);
-        self.format.pack(&wide[..dim], self.chance, &mut row[..packed]);
+        self.format.pack(self.cpu, &wide[..dim], self.chance, &mut row[..packed]);
         row[packed..].copy_from_slice(&wide[dim..]);
     }
 }
@@ -267,7 +269,7 @@ impl<R: Update> Update for Packed<R> {
 
     #[inline(always)]
     fn weights_on<I: Isa>(&self, _: I, row: &[f32], out: &mut [f32]) {
-        self.format.unpack(&row[..out.len().div_ceil(2)], out);
+        self.format.unpack(self.cpu, &row[..out.len().div_ceil(2)], out);
     }
 
     /// Halves of floats are weights, which a look at the floats does not see.

@@ -7,14 +7,14 @@ use crate::Update;
 use std::arch::x86_64::*;
 use std::ops::{Add, Div, Mul, Sub};
 
-/// Proof that this CPU has AVX2.
+/// Proof that this CPU has AVX2 and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx2(());
 
 impl Avx2 {
-    /// `None` if the CPU or the operating system does not have AVX2.
+    /// `None` if the CPU or the operating system does not have them.
     pub fn new() -> Option<Avx2> {
-        is_x86_feature_detected!("avx2").then_some(Avx2(()))
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")).then_some(Avx2(()))
     }
 }
 
@@ -80,9 +80,9 @@ impl Lanes for Eight {
     }
 }
 
-/// A mask of the lanes below `n`: all bits of the other lanes are 0.
+/// A mask of the lanes below `n`, which is at most 8: all bits of the other lanes are 0.
 #[inline(always)]
-fn below(_: Avx2, n: usize) -> __m256i {
+pub(super) fn below(_: Avx2, n: usize) -> __m256i {
     const ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
     let window = &ONES_THEN_ZEROS[8 - n..][..8];
     // SAFETY: the window is eight i32 long, the load needs no alignment, and the argument proves AVX2.

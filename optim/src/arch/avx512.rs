@@ -8,7 +8,7 @@ use crate::Update;
 use std::arch::x86_64::*;
 use std::ops::{Add, Div, Mul, Sub};
 
-/// Proof that this CPU has AVX-512 F, BW, DQ and VL, and AVX2.
+/// Proof that this CPU has AVX-512 F, BW, DQ and VL, AVX2 and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx512(Avx2);
 
@@ -22,7 +22,7 @@ impl Avx512 {
         Avx2::new().filter(|_| all).map(Avx512)
     }
 
-    /// The proof of AVX2, which is part of this one.
+    /// The proof of AVX2 and F16C, which is part of this one.
     pub fn avx2(self) -> Avx2 {
         self.0
     }

@@ -11,6 +11,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod float16;
 mod scalar;
 
 #[cfg(target_arch = "x86_64")]
@@ -21,6 +23,7 @@ pub use scalar::Scalar;
 
 use crate::{Rule, Update};
 use std::ops::{Add, Div, Mul, Sub};
+use std::sync::OnceLock;
 
 /// Sealed: only this crate defines instruction sets.
 pub(crate) trait Sealed {}
@@ -85,19 +88,11 @@ pub enum Cpu {
 impl Cpu {
     /// The widest instruction set that this CPU has.
     pub fn detect() -> Cpu {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if let Some(isa) = Avx512::new() {
-                return Cpu::Avx512(isa);
-            }
-            if let Some(isa) = Avx2::new() {
-                return Cpu::Avx2(isa);
-            }
-        }
-        Cpu::Scalar
+        static WIDEST: OnceLock<Cpu> = OnceLock::new();
+        *WIDEST.get_or_init(|| Cpu::all().pop().unwrap_or(Cpu::Scalar))
     }
 
-    /// Every instruction set that this CPU has, the oracle first.
+    /// Every instruction set that this CPU has: the oracle first, then the wider ones.
     pub fn all() -> Vec<Cpu> {
         #[allow(unused_mut)]
         let mut all = vec![Cpu::Scalar];
