@@ -51,6 +51,7 @@ const UNSAFE: &[&str] = &[
     "core/src/reader/mapped_image.rs",
     "optim/src/arch/avx2.rs",
     "optim/src/arch/avx512.rs",
+    "optim/src/arch/float16.rs",
     "python/src/lent.rs",
     "python/src/rows.rs",
     "transport/src/shm/memory.rs",

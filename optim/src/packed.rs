@@ -67,9 +67,11 @@ impl PackedRule {
         self.f32_rule().at_rate(factor).packed_rule("").unwrap_or(self)
     }
 
-    /// Runs `work` with the rule and the instruction set as types.
+    /// Runs `work` with the rule and the instruction set as types. Weights are unpacked eight at a time. A load of
+    /// sixteen would wait until both stores are in the cache, so eight are the most.
     #[inline]
     pub(crate) fn work<W: Work>(self, format: Float16, cpu: Cpu, work: W) -> W::Out {
+        let cpu = cpu.at_most_eight();
         match self {
             PackedRule::Sgd(r) => cpu.run(Packed::new(r, format, cpu), work),
             PackedRule::AdaGrad(r) => cpu.run(Packed::new(r, format, cpu), work),

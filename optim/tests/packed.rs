@@ -112,7 +112,8 @@ fn number(format: Float16, bits: u16) -> f32 {
     }
 }
 
-/// The nearest one of a weight. A finite one beyond the range of bf16 is its largest; beyond that of f16 it is infinite.
+/// The nearest one of a weight. A finite one beyond the range of bf16 is its largest; beyond that of f16 it is
+/// infinite.
 fn nearest(format: Float16, weight: f32) -> f32 {
     if weight.abs() > format.largest() && weight.is_finite() {
         let beyond = if format == Float16::F16 { f32::INFINITY } else { format.largest() };
@@ -240,11 +241,12 @@ proptest! {
     }
 }
 
-/// Steps far smaller than the distance between two numbers are not lost: the mean over many chances is the exact weight.
+/// Steps far smaller than the distance between two numbers are not lost: the mean over many chances is the exact
+/// weight.
 #[test]
 fn the_expected_weight_is_exact() {
-    // A format, a weight, and the distance between two numbers from there to twice as much. Below 2^-14 that of f16 does
-    // not fall any more.
+    // A format, a weight, and the distance between two numbers from there to twice as much. Below 2^-14 that of f16
+    // does not fall any more.
     let cases = [
         (Float16::Bf16, 1.0, 1.0 / 128.0),
         (Float16::F16, 1.0, 1.0 / 1024.0),

@@ -52,7 +52,7 @@ fn models_in_16_bits_are_smaller_and_as_good() {
             let floats = Checkpoint::open(&out).unwrap().schema().floats();
             (loss(&done, "test_logloss"), floats)
         });
-        for (name, small, share) in [("bf16", bf16, 0.005), ("f16", f16, 0.001)] {
+        for (name, small, share) in [("bf16", bf16, 0.005), ("f16", f16, 0.002)] {
             assert!((small.0 / wide.0 - 1.0).abs() < share, "{model}: {} and {}", small.0, wide.0);
             assert!(small.1 < wide.1, "{model}: {} and {} floats", small.1, wide.1);
             let scores = ok(&format!("predict --model {} {test} --json", f.join(name).display()));
@@ -75,10 +75,9 @@ fn a_warm_start_changes_the_type() {
         ok(&format!("train {one} {flags} --row-type bf16 --warm-start {} --out {}", at("wide"), at("small")));
     assert!(!done.err.contains("starts from zero"), "{done:?}");
     ok(&format!("train {one} {flags} --warm-start {} --out {}", at("small"), at("again")));
-    // What an f16 cannot store is refused: with this rate the first step takes weights beyond it.
-    let steep = "--model fm --factors 5 --push gradient --optimizer sgd --alpha 1e7 --deviation 1";
-    ok(&format!("train {one} {steep} --out {}", at("huge")));
-    let huge = format!("train {one} {steep} --warm-start {} --out {}", at("huge"), at("none"));
+    // Factors that an f16 cannot store are refused.
+    ok(&format!("train {one} {flags} --deviation 1e6 --out {}", at("huge")));
+    let huge = format!("train {one} {flags} --warm-start {} --out {}", at("huge"), at("none"));
     refused(&format!("{huge} --row-type f16"), &["beyond the range of --row-type f16", "use --row-type f32"]);
     ok(&format!("{huge} --row-type bf16"));
     let [wide, small, again] = ["wide", "small", "again"].map(|name| wide_rows(&f.join(name)));

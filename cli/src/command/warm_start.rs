@@ -244,8 +244,8 @@ fn has_state_for(from: &Rule, to: &Rule) -> bool {
     }
 }
 
-/// Appends a saved row to `out`, in the layout of this training. `fits` becomes false if a weight is beyond the range of
-/// the row type.
+/// Appends a saved row to `out`, in the layout of this training. `fits` becomes false if a weight is beyond the range
+/// of the row type.
 fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>, fits: &mut bool) {
     let mut wide = Vec::new();
     for (from, to) in parts {

@@ -47,7 +47,8 @@ impl From<Float16> for RowType {
 }
 
 impl Schema {
-    /// The table with its weights stored in this type. In a segment of one weight 2 bytes save nothing, so it stays f32.
+    /// The table with its weights stored in this type. In a segment of one weight 2 bytes save nothing, so it stays
+    /// f32.
     ///
     /// ```
     /// use gannet_core::{RowType, Schema};
@@ -144,8 +145,8 @@ impl Schema {
         }
     }
 
-    /// Appends the stored row of a row whose weights are f32. Weights of 2 bytes are the nearest ones. Weights beyond the
-    /// range of f16 become infinite, and [`is_sound_row`](Schema::is_sound_row) refuses the row.
+    /// Appends the stored row of a row whose weights are f32. Weights of 2 bytes are the nearest ones. Weights beyond
+    /// the range of f16 become infinite, and [`is_sound_row`](Schema::is_sound_row) refuses the row.
     ///
     /// # Panics
     /// When `row` has not [`f32_floats`](Self::f32_floats) floats.

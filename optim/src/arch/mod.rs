@@ -1,6 +1,6 @@
 //! SIMD registers as values with safe operations, and which instruction sets this CPU has.
 //!
-//! There are three levels. The file of each instruction set holds the unsafe calls. A value of [`Avx2`] or [`Avx512`]
+//! There are three levels. The file of each instruction set, and `float16.rs`, hold the unsafe calls. A value of [`Avx2`] or [`Avx512`]
 //! can only be made where the CPU has the instructions, and a register can only be made from such a value; so all
 //! operations on registers are safe. The rules are generic over the instruction set and do not know which one they use.
 //!
@@ -115,6 +115,15 @@ impl Cpu {
             Cpu::Avx512(isa) if dim < 16 || (1..=8).contains(&(dim % 16)) => Cpu::Avx2(isa.avx2()),
             #[cfg(target_arch = "x86_64")]
             wide => wide,
+        }
+    }
+
+    /// This instruction set, or AVX2 if it is wider.
+    pub(crate) fn at_most_eight(self) -> Cpu {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Cpu::Avx512(isa) => Cpu::Avx2(isa.avx2()),
+            narrow => narrow,
         }
     }
 

@@ -9,8 +9,8 @@ pub enum RowTypeName {
     /// 4 bytes a weight.
     F32,
     /// 2 bytes a weight (bfloat16: the range of f32, 8 binary digits). Steps are computed in f32 and rounded by chance,
-    /// so that small ones add up. The optimizer's state stays f32. Rows need more than one weight, and an optimizer that
-    /// stores weights: not ftrl and group-ftrl. Workers push gradients.
+    /// so that small ones add up. The optimizer's state stays f32. Rows need more than one weight, and an optimizer
+    /// that stores weights: not ftrl and group-ftrl. Workers push gradients.
     Bf16,
     /// 2 bytes a weight (half precision: up to 65504, 11 binary digits), as bf16 otherwise. It rounds eight times as
     /// finely, which long trainings need.

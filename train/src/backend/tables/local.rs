@@ -96,8 +96,8 @@ impl LocalTables {
     }
 
     /// Tables that are opened from now on have at least this incarnation of the worker. A training that goes on from a
-    /// saved model needs another one than the training before, if its rows have weights of 2 bytes: a push's name decides
-    /// how its steps are rounded.
+    /// saved model needs another one than the training before, if its rows have weights of 2 bytes: a push's name
+    /// decides how its steps are rounded.
     pub fn with_incarnation(self, least: u64) -> LocalTables {
         LocalTables { least, ..self }
     }
