@@ -27,7 +27,7 @@ pub(crate) const SMALLEST_NORMAL: u32 = 113 << 23;
 /// How many f16 there are between 0 and 1 if the distance is that of the smallest ones: 2^24. And what one of 2^13
 /// chances is of that distance: 2^-37.
 const TINY_STEPS: f32 = 16_777_216.0;
-pub(crate) const TINY_PART: f32 = 1.0 / (8192.0 * TINY_STEPS);
+const TINY_PART: f32 = 1.0 / (8192.0 * TINY_STEPS);
 /// The infinity of f16; the lowest bit of its exponent.
 const F16_INFINITY: u32 = 0x7c00;
 const F16_LOWEST: u32 = 0x0400;
@@ -120,7 +120,7 @@ fn unpack(packed: &[f32], out: &mut [f32], value: impl Fn(u32) -> f32) {
 }
 
 /// Packs weights: `half` makes 16 bits of a weight and of 16 random bits.
-fn pack(weights: &[f32], chance: u64, packed: &mut [f32], half: impl Fn(f32, u32) -> u32) {
+pub(crate) fn pack(weights: &[f32], chance: u64, packed: &mut [f32], half: impl Fn(f32, u32) -> u32) {
     let chance = (chance ^ chance >> 32) as u32;
     let (lower, upper) = weights.split_at(packed.len());
     for (i, (packed, &weight)) in (0u32..).zip(packed.iter_mut().zip(lower)) {
@@ -166,7 +166,7 @@ fn f16_value(half: u32) -> f32 {
 /// The f16 of a weight, rounded by 16 random bits, of which it takes 13. What an f16 can store stays as it is.
 pub(crate) fn chance_f16(weight: f32, random: u32) -> u32 {
     let random = random >> 3;
-    let part = (random as f32 + 0.5) * TINY_PART;
+    let part = random as f32 * TINY_PART;
     // 2^24 is a power of two, so the product is exact. Its fraction is cut off.
     let tiny = |magnitude: f32| ((magnitude + part) * TINY_STEPS) as u32;
     rounded_f16(weight, random, tiny)

@@ -29,10 +29,21 @@ pub(crate) fn pack(isa: Avx2, format: Float16, weights: &[f32], chance: u64, pac
             Float16::Bf16 => pack_by(isa, weights, chance, packed, |lower, upper, random| {
                 bf16_halves(lower, upper, random)
             }),
-            Float16::F16 => {
-                pack_by(isa, weights, chance, packed, |lower, upper, random| f16_halves(lower, upper, random))
-            }
+            Float16::F16 => pack_f16(isa, weights, chance, packed),
         }
+    }
+}
+
+/// [`pack`] of f16. Weights beyond their range are rare, so the oracle packs a row that has one.
+#[target_feature(enable = "avx2,f16c")]
+fn pack_f16(isa: Avx2, weights: &[f32], chance: u64, packed: &mut [f32]) {
+    let mut largest = _mm256_setzero_si256();
+    pack_by(isa, weights, chance, packed, |lower, upper, random| {
+        f16_halves(lower, upper, random, &mut largest)
+    });
+    let beyond = _mm256_cmpgt_epi32(largest, _mm256_set1_epi32(float16::LARGEST_F16 as i32));
+    if _mm256_movemask_epi8(beyond) != 0 {
+        float16::pack(weights, chance, packed, float16::chance_f16);
     }
 }
 
@@ -40,13 +51,18 @@ pub(crate) fn pack(isa: Avx2, format: Float16, weights: &[f32], chance: u64, pac
 #[target_feature(enable = "avx2,f16c")]
 fn unpack_by(isa: Avx2, packed: &[f32], out: &mut [f32], values: impl Fn(__m256i) -> (__m256, __m256)) {
     let (lower, upper) = out.split_at_mut(packed.len());
-    let mut upper_blocks = upper.chunks_mut(BLOCK);
-    for (packed, lower) in packed.chunks(BLOCK).zip(lower.chunks_mut(BLOCK)) {
+    let (upper_blocks, upper_rest) = upper.as_chunks_mut::<BLOCK>();
+    let blocks = packed.as_chunks::<BLOCK>().0.iter().zip(lower.as_chunks_mut::<BLOCK>().0);
+    let done = BLOCK * upper_blocks.len();
+    for ((packed, lower), upper) in blocks.zip(upper_blocks) {
         let (low, high) = values(load(isa, packed));
         store(isa, low, lower);
-        if let Some(upper) = upper_blocks.next() {
-            store(isa, high, upper);
-        }
+        store(isa, high, upper);
+    }
+    if done < packed.len() {
+        let (low, high) = values(load(isa, &packed[done..]));
+        store(isa, low, &mut lower[done..]);
+        store(isa, high, upper_rest);
     }
 }
 
@@ -57,18 +73,23 @@ fn pack_by(
     weights: &[f32],
     chance: u64,
     packed: &mut [f32],
-    halves: impl Fn(__m256i, __m256i, __m256i) -> __m256i,
+    mut halves: impl FnMut(__m256i, __m256i, __m256i) -> __m256i,
 ) {
     let (lower, upper) = weights.split_at(packed.len());
-    let mut upper_blocks = upper.chunks(BLOCK);
+    let (upper_blocks, upper_rest) = upper.as_chunks::<BLOCK>();
+    let blocks = packed.as_chunks_mut::<BLOCK>().0.iter_mut().zip(lower.as_chunks::<BLOCK>().0);
+    let done = BLOCK * upper_blocks.len();
     let ids = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     let mut seeds = _mm256_mullo_epi32(ids, _mm256_set1_epi32(SPREAD as i32));
     seeds = _mm256_add_epi32(seeds, _mm256_set1_epi32((chance ^ chance >> 32) as i32));
-    for (packed, lower) in packed.chunks_mut(BLOCK).zip(lower.chunks(BLOCK)) {
-        let high = load(isa, upper_blocks.next().unwrap_or_default());
-        let block = halves(load(isa, lower), high, random_bits(seeds));
+    for ((packed, lower), upper) in blocks.zip(upper_blocks) {
+        let block = halves(load(isa, lower), load(isa, upper), random_bits(seeds));
         store(isa, _mm256_castsi256_ps(block), packed);
         seeds = _mm256_add_epi32(seeds, _mm256_set1_epi32(SPREAD.wrapping_mul(BLOCK as u32) as i32));
+    }
+    if done < packed.len() {
+        let block = halves(load(isa, &lower[done..]), load(isa, upper_rest), random_bits(seeds));
+        store(isa, _mm256_castsi256_ps(block), &mut packed[done..]);
     }
 }
 
@@ -142,28 +163,29 @@ fn bf16_halves(lower: __m256i, upper: __m256i, random: __m256i) -> __m256i {
     _mm256_blend_epi16(_mm256_srli_epi32(low, 16), high, 0b1010_1010)
 }
 
-/// [`float16::chance_f16`] of eight weights, as eight numbers of 16 bits. `random` is below 2^13.
+/// [`float16::chance_f16`] of eight weights in the range of f16, as eight numbers of 16 bits. `random` is below 2^13.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn rounded_f16(weights: __m256i, random: __m256i) -> __m128i {
-    let magnitudes = _mm256_and_si256(weights, _mm256_set1_epi32(i32::MAX));
-    let normal = _mm256_castsi256_ps(_mm256_add_epi32(magnitudes, random));
-    let part = _mm256_add_ps(_mm256_cvtepi32_ps(random), _mm256_set1_ps(0.5));
-    let part = _mm256_mul_ps(part, _mm256_set1_ps(float16::TINY_PART));
-    let tiny = _mm256_add_ps(_mm256_castsi256_ps(magnitudes), part);
-    let is_tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(float16::SMALLEST_NORMAL as i32), magnitudes);
-    let is_beyond = _mm256_cmpgt_epi32(magnitudes, _mm256_set1_epi32(float16::LARGEST_F16 as i32));
-    let value = _mm256_blendv_ps(normal, tiny, _mm256_castsi256_ps(is_tiny));
-    let value = _mm256_blendv_ps(value, _mm256_set1_ps(f32::INFINITY), _mm256_castsi256_ps(is_beyond));
-    let signs = _mm256_andnot_si256(_mm256_set1_epi32(i32::MAX), weights);
-    let value = _mm256_or_ps(value, _mm256_castsi256_ps(signs));
-    // The additions above have rounded up where chance says so: the rest is cut off.
-    _mm256_cvtps_ph(value, _MM_FROUND_TO_ZERO)
+    // The distance between two f16 follows from the exponent. It stays that of 2^-14 below it.
+    let exponents = _mm256_and_si256(weights, _mm256_set1_epi32(0x7f80_0000));
+    let powers = _mm256_max_epi32(exponents, _mm256_set1_epi32(float16::SMALLEST_NORMAL as i32));
+    let part = _mm256_mul_ps(_mm256_cvtepi32_ps(random), _mm256_set1_ps(f32::EPSILON));
+    let part = _mm256_mul_ps(part, _mm256_castsi256_ps(powers));
+    let weights = _mm256_castsi256_ps(weights);
+    let sign = _mm256_and_ps(weights, _mm256_set1_ps(-0.0));
+    let raised = _mm256_add_ps(weights, _mm256_or_ps(part, sign));
+    // The addition has gone past the next f16 where chance says so. The rest is cut off.
+    _mm256_cvtps_ph(raised, _MM_FROUND_TO_ZERO)
 }
 
+/// Packs eight f16 and eight more. `largest` becomes the largest magnitude so far, in each lane.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn f16_halves(lower: __m256i, upper: __m256i, random: __m256i) -> __m256i {
+fn f16_halves(lower: __m256i, upper: __m256i, random: __m256i, largest: &mut __m256i) -> __m256i {
+    let magnitude = _mm256_set1_epi32(i32::MAX);
+    *largest = _mm256_max_epi32(*largest, _mm256_and_si256(lower, magnitude));
+    *largest = _mm256_max_epi32(*largest, _mm256_and_si256(upper, magnitude));
     let low = rounded_f16(lower, _mm256_and_si256(_mm256_srli_epi32(random, 3), _mm256_set1_epi32(0x1fff)));
     let high = rounded_f16(upper, _mm256_srli_epi32(random, 19));
     _mm256_or_si256(_mm256_cvtepu16_epi32(low), _mm256_slli_epi32(_mm256_cvtepu16_epi32(high), 16))
