@@ -241,6 +241,30 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Whatever a step makes of weights, every instruction set packs the same bits. What NaN becomes is not finite.
+    #[test]
+    fn any_weights_are_packed_alike(format in formats(), weights in vec(any::<u32>(), 1..100), chance: u64) {
+        let small = Rule::Sgd(Sgd { lr: 1.0 }).with_packed_weights(format).unwrap();
+        // 0 - 1 * g
+        let gradient: Vec<f32> = weights.iter().map(|&bits| -f32::from_bits(bits)).collect();
+        let packed = |cpu: Cpu| {
+            let mut row = small.visit(Init(&vec![0.0; gradient.len()]));
+            small.work(cpu, Step { row: &mut row, gradient: &gradient, chance });
+            row
+        };
+        let expected = small.visit(Weights(&packed(Cpu::Scalar), gradient.len()));
+        for cpu in Cpu::all() {
+            let weights = small.visit(Weights(&packed(cpu), gradient.len()));
+            for ((here, there), &g) in weights.iter().zip(&expected).zip(&gradient) {
+                let alike = here.to_bits() == there.to_bits() || g.is_nan() && !here.is_finite() && !there.is_finite();
+                prop_assert!(alike, "{:e}: {:e} and {:e}, {}", -g, here, there, cpu.name());
+                prop_assert_eq!(here.is_finite(), g.is_finite() && (g.abs() <= format.largest() || format == Float16::Bf16));
+            }
+        }
+    }
+}
+
 /// Steps far smaller than the distance between two numbers are not lost: the mean over many chances is the exact
 /// weight.
 #[test]

@@ -169,8 +169,8 @@ class Client:
             seed: Chooses the initial values.
             row_type: How the servers store weights. `"f32"`; or `"f16"` (half precision, up to 65,504) or `"bf16"` (a
                 float32 without its lower 16 bits), which take half the bytes. A step is computed in float32 and rounded
-                by chance, so that small steps add up. `"f16"` rounds eight times as finely. The optimizer's state stays
-                float32, and so do pulled rows and gradients. Not for rows of one weight, nor for `Add`, `Ftrl` and
+                by chance, so that small steps add up. `"f16"` rounds eight times as finely, down to 6e-5. The optimizer's
+                state stays float32, and so do pulled rows and gradients. Not for rows of one weight, nor for `Add`, `Ftrl` and
                 `GroupFtrl`.
 
         Raises:
@@ -208,7 +208,8 @@ class Client:
 
     def counters(self) -> dict[str, int]:
         """What this client has done so far. Among others: `applied`, rows of pushes that were applied; `not_finite`,
-        rows that were dropped because a value was NaN or infinite; `not_admitted`, rows that `admit` did not make."""
+        rows that were dropped because a value was NaN, infinite or beyond the row type; `not_admitted`, rows that `admit`
+        did not make."""
         return self._native.counters()
 
     def join(

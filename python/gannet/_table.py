@@ -143,7 +143,8 @@ class Table:
 
         Raises:
             TypeError, ValueError: The arrays are of a wrong type or shape.
-            InputError: A key is there twice, or this client keeps step with others in synchronous steps.
+            InputError: A key is there twice, or this client keeps step with others in synchronous steps. A value is not
+                finite, or beyond the range of the table's row type.
             PeerError: A server is lost.
         """
         wanted = as_keys(keys)

@@ -6,7 +6,7 @@ use crate::failure::{CallFailure, wrong_type};
 use crate::keyset::KeySet;
 use crate::lent::{LentArray, free_ended_arrays};
 use crate::owner::Owner;
-use gannet::optim::{Update, Visitor};
+use gannet::optim::{Float16, Update, Visitor};
 use gannet::table::TableId;
 use gannet::worker::PushRows;
 use gannet::{Rule, Schema};
@@ -164,7 +164,14 @@ impl Table {
         self.check_rows("rows", given, keys.len())?;
         self.shared.thread()?;
         let (table, dim, rule) = (self.id, self.dim, self.rule);
+        let largest = rule.float16().map_or(f32::MAX, Float16::largest);
         let (batch, rows) = py.detach(|| {
+            if let Some(at) = given.iter().position(|weight| weight.is_nan() || weight.abs() > largest) {
+                let (key, weight, row_type) = (keys[at / dim], given[at], rule.float16().map_or("f32", Float16::name));
+                return Err(CallFailure::input(format!(
+                    "the row of key {key} has the value {weight}: rows of type {row_type:?} have numbers up to {largest:e}"
+                )));
+            }
             let batch = self.batch(keys)?;
             if !batch.is_unique() {
                 let count = batch.len() - batch.unique();

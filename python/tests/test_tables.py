@@ -347,9 +347,21 @@ def test_weights_beyond_f16_are_refused(client: gannet.Client, name: str) -> Non
     table = client.table(name, 4, row_type="f16", optimizer=gannet.Sgd(lr=1.0), init=gannet.Zero())
     table.assign([1], [[65_504.0] * 4])
     np.testing.assert_array_equal(table.pull([1]), [[65_504.0] * 4])
-    table.push([1], [[-1.0] * 4])
+    for value in (65_505.0, -65_505.0, np.nan, np.inf):
+        with pytest.raises(gannet.InputError, match="the row of key 2 has the value .* up to 6.5504e4"):
+            table.assign([1, 2], [[0.0] * 4, [0.0, 0.0, 0.0, value]])
+    # A push that would take a row there leaves it as it is, and is counted.
+    before = client.counters()["not_finite"]
+    table.push([1, 2], [[1.0, 2.0, 3.0, -1.0], [-65_505.0] * 4])
     client.flush()
-    np.testing.assert_array_equal(table.pull([1]), [[65_504.0] * 4])
+    assert client.counters()["not_finite"] == before + 2
+    np.testing.assert_array_equal(table.pull([1, 2]), [[65_504.0] * 4, [0.0] * 4])
+
+
+def test_assigned_values_are_finite(client: gannet.Client, name: str) -> None:
+    table = client.table(name, 2)
+    with pytest.raises(gannet.InputError, match="the row of key 7 has the value NaN: rows of type \"f32\""):
+        table.assign([7], [[np.nan, 0.0]])
 
 
 def test_initial_values(client: gannet.Client, name: str) -> None:

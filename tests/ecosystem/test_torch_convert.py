@@ -144,6 +144,15 @@ def test_a_copy_has_hooks_and_a_parameter_of_its_own(client, name):
     assert twin[0].frozen and not model[0].frozen
 
 
+def test_weights_beyond_f16_are_refused(client, name):
+    model = nn.Sequential(nn.Embedding(8, 4))
+    with torch.no_grad():
+        model[0].weight[3, 2] = -70000.0
+    with pytest.raises(gannet.InputError, match="values beyond 65504, the largest f16"):
+        convert(copy.deepcopy(model), client, name, weights="keep", row_type="f16")
+    convert(model, client, f"{name}-wide", weights="keep", row_type="bf16")
+
+
 def test_ids_to_assign_are_integers(client, name):
     ours = gannet.torch.Embedding(client, name, 2, optimizer=SGD)
     with pytest.raises(TypeError, match="ids have dtype float64"):

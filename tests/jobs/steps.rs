@@ -148,8 +148,9 @@ fn killed_servers_change_no_bit_of_f16() {
 }
 
 #[test]
-fn killed_servers_change_no_bit_of_f16_rows() {
+fn killed_servers_change_no_bit_of_16_bit_rows() {
     servers_are_killed("--model fm --factors 3 --row-type f16");
+    servers_are_killed("--model fm --factors 3 --row-type bf16");
 }
 
 fn servers_are_killed(what: &str) {

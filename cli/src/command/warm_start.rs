@@ -244,18 +244,19 @@ fn has_state_for(from: &Rule, to: &Rule) -> bool {
     }
 }
 
-/// Appends a saved row to `out`, in the layout of this training. `fits` becomes false if a weight is beyond the range
-/// of the row type.
-fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>, fits: &mut bool) {
-    let mut wide = Vec::new();
+/// Appends a saved row to `out`, in the layout of this training. Returns `false` if a weight is beyond the range of the
+/// row type.
+fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) -> bool {
+    let (mut wide, mut fits) = (Vec::new(), true);
     for (from, to) in parts {
         let dim = from.dim as usize;
         let (own, rest) = row.split_at(from.rule.floats(dim));
         row = rest;
         let mut weights = vec![0.0; dim];
         segment_weights(&from.rule, own, &mut weights);
-        let largest = to.rule.float16().map_or(f32::MAX, Float16::largest);
-        *fits &= weights.iter().all(|weight| weight.abs() <= largest);
+        if let Some(format) = to.rule.float16() {
+            fits &= weights.iter().all(|weight| weight.abs() <= format.largest());
+        }
         if has_state_for(&from.rule, &to.rule) {
             wide.clear();
             from.rule.put_f32_row(dim, own, &mut wide);
@@ -266,13 +267,14 @@ fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>, 
         out.resize(start + to.rule.floats(dim), 0.0);
         fresh_segment(&to.rule, &weights, &mut out[start..]);
     }
+    fits
 }
 
-/// The error about a saved weight that the row type of this training cannot store.
-fn beyond_range(parts: &[(Segment, Segment)]) -> BackendError {
+/// The error about a saved row that the row type of this training cannot store.
+fn beyond_range(parts: &[(Segment, Segment)], key: u64) -> BackendError {
     let name = parts.iter().find_map(|(_, to)| to.rule.float16()).map_or("f32", Float16::name);
     BackendError::Schema(format!(
-        "--warm-start: the saved model has a weight beyond the range of --row-type {name}; use --row-type f32"
+        "--warm-start: the saved row of key {key} has a weight beyond the range of --row-type {name}; use --row-type f32"
     ))
 }
 
@@ -283,9 +285,13 @@ impl StartRows for WarmModel {
         let read = saved.read(|keys, rows| {
             if done.is_ok() {
                 out.clear();
-                let mut fits = true;
-                rows.chunks_exact(floats).for_each(|row| translate(parts, row, &mut out, &mut fits));
-                done = if fits { put(keys, &out) } else { Err(beyond_range(parts)) };
+                for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
+                    if !translate(parts, row, &mut out) {
+                        done = Err(beyond_range(parts, key));
+                        return;
+                    }
+                }
+                done = put(keys, &out);
             }
         });
         read.map_err(|failure| BackendError::Schema(failure.to_string()))?;

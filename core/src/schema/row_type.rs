@@ -17,7 +17,8 @@ pub enum RowType {
     /// chance ([`Packed`](gannet_optim::Packed)). The chance follows from the key and the names of table and push, so
     /// copies of a row stay equal.
     Bf16,
-    /// 2 bytes a weight, as IEEE 754's binary16. It rounds eight times as finely as bf16, but ends at 65,504.
+    /// 2 bytes a weight, as IEEE 754's binary16. It ends at 65,504. From there down to 6e-5 it rounds eight
+    /// times as finely as bf16.
     F16,
 }
 

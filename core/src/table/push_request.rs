@@ -11,8 +11,8 @@ pub struct Applied {
     pub applied: u32,
     /// Rows dropped because the shard already had their part.
     pub duplicate: u32,
-    /// Rows dropped because a value or the resulting row is NaN or infinite, or because a change of state would
-    /// make a row that the rule cannot produce, such as one with a negative sum of squares.
+    /// Rows dropped because a value or the resulting row is NaN, infinite or beyond the row type. Or because a change
+    /// of state would make a row that the rule cannot produce, such as one with a negative sum of squares.
     pub not_finite: u32,
     /// Rows not created because this push of their keys was not admitted ([`Admission`](crate::Admission)).
     pub not_admitted: u32,

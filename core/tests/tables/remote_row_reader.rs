@@ -24,6 +24,7 @@ fn schemas() -> Vec<Schema> {
         one(group, 8),
         one(adam, 3),
         one(adam.with_packed_weights(Float16::Bf16).unwrap(), 3),
+        one(adam.with_packed_weights(Float16::F16).unwrap(), 21),
         one(adagrad.with_packed_weights(Float16::F16).unwrap(), 16),
         Schema { more, ..one(ftrl, 1) },
     ]

@@ -239,7 +239,7 @@ pub struct Counters {
     pub applied: u64,
     /// Rows of pushes that a server had applied before.
     pub duplicate: u64,
-    /// Rows dropped because a value was NaN or infinite.
+    /// Rows dropped because a value was NaN, infinite or beyond the row type.
     pub not_finite: u64,
     /// Rows not created because they were not admitted.
     pub not_admitted: u64,

@@ -20,6 +20,7 @@ from ._embedding import IDS_MAX, POSITIONS_MAX, Embedding, EmbeddingBag, ServerE
 
 _Model = TypeVar("_Model", bound=nn.Module)
 _Own = Union[nn.Embedding, nn.EmbeddingBag]
+_LARGEST_F16 = 65504
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -227,6 +228,11 @@ def _store_all(made: dict[_Own, ServerEmbedding]) -> None:
     for own, embedding in made.items():
         if not bool(torch.isfinite(own.weight).all()):
             raise InputError(f"the rows for {embedding._place()} have values that are not finite")
+        if embedding.row_type == "f16" and bool((own.weight.abs() > _LARGEST_F16).any()):
+            raise InputError(
+                f"the rows for {embedding._place()} have values beyond {_LARGEST_F16}, the largest f16: choose row_type "
+                "'bf16' or 'f32'"
+            )
     for table in {embedding.table for embedding in made.values()}:
         if rows := table.stats().rows:
             raise InputError(

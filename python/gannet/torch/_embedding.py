@@ -60,6 +60,8 @@ class ServerEmbedding(nn.Module):
             name, dim, optimizer=optimizer, init=init, shards=shards, row_type=row_type
         )
         """The table that holds the rows."""
+        self.row_type = row_type
+        """How the servers store the rows."""
         self.position = position
         """Which of the embeddings of its table this is. None: the table's only one."""
         self.num_embeddings = num_embeddings

@@ -12,8 +12,8 @@ pub enum RowTypeName {
     /// so that small ones add up. The optimizer's state stays f32. Rows need more than one weight, and an optimizer
     /// that stores weights: not ftrl and group-ftrl. Workers push gradients.
     Bf16,
-    /// 2 bytes a weight (half precision: up to 65504, 11 binary digits), as bf16 otherwise. It rounds eight times as
-    /// finely, which long trainings need.
+    /// 2 bytes a weight (half precision: up to 65504, 11 binary digits), as bf16 otherwise. Down to 6e-5 it
+    /// rounds eight times as finely, which long trainings need.
     F16,
 }
 

@@ -205,7 +205,8 @@ pub fn print(
     }
     if fitted.not_finite > 0 {
         say!(
-            "dropped      {} examples or rows whose update was NaN or infinite: a smaller --alpha may help",
+            "dropped      {} examples or rows whose update was NaN, infinite or beyond the range of --row-type: a smaller \
+             --alpha may help",
             fitted.not_finite
         );
     }
