@@ -169,7 +169,8 @@ impl Table {
             if let Some(at) = given.iter().position(|weight| weight.is_nan() || weight.abs() > largest) {
                 let (key, weight, row_type) = (keys[at / dim], given[at], rule.float16().map_or("f32", Float16::name));
                 return Err(CallFailure::input(format!(
-                    "the row of key {key} has the value {weight}: rows of type {row_type:?} have numbers up to {largest:e}"
+                    "the row of key {key} has the value {weight}: rows of type {row_type:?} take finite numbers up to \
+                     {largest:e}; change the value, or choose another row_type"
                 )));
             }
             let batch = self.batch(keys)?;
