@@ -38,6 +38,7 @@ def connect(
     tls_cert: Optional[PathLike] = None,
     tls_key: Optional[PathLike] = None,
     insecure: bool = False,
+    not_finite: str = "warn",
 ) -> Client:
     """Connects to the servers of a job.
 
@@ -54,6 +55,10 @@ def connect(
         tls_cert: The certificate of this worker (PEM), for servers that ask for one.
         tls_key: Its private key (PEM).
         insecure: Allow servers on other machines without a token or without TLS.
+        not_finite: What happens when the servers have dropped rows of pushes, because a value was NaN, infinite or
+            beyond the table's row type. `"warn"`: the first call that finds such rows warns. `"raise"`: each call that
+            finds new ones raises `InputError`. `"count"`: they are counted, in `Table.stats` and `Client.counters`, as
+            always.
 
     Returns:
         A connected client. Close it, or use it in a `with` statement: that waits for all pushes.
@@ -74,7 +79,8 @@ def connect(
         tls_key=tls_key,
         insecure=insecure,
     )
-    return Client(_native.Client(asked), asked["servers"])
+    about_rows = choice("not_finite", not_finite, ("warn", "raise", "count"))
+    return Client(_native.Client(asked, about_rows), asked["servers"])
 
 
 def connecting(
@@ -202,7 +208,8 @@ class Client:
 
         Raises:
             PeerError: A push was refused, or a server is lost.
-            InputError: A synchronous step has begun: call `tick` first.
+            InputError: A synchronous step has begun: call `tick` first. Or rows of a push were dropped, and the client
+                was made with `not_finite="raise"`.
         """
         self._native.flush()
 

@@ -26,11 +26,14 @@ class TableStats:
         rows: Rows, which are keys that were pushed to.
         bytes: Bytes that the rows and their index take.
         shards: Shards.
+        not_finite: Rows of this client's pushes that the servers dropped, because a value was NaN, infinite or beyond
+            the table's row type.
     """
 
     rows: int
     bytes: int
     shards: int
+    not_finite: int = 0
 
 
 class Table:
@@ -105,6 +108,8 @@ class Table:
 
         The call returns when the push is on its way, and `grads` may be changed then, unless `copy` is false.
         `Client.flush` and `Client.close` wait until it is applied. A refusal is raised by the next call of the client.
+        A row with a value that is NaN, infinite or beyond the table's row type is dropped. `gannet.connect` says what
+        the client does then (`not_finite`).
 
         Args:
             keys: Integers (n,). Or a `KeySet` of this table: n is then the length of its `keys`.
@@ -120,6 +125,7 @@ class Table:
         Raises:
             TypeError, ValueError: The arrays are of a wrong type or shape.
             PeerError: A server is lost, or an earlier push was refused.
+            InputError: Rows of an earlier push were dropped, and the client was made with `not_finite="raise"`.
         """
         if reduce not in ("sum", "mean"):
             raise InputError(f"reduce is {reduce!r}; 'sum' or 'mean' is wanted")

@@ -3,17 +3,18 @@
 use crate::connecting::{Connecting, configuration};
 use crate::failure::{CallFailure, Kind};
 use crate::lent::free_ended_arrays;
-use crate::owner::{Owner, OwnerThread};
+use crate::owner::{NotFinite, Owner, OwnerThread};
 use crate::schema::Description;
 use crate::table::Table;
 use crate::waiting::{Maker, wait_for, wait_until};
 use gannet::sync::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet::table::TableId;
-use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeWarning};
 use pyo3::prelude::*;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the end of a client waits until the servers know of it.
@@ -48,7 +49,16 @@ impl Shared {
         let answer = thread.ask(work);
         let result = noted(py, thread, wait_for(py, answer));
         free_ended_arrays(py);
+        self.warn(py)?;
         result
+    }
+
+    /// Passes a warning of the thread on to Python. The frames above are a method of the package, and its caller.
+    fn warn(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(thread) = &self.thread else { return Ok(()) };
+        let warning = thread.state.warning.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(text) = warning.and_then(|text| CString::new(text).ok()) else { return Ok(()) };
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 2)
     }
 
     /// Tells the thread something, if it is still there.
@@ -120,13 +130,18 @@ pub struct Client {
 
 #[pymethods]
 impl Client {
-    /// Connects to every server.
+    /// Connects to every server. `not_finite` is "warn", "raise" or "count".
     #[new]
-    fn new(py: Python<'_>, asked: Connecting) -> PyResult<Client> {
+    fn new(py: Python<'_>, asked: Connecting, not_finite: &str) -> PyResult<Client> {
+        let about_not_finite = match not_finite {
+            "raise" => NotFinite::Raise,
+            "count" => NotFinite::Count,
+            _ => NotFinite::Warn,
+        };
         let (net, config) = configuration(asked)?;
         let failed =
             |error| CallFailure::new(Kind::Machine, format!("starting the client's thread: {error}"));
-        let (thread, answer) = OwnerThread::start(net, config).map_err(failed)?;
+        let (thread, answer) = OwnerThread::start(net, config, about_not_finite).map_err(failed)?;
         let transport = wait_for(py, answer)?;
         let shared = Shared {
             thread: Some(thread),
@@ -213,6 +228,7 @@ impl Client {
         let [answer, farewell] = thread.close();
         let closed = noted(py, thread, wait_until(py, answer, end));
         free_ended_arrays(py);
+        self.shared.warn(py)?;
         let closed = closed?.is_some();
         if closed {
             let end = Instant::now() + FAREWELL_MAX;

@@ -41,6 +41,18 @@ pub struct FlushProgress {
     pub interrupted: AtomicBool,
 }
 
+/// What a client does about rows that the servers have dropped, because a value was NaN, infinite or beyond the row type.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NotFinite {
+    /// The first call that finds some warns.
+    #[default]
+    Warn,
+    /// A call that finds new ones fails.
+    Raise,
+    /// They are counted.
+    Count,
+}
+
 /// Rows of pulls, or why they failed, by the number of the pull. The client's thread puts them here as soon as they
 /// have come. A caller then need not wait until the thread has done what it was asked later.
 #[derive(Debug, Default)]
@@ -66,6 +78,8 @@ pub struct SharedState {
     pub pulled: EndedPulls,
     /// What other threads may know of the client's thread.
     pub progress: Arc<FlushProgress>,
+    /// A warning about rows that servers have dropped. The next call takes it.
+    pub warning: Mutex<Option<String>>,
 }
 
 /// The worker, and what is on its way. It belongs to the client's thread.
@@ -82,13 +96,17 @@ pub struct Owner {
     state: Arc<SharedState>,
     /// An error between calls, which the next call returns.
     failure: Option<CallFailure>,
+    about_not_finite: NotFinite,
+    /// Rows that servers had dropped when the thread last looked.
+    not_finite: u64,
     ends: bool,
 }
 
 impl Owner {
-    fn new(worker: Worker<Transports>, state: Arc<SharedState>) -> Owner {
+    fn new(worker: Worker<Transports>, state: Arc<SharedState>, about_not_finite: NotFinite) -> Owner {
         let (joined, pushed, pulls, pushes) = (Vec::new(), Vec::new(), BTreeMap::new(), VecDeque::new());
-        Owner { worker, joined, pushed, pulls, pushes, state, failure: None, ends: false }
+        let (failure, not_finite, ends) = (None, 0, false);
+        Owner { worker, joined, pushed, pulls, pushes, state, failure, about_not_finite, not_finite, ends }
     }
 
     /// The thread: does what it is asked until nobody can ask any more, or until it is told to end.
@@ -136,7 +154,30 @@ impl Owner {
             self.state.progress.owes.store(false, Relaxed);
         }
         self.end_pulls();
+        self.note_not_finite();
         moved
+    }
+
+    /// Looks whether servers have dropped more rows of pushes. A warning is for the caller, an error for the next call.
+    fn note_not_finite(&mut self) {
+        let rows = self.worker.counters().not_finite;
+        let new = rows - std::mem::replace(&mut self.not_finite, rows);
+        if new == 0 {
+            return;
+        }
+        let are = if new == 1 { "row of a push was" } else { "rows of pushes were" };
+        let text = format!(
+            "the servers have dropped rows: {new} {are} NaN, infinite or beyond the table's row type, so nothing was \
+             learned from them: look for such gradients, or lower the rate. Table.stats counts such rows"
+        );
+        match self.about_not_finite {
+            NotFinite::Warn if new == rows => {
+                let text = format!("{text}, and connect(not_finite=\"raise\") makes an error of them");
+                *self.state.warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+            }
+            NotFinite::Raise => drop(self.failure.get_or_insert(CallFailure::input(text))),
+            NotFinite::Warn | NotFinite::Count => {}
+        }
     }
 
     /// Ends the oldest pulls, as far as their rows have come.
@@ -239,7 +280,8 @@ impl Owner {
         self.worker.drain()?;
         self.pushes.clear();
         self.state.progress.owes.store(false, Relaxed);
-        Ok(())
+        self.note_not_finite();
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     /// Leaves, and waits for all pushes. The thread then ends.
@@ -249,8 +291,8 @@ impl Owner {
         for (table, _) in std::mem::take(&mut self.joined) {
             self.worker.leave(table)?;
         }
-        self.flush()?;
-        failed.map_or(Ok(()), Err)
+        let flushed = self.flush();
+        failed.map_or(flushed, Err)
     }
 
     /// Says to the servers that this pusher has ended, so that another one may have its place there. It matters only to
@@ -275,6 +317,7 @@ impl OwnerThread {
     pub fn start(
         net: Transports,
         config: WorkerConfig,
+        about_not_finite: NotFinite,
     ) -> std::io::Result<(OwnerThread, Receiver<Result<String, CallFailure>>)> {
         let (tasks, queue) = channel::<Task>();
         let (connected, answer) = sync_channel(1);
@@ -285,7 +328,7 @@ impl OwnerThread {
                 let named = connected.send(Ok(worker.transport()));
                 // If nobody waits any more, Ctrl-C has ended the call.
                 if named.is_ok() {
-                    Owner::new(worker, shared).run(&queue);
+                    Owner::new(worker, shared, about_not_finite).run(&queue);
                 }
             }
             Err(error) => drop(connected.send(Err(error.into()))),
@@ -308,6 +351,7 @@ impl OwnerThread {
                 Some(failure) => Err(failure),
                 None => work(owner),
             };
+            owner.note_not_finite();
             // Nobody waits any more after Ctrl-C. A failure is then for the next call.
             if let Err(lost) = done.send(result)
                 && let Err(failure) = lost.0

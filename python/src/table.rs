@@ -237,14 +237,14 @@ impl Table {
         Ok((keys.into_pyarray(py), weights.into_pyarray(py).reshape([count, dim])?))
     }
 
-    /// Rows, bytes and shards over all servers.
-    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+    /// Rows, bytes and shards over all servers, and the rows of this client's pushes that servers have dropped.
+    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
         let table = self.id;
-        let status = self.shared.call(py, move |owner| {
+        let (status, dropped) = self.shared.call(py, move |owner| {
             owner.flush()?;
-            Ok(owner.worker.status(table)?.stats)
+            Ok((owner.worker.status(table)?.stats, owner.worker.not_finite_rows(table)))
         })?;
-        Ok((status.rows, status.bytes, u64::from(status.shards)))
+        Ok((status.rows, status.bytes, u64::from(status.shards), dropped))
     }
 
     /// Writes all rows, with their optimizer state, into a folder. Returns their number.

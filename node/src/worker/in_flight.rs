@@ -318,13 +318,28 @@ pub(super) struct InFlight {
     /// Pushes not wholly acknowledged.
     pub(super) pushes: usize,
     pulls: usize,
+    /// By table: rows of pushes that servers dropped, because a value was not finite.
+    not_finite: Vec<u64>,
     counters: Arc<WorkerCounters>,
 }
 
 impl InFlight {
     pub(super) fn new(counters: Arc<WorkerCounters>) -> InFlight {
-        let (entries, free) = (Vec::new(), Vec::new());
-        InFlight { entries, free, next_generation: 0, bytes: 0, pushes: 0, pulls: 0, counters }
+        let (entries, free, not_finite) = (Vec::new(), Vec::new(), Vec::new());
+        InFlight { entries, free, next_generation: 0, bytes: 0, pushes: 0, pulls: 0, not_finite, counters }
+    }
+
+    /// Counts rows of a push to this table that a server has dropped.
+    pub(super) fn count_not_finite(&mut self, table: usize, rows: u32) {
+        if rows > 0 {
+            self.not_finite.resize(self.not_finite.len().max(table + 1), 0);
+            self.not_finite[table] += u64::from(rows);
+        }
+    }
+
+    /// How many rows of pushes to this table the servers have dropped.
+    pub(super) fn not_finite_rows(&self, table: usize) -> u64 {
+        self.not_finite.get(table).copied().unwrap_or(0)
     }
 
     /// Publishes what is in flight now in the counters.

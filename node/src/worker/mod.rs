@@ -416,6 +416,12 @@ impl<N: Net> Worker<N> {
         self.counters.counters()
     }
 
+    /// Rows of pushes to this table that servers dropped, because a value was NaN, infinite or beyond the row type. The
+    /// acknowledgement of a push reports them. [`Counters::not_finite`] is the sum over all tables.
+    pub fn not_finite_rows(&self, table: TableId) -> u64 {
+        self.flights.not_finite_rows(table.0)
+    }
+
     /// The worker's counters, which other threads can read while it runs.
     pub fn shared_counters(&self) -> Arc<WorkerCounters> {
         self.counters.clone()

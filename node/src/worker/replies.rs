@@ -105,9 +105,11 @@ pub(super) fn reply(
             counters.pushed.count(&applied);
             counters.late_rows.add(u64::from(late));
             push.late |= late > 0;
+            let dropped = (push.laid.table(), applied.not_finite);
             if late > 0 || applied.duplicate > 0 || applied.not_finite > 0 || applied.not_admitted > 0 {
                 push.doubt(request.chunk as usize);
             }
+            flights.count_not_finite(dropped.0, dropped.1);
         }
         RequestWork::Control(control) => {
             if let (Some(table), Some(tick)) = (control.table, control.frame.get::<TickFrame>()) {

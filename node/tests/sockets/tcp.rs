@@ -236,6 +236,8 @@ fn values_that_are_not_finite_are_counted_and_never_stored() {
     worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
     assert_eq!(out, [1.0, 2.0, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!((worker.counters().applied, worker.counters().not_finite), (1, 2));
+    let other = worker.open_table(&schema("other", 2, 8)).unwrap();
+    assert_eq!((worker.not_finite_rows(table), worker.not_finite_rows(other)), (2, 0));
 }
 
 fn another_schema_or_partition_is_refused_by_name() {
