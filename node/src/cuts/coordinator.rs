@@ -305,12 +305,36 @@ fn freeze<N: Net>(
         if asked >= QUESTIONS_MAX {
             pushes.extend(state.held.iter().cloned());
             asked = 0;
+            give_up_gone(worker, cut, state.torn())?;
         }
         let (closes, over) = (state.closes(), state.over());
         before = Some(state);
         worker.cut_wait(ASK_EVERY)?;
         replies = worker.cut_step(cut, &CutActionV1::Admit { pushes, steps, closes, over })?;
     }
+}
+
+/// Ends the torn pushes whose pushers are gone, as all threads say: fences the pushers in every shard.
+fn give_up_gone<N: Net>(
+    worker: &mut Worker<N>,
+    cut: (u64, &str),
+    pushes: Vec<TornPushV1>,
+) -> Result<(), WorkerError> {
+    if pushes.is_empty() {
+        return Ok(());
+    }
+    let mut gone: BTreeSet<CutPusherV1> = pushes
+        .iter()
+        .map(|&TornPushV1 { pusher, incarnation, .. }| CutPusherV1 { pusher, incarnation })
+        .collect();
+    for reply in worker.cut_step(cut, &CutActionV1::Torn { pushes })? {
+        let CutReplyV1::Gone { pushers } = reply else { return Err(unexpected(&reply)) };
+        gone.retain(|pusher| pushers.contains(pusher));
+    }
+    if !gone.is_empty() {
+        worker.cut_step(cut, &CutActionV1::GiveUp { pushers: gone.into_iter().collect() })?;
+    }
+    Ok(())
 }
 
 /// The tables of all threads, in the order of names.
@@ -498,6 +522,7 @@ pub(super) fn unexpected(reply: &CutReplyV1) -> WorkerError {
         CutReplyV1::Written { .. } => "written",
         CutReplyV1::Failed { .. } => "failed",
         CutReplyV1::Done => "done",
+        CutReplyV1::Gone { .. } => "gone",
     };
     WorkerError::Cut(format!(
         "a server answered {what:?} to another step of a cut: begin the checkpoint again"

@@ -164,6 +164,11 @@ impl ServerTables {
                 self.end_cut(now);
                 CutReplyV1::Done
             }
+            CutActionV1::Torn { pushes } => CutReplyV1::Gone { pushers: self.gone(&pushes, now) },
+            CutActionV1::GiveUp { pushers } => {
+                self.give_up(&pushers, now)?;
+                CutReplyV1::Done
+            }
         };
         let reply = control::seal(&reply);
         if reply.len() > CUT_MESSAGE_BYTES_MAX {
@@ -176,6 +181,11 @@ impl ServerTables {
             return refuse(Refusal::Malformed, text);
         }
         Ok(transmit.send_copy(CutIsFrame {}.encode(frame.head.id), &reply)?)
+    }
+
+    /// The tables with shards here that are part of the cut.
+    pub(super) fn cut_tables(&self) -> Vec<u32> {
+        (0..).zip(&self.all).filter(|(_, table)| self.cuts.covers(table)).map(|(number, _)| number).collect()
     }
 
     /// Refuses to go on if a table of the cut was opened since its pushes are held back.

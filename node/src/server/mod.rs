@@ -1,5 +1,6 @@
 //! The server: one acceptor thread, and shard threads that each own some of the shards.
 
+mod absences;
 mod acceptor;
 mod bulk;
 mod cached_pulls;
@@ -59,6 +60,8 @@ mod tables;
 mod thread;
 mod thread_gauges;
 mod thread_health;
+#[cfg(test)]
+mod torn_pushes_tests;
 mod vectors;
 
 use crate::coordinator::Coordinator;
