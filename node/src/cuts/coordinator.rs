@@ -3,6 +3,7 @@
 
 use super::frozen::{Frozen, lacking};
 use super::messages::*;
+use super::torn::give_up_gone;
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{CUT_FREEZE_MAX, CUT_STALL};
 use crate::random::draw_number;
@@ -312,29 +313,6 @@ fn freeze<N: Net>(
         worker.cut_wait(ASK_EVERY)?;
         replies = worker.cut_step(cut, &CutActionV1::Admit { pushes, steps, closes, over })?;
     }
-}
-
-/// Ends the torn pushes whose pushers are gone, as all threads say: fences the pushers in every shard.
-fn give_up_gone<N: Net>(
-    worker: &mut Worker<N>,
-    cut: (u64, &str),
-    pushes: Vec<TornPushV1>,
-) -> Result<(), WorkerError> {
-    if pushes.is_empty() {
-        return Ok(());
-    }
-    let mut gone: BTreeSet<CutPusherV1> = pushes
-        .iter()
-        .map(|&TornPushV1 { pusher, incarnation, .. }| CutPusherV1 { pusher, incarnation })
-        .collect();
-    for reply in worker.cut_step(cut, &CutActionV1::Torn { pushes })? {
-        let CutReplyV1::Gone { pushers } = reply else { return Err(unexpected(&reply)) };
-        gone.retain(|pusher| pushers.contains(pusher));
-    }
-    if !gone.is_empty() {
-        worker.cut_step(cut, &CutActionV1::GiveUp { pushers: gone.into_iter().collect() })?;
-    }
-    Ok(())
 }
 
 /// The tables of all threads, in the order of names.

@@ -27,6 +27,7 @@
 mod coordinator;
 mod frozen;
 mod messages;
+mod torn;
 
 pub use coordinator::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub(crate) use messages::{

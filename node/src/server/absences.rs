@@ -101,8 +101,8 @@ impl ServerTables {
         let start = (push.pusher, push.incarnation);
         let signs = worker_of(start.0, start.1).and_then(|worker| self.detector.signs(worker, now));
         let (silent, limits) = signs.unwrap_or((Duration::MAX, WorkerLimits::of(WORKER_TIMEOUT)));
-        let stuck = self.absences.standstill(push, clock) > limits.progress;
-        match self.absences.absence(start, clock) {
+        let stuck = self.cuts.absences.standstill(push, clock) > limits.progress;
+        match self.cuts.absences.absence(start, clock) {
             Some(absent) => absent > limits.silence && silent > limits.silence,
             // A worker that waits for space on a disk has an unfinished part. It goes on when there is space.
             None => stuck && !push.unfinished,
@@ -137,3 +137,7 @@ impl ServerTables {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "torn_pushes_tests.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! Cuts on one server thread: it holds pushes back and marks the cut. The file `cut_slices.rs` then writes the rows
 //! between requests. See the module `cuts` for the protocol.
 
+use super::absences::Absences;
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::cut_slices::Writing;
 use super::cut_writer::{CutFileId, CutWriter, WriterState};
@@ -25,6 +26,8 @@ use std::time::Duration;
 #[derive(Default)]
 pub(super) struct Cuts {
     pub(super) cut: Option<ThreadCut>,
+    /// Which pushers have no session here.
+    pub(super) absences: Absences,
 }
 
 #[derive(Default)]

@@ -60,8 +60,6 @@ mod tables;
 mod thread;
 mod thread_gauges;
 mod thread_health;
-#[cfg(test)]
-mod torn_pushes_tests;
 mod vectors;
 
 use crate::coordinator::Coordinator;

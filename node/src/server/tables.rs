@@ -1,6 +1,5 @@
 //! The tables of one server thread, and the rare requests about them.
 
-use super::absences::Absences;
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::copies::Copies;
 use super::cut_writer::CutExecutor;
@@ -75,8 +74,6 @@ pub(super) struct ServerTables {
     pub(super) step_budget: Option<Arc<StepBudget>>,
     /// The cut of this thread.
     pub(super) cuts: Cuts,
-    /// Which pushers have no session here.
-    pub(super) absences: Absences,
     /// Where checkpoints are written.
     pub(super) checkpoints: Option<gannet_core::CheckpointDir>,
     /// Where their files are written.
@@ -129,7 +126,6 @@ impl ServerTables {
             memory_short: false,
             step_budget: None,
             cuts: Cuts::default(),
-            absences: Absences::default(),
             checkpoints: None,
             executor: CutExecutor::default(),
             fenced: Vec::new(),

@@ -1,8 +1,8 @@
-//! Checkpoints when a push is not complete on all its shards, and its pusher may be gone. The tests are clients over raw
-//! links, one to each thread.
+//! Checkpoints when a push is not complete on all its shards, and its pusher may be gone. The tests are clients over
+//! raw links, one to each thread.
 
-use super::refusals::{acked, ask, refused};
-use super::{LocalServer, ServerConfig};
+use super::super::refusals::{acked, ask, refused};
+use super::super::{LocalServer, ServerConfig};
 use crate::cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, HelloV1};
