@@ -228,6 +228,13 @@ impl FailureDetector {
         at.saturating_sub(state.workers.entry(worker).or_insert(unknown).heard)
     }
 
+    /// For how long nothing was heard of a worker, and its limits; `None` if it is not watched.
+    pub(crate) fn signs(&self, worker: WorkerIncarnation, now: Duration) -> Option<(Duration, WorkerLimits)> {
+        let state = self.state();
+        let signs = state.workers.get(&worker)?;
+        Some((state.clock(now).saturating_sub(signs.heard), signs.limits))
+    }
+
     /// The detector's clock, for waits that begin before a worker has come.
     pub(crate) fn clock(&self, now: Duration) -> Duration {
         self.state().clock(now)

@@ -33,6 +33,8 @@ pub const ROUNDING_BYTES_MAX: usize = 256 << 20;
 pub const CUT_FREEZE_MAX: Duration = Duration::from_secs(5);
 /// Pushers of all tables of a thread that one message of a cut can list.
 pub const CUT_PUSHES_MAX: usize = 3000;
+/// Pushers without a session of which a thread remembers when the last one ended.
+pub const ABSENCES_MAX: usize = 8192;
 /// Bytes of a message of a cut.
 pub const CUT_MESSAGE_BYTES_MAX: usize = PART_BYTES_MAX;
 /// A checkpoint whose files have not grown for so long is given up.

@@ -3,6 +3,7 @@
 
 use super::frozen::{Frozen, lacking};
 use super::messages::*;
+use super::torn::give_up_gone;
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{CUT_FREEZE_MAX, CUT_STALL};
 use crate::random::draw_number;
@@ -305,6 +306,7 @@ fn freeze<N: Net>(
         if asked >= QUESTIONS_MAX {
             pushes.extend(state.held.iter().cloned());
             asked = 0;
+            give_up_gone(worker, cut, state.torn())?;
         }
         let (closes, over) = (state.closes(), state.over());
         before = Some(state);
@@ -498,6 +500,7 @@ pub(super) fn unexpected(reply: &CutReplyV1) -> WorkerError {
         CutReplyV1::Written { .. } => "written",
         CutReplyV1::Failed { .. } => "failed",
         CutReplyV1::Done => "done",
+        CutReplyV1::Gone { .. } => "gone",
     };
     WorkerError::Cut(format!(
         "a server answered {what:?} to another step of a cut: begin the checkpoint again"

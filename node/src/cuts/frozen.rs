@@ -87,6 +87,16 @@ impl Frozen {
         unfinished.chain(self.lacking.iter().map(|limit| limit.pusher)).collect()
     }
 
+    /// The pushes of workers that are not complete on all their shards.
+    pub(super) fn torn(&self) -> Vec<TornPushV1> {
+        let is_torn = |of: &(&(String, u64), &PushProgress)| of.0.1 < DATA_PUSHERS && !of.1.is_whole();
+        let push = |((table, _), push): (&(String, u64), &PushProgress)| {
+            let PushProgress { pusher, incarnation, seq, done, unfinished, .. } = *push;
+            TornPushV1 { table: table.clone(), pusher, incarnation, seq, done, unfinished }
+        };
+        self.pushes.iter().filter(is_torn).map(push).collect()
+    }
+
     /// A push or step that is not whole, in words.
     pub(super) fn missing(&self) -> String {
         if let Some(((table, _), push)) = self.pushes.iter().find(|(_, push)| !push.is_whole()) {

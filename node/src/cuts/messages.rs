@@ -28,6 +28,30 @@ pub(crate) enum CutActionV1 {
     Poll,
     /// Forget the cut.
     End,
+    /// Which of these pushes have a pusher that is gone, or stands still?
+    Torn { pushes: Vec<TornPushV1> },
+    /// Fence these pushers in all tables of the cut: they are gone in the middle of a push.
+    GiveUp { pushers: Vec<CutPusherV1> },
+}
+
+/// A push that is not complete on all its shards.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub(crate) struct TornPushV1 {
+    pub table: String,
+    pub pusher: u64,
+    pub incarnation: u64,
+    pub seq: u64,
+    /// Rows of it that were applied, on all shards.
+    pub done: u64,
+    /// A shard knows of more rows than it has applied.
+    pub unfinished: bool,
+}
+
+/// One start of a worker.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CutPusherV1 {
+    pub pusher: u64,
+    pub incarnation: u64,
 }
 
 /// The last push of a pusher that is let into a table.
@@ -104,6 +128,10 @@ pub(crate) enum CutReplyV1 {
         why: String,
     },
     Done,
+    /// Of the pushers of the request: those that may be given up, as far as this thread knows.
+    Gone {
+        pushers: Vec<CutPusherV1>,
+    },
 }
 
 /// A table that is open on a thread. If the table's shards there are in different synchronous steps, the reply has the

@@ -6,6 +6,9 @@
 //!                <-  progress       what it has of the last push of each pusher
 //!   admit        ->                 lets in the pushes that another thread has begun
 //!                <-  progress       ... until every push is whole
+//!   torn         ->                 says which pushers of incomplete pushes are gone
+//!                <-  gone
+//!   give up      ->                 fences those that are gone everywhere
 //!   mark         ->                 marks the cut of each shard, and begins to write its rows
 //!                <-  marked         positions, cursors, states
 //!   release      ->                 lets all pushes in
@@ -16,13 +19,18 @@
 //! in that of another. A thread knows only the last push of a pusher. But whoever has a worker's last push, whole, has
 //! all its earlier ones: the worker sees to that (`worker/cut_client.rs`). So a cut has the pushes of each pusher up to
 //! one sequence number.
+//!
+//! A push stays incomplete for good if its pusher is gone. When every thread says so, the coordinator has the pusher
+//! fenced in every shard. A fence takes the place of the push in the shard's entry of the pusher. So the push is ended
+//! on all shards alike: those that have rows of it keep them, and none applies more.
 
 mod coordinator;
 mod frozen;
 mod messages;
+mod torn;
 
 pub use coordinator::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub(crate) use messages::{
-    CutActionV1, CutBaseV1, CutFileV1, CutPushV1, CutReplyV1, CutRequestV1, CutShardV1, CutStepV1,
-    CutTableV1, MarkV1, PushLimitV1,
+    CutActionV1, CutBaseV1, CutFileV1, CutPushV1, CutPusherV1, CutReplyV1, CutRequestV1, CutShardV1,
+    CutStepV1, CutTableV1, MarkV1, PushLimitV1, TornPushV1,
 };

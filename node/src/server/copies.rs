@@ -294,6 +294,7 @@ impl ServerTables {
         tables: Vec<ServerTable>,
     ) -> Result<u32, String> {
         let Promotion { server, servers, epoch, .. } = promotion;
+        self.cuts.absences.forget();
         if self.all.len() + tables.len() > TABLES_MAX {
             return Err(format!(
                 "{TABLES_MAX} tables are open, the limit, and the place has {}",
@@ -381,6 +382,7 @@ impl ServerTables {
         let (identity, of) = (shards.identity(), shards.schema().shards);
         self.identities.take_over(name, identity, of, confirmed);
         self.add_table(shards.schema().clone(), identity, Some(shards), false)?;
+        self.cuts.absences.forget();
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Cuts on one server thread: it holds pushes back and marks the cut. The file `cut_slices.rs` then writes the rows
 //! between requests. See the module `cuts` for the protocol.
 
+use super::absences::Absences;
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::cut_slices::Writing;
 use super::cut_writer::{CutFileId, CutWriter, WriterState};
@@ -25,6 +26,8 @@ use std::time::Duration;
 #[derive(Default)]
 pub(super) struct Cuts {
     pub(super) cut: Option<ThreadCut>,
+    /// Which pushers have no session here.
+    pub(super) absences: Absences,
 }
 
 #[derive(Default)]
@@ -164,6 +167,11 @@ impl ServerTables {
                 self.end_cut(now);
                 CutReplyV1::Done
             }
+            CutActionV1::Torn { pushes } => CutReplyV1::Gone { pushers: self.gone(&pushes, now) },
+            CutActionV1::GiveUp { pushers } => {
+                self.give_up(&pushers, now)?;
+                CutReplyV1::Done
+            }
         };
         let reply = control::seal(&reply);
         if reply.len() > CUT_MESSAGE_BYTES_MAX {
@@ -176,6 +184,11 @@ impl ServerTables {
             return refuse(Refusal::Malformed, text);
         }
         Ok(transmit.send_copy(CutIsFrame {}.encode(frame.head.id), &reply)?)
+    }
+
+    /// The tables with shards here that are part of the cut.
+    pub(super) fn cut_tables(&self) -> Vec<u32> {
+        (0..).zip(&self.all).filter(|(_, table)| self.cuts.covers(table)).map(|(number, _)| number).collect()
     }
 
     /// Refuses to go on if a table of the cut was opened since its pushes are held back.

@@ -1,5 +1,6 @@
 //! The server: one acceptor thread, and shard threads that each own some of the shards.
 
+mod absences;
 mod acceptor;
 mod bulk;
 mod cached_pulls;

@@ -357,6 +357,7 @@ impl<N: Net> ShardThread<N> {
         let Some(session) = self.sessions[token].take() else { return };
         let number = session.pusher().session;
         self.unlink_worker(session.pusher());
+        self.tables.cuts.absences.end(session.pusher(), self.tables.detector.clock(self.net.now()));
         self.tables.end_session(number);
         self.tables.end_cut_of(number, self.net.now());
         if let Some(scheduler) = &mut self.scheduler {
@@ -424,6 +425,7 @@ impl<N: Net> ShardThread<N> {
             }
             self.next_session = self.next_session.wrapping_add(1);
             let session = self.begin(greeted);
+            self.tables.cuts.absences.begin(session.pusher());
             self.own_counters().over(session.over).begun.add(1);
             self.sessions[free] = Some(session);
             self.enqueue(free);
@@ -461,6 +463,7 @@ impl<N: Net> ShardThread<N> {
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
         self.tables.detector.wake(now);
+        self.tables.cuts.absences.wake(self.tables.detector.clock(now));
         self.counters.tick(self.settings.thread);
         let (silence, pressed) = (self.settings.limits.silence, !self.waiting_for_memory.is_empty());
         for token in 0..self.sessions.len() {
