@@ -43,7 +43,7 @@ pub use table::vectors::Vectors;
 // Where its images live.
 pub use image::filesystem::{Filesystem, Overwriting};
 pub use image::grower::{Growth, Now, STALL_BUCKETS};
-pub use image::held_table::HeldTable;
+pub use image::held_table::{HeldTable, is_data_folder};
 pub use image::probe::try_huge_page;
 pub use image::store::{GrowthConfig, Store};
 
@@ -77,6 +77,7 @@ pub use reader::remote_row_reader::{
 
 // Checkpoints.
 pub use table::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
+pub use table::model_folder::{foreign_entry, is_table_of_a_save, remove_model};
 
 // The checkpoints of a job.
 pub use checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint};

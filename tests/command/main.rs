@@ -5,6 +5,7 @@ mod cli;
 mod csv;
 mod doctor;
 mod first_hour;
+mod foreign_files;
 mod formats;
 mod logs;
 mod messages;

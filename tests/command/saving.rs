@@ -98,6 +98,28 @@ fn an_interrupt_before_the_first_example_replaced_a_good_model_with_nothing() {
 }
 
 #[test]
+fn a_limit_on_the_size_of_files_ended_the_command_by_a_signal() {
+    let folder = scratch();
+    let f = folder.path();
+    let data = clicks(&f.join("good.svm"), 2_000, 1).display().to_string();
+    let out = f.join("model").display().to_string();
+    ok(&format!("train {data} --out {out}"));
+    let before = scores(&out, &data);
+    for line in
+        [format!("train {data} --out {out}"), format!("train {data} --data-dir {}", f.join("d").display())]
+    {
+        // In blocks of 512 bytes.
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -f 1; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_gannet")]);
+        limited.args(line.split(' '));
+        let done = Process::start(limited).wait();
+        assert_eq!(done.code, Some(1), "{line}: {done:?}");
+        assert!(done.err.contains("File too large"), "{line}: {done:?}");
+    }
+    assert_eq!(scores(&out, &data), before, "the model is as it was");
+}
+
+#[test]
 fn the_model_before_was_gone_once_another_was_saved() {
     let folder = scratch();
     let f = folder.path();

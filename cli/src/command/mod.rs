@@ -55,6 +55,7 @@ pub use failure::Failure;
 /// # Errors
 /// The error, with the exit code.
 pub fn run(cli: args::Cli) -> Result<(), Failure> {
+    signals::report_full_files()?;
     match cli.command {
         args::Command::Train(args) => train::run(*args),
         args::Command::Launch(args) => launch::run(&args),

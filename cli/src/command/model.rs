@@ -1,11 +1,12 @@
 //! Models on disk: a checkpoint of the table, with notes on how its data was read.
 
 use super::args::{InputArgs, PredictArgs};
+use super::failure::SYSTEM;
 use super::train::TABLE;
 use super::warm_source::{self, WarmRows, WarmSource};
 use super::{Failure, input, saved_model};
 use gannet::optim::{Update, Visitor, in_words};
-use gannet::storage::{Checkpoint, CheckpointWriter};
+use gannet::storage::{Checkpoint, CheckpointWriter, is_data_folder};
 use gannet::train::lbfgs::WeightSink;
 use gannet::train::{
     Backend, BackendError, ColumnChoice, Columns, Counts, Data, Format, INTERCEPT_KEY, Labels, Reader, Scale,
@@ -70,10 +71,19 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
             folder.display()
         )));
     }
+    if is_data_folder(folder) {
+        return Err(Failure::input(format!(
+            "--out {}: is the data folder of a server, which would not start again with a model in it: name another \
+             folder",
+            folder.display()
+        )));
+    }
+    saved_model::check_previous(folder)?;
     let made = CheckpointWriter::create(folder, schema).map_err(Failure::from);
     made.map(|_| ()).map_err(|failure| {
-        let text = format!("--out {}: {failure}; name a folder that can be written", folder.display());
-        Failure::new(failure.code, text)
+        // The errors of the user's files have their remedy.
+        let remedy = if failure.code == SYSTEM { "; name a folder that can be written" } else { "" };
+        Failure::new(failure.code, format!("--out {}: {failure}{remedy}", folder.display()))
     })
 }
 

@@ -3,7 +3,7 @@
 
 use super::Failure;
 use super::failure::SYSTEM;
-use gannet::storage::{Checkpoint, CheckpointWriter};
+use gannet::storage::{Checkpoint, CheckpointWriter, foreign_entry, remove_model};
 use gannet::train::BadLines;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// The folder of the previous model.
 const PREVIOUS: &str = "previous";
+/// The folder of the model that becomes the previous one, and that of the one before it.
+const PASSING: [&str; 2] = ["previous.new", "previous.old"];
 
 /// The folders in which this process has saved. A model there is its own. (The model has no note for this, because
 /// equal trainings must make equal models, byte by byte.)
@@ -30,6 +32,28 @@ pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
     early.then(|| checkpoint.note("ended").unwrap_or("for a reason that it does not say").to_owned())
 }
 
+/// Checks that nothing of the user is in the folders of previous models: a save replaces them.
+pub fn check_previous(folder: &Path) -> Result<(), Failure> {
+    for name in [PREVIOUS].into_iter().chain(PASSING) {
+        let path = folder.join(name);
+        let foreign = match path.symlink_metadata() {
+            Err(_) => None,
+            Ok(there) if !there.is_dir() => Some(path.clone()),
+            Ok(_) => foreign_entry(&path)?,
+        };
+        if let Some(foreign) = foreign {
+            return Err(Failure::input(format!(
+                "--out {}: gannet did not write {}, and a save would replace {}, where it keeps the model before: move \
+                 it away, or name another folder",
+                folder.display(),
+                foreign.display(),
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Moves the model in `folder` to `folder/previous`, before another is saved there. A model of a training that ended
 /// early does not replace a complete one there. A model of this run does not replace one of an earlier run.
 pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
@@ -39,11 +63,16 @@ pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
     }
     own.push(folder.to_path_buf());
     let Ok(there) = Checkpoint::open(folder) else { return Ok(()) };
+    if let Err(failure) = check_previous(folder) {
+        // It came there during the training, which must not be lost.
+        notice!("gannet: the model that was in {} is not kept: {failure}", folder.display());
+        return Ok(());
+    }
     let failed = |path: &Path, error: std::io::Error| {
         let text = format!("keeping the model that was in {}: {}: {error}", folder.display(), path.display());
         Failure::new(SYSTEM, text)
     };
-    let [previous, new, old] = [PREVIOUS, "previous.new", "previous.old"].map(|name| folder.join(name));
+    let [previous, new, old] = [PREVIOUS, PASSING[0], PASSING[1]].map(|name| folder.join(name));
     if !previous.exists() && old.exists() {
         // An earlier process was killed between the two renames below.
         fs::rename(&old, &previous).map_err(|error| failed(&old, error))?;
@@ -54,7 +83,7 @@ pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
     }
     for left in [&new, &old] {
         if left.exists() {
-            fs::remove_dir_all(left).map_err(|error| failed(left, error))?;
+            remove_model(left)?;
         }
     }
     there.link_into(&new)?;
@@ -69,7 +98,7 @@ pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
         fs::rename(&previous, &old).map_err(|error| failed(&previous, error))?;
     }
     fs::rename(&new, &previous).map_err(|error| failed(&new, error))?;
-    let _ = fs::remove_dir_all(&old); // a left-over costs space only
+    let _ = remove_model(&old); // a left-over costs space only
     Ok(())
 }
 

@@ -1,8 +1,9 @@
-//! SIGINT and SIGTERM: the first one requests an orderly end, the second one ends the process at once.
+//! SIGINT and SIGTERM: the first one requests an orderly end, the second one ends the process at once. SIGXFSZ: a file
+//! is full.
 
 use super::failure::{Failure, SYSTEM};
 use gannet::Server;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -21,6 +22,16 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
             .map_err(|e| Failure::new(SYSTEM, format!("setting the handler of signal {signal}: {e}")))?;
     }
     Ok(stop)
+}
+
+/// Makes a file that reaches the limit on the size of files (`ulimit -f`) an error of the call that writes it. Without a
+/// handler the signal SIGXFSZ ends the process.
+///
+/// # Errors
+/// The handler cannot be set.
+pub fn report_full_files() -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::new(SYSTEM, format!("setting the handler of SIGXFSZ: {e}"));
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(failed)
 }
 
 /// Sleeps, without using CPU, until one of these signals arrives or a thread of the server dies.

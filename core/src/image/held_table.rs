@@ -7,6 +7,7 @@ use crate::image::store::Store;
 use crate::schema::identity::TableIdentity;
 use crate::schema::shard_set::ShardSet;
 use crate::schema::table_schema::Schema;
+use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -95,6 +96,28 @@ impl Store {
         let first = numbers(&folder)?.first().map(|number| folder.join(image_name(*number)));
         first.map(|path| Ok(read(&path, table)?.3)).transpose()
     }
+}
+
+/// Whether a folder is the data folder of a server: a server has it open now, or it has images of a table. A folder that
+/// cannot be read is none.
+///
+/// ```
+/// # use gannet_core::{Store, is_data_folder};
+/// # let folder = tempfile::tempdir()?;
+/// assert!(!is_data_folder(folder.path()));
+/// let store = Store::open_dir(folder.path())?;
+/// assert!(is_data_folder(folder.path()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn is_data_folder(folder: &Path) -> bool {
+    let lock = folder.join("LOCK");
+    let is_open = std::fs::symlink_metadata(&lock).is_ok_and(|lock| lock.is_file())
+        && File::open(&lock).is_ok_and(|lock| {
+            flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+        });
+    let has_images = |path: &Path| path.is_dir() && numbers(path).is_ok_and(|numbers| !numbers.is_empty());
+    let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    is_open || entries.any(|entry| has_images(&entry.path()))
 }
 
 /// The shards that have an image in the folder of a table, in ascending order.

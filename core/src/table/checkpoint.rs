@@ -2,21 +2,22 @@
 //! Checksums find a changed byte before a row is used. docs/checkpoint.md has the bytes.
 //!
 //! The names of a save's row files contain the generation of the save. The manifest lists these files with
-//! their lengths and checksums, and replaces the older manifest by a rename. Only then are row files of older
-//! generations removed.
+//! their lengths and checksums, and replaces the older manifest by a rename. Only then are the row files removed that
+//! the older manifest lists (model_folder.rs).
 
+use super::model_folder::{self, MANIFEST_NEW};
 use crate::hash::{hash, shard_of};
 use crate::schema::table_schema::Schema;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-const MANIFEST: &str = "MANIFEST";
-const MANIFEST_MAGIC: &[u8; 8] = b"GANNETCK";
-const ROWS_MAGIC: &[u8; 8] = b"GANNETRW";
+pub(super) const MANIFEST: &str = "MANIFEST";
+pub(super) const MANIFEST_MAGIC: &[u8; 8] = b"GANNETCK";
+pub(super) const ROWS_MAGIC: &[u8; 8] = b"GANNETRW";
 const VERSION: u32 = 2;
 /// Bytes of a manifest or row file before its content.
-const HEAD: usize = 32;
+pub(super) const HEAD: usize = 32;
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 /// Rows that a reader passes on at a time.
 const ROWS_A_BLOCK: usize = 4096;
@@ -83,9 +84,18 @@ pub enum CheckpointError {
         /// What is wrong with it.
         why: String,
     },
+    /// A save would replace a file that Gannet has not written, or that is damaged.
+    #[error(
+        "{}: a save would replace this file, but gannet did not write it, or it is damaged: move it away, or name \
+         another folder", path.display()
+    )]
+    InTheWay {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointError {
+pub(super) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointError {
     let path = path.to_path_buf();
     move |source| CheckpointError::Io { what, path, source }
 }
@@ -111,6 +121,8 @@ pub struct CheckpointWriter {
     manifest: ManifestV1,
     floats: usize,
     shards: u32,
+    /// The save has named its generation in the folder.
+    begun: bool,
     /// The rows that [`add`](Self::add) has collected, by shard: keys and floats.
     added: Vec<(Vec<u64>, Vec<f32>)>,
 }
@@ -119,13 +131,10 @@ impl CheckpointWriter {
     /// Starts a save into `folder`, which is made if it does not exist.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be made, or has a file of another program that the save would replace.
     pub fn create(folder: &Path, schema: &Schema) -> Result<CheckpointWriter, CheckpointError> {
         std::fs::create_dir_all(folder).map_err(io_error("making", folder))?;
-        let generation = match Checkpoint::open(folder) {
-            Ok(old) => old.manifest.generation + 1,
-            Err(_) => 1,
-        };
+        let generation = model_folder::next_generation(folder)?;
         let (rows, files, notes) = (0, Vec::new(), Vec::new());
         let manifest = ManifestV1 { schema: schema.encode(), generation, rows, files, notes };
         Ok(CheckpointWriter {
@@ -133,6 +142,7 @@ impl CheckpointWriter {
             manifest,
             floats: schema.floats(),
             shards: schema.shards,
+            begun: false,
             added: Vec::new(),
         })
     }
@@ -151,11 +161,9 @@ impl CheckpointWriter {
     /// When `rows` has another length, or the table has no such shard.
     pub fn shard(&mut self, shard: u32, keys: &[u64], rows: &[f32]) -> Result<(), CheckpointError> {
         assert!(shard < self.shards && rows.len() == keys.len() * self.floats, "rows of one shard");
-        let mut name = format!("rows-{:06}-{shard:04}", self.manifest.generation);
+        self.begin()?;
         let earlier = self.manifest.files.iter().filter(|file| file.shard == shard).count();
-        if earlier > 0 {
-            name = format!("{name}-{earlier}");
-        }
+        let name = model_folder::row_file(self.manifest.generation, shard, earlier);
         let path = self.folder.join(&name);
         let mut head = [0u8; HEAD];
         head[..8].copy_from_slice(ROWS_MAGIC);
@@ -168,6 +176,15 @@ impl CheckpointWriter {
         write_synced(&path, &parts)?;
         self.manifest.rows += keys.len() as u64;
         self.manifest.files.push(FileV1 { name, shard, rows: keys.len() as u64, crc });
+        Ok(())
+    }
+
+    /// Names the save in its folder, before its first file.
+    fn begin(&mut self) -> Result<(), CheckpointError> {
+        if !self.begun {
+            model_folder::begin(&self.folder, self.manifest.generation)?;
+            self.begun = true;
+        }
         Ok(())
     }
 
@@ -207,7 +224,9 @@ impl CheckpointWriter {
         for (shard, (keys, rows)) in (0..).zip(added).filter(|(_, (keys, _))| !keys.is_empty()) {
             self.shard(shard, &keys, &rows)?;
         }
+        self.begin()?;
         let path = self.folder.join(MANIFEST);
+        let before = Checkpoint::open(&self.folder).map(|before| before.files()).unwrap_or_default();
         let body = rkyv::to_bytes::<rkyv::rancor::Error>(&self.manifest)
             .map_err(|e| CheckpointError::Damaged { path: path.clone(), why: e.to_string() })?;
         let mut head = [0u8; HEAD];
@@ -215,24 +234,18 @@ impl CheckpointWriter {
         head[8..12].copy_from_slice(&VERSION.to_le_bytes());
         head[12..16].copy_from_slice(&crc32c::crc32c(&body).to_le_bytes());
         head[16..24].copy_from_slice(&(body.len() as u64).to_le_bytes());
-        let new = self.folder.join("MANIFEST.new");
+        let new = self.folder.join(MANIFEST_NEW);
         write_synced(&new, &[&head, &body])?;
         std::fs::rename(&new, &path).map_err(io_error("naming", &path))?;
         let folder = File::open(&self.folder).map_err(io_error("opening", &self.folder))?;
         folder.sync_all().map_err(io_error("syncing", &self.folder))?;
-        let ours = format!("rows-{:06}-", self.manifest.generation);
-        for entry in std::fs::read_dir(&self.folder).map_err(io_error("listing", &self.folder))?.flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.starts_with("rows-") && !name.starts_with(&ours) {
-                let _ = std::fs::remove_file(entry.path()); // a file that remains only takes space
-            }
-        }
+        let now: Vec<String> = self.manifest.files.iter().map(|file| file.name.clone()).collect();
+        model_folder::end(&self.folder, &before, &now);
         Ok(self.manifest.rows)
     }
 }
 
-fn write_synced(path: &Path, parts: &[&[u8]]) -> Result<(), CheckpointError> {
+pub(super) fn write_synced(path: &Path, parts: &[&[u8]]) -> Result<(), CheckpointError> {
     let file = File::create(path).map_err(io_error("making", path))?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
     parts.iter().try_for_each(|part| out.write_all(part)).map_err(io_error("writing", path))?;
@@ -314,6 +327,16 @@ impl Checkpoint {
         self.manifest.rows
     }
 
+    /// The generation of the save: 1 for the first in a folder, and higher for each later one.
+    pub(super) fn generation(&self) -> u64 {
+        self.manifest.generation
+    }
+
+    /// The names of the row files.
+    pub(super) fn files(&self) -> Vec<String> {
+        self.manifest.files.iter().map(|file| file.name.clone()).collect()
+    }
+
     /// The value of a note that the writer stored; `None` if there is no such note.
     pub fn note(&self, name: &str) -> Option<&str> {
         self.manifest.notes.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
@@ -321,13 +344,14 @@ impl Checkpoint {
 
     /// Puts the same checkpoint into another folder, which is made. Files are hard links where the filesystem
     /// allows it, else copies. Row files are never rewritten, so later saves into this folder do not change the
-    /// other one.
+    /// other one. Until the call has returned, the other folder is not complete.
     ///
     /// # Errors
     /// The folder cannot be made, or a file cannot be linked or copied.
     pub fn link_into(&self, folder: &Path) -> Result<(), CheckpointError> {
         std::fs::create_dir_all(folder).map_err(io_error("making", folder))?;
-        let names = self.manifest.files.iter().map(|file| file.name.as_str()).chain([MANIFEST]);
+        // The manifest comes first, so that an unfinished folder says which files are its own.
+        let names = [MANIFEST].into_iter().chain(self.manifest.files.iter().map(|file| file.name.as_str()));
         for name in names.filter(|name| !name.contains(['/', '\\'])) {
             let (from, to) = (self.folder.join(name), folder.join(name));
             // A copy is a new file, so it must be synced. The save has synced the original.
@@ -389,101 +413,5 @@ impl Checkpoint {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use gannet_optim::{Add, Rule};
-
-    fn save(folder: &Path, base: u64) -> Schema {
-        let schema = Schema { dim: 2, shards: 2, ..Schema::scalar("t", Rule::Add(Add)) };
-        let mut writer = CheckpointWriter::create(folder, &schema).unwrap();
-        writer.note("model", "lr");
-        writer.shard(0, &[base, base + 1], &[1.0, 2.0, 3.0, 4.0]).unwrap();
-        writer.shard(1, &[base + 2], &[5.0, base as f32]).unwrap();
-        assert_eq!(writer.finish().unwrap(), 3);
-        schema
-    }
-
-    fn load(folder: &Path) -> Result<Vec<(u64, [f32; 2])>, CheckpointError> {
-        let mut all = Vec::new();
-        Checkpoint::open(folder)?.read(|keys, rows| {
-            all.extend(keys.iter().copied().zip(rows.chunks(2).map(|r| [r[0], r[1]])));
-        })?;
-        Ok(all)
-    }
-
-    #[test]
-    fn comes_back_and_replaces() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(load(folder.path()), Err(CheckpointError::Missing(_))));
-        let schema = save(folder.path(), 10);
-        save(folder.path(), 20);
-        let checkpoint = Checkpoint::open(folder.path()).unwrap();
-        assert_eq!(
-            (checkpoint.schema(), checkpoint.rows(), checkpoint.note("model")),
-            (&schema, 3, Some("lr"))
-        );
-        assert_eq!(load(folder.path()).unwrap(), [(20, [1.0, 2.0]), (21, [3.0, 4.0]), (22, [5.0, 20.0])]);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "older files are gone");
-        // An unfinished save changes nothing.
-        let mut writer = CheckpointWriter::create(folder.path(), &schema).unwrap();
-        writer.shard(0, &[1], &[0.0, 0.0]).unwrap();
-        drop(writer);
-        assert_eq!(load(folder.path()).unwrap()[0].0, 20);
-    }
-
-    /// Any changed, missing or extra byte of any file is found.
-    #[test]
-    fn every_changed_byte_is_found() {
-        let folder = tempfile::tempdir().unwrap();
-        save(folder.path(), 10);
-        for entry in std::fs::read_dir(folder.path()).unwrap() {
-            let path = entry.unwrap().path();
-            let good = std::fs::read(&path).unwrap();
-            for at in 0..good.len() {
-                let mut bad = good.clone();
-                bad[at] ^= 0x10;
-                std::fs::write(&path, &bad).unwrap();
-                // Reserved bytes of the manifest's head are the only ones that may change.
-                let reserved = path.ends_with(MANIFEST) && (24..32).contains(&at);
-                assert_eq!(load(folder.path()).is_err(), !reserved, "{path:?} byte {at}");
-            }
-            for bad in [&good[..good.len() - 1], &[&good[..], b"x"].concat(), b""] {
-                std::fs::write(&path, bad).unwrap();
-                assert!(load(folder.path()).is_err(), "{path:?} of {} bytes", bad.len());
-            }
-            std::fs::write(&path, &good).unwrap();
-        }
-        load(folder.path()).unwrap();
-    }
-
-    /// Golden: the archive of a manifest is frozen.
-    #[test]
-    fn manifest_bytes_are_frozen() {
-        let manifest = ManifestV1 {
-            schema: vec![1, 2, 3],
-            generation: 4,
-            rows: 5,
-            files: vec![FileV1 { name: "rows-000004-0000".into(), shard: 0, rows: 5, crc: 6 }],
-            notes: vec![("a".into(), "b".into())],
-        };
-        let bytes = rkyv::to_bytes::<rkyv::rancor::Error>(&manifest).unwrap();
-        assert_eq!((bytes.len(), crc32c::crc32c(&bytes)), (112, GOLDEN_CRC), "{:?}", &bytes[..]);
-    }
-    const GOLDEN_CRC: u32 = 4_115_943_461;
-
-    #[test]
-    fn another_folder_has_what_was_saved_whatever_is_saved_next() {
-        let folder = tempfile::tempdir().unwrap();
-        let (first, second) = (folder.path().join("first"), folder.path().join("second"));
-        save(&first, 1);
-        let before = load(&first).unwrap();
-        Checkpoint::open(&first).unwrap().link_into(&second).unwrap();
-        save(&first, 7);
-        assert_eq!(load(&second).unwrap(), before);
-        assert_ne!(load(&first).unwrap(), before);
     }
 }

@@ -3,6 +3,8 @@
 mod admission_sketch;
 mod changes;
 pub(crate) mod checkpoint;
+#[cfg(test)]
+mod checkpoint_tests;
 mod command;
 pub(crate) mod command_record;
 mod copy_fill;
@@ -14,6 +16,7 @@ mod delete;
 mod deletions;
 mod effect;
 mod known_pushers;
+pub(crate) mod model_folder;
 mod newest_incarnations;
 mod page_versions;
 mod part_end;
