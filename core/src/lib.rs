@@ -77,7 +77,7 @@ pub use reader::remote_row_reader::{
 
 // Checkpoints.
 pub use table::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
-pub use table::model_folder::{foreign_entry, is_table_of_a_save, remove_model};
+pub use table::model_folder::{foreign_entry, is_left_table, is_table_of, remove_model};
 
 // The checkpoints of a job.
 pub use checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint};

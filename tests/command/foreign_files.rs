@@ -87,6 +87,50 @@ fn a_training_removed_a_folder_of_the_user_that_is_named_like_a_table() {
 }
 
 #[test]
+fn a_link_named_like_a_table_lost_the_files_that_it_points_to() {
+    let folder = scratch();
+    let (data, out) = (clicks(&folder.path().join("d.svm"), 500, 1), folder.path().join("out"));
+    let store = folder.path().join("store");
+    let line = |out: &Path| format!("train {} --model deepfm --out {}", data.display(), out.display());
+    ok(&line(&store));
+    let table = std::fs::read_dir(&store).unwrap().map(|entry| entry.unwrap()).find(|e| e.path().is_dir());
+    let (table, name) = table.map(|table| (table.path(), table.file_name())).unwrap();
+    let files = || std::fs::read_dir(&table).unwrap().count();
+    let before = files();
+    ok(&line(&out));
+    std::os::unix::fs::symlink(&table, out.join(&name)).unwrap();
+    ok(&line(&out));
+    ok(&line(&out));
+    assert_eq!(files(), before);
+    assert!(out.join(&name).is_symlink());
+}
+
+#[test]
+fn a_model_below_another_ones_folder_is_no_part_of_it() {
+    let folder = scratch();
+    let (data, out) = (clicks(&folder.path().join("d.svm"), 500, 1), folder.path().join("out"));
+    let line = |out: &Path| format!("train {} --out {}", data.display(), out.display());
+    ok(&line(&out));
+    ok(&line(&out.join("january")));
+    let january = std::fs::read(out.join("january/MANIFEST")).unwrap();
+    (0..3).for_each(|_| drop(ok(&line(&out))));
+    assert_eq!(std::fs::read(out.join("january/MANIFEST")).unwrap(), january);
+    assert!(!out.join("previous/january").exists());
+}
+
+#[test]
+fn a_model_of_topics_is_saved_again_and_again() {
+    let folder = scratch();
+    let (data, out) = (clicks(&folder.path().join("d.svm"), 200, 1), folder.path().join("out"));
+    let line = format!("train {} --model lda --epochs 2 --out {}", data.display(), out.display());
+    (0..4).for_each(|_| drop(ok(&line)));
+    assert!(out.join("previous/lda.topics/MANIFEST").exists());
+    let files = users_files(&out, ["previous/lda.topics/thesis.txt"]);
+    refused(&line, &["thesis.txt", "move it away"]);
+    assert_untouched(&files, "topics");
+}
+
+#[test]
 fn a_training_replaced_a_manifest_of_another_program() {
     let folder = scratch();
     let (data, out) = (clicks(&folder.path().join("d.svm"), 500, 1), folder.path().join("out"));

@@ -113,7 +113,7 @@ fn a_limit_on_the_size_of_files_ended_the_command_by_a_signal() {
         limited.args(["-c", "ulimit -f 1; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_gannet")]);
         limited.args(line.split(' '));
         let done = Process::start(limited).wait();
-        assert_eq!(done.code, Some(1), "{line}: {done:?}");
+        assert!(matches!(done.code, Some(1 | 2)), "it was no error: {line}: {done:?}");
         assert!(done.err.contains("File too large"), "{line}: {done:?}");
     }
     assert_eq!(scores(&out, &data), before, "the model is as it was");

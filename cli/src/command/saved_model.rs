@@ -3,7 +3,7 @@
 
 use super::Failure;
 use super::failure::SYSTEM;
-use gannet::storage::{Checkpoint, CheckpointWriter, foreign_entry, remove_model};
+use gannet::storage::{Checkpoint, CheckpointWriter, foreign_entry, is_table_of, remove_model};
 use gannet::train::BadLines;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,11 +87,12 @@ pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
         }
     }
     there.link_into(&new)?;
-    for layer in layers(folder) {
-        if let (Ok(table), Some(name)) = (Checkpoint::open(&layer), layer.file_name())
-            && table.note("save") == there.note("save")
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if is_table_of(&path, &there)
+            && let Ok(table) = Checkpoint::open(&path)
         {
-            table.link_into(&new.join(name))?;
+            table.link_into(&new.join(entry.file_name()))?;
         }
     }
     if previous.exists() {
@@ -100,16 +101,6 @@ pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
     fs::rename(&new, &previous).map_err(|error| failed(&new, error))?;
     let _ = remove_model(&old); // a left-over costs space only
     Ok(())
-}
-
-/// The folders of the model's other tables.
-fn layers(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let other = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        path.is_dir() && !name.starts_with(PREVIOUS)
-    };
-    entries.map(|entry| entry.path()).filter(other).collect()
 }
 
 /// Whether a model of so many examples and rows may be saved in `folder`. The job must have learned something, in

@@ -173,7 +173,7 @@ impl CheckpointWriter {
         head[24..28].copy_from_slice(&(self.floats as u32).to_le_bytes());
         let parts: [&[u8]; 3] = [&head, bytemuck::cast_slice(keys), bytemuck::cast_slice(rows)];
         let crc = parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
-        write_synced(&path, &parts)?;
+        write_synced(&path, File::create_new, &parts)?;
         self.manifest.rows += keys.len() as u64;
         self.manifest.files.push(FileV1 { name, shard, rows: keys.len() as u64, crc });
         Ok(())
@@ -235,7 +235,7 @@ impl CheckpointWriter {
         head[12..16].copy_from_slice(&crc32c::crc32c(&body).to_le_bytes());
         head[16..24].copy_from_slice(&(body.len() as u64).to_le_bytes());
         let new = self.folder.join(MANIFEST_NEW);
-        write_synced(&new, &[&head, &body])?;
+        write_synced(&new, File::create, &[&head, &body])?;
         std::fs::rename(&new, &path).map_err(io_error("naming", &path))?;
         let folder = File::open(&self.folder).map_err(io_error("opening", &self.folder))?;
         folder.sync_all().map_err(io_error("syncing", &self.folder))?;
@@ -245,8 +245,12 @@ impl CheckpointWriter {
     }
 }
 
-pub(super) fn write_synced(path: &Path, parts: &[&[u8]]) -> Result<(), CheckpointError> {
-    let file = File::create(path).map_err(io_error("making", path))?;
+pub(super) fn write_synced<'a>(
+    path: &'a Path,
+    create: fn(&'a Path) -> io::Result<File>,
+    parts: &[&[u8]],
+) -> Result<(), CheckpointError> {
+    let file = create(path).map_err(io_error("making", path))?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
     parts.iter().try_for_each(|part| out.write_all(part)).map_err(io_error("writing", path))?;
     out.flush().map_err(io_error("writing", path))?;
@@ -284,6 +288,10 @@ impl Checkpoint {
     pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         let path = folder.join(MANIFEST);
         let damaged = |why: String| CheckpointError::Damaged { path: path.clone(), why };
+        // A pipe would block for ever.
+        if std::fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+            return Err(damaged("this is not a file".into()));
+        }
         let file = match File::open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(CheckpointError::Missing(folder.into()));
@@ -379,6 +387,9 @@ impl Checkpoint {
                 return Err(CheckpointError::Damaged { path, why });
             }
             let path = self.folder.join(&file.name);
+            if std::fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+                return Err(CheckpointError::Damaged { path, why: "this is not a file".into() });
+            }
             let bytes = match std::fs::read(&path) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     let why = "the manifest names this file, but it does not exist".into();

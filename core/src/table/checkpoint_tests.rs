@@ -166,6 +166,31 @@ fn a_save_replaced_files_of_the_user_that_have_the_names_of_ours() {
 }
 
 #[test]
+fn an_empty_file_of_the_user_was_taken_for_ours() {
+    for name in [MANIFEST, "MANIFEST.new", "SAVING"] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(name), "").unwrap();
+        assert!(
+            CheckpointWriter::create(folder.path(), &Schema::scalar("t", Rule::Add(Add))).is_err(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_blocked_the_reader() {
+    for (name, mode) in [(MANIFEST, rustix::fs::Mode::RWXU), ("rows-000001-0000", rustix::fs::Mode::RWXU)] {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path(), 1);
+        let path = folder.path().join(name);
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+        let damaged = load(folder.path()).unwrap_err().to_string();
+        assert!(damaged.contains(name) && damaged.contains("not a file"), "{damaged}");
+    }
+}
+
+#[test]
 fn removing_a_model_leaves_what_its_folder_has_of_the_user() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");

@@ -72,9 +72,10 @@ fn is_left(folder: &Path, name: &str, saving: Option<u64>) -> bool {
     saving == Some(generation) && first_bytes::<16>(&folder.join(name)).is_some_and(head)
 }
 
-/// Whether a save may replace a file: it does not exist, is empty, or begins as Gannet begins it.
-fn may_replace(path: &Path, magic: &[u8; 8]) -> bool {
-    let is_ours = |bytes: Vec<u8>| bytes.is_empty() || bytes == magic;
+/// Whether a save may replace a file: it does not exist, or begins as Gannet begins it. A save that was killed may have
+/// left an empty one.
+fn may_replace(path: &Path, magic: &[u8; 8], is_left: bool) -> bool {
+    let is_ours = |bytes: Vec<u8>| bytes == magic || (is_left && bytes.is_empty());
     fs::symlink_metadata(path).is_err() || first_bytes::<8>(path).is_some_and(is_ours)
 }
 
@@ -91,12 +92,12 @@ pub(super) fn next_generation(folder: &Path) -> Result<u64, CheckpointError> {
         Err(CheckpointError::Missing(_)) => (0, Vec::new()),
         Err(_) => return in_the_way(manifest),
     };
+    let saving = saving(folder);
     for (name, magic) in [(MANIFEST_NEW, MANIFEST_MAGIC), (SAVING, SAVING_MAGIC)] {
-        if !may_replace(&folder.join(name), magic) {
+        if !may_replace(&folder.join(name), magic, saving.is_some() && name == MANIFEST_NEW) {
             return in_the_way(folder.join(name));
         }
     }
-    let saving = saving(folder);
     let foreign = |name: &&String| !listed.contains(name) && !is_left(folder, name, saving);
     let foreign: Vec<&String> =
         names.iter().filter(|name| name.starts_with("rows-")).filter(foreign).collect();
@@ -113,10 +114,12 @@ pub(super) fn next_generation(folder: &Path) -> Result<u64, CheckpointError> {
 /// A file cannot be removed or written.
 pub(super) fn begin(folder: &Path, generation: u64) -> Result<(), CheckpointError> {
     remove_left(folder)?;
-    let path = folder.join(SAVING);
     let number = generation.to_le_bytes();
     let crc = crc32c::crc32c(&number).to_le_bytes();
-    write_synced(&path, &[SAVING_MAGIC, &SAVING_VERSION.to_le_bytes(), &crc, &number])
+    // The file is never there without its bytes, so an empty one is the user's.
+    let (path, new) = (folder.join(SAVING), folder.join(format!("{SAVING}.{}", std::process::id())));
+    write_synced(&new, File::create_new, &[SAVING_MAGIC, &SAVING_VERSION.to_le_bytes(), &crc, &number])?;
+    fs::rename(&new, &path).map_err(io_error("naming", &path))
 }
 
 /// Ends a save, whose manifest is published: removes the files of the model before it. A file that remains only takes
@@ -146,18 +149,19 @@ fn remove_left(folder: &Path) -> Result<(), CheckpointError> {
 /// The folder cannot be listed.
 pub fn foreign_entry(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     let (there, saving) = (Checkpoint::open(folder).ok(), saving(folder));
-    let save = there.as_ref().and_then(|there| there.note("save")).map(str::to_owned);
-    let listed = there.map(|there| there.files()).unwrap_or_default();
+    let listed = there.as_ref().map(Checkpoint::files).unwrap_or_default();
+    let is_table = |path: &Path| there.as_ref().is_some_and(|there| is_table_of(path, there));
     for name in names(folder)? {
         let path = folder.join(&name);
         let is_ours = match &*name {
-            MANIFEST => Checkpoint::open(folder).is_ok(),
+            MANIFEST => there.is_some(),
             SAVING => saving.is_some(),
-            MANIFEST_NEW => may_replace(&path, MANIFEST_MAGIC),
+            MANIFEST_NEW => may_replace(&path, MANIFEST_MAGIC, saving.is_some()),
             _ if listed.contains(&name) || is_left(folder, &name, saving) => true,
-            _ if path.is_dir() => {
-                is_table_of_a_save(&path, save.as_deref()) && foreign_entry(&path)?.is_none()
-            }
+            _ if is_table(&path) => match foreign_entry(&path)? {
+                None => true,
+                foreign => return Ok(foreign),
+            },
             _ => false,
         };
         if !is_ours {
@@ -167,18 +171,49 @@ pub fn foreign_entry(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> 
     Ok(None)
 }
 
-/// Whether a folder in the folder of a model has one of its tables: of this save, or of any. An empty folder, and one
-/// in which a save has begun, were to be tables.
-pub fn is_table_of_a_save(folder: &Path, save: Option<&str>) -> bool {
-    match Checkpoint::open(folder) {
-        Ok(table) => table.note("save").is_some_and(|own| {
-            let name = folder.file_name().unwrap_or_default().to_string_lossy();
-            name == format!("{}-{own}", table.schema().name) && save.is_none_or(|save| save == own)
-        }),
-        Err(_) => {
-            saving(folder).is_some() || fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+/// Whether a path is a folder, and no link to one.
+fn is_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|there| there.is_dir())
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Whether a folder in the folder of `model` has another table of it. Such a folder has the table's name and the save of
+/// the model (note "save"). A model whose saves have no note has tables named after itself: `lda.topics` of "lda".
+pub fn is_table_of(folder: &Path, model: &Checkpoint) -> bool {
+    let (name, save) = (name_of(folder), model.note("save"));
+    let may_be = match save {
+        Some(save) => name.ends_with(&format!("-{save}")),
+        None => model.note("model").is_some_and(|model| name.starts_with(&format!("{model}."))),
+    };
+    is_folder(folder)
+        && may_be
+        && match Checkpoint::open(folder) {
+            Ok(table) => {
+                table.note("save") == save
+                    && name == save.map_or(table.schema().name.clone(), |save| table_name(&table, save))
+            }
+            Err(_) => is_empty(folder),
         }
-    }
+}
+
+/// Whether a folder has a table of any save that has ended or was killed, so that a later save may remove it.
+pub fn is_left_table(folder: &Path) -> bool {
+    is_folder(folder)
+        && match Checkpoint::open(folder) {
+            Ok(table) => table.note("save").is_some_and(|save| name_of(folder) == table_name(&table, save)),
+            Err(_) => saving(folder).is_some() || is_empty(folder),
+        }
+}
+
+fn table_name(table: &Checkpoint, save: &str) -> String {
+    format!("{}-{save}", table.schema().name)
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Removes a saved model: the files that its manifest lists or that its unfinished save has left, and the folders of its
@@ -188,15 +223,13 @@ pub fn is_table_of_a_save(folder: &Path, save: Option<&str>) -> bool {
 /// The folder cannot be listed, or a file of the model cannot be removed.
 pub fn remove_model(folder: &Path) -> Result<(), CheckpointError> {
     let there = Checkpoint::open(folder).ok();
-    let save = there.as_ref().and_then(|there| there.note("save")).map(str::to_owned);
-    for name in names(folder)? {
-        let path = folder.join(&name);
-        if path.is_dir() && is_table_of_a_save(&path, save.as_deref()) {
+    for path in names(folder)?.iter().map(|name| folder.join(name)) {
+        if there.as_ref().is_some_and(|there| is_table_of(&path, there)) {
             remove_model(&path)?;
         }
     }
     remove_left(folder)?;
-    let mut ours = there.map(|there| there.files()).unwrap_or_default();
+    let mut ours = there.as_ref().map(Checkpoint::files).unwrap_or_default();
     ours.retain(|name| parse_row_file(name).is_some());
     let is_manifest = |name: &str| first_bytes::<8>(&folder.join(name)).is_some_and(|b| b == MANIFEST_MAGIC);
     ours.extend([MANIFEST_NEW, MANIFEST].into_iter().filter(|name| is_manifest(name)).map(String::from));

@@ -10,7 +10,7 @@ use super::super::saved_model::{keep_previous, warn_of_early_end};
 use super::{build, report};
 use crate::command::{Failure, input, warm_start};
 use gannet::Schema;
-use gannet::storage::{Checkpoint, CheckpointWriter, is_table_of_a_save, remove_model};
+use gannet::storage::{Checkpoint, CheckpointWriter, is_left_table, remove_model};
 use gannet::table::Init;
 use gannet::train::models::{Forecast, Model, ModelSettings, Objective, forecast};
 use gannet::train::{SavedTables, Tables};
@@ -83,7 +83,7 @@ fn remove_others(folder: &Path, schema: &Schema, save: &str) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_other = entry.file_name().to_string_lossy().starts_with(&prefix) && path != ours;
-        if is_other && path.is_dir() && is_table_of_a_save(&path, None) {
+        if is_other && is_left_table(&path) {
             let _ = remove_model(&path);
         }
     }
