@@ -41,7 +41,8 @@ pub struct FlushProgress {
     pub interrupted: AtomicBool,
 }
 
-/// What a client does about rows that the servers have dropped, because a value was NaN, infinite or beyond the row type.
+/// What a client does about rows that the servers have dropped, because a value was NaN, infinite or beyond the row
+/// type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NotFinite {
     /// The first call that finds some warns.

@@ -24,8 +24,8 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Makes a file that reaches the limit on the size of files (`ulimit -f`) an error of the call that writes it. Without a
-/// handler the signal SIGXFSZ ends the process.
+/// Makes a file that reaches the limit on the size of files (`ulimit -f`) an error of the call that writes it. Without
+/// a handler the signal SIGXFSZ ends the process.
 ///
 /// # Errors
 /// The handler cannot be set.

@@ -98,8 +98,8 @@ impl Store {
     }
 }
 
-/// Whether a folder is the data folder of a server: a server has it open now, or it has images of a table. A folder that
-/// cannot be read is none.
+/// Whether a folder is the data folder of a server: a server has it open now, or it has images of a table. A folder
+/// that cannot be read is none.
 ///
 /// ```
 /// # use gannet_core::{Store, is_data_folder};

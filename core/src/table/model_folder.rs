@@ -180,8 +180,8 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Whether a folder in the folder of `model` has another table of it. Such a folder has the table's name and the save of
-/// the model (note "save"). A model whose saves have no note has tables named after itself: `lda.topics` of "lda".
+/// Whether a folder in the folder of `model` has another table of it. Such a folder has the table's name and the save
+/// of the model (note "save"). A model whose saves have no note has tables named after itself: `lda.topics` of "lda".
 pub fn is_table_of(folder: &Path, model: &Checkpoint) -> bool {
     let (name, save) = (name_of(folder), model.note("save"));
     let may_be = match save {
@@ -216,8 +216,8 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Removes a saved model: the files that its manifest lists or that its unfinished save has left, and the folders of its
-/// other tables. A folder goes only if that leaves it empty. Files that Gannet has not written stay.
+/// Removes a saved model: the files that its manifest lists or that its unfinished save has left, and the folders of
+/// its other tables. A folder goes only if that leaves it empty. Files that Gannet has not written stay.
 ///
 /// # Errors
 /// The folder cannot be listed, or a file of the model cannot be removed.
