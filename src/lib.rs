@@ -253,8 +253,8 @@ pub mod runs {
 pub mod storage {
     pub use gannet_core::{
         Checkpoint, CheckpointError, CheckpointWriter, Filesystem, GrowError, Growth, GrowthConfig,
-        OpenError, Shards, Stats, Store, foreign_entry, is_data_folder, is_left_table, is_table_of,
-        remove_model, try_huge_page,
+        ImageCheck, OpenError, Shards, Stats, Store, foreign_entry, is_data_folder, is_left_table,
+        is_table_of, own_files, remove_model, try_huge_page,
     };
     // The checkpoints of a job.
     pub use gannet_core::{

@@ -39,10 +39,9 @@ pub enum OpenError {
         /// The requested shards.
         set: ShardSet,
     },
-    /// Another process owns the folder.
+    /// Another process owns the folder, or an image in it.
     #[error(
-        "{}: another server uses this data folder and holds its LOCK file: stop that server, or use \
-         another --data-dir",
+        "{}: another server uses this data folder and holds its lock: stop that server, or use another --data-dir",
         .0.display()
     )]
     Locked(PathBuf),
@@ -145,6 +144,54 @@ pub enum OpenError {
         table: String,
         /// The shard.
         shard: u32,
+    },
+    /// An image has changed on its medium while no server had it open.
+    #[error(
+        "{}: the 2 MiB from byte {at} on are damaged (their checksum is wrong): restore the tables from a checkpoint into \
+         an empty --data-dir, or start with --no-verify to serve the rows as they are",
+        path.display()
+    )]
+    Damaged {
+        /// The image.
+        path: PathBuf,
+        /// The offset of the damaged chunk.
+        at: u64,
+    },
+    /// The check of the images was given up.
+    #[error(
+        "{}: reading the images took too long, {read} bytes were read: look at the disk, or start with --no-verify",
+        folder.display()
+    )]
+    CheckGivenUp {
+        /// The data folder.
+        folder: PathBuf,
+        /// Bytes that were read.
+        read: u64,
+    },
+    /// A table of the data folder has lost all of its images.
+    #[error(
+        "{}: this folder had the images of table {table:?}, and they are gone with all of its rows: put them back, or \
+         restore a checkpoint into an empty --data-dir; to begin the table anew, remove its line from {}",
+        folder.display(), list.display()
+    )]
+    TableGone {
+        /// The table's name.
+        table: String,
+        /// The folder of its images.
+        folder: PathBuf,
+        /// The list of tables.
+        list: PathBuf,
+    },
+    /// The list of the tables in a data folder cannot be used.
+    #[error(
+        "{}: {why}: put the file back as it was; if gannet did not write it, move it away",
+        path.display()
+    )]
+    Tables {
+        /// The list.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// The image holds a table of another schema.
     #[error(

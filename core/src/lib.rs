@@ -7,6 +7,7 @@
 //! The modules are layers. A module uses only the modules above it in this list; tests/tidy.rs checks that:
 //! ```text
 //! limits, hash, kill, push_name   numbers and names
+//! own_files                       which files are Gannet's: removes and replaces them
 //! schema                          what a table is, as plain data
 //! error                           why a call is refused
 //! image                           a shard's memory: a mapped file, its layout, its journal, its folder
@@ -24,6 +25,7 @@ mod image;
 mod index;
 pub mod kill;
 pub mod limits;
+pub mod own_files;
 mod push_name;
 mod reader;
 mod schema;
@@ -44,6 +46,7 @@ pub use table::vectors::Vectors;
 pub use image::filesystem::{Filesystem, Overwriting};
 pub use image::grower::{Growth, Now, STALL_BUCKETS};
 pub use image::held_table::{HeldTable, is_data_folder};
+pub use image::image_check::ImageCheck;
 pub use image::probe::try_huge_page;
 pub use image::store::{GrowthConfig, Store};
 

@@ -9,39 +9,35 @@
 //! 12  4  0
 //! ```
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use gannet_core::own_files;
+use std::io;
 use std::path::Path;
 
 const HEAD: usize = 16;
 
+/// The last byte of a magic number is the version of the format.
+const MAGIC_OF_ALL_VERSIONS: usize = 7;
+
 /// The bytes of a file, or `None` if there is no such file.
 ///
 /// # Errors
-/// The system reports an error.
+/// The system reports an error, or it is no regular file.
 pub(crate) fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(file) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    own_files::read(file)
 }
 
 /// Replaces a file so that it survives the process and the machine: syncs the new file before it renames it, and syncs
-/// the new name before it returns.
+/// the new name before it returns. `bytes` begin with a magic number.
 ///
 /// # Errors
-/// The system reports an error. The old file may be there, or the new one.
+/// The system reports an error, or a file of the user has the name. The old file may be there, or the new one.
 pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = file.with_extension("new");
-    let mut out = File::create(&new)?;
-    out.write_all(bytes)?;
-    out.sync_all()?;
-    fs::rename(&new, file)?;
-    match file.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+    own_files::replace(file, beginning(bytes), bytes)
+}
+
+/// What all versions of a file with these bytes begin with.
+pub(crate) fn beginning(bytes: &[u8]) -> &[u8] {
+    bytes.get(..MAGIC_OF_ALL_VERSIONS).unwrap_or(bytes)
 }
 
 /// The bytes of a file with this payload.
@@ -77,6 +73,7 @@ pub(crate) fn decode<'a>(magic: [u8; 8], bytes: &'a [u8], kind: &str) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const MAGIC: [u8; 8] = *b"GNTTEST2";
 
@@ -118,7 +115,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("STATE");
         assert_eq!(read(&file).unwrap(), None);
-        for text in ["a long first text", "short"] {
+        for text in ["a long first text", "a long"] {
             replace(&file, text.as_bytes()).unwrap();
             assert_eq!(read(&file).unwrap().as_deref(), Some(text.as_bytes()));
         }

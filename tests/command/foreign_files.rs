@@ -11,7 +11,10 @@ fn scratch() -> tempfile::TempDir {
 }
 
 /// Writes files of a user. Returns them with their bytes.
-fn users_files<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> BTreeMap<PathBuf, Vec<u8>> {
+pub fn users_files<'a>(
+    folder: &Path,
+    names: impl IntoIterator<Item = &'a str>,
+) -> BTreeMap<PathBuf, Vec<u8>> {
     let write = |name: &str| {
         let (path, bytes) = (folder.join(name), format!("the user's {name}").into_bytes());
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -21,7 +24,7 @@ fn users_files<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> B
     names.into_iter().map(write).collect()
 }
 
-fn assert_untouched(files: &BTreeMap<PathBuf, Vec<u8>>, what: &str) {
+pub fn assert_untouched(files: &BTreeMap<PathBuf, Vec<u8>>, what: &str) {
     for (path, bytes) in files {
         assert!(std::fs::read(path).is_ok_and(|now| now == *bytes), "{what}: {} has changed", path.display());
     }
@@ -153,10 +156,10 @@ fn a_model_saved_into_a_data_folder_kept_the_server_from_starting_again() {
 }
 
 /// Numbers from a seed.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }

@@ -4,6 +4,7 @@ use super::args::{BenchArgs, LogArgs, TransportName};
 use super::failure::SYSTEM;
 use super::{Failure, bench_growth, bench_small};
 use gannet::Schema;
+use gannet::storage::own_files;
 use gannet::table::RowType;
 use gannet_bench::limit::{self, Limit, Size};
 use gannet_bench::served::{Bench, Rate, Target, sgd_schema};
@@ -230,6 +231,11 @@ pub(super) fn with_server(
     work: impl Fn(&BenchServer) -> Result<Value, Failure>,
 ) -> Result<Value, Failure> {
     let folder = args.data_dir.as_ref().map(|d| d.join(format!("bench-{}", std::process::id())));
+    if let Some(folder) = &folder {
+        let made = folder.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let made = made.and_then(|()| std::fs::create_dir(folder)); // it is gone at the end, so it must be new
+        made.map_err(|error| system(&format!("making {}", folder.display()), &error))?;
+    }
     let mut command = Command::new(this()?);
     let listen = listen_at(args.transport)?;
     command
@@ -259,7 +265,7 @@ pub(super) fn with_server(
     }
     drop(server);
     if let Some(folder) = folder {
-        let _ = std::fs::remove_dir_all(folder);
+        let _ = own_files::remove_own_folder(&folder);
     }
     result
 }

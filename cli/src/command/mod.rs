@@ -14,6 +14,7 @@ mod data_server;
 mod doctor;
 mod failure;
 mod fixed_share;
+mod image_check;
 mod input;
 mod input_check;
 mod job;

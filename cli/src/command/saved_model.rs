@@ -3,7 +3,7 @@
 
 use super::Failure;
 use super::failure::SYSTEM;
-use gannet::storage::{Checkpoint, CheckpointWriter, foreign_entry, is_table_of, remove_model};
+use gannet::storage::{Checkpoint, CheckpointWriter, foreign_entry, is_table_of, own_files, remove_model};
 use gannet::train::BadLines;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
     let [previous, new, old] = [PREVIOUS, PASSING[0], PASSING[1]].map(|name| folder.join(name));
     if !previous.exists() && old.exists() {
         // An earlier process was killed between the two renames below.
-        fs::rename(&old, &previous).map_err(|error| failed(&old, error))?;
+        own_files::rename(&old, &previous).map_err(|error| failed(&old, error))?;
     }
     let whole_before = Checkpoint::open(&previous).is_ok_and(|before| ended(&before).is_none());
     if whole_before && ended(&there).is_some() {
@@ -96,9 +96,9 @@ pub fn keep_previous(folder: &Path) -> Result<(), Failure> {
         }
     }
     if previous.exists() {
-        fs::rename(&previous, &old).map_err(|error| failed(&previous, error))?;
+        own_files::rename(&previous, &old).map_err(|error| failed(&previous, error))?;
     }
-    fs::rename(&new, &previous).map_err(|error| failed(&new, error))?;
+    own_files::rename(&new, &previous).map_err(|error| failed(&new, error))?;
     let _ = remove_model(&old); // a left-over costs space only
     Ok(())
 }

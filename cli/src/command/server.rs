@@ -2,12 +2,12 @@
 //! dies, the process ends with exit code 1, so that a supervisor can restart it.
 
 use super::args::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
-use super::args::{MemoryArgs, MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs};
+use super::args::{MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
 use super::backups::Membership;
 use super::failure::SYSTEM;
 use super::metrics::Metrics;
 use super::report::counted;
-use super::{Failure, checkpoint_place, launched, restore, security, signals};
+use super::{Failure, checkpoint_place, image_check, launched, restore, security, signals};
 use gannet::backups::{Coordinator, MemoryCoordinator, refuse_without_coordinator};
 use gannet::server::{RestoreSource, ServerError};
 use gannet::storage::{Checkpoint, CheckpointError, GrowthConfig, Store};
@@ -43,7 +43,7 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
         listen: &args.listen,
         threads: Some(1),
         data_dir: args.data_dir.as_deref(),
-        memory: &MemoryArgs::default(),
+        memory: &StoreArgs::default(),
         sessions: &args.sessions,
         net: args.transport.transport.net(args.io),
         security: &args.security,
@@ -72,7 +72,7 @@ pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), 
 ///
 /// # Errors
 /// The folder has a saved model, or cannot be used.
-pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Failure> {
+pub fn store(data_dir: Option<&Path>, memory: &StoreArgs) -> Result<Store, Failure> {
     let is_model =
         |folder: &&Path| matches!(Checkpoint::open(folder), Ok(_) | Err(CheckpointError::Damaged { .. }));
     if let Some(folder) = data_dir.filter(is_model) {
@@ -88,6 +88,9 @@ pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Fail
         Some(folder) => Store::open_dir_with(folder, growing)?,
         None => Store::memory_with(growing),
     };
+    if !memory.no_verify {
+        image_check::run(&store)?;
+    }
     Ok(store)
 }
 
@@ -95,7 +98,7 @@ pub fn store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Fail
 ///
 /// # Errors
 /// As [`store`]. Or the folder is that of a server, or of a scheduler, of a job with a coordinator.
-pub fn own_store(data_dir: Option<&Path>, memory: &MemoryArgs) -> Result<Store, Failure> {
+pub fn own_store(data_dir: Option<&Path>, memory: &StoreArgs) -> Result<Store, Failure> {
     let store = store(data_dir, memory)?;
     refuse_without_coordinator(&store).map_err(ServerError::from)?;
     if let Some(folder) = data_dir.filter(|folder| MemoryCoordinator::is_in(folder)) {
@@ -127,7 +130,7 @@ pub struct Serving<'a> {
     pub listen: &'a str,
     pub threads: Option<u32>,
     pub data_dir: Option<&'a Path>,
-    pub memory: &'a MemoryArgs,
+    pub memory: &'a StoreArgs,
     pub sessions: &'a SessionArgs,
     pub net: Transports,
     pub security: &'a SecurityArgs,

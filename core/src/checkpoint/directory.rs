@@ -3,7 +3,7 @@
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::local_store::LocalStore;
 use crate::checkpoint::manifest::JobManifest;
-use crate::checkpoint::names::{MANIFEST, folder_name};
+use crate::checkpoint::names::{MANIFEST, folder_name, state_file};
 use crate::checkpoint::store::{CheckpointStore, OpenedFile, StoredFile};
 use crate::limits::{CHECKPOINT_MANIFEST_BYTES_MAX, CHECKPOINT_STATE_BYTES_MAX};
 use std::collections::{BTreeMap, HashMap};
@@ -109,7 +109,7 @@ impl CheckpointDir {
         self.path.join(folder_name(number))
     }
 
-    /// The numbers of all folders of checkpoints, in ascending order.
+    /// The numbers of all folders of checkpoints, in ascending order. A folder of the user that has such a name is none.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, CheckpointDirError> {
         let names = match self.store.folders() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -118,7 +118,13 @@ impl CheckpointDir {
             other => other.map_err(CheckpointDirError::io("listing", &self.path))?,
         };
         let number = |name: &String| name.parse::<u64>().ok().filter(|number| *name == folder_name(*number));
-        let mut numbers: Vec<u64> = names.iter().filter_map(number).filter(|number| *number > 0).collect();
+        let mut numbers = Vec::new();
+        for number in names.iter().filter_map(number).filter(|number| *number > 0) {
+            let reserved = self.store.is_reserved(&folder_name(number));
+            if reserved.map_err(CheckpointDirError::io("reading", &self.folder(number)))? {
+                numbers.push(number);
+            }
+        }
         numbers.sort_unstable();
         Ok(numbers)
     }
@@ -338,12 +344,12 @@ impl CheckpointDir {
             let why = format!("it lists no state {name:?}");
             return Err(CheckpointDirError::damaged(&folder.join(MANIFEST), why));
         };
-        let path = folder.join(format!("{name}.state"));
+        let path = folder.join(state_file(name));
         if entry.bytes > CHECKPOINT_STATE_BYTES_MAX {
             let why = format!("{} bytes are more than {CHECKPOINT_STATE_BYTES_MAX}", entry.bytes);
             return Err(CheckpointDirError::damaged(&path, why));
         }
-        let opened = self.open_listed(manifest.number, &format!("{name}.state"), entry.bytes)?;
+        let opened = self.open_listed(manifest.number, &state_file(name), entry.bytes)?;
         let mut bytes = Vec::with_capacity(entry.bytes as usize);
         let mut input = opened.input.take(entry.bytes);
         input.read_to_end(&mut bytes).map_err(CheckpointDirError::io("reading", &path))?;
@@ -366,7 +372,7 @@ pub(crate) fn check_lengths(
 ) -> Result<(), CheckpointDirError> {
     let found: HashMap<&str, u64> = found.iter().map(|file| (&file.name[..], file.bytes)).collect();
     let files = manifest.files().map(|file| (file.name.clone(), file.bytes));
-    let states = manifest.states.iter().map(|state| (format!("{}.state", state.name), state.bytes));
+    let states = manifest.states.iter().map(|state| (state_file(&state.name), state.bytes));
     for (name, bytes) in files.chain(states) {
         match found.get(&name[..]) {
             None => return Err(CheckpointDirError::damaged(&folder.join(name), ABSENT)),

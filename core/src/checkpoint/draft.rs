@@ -3,13 +3,15 @@
 use crate::checkpoint::directory::{CheckpointDir, check_lengths};
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::manifest::{JobManifest, StateEntry};
-use crate::checkpoint::names::{MANIFEST, folder_name};
+use crate::checkpoint::names::{
+    MANIFEST, SAVER, SAVER_BEGINNING, STATES, STATES_BEGINNING, folder_name, state_file,
+};
 use crate::limits::{CHECKPOINT_MANIFEST_BYTES_MAX, CHECKPOINT_NUMBER_TRIES, CHECKPOINT_STATE_BYTES_MAX};
+use crate::schema::table_schema::Schema;
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The file of a draft that names who writes it.
-const SAVER: &str = "SAVER";
 /// The most bytes of that file.
 const SAVER_BYTES_MAX: u64 = 1 << 10;
 
@@ -43,7 +45,8 @@ impl CheckpointDir {
     /// Its folder cannot be made, or the file in it that names `saver`.
     pub fn begin_as(&self, saver: &str) -> Result<Draft, CheckpointDirError> {
         let draft = self.begin()?;
-        let written = self.store().publish(&folder_name(draft.number), SAVER, saver.as_bytes());
+        let bytes = [SAVER_BEGINNING, saver.as_bytes()].concat();
+        let written = self.store().publish(&folder_name(draft.number), SAVER, &bytes);
         written.map_err(CheckpointDirError::io("writing", &draft.path.join(SAVER)))?;
         Ok(draft)
     }
@@ -77,7 +80,7 @@ impl CheckpointDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             read => {
                 read.map_err(CheckpointDirError::io("reading", &self.folder(number).join(SAVER)))?;
-                Ok(bytes)
+                Ok(bytes.strip_prefix(SAVER_BEGINNING).map(<[u8]>::to_vec).unwrap_or_default())
             }
         }
     }
@@ -88,8 +91,14 @@ impl CheckpointDir {
     /// Its folder cannot be made.
     pub fn begin(&self) -> Result<Draft, CheckpointDirError> {
         let mut number = self.numbers()?.last().map_or(0, |last| *last);
+        // A folder of the user may have the name of a number, and keeps it.
+        let names = self.store().folders().map_err(CheckpointDirError::io("listing", self.path()))?;
+        let taken: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         for _ in 0..CHECKPOINT_NUMBER_TRIES {
             number = number.saturating_add(1);
+            while taken.contains(&*folder_name(number)) {
+                number = number.saturating_add(1);
+            }
             let path = self.folder(number);
             let reserved = self.store().reserve(&folder_name(number));
             if reserved.map_err(CheckpointDirError::io("making", &path))? {
@@ -115,23 +124,53 @@ impl Draft {
         &self.path
     }
 
-    /// Writes a state file, synced. Returns what the manifest says of it.
+    /// Writes the only state file of the checkpoint, as [`states`](Self::states) does.
     ///
     /// # Errors
-    /// The name is not allowed, the bytes are too many, or the file cannot be written.
+    /// As for `states`.
     pub fn state(&self, name: &str, bytes: &[u8]) -> Result<StateEntry, CheckpointDirError> {
-        let path = self.path.join(format!("{name}.state"));
-        let allowed = crate::schema::table_schema::Schema::check_name(name).is_ok();
-        if !allowed || bytes.len() as u64 > CHECKPOINT_STATE_BYTES_MAX {
-            let why = format!(
-                "a state is named as a table is, and has at most {CHECKPOINT_STATE_BYTES_MAX} bytes; this one has {}",
-                bytes.len()
+        self.write_list(&[name])?;
+        self.write_state(name, bytes)
+    }
+
+    /// Writes all state files of the checkpoint, synced: (name, bytes). Returns what the manifest says of them. A list of
+    /// their names comes first, so that a later save knows the files of one that was killed.
+    ///
+    /// # Errors
+    /// A name is not allowed, the bytes are too many, or a file cannot be written.
+    pub fn states(&self, states: &[(String, Vec<u8>)]) -> Result<Vec<StateEntry>, CheckpointDirError> {
+        let names: Vec<&str> = states.iter().map(|(name, _)| name.as_str()).collect();
+        if !names.is_empty() {
+            self.write_list(&names)?;
+        }
+        states.iter().map(|(name, bytes)| self.write_state(name, bytes)).collect()
+    }
+
+    fn write_list(&self, names: &[&str]) -> Result<(), CheckpointDirError> {
+        if let Some(name) = names.iter().find(|name| Schema::check_name(name).is_err()) {
+            return Err(self.no_state(name, "a state is named as a table is".into()));
+        }
+        let mut bytes = STATES_BEGINNING.to_vec();
+        names.iter().for_each(|name| bytes.extend(format!("{name}\n").as_bytes()));
+        let written = self.directory.store().publish(&folder_name(self.number), STATES, &bytes);
+        written.map_err(CheckpointDirError::io("writing", &self.path.join(STATES)))
+    }
+
+    fn no_state(&self, name: &str, why: String) -> CheckpointDirError {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, why);
+        CheckpointDirError::Io { what: "writing", path: self.path.join(state_file(name)), source }
+    }
+
+    fn write_state(&self, name: &str, bytes: &[u8]) -> Result<StateEntry, CheckpointDirError> {
+        let path = self.path.join(state_file(name));
+        if bytes.len() as u64 > CHECKPOINT_STATE_BYTES_MAX {
+            let (most, found) = (CHECKPOINT_STATE_BYTES_MAX, bytes.len());
+            return Err(
+                self.no_state(name, format!("a state has at most {most} bytes; this one has {found}"))
             );
-            let source = io::Error::new(io::ErrorKind::InvalidInput, why);
-            return Err(CheckpointDirError::Io { what: "writing", path, source });
         }
         let folder = folder_name(self.number);
-        let file = self.directory.store().create(&folder, &format!("{name}.state"));
+        let file = self.directory.store().create(&folder, &state_file(name));
         let mut file = file.map_err(CheckpointDirError::io("making", &path))?;
         let written = file.write(bytes.to_vec()).and_then(|_| file.finish());
         written.map_err(CheckpointDirError::io("writing", &path))?;

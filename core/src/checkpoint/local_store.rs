@@ -1,13 +1,23 @@
 //! Checkpoints in a folder of a filesystem.
 
 use crate::checkpoint::file_ring::FileRing;
+use crate::checkpoint::names::{MANIFEST, MANIFEST_BEGINNING};
 use crate::checkpoint::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 use crate::image::durability::{self, Durable};
+use crate::own_files::{self, Owner};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The file that makes a folder one of Gannet's.
+const MARK: &str = "RESERVED";
+const MARK_BYTES: &[u8] = b"gannet reserves this folder for a checkpoint\n";
+/// The ending of a file that is published and has not its name yet.
+const NEW: &str = ".new";
+/// So many bytes tell what a killed process has left under such a name.
+const BEGINNING_BYTES: usize = 8;
 
 /// A [`CheckpointStore`] in a folder. Each checkpoint has a folder in it.
 ///
@@ -40,14 +50,6 @@ impl LocalStore {
         Ok(LocalStore::new(path))
     }
 
-    fn remove_files(&self, folder: &str) -> io::Result<()> {
-        for entry in std::fs::read_dir(self.path.join(folder))? {
-            std::fs::remove_file(entry?.path())?;
-            crate::kill_point!();
-        }
-        Ok(())
-    }
-
     /// Makes the names of the folders durable.
     fn sync_folders(&self) -> io::Result<()> {
         durability::folder(&self.path)?;
@@ -62,6 +64,10 @@ impl CheckpointStore for LocalStore {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
             made => made?,
         }
+        crate::kill_point!();
+        // A kill before this leaves an empty folder, which nobody takes for a checkpoint or removes.
+        let mark = self.path.join(folder).join(MARK);
+        own_files::replace(&mark, MARK_BYTES, MARK_BYTES)?;
         crate::kill_point!();
         self.sync_folders()?;
         Ok(true)
@@ -86,7 +92,9 @@ impl CheckpointStore for LocalStore {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue, // it was removed meanwhile
                 other => other?,
             };
-            if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
+            if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string())
+                && name != MARK
+            {
                 let written = metadata.mtime().try_into().ok();
                 files.push(StoredFile { name, bytes: metadata.len(), written });
             }
@@ -101,7 +109,7 @@ impl CheckpointStore for LocalStore {
     }
 
     fn open(&self, folder: &str, name: &str) -> io::Result<OpenedFile> {
-        let file = File::open(self.path.join(folder).join(name))?;
+        let file = own_files::open(&self.path.join(folder).join(name))?;
         // The system then reads further ahead. A filesystem that does not know this reads as it does.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         Ok(OpenedFile { bytes: file.metadata()?.len(), input: Box::new(file) })
@@ -109,13 +117,20 @@ impl CheckpointStore for LocalStore {
 
     fn publish(&self, folder: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
         let folder = self.path.join(folder);
-        let new = folder.join(format!("{name}.new"));
-        let mut file = File::create(&new)?;
+        let path = folder.join(name);
+        if std::fs::symlink_metadata(&path).is_ok() {
+            return match own_files::read(&path)?.as_deref() == Some(bytes) {
+                true => self.sync_folders(),
+                false => Err(own_files::in_the_way()),
+            };
+        }
+        let new = folder.join(format!("{name}{NEW}"));
+        let mut file = own_files::make(&new, &bytes[..bytes.len().min(BEGINNING_BYTES)])?;
         crate::kill_point!();
         file.write_all(bytes)?;
         crate::kill_point!();
         sync(&file)?;
-        std::fs::rename(&new, folder.join(name))?;
+        own_files::rename_new(&new, &path)?;
         crate::kill_point!();
         durability::folder(&folder)?;
         crate::kill_point!();
@@ -128,20 +143,31 @@ impl CheckpointStore for LocalStore {
         Ok(())
     }
 
-    fn remove(&self, folder: &str, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.path.join(folder).join(name))?;
-        crate::kill_point!();
-        self.sync(folder)
+    fn is_reserved(&self, folder: &str) -> io::Result<bool> {
+        let folder = self.path.join(folder);
+        let has = |name: &str, beginning: &[u8]| {
+            own_files::owner(&folder.join(name), &[beginning]) == Owner::Gannet
+        };
+        Ok(has(MARK, MARK_BYTES) || has(MANIFEST, MANIFEST_BEGINNING))
     }
 
-    fn empty_folder(&self, folder: &str) -> io::Result<()> {
-        self.remove_files(folder)?;
-        self.sync(folder)
+    fn remove_files(&self, folder: &str, names: &[String]) -> io::Result<()> {
+        let folder = self.path.join(folder);
+        for name in names {
+            own_files::remove_listed(&folder.join(name))?;
+            crate::kill_point!();
+        }
+        match durability::folder(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        }
     }
 
     fn remove_folder(&self, folder: &str) -> io::Result<()> {
-        self.remove_files(folder)?;
-        std::fs::remove_dir(self.path.join(folder))?;
+        let folder = self.path.join(folder);
+        own_files::remove(&folder.join(MARK), &[MARK_BYTES])?;
+        crate::kill_point!();
+        own_files::remove_folder(&folder)?;
         crate::kill_point!();
         self.sync_folders()
     }

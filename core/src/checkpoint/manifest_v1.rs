@@ -1,11 +1,11 @@
 //! The archive of a manifest, version 1, with the head before it. docs/checkpoint.md has the bytes.
 
 use crate::checkpoint::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
+use crate::checkpoint::names::MANIFEST_BEGINNING as MAGIC;
 use crate::push_name::Cursor;
 use crate::schema::identity::TableUid;
 use crate::schema::table_schema::Schema;
 
-const MAGIC: &[u8; 8] = b"GANNETJM";
 const VERSION: u32 = 1;
 /// Bytes before the archive: magic, version, checksum, length.
 const HEAD: usize = 24;

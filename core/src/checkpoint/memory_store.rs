@@ -194,34 +194,39 @@ impl CheckpointStore for MemoryStore {
         self.call("sync", (folder, ""), |_| Ok(()), |_| {})
     }
 
-    fn remove(&self, folder: &str, name: &str) -> io::Result<()> {
-        let remove = |folders: &mut Folders| {
-            let removed = folders.get_mut(folder).and_then(|files| files.remove(name));
-            removed.map(drop).ok_or_else(absent)
-        };
-        self.call("remove", (folder, name), remove, |_| {})
+    fn is_reserved(&self, folder: &str) -> io::Result<bool> {
+        self.call("is_reserved", (folder, ""), |folders| Ok(folders.contains_key(folder)), |_| {})
     }
 
-    fn empty_folder(&self, folder: &str) -> io::Result<()> {
-        let whole = |folders: &mut Folders| folders.get_mut(folder).map(BTreeMap::clear).ok_or_else(absent);
-        self.call("empty_folder", (folder, ""), whole, |folders| remove_half(folders, folder))
+    fn remove_files(&self, folder: &str, names: &[String]) -> io::Result<()> {
+        let remove = |folders: &mut Folders, names: &[String]| {
+            let files = folders.get_mut(folder);
+            files.into_iter().for_each(|files| files.retain(|name, _| !names.contains(name)));
+        };
+        let whole = |folders: &mut Folders| {
+            remove(folders, names);
+            Ok(())
+        };
+        let half = |folders: &mut Folders| remove(folders, &names[..names.len().div_ceil(2)]);
+        self.call("remove_files", (folder, ""), whole, half)
     }
 
     fn remove_folder(&self, folder: &str) -> io::Result<()> {
-        let whole = |folders: &mut Folders| folders.remove(folder).map(drop).ok_or_else(absent);
-        self.call("remove_folder", (folder, ""), whole, |folders| remove_half(folders, folder))
-    }
-}
-
-fn remove_half(folders: &mut Folders, folder: &str) {
-    if let Some(files) = folders.get_mut(folder) {
-        let names: Vec<String> = files.keys().take(files.len().div_ceil(2)).cloned().collect();
-        names.iter().for_each(|name| drop(files.remove(name)));
+        let whole = |folders: &mut Folders| {
+            if folders.get(folder).is_some_and(BTreeMap::is_empty) {
+                folders.remove(folder);
+            }
+            Ok(())
+        };
+        self.call("remove_folder", (folder, ""), whole, |_| {})
     }
 }
 
 fn put(folders: &mut Folders, folder: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let files = folders.get_mut(folder).ok_or_else(absent)?;
+    if files.get(name).is_some_and(|there| there[..] != *bytes) {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
     files.insert(name.into(), Arc::new(bytes.to_vec()));
     Ok(())
 }

@@ -10,6 +10,8 @@ pub(crate) mod draft;
 pub(crate) mod encoder;
 pub(crate) mod error;
 mod file_ring;
+#[cfg(test)]
+mod foreign_tests;
 pub(crate) mod local_store;
 pub(crate) mod manifest;
 mod manifest_v1;

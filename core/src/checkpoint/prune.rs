@@ -3,9 +3,15 @@
 use crate::checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint};
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::manifest::JobManifest;
-use crate::checkpoint::names::{MANIFEST, folder_name};
+use crate::checkpoint::names::{
+    MANIFEST, MANIFEST_BEGINNING, REMOVED, SAVER, SAVER_BEGINNING, STATES, STATES_BEGINNING, folder_name,
+    state_file,
+};
+use crate::checkpoint::row_file::MAGIC as ROWS_BEGINNING;
+use crate::checkpoint::store::StoredFile;
+use crate::limits::CHECKPOINT_MANIFEST_BYTES_MAX;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 
 /// What [`CheckpointDir::prune`] does with each checkpoint of a directory. Numbers are in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,27 +167,110 @@ impl CheckpointDir {
     /// # Errors
     /// A file cannot be removed. It takes space until the prune.
     pub fn give_up(&self, number: u64) -> Result<(), CheckpointDirError> {
-        self.remove_manifest(number)?;
-        let emptied = absent_is_good(self.store().empty_folder(&folder_name(number)));
-        emptied.map_err(CheckpointDirError::io("removing the files of", &self.folder(number)))
+        self.remove_own(number)
     }
 
-    /// Removes a checkpoint: its manifest first, so that the rest no longer passes for one.
+    /// Removes a checkpoint, and its folder if nothing of the user is in it.
     fn remove(&self, number: u64) -> Result<(), CheckpointDirError> {
-        self.remove_manifest(number)?;
-        let removed = absent_is_good(self.store().remove_folder(&folder_name(number)));
+        self.remove_own(number)?;
+        let removed = self.store().remove_folder(&folder_name(number));
         removed.map_err(CheckpointDirError::io("removing", &self.folder(number)))
     }
 
-    fn remove_manifest(&self, number: u64) -> Result<(), CheckpointDirError> {
-        let removed = absent_is_good(self.store().remove(&folder_name(number), MANIFEST));
-        removed.map_err(CheckpointDirError::io("removing", &self.folder(number).join(MANIFEST)))
+    /// Removes the files of a checkpoint. Its manifest goes first, so that the rest no longer passes for one. A copy of
+    /// it goes last, so that after a kill the next try knows which files are those of the checkpoint.
+    fn remove_own(&self, number: u64) -> Result<(), CheckpointDirError> {
+        match self.read_manifest(number) {
+            Ok(manifest) => {
+                let kept = self.store().publish(&folder_name(number), REMOVED, &manifest.encode());
+                kept.map_err(CheckpointDirError::io("writing", &self.folder(number).join(REMOVED)))?;
+                self.remove_files(number, &[MANIFEST.to_owned()])?;
+            }
+            Err(CheckpointDirError::Missing(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let (files, lists) = self.own_files(number)?;
+        self.remove_files(number, &files)?;
+        self.remove_files(number, &lists)
+    }
+
+    fn remove_files(&self, number: u64, names: &[String]) -> Result<(), CheckpointDirError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let removed = self.store().remove_files(&folder_name(number), names);
+        removed.map_err(CheckpointDirError::io("removing files of", &self.folder(number)))
+    }
+
+    /// The files in the folder of a removed or unfinished checkpoint that Gannet has written: those of rows and states,
+    /// and those that list them.
+    fn own_files(&self, number: u64) -> Result<(Vec<String>, Vec<String>), CheckpointDirError> {
+        let listed = self.listed_files(number)?;
+        let (mut files, mut lists) = (Vec::new(), Vec::new());
+        for StoredFile { name, .. } in self.files(number)? {
+            let whole = name.strip_suffix(".new").unwrap_or(&name);
+            let list = LISTS.iter().find(|(list, _)| *list == whole);
+            match list {
+                Some((_, beginning)) if self.begins(number, &name, beginning)? => lists.push(name),
+                Some(_) => {}
+                None if listed.contains(&name) => files.push(name),
+                None if is_row_file(&name) && self.begins(number, &name, ROWS_BEGINNING)? => files.push(name),
+                None => {}
+            }
+        }
+        // Each list goes after what it lists.
+        lists.sort_by_key(|name| name == REMOVED);
+        Ok((files, lists))
+    }
+
+    /// The files that the manifest of a removed checkpoint lists, and the states that a draft lists.
+    fn listed_files(&self, number: u64) -> Result<BTreeSet<String>, CheckpointDirError> {
+        let mut listed = BTreeSet::new();
+        let removed = self.read_file(number, REMOVED, CHECKPOINT_MANIFEST_BYTES_MAX)?;
+        if let Some(manifest) = removed.and_then(|bytes| JobManifest::decode(&bytes).ok()) {
+            listed.extend(manifest.files().map(|file| file.name.clone()));
+            listed.extend(manifest.states.iter().map(|state| state_file(&state.name)));
+        }
+        let states = self.read_file(number, STATES, STATES_BYTES_MAX)?;
+        if let Some(names) = states.as_deref().and_then(|bytes| bytes.strip_prefix(STATES_BEGINNING)) {
+            listed.extend(String::from_utf8_lossy(names).lines().map(state_file));
+        }
+        Ok(listed)
+    }
+
+    /// Whether a file begins so. A writer that was killed may have left a part of the beginning.
+    fn begins(&self, number: u64, name: &str, beginning: &[u8]) -> Result<bool, CheckpointDirError> {
+        let bytes = self.read_file(number, name, beginning.len() as u64)?;
+        Ok(bytes.is_some_and(|bytes| beginning.starts_with(&bytes)))
+    }
+
+    /// The first bytes of a file, at most `most`. `None`: it is not there.
+    fn read_file(&self, number: u64, name: &str, most: u64) -> Result<Option<Vec<u8>>, CheckpointDirError> {
+        let mut bytes = Vec::new();
+        let opened = self.store().open(&folder_name(number), name);
+        match opened.and_then(|file| file.input.take(most).read_to_end(&mut bytes)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => {
+                read.map_err(CheckpointDirError::io("reading", &self.folder(number).join(name)))?;
+                Ok(Some(bytes))
+            }
+        }
     }
 }
 
-fn absent_is_good(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+/// The files that list others, with what they begin with.
+const LISTS: [(&str, &[u8]); 4] = [
+    (MANIFEST, MANIFEST_BEGINNING),
+    (REMOVED, MANIFEST_BEGINNING),
+    (SAVER, SAVER_BEGINNING),
+    (STATES, STATES_BEGINNING),
+];
+/// The most bytes of the list of states.
+const STATES_BYTES_MAX: u64 = 1 << 20;
+
+/// Whether a name is one of [`crate::RowFileHead::file_name`].
+fn is_row_file(name: &str) -> bool {
+    let parts = name.strip_prefix('t').and_then(|name| name.strip_suffix(".rows")?.split_once('-'));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.is_some_and(|(table, shard)| is_number(table) && is_number(shard))
 }

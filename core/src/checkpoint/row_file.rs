@@ -6,7 +6,7 @@
 use crate::limits::{CHECKPOINT_BLOCK_BYTES_MAX, DIM_MAX, SHARDS_MAX};
 use crate::schema::identity::TableUid;
 
-const MAGIC: &[u8; 8] = b"GANNETSR";
+pub(crate) const MAGIC: &[u8; 8] = b"GANNETSR";
 const VERSION: u32 = 1;
 /// Bytes of a row file before its first block.
 pub(crate) const HEAD_BYTES: usize = 64;

@@ -22,7 +22,7 @@ pub struct OpenedFile {
     pub input: Box<dyn Read + Send>,
 }
 
-/// Where the files of checkpoints live. Each checkpoint has a folder, and folders have only files. A
+/// Where the files of checkpoints live. Each checkpoint has a folder. A
 /// [`CheckpointDir`](crate::CheckpointDir) gives the files their names and meanings.
 ///
 /// Errors are those of the call and name no file: the caller adds the name. A call that fails may have been done all
@@ -46,6 +46,7 @@ pub struct OpenedFile {
 /// let mut bytes = Vec::new();
 /// store.open("0000000001", "rows")?.input.read_to_end(&mut bytes)?;
 /// assert_eq!(bytes, b"some rows");
+/// store.remove_files("0000000001", &["MANIFEST".to_owned(), "rows".to_owned()])?;
 /// store.remove_folder("0000000001")?;
 /// assert!(store.folders()?.is_empty());
 /// # Ok::<(), std::io::Error>(())
@@ -82,10 +83,12 @@ pub trait CheckpointStore: Debug + Send + Sync {
     /// The file cannot be opened. [`io::ErrorKind::NotFound`]: there is no such file.
     fn open(&self, folder: &str, name: &str) -> io::Result<OpenedFile>;
 
-    /// Writes a file, all or nothing. It is durable afterwards, with the names of all files in its folder.
+    /// Writes a file, all or nothing. It is durable afterwards, with the names of all files in its folder. A file that
+    /// has these bytes already is written.
     ///
     /// # Errors
     /// The file cannot be written. Readers then find nothing under its name, or all of it.
+    /// [`io::ErrorKind::AlreadyExists`]: there is another file, which stays.
     fn publish(&self, folder: &str, name: &str, bytes: &[u8]) -> io::Result<()>;
 
     /// Makes the names of the files in a folder durable. A store where [`StoreWriter::finish`] does so has nothing to
@@ -95,22 +98,24 @@ pub trait CheckpointStore: Debug + Send + Sync {
     /// The names may not be durable.
     fn sync(&self, folder: &str) -> io::Result<()>;
 
-    /// Removes a file, durably.
+    /// Whether [`reserve`](Self::reserve) has made a folder, or an older version of Gannet has written a checkpoint in
+    /// it. A folder of the user may have the same name.
     ///
     /// # Errors
-    /// The file cannot be removed. [`io::ErrorKind::NotFound`]: there is no such file. A bucket does not say so.
-    fn remove(&self, folder: &str, name: &str) -> io::Result<()>;
+    /// The folder cannot be read.
+    fn is_reserved(&self, folder: &str) -> io::Result<bool>;
 
-    /// Removes the files of a folder, durably. The folder stays, so nobody else can [`reserve`](Self::reserve) it.
+    /// Removes these files of a folder, durably. A file that is not there is removed already. The folder stays, so
+    /// nobody else can [`reserve`](Self::reserve) it.
     ///
     /// # Errors
-    /// A file cannot be removed. [`io::ErrorKind::NotFound`]: there is no such folder.
-    fn empty_folder(&self, folder: &str) -> io::Result<()>;
+    /// A file cannot be removed.
+    fn remove_files(&self, folder: &str, names: &[String]) -> io::Result<()>;
 
-    /// Removes a folder and its files, durably. A call after one that failed goes on where it has ended.
+    /// Gives back a folder, durably: it goes if no file is in it. Otherwise it is one of the user from now on.
     ///
     /// # Errors
-    /// A file cannot be removed. [`io::ErrorKind::NotFound`]: there is no such folder.
+    /// The folder cannot be removed. A call after one that failed goes on where it has ended.
     fn remove_folder(&self, folder: &str) -> io::Result<()>;
 }
 

@@ -169,13 +169,17 @@ fn stores_keep_the_same_promises() {
         first.finish().unwrap();
         let late = late.and_then(|late| late.finish());
         assert_eq!(late.map_err(kind), Err(io::ErrorKind::AlreadyExists));
-        store.remove("x", "twice").unwrap();
+        store.remove_files("x", &["twice".to_owned(), "absent".to_owned()]).unwrap();
         assert!(store.reserve("y").unwrap());
         store.publish("y", "file", b"1").unwrap();
-        store.empty_folder("y").unwrap();
+        store.publish("y", "file", b"1").unwrap();
+        let other = store.publish("y", "file", b"2");
+        assert_eq!(other.map_err(kind), Err(io::ErrorKind::AlreadyExists), "it replaces a file");
+        store.remove_files("y", &["file".to_owned()]).unwrap();
         assert_eq!((store.files("y").unwrap(), store.reserve("y").unwrap()), (vec![], false));
+        assert!(store.is_reserved("y").unwrap() && !store.is_reserved("z").unwrap());
         store.remove_folder("y").unwrap();
-        assert_eq!(store.empty_folder("y").map_err(kind), Err(io::ErrorKind::NotFound));
+        store.remove_files("y", &["file".to_owned()]).unwrap();
         drop(store.create("x", "given-up").unwrap());
         let opened = store.open("x", "file").unwrap();
         let (bytes, mut input, mut found) = (opened.bytes, opened.input, Vec::new());
@@ -186,11 +190,10 @@ fn stores_keep_the_same_promises() {
         files.retain(|(name, _)| name != "given-up");
         files.sort();
         assert_eq!(files, [("file".into(), bytes), ("whole".into(), 5)]);
-        store.remove("x", "file").unwrap();
-        assert_eq!(store.remove("x", "file").map_err(kind), Err(io::ErrorKind::NotFound));
+        let all: Vec<String> = store.files("x").unwrap().into_iter().map(|file| file.name).collect();
+        store.remove_files("x", &all).unwrap();
         assert_eq!(store.folders().unwrap(), ["x"]);
         store.remove_folder("x").unwrap();
-        assert_eq!(store.remove_folder("x").map_err(kind), Err(io::ErrorKind::NotFound));
         assert!(store.folders().unwrap().is_empty() && store.reserve("x").unwrap());
     }
 }

@@ -46,6 +46,37 @@ impl CheckpointDir {
         Err(CheckpointDirError::Refused { number, reason: reason.into(), directory, newest })
     }
 
+    /// As [`verify`](Self::verify), for all checkpoints that are finished, in the order of their numbers. Each file is
+    /// read once.
+    ///
+    /// ```
+    /// use gannet_core::{CheckpointDir, JobManifest};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// let directory = CheckpointDir::create(folder.path())?;
+    /// let draft = directory.begin()?;
+    /// let tasks = draft.state("tasks", b"some")?;
+    /// draft.publish(&JobManifest { states: vec![tasks], ..JobManifest::new(1, "monday") })?;
+    /// std::fs::write(directory.folder(1).join("tasks.state"), b"sume")?;
+    /// let all = directory.verify_all()?;
+    /// assert!(matches!(&all[..], [(1, Err(error))] if error.to_string().contains("tasks.state")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    #[allow(clippy::type_complexity)]
+    pub fn verify_all(&self) -> Result<Vec<(u64, Result<Verified, CheckpointDirError>)>, CheckpointDirError> {
+        let (mut good, mut all) = (BTreeMap::new(), Vec::new());
+        for number in self.numbers()? {
+            match self.verify_chain(number, &mut good) {
+                Err(CheckpointDirError::Missing(_)) => {}
+                verified => all.push((number, verified)),
+            }
+        }
+        Ok(all)
+    }
+
     fn verify_chain(
         &self,
         number: u64,

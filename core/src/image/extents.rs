@@ -17,7 +17,7 @@ use crate::image::durability::{self, Durable};
 use crate::image::filesystem::Medium;
 use crate::image::layout::*;
 use crate::limits::*;
-use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, ftruncate};
 use rustix::io::retry_on_intr;
 use std::fs::File;
 use std::io;
@@ -182,6 +182,23 @@ impl Extents {
         .collect()
     }
 
+    /// The chunk of the file that backs chunk `at` of a region, if it has one.
+    pub(crate) fn file_chunk(&self, region: Region, at: usize) -> Option<usize> {
+        self.file_chunks(region).nth(at)
+    }
+
+    /// The chunks of the file that back a region, in order.
+    pub(crate) fn file_chunks(&self, region: Region) -> impl Iterator<Item = usize> {
+        let used = self.word(EXTENTS_USED).load(Acquire) as usize;
+        let own = (0..used).map(|i| self.extent(i)).filter(move |&(r, ..)| r == region as usize);
+        own.flat_map(|(_, first, chunks)| first..first + chunks)
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        self.range.file()
+    }
+
     /// Makes `bytes` of `region` ready: allocates file space, so that a full disk is an error and never a
     /// SIGBUS, and populates the pages.
     ///
@@ -248,9 +265,11 @@ impl Extents {
         Ok(next * CHUNK_BYTES)
     }
 
-    /// Forbids growth from now on. Waits for a thread that is taking an extent.
+    /// Forbids growth from now on, and gives up the lock of the file: the grower may hold the file for longer. Waits for
+    /// a thread that is taking an extent.
     pub(crate) fn close(&self) {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        let _ = flock(self.range.file(), FlockOperation::Unlock); // closing the file does the same
     }
 
     /// The chunks of a region that are completely ready and that this function has not returned before.

@@ -20,13 +20,13 @@ use std::time::Duration;
 /// Returns the time since some fixed moment. It is a parameter, because this crate reads no clock.
 pub type Now = fn() -> Duration;
 
-/// What all images of a store share: the thread, the budget, the lock on the data folder.
+/// What all images of a store share: the thread, the budget, the locks on the data folder.
 pub(crate) struct Grower {
     pub(crate) budget: Arc<Budget>,
     clock: Option<Now>,
     state: Mutex<GrowerState>,
     /// Released after the thread has ended, because the thread may take extents in the folder's files.
-    _lock: Option<File>,
+    _locks: Vec<File>,
 }
 
 enum GrowerState {
@@ -37,12 +37,12 @@ enum GrowerState {
 }
 
 impl Grower {
-    pub(crate) fn new(limit: u64, clock: Option<Now>, lock: Option<File>) -> Grower {
+    pub(crate) fn new(limit: u64, clock: Option<Now>, locks: Vec<File>) -> Grower {
         Grower {
             budget: Arc::new(Budget::new(limit)),
             clock,
             state: Mutex::new(GrowerState::Idle),
-            _lock: lock,
+            _locks: locks,
         }
     }
 

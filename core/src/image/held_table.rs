@@ -4,6 +4,8 @@ use crate::error::OpenError;
 use crate::image::head::{OtherHead, birth_of, check_bytes, identity_of};
 use crate::image::layout::*;
 use crate::image::store::Store;
+use crate::image::table_folder;
+use crate::own_files;
 use crate::schema::identity::TableIdentity;
 use crate::schema::shard_set::ShardSet;
 use crate::schema::table_schema::Schema;
@@ -110,14 +112,12 @@ impl Store {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn is_data_folder(folder: &Path) -> bool {
-    let lock = folder.join("LOCK");
-    let is_open = std::fs::symlink_metadata(&lock).is_ok_and(|lock| lock.is_file())
-        && File::open(&lock).is_ok_and(|lock| {
-            flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
-        });
-    let has_images = |path: &Path| path.is_dir() && numbers(path).is_ok_and(|numbers| !numbers.is_empty());
+    let is_locked = |file: File| {
+        flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    };
+    let is_open = own_files::open(&folder.join("LOCK")).is_ok_and(is_locked);
     let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    is_open || entries.any(|entry| has_images(&entry.path()))
+    is_open || entries.any(|entry| table_folder::has_images(&entry.path()))
 }
 
 /// The shards that have an image in the folder of a table, in ascending order.
@@ -142,7 +142,7 @@ fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, Schema), 
     let io = |source| OpenError::Io { what: "reading", path: path.into(), source };
     let torn = |why: String| OpenError::Torn { path: path.into(), why };
     let mut bytes = [0; CONFIRMED + 8];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    let read = own_files::open(path).and_then(|file| file.read_exact_at(&mut bytes, 0));
     match read {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             let length = std::fs::metadata(path).map_err(io)?.len();

@@ -5,6 +5,7 @@ use crate::error::OpenError;
 use crate::image::layout::*;
 use crate::image::store::Store;
 use crate::limits::PUSHERS_MAX;
+use crate::own_files;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -23,7 +24,7 @@ impl Store {
         for image in images(folder)? {
             let io =
                 |source| OpenError::Io { what: "looking for incarnations in", path: image.clone(), source };
-            let file = File::open(&image).map_err(io)?;
+            let file = own_files::open(&image).map_err(io)?;
             highest = highest.max(highest_in(&file, limit).map_err(io)?);
         }
         Ok(highest)

@@ -10,6 +10,7 @@
 
 use crate::error::GrowError;
 use crate::image::bucket::Bucket;
+use crate::image::checksums::Checksums;
 use crate::image::extents::Extents;
 use crate::image::filesystem::Medium;
 use crate::image::grower::{Grower, Growth, step};
@@ -232,6 +233,25 @@ impl Image {
         self.extents.close();
     }
 
+    /// Notes in the checksums of the image that the row in a slot changes.
+    pub(crate) fn note_row(&self, sums: &mut Checksums, slot: u32) {
+        let at = slot as usize * self.stride;
+        for chunk in [at / CHUNK_BYTES, (at + self.stride - 1) / CHUNK_BYTES] {
+            sums.note_rows(chunk, || self.extents.file_chunk(Region::Slab, chunk));
+        }
+    }
+
+    /// Notes in the checksums of the image that its index changes.
+    pub(crate) fn note_index(&self, sums: &mut Checksums) {
+        let chunks = |region| self.extents.file_chunks(region);
+        sums.note_index(|| chunks(Region::Index).chain(chunks(Region::Overflow)).collect());
+    }
+
+    /// The file of the image.
+    pub(crate) fn file(&self) -> &File {
+        self.extents.file()
+    }
+
     /// Writes the first page to its medium and waits.
     pub(crate) fn sync_head(&self) -> io::Result<()> {
         self.extents.sync_head()
@@ -438,7 +458,7 @@ mod tests {
     #[test]
     fn a_region_at_its_limit_is_refused_by_name() {
         let file = memfd_create("limit", MemfdFlags::CLOEXEC).unwrap().into();
-        let grower = Arc::new(Grower::new(u64::MAX, None, None));
+        let grower = Arc::new(Grower::new(u64::MAX, None, Vec::new()));
         let mut image = Image::create(file, 24, 0, Medium::Memory, false, &grower).unwrap();
         let before = image.bytes();
         for region in REGIONS {
@@ -455,7 +475,7 @@ mod tests {
     #[test]
     fn nobody_takes_an_extent_of_a_closed_image() {
         let file = memfd_create("closed", MemfdFlags::CLOEXEC).unwrap().into();
-        let grower = Arc::new(Grower::new(u64::MAX, None, None));
+        let grower = Arc::new(Grower::new(u64::MAX, None, Vec::new()));
         let mut image = Image::create(file, 24, 0, Medium::Memory, false, &grower).unwrap();
         image.grow(Region::Slab, 4096).unwrap();
         let (extents, bytes) = (image.extents.clone(), image.bytes());

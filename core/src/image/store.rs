@@ -6,9 +6,11 @@ use crate::image::durability;
 use crate::image::filesystem::{Filesystem, Medium};
 use crate::image::grower::{Grower, Now};
 use crate::image::open_shards::OpenShards;
+use crate::image::table_list::{self, TableList};
+use crate::own_files;
 use crate::schema::table_schema::Schema;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use std::sync::Arc;
 /// let store = Store::open_dir(folder.path())?;
 /// let mut shards = Shards::open(&store, &schema, 0..1)?;
 /// shards.mark_clean()?;
-/// assert_eq!(store.tables()?, ["clicks"]);
+/// assert_eq!(store.tables(), ["clicks"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -42,6 +44,7 @@ pub(crate) struct Inner {
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     pub(crate) medium: Medium,
+    tables: TableList,
 }
 
 /// How a store's images may grow.
@@ -79,7 +82,7 @@ impl Store {
 
     /// A store of images in memory that grow as `growing` says. [`GrowthConfig`] has an example.
     pub fn memory_with(growing: GrowthConfig) -> Store {
-        let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, None));
+        let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, Vec::new()));
         Store(Arc::new(Inner { folder: None, boot: [0; 16], grower, opened: Arc::default() }))
     }
 
@@ -138,24 +141,15 @@ impl Store {
     pub fn open_dir_as(path: &Path, boot: [u8; 16], growing: GrowthConfig) -> Result<Store, OpenError> {
         let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
         durability::make_folder(path).map_err(io("making the data folder"))?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("LOCK"))
-            .map_err(io("opening LOCK in"))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Locked(path.into())),
-            Err(e) => return Err(io("locking")(e.into())),
-        }
+        let locks = lock(path)?;
         let filesystem = Filesystem::of(path).map_err(io("looking at the filesystem of"))?;
         if let Some((what, remedy)) = filesystem.trouble() {
             tracing::warn!(folder = %path.display(), remedy, "the data folder is on {}: {what}", filesystem.name());
         }
         let medium = if filesystem.is_memory() { Medium::Memory } else { Medium::Disk };
-        let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, Some(lock)));
-        let (folder, opened) = (Some(Folder { path: path.into(), medium }), Arc::default());
+        let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, locks));
+        let tables = TableList::open(path)?;
+        let (folder, opened) = (Some(Folder { path: path.into(), medium, tables }), Arc::default());
         Ok(Store(Arc::new(Inner { folder, boot, grower, opened })))
     }
 
@@ -195,26 +189,38 @@ impl Store {
     }
 
     /// Names of the tables that have images here, sorted. [`Store`] has an example.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
-    pub fn tables(&self) -> io::Result<Vec<String>> {
-        let Some(folder) = &self.0.folder else { return Ok(Vec::new()) };
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(&folder.path)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir()
-                && let Ok(name) = entry.file_name().into_string()
-            {
-                names.push(name);
-            }
-        }
-        names.sort();
-        Ok(names)
+    pub fn tables(&self) -> Vec<String> {
+        self.0.folder.as_ref().map_or_else(Vec::new, |folder| folder.tables.names())
     }
 
-    /// Removes a table's images. Returns `false` and removes nothing if any of its shards is open. Images in
-    /// memory disappear when they are closed.
+    /// Moves all tables and their list to another folder of the filesystem, durably. Other files stay. No shard may be
+    /// open.
+    ///
+    /// # Errors
+    /// The system does not allow it, or a file there has the name of an image.
+    pub fn move_tables(&self, to: &Path) -> io::Result<()> {
+        self.0.folder.as_ref().map_or(Ok(()), |folder| folder.tables.move_all(to))
+    }
+
+    /// As [`move_tables`](Self::move_tables), for a folder that no store has open.
+    ///
+    /// # Errors
+    /// As for `move_tables`.
+    pub fn move_tables_of(folder: &Path, to: &Path) -> io::Result<()> {
+        table_list::move_all(folder, to)
+    }
+
+    /// Removes the tables in a folder that no store has open: their images and step files, their list, and each folder
+    /// that becomes empty. Other files stay.
+    ///
+    /// # Errors
+    /// The system does not allow it.
+    pub fn remove_tables(folder: &Path) -> io::Result<()> {
+        table_list::remove_all(folder)
+    }
+
+    /// Removes a table: its images and step files, and its folder if that leaves it empty. Returns `false` and removes
+    /// nothing if any of its shards is open. Images in memory disappear when they are closed.
     ///
     /// ```
     /// # use gannet_core::{Schema, Shards, Store};
@@ -226,7 +232,7 @@ impl Store {
     /// assert!(!store.drop_table("clicks")?, "its shard is open");
     /// drop(shards);
     /// assert!(store.drop_table("clicks")?);
-    /// assert!(store.tables()?.is_empty());
+    /// assert!(store.tables().is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -237,10 +243,7 @@ impl Store {
             return Ok(false);
         }
         let Some(folder) = &self.0.folder else { return Ok(true) };
-        match std::fs::remove_dir_all(folder.path.join(table)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => durability::folder(&folder.path)?,
-        }
+        folder.tables.remove(table)?;
         Ok(true)
     }
 
@@ -255,6 +258,35 @@ impl Store {
                 source,
             })?;
         }
-        Ok(())
+        folder.tables.add(&schema.name).map_err(|source| OpenError::Io {
+            what: "writing the list of tables in",
+            path: folder.path.clone(),
+            source,
+        })
     }
+}
+
+/// How often [`lock`] tries, and how long it waits in between: [`crate::is_data_folder`] holds the lock for a moment.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// Locks a data folder: the folder itself, which nobody can exchange while it has this path, and its file LOCK, which
+/// older versions of Gannet lock.
+fn lock(path: &Path) -> Result<Vec<File>, OpenError> {
+    let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
+    let folder = File::open(path).map_err(io("opening"))?;
+    let file = own_files::open_or_make(&path.join("LOCK")).map_err(io("opening LOCK in"))?;
+    for lock in [&folder, &file] {
+        let mut tries = 1;
+        loop {
+            match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if tries < LOCK_TRIES => std::thread::sleep(LOCK_PAUSE),
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Locked(path.into())),
+                Err(e) => return Err(io("locking")(e.into())),
+            }
+            tries += 1;
+        }
+    }
+    Ok(vec![folder, file])
 }

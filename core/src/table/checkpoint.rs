@@ -7,6 +7,7 @@
 
 use super::model_folder::{self, MANIFEST_NEW};
 use crate::hash::{hash, shard_of};
+use crate::own_files;
 use crate::schema::table_schema::Schema;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -235,8 +236,9 @@ impl CheckpointWriter {
         head[12..16].copy_from_slice(&crc32c::crc32c(&body).to_le_bytes());
         head[16..24].copy_from_slice(&(body.len() as u64).to_le_bytes());
         let new = self.folder.join(MANIFEST_NEW);
-        write_synced(&new, File::create, &[&head, &body])?;
-        std::fs::rename(&new, &path).map_err(io_error("naming", &path))?;
+        own_files::remove_part(&new, &[MANIFEST_MAGIC]).map_err(io_error("removing", &new))?;
+        write_synced(&new, File::create_new, &[&head, &body])?;
+        own_files::rename(&new, &path).map_err(io_error("naming", &path))?;
         let folder = File::open(&self.folder).map_err(io_error("opening", &self.folder))?;
         folder.sync_all().map_err(io_error("syncing", &self.folder))?;
         let now: Vec<String> = self.manifest.files.iter().map(|file| file.name.clone()).collect();
@@ -288,14 +290,11 @@ impl Checkpoint {
     pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         let path = folder.join(MANIFEST);
         let damaged = |why: String| CheckpointError::Damaged { path: path.clone(), why };
-        // A pipe would block for ever.
-        if std::fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
-            return Err(damaged("this is not a file".into()));
-        }
-        let file = match File::open(&path) {
+        let file = match own_files::open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(CheckpointError::Missing(folder.into()));
             }
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Err(damaged(e.to_string())),
             other => other.map_err(io_error("opening", &path))?,
         };
         let mut bytes = Vec::new();
@@ -387,15 +386,16 @@ impl Checkpoint {
                 return Err(CheckpointError::Damaged { path, why });
             }
             let path = self.folder.join(&file.name);
-            if std::fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
-                return Err(CheckpointError::Damaged { path, why: "this is not a file".into() });
-            }
-            let bytes = match std::fs::read(&path) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let bytes = match own_files::read(&path) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => {
                     let why = "the manifest names this file, but it does not exist".into();
                     return Err(CheckpointError::Damaged { path, why });
                 }
-                other => other.map_err(io_error("reading", &path))?,
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                    return Err(CheckpointError::Damaged { path, why: e.to_string() });
+                }
+                Err(e) => return Err(io_error("reading", &path)(e)),
             };
             let damaged = |why: String| CheckpointError::Damaged { path: path.clone(), why };
             let n = file.rows as usize;

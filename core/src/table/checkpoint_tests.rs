@@ -186,7 +186,7 @@ fn a_pipe_in_the_place_of_a_file_blocked_the_reader() {
         std::fs::remove_file(&path).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
         let damaged = load(folder.path()).unwrap_err().to_string();
-        assert!(damaged.contains(name) && damaged.contains("not a file"), "{damaged}");
+        assert!(damaged.contains(name) && damaged.contains("no regular file"), "{damaged}");
     }
 }
 

@@ -125,8 +125,17 @@ impl Shard {
             self.begin_command();
         }
         if version <= self.last_mark {
+            self.note_row(slot);
             self.save_for_cut(slot);
             self.pages.raise(slot, self.command);
+        }
+    }
+
+    /// Notes in the checksums of the image that the row in a slot changes. Rows that have changed in this life are noted.
+    #[inline]
+    fn note_row(&mut self, slot: u32) {
+        if let Some(sums) = &mut self.checksums {
+            self.image.note_row(sums, slot);
         }
     }
 
@@ -180,6 +189,7 @@ impl Shard {
                 self.insert_row(key, row)?;
             }
             slot => {
+                self.note_row(slot);
                 self.write_step::<true>(slot, row.len(), |to| to.copy_from_slice(row));
                 self.pages.raise(slot, self.command);
             }
@@ -269,6 +279,10 @@ impl Shard {
     /// Arms a step that takes a slot into use or frees it: it changes counters of the image, the row's head, and
     /// buckets, which the step logs as it goes.
     fn arm_slot(&mut self, slot: u32) {
+        self.note_row(slot);
+        if let Some(sums) = &mut self.checksums {
+            self.image.note_index(sums);
+        }
         self.journal.begin();
         self.journal.log(&mut self.image, HOT, HOT_BYTES);
         let head = self.image.row_offset(slot);

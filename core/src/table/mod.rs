@@ -5,6 +5,8 @@ mod changes;
 pub(crate) mod checkpoint;
 #[cfg(test)]
 mod checkpoint_tests;
+#[cfg(test)]
+mod checksum_tests;
 mod command;
 pub(crate) mod command_record;
 mod copy_fill;

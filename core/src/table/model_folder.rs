@@ -1,4 +1,4 @@
-//! Which files of a model folder Gannet has written, and the one place that removes them.
+//! Which files of a model folder Gannet has written.
 //!
 //! A file is Gannet's if the manifest lists it. An unfinished save has no manifest yet: before its first row file it
 //! writes the file `SAVING`, which names its generation. A row file of that generation that begins with the head of its
@@ -7,8 +7,8 @@
 use super::checkpoint::{
     Checkpoint, CheckpointError, HEAD, MANIFEST, MANIFEST_MAGIC, ROWS_MAGIC, io_error, write_synced,
 };
+use crate::own_files::{self, Owner, first_bytes};
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Names the generation of a save that has begun.
@@ -44,16 +44,6 @@ fn names(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     entries.map(name).collect::<Result<_, _>>().map_err(io_error("listing", folder))
 }
 
-/// The first bytes of a regular file, at most `N`. `None` if the entry is no regular file, or cannot be read.
-fn first_bytes<const N: usize>(path: &Path) -> Option<Vec<u8>> {
-    if !fs::symlink_metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(N);
-    File::open(path).ok()?.take(N as u64).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
-}
-
 /// The generation of a save that has begun in this folder and has not ended.
 fn saving(folder: &Path) -> Option<u64> {
     let bytes: [u8; SAVING_BYTES] =
@@ -75,8 +65,8 @@ fn is_left(folder: &Path, name: &str, saving: Option<u64>) -> bool {
 /// Whether a save may replace a file: it does not exist, or begins as Gannet begins it. A save that was killed may have
 /// left an empty one.
 fn may_replace(path: &Path, magic: &[u8; 8], is_left: bool) -> bool {
-    let is_ours = |bytes: Vec<u8>| bytes == magic || (is_left && bytes.is_empty());
-    fs::symlink_metadata(path).is_err() || first_bytes::<8>(path).is_some_and(is_ours)
+    let owner = if is_left { own_files::owner_of_part } else { own_files::owner };
+    owner(path, &[magic]) != Owner::User
 }
 
 /// Looks at the folder of a save before it begins. Returns the generation of the save: no file that is not Gannet's has
@@ -119,16 +109,16 @@ pub(super) fn begin(folder: &Path, generation: u64) -> Result<(), CheckpointErro
     // The file is never there without its bytes, so an empty one is the user's.
     let (path, new) = (folder.join(SAVING), folder.join(format!("{SAVING}.{}", std::process::id())));
     write_synced(&new, File::create_new, &[SAVING_MAGIC, &SAVING_VERSION.to_le_bytes(), &crc, &number])?;
-    fs::rename(&new, &path).map_err(io_error("naming", &path))
+    own_files::rename(&new, &path).map_err(io_error("naming", &path))
 }
 
 /// Ends a save, whose manifest is published: removes the files of the model before it. A file that remains only takes
 /// space.
 pub(super) fn end(folder: &Path, before: &[String], now: &[String]) {
     for name in before.iter().filter(|name| parse_row_file(name).is_some() && !now.contains(name)) {
-        let _ = fs::remove_file(folder.join(name));
+        let _ = own_files::remove_listed(&folder.join(name));
     }
-    let _ = fs::remove_file(folder.join(SAVING));
+    let _ = own_files::remove(&folder.join(SAVING), &[SAVING_MAGIC]);
 }
 
 /// Removes the row files of an unfinished save.
@@ -137,7 +127,7 @@ fn remove_left(folder: &Path) -> Result<(), CheckpointError> {
     let listed = Checkpoint::open(folder).map(|there| there.files()).unwrap_or_default();
     for name in names(folder)?.iter().filter(|name| !listed.contains(name) && is_left(folder, name, saving)) {
         let path = folder.join(name);
-        fs::remove_file(&path).map_err(io_error("removing", &path))?;
+        own_files::remove_listed(&path).map_err(io_error("removing", &path))?;
     }
     Ok(())
 }
@@ -231,19 +221,14 @@ pub fn remove_model(folder: &Path) -> Result<(), CheckpointError> {
     remove_left(folder)?;
     let mut ours = there.as_ref().map(Checkpoint::files).unwrap_or_default();
     ours.retain(|name| parse_row_file(name).is_some());
-    let is_manifest = |name: &str| first_bytes::<8>(&folder.join(name)).is_some_and(|b| b == MANIFEST_MAGIC);
+    let is_manifest = |name: &str| own_files::owner(&folder.join(name), &[MANIFEST_MAGIC]) == Owner::Gannet;
     ours.extend([MANIFEST_NEW, MANIFEST].into_iter().filter(|name| is_manifest(name)).map(String::from));
     // The manifest goes last: while it is there, another try knows which files are the model's.
     ours.extend(saving(folder).map(|_| SAVING.to_owned()));
     for path in ours.iter().map(|name| folder.join(name)) {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io_error("removing", &path)(error));
-            }
-            _ => {}
-        }
+        own_files::remove_listed(&path).map_err(io_error("removing", &path))?;
     }
-    let _ = fs::remove_dir(folder); // fails if something of the user is in it
+    let _ = own_files::remove_folder(folder);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::{GrowError, OpenError};
 use crate::hash::hash;
+use crate::image::checksums::{self, Checksums};
 use crate::image::filesystem::Medium;
 use crate::image::grower::Grower;
 use crate::image::head::{self, OtherHead, check_head, write_head};
@@ -22,7 +23,7 @@ use crate::table::position::FIRST_EPOCH;
 use crate::table::pushers::{PusherEntry, Pushers, offset};
 use crate::table::saved_rows::Cut;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
@@ -51,6 +52,10 @@ pub(crate) struct Shard {
     pub(crate) plain: (u64, u64),
     /// The command at which the shard was opened, and those at which cuts were marked since: what a delta may begin at.
     pub(crate) bases: Vec<u64>,
+    /// Those of the last life that closed the image in order, if there are some: they are told what changes.
+    pub(crate) checksums: Option<Checksums>,
+    /// The image's file, if it outlives the process.
+    path: Option<PathBuf>,
     pub(crate) number: u32,
     pub(crate) moved: ExpansionBuffers,
     /// The ends of the stretches of rows that are listed as readable (readable_shard.rs).
@@ -128,6 +133,7 @@ impl Shard {
         check_image(&image, place, schema, number)?;
         image.check_extents(length).map_err(torn)?;
         image.map_extents().map_err(io)?;
+        let checksums = next_life(&image, path);
         // A reader that has mapped the previous incarnation must see its end before anything else in the image
         // changes.
         image.word(INCARNATION).fetch_add(1, Relaxed);
@@ -135,7 +141,13 @@ impl Shard {
         mark_open(&image, place);
         // The next process to open the image after a power loss must see the open flag. So this page is synced first.
         image.sync_head().map_err(io)?;
-        Shard::start(image, place, schema, number, claim)
+        let mut shard = Shard::start(image, place, schema, number, claim)?;
+        if checksums.is_some() {
+            // The first change of each row in this life is noted.
+            shard.mark();
+            shard.checksums = checksums;
+        }
+        Ok(shard)
     }
 
     fn start(
@@ -179,6 +191,8 @@ impl Shard {
             last_mark: 0,
             plain: (0, 0),
             bases: vec![command],
+            checksums: None,
+            path: place.durable.then(|| place.path.to_path_buf()),
             number,
             moved: ExpansionBuffers::default(),
             listed: Vec::new(),
@@ -247,6 +261,13 @@ impl Shard {
             self.image.word(CLEAN).store(UNSYNCED, Release);
             return Err(error);
         }
+        if let Some(path) = &self.path
+            && let Err(error) = checksums::write(self.image.file(), path, self.birth(), self.incarnation())
+        {
+            let image = path.display();
+            tracing::warn!(%error, %image, "its checksums cannot be written: the next start does not check all of it");
+        }
+        crate::kill_point!();
         self.image.word(CLEAN).store(CLOSED_IN_ORDER, Release);
         self.image.sync()
     }
@@ -360,6 +381,19 @@ fn mark_open(image: &Image, place: &ShardFile<'_>) {
 fn boot_words(boot: [u8; 16]) -> [u64; 2] {
     let (a, b) = boot.split_at(8);
     [a, b].map(|half| u64::from_le_bytes(half.try_into().unwrap_or_default()))
+}
+
+/// The checksums of an image that gets another life. `None`: there are none, so nothing needs to be noted.
+fn next_life(image: &Image, path: &Path) -> Option<Checksums> {
+    let incarnation = image.word(INCARNATION).load(Relaxed);
+    let mut sums =
+        Checksums::load(path).filter(|sums| sums.are_of(head::birth_of(image.head()), incarnation))?;
+    let begun = sums.begin_life(incarnation + 1);
+    if let Err(error) = &begun {
+        let image = path.display();
+        tracing::warn!(%error, %image, "its checksums cannot be written: it is not checked after a kill");
+    }
+    begun.ok().map(|()| sums)
 }
 
 /// Checks that an image belongs to this shard and was closed in order.

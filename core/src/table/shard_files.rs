@@ -4,12 +4,15 @@ use crate::error::OpenError;
 use crate::image::filesystem::Medium;
 use crate::image::held_table::image_name;
 use crate::image::store::Store;
+use crate::image::table_folder::IMAGE_BEGINNING;
+use crate::own_files;
 use crate::schema::identity::TableIdentity;
 use crate::schema::table_schema::Schema;
 use crate::table::shard::{Shard, ShardFile};
-use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, memfd_create};
-use std::fs::{File, OpenOptions};
+use rustix::fs::{FlockOperation, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, flock, memfd_create};
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 impl Store {
@@ -40,22 +43,36 @@ impl Store {
             move |source| OpenError::Io { what, path, source }
         };
         let place = ShardFile { path: &path, medium: folder.medium, durable: true, boot, grower, origin };
-        let open =
-            |p: &Path, new: bool| OpenOptions::new().read(true).write(true).create(new).truncate(new).open(p);
-        match open(&path, false) {
-            Ok(file) => Shard::reopen(file, &place, schema, number, claim),
+        match std::fs::symlink_metadata(&path) {
+            Ok(_) => {
+                let file = own_files::open_or_make(&path).map_err(io("opening", &path))?;
+                lock(&file, &path)?;
+                Shard::reopen(file, &place, schema, number, claim)
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 // A new image gets its final name once it is whole. A kill before that leaves only a .new file,
                 // which the next opening overwrites.
                 std::fs::create_dir_all(&table).map_err(io("making", &table))?;
-                let new = path.with_extension("new");
-                let file = open(&new, true).map_err(io("making", &new))?;
+                let new = own_files::new_name(&path);
+                let file = own_files::make(&new, IMAGE_BEGINNING).map_err(io("making", &new))?;
+                file.write_all_at(IMAGE_BEGINNING, 0).map_err(io("writing", &new))?;
+                lock(&file, &path)?;
                 let shard = Shard::create(file, &place, schema, number, claim)?;
-                std::fs::rename(&new, &path).map_err(io("naming", &path))?;
+                own_files::rename(&new, &path).map_err(io("naming", &path))?;
                 Ok(shard)
             }
             Err(e) => Err(io("opening", &path)(e)),
         }
+    }
+}
+
+/// Locks an image until it is closed. The lock of the folder is not enough: the folder of a table may be moved into
+/// another data folder while a server uses it.
+fn lock(image: &File, path: &Path) -> Result<(), OpenError> {
+    match flock(image, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::Locked(path.into())),
+        Err(e) => Err(OpenError::Io { what: "locking", path: path.into(), source: e.into() }),
     }
 }
 

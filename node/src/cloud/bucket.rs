@@ -164,19 +164,20 @@ impl CheckpointStore for BucketStore {
         Ok(()) // an object is durable with its name
     }
 
-    fn remove(&self, folder: &str, name: &str) -> io::Result<()> {
-        let (objects, path) = (self.objects.clone(), self.object(folder, name));
-        self.requests.wait(async move { objects.delete(&path).await })
+    fn is_reserved(&self, folder: &str) -> io::Result<bool> {
+        let (objects, path) = (self.objects.clone(), self.object(folder, MARKER));
+        match self.requests.wait(async move { objects.head(&path).await }) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => found.map(|_| true),
+        }
     }
 
-    fn empty_folder(&self, folder: &str) -> io::Result<()> {
-        let names: Vec<String> = self.files(folder)?.into_iter().map(|file| file.name).collect();
-        self.remove_all(folder, &names)
+    fn remove_files(&self, folder: &str, names: &[String]) -> io::Result<()> {
+        self.remove_all(folder, names)
     }
 
     fn remove_folder(&self, folder: &str) -> io::Result<()> {
-        self.empty_folder(folder)?;
-        // The marker is last: until then nobody gets the number.
+        // Objects of the user stay.
         self.remove_all(folder, &[MARKER.to_owned()])
     }
 }

@@ -9,8 +9,7 @@ use crate::limits::{CUT_FREEZE_MAX, CUT_STALL};
 use crate::random::draw_number;
 use crate::worker::{NO_INCARNATION, Worker, WorkerConfig};
 use gannet_core::{
-    CheckpointDir, Cursor, Draft, FileEntry, JobManifest, PushProgress, Schema, ShardCut, StateEntry,
-    TableCut, TableUid,
+    CheckpointDir, Cursor, Draft, FileEntry, JobManifest, PushProgress, Schema, ShardCut, TableCut, TableUid,
 };
 use gannet_transport::{Net, Poll};
 use std::collections::{BTreeMap, BTreeSet};
@@ -402,7 +401,7 @@ fn manifest(
 ) -> Result<JobManifest, WorkerError> {
     let mut files: BTreeMap<(u32, u32), FileEntry> = files.into_iter().map(entry).collect();
     let (mut shards, mut pushers) = (BTreeMap::<(u32, u32), CutShardV1>::new(), BTreeMap::new());
-    let mut states = Vec::<StateEntry>::new();
+    let mut states = Vec::<(String, Vec<u8>)>::new();
     let mut steps = BTreeMap::<String, BTreeSet<u64>>::new();
     for reply in marked {
         let CutReplyV1::Marked { shards: own, pushes, states: own_states, steps: own_steps } = reply else {
@@ -418,8 +417,8 @@ fn manifest(
             known.and_modify(|known: &mut PushProgress| known.add(&own)).or_insert(own);
         }
         for (name, bytes) in own_states {
-            if !states.iter().any(|state| state.name == name) {
-                states.push(draft.state(&name, &bytes)?);
+            if !states.iter().any(|(known, _)| *known == name) {
+                states.push((name, bytes));
             }
         }
     }
@@ -428,7 +427,7 @@ fn manifest(
     let mut manifest = JobManifest::new(draft.number(), &options.run);
     manifest.notes.clone_from(&options.notes);
     manifest.parent = parent.filter(|_| increment).map(|parent| parent.number);
-    manifest.states = states;
+    manifest.states = draft.states(&states)?;
     for (place, table) in (0..).zip(tables) {
         let schema = Schema::decode(&table.schema).ok_or_else(|| {
             WorkerError::Call(format!("the schema of table {:?} cannot be read", table.name))

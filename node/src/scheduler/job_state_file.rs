@@ -5,6 +5,7 @@ use super::job_state::JobState;
 use crate::frames::control;
 use crate::runs::RunId;
 use crate::whole_files;
+use gannet_core::own_files;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,12 +71,8 @@ impl JobStateFile {
     /// Writes the job state.
     pub(super) fn save(&self, job: &JobState) -> Result<(), JobStateFileError> {
         let bytes = encode(job);
-        let new = self.path.with_extension("new");
-        let written = || -> io::Result<()> {
-            fs::write(&new, &bytes)?;
-            fs::rename(&new, &self.path)
-        };
-        written().map_err(|source| JobStateFileError::Io { path: self.path.clone(), source })
+        let written = own_files::replace_unsynced(&self.path, whole_files::beginning(&MAGIC), &bytes);
+        written.map_err(|source| JobStateFileError::Io { path: self.path.clone(), source })
     }
 }
 
@@ -118,12 +115,9 @@ pub(super) fn runs(folder: &Path) -> Result<Vec<String>, JobStateFileError> {
 /// ```
 ///
 /// # Errors
-/// The system reports an error.
+/// The system reports an error, or the file is not Gannet's.
 pub fn forget_job(folder: &Path) -> io::Result<()> {
-    match fs::remove_file(folder.join(NAME)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    own_files::remove(&folder.join(NAME), &[whole_files::beginning(&MAGIC)]).map(drop)
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@
 //! is started after the others have made the steps.
 
 use super::step_files::{
-    RecoveredSteps, StepFile, StepFiles, file_name, files, if_there, is_of_this_version, read,
+    BEGINNING, RecoveredSteps, StepFile, StepFiles, file_name, files, if_there, is_of_this_version, read,
 };
-use gannet_core::{ShardSet, Shards, Store};
+use gannet_core::{ShardSet, Shards, Store, own_files};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// The steps of the files of present threads: for each image, by shard and birth, the last one that is written down.
 type LastSteps = BTreeMap<(u32, u64), u64>;
@@ -56,7 +56,8 @@ fn remove(store: &Store, shards: &Shards, present: &[ShardSet]) -> Result<usize,
     }
     for path in former {
         let goes = goes(&path, shards, present, &last).map_err(|error| failed(&path, error))?;
-        let gone = goes && if_there(fs::remove_file(&path)).map_err(|error| failed(&path, error))?.is_some();
+        let gone =
+            goes && own_files::remove_part(&path, &[BEGINNING]).map_err(|error| failed(&path, error))?;
         removed += usize::from(gone);
     }
     Ok(removed)

@@ -5,6 +5,7 @@ use crate::server::step_files::{apply, finish};
 use crate::server::step_sums::{StepNote, StepSum};
 use gannet_core::{DATA_PUSHERS, PushName, Read, Schema, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
+use std::fs;
 
 const SHARDS: u32 = 8;
 const KEYS: u64 = 100;

@@ -14,8 +14,9 @@ use super::step_sums::{StepNote, StepSum};
 use crate::frames::control;
 use crate::partition::{runs, set_of};
 use gannet_core::limits::SHARDS_MAX;
+use gannet_core::own_files::{self, Owner};
 use gannet_core::{Applied, PushError, PushName, ShardSet, Shards, Store, Write, hash, shard_of};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ const MAGIC: [u8; 8] = *b"GNTSTEP5";
 const MAGIC_WITHOUT_MARK: [u8; 8] = *b"GNTSTEP4";
 const MAGIC_OF_RUNS: [u8; 8] = *b"GNTSTEP3";
 const MAGIC_WITHOUT_SIZES: [u8; 8] = *b"GNTSTEP2";
+/// What the files of all versions begin with.
+pub(super) const BEGINNING: &[u8] = b"GNTSTEP";
 /// Bytes before the message: the magic, the checksum, the mark, the length.
 const HEAD: usize = 24;
 /// Where the mark is. It is 0 until the step is applied, and then the checksum with all bits turned.
@@ -277,7 +280,10 @@ pub(super) fn file_name(set: &ShardSet, turn: usize) -> String {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    match own_files::owner_of_part(path, &[BEGINNING]) {
+        Owner::User => Err(own_files::in_the_way()),
+        _ => own_files::open_or_make(path),
+    }
 }
 
 /// A step that was read.
@@ -291,7 +297,7 @@ pub(super) struct StepFile {
 
 /// Reads the step in a file. `None` if the file is torn, or of a version that is not known.
 pub(super) fn read(path: &Path) -> io::Result<Option<StepFile>> {
-    let bytes = fs::read(path)?;
+    let Some(bytes) = own_files::read(path)? else { return Err(io::ErrorKind::NotFound.into()) };
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
     let number = |from: usize, to: usize| {
         head[from..to].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))
@@ -321,7 +327,7 @@ pub(super) fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
 /// Whether a file that is torn has the format of this version or of one before: no later version of Gannet wrote it.
 pub(super) fn is_of_this_version(path: &Path) -> io::Result<bool> {
     let known = [MAGIC, MAGIC_WITHOUT_MARK, MAGIC_OF_RUNS, MAGIC_WITHOUT_SIZES];
-    let bytes = fs::read(path)?;
+    let bytes = own_files::read(path)?.ok_or(io::ErrorKind::NotFound)?;
     Ok(bytes.first_chunk::<8>().is_none_or(|magic| known.contains(magic)))
 }
 
@@ -389,6 +395,7 @@ pub(super) fn files(store: &Store, table: &str) -> Result<Vec<PathBuf>, String> 
     let mut paths = listed().map_err(|error| format!("listing {}: {error}", folder.display()))?;
     let ours = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
+            && own_files::owner_of_part(path, &[BEGINNING]) == Owner::Gannet
     };
     paths.retain(ours);
     paths.sort();

@@ -256,6 +256,7 @@ fn images_that_were_made_anew_have_nothing_to_do_with_it() {
     for number in 0..SHARDS {
         fs::remove_file(folder.path().join(format!("t/shard-{number:04}.image"))).unwrap();
     }
+    fs::remove_file(folder.path().join("TABLES")).unwrap(); // else the loss would be named
     let store = Store::open_dir(folder.path()).unwrap();
     // The new images are opened more often than the old ones: they still do not count as the old ones.
     let origin = Origin { identity: TableIdentity::NONE, seed: 9 };

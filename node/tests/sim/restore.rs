@@ -470,7 +470,7 @@ fn an_interrupted_restore_is_never_served() {
     let data = tempfile::tempdir().unwrap();
     let store = Store::open_dir(data.path()).unwrap();
     // What a killed restore leaves: the mark, and images with some rows, not confirmed.
-    std::fs::write(data.path().join("RESTORING"), "checkpoint 1 of there").unwrap();
+    std::fs::write(data.path().join("RESTORING"), "gannet restores checkpoint 1 of there").unwrap();
     let identity = gannet_core::TableIdentity { server: 0, servers: 1, ..job.clicks.identity() };
     let origin = gannet_core::Origin { identity, seed: 3 };
     let mut left = Shards::open_as(&store, &schema("clicks", 4), 0..4, &origin).unwrap();

@@ -29,7 +29,7 @@ pub enum CheckpointCommand {
     /// Show what a checkpoint holds: its tables, shards, notes.
     Show(ShowArgs),
     /// Read every byte of a checkpoint and of those that it needs. Exit code 1 if something is damaged.
-    Verify(ShowArgs),
+    Verify(VerifyArgs),
     /// Compare the rows of two checkpoints.
     Diff(DiffArgs),
     /// Remove old checkpoints. One that an increment needs is never removed.
@@ -88,7 +88,18 @@ pub struct ListArgs {
     pub json: bool,
 }
 
-/// `gannet checkpoint show` and `verify`.
+/// `gannet checkpoint verify`.
+#[derive(Args, Debug)]
+pub struct VerifyArgs {
+    /// The checkpoint, and how it is printed.
+    #[command(flatten)]
+    pub checkpoint: ShowArgs,
+    /// Read all checkpoints of the folder, each file once. Saves that are not finished are left out.
+    #[arg(long, conflicts_with = "number")]
+    pub all: bool,
+}
+
+/// `gannet checkpoint show`, and the checkpoint of `verify`.
 #[derive(Args, Debug)]
 pub struct ShowArgs {
     /// The checkpoint folder.
@@ -144,8 +155,8 @@ pub enum ArraysName {
 pub struct ExportArgs {
     /// The checkpoint folder.
     pub dir: PathBuf,
-    /// Which checkpoint, and the file to write. Without N it is the newest that can be used. An existing file is
-    /// replaced when the new one is whole.
+    /// Which checkpoint, and the file to write; - is standard output. Without N it is the newest that can be used. An
+    /// existing file is replaced when the new one is whole. A pipe or a device gets the bytes as they come.
     #[arg(value_name = "[N] FILE", num_args = 1..=2, required = true)]
     pub number_and_file: Vec<PathBuf>,
     /// The table.

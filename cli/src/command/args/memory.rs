@@ -3,13 +3,16 @@
 use bytesize::ByteSize;
 use clap::Args;
 
-/// The memory limit of a process's tables.
+/// The store of a process's tables.
 #[derive(Args, Debug, Clone, Default)]
-pub struct MemoryArgs {
+pub struct StoreArgs {
     /// Memory limit for tables: headers, indexes and rows. With --data-dir it limits disk space. New rows beyond it are
     /// refused.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory_limit: Option<ByteSize>,
+    /// With --data-dir: serve the images without a check of their checksums first. The check reads all of them.
+    #[arg(long)]
+    pub no_verify: bool,
 }
 
 /// Parses `4GiB`, `500M`, `123456789`.

@@ -43,7 +43,7 @@ pub use bench::BenchArgs;
 pub use cache::{CacheArgs, CacheUseName, SyncRowsName};
 pub use checkpoint::{
     ArraysName, CheckpointArgs, CheckpointCommand, DiffArgs, ExportArgs, ImportArgs, ListArgs, PruneArgs,
-    SaveArgs, ShowArgs,
+    SaveArgs, ShowArgs, VerifyArgs,
 };
 pub use damping::{DampingArgs, DampingName};
 pub use data_server::FeedingArgs;
@@ -54,7 +54,7 @@ pub use job_checkpoints::JobCheckpointArgs;
 pub use launch::{ClaimPortsArgs, LaunchArgs};
 pub use lbfgs::LbfgsArgs;
 pub use log::LogArgs;
-pub use memory::MemoryArgs;
+pub use memory::StoreArgs;
 pub use metrics::MetricsArgs;
 pub use model::{ModelArgs, ModelName};
 pub use one_sided::OneSidedArgs;
@@ -226,7 +226,7 @@ pub struct TrainArgs {
     pub sessions: SessionArgs,
     /// Limit of the tables of this process. A worker of a job has none.
     #[command(flatten)]
-    pub memory: MemoryArgs,
+    pub memory: StoreArgs,
     /// Metrics.
     #[command(flatten)]
     pub metrics: MetricsArgs,
@@ -339,7 +339,7 @@ pub struct ServerArgs {
     pub sessions: SessionArgs,
     /// Limit of its tables.
     #[command(flatten)]
-    pub memory: MemoryArgs,
+    pub memory: StoreArgs,
     /// The transport.
     #[command(flatten)]
     pub transport: TransportArgs,

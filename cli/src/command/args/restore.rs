@@ -1,6 +1,6 @@
 //! The flags of a restore: for `gannet server` and `gannet checkpoint restore`.
 
-use super::MemoryArgs;
+use super::StoreArgs;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -54,5 +54,5 @@ pub struct RestoreFoldersArgs {
     pub scheduler: u32,
     /// Limit of the tables of each server.
     #[command(flatten)]
-    pub memory: MemoryArgs,
+    pub memory: StoreArgs,
 }

@@ -5,12 +5,13 @@ use super::super::failure::SYSTEM;
 use super::super::row_state::weights_of_row;
 use super::super::{Failure, checkpoint_place};
 use super::arrays::ArrayFiles;
+use super::target::Target;
 use super::{chain, newest, npz, safetensors};
 use gannet::storage::{CheckpointDir, JobManifest, TableCut};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Runs the command.
 pub fn run(args: &ExportArgs) -> Result<(), Failure> {
@@ -26,20 +27,16 @@ pub fn run(args: &ExportArgs) -> Result<(), Failure> {
             args.table
         )));
     };
-    let new = beside(target, "new");
-    let out = File::create(&new).map_err(failed("making", &new))?;
-    let rows = write(args, &directory, (&chain, table), (&out, target));
-    let whole = rows.and_then(|rows| {
-        out.sync_all().map_err(failed("syncing", &new))?;
-        std::fs::rename(&new, target).map_err(failed("naming", target))?;
-        Ok(rows)
-    });
-    let rows = whole.inspect_err(|_| {
-        let _ = std::fs::remove_file(&new);
-    })?;
+    let mut out = Target::open(target)?;
+    let rows = write(args, &directory, (&chain, table), (&mut out, target))?;
+    let is_stdout = out.is_stdout();
+    out.end().map_err(failed("writing", target))?;
     let (number, file) = (manifest.number, target.display());
     let what = if args.state { "rows with the optimizer's state" } else { "rows of weights" };
-    say!("{rows} {what} of table {} in checkpoint {number}: {file}", args.table);
+    match is_stdout {
+        true => notice!("gannet: {rows} {what} of table {} in checkpoint {number}", args.table),
+        false => say!("{rows} {what} of table {} in checkpoint {number}: {file}", args.table),
+    }
     Ok(())
 }
 
@@ -62,27 +59,19 @@ fn failed<'a>(what: &'a str, path: &'a Path) -> impl Fn(io::Error) -> Failure + 
     move |error| Failure::new(SYSTEM, format!("{what} {}: {error}", path.display()))
 }
 
-/// The path with this after its name.
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".");
-    name.push(ending);
-    name.into()
-}
-
 /// Writes all rows. Returns their number.
 fn write(
     args: &ExportArgs,
     directory: &CheckpointDir,
     (chain, table): (&[JobManifest], &TableCut),
-    (out, target): (&File, &Path),
+    (out, target): (&mut Target, &Path),
 ) -> Result<u64, Failure> {
     let schema = &table.schema;
     let width = if args.state { schema.f32_floats() } else { schema.weights() };
     let writing = failed("writing", target);
     let mut count = 0;
     if args.format == ArraysName::Text {
-        let mut out = BufWriter::with_capacity(1 << 20, out);
+        let mut out = BufWriter::with_capacity(1 << 20, out.writer());
         let mut text = String::new();
         each_block((args, target), directory, (chain, table), |keys, values| {
             text.clear();
@@ -99,12 +88,8 @@ fn write(
         return out.flush().map(|()| count).map_err(writing);
     }
     // The arrays follow each other in the file, and rows come together: they wait in files without a name.
-    let spool = |ending| {
-        let path = beside(target, ending);
-        let file = File::options().read(true).write(true).create_new(true).open(&path);
-        file.and_then(|file| std::fs::remove_file(&path).map(|()| file)).map_err(failed("making", &path))
-    };
-    let (mut keys_out, mut values_out) = (spool("keys")?, spool("values")?);
+    let spool = |out: &Target| out.spool().map_err(failed("making a file for the rows of", target));
+    let (mut keys_out, mut values_out) = (spool(out)?, spool(out)?);
     let mut bytes = Vec::new();
     each_block((args, target), directory, (chain, table), |keys, values| {
         count += keys.len() as u64;
@@ -118,9 +103,18 @@ fn write(
     let both = keys_out.rewind().and_then(|()| values_out.rewind());
     both.map_err(&writing)?;
     let arrays = ArrayFiles { rows: count, width, keys: keys_out, values: values_out };
-    let written = match args.format {
-        ArraysName::Npz => npz::write(out, arrays),
-        _ => safetensors::write(out, arrays),
+    let put = |file: &File, arrays| match args.format {
+        ArraysName::Npz => npz::write(file, arrays),
+        _ => safetensors::write(file, arrays),
+    };
+    let written = match out.file() {
+        Some(file) => put(file, arrays),
+        None => {
+            let mut whole = spool(out)?;
+            put(&whole, arrays)
+                .and_then(|()| whole.rewind())
+                .and_then(|()| io::copy(&mut whole, &mut out.writer()).map(drop))
+        }
     };
     written.map(|()| count).map_err(writing)
 }

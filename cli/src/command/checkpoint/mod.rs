@@ -10,6 +10,7 @@ mod prune;
 mod safetensors;
 mod save;
 mod show;
+mod target;
 mod verify;
 
 use super::Failure;

@@ -2,6 +2,7 @@
 //! can be reached.
 
 mod finding;
+mod images;
 mod memory;
 mod peers;
 mod rdma;
@@ -22,6 +23,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     findings.extend(system::findings());
     findings.extend(memory::findings(!devices.is_empty()));
     findings.push(storage::finding(&args.data_dir));
+    findings.extend(images::finding(&args.data_dir));
     findings.push(shared::finding());
     findings.extend(rdma::findings(&devices));
     for peer in &args.peer {

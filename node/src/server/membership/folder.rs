@@ -19,6 +19,7 @@
 use super::MembershipConfig;
 use crate::frames::control::{self, PlaceV2};
 use crate::whole_files;
+use gannet_core::own_files::{self, Owner};
 use gannet_core::{HeldTable, OpenError, Store};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::fs::{self, File};
@@ -28,10 +29,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const RECORD: &str = "PLACE";
 const MAGIC: [u8; 8] = *b"GNTPLAC1";
+const RECORD_BEGINNING: &[u8] = b"GNTPLAC";
 /// Where former rows are.
 const FORMER: &str = "former";
 /// It is there while they are moved.
 const MOVING: &str = "former.new";
+/// The file in it that says so: a folder of the user may have the name, too.
+const MARK: &str = "MOVING";
+const MARK_BEGINNING: &[u8] = b"gannet moves former rows here\n";
 
 /// A server's claim to a place.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +189,7 @@ impl PlaceFolder {
         let Some(path) = store.folder().filter(|_| !config.is_backup) else { return Ok(None) };
         let (store, path, record) = (store.clone(), path.to_path_buf(), Mutex::default());
         let folder = PlaceFolder { store, path, record, job: config.job.clone(), place: config.place };
-        if folder.path.join(MOVING).exists() {
+        if own_files::owner(&folder.path.join(MOVING).join(MARK), &[MARK_BEGINNING]) == Owner::Gannet {
             folder.set_aside()?;
         }
         let record = match read(&folder.path)? {
@@ -214,36 +219,20 @@ impl PlaceFolder {
 
     /// The rows of a job without coordinator, if the folder has some.
     fn of_no_coordinator(&self) -> Result<Option<PlaceRecordV1>, PlaceFolderError> {
-        let entries = self.entries()?;
-        let tables = entries.iter().filter(|path| path.is_dir());
-        for table in tables.filter_map(|path| path.file_name()?.to_str()) {
+        let tables = self.store.tables();
+        for table in &tables {
             let Some(HeldTable { identity, .. }) = self.store.held(table)? else { continue };
             if (identity.server, identity.servers) != self.place {
                 return Err(self.other(format!("a job without coordinator, table {table:?}: {identity}")));
             }
         }
-        Ok((!entries.is_empty()).then(|| PlaceRecordV1 { rows: Some(Claim::NONE), ..self.record(0) }))
+        let is_empty = tables.is_empty() && states(&self.path)?.is_empty();
+        Ok((!is_empty).then(|| PlaceRecordV1 { rows: Some(Claim::NONE), ..self.record(0) }))
     }
 
     fn record(&self, generation: u64) -> PlaceRecordV1 {
         let (job, (place, places), claims) = (self.job.clone(), self.place, Vec::new());
         PlaceRecordV1 { job, place, places, generation, rows: None, claims }
-    }
-
-    /// Tables with images, and the states of the job.
-    fn entries(&self) -> Result<Vec<PathBuf>, PlaceFolderError> {
-        let io = |path: &Path| io_error("reading", path);
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.path).map_err(io(&self.path))? {
-            let entry = entry.map_err(io(&self.path))?;
-            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-            let is_state = name == "RUNS" || name.starts_with("scheduler.") && name.ends_with(".book");
-            if is_state || entry.file_type().map_err(io(&path))?.is_dir() && has_images(&path) {
-                found.push(path);
-            }
-        }
-        found.sort();
-        Ok(found)
     }
 
     /// Where former rows are.
@@ -324,11 +313,11 @@ impl PlaceFolder {
     /// that died while it began the place.
     pub(super) fn claim_empty(&self, claim: Claim, generation: u64) -> Result<(), PlaceFolderError> {
         let mut record = self.lock();
-        for path in self.entries()? {
-            tracing::info!(path = %path.display(), "removing what an interrupted start has left here");
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.map_err(io_error("removing", &path))?;
+        for table in self.store.tables() {
+            tracing::info!(table, "removing what an interrupted start has left here");
+            self.store.drop_table(&table).map_err(io_error("removing", &self.path.join(&table)))?;
         }
+        remove_states(&self.path)?;
         sync(&self.path).map_err(io_error("syncing", &self.path))?;
         let next = PlaceRecordV1 { claims: vec![claim], ..self.record(generation) };
         self.write(&mut record, next)
@@ -353,29 +342,83 @@ impl PlaceFolder {
     }
 
     /// Moves all rows and states of the folder to DIR/former, in place of what was there. A kill in between leaves the
-    /// folder former.new, and the next start goes on.
+    /// folder former.new, and the next start goes on. Files of the user stay where they are.
     pub(super) fn set_aside(&self) -> Result<(), PlaceFolderError> {
-        let (moving, former, record) = (self.path.join(MOVING), self.former(), self.path.join(RECORD));
+        let (moving, former) = (self.path.join(MOVING), self.former());
         let failed = |path: &Path| io_error("moving former rows to", path);
         let sync_own = || sync(&self.path).map_err(failed(&self.path));
         fs::create_dir_all(&moving).map_err(failed(&moving))?;
-        sync_own()?;
-        // PLACE comes last: while it is there, nobody takes these rows for those of a job without coordinator.
-        let record = record.exists().then_some(record);
-        for path in self.entries()?.into_iter().chain(record) {
-            let Some(name) = path.file_name() else { continue };
-            fs::rename(&path, moving.join(name)).map_err(failed(&path))?;
+        let mark = moving.join(MARK);
+        let is_empty = fs::read_dir(&moving).is_ok_and(|mut entries| entries.next().is_none());
+        if !is_empty && own_files::owner(&mark, &[MARK_BEGINNING]) != Owner::Gannet {
+            return Err(failed(&moving)(own_files::in_the_way()));
         }
+        own_files::replace(&mark, MARK_BEGINNING, MARK_BEGINNING).map_err(failed(&mark))?;
+        sync_own()?;
+        self.store.move_tables(&moving).map_err(failed(&moving))?;
+        move_states(&self.path, &moving)?;
         sync(&moving).map_err(failed(&moving))?;
         sync_own()?;
-        match fs::remove_dir_all(&former) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&former)(error)),
-            _ => fs::rename(&moving, &former).map_err(failed(&former))?,
+        Store::remove_tables(&former).map_err(failed(&former))?;
+        remove_states(&former)?;
+        own_files::remove(&former.join(RECORD), &[RECORD_BEGINNING]).map_err(failed(&former))?;
+        own_files::remove(&former.join(MARK), &[MARK_BEGINNING]).map_err(failed(&former))?;
+        if own_files::remove_folder(&former).map_err(failed(&former))? {
+            own_files::rename(&moving, &former).map_err(failed(&former))?;
+        } else {
+            // The user has files there.
+            Store::move_tables_of(&moving, &former).map_err(failed(&former))?;
+            move_states(&moving, &former)?;
+            sync(&former).map_err(failed(&former))?;
+            own_files::remove(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
+            own_files::remove_folder(&moving).map_err(failed(&moving))?;
         }
         sync_own()?;
         *self.lock() = None;
         Ok(())
     }
+}
+
+/// The states of the job in a folder, each with what it begins with.
+fn states(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderError> {
+    let mut found = Vec::new();
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries.map_err(io_error("reading", folder))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(io_error("reading", folder))?;
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let beginning: &[u8] = match &*name {
+            "RUNS" => b"GNTRUNS",
+            _ if name.starts_with("scheduler.") && name.ends_with(".book") => b"GNTBOOK",
+            _ => continue,
+        };
+        if own_files::owner(&path, &[beginning]) == Owner::Gannet {
+            found.push((path, beginning));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn remove_states(folder: &Path) -> Result<(), PlaceFolderError> {
+    for (path, beginning) in states(folder)? {
+        own_files::remove(&path, &[beginning]).map_err(io_error("removing", &path))?;
+    }
+    Ok(())
+}
+
+/// Moves the states of the job, and PLACE. PLACE comes last: while it is there, nobody takes these rows for those of a
+/// job without coordinator.
+fn move_states(folder: &Path, to: &Path) -> Result<(), PlaceFolderError> {
+    let record = folder.join(RECORD);
+    let record = (own_files::owner(&record, &[RECORD_BEGINNING]) == Owner::Gannet).then_some(record);
+    for path in states(folder)?.into_iter().map(|(path, _)| path).chain(record) {
+        let Some(name) = path.file_name() else { continue };
+        own_files::rename_new(&path, &to.join(name)).map_err(io_error("moving former rows from", &path))?;
+    }
+    Ok(())
 }
 
 impl PlaceRecordV1 {
@@ -392,12 +435,6 @@ impl Claim {
     fn is_named(self, place: &PlaceV2) -> bool {
         self != Claim::NONE && place.backups.iter().any(|(_, incarnation)| *incarnation == self.incarnation)
     }
-}
-
-fn has_images(table: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(table) else { return false };
-    let is_image = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("shard-");
-    entries.flatten().any(|entry| is_image(&entry) && entry.file_type().is_ok_and(|kind| kind.is_file()))
 }
 
 /// The file PLACE of a folder.

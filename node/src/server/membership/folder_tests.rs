@@ -147,7 +147,7 @@ fn rows_that_are_not_complete_are_no_rows() {
     let folder = open(&store);
     folder.claim_empty(OLD, 0).unwrap();
     table(&store, "job.t");
-    std::fs::write(dir.path().join("RUNS"), "x").unwrap();
+    std::fs::write(dir.path().join("RUNS"), "GNTRUNS2 and more").unwrap();
     drop(folder);
     // Killed in the middle of a load, whether the claim has reached the coordinator or not.
     let folder = open(&store);
@@ -166,7 +166,7 @@ fn rows_of_a_job_without_coordinator_begin_a_place_that_nobody_has_had() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
     table(&store, "job.t");
-    std::fs::write(dir.path().join("RUNS"), "x").unwrap();
+    std::fs::write(dir.path().join("RUNS"), "GNTRUNS2 and more").unwrap();
     let folder = open(&store);
     assert_eq!(folder.rows(None, 0), FolderRows::Newest);
     let FolderRows::Unknown(why) = folder.rows(Some(&place(OLD, 0)), 0) else { panic!("not its rows") };
@@ -190,11 +190,14 @@ fn former_rows_are_moved_whole_however_often_the_move_is_interrupted() {
     let store = store(dir.path());
     let folder = with_rows(&store);
     table(&store, "job.u");
-    std::fs::write(at("scheduler.job.book"), "x").unwrap();
+    std::fs::write(at("scheduler.job.book"), "GNTBOOK4 and more").unwrap();
     std::fs::write(at("INCARNATIONS"), "x").unwrap();
     std::fs::create_dir_all(at("former/older")).unwrap();
+    std::fs::write(at("former/older/shard-0000.image"), "GANNETIM and more").unwrap();
+    std::fs::write(at("former/PLACE"), "GNTPLAC1 and more").unwrap();
     // Killed behind the first rename.
     std::fs::create_dir(at("former.new")).unwrap();
+    std::fs::write(at("former.new/MOVING"), MARK_BEGINNING).unwrap();
     std::fs::rename(at("job.t"), at("former.new/job.t")).unwrap();
     drop(folder);
     let folder = open(&store);
@@ -208,6 +211,67 @@ fn former_rows_are_moved_whole_however_often_the_move_is_interrupted() {
     std::fs::rename(at("former"), at("former.new")).unwrap();
     open(&store);
     assert!(at("former/job.t").exists() && !at("former.new").exists());
+}
+
+/// Entries of the user in a data folder, with names of ours among them.
+const OF_USER: [&str; 11] = [
+    "photos/shard-1.jpg",
+    "photos/shard-0001.image",
+    "job.t/step-notes.txt",
+    "job.t/shard-0001.new",
+    "scheduler.mine.book",
+    "RUNS.new",
+    "letter.new",
+    "former/letter",
+    "former/photos/shard-0001.image",
+    "former/RUNS",
+    "former/job.t/shard-0002.image",
+];
+
+#[test]
+fn a_folder_of_the_user_with_a_file_named_shard_was_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in OF_USER {
+        std::fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+        std::fs::write(dir.path().join(name), name).unwrap();
+    }
+    let check = |when: &str| {
+        for name in OF_USER {
+            assert_eq!(std::fs::read_to_string(dir.path().join(name)).unwrap(), name, "{when}");
+        }
+    };
+    let store = store(dir.path());
+    let folder = with_rows(&store);
+    check("a table was made");
+    folder.claim_empty(NEW, 0).unwrap();
+    assert!(!dir.path().join("job.t/shard-0000.image").exists());
+    check("the place was begun anew");
+    for _ in 0..2 {
+        table(&store, "job.t");
+        folder.note_rows(NEW).unwrap();
+        folder.set_aside().unwrap();
+        assert!(dir.path().join("former/job.t/shard-0000.image").exists());
+        assert!(!dir.path().join("former.new").exists() && store.tables().is_empty());
+        check("the rows were moved");
+        folder.claim_empty(NEW, 0).unwrap();
+    }
+    table(&store, "job.t");
+    assert!(store.drop_table("job.t").unwrap());
+    check("the table was dropped");
+}
+
+#[test]
+fn a_folder_of_the_user_named_former_new_is_in_the_way_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("former.new")).unwrap();
+    std::fs::write(dir.path().join("former.new/letter"), "text").unwrap();
+    let store = store(dir.path());
+    let folder = with_rows(&store);
+    assert!(open(&store).has_rows(), "the rows were moved into a folder of the user");
+    let why = folder.set_aside().unwrap_err().to_string();
+    assert!(why.contains("former.new") && why.contains("move it away"), "{why}");
+    assert_eq!(std::fs::read(dir.path().join("former.new/letter")).unwrap(), b"text");
+    assert!(store.held("job.t").unwrap().is_some());
 }
 
 #[test]

@@ -8,13 +8,15 @@ use crate::runs::Registry;
 use crate::scheduler::Schedulers;
 use crate::scheduler::data_server::DataServerConfig;
 use crate::server::incarnations::{HighestIncarnation, Incarnations};
-use gannet_core::{HeldTable, Store, TableCut};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use gannet_core::{HeldTable, Store, TableCut, own_files};
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 const RESTORING: &str = "RESTORING";
+/// What RESTORING begins with. The name of the checkpoint follows.
+const BEGINNING: &[u8] = b"gannet restores ";
 /// The most bytes of RESTORING that an error shows.
 const SHOWN_BYTES: usize = 4096;
 
@@ -36,11 +38,11 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Restor
 pub(super) fn refuse_interrupted(store: &Store) -> Result<(), RestoreError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     let path = folder.join(RESTORING);
-    match fs::read(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(io_error("reading", &path)(source)),
-        Ok(bytes) => {
-            let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
+    match own_files::read(&path).map_err(io_error("reading", &path))? {
+        None => Ok(()),
+        Some(bytes) => {
+            let shown = bytes.strip_prefix(BEGINNING).unwrap_or(&bytes);
+            let shown = &shown[..shown.len().min(SHOWN_BYTES)];
             let checkpoint = String::from_utf8_lossy(shown).trim().to_owned();
             Err(RestoreError::Interrupted { folder: folder.into(), checkpoint })
         }
@@ -84,11 +86,11 @@ pub(super) fn look(plan: &RestorePlan, store: &Store) -> Result<FolderState, Res
 
 /// The tables of a run (of any, if it is `None`) that the folder holds, if no restore into it was interrupted.
 pub(super) fn tables_of(store: &Store, run: Option<&str>) -> Result<Vec<String>, RestoreError> {
-    let Some(folder) = store.folder().filter(|folder| !folder.join(RESTORING).exists()) else {
+    if store.folder().is_none_or(|folder| folder.join(RESTORING).exists()) {
         return Ok(Vec::new());
-    };
+    }
     let mut tables = Vec::new();
-    for name in store.tables().map_err(io_error("listing", folder))? {
+    for name in store.tables() {
         let of_run = |run| name.strip_prefix(run).is_some_and(|rest: &str| rest.starts_with('.'));
         if run.is_none_or(of_run) && store.held(&name)?.is_some_and(|held| held.confirmed) {
             tables.push(name);
@@ -99,9 +101,8 @@ pub(super) fn tables_of(store: &Store, run: Option<&str>) -> Result<Vec<String>,
 
 /// Whether the folder has tables of the checkpoint's run that the checkpoint does not have.
 fn has_others_of_run(plan: &RestorePlan, store: &Store) -> Result<bool, RestoreError> {
-    let Some(folder) = store.folder() else { return Ok(false) };
     let run = plan.states.run();
-    for name in store.tables().map_err(io_error("listing", folder))? {
+    for name in store.tables() {
         let of_run = !run.is_empty() && name.strip_prefix(run).is_some_and(|rest| rest.starts_with('.'));
         let saved = plan.tables().iter().any(|table| table.schema.name == name);
         if of_run && !saved && store.held(&name)?.is_some_and(|held| held.confirmed) {
@@ -157,24 +158,16 @@ pub(super) fn begin(plan: &RestorePlan, store: &Store) -> Result<(), RestoreErro
     let mut to_remove: Vec<String> = plan.tables().iter().map(|table| table.schema.name.clone()).collect();
     if path.exists() {
         // The restore that was interrupted may have been that of other tables.
-        for name in store.tables().map_err(io_error("listing", folder))? {
+        for name in store.tables() {
             if store.held(&name)?.is_some_and(|held| !held.confirmed) && !to_remove.contains(&name) {
                 to_remove.push(name);
             }
         }
     }
-    let written = || -> io::Result<()> {
-        let mut file = File::create(&path)?;
-        file.write_all(plan.in_words().as_bytes())?;
-        file.sync_all()?;
-        File::open(folder)?.sync_all()
-    };
-    written().map_err(io_error("writing", &path))?;
+    let text = [BEGINNING, plan.in_words().as_bytes()].concat();
+    own_files::replace(&path, BEGINNING, &text).map_err(io_error("writing", &path))?;
     for name in to_remove {
         let path = folder.join(&name);
-        if path.exists() {
-            tracing::info!(folder = %path.display(), "removing what an interrupted start has left here");
-        }
         store.drop_table(&name).map_err(io_error("removing", &path))?;
     }
     Ok(())
@@ -209,6 +202,6 @@ pub(super) fn save_states(
 pub(super) fn end(store: &Store) -> Result<(), RestoreError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     let path = folder.join(RESTORING);
-    let removed = || fs::remove_file(&path).and_then(|()| File::open(folder)?.sync_all());
+    let removed = || own_files::remove(&path, &[BEGINNING]).and_then(|_| File::open(folder)?.sync_all());
     removed().map_err(io_error("removing", &path))
 }

@@ -9,7 +9,6 @@ use crate::server::step_files;
 use crate::server::tables::ServerTables;
 use gannet_core::{Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, ShardSet, Shards, TableCut, TableIdentity};
 use std::ops::Range;
-use std::path::Path;
 
 /// The shards of a table of `saved` shards that hold keys of these shards of a table of `shards` shards. Both numbers
 /// are powers of two: a shard is a range of hashes.
@@ -52,10 +51,7 @@ impl ServerTables {
     /// Returns the number of their rows.
     pub(super) fn open_folder(&mut self, epoch: u64) -> Result<u64, RestoreError> {
         let (store, mut rows) = (self.store().clone(), 0);
-        let folder = store.folder().map(Path::to_path_buf).unwrap_or_default();
-        let listed = store.tables();
-        let tables = listed.map_err(|source| RestoreError::Io { what: "listing", path: folder, source })?;
-        for table in tables {
+        for table in store.tables() {
             let (Some(held), Some(schema)) = (store.held(&table)?, store.held_schema(&table)?) else {
                 continue;
             };

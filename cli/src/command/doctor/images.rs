@@ -1,0 +1,34 @@
+//! The images in a data folder that no server uses now: whether their bytes are as they were written.
+
+use super::super::image_check;
+use super::finding::{Finding, Level};
+use bytesize::ByteSize;
+use gannet::storage::{OpenError, Store, is_data_folder};
+use std::path::Path;
+
+/// Checks the images of a data folder. `None`: it is no data folder.
+pub fn finding(data_dir: &Path) -> Option<Finding> {
+    if !is_data_folder(data_dir) {
+        return None;
+    }
+    let folder = data_dir.display();
+    let store = match Store::open_dir(data_dir) {
+        Ok(store) => store,
+        Err(OpenError::Locked(_)) => {
+            let text = format!("{folder}: a server uses it, so its images are not checked");
+            return Some(Finding::note("images", text, "stop the server and run this again"));
+        }
+        Err(error) => return Some(Finding::not("images", Level::Problem, error.to_string(), "")),
+    };
+    Some(match image_check::run(&store) {
+        Ok(found) => {
+            let (good, unknown) = (ByteSize(found.good), ByteSize(found.unknown));
+            let text = format!(
+                "{folder}: {} images; {good} have their checksum, {unknown} have none (a server was killed)",
+                found.images
+            );
+            Finding::ok("images", text)
+        }
+        Err(failure) => Finding::not("images", Level::Problem, failure.to_string(), ""),
+    })
+}
