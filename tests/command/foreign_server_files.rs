@@ -2,7 +2,7 @@
 //! is saved, pruned, restored, exported or killed beside them.
 
 use crate::foreign_files::{Dice, assert_untouched, users_files};
-use crate::harness::{Owned, Served, clicks, gannet, ok, refused, run};
+use crate::harness::{Owned, Served, clicks, fails, gannet, ok, refused, run};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,7 @@ fn a_server_whose_lock_file_was_moved_shared_its_images_with_a_second_one() {
     let server = Served::start(gannet(&line(&dir)));
     train_on(&server, &data, "");
     std::fs::rename(dir.join("LOCK"), folder.path().join("LOCK")).unwrap();
-    refused(&line(&dir), &["another server uses this data folder"]);
+    fails(&line(&dir), 1, &["another server uses this data folder"]);
     // The same images in a folder of another name.
     let other = folder.path().join("other");
     std::fs::create_dir(&other).unwrap();

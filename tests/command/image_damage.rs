@@ -1,7 +1,7 @@
 //! Damage of what is at rest: images of a stopped server, and checkpoints.
 
 use crate::foreign_server_files::{save, train_on};
-use crate::harness::{Served, clicks, gannet, ok, refused, run};
+use crate::harness::{Served, clicks, fails, gannet, ok, refused, run};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -29,8 +29,9 @@ fn flipped_bits_in_the_rows_of_a_stopped_server_were_served_without_a_word() {
     // In each part of the file: the header behind its checksum, the index, the rows.
     for from in [0x3000, 2 << 20, 4 << 20] {
         flip(&image, from);
-        refused(
+        fails(
             &line,
+            1,
             &["shard-0007.image", &format!("from byte {}", from >> 21 << 21), "--no-verify", "checkpoint"],
         );
         let doctor = run(&format!("doctor --data-dir {name} --json"));
@@ -51,7 +52,7 @@ fn flipped_bits_in_the_rows_of_a_stopped_server_were_served_without_a_word() {
     assert!(note.out.contains("a server uses it") && note.code == Some(0), "{}", note.out);
     server.kill();
     flip(&image, 4 << 20);
-    refused(&line, &["shard-0007.image", "--no-verify"]);
+    fails(&line, 1, &["shard-0007.image", "--no-verify"]);
     flip(&image, 4 << 20);
     Served::start(gannet(&line)).stop();
 }

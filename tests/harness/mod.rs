@@ -182,8 +182,13 @@ pub fn ok(line: &str) -> Done {
 
 /// Checks that a command is refused with exit code 2 and a message that contains all of these words.
 pub fn refused(line: &str, expected: &[&str]) {
+    fails(line, 2, expected);
+}
+
+/// Checks that a command ends with this exit code and a message that contains all of these words.
+pub fn fails(line: &str, code: i32, expected: &[&str]) {
     let done = run(line);
-    assert_eq!(done.code, Some(2), "{line}: {done:?}");
+    assert_eq!(done.code, Some(code), "{line}: {done:?}");
     assert!(expected.iter().all(|e| done.err.contains(e)), "{line}: {expected:?} in {done:?}");
 }
 
