@@ -1,5 +1,6 @@
 //! The command, tested from outside: flags and help, messages, files of data and of models, progress, the doctor.
 
+mod broken_requests;
 mod checkpoints;
 mod cli;
 mod csv;

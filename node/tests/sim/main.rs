@@ -3,6 +3,7 @@
 mod admission;
 mod asynchronous;
 mod blocking;
+mod broken_requests;
 mod cached;
 mod checkpoints;
 mod cluster;
