@@ -222,7 +222,7 @@ pub mod backups {
 pub mod runs {
     pub use gannet_node::{
         CLIENT, Registry, Run, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest,
-        RunSetting, RunsError,
+        RunSetting, RunsError, TableUse,
     };
 }
 

@@ -7,6 +7,7 @@ mod csv;
 mod doctor;
 mod first_hour;
 mod foreign_files;
+mod forgetting;
 mod formats;
 mod logs;
 mod messages;

@@ -14,6 +14,7 @@ mod data_server;
 mod doctor;
 mod failure;
 mod fixed_share;
+mod forget;
 mod input;
 mod input_check;
 mod job;
@@ -63,6 +64,7 @@ pub fn run(cli: args::Cli) -> Result<(), Failure> {
         args::Command::Server(args) => server::run(&args),
         args::Command::Scheduler(args) => server::schedule(&args),
         args::Command::Status(args) => status::run(&args),
+        args::Command::Forget(args) => forget::run(&args),
         args::Command::Predict(args) => predict::run(&args),
         args::Command::Checkpoint(args) => checkpoint::run(&args),
         args::Command::Doctor(args) => doctor::run(&args),

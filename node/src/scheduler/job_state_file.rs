@@ -120,7 +120,12 @@ pub(super) fn runs(folder: &Path) -> Result<Vec<String>, JobStateFileError> {
 /// # Errors
 /// The system reports an error.
 pub fn forget_job(folder: &Path) -> io::Result<()> {
-    match fs::remove_file(folder.join(NAME)) {
+    remove(folder, "")
+}
+
+/// Removes the job state of this run from a folder, if there is one.
+pub(super) fn remove(folder: &Path, run: &str) -> io::Result<()> {
+    match fs::remove_file(JobStateFile::new(folder, run).path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

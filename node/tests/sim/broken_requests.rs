@@ -140,7 +140,8 @@ fn is_lost(end: Option<Result<(), WorkerError>>, addr: &str) -> String {
 #[test]
 fn a_server_that_greets_and_breaks_every_request_kept_its_callers_for_ever() {
     for breaks in [Breaks::Closes, Breaks::Nonsense] {
-        let sim = Sim::new(1, Faults::none());
+        // So that the connections do not use up the sessions of the real server.
+        let sim = Sim::new(1, Faults { delay_max: Duration::from_millis(20), ..Faults::none() });
         let (_, server) = start(&sim, "sim:0", &Store::memory(), 1);
         let (addr, mode, came) = relay(&sim, &server);
         mode.set(breaks);

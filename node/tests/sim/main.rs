@@ -17,6 +17,7 @@ mod failover;
 mod failover_job;
 mod failover_restore;
 mod filled_backup;
+mod forgotten_clients;
 mod heartbeats;
 mod identity;
 mod incarnations;
