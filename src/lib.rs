@@ -134,6 +134,7 @@ pub mod server {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub mod worker {
+    pub use gannet_core::CLIENTS;
     pub use gannet_node::limits::CACHE_BYTES_MIN;
     pub use gannet_node::{
         CacheConfig, CacheUse, Chunk, Counters, DataName, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId,
@@ -221,7 +222,7 @@ pub mod backups {
 pub mod runs {
     pub use gannet_node::{
         CLIENT, Registry, Run, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest,
-        RunSetting, RunsError,
+        RunSetting, RunsError, TableUse,
     };
 }
 

@@ -1,6 +1,6 @@
 //! The errors of this crate, by family: opening, pulling, pushing.
 
-use crate::push_name::DATA_PUSHERS;
+use crate::push_name::{CLIENTS, DATA_PUSHERS};
 use crate::schema::identity::TableIdentity;
 use crate::schema::schema_error::SchemaError;
 use crate::schema::shard_set::ShardSet;
@@ -286,6 +286,7 @@ pub enum PullError {
 /// A pusher in words: a worker by its task index, or a split of the data.
 pub fn pusher_in_words(pusher: u64) -> String {
     match pusher.checked_sub(1) {
+        Some(_) if (CLIENTS + 1..DATA_PUSHERS).contains(&pusher) => format!("client {}", pusher - CLIENTS),
         Some(rank) if pusher < DATA_PUSHERS => format!("worker {rank}"),
         _ => "a split of the data".to_owned(),
     }
@@ -293,6 +294,10 @@ pub fn pusher_in_words(pusher: u64) -> String {
 
 fn fenced_in_words(pusher: u64) -> String {
     let who = pusher_in_words(pusher);
+    if (CLIENTS + 1..DATA_PUSHERS).contains(&pusher) {
+        return "the servers have gone on without this client, which was away for too long: connect again"
+            .to_owned();
+    }
     match pusher < DATA_PUSHERS {
         true => format!(
             "a later start of {who} has taken its place, or the other workers went on without it: give each process its own \
@@ -342,6 +347,15 @@ pub enum PushError {
         incarnation: u64,
         /// The incarnation that fences it.
         newer: u64,
+    },
+    /// The shard may have forgotten this client, and so which of its pushes it has.
+    #[error(
+        "this client was away for so long that the servers have forgotten it: a table remembers only so many pushers; \
+         connect again"
+    )]
+    Forgotten {
+        /// Its incarnation.
+        client: u64,
     },
     /// An earlier push of this pusher was refused half way, and its rest has not been sent.
     #[error(

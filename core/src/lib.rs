@@ -52,7 +52,7 @@ pub use image::store::{GrowthConfig, Store};
 
 // Pulls, pushes and programs.
 pub use error::{GrowError, OpenError, PullError, PushError, pusher_in_words};
-pub use push_name::{Cursor, DATA_PUSHERS, PushName};
+pub use push_name::{CLIENTS, Cursor, DATA_PUSHERS, PushName, is_client};
 pub use table::command_record::{
     CommandChange, CommandListener, CommandRecord, PushPart, PusherRecord, RowStates, ShardMemory, ToldShard,
 };

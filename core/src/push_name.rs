@@ -24,6 +24,24 @@ pub struct PushName {
 /// closed, it never pushes again, and its entry may be reused.
 pub const DATA_PUSHERS: u64 = 1 << 63;
 
+/// A client without an index of its own starts once: its number as a pusher is its incarnation above this number. Such
+/// a client may be forgotten when it is gone ([`Shards::forget_clients`](crate::Shards::forget_clients)). This number
+/// itself is no client: under it a shard remembers up to which incarnation it has forgotten clients.
+pub const CLIENTS: u64 = 1 << 32;
+
+/// Whether this incarnation of a pusher is a client without an index, as [`CLIENTS`] says.
+pub fn is_client(pusher: u64, incarnation: u64) -> bool {
+    pusher < DATA_PUSHERS && incarnation > 0 && pusher.checked_sub(CLIENTS) == Some(incarnation)
+}
+
+/// The client that a shard remembers under this name, or fences with it: a fence has the incarnation behind that of the
+/// client.
+pub(crate) fn client_of(pusher: u64, incarnation: u64) -> Option<u64> {
+    let client = pusher.wrapping_sub(CLIENTS);
+    let is_its = incarnation == client || incarnation == client.wrapping_add(1);
+    (is_client(pusher, client) && is_its).then_some(client)
+}
+
 /// The last push of a pusher that a cut contains. All earlier pushes of the pusher are in the cut as well.
 ///
 /// ```
@@ -46,4 +64,12 @@ pub struct Cursor {
     pub seq: u64,
     /// The pusher will push no more.
     pub closed: bool,
+}
+
+impl Cursor {
+    /// Whether shards need not remember this pusher, because they refuse all clients up to `forgotten` that they do not
+    /// know ([`CLIENTS`]).
+    pub fn is_forgotten(&self, forgotten: u64) -> bool {
+        self.closed && client_of(self.pusher, self.incarnation).is_some_and(|client| client <= forgotten)
+    }
 }

@@ -119,7 +119,7 @@ impl Refusal {
     pub(crate) fn of_push(error: &PushError) -> Refusal {
         match error {
             PushError::Keys(error) => Refusal::of_pull(error),
-            PushError::Fenced { .. } => Refusal::Fenced,
+            PushError::Fenced { .. } | PushError::Forgotten { .. } => Refusal::Fenced,
             PushError::Program { .. } | PushError::NoCount(_) => Refusal::Malformed,
             PushError::TooManyPushers { .. } | PushError::Limit { .. } => Refusal::Limit,
             PushError::NoSpace { .. } => Refusal::NoSpace,

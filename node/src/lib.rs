@@ -50,6 +50,7 @@ pub use partition::{ScatteredPartitions, scatter_partitions};
 pub use random::{SeededRandomness, seed_randomness};
 pub use runs::{
     CLIENT, Registry, Run, RunAlone, RunDecision, RunId, RunIntent, RunMember, RunSetting, RunsError,
+    TableUse,
 };
 pub use scheduler::data_server::{DataServerConfig, DataSource, FeedStatus, ServedBytes};
 pub use scheduler::job_plan::{JobPlan, PlanFile, Split};

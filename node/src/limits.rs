@@ -53,6 +53,13 @@ pub const CUT_ENDED_BYTES: u64 = 256 << 20;
 pub const CUT_RETRY: Duration = Duration::from_millis(1);
 /// Bytes of a table's rows on one thread that wait for the writer because pushes changed them. Above, pushes wait.
 pub const CUT_SAVED_BYTES_MAX: usize = 8 << 20;
+/// A table that remembers more pushers than this forgets clients without an index that are closed, or gone for
+/// [`CLIENT_FORGOTTEN_AFTER`].
+pub const PUSHERS_KEPT: usize = 1024;
+/// See [`PUSHERS_KEPT`].
+pub const CLIENT_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// Clients that a table forgets in a second.
+pub const CLIENTS_FORGOTTEN_AT_ONCE: usize = 256;
 /// Tables on a server thread.
 pub const TABLES_MAX: usize = 256;
 /// Threads of a server.
@@ -195,6 +202,8 @@ pub const WAITS_LOGGED: Duration = Duration::from_secs(5);
 pub const WAITS_SILENCE: Duration = Duration::from_secs(4);
 /// Staleness of pulls is counted singly up to so many steps.
 pub const STALENESS_BUCKETS: usize = 64;
+/// Tables that the status of a server names.
+pub const STATUS_TABLES_MAX: usize = 1024;
 /// Pushers that a table's status names.
 pub const STATUS_PUSHERS_MAX: usize = 4096;
 /// Splits of one pass over the data.
@@ -207,6 +216,8 @@ pub const PLAN_BYTES_MAX: usize = 128 << 10;
 pub const RUN_NAME_BYTES_MAX: usize = 32;
 /// Runs that a server knows of.
 pub const RUNS_MAX: usize = 256;
+/// A run without rows of which nothing was heard for so long is forgotten when another run needs its place.
+pub const RUN_FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 /// Tables of a run.
 pub const RUN_TABLES_MAX: usize = 16;
 /// Bytes of what a worker says of its run; mostly its flags.
@@ -304,6 +315,7 @@ const _: () = {
             <= FRAME_BYTES_MAX
     );
     assert!(STATUS_PUSHERS_MAX * 48 + 1024 <= FRAME_BYTES_MAX);
+    assert!(STATUS_TABLES_MAX * (gannet_core::limits::TABLE_NAME_BYTES_MAX + 24) + 1024 <= FRAME_BYTES_MAX);
     // Each worker, and each split that it may hold, is a pusher to every shard.
     assert!(JOB_WORKERS_MAX as usize * (1 + HELD_MAX) < gannet_core::limits::PUSHERS_MAX);
     // A client's offer fits one frame: its plan, and how its data is read.

@@ -6,7 +6,7 @@ use crate::failure::CallFailure;
 use crate::rows::Buffers;
 use crate::waiting::Maker;
 use gannet::table::TableId;
-use gannet::worker::{PullId, PushId, PushRows, WorkerError};
+use gannet::worker::{CLIENTS, PullId, PushId, PushRows, WorkerError};
 use gannet::{Read, Transports, Worker, WorkerConfig, Write};
 use pyo3::prelude::*;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -418,14 +418,11 @@ pub fn wait_for_pushes(py: Python<'_>, seconds: f64) -> PyResult<()> {
     }
 }
 
-/// The names of pushers without an index of their own: above those of workers with an index.
-const UNNAMED: u64 = 1 << 32;
-
 /// Connects. A configuration without a pusher (0) gets one that nobody has had.
 pub fn connect(net: Transports, mut config: WorkerConfig) -> Result<Worker<Transports>, WorkerError> {
     if config.pusher == 0 {
         config.incarnation = Worker::allocate_incarnation(net.clone(), &config)?;
-        config.pusher = UNNAMED + config.incarnation;
+        config.pusher = CLIENTS + config.incarnation;
         config.seed = config.incarnation.rotate_left(32);
     }
     Worker::connect(net, config)

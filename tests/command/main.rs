@@ -1,5 +1,6 @@
 //! The command, tested from outside: flags and help, messages, files of data and of models, progress, the doctor.
 
+mod broken_requests;
 mod checkpoints;
 mod cli;
 mod csv;
@@ -7,6 +8,7 @@ mod doctor;
 mod first_hour;
 mod foreign_files;
 mod foreign_server_files;
+mod forgetting;
 mod formats;
 mod image_damage;
 mod logs;

@@ -15,6 +15,7 @@ mod doctor;
 mod failure;
 mod fixed_share;
 mod image_check;
+mod forget;
 mod input;
 mod input_check;
 mod job;
@@ -64,6 +65,7 @@ pub fn run(cli: args::Cli) -> Result<(), Failure> {
         args::Command::Server(args) => server::run(&args),
         args::Command::Scheduler(args) => server::schedule(&args),
         args::Command::Status(args) => status::run(&args),
+        args::Command::Forget(args) => forget::run(&args),
         args::Command::Predict(args) => predict::run(&args),
         args::Command::Checkpoint(args) => checkpoint::run(&args),
         args::Command::Doctor(args) => doctor::run(&args),

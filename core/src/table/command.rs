@@ -20,6 +20,7 @@ use crate::hash::hash;
 use crate::image::layout::*;
 use crate::index::expansion;
 use crate::index::hash_index::{self, NONE};
+use crate::push_name::CLIENTS;
 use crate::table::position::Position;
 use crate::table::pushers::{PusherEntry, Pushers};
 use crate::table::shard::Shard;
@@ -42,7 +43,8 @@ impl Shard {
         let changed = match command {
             ShardCommand::Remember(entry) => {
                 let known = self.pushers.find(entry.pusher);
-                let place = known.map_or_else(|| self.place(), Ok)?;
+                let forgets = if entry.pusher == CLIENTS { entry.incarnation } else { 0 };
+                let place = known.map_or_else(|| self.place(forgets), Ok)?;
                 if known.is_none() {
                     self.pushers.put(place, entry.pusher);
                 }

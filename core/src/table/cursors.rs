@@ -2,7 +2,7 @@
 //! whether the push is whole.
 
 use crate::error::PushError;
-use crate::push_name::Cursor;
+use crate::push_name::{Cursor, client_of};
 use crate::table::command::ShardCommand;
 use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shards::Shards;
@@ -69,9 +69,11 @@ impl PushProgress {
     }
 
     /// Whether all rows of the push are applied, if this is the progress of all shards of the table. A push of unknown
-    /// size counts as whole when no shard waits for rows of it.
+    /// size counts as whole when no shard waits for rows of it. So does the last one of a closed client: a shard may
+    /// have forgotten it.
     pub fn is_whole(&self) -> bool {
-        !self.unfinished && (self.total == 0 || self.done >= self.total)
+        let has_ended = self.closed && client_of(self.pusher, self.incarnation).is_some();
+        !self.unfinished && (self.total == 0 || self.done >= self.total || has_ended)
     }
 }
 
@@ -81,8 +83,8 @@ impl Shards {
     pub fn push_progress(&self) -> Vec<PushProgress> {
         let mut all = BTreeMap::<u64, PushProgress>::new();
         for shard in &self.shards {
-            for i in 0..shard.pushers.len() {
-                let own = PushProgress::of(&PusherEntry::load(&shard.image, i));
+            for entry in shard.remembered_pushers() {
+                let own = PushProgress::of(&entry);
                 all.entry(own.pusher).and_modify(|known| known.add(&own)).or_insert(own);
             }
         }

@@ -2,7 +2,7 @@
 //! fenced, and which rows arrived as part of another pusher's push.
 
 use crate::error::PushError;
-use crate::push_name::{DATA_PUSHERS, PushName};
+use crate::push_name::{CLIENTS, DATA_PUSHERS, PushName, is_client};
 use crate::table::command::ShardCommand;
 use crate::table::pushers::{CLOSED, PusherEntry};
 use crate::table::shard::Shard;
@@ -17,6 +17,9 @@ impl Shards {
         let newer = self.incarnations.newest(pusher);
         if newer > incarnation {
             return Err(PushError::Fenced { pusher, incarnation, newer });
+        }
+        if newer == 0 && is_client(pusher, incarnation) && incarnation <= self.incarnations.newest(CLIENTS) {
+            return Err(PushError::Forgotten { client: incarnation });
         }
         Ok(())
     }
@@ -112,7 +115,13 @@ impl Shards {
 
     /// Sets flags in the entries of a pusher and raises them to this incarnation. With `all`, shards without an entry
     /// get one.
-    fn remember(&mut self, pusher: u64, incarnation: u64, flags: u32, all: bool) -> Result<(), PushError> {
+    pub(super) fn remember(
+        &mut self,
+        pusher: u64,
+        incarnation: u64,
+        flags: u32,
+        all: bool,
+    ) -> Result<(), PushError> {
         for at in 0..self.shards.len() {
             let shard = &mut self.shards[at];
             let known = shard.pushers.find(pusher);
@@ -121,6 +130,10 @@ impl Shards {
             });
             let of_data = pusher >= DATA_PUSHERS && !all;
             if entry.incarnation > incarnation || (known.is_none() && (at > 0 && !all || of_data)) {
+                continue;
+            }
+            // An entry would let a forgotten client push again what it has pushed.
+            if shard.pushers.has_forgotten(&shard.image, pusher, incarnation) {
                 continue;
             }
             if entry.incarnation < incarnation {

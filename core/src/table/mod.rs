@@ -17,6 +17,7 @@ mod damping;
 mod delete;
 mod deletions;
 mod effect;
+mod forgotten_clients;
 mod known_pushers;
 pub(crate) mod model_folder;
 mod newest_incarnations;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// incarnations. Pushers of data are not included: their names fence no worker, and there are many of them.
 #[derive(Default)]
 pub(crate) struct Incarnations {
-    newest: HashMap<u64, u64>,
+    pub(crate) newest: HashMap<u64, u64>,
     /// The last look-up: pusher and incarnation.
     last: Option<(u64, u64)>,
 }

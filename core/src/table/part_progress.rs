@@ -58,11 +58,14 @@ impl Shard {
                 }
             }
         }
+        if known.is_none() && self.pushers.has_forgotten(&self.image, name.pusher, name.incarnation) {
+            return Err(PushError::Forgotten { client: name.incarnation });
+        }
         let done = before.done;
         if row > done {
             return Err(PushError::Gap { shard, seq, row, done });
         }
-        let place = known.map_or_else(|| self.place(), Ok)?;
+        let place = known.map_or_else(|| self.place(0), Ok)?;
         self.before_part = self.command;
         self.begin_command();
         let start = (self.journal.step() + 1).wrapping_sub(u64::from(done));
@@ -76,10 +79,12 @@ impl Shard {
         Ok(PartStart::From(PartProgress { place, entry, row, rows, from: done - row }))
     }
 
-    /// A free entry for a new pusher, with file space.
-    pub(crate) fn place(&self) -> Result<usize, PushError> {
+    /// A free entry for a new pusher, with file space. `forgets`: the shard is about to forget closed clients up to
+    /// this number.
+    pub(crate) fn place(&self, forgets: u64) -> Result<usize, PushError> {
         let shard = self.number;
-        let Some(place) = self.pushers.vacant(&self.image) else {
+        let forgotten = self.pushers.forgotten(&self.image).max(forgets);
+        let Some(place) = self.pushers.vacant(&self.image, forgotten) else {
             return Err(PushError::TooManyPushers { shard, max: crate::limits::PUSHERS_MAX });
         };
         if place == self.pushers.len() {

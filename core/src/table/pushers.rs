@@ -5,7 +5,7 @@
 use crate::image::layout::*;
 use crate::image::owned_image::Image;
 use crate::limits::PUSHERS_MAX;
-use crate::push_name::DATA_PUSHERS;
+use crate::push_name::{CLIENTS, DATA_PUSHERS, client_of, is_client};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -81,6 +81,19 @@ impl PusherEntry {
         self.flags & CLOSED != 0
     }
 
+    /// The number of the client that the entry is of or fences, if it is one that may be forgotten ([`is_client`]).
+    pub(crate) fn client(&self) -> Option<u64> {
+        client_of(self.pusher, self.incarnation)
+    }
+
+    /// Whether another pusher may have the entry: that of a closed split of data, or of a closed client, if the shard
+    /// refuses clients up to `forgotten` that it does not know.
+    pub(crate) fn is_vacant(&self, forgotten: u64) -> bool {
+        let may_go =
+            || self.pusher >= DATA_PUSHERS || self.client().is_some_and(|client| client <= forgotten);
+        self.is_closed() && may_go()
+    }
+
     /// A part of the push stopped before its end. The pusher must send the rest before any other push.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.done < self.rows
@@ -121,11 +134,29 @@ impl Pushers {
         Some(place)
     }
 
-    /// An entry for a new pusher: the entry of a closed split of data, or a new one. `None` when all are in use.
-    pub(crate) fn vacant(&self, image: &Image) -> Option<usize> {
-        let closed = |&i: &usize| self.ids[i] >= DATA_PUSHERS && PusherEntry::load(image, i).is_closed();
+    /// Whether a pusher has an entry.
+    pub(crate) fn knows(&self, pusher: u64) -> bool {
+        self.places.contains_key(&pusher)
+    }
+
+    /// An entry for a new pusher: one that is vacant ([`PusherEntry::is_vacant`]), or a new one. `None` when all are in
+    /// use.
+    pub(crate) fn vacant(&self, image: &Image, forgotten: u64) -> Option<usize> {
+        let clients = CLIENTS + 1..=CLIENTS.saturating_add(forgotten);
+        let may_be = |id: u64| id >= DATA_PUSHERS || clients.contains(&id);
+        let is_vacant = |&i: &usize| may_be(self.ids[i]) && PusherEntry::load(image, i).is_vacant(forgotten);
         let used = self.ids.len();
-        (0..used).find(closed).or((used < PUSHERS_MAX).then_some(used))
+        (0..used).find(is_vacant).or((used < PUSHERS_MAX).then_some(used))
+    }
+
+    /// Up to which number the shard may have forgotten clients: it refuses those that it does not know. 0: none.
+    pub(crate) fn forgotten(&self, image: &Image) -> u64 {
+        self.places.get(&CLIENTS).map_or(0, |&i| PusherEntry::load(image, i).incarnation)
+    }
+
+    /// Whether the shard may have forgotten this pusher.
+    pub(crate) fn has_forgotten(&self, image: &Image, pusher: u64, incarnation: u64) -> bool {
+        is_client(pusher, incarnation) && incarnation <= self.forgotten(image) && !self.knows(pusher)
     }
 
     /// Records which pusher uses a [`vacant`](Self::vacant) entry now.

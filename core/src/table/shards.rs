@@ -4,6 +4,7 @@
 use crate::error::OpenError;
 use crate::image::grower::Growth;
 use crate::image::store::Store;
+use crate::push_name::CLIENTS;
 use crate::schema::identity::{Origin, TableIdentity};
 use crate::schema::shard_set::{ShardPlaces, ShardSet};
 use crate::schema::table_schema::Schema;
@@ -299,8 +300,7 @@ impl Shards {
     pub fn pushers(&self) -> Vec<PusherStatus> {
         let mut all = std::collections::BTreeMap::<u64, PusherStatus>::new();
         for shard in &self.shards {
-            for i in 0..shard.pushers.len() {
-                let e = PusherEntry::load(&shard.image, i);
+            for e in shard.remembered_pushers().filter(|e| e.pusher != CLIENTS) {
                 let closed = e.is_closed();
                 let PusherEntry { pusher, incarnation, seq, done: rows, .. } = e;
                 let status = PusherStatus { pusher, incarnation, seq, rows, closed };

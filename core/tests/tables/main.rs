@@ -5,6 +5,7 @@ mod copy_fill;
 mod cut;
 mod damping;
 mod fence;
+mod forgotten;
 mod growth;
 mod mapped_shards;
 mod mapped_shards_races;

@@ -90,8 +90,10 @@ pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
                 look,
                 RunActionV1::Withdraw { generation },
                 RunActionV1::Job { generation, number: choices.below(3) },
+                RunActionV1::Forget,
+                RunActionV1::Tables,
             ];
-            others[choices.below(5) as usize].clone()
+            others[choices.below(7) as usize].clone()
         }
     };
     let mut payload = control::seal(&RunRequestV1 { name, incarnation, what });

@@ -3,7 +3,7 @@
 use super::messages::{JoinV1, RunId, RunIntent, RunReplyV1, RunSetting, SHARDS};
 use super::registry::{Registry, RunAdmission, RunDecision, RunEnd, RunRecord, RunRefusal, who};
 use crate::error::Refusal;
-use crate::limits::{LATE_TIME, RUN_TABLES_MAX, RUNS_MAX, STATUS_PUSHERS_MAX};
+use crate::limits::{LATE_TIME, RUN_TABLES_MAX, STATUS_PUSHERS_MAX};
 use crate::scheduler::member::WorkerIncarnation;
 use crate::worker::NO_INCARNATION;
 use std::collections::BTreeMap;
@@ -121,15 +121,10 @@ impl Registry {
             None if join.want != RunIntent::Fresh && !left.is_empty() => {
                 return Err(registry_lost(name, &left));
             }
-            None if self.runs.len() >= RUNS_MAX => {
-                let text = format!(
-                    "{RUNS_MAX} runs are known here, the limit: train one of them anew (--run NAME --fresh), or begin \
-                     with empty data folders"
-                );
-                return Err((Refusal::Limit, text));
+            None => {
+                self.make_room(&open, now)?;
+                if left.is_empty() { RunDecision::Begun } else { RunDecision::Fresh }
             }
-            None if !left.is_empty() => RunDecision::Fresh,
-            None => RunDecision::Begun,
             Some(run) if run.finished.is_none() => {
                 match self.of_running(name, run, incarnation, &join, now)? {
                     Ok(decided) => decided,
@@ -326,7 +321,7 @@ impl Registry {
 }
 
 /// The next generation of a run.
-fn next(
+pub(super) fn next(
     name: &str,
     run: RunRecord,
     by: WorkerIncarnation,

@@ -182,6 +182,10 @@ pub(crate) enum RunActionV1 {
         generation: u32,
         number: u64,
     },
+    /// The run is to be forgotten: asked until no table is left to drop.
+    Forget,
+    /// Asks which tables the server has, and how full they are.
+    Tables,
 }
 
 /// A reply of the registry.
@@ -215,6 +219,34 @@ pub(crate) enum RunReplyV1 {
     Runs {
         runs: Vec<Run>,
     },
+    /// The reply to [`RunActionV1::Forget`]: tables that all servers must drop first. None: the run is forgotten.
+    Forgets {
+        to_drop: Vec<String>,
+    },
+    Tables {
+        tables: Vec<TableUse>,
+    },
+}
+
+/// How full a table of a server is, as `gannet status` shows it.
+///
+/// ```
+/// use gannet_node::{Server, ServerConfig, TableUse, WorkerConfig};
+/// # use gannet_transport::multi::Transports;
+///
+/// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// let tables = TableUse::all(Transports::new(), &WorkerConfig::reader([server.addr()]))?;
+/// assert!(tables.is_empty(), "nobody has opened one");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct TableUse {
+    /// The name of the table, with that of its run.
+    pub name: String,
+    /// The pushers that the fullest shard of thread 0 remembers: workers, clients and splits of the data.
+    pub pushers: u32,
+    /// How many pushers a shard can remember.
+    pub pushers_max: u32,
 }
 
 /// A worker of a run. [`RunClient::members`](crate::RunClient::members) returns them.

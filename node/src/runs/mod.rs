@@ -3,6 +3,9 @@
 
 mod alone;
 mod comparison;
+mod forgetting;
+#[cfg(test)]
+mod forgetting_tests;
 mod joining;
 mod messages;
 mod registry;
@@ -16,6 +19,6 @@ mod silence_tests;
 
 pub use alone::LocalRunDecision as RunAlone;
 pub(crate) use messages::{JoinV1, RunActionV1, RunReplyV1, RunRequestV1, is_of_place};
-pub use messages::{Run, RunId, RunIntent, RunMember, RunSetting};
+pub use messages::{Run, RunId, RunIntent, RunMember, RunSetting, TableUse};
 pub use registry::{CLIENT, Registry, RunDecision};
 pub use runs_file::RunsError;

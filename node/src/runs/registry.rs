@@ -148,6 +148,11 @@ pub struct Registry {
     pub(super) finished: BTreeMap<String, Duration>,
     /// Runs that have changed since somebody asked.
     changed: BTreeSet<String>,
+    /// When something was last heard of a run, and since when nothing was heard of the others: on the detector's clock.
+    pub(super) heard: BTreeMap<String, Duration>,
+    pub(super) opened: Duration,
+    /// Runs that were forgotten since somebody asked.
+    pub(super) forgotten: Vec<String>,
 }
 
 pub(super) type RunRefusal = (Refusal, String);
@@ -164,7 +169,8 @@ impl Registry {
     ) -> Result<Registry, RunsError> {
         let file = folder.map(runs_file::file);
         let runs = file.as_deref().map_or(Ok(BTreeMap::new()), runs_file::load)?;
-        let mut registry = Registry { file, runs, detector: detector.clone(), ..Registry::default() };
+        let (detector, opened) = (detector.clone(), detector.clock(now));
+        let mut registry = Registry { file, runs, detector, opened, ..Registry::default() };
         let names: Vec<String> = registry.runs.keys().cloned().collect();
         names.iter().for_each(|name| registry.wait_for_members(name, now));
         Ok(registry)
@@ -212,7 +218,8 @@ impl Registry {
             if self.runs.len() > RUNS_MAX {
                 self.runs.remove(&name);
                 return Err(format!(
-                    "{RUNS_MAX} runs are known here, the limit: begin with an empty data folder"
+                    "{RUNS_MAX} runs are known here, the limit: delete some with `gannet forget --run NAME`, or begin \
+                     with an empty data folder"
                 ));
             }
             self.save(&name, before).map_err(|(_, why)| why)?;
@@ -270,6 +277,9 @@ impl Registry {
             RunActionV1::List => return Ok(RunReplyV1::Runs { runs: self.list(now) }),
             RunActionV1::Join(join) => return self.join(&name, incarnation, join, session, now, open),
             RunActionV1::Dropped { tables } => return self.dropped(&name, &tables),
+            // The registry has no tables: who asks it is told so.
+            RunActionV1::Tables => return Ok(RunReplyV1::Tables { tables: Vec::new() }),
+            RunActionV1::Forget => return self.forget(&name, now),
             RunActionV1::Withdraw { generation } => return self.withdraw(&name, generation, incarnation),
             RunActionV1::Look { tables } => {
                 let left = self.left_behind(&name, &tables, open);
@@ -377,6 +387,7 @@ impl Registry {
         let (batches, progress) = before.map_or((0, 0), |presence| (presence.batches, presence.progress));
         let presence = Presence { worker, session: Some(session), gone: false, batches, progress };
         self.presences.insert(of, presence);
+        self.heard.insert(name.to_owned(), self.detector.clock(now));
     }
 
     /// The others wait for the members of a run that are not done. Their progress counts from now on.
@@ -431,7 +442,11 @@ impl Registry {
     }
 
     /// Changes a run. If the change cannot be saved, the run stays as it was.
-    fn change(&mut self, name: &str, change: impl FnOnce(&mut RunRecord)) -> Result<(), RunRefusal> {
+    pub(super) fn change(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut RunRecord),
+    ) -> Result<(), RunRefusal> {
         let Some(before) = self.runs.get(name).cloned() else { return Ok(()) };
         let mut after = before.clone();
         change(&mut after);
@@ -495,6 +510,7 @@ impl Registry {
                 }
             })?;
             self.finished.insert(name.to_owned(), now);
+            self.heard.insert(name.to_owned(), self.detector.clock(now));
         }
         Ok(RunReplyV1::Noted)
     }

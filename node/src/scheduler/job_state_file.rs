@@ -117,7 +117,12 @@ pub(super) fn runs(folder: &Path) -> Result<Vec<String>, JobStateFileError> {
 /// # Errors
 /// The system reports an error, or the file is not Gannet's.
 pub fn forget_job(folder: &Path) -> io::Result<()> {
-    own_files::remove(&folder.join(NAME), &[whole_files::beginning(&MAGIC)]).map(drop)
+    remove(folder, "")
+}
+
+/// Removes the job state of this run from a folder, if there is one.
+pub(super) fn remove(folder: &Path, run: &str) -> io::Result<()> {
+    own_files::remove(&JobStateFile::new(folder, run).path, &[whole_files::beginning(&MAGIC)]).map(drop)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::table_records::JobTableV1;
 use crate::error::Refusal;
 use crate::failure_detector::FailureDetector;
 use crate::frames::FedFrame;
-use crate::limits::RUNS_MAX;
+use crate::limits::{RUN_FORGOTTEN_AFTER, RUNS_MAX};
 use crate::runs::RunId;
 use gannet_core::Schema;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -42,6 +42,8 @@ pub(crate) struct Schedulers {
     serves_data: bool,
     jobs: BTreeMap<String, Scheduler>,
     detector: FailureDetector,
+    /// Runs whose jobs were forgotten since somebody asked.
+    forgotten: Vec<String>,
 }
 
 impl Schedulers {
@@ -65,7 +67,7 @@ impl Schedulers {
             }
         }
         let (folder, detector) = (folder.map(Path::to_path_buf), detector.clone());
-        Ok(Schedulers { folder, serves_data, jobs, detector })
+        Ok(Schedulers { folder, serves_data, jobs, detector, forgotten: Vec::new() })
     }
 
     fn key<'a>(&self, run: &'a str) -> &'a str {
@@ -98,14 +100,45 @@ impl Schedulers {
         if !run.is_empty() {
             RunId::check_name(run).map_err(|text| (Refusal::Malformed, text))?;
         }
-        if self.jobs.len() >= RUNS_MAX {
-            let text = format!("{RUNS_MAX} runs have had their data handed out here, the limit");
-            return Err((Refusal::Limit, text));
-        }
+        self.make_room(now)?;
         let opened = Scheduler::open(self.folder.as_deref(), run, None, &self.detector, now);
         let scheduler = opened.map_err(|error| (Refusal::NoSpace, error.to_string()))?;
         self.jobs.insert(run.to_owned(), scheduler);
         Ok(())
+    }
+
+    /// Forgets the job that has been left for longest, if there is no room for another one. Only a job of which nothing
+    /// is trained goes, and only when nothing was heard of it for [`RUN_FORGOTTEN_AFTER`].
+    fn make_room(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
+        if self.jobs.len() < RUNS_MAX {
+            return Ok(());
+        }
+        let idle = self.jobs.iter().filter(|(_, job)| job.idle(now) >= RUN_FORGOTTEN_AFTER);
+        let Some(run) = idle.max_by_key(|(_, job)| job.idle(now)).map(|(run, _)| run.clone()) else {
+            let text = format!(
+                "{RUNS_MAX} runs have had their data handed out here, the limit. One of which nothing is trained is \
+                 forgotten when it has been left for {} min: delete others with `gannet forget --run NAME`",
+                RUN_FORGOTTEN_AFTER.as_secs() / 60
+            );
+            return Err((Refusal::Limit, text));
+        };
+        tracing::warn!(run, "a job of which nothing is trained was forgotten: another one needs its place");
+        self.forget(&run);
+        Ok(())
+    }
+
+    /// Forgets the job of a run, with its state in the folder. A scheduler that sends data keeps its only job.
+    pub(crate) fn forget(&mut self, run: &str) {
+        if self.serves_data || self.jobs.remove(run).is_none() {
+            return;
+        }
+        self.forgotten.push(run.to_owned());
+        if let Some(folder) = &self.folder
+            && let Err(error) = job_state_file::remove(folder, run)
+        {
+            // A later start finds the job again. Nobody trains it: its run is gone, and a new one has another birth.
+            tracing::warn!(run, %error, "the state of a forgotten job stays in the folder");
+        }
     }
 
     /// A worker reports the rows of a table.
@@ -181,11 +214,12 @@ impl Schedulers {
 
     /// Whether a job has changed that [`take_changed`](Self::take_changed) has not taken.
     pub(crate) fn has_changed(&self) -> bool {
-        self.jobs.values().any(|scheduler| scheduler.changed)
+        !self.forgotten.is_empty() || self.jobs.values().any(|scheduler| scheduler.changed)
     }
 
-    /// Hands out the state of each job that has changed since the last call, with its run.
+    /// Hands out the state of each job that has changed since the last call, with its run. Nothing: the job is gone.
     pub(crate) fn take_changed(&mut self, mut take: impl FnMut(&str, Vec<u8>)) {
+        std::mem::take(&mut self.forgotten).iter().for_each(|run| take(run, Vec::new()));
         for (run, scheduler) in self.jobs.iter_mut().filter(|(_, scheduler)| scheduler.changed) {
             scheduler.changed = false;
             take(run, scheduler.snapshot().unwrap_or_default());

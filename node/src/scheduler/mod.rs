@@ -11,6 +11,8 @@ pub(crate) mod job_plan;
 pub(crate) mod job_state;
 mod job_state_file;
 mod jobs;
+#[cfg(test)]
+mod jobs_tests;
 pub(crate) mod leases;
 pub(crate) mod member;
 mod registration;

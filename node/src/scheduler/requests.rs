@@ -150,6 +150,8 @@ pub(crate) struct Scheduler {
     pub(super) data_server: Option<DataServer>,
     /// Says which workers are alive.
     pub(super) detector: FailureDetector,
+    /// When something was last heard of the job, on the detector's clock.
+    heard: Duration,
     /// When the time limits of the workers were last checked.
     checked_at: Option<Duration>,
     /// When the scheduler noticed that the job is over.
@@ -186,6 +188,7 @@ impl Scheduler {
             job,
             data_server,
             detector: detector.clone(),
+            heard: detector.clock(now),
             checked_at: None,
             over_since: None,
             log_limiter: LogLimiter::default(),
@@ -262,6 +265,7 @@ impl Scheduler {
             return Ok(SchedulerReplyV1::StatusV2(self.job.as_ref().map(|job| status(job, &self.detector))));
         }
         what.check()?;
+        self.heard = self.detector.clock(now);
         // The request shows that the worker lives, however long it has waited here.
         if let Some(job) = &mut self.job
             && job.live_member(incarnation).is_ok()
@@ -336,6 +340,15 @@ impl Scheduler {
                 SchedulerReplyV1::Noted
             }
         })
+    }
+
+    /// For how long the job has been left with nothing trained. Zero: a worker is in it, or something is trained.
+    pub(super) fn idle(&self, now: Duration) -> Duration {
+        let in_use = self.job.as_ref().is_some_and(|job| {
+            let SplitCounts { done, examples, .. } = job.counts();
+            done > 0 || examples > 0 || job.members().any(|member| member.state == WorkerState::Live)
+        });
+        if in_use { Duration::ZERO } else { self.detector.clock(now).saturating_sub(self.heard) }
     }
 
     /// The highest incarnation in the job state.

@@ -7,9 +7,12 @@ use super::tables::ServerTables;
 use crate::cuts::{CutPusherV1, TornPushV1};
 use crate::error::Refusal;
 use crate::failure_detector::WorkerLimits;
-use crate::limits::{ABSENCES_MAX, CUT_PUSHES_MAX, INCARNATION_NAMED_MAX, WORKER_TIMEOUT};
+use crate::limits::{
+    ABSENCES_MAX, CLIENT_FORGOTTEN_AFTER, CLIENTS_FORGOTTEN_AT_ONCE, CUT_PUSHES_MAX, INCARNATION_NAMED_MAX,
+    PUSHERS_KEPT, WORKER_TIMEOUT,
+};
 use crate::worker::NO_INCARNATION;
-use gannet_core::DATA_PUSHERS;
+use gannet_core::{CLIENTS, DATA_PUSHERS, is_client};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -135,6 +138,41 @@ impl ServerTables {
             }
         }
         Ok(())
+    }
+}
+
+impl ServerTables {
+    /// Forgets clients that are gone, in tables that remember too many pushers. Called once a second. While a cut is
+    /// taken, all pushers stay as they are.
+    pub(super) fn forget_clients(&mut self, now: Duration) {
+        if self.cuts.cut.is_some() {
+            return;
+        }
+        let clock = self.detector.clock(now);
+        let since = self.cuts.absences.wake(clock);
+        let Absences { here, left, .. } = &self.cuts.absences;
+        let is_gone = |client: u64| {
+            let start = (CLIENTS + client, client);
+            let absent = clock.saturating_sub(left.get(&start).copied().unwrap_or(since));
+            !here.contains_key(&start) && absent >= CLIENT_FORGOTTEN_AFTER
+        };
+        let present: Vec<u64> = here
+            .keys()
+            .filter(|(pusher, start)| is_client(*pusher, *start))
+            .map(|(_, start)| *start)
+            .collect();
+        for table in &mut self.all {
+            let Some(shards) = table.shards.as_mut().filter(|shards| shards.has_more_pushers(PUSHERS_KEPT))
+            else {
+                continue;
+            };
+            let table = &table.schema.name;
+            match shards.forget_clients(is_gone, &present, CLIENTS_FORGOTTEN_AT_ONCE) {
+                Ok(0) => {}
+                Ok(clients) => tracing::info!(table, clients, "clients that are gone were forgotten"),
+                Err(error) => tracing::warn!(table, %error, "no place for further pushers could be made"),
+            }
+        }
     }
 }
 

@@ -84,8 +84,8 @@ impl RequestHandler<'_, '_> {
             }
             RunFrame::KIND => {
                 let (session, context) = (pusher.session, &mut *self.context);
-                let open = context.tables.names();
-                return runs::answer(frame, context.runs.as_deref_mut(), session, now, &open, transmit);
+                let of = (context.runs.as_deref_mut(), context.scheduler.as_deref_mut());
+                return runs::answer(frame, of, session, now, context.tables, transmit);
             }
             DropTableFrame::KIND => return tables.answer_drop(frame, pusher, transmit),
             JobTableFrame::KIND => {

@@ -1,22 +1,24 @@
 //! Requests to the registry of runs, which thread 0 of a server with tables has.
 
 use super::bulk::{RequestFailure, RequestOutcome, refuse};
-use super::tables;
+use super::tables::{self, ServerTable, ServerTables};
 use crate::error::Refusal;
 use crate::frames::control;
 use crate::frames::{FrameKind, RunFrame, RunIsFrame};
-use crate::limits::RUN_BYTES_MAX;
-use crate::runs::{Registry, RunRequestV1};
+use crate::limits::{RUN_BYTES_MAX, STATUS_TABLES_MAX};
+use crate::runs::{Registry, RunActionV1, RunReplyV1, RunRequestV1, TableUse};
+use crate::scheduler::Schedulers;
+use gannet_core::Shards;
 use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
 
 /// Answers a request about a run.
 pub(super) fn answer(
     frame: &Frame<'_>,
-    runs: Option<&mut Registry>,
+    (runs, scheduler): (Option<&mut Registry>, Option<&mut Schedulers>),
     session: u32,
     now: Duration,
-    open: &[String],
+    tables: &ServerTables,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
     RunFrame::decode(&frame.head)?;
@@ -36,7 +38,26 @@ pub(super) fn answer(
     };
     // Space for the answer comes first: a decision must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
-    let reply = runs.answer(request, session, now, open);
+    let reply = match request.what {
+        RunActionV1::Tables => Ok(RunReplyV1::Tables { tables: tables.uses() }),
+        _ => runs.answer(request, session, now, &tables.names()),
+    };
+    if let Some(scheduler) = scheduler {
+        runs.take_forgotten().iter().for_each(|run| scheduler.forget(run));
+    }
     let reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
     tables::answer(frame, RunIsFrame {}, &control::seal(&reply), transmit)
+}
+
+impl ServerTables {
+    /// How full the open tables are.
+    fn uses(&self) -> Vec<TableUse> {
+        let of = |table: &ServerTable| TableUse {
+            name: table.schema.name.clone(),
+            pushers: table.shards.as_ref().map_or(0, Shards::pushers_known) as u32,
+            pushers_max: gannet_core::limits::PUSHERS_MAX as u32,
+        };
+        let open = self.all.iter().filter(|table| !table.schema.name.is_empty());
+        open.take(STATUS_TABLES_MAX).map(of).collect()
+    }
 }

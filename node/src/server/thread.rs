@@ -478,6 +478,7 @@ impl<N: Net> ShardThread<N> {
                 self.end(token, &end);
             }
         }
+        self.tables.forget_clients(now);
         self.give_up_dead_workers(now);
         self.resume_group_waiters();
         if let Some(scheduler) = &mut self.scheduler

@@ -27,6 +27,7 @@ use crate::error::WorkerError;
 use crate::frames::{self};
 use gannet_core::ShardSet;
 use gannet_transport::Net;
+use std::time::Duration;
 
 /// A request for one of the new threads, and what decides its position among the others.
 struct RequestOrder {
@@ -64,7 +65,8 @@ impl<N: Net> Worker<N> {
             places.iter().copied().filter(|&number| self.peers[number].is_wanted()).collect();
         let first = &self.peers[places[0]];
         let (addr, previous) = (first.addr.clone(), first.threads);
-        if previous != 0 {
+        let in_vain = previous != 0 && self.note_change_of_threads(&places, now)?;
+        if previous != 0 && !in_vain {
             tracing::warn!(
                 server = addr,
                 previous,
@@ -108,7 +110,33 @@ impl<N: Net> Worker<N> {
         }
         self.counters.links_wanted.set(self.links_now().count() as u64);
         self.reassign(waiting, own);
+        if in_vain {
+            places.into_iter().for_each(|number| self.back_off(number, now));
+        }
         Ok(())
+    }
+
+    /// Notes that a server has come back with another number of threads. Returns whether it has already done so without
+    /// an answer since.
+    ///
+    /// # Errors
+    /// It does nothing else for too long.
+    fn note_change_of_threads(&mut self, places: &[usize], now: Duration) -> Result<bool, WorkerError> {
+        let heard = places.iter().map(|&number| self.peers[number].health.heard_at).max();
+        let patience = self.patience();
+        let first = &mut self.peers[places[0]];
+        match first.health.other_threads_at.filter(|at| heard < Some(*at)) {
+            Some(at) if now > at + patience => {
+                let (peer, waited) = (first.name.clone(), now.saturating_sub(at));
+                let why = "it greets with another number of threads again and again, but answers no request";
+                Err(WorkerError::PeerLost { peer, waited, why: why.to_owned() })
+            }
+            Some(_) => Ok(true),
+            None => {
+                first.health.other_threads_at = Some(now);
+                Ok(false)
+            }
+        }
     }
 
     /// Queues unanswered requests for the threads that own their shards now.

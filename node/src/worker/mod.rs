@@ -21,6 +21,7 @@ mod incarnation;
 mod incarnation_tests;
 mod job_client;
 mod kept_keysets;
+mod known_runs;
 mod layout;
 mod no_space;
 mod one_sided;

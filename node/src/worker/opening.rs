@@ -370,7 +370,9 @@ impl<N: Net> Worker<N> {
         self.counters.links.add(1);
         if peer.session.epoch > 1 {
             self.counters.reconnects.add(1);
-            let (resends, is_back) = (peer.requests.queue.len(), !peer.health.refused_for_now);
+            let resends = peer.requests.queue.len();
+            let in_vain = resends > 0 && peer.health.answered_nothing();
+            let is_back = !peer.health.refused_for_now && !in_vain;
             let peer = &*peer.name;
             match is_back {
                 true => tracing::warn!(
@@ -378,7 +380,7 @@ impl<N: Net> Worker<N> {
                     resends,
                     "the peer is back; the worker resends its unacknowledged requests"
                 ),
-                false => tracing::debug!(peer, resends, "the worker asks the peer again, which had refused"),
+                false => tracing::debug!(peer, resends, "the worker asks again a peer that did not answer"),
             }
         }
         peer.session.transport = link.stream().transport();

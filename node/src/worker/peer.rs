@@ -13,7 +13,7 @@ use super::replies::{self, ReplyContext, ReplyResult};
 use super::request_queue::RequestQueue;
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
-use crate::frames::{DeltaFrame, FrameKind, LostFrame, WaitsFrame};
+use crate::frames::{self, DeltaFrame, FrameKind, LostFrame, WaitsFrame};
 use gannet_transport::{Filled, Link, Stream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,9 +145,13 @@ impl<S: Stream> Peer<S> {
                 };
                 let (at, result) = replies::reply(&frame, context, flights, requests, counters)?;
                 results.push(result);
+                let of_link = flights.kind(requests.queue[at].index).is_some_and(frames::is_of_link);
                 requests.finish(at);
                 steps.waits = None;
-                health.note_reply(now);
+                // What the server says about a new link is no answer to the requests for which the link was made.
+                if !(of_link && health.answered_nothing()) {
+                    health.note_reply(now);
+                }
                 counters.frames_received.add(1);
             }
         }

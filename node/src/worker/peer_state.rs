@@ -34,6 +34,11 @@ pub(super) struct PeerHealth {
     /// When the last reply came, or the first of the requests that wait was made.
     pub(super) good_at: Duration,
     pub(super) linked_at: Duration,
+    /// When it last replied, or reported whom a request waits for. Zero: never.
+    pub(super) heard_at: Duration,
+    /// When the server came back with another number of threads, for the first time since it was heard of. Thread 0 has
+    /// it.
+    pub(super) other_threads_at: Option<Duration>,
     /// When the worker next tries to connect.
     pub(super) attempt_at: Duration,
     pub(super) backoff: Duration,
@@ -53,6 +58,8 @@ impl PeerHealth {
         PeerHealth {
             good_at: now,
             linked_at: now,
+            heard_at: Duration::ZERO,
+            other_threads_at: None,
             attempt_at: now,
             backoff: BACKOFF.0,
             attempts: 0,
@@ -65,7 +72,12 @@ impl PeerHealth {
 
     /// The peer is at work: it replied, or it reported whom a request waits for.
     pub(super) fn note_report(&mut self, now: Duration) {
-        (self.good_at, self.wait_logged) = (now, false);
+        (self.good_at, self.heard_at, self.wait_logged) = (now, now, false);
+    }
+
+    /// The last link was made while requests waited, and it has answered none of them. A greeting alone is no progress.
+    pub(super) fn answered_nothing(&self) -> bool {
+        self.linked_at > self.good_at
     }
 
     /// A reply has come.

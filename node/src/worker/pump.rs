@@ -125,17 +125,25 @@ impl<N: Net> Worker<N> {
             return Err(error);
         }
         self.log_loss(number, &error.to_string(), now);
-        let peer = &mut self.peers[number];
         let refused_for_now = matches!(
             error,
             WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::Blocked | Refusal::Moved, .. }
         );
-        peer.lose(error.to_string(), &mut self.flights, &self.counters, now);
+        self.end_link(number, error.to_string(), refused_for_now, now);
+        Ok(())
+    }
+
+    /// Ends a link. The worker pauses before the next one if the server refused for now, or if this link was made for
+    /// the waiting requests and answered none of them: otherwise a server that greets and then breaks every request
+    /// would be asked without a pause, and without an end.
+    fn end_link(&mut self, number: usize, why: String, refused_for_now: bool, now: Duration) {
+        let peer = &mut self.peers[number];
+        let pauses = refused_for_now || peer.health.answered_nothing();
+        peer.lose(why, &mut self.flights, &self.counters, now);
         peer.health.refused_for_now = refused_for_now;
-        if refused_for_now {
+        if pauses {
             self.back_off(number, now);
         }
-        Ok(())
     }
 
     /// Logs that a link was lost. The links to the other threads of the server are lost with it: the log says so once,
@@ -172,7 +180,7 @@ impl<N: Net> Worker<N> {
                     let why = "unreadable changes of rows".to_owned();
                     let now = self.net.now();
                     self.log_loss(number, &why, now);
-                    self.peers[number].lose(why, &mut self.flights, &self.counters, now);
+                    self.end_link(number, why, false, now);
                 }
                 return;
             }
@@ -211,9 +219,8 @@ impl<N: Net> Worker<N> {
                 if let Err(error) = self.take_read_path(number, &control) {
                     // A wrong description of the server's memory ends the link. Another attempt may bring a right one.
                     let now = self.net.now();
-                    let peer = &mut self.peers[number];
-                    tracing::warn!(peer = %peer.name, %error, "a link was lost; it will be made again");
-                    peer.lose(error.to_string(), &mut self.flights, &self.counters, now);
+                    self.log_loss(number, &error.to_string(), now);
+                    self.end_link(number, error.to_string(), false, now);
                 }
             }
             Some((_, RequestWork::Control(control))) if control.kind() == FenceFrame::KIND => {
@@ -298,14 +305,10 @@ impl<N: Net> Worker<N> {
                 continue;
             }
             if peer.link.is_some() && silent > self.config.stall_timeout {
-                let peer = &mut self.peers[number];
-                let why = format!(
-                    "{} sent nothing for {:.1} s while answers were due",
-                    peer.name,
-                    silent.as_secs_f64()
-                );
+                let seconds = silent.as_secs_f64();
+                let why = format!("{} sent nothing for {seconds:.1} s while answers were due", peer.name);
                 tracing::warn!(why, "the worker makes a link again");
-                peer.lose(why, &mut self.flights, &self.counters, now);
+                self.end_link(number, why, false, now);
             }
             if silent > PLACE_SILENCE {
                 self.look_for_owner(number);
@@ -329,6 +332,8 @@ impl<N: Net> Worker<N> {
             for peer in &mut self.peers {
                 peer.health.good_at = now.min(peer.health.good_at + slept);
                 peer.health.linked_at = now.min(peer.health.linked_at + slept);
+                peer.health.heard_at = now.min(peer.health.heard_at + slept);
+                peer.health.other_threads_at = peer.health.other_threads_at.map(|at| now.min(at + slept));
             }
         }
     }

@@ -117,7 +117,7 @@ impl<N: Net> Worker<N> {
 
     /// Fails if this peer has been away, or silent, for too long. Logs once if it has been for a while. An attempt to
     /// connect that began after that time may end first, and a link that was made after it has some time to answer: the
-    /// peer may be back.
+    /// peer may be back. There is no second such attempt, because the worker pauses after a link that answered nothing.
     pub(super) fn check_wait(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         let patience = self.patience();
         let peer = &self.peers[number];
@@ -131,7 +131,11 @@ impl<N: Net> Worker<N> {
             None => peer.link.is_some() && linked > since && now <= linked + self.config.stall_timeout,
         };
         if waited > patience && !tries_again {
-            return Err(WorkerError::PeerLost { peer: peer.name.clone(), waited, why: why.to_owned() });
+            let why = match peer.health.answered_nothing() && !peer.requests.queue.is_empty() {
+                true => format!("it greets this worker, but answers no request: {why}"),
+                false => why.to_owned(),
+            };
+            return Err(WorkerError::PeerLost { peer: peer.name.clone(), waited, why });
         }
         if waited > WAIT_LOGGED && !peer.health.wait_logged && peer.steps.waits.is_none() {
             let (seconds, server) = (waited.as_secs_f64(), peer.server);

@@ -11,7 +11,7 @@ use crate::frames::{DropTableFrame, RunFrame};
 use crate::limits::{BEAT_MAX, BEATS, RUN_BYTES_MAX, TAKEN_PATIENCE};
 use crate::random::draw_number;
 use crate::runs::{
-    JoinV1, Run, RunActionV1, RunDecision, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
+    JoinV1, RunActionV1, RunDecision, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
 };
 use crate::scheduler::member::WorkerIncarnation;
 use gannet_transport::Net;
@@ -89,7 +89,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The servers that may keep a registry of runs, each once, in the order of text: all workers ask them in this order.
 /// Where backups may take the places of servers, it is the server of place 0.
-fn registrars(config: &WorkerConfig) -> Vec<&String> {
+pub(super) fn registrars(config: &WorkerConfig) -> Vec<&String> {
     let of_places = config.places.is_some().then_some(1);
     let mut servers: Vec<&String> = config.servers.iter().take(of_places.unwrap_or(usize::MAX)).collect();
     servers.sort();
@@ -98,15 +98,15 @@ fn registrars(config: &WorkerConfig) -> Vec<&String> {
 }
 
 /// The servers that know a run.
-struct RegistryServer {
+pub(super) struct RegistryServer {
     /// The servers that know the run.
-    knowing: Vec<String>,
+    pub(super) knowing: Vec<String>,
     /// Tables of the run at servers that do not know it.
     left: Vec<String>,
 }
 
 /// Asks every server whether it knows the run.
-fn look<N: Net>(
+pub(super) fn look<N: Net>(
     net: &N,
     config: &WorkerConfig,
     ask: &RunRequestV1,
@@ -130,7 +130,7 @@ fn look<N: Net>(
 /// The server that keeps the registry of a run, and the tables of the run that no registry knows. It is the server that
 /// knows the run. If none does, it is the one whose address comes first in the order of text, in whatever order they
 /// are named.
-fn registrar(
+pub(super) fn registrar(
     config: &WorkerConfig,
     name: &str,
     found: &RegistryServer,
@@ -199,9 +199,7 @@ where
             }
         }
         if !to_drop.is_empty() {
-            let all = WorkerConfig { run: None, one_thread: false, ..config.clone() };
-            let mut everywhere = Worker::connect(net, all)?;
-            to_drop.iter().try_for_each(|table| everywhere.drop_table(table))?;
+            drop_everywhere(net, config, &to_drop)?;
             let dropped = RunActionV1::Dropped { tables: to_drop };
             worker.run(&RunRequestV1 { what: dropped, ..ask.clone() })?;
         }
@@ -345,43 +343,20 @@ struct RunEntry {
     notes: String,
 }
 
-/// The configuration for asking a server about runs.
-fn of_registry(config: &WorkerConfig, server: &str) -> WorkerConfig {
-    WorkerConfig { servers: vec![server.to_owned()], one_thread: true, secondary: true, ..config.clone() }
+/// Drops these tables at all servers.
+pub(super) fn drop_everywhere<N: Net>(
+    net: N,
+    config: &WorkerConfig,
+    tables: &[String],
+) -> Result<(), WorkerError> {
+    let all = WorkerConfig { run: None, one_thread: false, ..config.clone() };
+    let mut everywhere = Worker::connect(net, all)?;
+    tables.iter().try_for_each(|table| everywhere.drop_table(table))
 }
 
-impl Run {
-    /// The runs that the servers of `config` know, in the order of their names.
-    ///
-    /// # Errors
-    /// A server is lost.
-    pub fn all<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<Run>, WorkerError> {
-        let mut all = Vec::new();
-        for server in registrars(config) {
-            let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
-            let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-            match worker.run(&RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::List })? {
-                RunReplyV1::Runs { runs } => all.extend(runs),
-                other => return Err(worker.not_of_a_run(&other)),
-            }
-        }
-        all.sort_by(|a: &Run, b: &Run| a.name.cmp(&b.name));
-        Ok(all)
-    }
-
-    /// The server of `config` that keeps the registry of a run. `None`: none of them knows the run.
-    ///
-    /// # Errors
-    /// A server is lost, or two servers keep a registry of the run.
-    pub fn server<N: Net>(net: N, config: &WorkerConfig, name: &str) -> Result<Option<String>, WorkerError> {
-        let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        let ask = RunRequestV1 { name: name.to_owned(), incarnation, what: RunActionV1::List };
-        let found = look(&net, config, &ask, &[])?;
-        match found.knowing.is_empty() {
-            true => Ok(None),
-            false => registrar(config, name, &found).map(|(server, _)| Some(server)),
-        }
-    }
+/// The configuration for asking a server about runs.
+pub(super) fn of_registry(config: &WorkerConfig, server: &str) -> WorkerConfig {
+    WorkerConfig { servers: vec![server.to_owned()], one_thread: true, secondary: true, ..config.clone() }
 }
 
 impl<N: Net> Worker<N> {
@@ -414,7 +389,7 @@ impl<N: Net> Worker<N> {
     }
 
     /// Asks the registry of runs, which is in thread 0 of the first server.
-    fn run(&mut self, ask: &RunRequestV1) -> Result<RunReplyV1, WorkerError> {
+    pub(super) fn run(&mut self, ask: &RunRequestV1) -> Result<RunReplyV1, WorkerError> {
         let payload = |_: usize, _: u32| control::seal(ask);
         let answers =
             self.ask(&ControlRequest::with_payload(&RunFrame {}, None, &payload), Recipients::First(1))?;
@@ -426,7 +401,7 @@ impl<N: Net> Worker<N> {
             .map_err(|error| WorkerError::Protocol { peer: peer.clone(), what: error.to_string() })
     }
 
-    fn not_of_a_run(&self, reply: &RunReplyV1) -> WorkerError {
+    pub(super) fn not_of_a_run(&self, reply: &RunReplyV1) -> WorkerError {
         let what = match reply {
             RunReplyV1::Noted => "no answer about a run",
             _ => "an answer to another request about a run",

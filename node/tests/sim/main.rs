@@ -3,6 +3,7 @@
 mod admission;
 mod asynchronous;
 mod blocking;
+mod broken_requests;
 mod cached;
 mod checkpoints;
 mod cluster;
@@ -16,6 +17,7 @@ mod failover;
 mod failover_job;
 mod failover_restore;
 mod filled_backup;
+mod forgotten_clients;
 mod heartbeats;
 mod identity;
 mod incarnations;

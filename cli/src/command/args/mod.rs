@@ -62,7 +62,7 @@ pub use optimizer::{OptimizerArgs, OptimizerName, PushName, ReduceName, Schedule
 pub use restore::{RestoreArgs, RestoreFoldersArgs};
 pub use row_type::RowTypeArgs;
 pub use run::{DEFAULT_RUN, RunArgs};
-pub use scheduling::{SchedulerArgs, StatusArgs};
+pub use scheduling::{ForgetArgs, SchedulerArgs, StatusArgs};
 pub use sections::spelled;
 pub use sessions::SessionArgs;
 pub use sync::{SyncArgs, SyncName};
@@ -147,6 +147,8 @@ pub enum Command {
     Scheduler(SchedulerArgs),
     /// Show the progress of a job, its workers, and who waits for whom.
     Status(StatusArgs),
+    /// Delete a run that nobody trains: its rows, its job, and its name at the servers.
+    Forget(ForgetArgs),
     /// Score examples with a trained model.
     Predict(PredictArgs),
     /// Save, list, check, compare, restore, export and prune the checkpoints of a job.

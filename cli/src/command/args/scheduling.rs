@@ -1,4 +1,4 @@
-//! The flags of `gannet scheduler` and `gannet status`.
+//! The flags of `gannet scheduler`, `gannet status` and `gannet forget`.
 
 use super::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
 use super::{IoArgs, MetricsArgs, SessionArgs, TransportArgs};
@@ -62,6 +62,39 @@ pub struct StatusArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+    /// The transport.
+    #[command(flatten)]
+    pub transport: TransportArgs,
+    /// How bytes move over TCP.
+    #[command(flatten)]
+    pub io: IoArgs,
+    /// The token and TLS.
+    #[command(flatten)]
+    pub security: SecurityArgs,
+    /// Which servers are trusted.
+    #[command(flatten)]
+    pub tls_client: TlsClientArgs,
+}
+
+/// `gannet forget`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit codes: 0 the run is forgotten; 2 a bad flag, an unknown --run, or a worker of the run \
+lives; 3 a server could not be reached."
+)]
+pub struct ForgetArgs {
+    /// The addresses of all servers.
+    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required = true)]
+    pub ps_hosts: Vec<String>,
+    /// The run. Its rows are deleted at all servers. Refused while a worker of the run lives.
+    #[arg(long, value_name = "NAME", required = true)]
+    pub run: String,
+    /// The coordinator of the job, if its servers have this flag.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub coordinator: Option<String>,
+    /// Seconds to wait for a server before giving up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub peer_timeout: u64,
     /// The transport.
     #[command(flatten)]
     pub transport: TransportArgs,

@@ -9,7 +9,7 @@ use super::args::{DEFAULT_RUN, StatusArgs};
 use super::failure::{INPUT, PEER};
 use super::{Failure, backups, security, tasks};
 use gannet::job::{ActivityKind, JobStatus, Member, WorkerIncarnation, WorkerState};
-use gannet::runs::{CLIENT, Run, RunId};
+use gannet::runs::{CLIENT, Run, RunId, TableUse};
 use gannet::worker::WorkerError;
 use gannet::{Transports, Worker, WorkerConfig};
 use places::{PlaceAnswers, Placement};
@@ -38,6 +38,8 @@ struct StatusAnswers {
     places: Option<PlaceAnswers>,
     /// The runs that the servers report. `None`: no server was named.
     runs: Option<Result<Vec<Run>, Trouble>>,
+    /// How full the tables of the servers are, as far as these say so.
+    tables: Vec<TableUse>,
     /// The run to print.
     run: String,
     scheduler: String,
@@ -98,24 +100,19 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     }
     let answer = servers.iter().filter(|server| server.transport.is_ok());
     let answering: Vec<String> = answer.map(|server| server.addr.clone()).collect();
-    let runs = match hosts.first() {
+    let asked = if places.is_some() { hosts.clone() } else { answering.clone() };
+    let registries = hosts.first().map(|addr| WorkerConfig {
+        servers: asked,
+        places: places.clone(),
+        ..config(addr, DEFAULT_RUN)
+    });
+    let runs = match &registries {
+        Some(all) => runs_of(&secured.net, all, &servers, &hosts[0])?,
         None => None,
-        Some(addr) if places.is_some() => {
-            let all =
-                WorkerConfig { servers: hosts.clone(), places: places.clone(), ..config(addr, DEFAULT_RUN) };
-            Some(answered(Run::all(secured.net.clone(), &all))?)
-        }
-        Some(addr) if answering.is_empty() => trouble_of(&servers, addr).map(Err),
-        Some(addr) => {
-            // Any server may store a run's registry, so a server that is down may have runs that the others do not
-            // know.
-            let down = servers.iter().find_map(|server| server.transport.as_ref().err());
-            let all = WorkerConfig { servers: answering.clone(), ..config(addr, DEFAULT_RUN) };
-            match (answered(Run::all(secured.net.clone(), &all))?, down) {
-                (Ok(known), Some(trouble)) if known.is_empty() => Some(Err(trouble.clone())),
-                (known, _) => Some(known),
-            }
-        }
+    };
+    let tables = match (&registries, &runs) {
+        (Some(all), Some(Ok(_))) => answered(TableUse::all(secured.net.clone(), all))?.unwrap_or_default(),
+        _ => Vec::new(),
     };
     let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
     if named.is_none() && places.is_none() {
@@ -129,7 +126,27 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
             answered(JobStatus::of(secured.net.clone(), config))?
         }
     };
-    Ok(StatusAnswers { servers, places: placement, runs, run, scheduler, named: named.is_some(), job })
+    let (places, named) = (placement, named.is_some());
+    Ok(StatusAnswers { servers, places, runs, tables, run, scheduler, named, job })
+}
+
+/// The runs that the servers of `all` know.
+fn runs_of(
+    net: &Transports,
+    all: &WorkerConfig,
+    servers: &[Reached],
+    first: &str,
+) -> Result<Option<Result<Vec<Run>, Trouble>>, Failure> {
+    if all.servers.is_empty() {
+        return Ok(trouble_of(servers, first).map(Err));
+    }
+    // Any server may store a run's registry, so a server that is down may have runs that the others do not know.
+    let down = servers.iter().find_map(|server| server.transport.as_ref().err());
+    let down = down.filter(|_| all.places.is_none());
+    Ok(match (answered(Run::all(net.clone(), all))?, down) {
+        (Ok(known), Some(trouble)) if known.is_empty() => Some(Err(trouble.clone())),
+        (known, _) => Some(known),
+    })
 }
 
 /// The servers in the order in which they are named, each once.

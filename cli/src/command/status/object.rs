@@ -20,6 +20,11 @@ pub fn of(answers: &StatusAnswers) -> Value {
         "scheduler": answers.scheduler,
         "run": answers.run,
         "runs": runs,
+        "tables": answers.tables.iter().map(|table| json!({
+            "name": table.name,
+            "pushers": table.pushers,
+            "pushers_max": table.pushers_max,
+        })).collect::<Vec<_>>(),
         "servers": servers.collect::<Vec<_>>(),
         "places": answers.places.as_ref().map(places::of),
         "members": answers.places.as_ref().map(places::of_members),

@@ -23,6 +23,9 @@ pub fn print(answers: &StatusAnswers) {
     for run in answers.known_runs() {
         say!("run        {}  {}", run.name, of_run(answers, run));
     }
+    for table in &answers.tables {
+        say!("table      {}  {} of {} pushers", table.name, table.pushers, table.pushers_max);
+    }
     let scheduler = &answers.scheduler;
     let is_server = answers.servers.iter().any(|server| server.addr == *scheduler);
     match (&answers.job, answers.shown_run()) {

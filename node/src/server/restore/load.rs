@@ -7,7 +7,9 @@ use crate::server::group::AGGREGATE;
 use crate::server::identities::IdentityClaim;
 use crate::server::step_files;
 use crate::server::tables::ServerTables;
-use gannet_core::{Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, ShardSet, Shards, TableCut, TableIdentity};
+use gannet_core::{
+    CLIENTS, Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, ShardSet, Shards, TableCut, TableIdentity,
+};
 use std::ops::Range;
 
 /// The shards of a table of `saved` shards that hold keys of these shards of a table of `shards` shards. Both numbers
@@ -130,9 +132,13 @@ fn load_file(
 }
 
 /// Records the last push of every pusher. Splits of data that are closed come first: their entries may be used again.
+/// Clients that are forgotten need no entry.
 fn set_cursors(saved: &TableCut, shards: &mut Shards) -> Result<(), gannet_core::PushError> {
     let reusable = |cursor: &&Cursor| cursor.closed && cursor.pusher >= DATA_PUSHERS;
-    let (closed, open): (Vec<&Cursor>, Vec<&Cursor>) = saved.cursors.iter().partition(reusable);
+    let forgotten = saved.cursors.iter().find(|cursor| cursor.pusher == CLIENTS);
+    let forgotten = forgotten.map_or(0, |cursor| cursor.incarnation);
+    let cursors = saved.cursors.iter().filter(|cursor| !cursor.is_forgotten(forgotten));
+    let (closed, open): (Vec<&Cursor>, Vec<&Cursor>) = cursors.partition(reusable);
     closed.into_iter().chain(open).try_for_each(|cursor| shards.set_cursor(cursor))
 }
 
