@@ -111,6 +111,13 @@ impl CheckpointDirError {
         matches!(self, CheckpointDirError::Io { source, .. } if codes.contains(&source.raw_os_error()))
     }
 
+    /// Whether this process may not use the named file or folder, so that another try fails in the same way.
+    pub fn is_forbidden(&self) -> bool {
+        let codes = [Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::NOTDIR];
+        let codes = codes.map(|code| Some(code.raw_os_error()));
+        matches!(self, CheckpointDirError::Io { source, .. } if codes.contains(&source.raw_os_error()))
+    }
+
     /// Whether the system failed, so that the files may be good all the same.
     pub fn is_system(&self) -> bool {
         match self {
