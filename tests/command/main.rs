@@ -14,6 +14,7 @@ mod restoring;
 mod row_types;
 mod saving;
 mod status;
+mod two_trainings;
 mod understanding;
 mod validation;
 mod warm_checkpoint;
