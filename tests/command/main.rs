@@ -1,5 +1,6 @@
 //! The command, tested from outside: flags and help, messages, files of data and of models, progress, the doctor.
 
+mod beside_writers;
 mod checkpoint_folders;
 mod checkpoints;
 mod cli;

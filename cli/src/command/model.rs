@@ -177,7 +177,7 @@ impl Visitor for RowWeights<'_> {
 
 /// Opens a model of logistic regression. `user_reads` is the end of the error: which models the caller can read.
 fn open(folder: &Path, user_reads: &str) -> Result<(Checkpoint, Schema), Failure> {
-    let checkpoint = Checkpoint::open(folder)?;
+    let checkpoint = Checkpoint::open_to_read(folder)?;
     let schema = checkpoint.schema().clone();
     if checkpoint.note("model") != Some("lr") || schema.weights() != 1 {
         let what = checkpoint.note("model").unwrap_or("no model");

@@ -36,6 +36,12 @@ pub enum CheckpointDirError {
     /// The folder has no checkpoint of this number, or one whose save was cut short.
     #[error("{}: there is no whole checkpoint here (no MANIFEST file)", .0.display())]
     Missing(PathBuf),
+    /// The checkpoint was removed while it was read.
+    #[error(
+        "{}: this checkpoint was removed while it was read (by gannet checkpoint prune, or by the job that keeps only its \
+         newest): use a newer one", .0.display()
+    )]
+    Pruned(PathBuf),
     /// A file is damaged, is not what the manifest says, or is not of this version.
     #[error("{}: {why}", path.display())]
     Damaged {
@@ -71,7 +77,7 @@ pub enum CheckpointDirError {
         run: String,
     },
     /// A checkpoint cannot be used. The error says which other one can.
-    #[error("checkpoint {number} cannot be used: {reason}; {}", offer(*number, .newest.as_ref(), directory))]
+    #[error("checkpoint {number} cannot be used: {reason}; {}", offer((*number, reason), .newest.as_ref(), directory))]
     Refused {
         /// The requested checkpoint.
         number: u64,
@@ -84,14 +90,14 @@ pub enum CheckpointDirError {
     },
 }
 
-fn offer(bad: u64, newest: Option<&u64>, directory: &Path) -> String {
+fn offer((bad, reason): (u64, &CheckpointDirError), newest: Option<&u64>, directory: &Path) -> String {
     let (folder, directory) = (directory.join(folder_name(bad)), directory.display());
-    match newest {
-        Some(number) => format!(
-            "the newest good checkpoint in {directory} is {number}: name it ({directory}@{number}), or move {} away",
-            folder.display()
-        ),
-        None => format!("{directory} has no other good checkpoint"),
+    let Some(number) = newest else { return format!("{directory} has no other good checkpoint") };
+    let named =
+        format!("the newest good checkpoint in {directory} is {number}: name it ({directory}@{number})");
+    match reason {
+        CheckpointDirError::Pruned(_) => named,
+        _ => format!("{named}, or move {} away", folder.display()),
     }
 }
 
@@ -109,6 +115,24 @@ impl CheckpointDirError {
     pub fn is_out_of_descriptors(&self) -> bool {
         let codes = [Errno::MFILE, Errno::NFILE].map(|code| Some(code.raw_os_error()));
         matches!(self, CheckpointDirError::Io { source, .. } if codes.contains(&source.raw_os_error()))
+    }
+
+    /// Whether the checkpoint was removed while it was read. It was not the newest one.
+    pub fn is_pruned(&self) -> bool {
+        match self {
+            CheckpointDirError::Pruned(_) => true,
+            CheckpointDirError::Refused { reason, .. } => reason.is_pruned(),
+            _ => false,
+        }
+    }
+
+    /// Whether there is no such checkpoint: it was pruned, or its save is not finished.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            CheckpointDirError::Pruned(_) | CheckpointDirError::Missing(_) => true,
+            CheckpointDirError::Refused { reason, .. } => reason.is_gone(),
+            _ => false,
+        }
     }
 
     /// Whether this process may not use the named file or folder, so that another try fails in the same way.

@@ -17,6 +17,8 @@ mod manifest_v1;
 pub(crate) mod memory_store;
 mod names;
 pub(crate) mod prune;
+#[cfg(test)]
+mod pruned_tests;
 pub(crate) mod row_file;
 pub(crate) mod row_file_reader;
 #[cfg(test)]

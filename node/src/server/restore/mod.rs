@@ -28,6 +28,7 @@ use super::tables::ServerTables;
 use super::{ServerConfig, new_incarnation};
 use crate::counters::ServerCounters;
 use crate::error::ServerError;
+use crate::limits::RESTORE_LOOKS_MAX;
 use crate::partition::PartitionMap;
 use folder::FolderState;
 use gannet_core::{
@@ -107,25 +108,35 @@ pub(super) struct RestorePlan {
 }
 
 impl RestorePlan {
+    /// If the newest checkpoint is to be restored, and it is pruned while it is read, takes a newer one.
     fn new(source: &RestoreSource, states_only: bool) -> Result<RestorePlan, RestoreError> {
+        let mut looks = 1;
+        loop {
+            match RestorePlan::read(source, states_only) {
+                Err(RestoreError::Checkpoint(error))
+                    if error.is_pruned() && source.number.is_none() && looks < RESTORE_LOOKS_MAX =>
+                {
+                    looks += 1;
+                }
+                read => return read,
+            }
+        }
+    }
+
+    fn read(source: &RestoreSource, states_only: bool) -> Result<RestorePlan, RestoreError> {
         let &RestoreSource { server, servers, shards, scheduler, .. } = source;
         if server >= servers {
             return Err(RestoreError::Place { server, servers });
         }
         let directory = source.directory.clone();
-        let number = match source.number {
-            Some(number) => number,
-            None => match directory.newest_valid()? {
-                Some(manifest) => manifest.number,
-                None => return Err(RestoreError::NoCheckpoint(directory.path().into())),
-            },
+        let none = || RestoreError::NoCheckpoint(directory.path().into());
+        let chain = match source.number {
+            Some(number) => directory.chain(number)?,
+            None => directory.newest_chain()?.ok_or_else(none)?,
         };
-        let chain = directory.chain(number)?;
-        let Some(newest) = chain.last() else {
-            return Err(RestoreError::NoCheckpoint(directory.path().into()));
-        };
+        let newest = chain.last().ok_or_else(none)?;
         if let Some(run) = &source.run {
-            newest.must_be_of(run, &directory.folder(number))?;
+            newest.must_be_of(run, &directory.folder(newest.number))?;
         }
         let states = SavedStates::read(&directory, newest, scheduler || states_only)?;
         let goes_on = source.goes_on;
