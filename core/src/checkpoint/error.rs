@@ -76,6 +76,21 @@ pub enum CheckpointDirError {
         /// The name of both runs.
         run: String,
     },
+    /// The newest checkpoint has other tables than those that would be saved beside it, and they were not restored from
+    /// a checkpoint of the directory. Neither job has a run that would tell them apart.
+    #[error(
+        "{}: this checkpoint is of another job: it has {saved}, and the servers have {asked}: give each job a checkpoint \
+         directory of its own (--checkpoint), or start the servers from this one (--restore)",
+        path.display()
+    )]
+    OtherTables {
+        /// The folder of the checkpoint.
+        path: PathBuf,
+        /// A table of the checkpoint, with its id.
+        saved: String,
+        /// A table of the servers, with its id.
+        asked: String,
+    },
     /// A checkpoint cannot be used. The error says which other one can.
     #[error("checkpoint {number} cannot be used: {reason}; {}", offer((*number, reason), .newest.as_ref(), directory))]
     Refused {

@@ -16,6 +16,9 @@ mod manifest_v1;
 #[cfg(feature = "test-support")]
 pub(crate) mod memory_store;
 mod names;
+pub(crate) mod owner;
+#[cfg(test)]
+mod owner_tests;
 pub(crate) mod prune;
 #[cfg(test)]
 mod pruned_tests;
