@@ -260,9 +260,9 @@ pub mod storage {
     // The checkpoints of a job.
     pub use gannet_core::{
         CheckpointDir, CheckpointDirError, CheckpointState, CheckpointStore, Cursor, Draft, EndedRowFile,
-        FileEntry, JobManifest, ListedCheckpoint, LocalStore, OpenedFile, PrunePlan, RowBlock,
-        RowFileEncoder, RowFileHead, RowFileKind, RowFileReader, RowFileWriter, SavedRowFile, ShardCut,
-        StateEntry, StoreWriter, StoredFile, TableCut, TableUid, Verified,
+        FileEntry, JobManifest, ListedCheckpoint, LocalStore, NewestCheckpoints, OpenedFile, PrunePlan,
+        RowBlock, RowFileEncoder, RowFileHead, RowFileKind, RowFileReader, RowFileWriter, SavedRowFile,
+        ShardCut, StateEntry, StoreWriter, StoredFile, TableCut, TableUid, Verified,
     };
     #[cfg(feature = "cloud")]
     pub use gannet_node::{BucketError, open_bucket};

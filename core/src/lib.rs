@@ -91,6 +91,7 @@ pub use checkpoint::local_store::LocalStore;
 pub use checkpoint::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
 #[cfg(feature = "test-support")]
 pub use checkpoint::memory_store::{Fault, MemoryStore, StoreCall};
+pub use checkpoint::owner::NewestCheckpoints;
 pub use checkpoint::prune::PrunePlan;
 pub use checkpoint::row_file::{RowFileHead, RowFileKind};
 pub use checkpoint::row_file_reader::{RowBlock, RowFileReader};

@@ -80,6 +80,13 @@ pub const CHECKPOINT_RINGS_MAX: usize = 8;
 /// After so many bytes of a checkpoint's file the system is asked to begin their write-back.
 pub const CHECKPOINT_WRITE_BACK_BYTES: u64 = 8 << 20;
 
+/// Row files of a saved model that a reader holds open at once. Many systems allow a process 1,024 descriptors.
+pub const MODEL_FILES_HELD_MAX: usize = 512;
+/// How often a reader begins again to open a saved model that a save replaces meanwhile.
+pub const MODEL_OPENS_MAX: u32 = 1000;
+/// How often a reader looks for the newest checkpoint again, because checkpoints came or went meanwhile.
+pub const CHECKPOINT_LOOKS_MAX: u32 = 1000;
+
 const _: () = assert!(SLOTS_MAX < u32::MAX);
 const _: () = assert!(SKETCH_BYTES_MAX <= CHECKPOINT_BLOCK_BYTES_MAX);
 const _: () = assert!(INDEX_BYTES_MAX / 64 * 6 >= SLOTS_MAX as usize / 2);

@@ -371,6 +371,8 @@ pub const FILL_BYTES: usize = 64 << 10;
 pub const FILL_QUEUE_BYTES: usize = 1 << 20;
 /// Bytes of a command that travels in several frames, at most.
 pub const COMMAND_BYTES_MAX: usize = 256 << 20;
+/// How often a server looks for another newest checkpoint, because the one before was pruned while it was read.
+pub const RESTORE_LOOKS_MAX: u32 = 100;
 /// How long a server that ends because its job goes back waits for its threads to say how far their shards are.
 pub const UNDONE_WAIT: Duration = Duration::from_secs(2);
 /// A place whose lease nobody has had for so many of its times has lost its rows: its own server begins it again.

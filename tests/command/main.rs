@@ -1,6 +1,8 @@
 //! The command, tested from outside: flags and help, messages, files of data and of models, progress, the doctor.
 
 mod broken_requests;
+mod beside_writers;
+mod checkpoint_folders;
 mod checkpoints;
 mod cli;
 mod csv;
@@ -17,6 +19,7 @@ mod restoring;
 mod row_types;
 mod saving;
 mod status;
+mod two_trainings;
 mod understanding;
 mod validation;
 mod warm_checkpoint;

@@ -126,6 +126,31 @@ fn what_cannot_be_restored_is_named() {
     assert!(done.out.contains("1000 rows"), "{done:?}");
 }
 
+#[test]
+fn checkpoint_restore_takes_the_name_that_its_error_offers() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("checkpoints");
+    save(&from, 0.25);
+    save(&from, 0.5);
+    let (dir, out) = (from.display(), folder.path().join("out"));
+    for (name, of, more) in [("@1", "1", 0.25), (" 1", "1", 0.25), ("@2", "2", 0.5), ("", "2", 0.5)] {
+        let out = out.join(format!("{of}{name}").replace(' ', "-"));
+        let done = ok(&format!("checkpoint restore {dir}{name} --data-dir {}", out.display()));
+        assert!(
+            done.out.ends_with(&format!("checkpoint {of} of {dir} is restored: 1000 rows\n")),
+            "{done:?}"
+        );
+        let folder = out.join("server-0");
+        let line = format!("server --listen 127.0.0.1:0 --threads 1 --data-dir {}", folder.display());
+        check(&[&Served::start(gannet(&line))], SHARDS, more);
+    }
+    refused(
+        &format!("checkpoint restore {dir}@1 2 --data-dir {}", out.display()),
+        &["@1 2", "two checkpoints"],
+    );
+    refused(&format!("checkpoint restore {dir}@7 --data-dir {}", out.display()), &["checkpoint 7"]);
+}
+
 /// A job whose --checkpoint had the checkpoints of another run restored them, and pruned them when it saved.
 #[test]
 fn a_job_takes_no_checkpoint_directory_of_another_run() {

@@ -155,6 +155,78 @@ fn a_job_goes_on_over_what_is_there() {
     assert!(done.err.contains("transport=\"shm\""), "{done:?}");
 }
 
+/// The processes that a process has started and that still run, with their command lines.
+fn children(of: u32) -> Vec<(u32, String)> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let parent = |id: u32| -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    ids.filter(|&id| parent(id) == Some(of)).map(|id| (id, command_line(id))).collect()
+}
+
+/// Empty: the process has ended.
+fn command_line(id: u32) -> String {
+    String::from_utf8_lossy(&std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default()).into_owned()
+}
+
+/// Kills these processes, if they still have these command lines.
+struct Killed(Vec<(u32, String)>);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        for (id, line) in self.0.iter().filter(|(id, line)| command_line(*id) == *line) {
+            eprintln!("process {id} has outlived the test: {line:?}");
+            let pid = rustix::process::Pid::from_raw(*id as i32).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn a_bench_that_is_killed_leaves_no_server_and_no_worker() {
+    let work = "--transport tcp --dims 2 --rows 4000 --batch 500 --seconds 600 --threads 1";
+    for (flags, part) in [("", "--part=throughput"), ("--sessions 1 --in-flight 1", "--part=small")] {
+        let mut bench = Process::start(gannet(&format!("bench {work} {flags}")));
+        let start = std::time::Instant::now();
+        let started = loop {
+            let started = children(bench.child.0.id());
+            let has = |word: &str| started.iter().any(|(_, line)| line.contains(word));
+            if has("server\0--listen") && has(part) {
+                break Killed(started);
+            }
+            assert!(start.elapsed() < limit(), "{started:?}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
+        bench.signal(rustix::process::Signal::KILL);
+        bench.child.ended();
+        let lives = |(id, line): &(u32, String)| command_line(*id) == *line;
+        while started.0.iter().any(lives) {
+            assert!(start.elapsed() < limit(), "they outlive the bench: {:?}", started.0);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+/// The end of its standard input says that the bench has been killed. It is no start.
+#[test]
+fn a_part_of_a_bench_whose_command_is_gone_measures_nothing() {
+    let server = served("--transport tcp");
+    let addr = &server.addr;
+    for (part, flags) in [
+        ("throughput", ""),
+        ("latency", ""),
+        ("grow", "--grow 1000"),
+        ("small", "--sessions 1 --in-flight 1 --pull-keys 8"),
+    ] {
+        let work = "--transport tcp --dims 2 --rows 4000 --batch 500 --seconds 0.05";
+        let done = run(&format!("bench --part={part}={addr} {work} {flags}"));
+        assert_eq!((done.code, done.out.as_str()), (Some(1), "ready\n"), "{part}: {done:?}");
+        assert!(done.err.contains("the benchmark that started this part has ended"), "{part}: {done:?}");
+    }
+}
+
 #[test]
 fn bench_measures_the_chosen_transport() {
     for (transport, flags, read) in [

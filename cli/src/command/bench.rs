@@ -2,7 +2,7 @@
 
 use super::args::{BenchArgs, LogArgs, TransportName};
 use super::failure::SYSTEM;
-use super::{Failure, bench_growth, bench_small};
+use super::{Failure, bench_growth, bench_small, launched};
 use gannet::Schema;
 use gannet::storage::own_files;
 use gannet::table::RowType;
@@ -15,6 +15,9 @@ use std::process::{Child, Command, Stdio};
 
 /// Runs the command, or the part of it that has its own process.
 pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
+    if args.part.is_some() && !launched::end_with_launcher() {
+        return Err(ended());
+    }
     match args.part.as_deref().and_then(|part| part.split_once('=')) {
         Some(("loopback", addr)) => {
             limit::loopback_send(addr).map_err(|e| system("sending over loopback", &e))
@@ -76,8 +79,24 @@ pub(super) fn size(args: &BenchArgs) -> Size {
     Size { rows: args.rows, batch: args.batch as usize }
 }
 
-/// Runs in a worker's process and measures one thing at one dimension. Prints "ready" when the table is filled and the
-/// server has settled (the first worker fills it), waits for a line on standard input, and prints a JSON object.
+/// Says that this part is ready, and waits until the command says "go". The command may have been killed instead: then
+/// nobody reads what this part would measure.
+pub(super) fn wait_for_go() -> Result<(), Failure> {
+    say!("ready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|e| system("waiting for the start", &e))?;
+    match line.trim() {
+        "go" => Ok(()),
+        _ => Err(ended()),
+    }
+}
+
+fn ended() -> Failure {
+    Failure::new(SYSTEM, "the benchmark that started this part has ended")
+}
+
+/// Runs in a worker's process and measures one thing at one dimension. It is ready when the table is filled and the
+/// server has settled (the first worker fills it). Then it waits for its start, and prints a JSON object.
 fn part(
     addr: &str,
     args: &BenchArgs,
@@ -85,8 +104,7 @@ fn part(
 ) -> Result<(), Failure> {
     let mut bench = Bench::start(target(addr, args), &schema(args)?, size(args), u64::from(args.worker))?;
     let settled = bench.settle()?;
-    say!("ready");
-    std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
+    wait_for_go()?;
     let mut all = measure(&mut bench, args.seconds)?;
     all["settled_after_s"] = settled.into();
     say!("{all}");
@@ -202,8 +220,11 @@ fn this() -> Result<std::path::PathBuf, Failure> {
     std::env::current_exe().map_err(|e| system("finding this program", &e))
 }
 
+/// Starts a process that ends with this one, also if this one is killed: its standard input is a pipe from here.
 fn spawn(command: &mut Command) -> Result<Child, Failure> {
-    command.stdout(Stdio::piped()).spawn().map_err(|e| system("starting a process", &e))
+    command.env(launched::LAUNCHER, std::process::id().to_string());
+    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    spawned.map_err(|e| system("starting a process", &e))
 }
 
 /// A child process that is killed when this is dropped.
@@ -331,7 +352,7 @@ impl Worker {
             .args(args.one_sided.flag())
             .args(args.wire.flag())
             .args(args.row_type.flag());
-        command.args([args.transport.flag(), args.io.flag()]).args(log.flags()).stdin(Stdio::piped());
+        command.args([args.transport.flag(), args.io.flag()]).args(log.flags());
         let mut child = Guard(spawn(&mut command)?);
         let out = child.0.stdout.take().ok_or_else(|| system("starting a worker", &"no output"))?;
         let mut worker =

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::args::{BenchArgs, LogArgs};
-use super::bench::{Worker, check, system, target, with_server};
+use super::bench::{Worker, check, system, target, wait_for_go, with_server};
 use gannet_bench::served::Bench;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -18,11 +18,10 @@ const SCRAPE_TIME: Duration = Duration::from_secs(10);
 /// Longer than a tick of the server, so that its metrics include the end.
 const SETTLED: Duration = Duration::from_millis(2500);
 
-/// Runs in the worker's process: prints "ready", waits for a line, grows the table.
+/// Runs in the worker's process: waits for its start, and grows the table.
 pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
     let mut bench = Bench::empty(target(addr, args))?;
-    say!("ready");
-    std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
+    wait_for_go()?;
     let seconds = bench.grow(args.grow.unwrap_or_default())?;
     say!("{}", json!({"seconds": seconds, "bytes_per_row": bench.bytes_per_row()?}));
     Ok(())

@@ -2,18 +2,17 @@
 
 use super::Failure;
 use super::args::{BenchArgs, LogArgs};
-use super::bench::{Worker, check, schema, size, system, target, with_server};
+use super::bench::{Worker, check, schema, size, target, wait_for_go, with_server};
 use gannet_bench::served::Bench;
 use gannet_bench::small_pulls::{SmallPulls, measure};
 use serde_json::{Map, Value, json};
 
-/// Runs in the worker's process: fills the table, prints "ready", waits for a line, and prints what it measured.
+/// Runs in the worker's process: fills the table, waits for its start, and prints what it measured.
 pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
     let schema = schema(args)?;
     let mut bench = Bench::start(target(addr, args), &schema, size(args), 0)?;
     bench.settle()?;
-    say!("ready");
-    std::io::stdin().read_line(&mut String::new()).map_err(|e| system("waiting for the start", &e))?;
+    wait_for_go()?;
     let mut all = Vec::new();
     for &sessions in &args.sessions {
         for &in_flight in &args.in_flight {

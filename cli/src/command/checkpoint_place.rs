@@ -2,6 +2,7 @@
 
 use super::Failure;
 use gannet::storage::CheckpointDir;
+use rustix::fs::{Access, access};
 use std::path::Path;
 
 /// Opens a directory that exists.
@@ -12,11 +13,28 @@ pub fn open(place: &Path) -> Result<CheckpointDir, Failure> {
     }
 }
 
-/// Opens a directory. A folder is made if it does not exist; a bucket must exist.
+/// Opens a directory that checkpoints are saved in. A folder is made if it does not exist; a bucket must exist.
 pub fn create(place: &Path) -> Result<CheckpointDir, Failure> {
-    match url(place) {
-        Some(url) => bucket(url),
-        None => Ok(CheckpointDir::create(place)?),
+    let Some(url) = url(place) else { return folder(place) };
+    bucket(url)
+}
+
+/// Makes a folder, and checks that checkpoints can be saved in it. Otherwise only the first save would fail.
+fn folder(place: &Path) -> Result<CheckpointDir, Failure> {
+    if place.exists() && !place.is_dir() {
+        return Err(Failure::input(format!(
+            "{}: is a file, and checkpoints are saved in a folder; name another",
+            place.display()
+        )));
+    }
+    let directory = CheckpointDir::create(place)?;
+    match access(place, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Ok(directory),
+        Err(error) => Err(Failure::input(format!(
+            "{}: checkpoints cannot be saved here: {error}; name a folder that this process may write, or change who \
+             may write this one",
+            place.display()
+        ))),
     }
 }
 

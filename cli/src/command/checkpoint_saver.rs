@@ -59,11 +59,7 @@ impl CheckpointSaver {
         let config = line.of_all_servers();
         let (directory, run) = (checkpoint_place::create(folder)?, args.job.run.name());
         let birth = config.run.as_ref().map_or(0, |run| run.birth);
-        if let Some(newest) = directory.newest_manifest()? {
-            let folder = directory.folder(newest.number);
-            newest.must_be_of(run, &folder)?;
-            newest.must_be_born(birth, &folder)?;
-        }
+        directory.newest_of(run, birth)?;
         let on_servers = |table: &&str| config.run.as_ref().map_or((*table).into(), |run| run.table(table));
         let options = CheckpointOptions {
             run: run.into(),

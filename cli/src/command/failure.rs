@@ -56,9 +56,11 @@ impl From<ServerError> for Failure {
 
 impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Failure {
-        if let WorkerError::Checkpoint(error) = error {
-            return error.into();
-        }
+        let error = match error {
+            WorkerError::Checkpoint(error) => return error.into(),
+            WorkerError::CheckpointDir(error) => return error.into(),
+            other => other,
+        };
         let code = match &error {
             WorkerError::Call(_) | WorkerError::Schema(_) => INPUT,
             _ => PEER,
@@ -84,6 +86,11 @@ impl From<CheckpointError> for Failure {
 
 impl From<CheckpointDirError> for Failure {
     fn from(error: CheckpointDirError) -> Failure {
+        if error.is_forbidden() {
+            return Failure::input(format!(
+                "{error}; name a folder that this process may use, or change who may use this one"
+            ));
+        }
         Failure::new(if error.is_system() { SYSTEM } else { INPUT }, error.to_string())
     }
 }

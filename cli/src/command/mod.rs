@@ -29,6 +29,7 @@ mod metrics;
 mod model;
 mod models;
 mod optimizer;
+mod out_folder;
 mod predict;
 mod remote_worker;
 mod report;

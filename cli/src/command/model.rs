@@ -4,7 +4,7 @@ use super::args::{InputArgs, PredictArgs};
 use super::failure::SYSTEM;
 use super::train::TABLE;
 use super::warm_source::{self, WarmRows, WarmSource};
-use super::{Failure, input, saved_model};
+use super::{Failure, input, out_folder, saved_model};
 use gannet::optim::{Update, Visitor, in_words};
 use gannet::storage::{Checkpoint, CheckpointWriter, is_data_folder};
 use gannet::train::lbfgs::WeightSink;
@@ -43,9 +43,24 @@ pub fn ended_how(stopped: bool, examples: u64, missing: &[u32]) -> Option<String
     }
 }
 
-/// Checks that a model may be written to a folder: the folder can be created, and has no model of another kind, which
-/// would be lost.
+/// Checks that a model may be written to a folder, and keeps other trainings out of it until this process ends. The
+/// folder can be created, and has no model of another kind, which would be lost.
 pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
+    if folder.exists() && !folder.is_dir() {
+        return Err(Failure::input(format!(
+            "--out {}: is a file, and a model is saved as a folder; name another",
+            folder.display()
+        )));
+    }
+    if is_data_folder(folder) {
+        return Err(Failure::input(format!(
+            "--out {}: is the data folder of a server, which would not start again with a model in it: name another \
+             folder",
+            folder.display()
+        )));
+    }
+    // What follows finds no half of another training's save.
+    out_folder::hold(folder)?;
     if let Ok(there) = Checkpoint::open(folder)
         && there.schema().is_of_another_kind(schema)
     {
@@ -62,19 +77,6 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
         };
         return Err(Failure::input(format!(
             "--out {} holds a model of {name}{this}, which would be replaced: name another folder, or remove that one",
-            folder.display()
-        )));
-    }
-    if folder.exists() && !folder.is_dir() {
-        return Err(Failure::input(format!(
-            "--out {}: is a file, and a model is saved as a folder; name another",
-            folder.display()
-        )));
-    }
-    if is_data_folder(folder) {
-        return Err(Failure::input(format!(
-            "--out {}: is the data folder of a server, which would not start again with a model in it: name another \
-             folder",
             folder.display()
         )));
     }
@@ -175,7 +177,7 @@ impl Visitor for RowWeights<'_> {
 
 /// Opens a model of logistic regression. `user_reads` is the end of the error: which models the caller can read.
 fn open(folder: &Path, user_reads: &str) -> Result<(Checkpoint, Schema), Failure> {
-    let checkpoint = Checkpoint::open(folder)?;
+    let checkpoint = Checkpoint::open_to_read(folder)?;
     let schema = checkpoint.schema().clone();
     if checkpoint.note("model") != Some("lr") || schema.weights() != 1 {
         let what = checkpoint.note("model").unwrap_or("no model");

@@ -18,8 +18,17 @@ pub fn run(args: &RestoreFoldersArgs) -> Result<(), Failure> {
         )));
     }
     let threads = args.threads.map_or_else(|| ServerConfig::new("").threads, |threads| threads as usize);
-    let directory = checkpoint_place::open(dir)?;
-    let mut number = args.number;
+    let (dir, named) = directory_and_number(dir);
+    let mut number = match (named, args.number) {
+        (Some(named), Some(number)) => {
+            return Err(Failure::input(format!(
+                "{}@{named} {number}: this names two checkpoints; name one",
+                dir.display()
+            )));
+        }
+        (named, number) => named.or(number),
+    };
+    let directory = checkpoint_place::open(&dir)?;
     let (mut rows, mut kept) = (0, 0);
     for server in 0..*servers {
         let folder = data_dir.join(format!("server-{server}"));

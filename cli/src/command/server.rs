@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Runs the command.
 pub fn run(args: &ServerArgs) -> Result<(), Failure> {
+    launched::watch();
     serve(&Serving {
         listen: &args.listen,
         threads: args.threads,

@@ -3,7 +3,7 @@
 use super::restore::directory_and_number;
 use super::{Failure, checkpoint_place};
 use gannet::Schema;
-use gannet::storage::{Checkpoint, CheckpointDir, CheckpointDirError, JobManifest};
+use gannet::storage::{Checkpoint, CheckpointDir, JobManifest};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,26 +40,22 @@ fn in_words(error: &dyn std::fmt::Display) -> Failure {
 /// # Errors
 /// There is no model and no valid checkpoint.
 pub fn open(folder: &Path) -> Result<WarmSource, Failure> {
-    let model = Checkpoint::open(folder);
+    let model = Checkpoint::open_to_read(folder);
     if model.is_err()
         && let Some((directory, number)) = job_checkpoint(folder)
     {
         let directory = checkpoint_place::open(&directory)?;
-        let newest = || -> Result<Option<u64>, CheckpointDirError> {
-            Ok(directory.newest_valid()?.map(|manifest| manifest.number))
+        let chain = match number {
+            Some(number) => directory.chain(number).map(Some),
+            None => directory.newest_chain(),
         };
-        let number = match number {
-            Some(number) => Some(number),
-            None => newest().map_err(|e| in_words(&e))?,
-        };
-        let Some(number) = number else {
+        let Some(chain) = chain.map_err(|e| in_words(&e))? else {
             let text = format!(
                 "{}: no checkpoint here is complete: name another folder, or wait for the next save",
                 folder.display()
             );
             return Err(in_words(&text));
         };
-        let chain = directory.chain(number).map_err(|e| in_words(&e))?;
         return Ok(WarmSource::Job(Arc::new(JobCheckpoint { directory, chain })));
     }
     Ok(WarmSource::Model(Box::new(model.map_err(|e| in_words(&e))?)))

@@ -138,8 +138,7 @@ pub fn begin(
     }
     let mut tables = Vec::new();
     let mut lost_state = None;
-    for (number, schema) in schemas.iter().enumerate() {
-        let rows = rows_of(folder, &source, number, schema)?;
+    for (rows, schema) in rows_of(folder, &source, schemas)?.into_iter().zip(schemas) {
         let saved = rows.schema().clone();
         if rows.dims() != dims(schema) {
             return Err(other_rows(folder, &rows.dims(), schema));
@@ -181,22 +180,21 @@ pub fn next_generation(args: &TrainArgs) -> u64 {
     }
 }
 
-/// The rows of one table of the training.
-fn rows_of(folder: &Path, source: &WarmSource, number: usize, schema: &Schema) -> Result<WarmRows, Failure> {
-    let first = match source {
-        WarmSource::Job(job) => return job.table(&schema.name),
-        WarmSource::Model(first) => first,
-    };
-    let checkpoint = match number {
-        0 => Checkpoint::open(folder),
-        _ => Checkpoint::open(&super::models::layer(folder, first, schema)),
-    };
-    let checkpoint = checkpoint.map_err(|e| in_words(&e))?;
-    // Another save replaced the files meanwhile.
-    if checkpoint.note("save") != first.note("save") {
-        return Err(other_rows(folder, &dims(checkpoint.schema()), schema));
+/// The rows of each table of the training.
+fn rows_of(folder: &Path, source: &WarmSource, schemas: &[Schema]) -> Result<Vec<WarmRows>, Failure> {
+    if let WarmSource::Job(job) = source {
+        return schemas.iter().map(|schema| job.table(&schema.name)).collect();
     }
-    Ok(WarmRows::Model(Box::new(checkpoint)))
+    let layers = |first: &Checkpoint| {
+        schemas.iter().skip(1).map(|schema| super::models::layer(folder, first, schema)).collect()
+    };
+    let (first, others) = Checkpoint::open_tables(folder, layers).map_err(|e| in_words(&e))?;
+    if let Some((other, schema)) =
+        others.iter().zip(&schemas[1..]).find(|(other, _)| other.note("save") != first.note("save"))
+    {
+        return Err(other_rows(folder, &dims(other.schema()), schema));
+    }
+    Ok(std::iter::once(first).chain(others).map(|table| WarmRows::Model(Box::new(table))).collect())
 }
 
 fn other_rows(folder: &Path, saved: &[u32], schema: &Schema) -> Failure {

@@ -5,7 +5,7 @@ use crate::checkpoint::local_store::LocalStore;
 use crate::checkpoint::manifest::JobManifest;
 use crate::checkpoint::names::{MANIFEST, folder_name, state_file};
 use crate::checkpoint::store::{CheckpointStore, OpenedFile, StoredFile};
-use crate::limits::{CHECKPOINT_MANIFEST_BYTES_MAX, CHECKPOINT_STATE_BYTES_MAX};
+use crate::limits::{CHECKPOINT_LOOKS_MAX, CHECKPOINT_MANIFEST_BYTES_MAX, CHECKPOINT_STATE_BYTES_MAX};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -209,9 +209,23 @@ impl CheckpointDir {
     ) -> Result<OpenedFile, CheckpointDirError> {
         let path = self.folder(number).join(name);
         match self.store.open(&folder_name(number), name) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(CheckpointDirError::damaged(&path, ABSENT)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(self.or_pruned(number, CheckpointDirError::damaged(&path, ABSENT)))
+            }
             Ok(opened) if opened.bytes != bytes => Err(wrong_length(&path, opened.bytes, bytes)),
             other => other.map_err(CheckpointDirError::io("opening", &path)),
+        }
+    }
+
+    /// What is wrong with a checkpoint that was read. If its manifest is gone now, the checkpoint was pruned: that
+    /// removes the manifest first, and increments before their parents. Otherwise a file is damaged.
+    pub(crate) fn or_pruned(&self, number: u64, error: CheckpointDirError) -> CheckpointDirError {
+        let is_gone = || matches!(self.read_manifest(number), Err(CheckpointDirError::Missing(_)));
+        match error {
+            CheckpointDirError::Damaged { .. } if is_gone() => {
+                CheckpointDirError::Pruned(self.folder(number))
+            }
+            other => other,
         }
     }
 
@@ -238,12 +252,14 @@ impl CheckpointDir {
             let written = |file: &StoredFile| (file.name == MANIFEST, file.written);
             let written = files.iter().map(written).max().and_then(|(_, written)| written);
             let bytes = files.iter().map(|file| file.bytes).sum();
-            let state = match loaded {
+            let state = match loaded.map_err(|error| self.or_pruned(number, error)) {
                 Ok(manifest) => {
                     valid.insert(number, manifest.clone());
                     CheckpointState::Valid(Box::new(manifest))
                 }
-                Err(CheckpointDirError::Missing(_)) => CheckpointState::Incomplete,
+                Err(CheckpointDirError::Missing(_) | CheckpointDirError::Pruned(_)) => {
+                    CheckpointState::Incomplete
+                }
                 Err(error) => CheckpointState::Damaged(error),
             };
             all.push(ListedCheckpoint { number, path, bytes, written, state });
@@ -276,13 +292,35 @@ impl CheckpointDir {
     }
 
     /// The error for a checkpoint that cannot be used, with the newest one that can.
-    fn refused(&self, number: u64, reason: CheckpointDirError) -> CheckpointDirError {
-        let numbers = self.numbers().unwrap_or_default();
-        let newest = numbers.into_iter().rev().find(|other| self.chain_of(*other).is_ok());
+    pub(crate) fn refused(&self, number: u64, reason: CheckpointDirError) -> CheckpointDirError {
+        let newest =
+            |numbers: &[u64]| numbers.iter().rev().copied().find(|other| self.chain_of(*other).is_ok());
+        let newest = self.look(|numbers| Ok(newest(numbers))).ok().flatten();
         CheckpointDirError::Refused { number, reason: reason.into(), directory: self.path.clone(), newest }
     }
 
+    /// Looks for something among the numbers of all checkpoints. If it is not there, and other numbers are there
+    /// meanwhile, looks again: a prune may have removed what was there, but then newer checkpoints are there.
+    fn look<T>(
+        &self,
+        find: impl Fn(&[u64]) -> Result<Option<T>, CheckpointDirError>,
+    ) -> Result<Option<T>, CheckpointDirError> {
+        let mut looks = 1;
+        loop {
+            let numbers = self.numbers()?;
+            match find(&numbers) {
+                Ok(Some(found)) => return Ok(Some(found)),
+                _ if looks < CHECKPOINT_LOOKS_MAX && self.numbers()? != numbers => looks += 1,
+                found => return found,
+            }
+        }
+    }
+
     pub(crate) fn chain_of(&self, number: u64) -> Result<Vec<JobManifest>, CheckpointDirError> {
+        self.read_chain(number).map_err(|error| self.or_pruned(number, error))
+    }
+
+    fn read_chain(&self, number: u64) -> Result<Vec<JobManifest>, CheckpointDirError> {
         let mut chain = vec![self.load(number)?];
         // Numbers fall, so this ends.
         while let Some((child, parent)) = chain.last().and_then(|last| Some((last, last.parent?))) {
@@ -304,11 +342,23 @@ impl CheckpointDir {
     /// # Errors
     /// The system fails, or checkpoints are here and none can be used.
     pub fn newest_valid(&self) -> Result<Option<JobManifest>, CheckpointDirError> {
+        Ok(self.newest_chain()?.and_then(|mut chain| chain.pop()))
+    }
+
+    /// As [`newest_valid`](Self::newest_valid), with the manifests that it consists of, the oldest first.
+    ///
+    /// # Errors
+    /// As [`newest_valid`](Self::newest_valid).
+    pub fn newest_chain(&self) -> Result<Option<Vec<JobManifest>>, CheckpointDirError> {
+        self.look(|numbers| self.newest_chain_of(numbers))
+    }
+
+    fn newest_chain_of(&self, numbers: &[u64]) -> Result<Option<Vec<JobManifest>>, CheckpointDirError> {
         let mut first = None;
-        for number in self.numbers()?.into_iter().rev() {
+        for number in numbers.iter().rev().copied() {
             match self.chain_of(number) {
-                Ok(mut chain) => return Ok(chain.pop()),
-                Err(CheckpointDirError::Missing(_)) => {}
+                Ok(chain) => return Ok(Some(chain)),
+                Err(CheckpointDirError::Missing(_) | CheckpointDirError::Pruned(_)) => {}
                 Err(error) if error.is_system() => return Err(error),
                 Err(error) => {
                     tracing::warn!("checkpoint {number} cannot be used: {error}");

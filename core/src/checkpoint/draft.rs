@@ -57,11 +57,24 @@ impl CheckpointDir {
     /// # Errors
     /// The directory cannot be listed, or a file cannot be removed.
     pub fn give_up_of(&self, saver: &str) -> Result<Vec<u64>, CheckpointDirError> {
+        self.give_up_if(|of| of == saver.as_bytes())
+    }
+
+    /// As [`give_up_of`](Self::give_up_of), for every saver whose name begins with `savers`: their servers are gone, so
+    /// nothing that they still publish may count.
+    ///
+    /// # Errors
+    /// As [`give_up_of`](Self::give_up_of).
+    pub fn give_up_of_all(&self, savers: &str) -> Result<Vec<u64>, CheckpointDirError> {
+        self.give_up_if(|of| of.starts_with(savers.as_bytes()))
+    }
+
+    fn give_up_if(&self, is_own: impl Fn(&[u8]) -> bool) -> Result<Vec<u64>, CheckpointDirError> {
         let mut given_up = Vec::new();
         for number in self.numbers()? {
             let files = self.files(number)?;
             let has = |name: &str| files.iter().any(|file| file.name == name);
-            let is_own = !has(MANIFEST) && has(SAVER) && self.saver_of(number)? == saver.as_bytes();
+            let is_own = !has(MANIFEST) && has(SAVER) && is_own(&self.saver_of(number)?);
             // A predecessor that is not dead yet may have published it meanwhile.
             if is_own && matches!(self.read_manifest(number), Err(CheckpointDirError::Missing(_))) {
                 self.give_up(number)?;

@@ -36,6 +36,12 @@ pub enum CheckpointDirError {
     /// The folder has no checkpoint of this number, or one whose save was cut short.
     #[error("{}: there is no whole checkpoint here (no MANIFEST file)", .0.display())]
     Missing(PathBuf),
+    /// The checkpoint was removed while it was read.
+    #[error(
+        "{}: this checkpoint was removed while it was read (by gannet checkpoint prune, or by the job that keeps only its \
+         newest): use a newer one", .0.display()
+    )]
+    Pruned(PathBuf),
     /// A file is damaged, is not what the manifest says, or is not of this version.
     #[error("{}: {why}", path.display())]
     Damaged {
@@ -70,8 +76,23 @@ pub enum CheckpointDirError {
         /// The name of both runs.
         run: String,
     },
+    /// The newest checkpoint has other tables than those that would be saved beside it, and they were not restored from
+    /// a checkpoint of the directory. Neither job has a run that would tell them apart.
+    #[error(
+        "{}: this checkpoint is of another job: it has {saved}, and the servers have {asked}: give each job a checkpoint \
+         directory of its own (--checkpoint), or start the servers from this one (--restore)",
+        path.display()
+    )]
+    OtherTables {
+        /// The folder of the checkpoint.
+        path: PathBuf,
+        /// A table of the checkpoint, with its id.
+        saved: String,
+        /// A table of the servers, with its id.
+        asked: String,
+    },
     /// A checkpoint cannot be used. The error says which other one can.
-    #[error("checkpoint {number} cannot be used: {reason}; {}", offer(*number, .newest.as_ref(), directory))]
+    #[error("checkpoint {number} cannot be used: {reason}; {}", offer((*number, reason), .newest.as_ref(), directory))]
     Refused {
         /// The requested checkpoint.
         number: u64,
@@ -84,14 +105,14 @@ pub enum CheckpointDirError {
     },
 }
 
-fn offer(bad: u64, newest: Option<&u64>, directory: &Path) -> String {
+fn offer((bad, reason): (u64, &CheckpointDirError), newest: Option<&u64>, directory: &Path) -> String {
     let (folder, directory) = (directory.join(folder_name(bad)), directory.display());
-    match newest {
-        Some(number) => format!(
-            "the newest good checkpoint in {directory} is {number}: name it ({directory}@{number}), or move {} away",
-            folder.display()
-        ),
-        None => format!("{directory} has no other good checkpoint"),
+    let Some(number) = newest else { return format!("{directory} has no other good checkpoint") };
+    let named =
+        format!("the newest good checkpoint in {directory} is {number}: name it ({directory}@{number})");
+    match reason {
+        CheckpointDirError::Pruned(_) => named,
+        _ => format!("{named}, or move {} away", folder.display()),
     }
 }
 
@@ -108,6 +129,31 @@ impl CheckpointDirError {
     /// Whether the process, or the system, has no more descriptors.
     pub fn is_out_of_descriptors(&self) -> bool {
         let codes = [Errno::MFILE, Errno::NFILE].map(|code| Some(code.raw_os_error()));
+        matches!(self, CheckpointDirError::Io { source, .. } if codes.contains(&source.raw_os_error()))
+    }
+
+    /// Whether the checkpoint was removed while it was read. It was not the newest one.
+    pub fn is_pruned(&self) -> bool {
+        match self {
+            CheckpointDirError::Pruned(_) => true,
+            CheckpointDirError::Refused { reason, .. } => reason.is_pruned(),
+            _ => false,
+        }
+    }
+
+    /// Whether there is no such checkpoint: it was pruned, or its save is not finished.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            CheckpointDirError::Pruned(_) | CheckpointDirError::Missing(_) => true,
+            CheckpointDirError::Refused { reason, .. } => reason.is_gone(),
+            _ => false,
+        }
+    }
+
+    /// Whether this process may not use the named file or folder, so that another try fails in the same way.
+    pub fn is_forbidden(&self) -> bool {
+        let codes = [Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::NOTDIR];
+        let codes = codes.map(|code| Some(code.raw_os_error()));
         matches!(self, CheckpointDirError::Io { source, .. } if codes.contains(&source.raw_os_error()))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::row_file::{RowFileHead, RowFileKind};
+use crate::hash::mix;
 use crate::push_name::Cursor;
 use crate::schema::identity::TableUid;
 use crate::schema::table_schema::Schema;
@@ -134,6 +135,22 @@ impl JobManifest {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The id that a table gets when it is restored from this checkpoint: all servers that restore it give it the same
+    /// one. A server that has the table from another checkpoint, or from before, has another id. So no worker mixes
+    /// their rows.
+    pub fn restored_uid(&self, table: &TableCut) -> TableUid {
+        let [low, high] = table.uid.words();
+        let low = mix(low ^ mix(self.number));
+        let high = mix(high ^ low) | 1; // never `TableUid::NONE`
+        TableUid((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
+    }
+
+    /// Whether rows of a table with this id are those of this checkpoint, or were restored from it.
+    pub fn has_rows_of(&self, table: &str, uid: TableUid) -> bool {
+        let saved = self.table(table).map(|(_, saved)| saved);
+        saved.is_some_and(|saved| uid == saved.uid || uid == self.restored_uid(saved))
     }
 
     /// The table of this name, with its place in the manifest.

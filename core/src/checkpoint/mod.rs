@@ -18,7 +18,12 @@ mod manifest_v1;
 #[cfg(feature = "test-support")]
 pub(crate) mod memory_store;
 mod names;
+pub(crate) mod owner;
+#[cfg(test)]
+mod owner_tests;
 pub(crate) mod prune;
+#[cfg(test)]
+mod pruned_tests;
 pub(crate) mod row_file;
 pub(crate) mod row_file_reader;
 #[cfg(test)]

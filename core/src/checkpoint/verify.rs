@@ -24,14 +24,17 @@ impl CheckpointDir {
     /// Reads every byte of a checkpoint and of those that it needs, and checks all of them.
     ///
     /// # Errors
-    /// [`CheckpointDirError::Refused`]: a file is missing or damaged, which the error names. The error also offers the
-    /// newest checkpoint that is good; to find it, others are read whole too.
+    /// [`CheckpointDirError::Refused`]: a file is missing or damaged, which the error names, or the checkpoint was
+    /// pruned while it was read ([`CheckpointDirError::is_pruned`]). The error also offers the newest good checkpoint.
+    /// For a damaged one others are read whole to find it.
     pub fn verify(&self, number: u64) -> Result<Verified, CheckpointDirError> {
         // Of each checkpoint that was read: whether its own files are good.
         let mut good = BTreeMap::new();
-        let reason = match self.verify_chain(number, &mut good) {
+        let verified = self.verify_chain(number, &mut good);
+        let reason = match verified.map_err(|error| self.or_pruned(number, error)) {
             Ok(verified) => return Ok(verified),
             Err(reason) if reason.is_system() => return Err(reason),
+            Err(reason) if reason.is_gone() => return Err(self.refused(number, reason)),
             Err(reason) => reason,
         };
         let others = self.numbers()?.into_iter().rev().filter(|other| *other != number);
@@ -70,7 +73,7 @@ impl CheckpointDir {
         let (mut good, mut all) = (BTreeMap::new(), Vec::new());
         for number in self.numbers()? {
             match self.verify_chain(number, &mut good) {
-                Err(CheckpointDirError::Missing(_)) => {}
+                Err(error) if error.is_gone() => {}
                 verified => all.push((number, verified)),
             }
         }

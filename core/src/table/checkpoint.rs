@@ -20,8 +20,6 @@ const VERSION: u32 = 2;
 /// Bytes of a manifest or row file before its content.
 pub(super) const HEAD: usize = 32;
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
-/// Rows that a reader passes on at a time.
-const ROWS_A_BLOCK: usize = 4096;
 
 /// What the manifest says, version 1. Frozen: a change is a new struct.
 #[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Clone, Debug, PartialEq)]
@@ -84,6 +82,12 @@ pub enum CheckpointError {
         path: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// A save has removed a file while the checkpoint was read. The folder has a newer checkpoint.
+    #[error("{}: a save replaced the checkpoint while it was read: read it again", path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
     },
     /// A save would replace a file that Gannet has not written, or that is damaged.
     #[error(
@@ -277,13 +281,16 @@ pub(super) fn write_synced<'a>(
 /// ```
 #[derive(Debug)]
 pub struct Checkpoint {
-    folder: PathBuf,
-    manifest: ManifestV1,
-    schema: Schema,
+    pub(super) folder: PathBuf,
+    pub(super) manifest: ManifestV1,
+    pub(super) schema: Schema,
+    /// The row files, in the order of the manifest. Empty: they are opened when they are read.
+    pub(super) held: Vec<File>,
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint and checks its manifest.
+    /// Opens a checkpoint and checks its manifest. If a save may replace the checkpoint before it is read, use
+    /// [`open_to_read`](Self::open_to_read).
     ///
     /// # Errors
     /// There is no checkpoint, or its manifest is damaged.
@@ -321,7 +328,7 @@ impl Checkpoint {
             .map_err(|e| damaged(format!("its archive is not valid: {e}")))?;
         let schema =
             Schema::decode(&manifest.schema).ok_or_else(|| damaged("its schema is not valid".into()))?;
-        Ok(Checkpoint { folder: folder.into(), manifest, schema })
+        Ok(Checkpoint { folder: folder.into(), manifest, schema, held: Vec::new() })
     }
 
     /// The table's schema.
@@ -368,61 +375,5 @@ impl Checkpoint {
         }
         let made = File::open(folder).map_err(io_error("opening", folder))?;
         made.sync_all().map_err(io_error("syncing", folder))
-    }
-
-    /// Reads every row file. Checks each file whole and only then passes its rows to `rows`, in blocks of at most 4096:
-    /// keys, and [`Schema::floats`] floats for each.
-    ///
-    /// # Errors
-    /// A file is missing, has another length, or does not match its checksum.
-    pub fn read(&self, mut rows: impl FnMut(&[u64], &[f32])) -> Result<(), CheckpointError> {
-        let floats = self.schema.floats();
-        for file in &self.manifest.files {
-            if file.name.contains(['/', '\\']) {
-                let (path, why) = (
-                    self.folder.join(MANIFEST),
-                    format!("it names {:?}, which is not a file of this folder", file.name),
-                );
-                return Err(CheckpointError::Damaged { path, why });
-            }
-            let path = self.folder.join(&file.name);
-            let bytes = match own_files::read(&path) {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => {
-                    let why = "the manifest names this file, but it does not exist".into();
-                    return Err(CheckpointError::Damaged { path, why });
-                }
-                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-                    return Err(CheckpointError::Damaged { path, why: e.to_string() });
-                }
-                Err(e) => return Err(io_error("reading", &path)(e)),
-            };
-            let damaged = |why: String| CheckpointError::Damaged { path: path.clone(), why };
-            let n = file.rows as usize;
-            let want = n.checked_mul(8 + 4 * floats).and_then(|b| b.checked_add(HEAD));
-            if want != Some(bytes.len()) {
-                return Err(damaged(format!(
-                    "the file has {} bytes, but {} were saved",
-                    bytes.len(),
-                    want.unwrap_or(usize::MAX)
-                )));
-            }
-            if crc32c::crc32c(&bytes) != file.crc || bytes[..8] != *ROWS_MAGIC {
-                return Err(damaged("its checksum is wrong".into()));
-            }
-            let (keys, values) = bytes[HEAD..].split_at(8 * n);
-            let (mut k, mut v) = (Vec::new(), Vec::new());
-            for (keys, values) in keys.chunks(8 * ROWS_A_BLOCK).zip(values.chunks(4 * floats * ROWS_A_BLOCK))
-            {
-                k.clear();
-                k.extend(keys.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())));
-                v.clear();
-                v.extend(
-                    values.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap_or_default())),
-                );
-                rows(&k, &v);
-            }
-        }
-        Ok(())
     }
 }

@@ -3,6 +3,9 @@
 mod admission_sketch;
 mod changes;
 pub(crate) mod checkpoint;
+mod checkpoint_rows;
+#[cfg(test)]
+mod checkpoint_rows_tests;
 #[cfg(test)]
 mod checkpoint_tests;
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! The coordinator of a checkpoint: it makes all server threads cut their tables together, and publishes what they have
 //! written.
 
-use super::frozen::{Frozen, lacking};
+use super::cut_manifest::manifest;
+use super::frozen::Frozen;
 use super::messages::*;
+use super::owner::{birth, must_be_their_directory, must_be_their_run, savers_of};
 use super::torn::give_up_gone;
 use crate::error::{Refusal, WorkerError};
 use crate::limits::{CUT_FREEZE_MAX, CUT_STALL};
 use crate::random::draw_number;
 use crate::worker::{NO_INCARNATION, Worker, WorkerConfig};
-use gannet_core::{
-    CheckpointDir, Cursor, Draft, FileEntry, JobManifest, PushProgress, Schema, ShardCut, TableCut, TableUid,
-};
+use gannet_core::{CheckpointDir, Draft, JobManifest, NewestCheckpoints, ShardCut};
 use gannet_transport::{Net, Poll};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How often the coordinator asks.
@@ -141,7 +141,7 @@ fn save_in_tries<N: Net>(
     given_up: &mut Vec<GivenUp>,
 ) -> Result<SavedCheckpoint, WorkerError> {
     let mut tries = 1;
-    let saver = options.sole.then(|| format!("{} {:016x}", options.run, options.birth));
+    let saver = options.sole.then(|| format!("{}{:016x}", savers_of(&options.run), options.birth));
     if let Some(saver) = &saver {
         let given_up = directory.give_up_of(saver)?;
         if !given_up.is_empty() {
@@ -189,12 +189,15 @@ fn save<N: Net>(
     let drawn = draw_number();
     let cut = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
     let cut = (cut, options.run.as_str());
-    let (last, newest) = newest(directory, options)?;
+    let NewestCheckpoints { last, valid } = directory.newest_of(&options.run, options.birth)?;
     let options = &with_notes(options, last.as_ref());
-    let parent = newest.filter(|_| options.increment);
+    let parent = valid.clone().filter(|_| options.increment);
     let from = net.now();
     let frozen = freeze(&mut worker, &net, cut, options)?;
     let tables = tables(&frozen, &options.run)?;
+    if options.run.is_empty() {
+        must_be_their_directory(directory, valid.as_ref(), &tables)?;
+    }
     let mark = MarkV1 {
         number: draft.number(),
         level: options.level,
@@ -205,22 +208,30 @@ fn save<N: Net>(
     let marked = worker.cut_step(cut, &CutActionV1::Mark(mark))?;
     worker.cut_step(cut, &CutActionV1::Release)?;
     let frozen = net.now().saturating_sub(from);
-    let files = match written(&mut worker, &net, cut) {
-        Ok(files) => files,
+    let saved = birth(options, &marked).and_then(|birth| {
+        if !options.run.is_empty() {
+            must_be_their_run(directory, valid.as_ref(), birth, &tables)?;
+        }
+        Ok((birth, written(&mut worker, &net, cut)?))
+    });
+    let (birth, files) = match saved {
+        Ok(saved) => saved,
         Err(error) => {
             // All threads that answer have stopped to write when the caller begins the next save.
-            if let WorkerError::Call(_) = error {
+            if let WorkerError::Call(_) | WorkerError::CheckpointDir(_) = error {
                 let _ = worker.cut_step(cut, &CutActionV1::End);
             }
             return Err(error);
         }
     };
+    let options = &with_notes(&CheckpointOptions { birth, ..options.clone() }, last.as_ref());
+    let manifest = manifest(&draft, options, parent, &tables, marked, files)?;
     // A restore takes the highest number, so that must be the newest cut.
     if let Some(later) = directory.newest_manifest()?.filter(|later| later.number > draft.number()) {
         let later = later.number;
         return Err(WorkerError::Cut(format!("somebody else has saved checkpoint {later} meanwhile")));
     }
-    let manifest = manifest(&draft, options, parent, &tables, marked, files)?;
+    must_have_the_cut(&mut worker, cut)?;
     draft.publish(&manifest)?;
     // The checkpoint is there, whether or not the servers hear it: they forget the cut with its coordinator's session.
     if let Err(error) = worker.cut_step(cut, &CutActionV1::End) {
@@ -229,24 +240,12 @@ fn save<N: Net>(
     Ok(SavedCheckpoint { manifest, frozen })
 }
 
-/// The newest manifest, and that of the newest checkpoint that can be used, if the directory is that of this run. If
-/// none can be used, a full one must be saved all the same.
-fn newest(
-    directory: &CheckpointDir,
-    options: &CheckpointOptions,
-) -> Result<(Option<JobManifest>, Option<JobManifest>), WorkerError> {
-    let last = directory.newest_manifest()?;
-    if let Some(any) = &last {
-        any.must_be_of(&options.run, &directory.folder(any.number))?;
-        any.must_be_born(options.birth, &directory.folder(any.number))?;
-    }
-    match directory.newest_valid() {
-        Err(error) if !error.is_system() => {
-            tracing::warn!(%error, "no checkpoint in the directory can be used: the next one is a full one");
-            Ok((last, None))
-        }
-        newest => Ok((last, newest?)),
-    }
+/// Asks all threads, at the moment of publishing, whether they have the cut. A server that was started again has not.
+/// Its rows may be gone, and the job may be about to go back to an older checkpoint.
+fn must_have_the_cut<N: Net>(worker: &mut Worker<N>, cut: (u64, &str)) -> Result<(), WorkerError> {
+    let replies = worker.cut_step(cut, &CutActionV1::Poll)?;
+    let other = replies.iter().find(|reply| !matches!(reply, CutReplyV1::Written { .. }));
+    other.map_or(Ok(()), |reply| Err(unexpected(reply)))
 }
 
 /// The note of a manifest that names the tables to which each batch pushes.
@@ -389,106 +388,6 @@ fn written<N: Net>(worker: &mut Worker<N>, net: &N, cut: (u64, &str)) -> Result<
         }
         worker.cut_wait(POLL_EVERY)?;
     }
-}
-
-fn manifest(
-    draft: &Draft,
-    options: &CheckpointOptions,
-    parent: Option<JobManifest>,
-    tables: &[CutTableV1],
-    marked: Vec<CutReplyV1>,
-    files: Vec<CutFileV1>,
-) -> Result<JobManifest, WorkerError> {
-    let mut files: BTreeMap<(u32, u32), FileEntry> = files.into_iter().map(entry).collect();
-    let (mut shards, mut pushers) = (BTreeMap::<(u32, u32), CutShardV1>::new(), BTreeMap::new());
-    let mut states = Vec::<(String, Vec<u8>)>::new();
-    let mut steps = BTreeMap::<String, BTreeSet<u64>>::new();
-    for reply in marked {
-        let CutReplyV1::Marked { shards: own, pushes, states: own_states, steps: own_steps } = reply else {
-            return Err(unexpected(&reply));
-        };
-        for of in own_steps {
-            steps.entry(of.table).or_default().insert(of.step);
-        }
-        shards.extend(own.into_iter().map(|shard| ((shard.table, shard.shard), shard)));
-        for push in &pushes {
-            let own = push.progress();
-            let known = pushers.entry((push.table, push.pusher));
-            known.and_modify(|known: &mut PushProgress| known.add(&own)).or_insert(own);
-        }
-        for (name, bytes) in own_states {
-            if !states.iter().any(|(known, _)| *known == name) {
-                states.push((name, bytes));
-            }
-        }
-    }
-    check_whole(tables, &options.batch_tables, &pushers, &steps)?;
-    let increment = shards.values().any(|shard| shard.from > 0);
-    let mut manifest = JobManifest::new(draft.number(), &options.run);
-    manifest.notes.clone_from(&options.notes);
-    manifest.parent = parent.filter(|_| increment).map(|parent| parent.number);
-    manifest.states = draft.states(&states)?;
-    for (place, table) in (0..).zip(tables) {
-        let schema = Schema::decode(&table.schema).ok_or_else(|| {
-            WorkerError::Call(format!("the schema of table {:?} cannot be read", table.name))
-        })?;
-        let cut = |shard: u32| {
-            let marked = shards.get(&(place, shard))?;
-            let &CutShardV1 { birth, epoch, from, to, .. } = marked;
-            Some(ShardCut { shard, birth, epoch, from, to, file: files.remove(&(place, shard)) })
-        };
-        let cuts: Option<Vec<ShardCut>> = (0..schema.shards).map(cut).collect();
-        let Some(shards) = cuts else {
-            return Err(WorkerError::Cut(format!(
-                "table {:?}: some shards are open on none of these servers: name all servers of the job; if one of them \
-                 was started again, wait until a worker has opened the table there",
-                table.name
-            )));
-        };
-        let of = pushers.range((place, 0)..=(place, u64::MAX));
-        let cursors = of.map(|(_, push)| cursor(push)).collect();
-        manifest.tables.push(TableCut { schema, uid: TableUid(table.uid), shards, cursors });
-    }
-    Ok(manifest)
-}
-
-/// Checks that the cut has each push in all shards, each batch in all of these tables, and each step in all threads.
-fn check_whole(
-    tables: &[CutTableV1],
-    batch_tables: &[String],
-    pushers: &BTreeMap<(u32, u64), PushProgress>,
-    steps: &BTreeMap<String, BTreeSet<u64>>,
-) -> Result<(), WorkerError> {
-    if let Some(push) = pushers.values().find(|push| !push.is_whole()) {
-        let who = gannet_core::pusher_in_words(push.pusher);
-        return Err(WorkerError::Cut(format!(
-            "push {} of {who} is not complete at the cut: it was given up",
-            push.seq
-        )));
-    }
-    let name = |place: u32| tables.get(place as usize).map_or_else(String::new, |table| table.name.clone());
-    let named = pushers.iter().map(|(&(place, pusher), push)| ((name(place), pusher), *push)).collect();
-    if let Some(PushLimitV1 { table, pusher, seq, .. }) = lacking(&named, batch_tables).first() {
-        let who = gannet_core::pusher_in_words(*pusher);
-        let why = format!("push {seq} of {who} is in other tables at the cut, and not in table {table:?}");
-        return Err(WorkerError::Cut(why));
-    }
-    if let Some((table, _)) = steps.iter().find(|(_, steps)| steps.len() > 1) {
-        return Err(WorkerError::Cut(format!(
-            "the threads are in different steps of table {table:?} at the cut"
-        )));
-    }
-    Ok(())
-}
-
-fn entry(file: CutFileV1) -> ((u32, u32), FileEntry) {
-    let CutFileV1 { table, shard, name, bytes, crc, rows, deletions } = file;
-    ((table, shard), FileEntry { name, bytes, crc, rows, deletions })
-}
-
-fn cursor(push: &PushProgress) -> Cursor {
-    let PushProgress { pusher, incarnation, seq, closed, .. } = *push;
-    Cursor { pusher, incarnation, seq, closed }
 }
 
 pub(super) fn unexpected(reply: &CutReplyV1) -> WorkerError {

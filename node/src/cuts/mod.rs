@@ -25,8 +25,10 @@
 //! on all shards alike: those that have rows of it keep them, and none applies more.
 
 mod coordinator;
+mod cut_manifest;
 mod frozen;
 mod messages;
+mod owner;
 mod torn;
 
 pub use coordinator::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
@@ -34,3 +36,4 @@ pub(crate) use messages::{
     CutActionV1, CutBaseV1, CutFileV1, CutPushV1, CutPusherV1, CutReplyV1, CutRequestV1, CutShardV1,
     CutStepV1, CutTableV1, MarkV1, PushLimitV1, TornPushV1,
 };
+pub(crate) use owner::savers_of;

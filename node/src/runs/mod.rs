@@ -17,6 +17,9 @@ mod runs_file;
 #[cfg(test)]
 mod silence_tests;
 
+/// The name of the state of a checkpoint that has its run, as the registry of the servers knows it.
+pub(crate) const RUNS: &str = "runs";
+
 pub use alone::LocalRunDecision as RunAlone;
 pub(crate) use messages::{JoinV1, RunActionV1, RunReplyV1, RunRequestV1, is_of_place};
 pub use messages::{Run, RunId, RunIntent, RunMember, RunSetting, TableUse};

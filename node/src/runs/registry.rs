@@ -193,6 +193,14 @@ impl Registry {
         Some(runs_file::encode(&BTreeMap::from([(name.to_owned(), run.clone())])))
     }
 
+    /// The birth of a run by what [`snapshot`](Self::snapshot) has made. 0: it is not known.
+    ///
+    /// # Errors
+    /// The bytes are no runs: in words.
+    pub(crate) fn birth_in(snapshot: &[u8], name: &str) -> Result<u64, String> {
+        Ok(runs_file::decode(snapshot)?.get(name).map_or(0, |run| run.birth))
+    }
+
     /// Takes over the runs of a checkpoint, as [`snapshot`](Self::snapshot) made them. In a data folder they are also
     /// saved. Other runs that are known here stay.
     ///

@@ -87,7 +87,7 @@ impl<N: Net> Worker<N> {
     /// table, or they cannot be rows of its rule. The worker has joined the table in synchronous steps (`bsp`).
     /// Otherwise as [`Worker::push`]. After an error a part of the rows may be in the table.
     pub fn load(&mut self, table: TableId, folder: &Path) -> Result<u64, WorkerError> {
-        let checkpoint = Checkpoint::open(folder)?;
+        let checkpoint = Checkpoint::open_to_read(folder)?;
         fit(checkpoint.schema(), self.schema(table), folder)?;
         let (saved, schema) = (checkpoint.schema().clone(), self.schema(table).clone());
         let (mut keys, mut rows, mut loaded) = (Vec::new(), Vec::new(), Ok(()));

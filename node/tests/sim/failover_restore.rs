@@ -6,7 +6,7 @@ use crate::model::{Model, schema, unique_keys};
 use crate::simulated::faults;
 use crate::stepping::{Seed, are_all, seeds, seeds_from};
 
-use gannet_core::{CheckpointDir, Read, Schema, Write};
+use gannet_core::{CheckpointDir, JobManifest, Read, Schema, Write};
 use gannet_node::{
     CheckpointOptions, Places, ReplicationMode, Worker, WorkerConfig, WorkerError, save_checkpoint,
 };
@@ -251,6 +251,35 @@ fn a_job_goes_back_once_when_a_server_stays_away() {
         job.check(cut, away);
     }
     assert!(shown > 0, "no server has kept a place: the test shows nothing");
+}
+
+/// A saver has written its rows, and sleeps when a place is lost. It wakes when the job has gone back.
+#[test]
+fn a_save_that_had_begun_was_published_after_the_job_had_gone_back() {
+    // Rings of three servers whose coordinator always answers.
+    for seed in (2..2 + seeds(1)).map(|n| 30 + 36 * n) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = Job::new(seed, Faults::none(), CheckpointDir::create(folder.path()).unwrap());
+        let pusher = job.pusher();
+        job.until_pushed(1);
+        job.until("no backups", |job| job.cluster.serves(1));
+        let cut = job.save();
+        job.until_pushed(1);
+        let newest = job.checkpoints.newest_valid().unwrap().unwrap().number;
+        let draft = job.checkpoints.begin_as("job 0000000000000007").unwrap();
+        let states = vec![draft.state("rows", b"of the generation that is undone").unwrap()];
+        let late = JobManifest { states, ..JobManifest::new(draft.number(), "job") };
+        job.cluster.lose(0, false);
+        job.sim.kill(&pusher);
+        job.until("no places", |job| {
+            job.cluster.restart(None);
+            job.cluster.generation() > 0 && job.cluster.serves(0)
+        });
+        draft.publish(&late).unwrap_err();
+        let now = job.checkpoints.newest_valid().unwrap().unwrap().number;
+        assert_eq!(now, newest, "seed {seed}: a checkpoint of a dead generation is taken for valid");
+        job.check(cut, None);
+    }
 }
 
 /// A disk is gone, and the job goes back to its checkpoint. The folders of the other servers have later rows, which are

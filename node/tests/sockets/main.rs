@@ -7,6 +7,7 @@ mod checkpoints;
 mod given_up_saves;
 mod hostile;
 mod impostor;
+mod other_jobs;
 mod tcp;
 mod thread_death;
 mod token;

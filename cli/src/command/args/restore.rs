@@ -32,9 +32,9 @@ order (--ps-hosts), and give server 0 the address that comes first in alphabetic
 Exit codes: 0 all folders are written; 1 an error of the system; 2 the checkpoint or a flag cannot be used."
 )]
 pub struct RestoreFoldersArgs {
-    /// The folder with the checkpoints, or the URL of a bucket.
+    /// The folder with the checkpoints, or the URL of a bucket. DIR@N names checkpoint N, as for --restore.
     pub dir: PathBuf,
-    /// The number of the checkpoint. Default: the newest one that can be used.
+    /// The number of the checkpoint, if DIR does not name it. Default: the newest one that can be used.
     pub number: Option<u64>,
     /// Where to write the data folders: server-0, server-1 and so on.
     #[arg(long, value_name = "OUT")]

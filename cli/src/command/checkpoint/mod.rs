@@ -35,11 +35,10 @@ pub fn run(args: &CheckpointArgs) -> Result<(), Failure> {
 
 /// The chain of the checkpoint with this number, or of the newest that can be used.
 fn chain(directory: &CheckpointDir, number: Option<u64>) -> Result<Vec<JobManifest>, Failure> {
-    let number = match number {
-        Some(number) => number,
-        None => directory.newest_valid()?.ok_or_else(|| none(directory.path()))?.number,
-    };
-    Ok(directory.chain(number)?)
+    match number {
+        Some(number) => Ok(directory.chain(number)?),
+        None => directory.newest_chain()?.ok_or_else(|| none(directory.path())),
+    }
 }
 
 /// The failure for a folder without checkpoints.

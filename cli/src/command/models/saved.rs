@@ -96,9 +96,8 @@ pub struct SavedTablesModel {
     reading: DataReading,
 }
 
-/// Reads a model. `None` when the folder has another kind of model.
-pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
-    let checkpoint = Checkpoint::open(folder)?;
+/// The model of the tables in a folder, by the notes of the first one. `None`: it is another kind of model.
+fn model_of(checkpoint: &Checkpoint) -> (Shape, Option<Box<dyn Model>>) {
     let number = |name: &str| checkpoint.note(name).and_then(|text| text.parse().ok()).unwrap_or(0);
     let hidden = checkpoint.note("hidden").unwrap_or_default();
     let shape = Shape {
@@ -106,7 +105,7 @@ pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
         classes: number("classes"),
         factors: number("factors"),
         hidden: hidden.split(',').filter_map(|units| units.parse().ok()).collect(),
-        generation: warm_start::generation(&checkpoint),
+        generation: warm_start::generation(checkpoint),
     };
     let schema = checkpoint.schema();
     let deviation = match schema.more.first().map(|segment| segment.init) {
@@ -116,20 +115,32 @@ pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
     let (rule, row_type) = (schema.rule.f32_rule(), schema.row_type());
     let (shaping, admission, seed) = (schema.shaping, schema.admission, schema.seed);
     let settings = ModelSettings { rule, row_type, shaping, admission, seed, deviation, l2: 0.0 };
-    let Some(model) = build(&shape, settings) else { return Ok(None) };
+    let model = build(&shape, settings);
+    (shape, model)
+}
+
+/// Reads a model, of one save. `None` when the folder has another kind of model.
+pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
+    let layers = |first: &Checkpoint| {
+        let model = model_of(first).1.filter(|model| *first.schema() == model.sparse());
+        let dense = model.map(|model| model.dense()).unwrap_or_default();
+        dense.iter().map(|(schema, _)| layer(folder, first, schema)).collect()
+    };
+    let (checkpoint, others) = Checkpoint::open_tables(folder, layers)?;
+    let (shape, model) = model_of(&checkpoint);
+    let Some(model) = model else { return Ok(None) };
     let unfit = |what: String| {
         Failure::input(format!("{}: {what}; the model cannot be used, take another", folder.display()))
     };
+    let schema = checkpoint.schema();
     if *schema != model.sparse() {
         return Err(unfit(format!("its notes say {} and its table is another", shape.model)));
     }
     let mut tables = SavedTables::default();
     let table = tables.add(schema);
     checkpoint.read(|keys, rows| tables.put(table, keys, rows))?;
-    for (schema, _) in model.dense() {
-        let save = checkpoint.note("save");
-        let layer = Checkpoint::open(&layer(folder, &checkpoint, &schema))?;
-        if *layer.schema() != schema || layer.note("save") != save {
+    for ((schema, _), layer) in model.dense().into_iter().zip(others) {
+        if *layer.schema() != schema || layer.note("save") != checkpoint.note("save") {
             return Err(unfit(format!("table {} is of another save", schema.name)));
         }
         let table = tables.add(&schema);

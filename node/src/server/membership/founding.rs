@@ -79,6 +79,11 @@ impl<N: Net> Membership<N> {
         loader.newest().map_err(|error| CoordinatorError(format!("looking for a checkpoint: {error}")))
     }
 
+    fn give_up_saves(&self) -> Result<(), CoordinatorError> {
+        let Some(Loading { loader, .. }) = &self.loading else { return Ok(()) };
+        loader.give_up_saves().map_err(|error| CoordinatorError(format!("giving up checkpoints: {error}")))
+    }
+
     /// Begins the next generation, unless another server has done so. Returns the present one.
     fn go_back(&self, from: GenerationV1, place: u32) -> Result<GenerationV1, CoordinatorError> {
         let key = undone::key(&self.config.job);
@@ -87,6 +92,8 @@ impl<N: Net> Membership<N> {
         if known.number != from.number {
             return Ok(known);
         }
+        // A saver that is not dead yet publishes before this, and then its checkpoint is the newest one, or never.
+        self.give_up_saves()?;
         let next = GenerationV1 { number: from.number + 1, checkpoint: self.newest()?, undone: 0 };
         let sealed = control::seal(&next);
         if self.config.coordinator.compare_and_set(&key, version, &sealed, None)?.is_none() {

@@ -28,10 +28,11 @@ use super::tables::ServerTables;
 use super::{ServerConfig, new_incarnation};
 use crate::counters::ServerCounters;
 use crate::error::ServerError;
+use crate::limits::RESTORE_LOOKS_MAX;
 use crate::partition::PartitionMap;
 use folder::FolderState;
 use gannet_core::{
-    CheckpointDir, CheckpointDirError, CheckpointState, JobManifest, Schema, Store, TableCut, TableUid, mix,
+    CheckpointDir, CheckpointDirError, CheckpointState, JobManifest, Schema, Store, TableCut, TableUid,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -107,25 +108,35 @@ pub(super) struct RestorePlan {
 }
 
 impl RestorePlan {
+    /// If the newest checkpoint is to be restored, and it is pruned while it is read, takes a newer one.
     fn new(source: &RestoreSource, states_only: bool) -> Result<RestorePlan, RestoreError> {
+        let mut looks = 1;
+        loop {
+            match RestorePlan::read(source, states_only) {
+                Err(RestoreError::Checkpoint(error))
+                    if error.is_pruned() && source.number.is_none() && looks < RESTORE_LOOKS_MAX =>
+                {
+                    looks += 1;
+                }
+                read => return read,
+            }
+        }
+    }
+
+    fn read(source: &RestoreSource, states_only: bool) -> Result<RestorePlan, RestoreError> {
         let &RestoreSource { server, servers, shards, scheduler, .. } = source;
         if server >= servers {
             return Err(RestoreError::Place { server, servers });
         }
         let directory = source.directory.clone();
-        let number = match source.number {
-            Some(number) => number,
-            None => match directory.newest_valid()? {
-                Some(manifest) => manifest.number,
-                None => return Err(RestoreError::NoCheckpoint(directory.path().into())),
-            },
+        let none = || RestoreError::NoCheckpoint(directory.path().into());
+        let chain = match source.number {
+            Some(number) => directory.chain(number)?,
+            None => directory.newest_chain()?.ok_or_else(none)?,
         };
-        let chain = directory.chain(number)?;
-        let Some(newest) = chain.last() else {
-            return Err(RestoreError::NoCheckpoint(directory.path().into()));
-        };
+        let newest = chain.last().ok_or_else(none)?;
         if let Some(run) = &source.run {
-            newest.must_be_of(run, &directory.folder(number))?;
+            newest.must_be_of(run, &directory.folder(newest.number))?;
         }
         let states = SavedStates::read(&directory, newest, scheduler || states_only)?;
         let goes_on = source.goes_on;
@@ -148,18 +159,14 @@ impl RestorePlan {
         }
     }
 
-    /// The id that a table gets. All servers that restore the same checkpoint give it the same one. A server that has
-    /// the table from another checkpoint, or from before, has another id, so no worker mixes their rows.
+    /// The id that a table gets ([`JobManifest::restored_uid`]).
     fn uid(&self, table: &TableCut) -> TableUid {
-        restored_uid(self.number(), table)
+        self.chain.last().map_or(table.uid, |newest| newest.restored_uid(table))
     }
 
     /// Whether rows with this table id are those of a checkpoint of the directory, or were restored from one.
     fn has_saved(&self, table: &str, uid: TableUid) -> bool {
-        let of = |manifest: &JobManifest| {
-            let saved = manifest.table(table).map(|(_, saved)| saved);
-            saved.is_some_and(|saved| uid == saved.uid || uid == restored_uid(manifest.number, saved))
-        };
+        let of = |manifest: &JobManifest| manifest.has_rows_of(table, uid);
         let listed = self.directory.list().unwrap_or_default();
         let any = listed.iter().any(|listed| match &listed.state {
             CheckpointState::Valid(manifest) => of(manifest),
@@ -201,14 +208,6 @@ impl RestorePlan {
     fn in_words(&self) -> String {
         format!("checkpoint {} of {}", self.number(), self.directory.path().display())
     }
-}
-
-/// The id that a table gets when it is restored from checkpoint `number`.
-fn restored_uid(number: u64, table: &TableCut) -> TableUid {
-    let [low, high] = table.uid.words();
-    let low = mix(low ^ mix(number));
-    let high = mix(high ^ low) | 1; // never `TableUid::NONE`
-    TableUid((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
 }
 
 /// The tables of each thread of a server, and the states that thread 0 takes over when it begins.

@@ -4,6 +4,7 @@
 use super::error::RestoreError;
 use super::{OpenedTables, RestorePlan, RestoreSource, SavedStates, folder, load_all, with_threads};
 use crate::counters::ServerCounters;
+use crate::cuts::savers_of;
 use crate::error::ServerError;
 use crate::server::ServerConfig;
 use crate::server::identities::Identities;
@@ -114,6 +115,20 @@ impl PlaceLoader {
         let Some(newest) = checkpoints.newest_valid()? else { return Ok(None) };
         newest.must_be_of(&self.run, &checkpoints.folder(newest.number))?;
         Ok(Some(newest.number))
+    }
+
+    /// Gives up the saves of the job that have begun: the job goes back to a checkpoint, so what they would publish is
+    /// of rows that are undone.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a file cannot be removed.
+    pub(in crate::server) fn give_up_saves(&self) -> Result<(), RestoreError> {
+        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
+        let given_up = checkpoints.give_up_of_all(&savers_of(&self.run))?;
+        if !given_up.is_empty() {
+            tracing::warn!(?given_up, "the job goes back: checkpoints whose saves had begun are given up");
+        }
+        Ok(())
     }
 
     /// How many changes the shard has had since this checkpoint that has had the most, of those at these positions.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The names of the states in a checkpoint.
 pub(in crate::server) const TASKS: &str = "tasks";
-pub(in crate::server) const RUNS: &str = "runs";
+pub(in crate::server) use crate::runs::RUNS;
 pub(in crate::server) const INCARNATIONS: &str = "incarnations";
 
 /// Thread 0's parts of a server that have such states. A server without tables has no registry.

@@ -1,0 +1,195 @@
+//! Readers of checkpoints beside a prune: what was pruned is not damaged, and the newest one is always found.
+
+use super::directory::{CheckpointDir, CheckpointState};
+use super::error::CheckpointDirError;
+use super::local_store::LocalStore;
+use super::manifest::JobManifest;
+use super::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+/// A folder in memory, if there is such a filesystem: a save syncs each file.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Saves a checkpoint with a state, and an increment of it. Returns the number of the increment.
+fn save_two(directory: &CheckpointDir) -> u64 {
+    let mut parent = None;
+    for _ in 0..2 {
+        let draft = directory.begin().unwrap();
+        let (number, state) = (draft.number(), draft.state("tasks", b"what the scheduler knows").unwrap());
+        let manifest = JobManifest { parent, states: vec![state], ..JobManifest::new(number, "monday") };
+        draft.publish(&manifest).unwrap();
+        parent = Some(number);
+    }
+    parent.unwrap()
+}
+
+/// A store beside which, after so many calls of a reader, a newer checkpoint is saved and all others are pruned.
+#[derive(Debug)]
+struct PrunedMeanwhile {
+    store: LocalStore,
+    beside: CheckpointDir,
+    calls: AtomicU32,
+    at: u32,
+}
+
+impl PrunedMeanwhile {
+    fn call(&self) -> &LocalStore {
+        if self.calls.fetch_add(1, SeqCst) == self.at {
+            save_two(&self.beside);
+            self.beside.prune(1).unwrap();
+        }
+        &self.store
+    }
+}
+
+impl CheckpointStore for PrunedMeanwhile {
+    fn reserve(&self, folder: &str) -> io::Result<bool> {
+        self.call().reserve(folder)
+    }
+    fn folders(&self) -> io::Result<Vec<String>> {
+        self.call().folders()
+    }
+    fn files(&self, folder: &str) -> io::Result<Vec<StoredFile>> {
+        self.call().files(folder)
+    }
+    fn create(&self, folder: &str, name: &str) -> io::Result<Box<dyn StoreWriter>> {
+        self.call().create(folder, name)
+    }
+    fn open(&self, folder: &str, name: &str) -> io::Result<OpenedFile> {
+        self.call().open(folder, name)
+    }
+    fn publish(&self, folder: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.call().publish(folder, name, bytes)
+    }
+    fn sync(&self, folder: &str) -> io::Result<()> {
+        self.call().sync(folder)
+    }
+    fn remove(&self, folder: &str, name: &str) -> io::Result<()> {
+        self.call().remove(folder, name)
+    }
+    fn empty_folder(&self, folder: &str) -> io::Result<()> {
+        self.call().empty_folder(folder)
+    }
+    fn remove_folder(&self, folder: &str) -> io::Result<()> {
+        self.call().remove_folder(folder)
+    }
+}
+
+/// Calls `read` on a directory whose checkpoint 2 is pruned at each call of the store in turn, until none is left.
+fn pruned_at_each_call(mut read: impl FnMut(&CheckpointDir, u32)) {
+    for at in 0.. {
+        let folder = scratch();
+        let beside = CheckpointDir::create(folder.path()).unwrap();
+        assert_eq!(save_two(&beside), 2);
+        let (store, calls) = (LocalStore::new(folder.path()), AtomicU32::new(0));
+        let store = Arc::new(PrunedMeanwhile { store, beside, calls, at });
+        read(&CheckpointDir::with_store(folder.path(), store.clone()), at);
+        if store.calls.load(SeqCst) <= at {
+            return assert!(at > 3, "{at} calls");
+        }
+    }
+}
+
+/// What is wrong with a checkpoint that was pruned.
+fn assert_pruned(error: &CheckpointDirError, directory: &Path) {
+    let CheckpointDirError::Refused { reason, newest, .. } = error else { panic!("{error}") };
+    match &**reason {
+        // It was gone before the first of its files was read.
+        CheckpointDirError::Missing(_) => {}
+        CheckpointDirError::Pruned(_) => {
+            let offer = format!(
+                "use a newer one; the newest good checkpoint in {0} is 4: name it ({0}@4)",
+                directory.display()
+            );
+            assert!(error.is_pruned() && error.to_string().ends_with(&offer), "{error}");
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(*newest, Some(4));
+}
+
+#[test]
+fn a_checkpoint_that_was_pruned_meanwhile_was_called_damaged() {
+    let mut pruned = 0;
+    pruned_at_each_call(|directory, _| {
+        if let Err(error) = directory.verify(2) {
+            assert_pruned(&error, directory.path());
+            pruned += u32::from(error.is_pruned());
+        }
+    });
+    assert!(pruned > 3, "{pruned}");
+    pruned_at_each_call(|directory, _| match directory.chain(2) {
+        Ok(chain) => {
+            assert_eq!(chain.len(), 2);
+            match directory.read_state(&chain[1], "tasks") {
+                Ok(state) => assert_eq!(state, b"what the scheduler knows"),
+                Err(error) => assert!(error.is_pruned(), "{error}"),
+            }
+        }
+        Err(error) => assert_pruned(&error, directory.path()),
+    });
+    pruned_at_each_call(|directory, _| {
+        for listed in directory.list().unwrap() {
+            assert!(!matches!(listed.state, CheckpointState::Damaged(_)), "{listed:?}");
+        }
+    });
+}
+
+#[test]
+fn the_newest_checkpoint_was_not_found_beside_a_prune() {
+    pruned_at_each_call(|directory, at| {
+        let newest = directory.newest_valid().unwrap().map(|manifest| manifest.number);
+        assert!(matches!(newest, Some(2 | 4)), "{newest:?} after {at} calls");
+    });
+}
+
+/// A file that is gone while the manifest is there is damage, as before.
+#[test]
+fn a_file_that_is_missing_beside_its_manifest_is_damage() {
+    let folder = scratch();
+    let directory = CheckpointDir::create(folder.path()).unwrap();
+    save_two(&directory);
+    let manifest = directory.newest_valid().unwrap().unwrap();
+    std::fs::remove_file(directory.folder(2).join("tasks.state")).unwrap();
+    for error in [directory.verify(2).unwrap_err(), directory.read_state(&manifest, "tasks").unwrap_err()] {
+        assert!(!error.is_pruned() && error.to_string().contains("it does not exist"), "{error}");
+    }
+}
+
+#[test]
+fn readers_beside_a_job_that_saves_and_prunes_find_no_damage() {
+    let folder = scratch();
+    let directory = CheckpointDir::create(folder.path()).unwrap();
+    save_two(&directory);
+    let over = AtomicBool::new(false);
+    let read = || {
+        let mut reads = 0;
+        while !over.load(SeqCst) || reads == 0 {
+            let newest = directory.newest_valid().unwrap().unwrap().number;
+            for number in [newest, newest.saturating_sub(2).max(1)] {
+                let Err(error) = directory.verify(number) else { continue };
+                let CheckpointDirError::Refused { reason, newest, .. } = &error else { panic!("{error}") };
+                let is_gone = matches!(**reason, CheckpointDirError::Missing(_));
+                assert!(is_gone || error.is_pruned(), "{error}");
+                assert!(newest.is_some_and(|newest| newest > number), "{error}");
+            }
+            reads += 1;
+        }
+    };
+    std::thread::scope(|scope| {
+        let readers = [scope.spawn(read), scope.spawn(read)];
+        for _ in 0..300 {
+            save_two(&directory);
+            directory.prune(1).unwrap();
+        }
+        over.store(true, SeqCst);
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
+}
