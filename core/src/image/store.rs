@@ -5,6 +5,7 @@ use crate::error::OpenError;
 use crate::image::durability;
 use crate::image::filesystem::{Filesystem, Medium};
 use crate::image::grower::{Grower, Now};
+use crate::image::new_images::NewImages;
 use crate::image::open_shards::OpenShards;
 use crate::schema::table_schema::Schema;
 use rustix::fs::{FlockOperation, flock};
@@ -42,6 +43,7 @@ pub(crate) struct Inner {
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     pub(crate) medium: Medium,
+    pub(crate) new_images: NewImages,
 }
 
 /// How a store's images may grow.
@@ -155,7 +157,8 @@ impl Store {
         }
         let medium = if filesystem.is_memory() { Medium::Memory } else { Medium::Disk };
         let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, Some(lock)));
-        let (folder, opened) = (Some(Folder { path: path.into(), medium }), Arc::default());
+        let new_images = NewImages::open(path, boot).map_err(io("reading UNSYNCED in"))?;
+        let (folder, opened) = (Some(Folder { path: path.into(), medium, new_images }), Arc::default());
         Ok(Store(Arc::new(Inner { folder, boot, grower, opened })))
     }
 
@@ -241,13 +244,17 @@ impl Store {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => durability::folder(&folder.path)?,
         }
+        folder.new_images.forget(table);
         Ok(true)
     }
 
-    /// Writes the names of a table's images to the medium. Every opening does this, because the process that
-    /// made the images may have been killed before it synced their names.
+    /// Writes the names of a table's images to the medium, unless a note says that they are new. Every opening of an image
+    /// that was not closed in order does this: the process that made it may have been killed before it synced the name.
     pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {
-        let Some(folder) = &self.0.folder else { return Ok(()) };
+        let Some(folder) = self.0.folder.as_ref().filter(|folder| !folder.new_images.has(&schema.name))
+        else {
+            return Ok(());
+        };
         for path in [folder.path.join(&schema.name), folder.path.clone()] {
             durability::folder(&path).map_err(|source| OpenError::Io {
                 what: "syncing the folder",

@@ -52,9 +52,11 @@ pub(crate) struct Shard {
     /// The command at which the shard was opened, and those at which cuts were marked since: what a delta may begin at.
     pub(crate) bases: Vec<u64>,
     pub(crate) number: u32,
+    /// The image had been closed in order when it was opened. So its name is on the medium.
+    pub(crate) was_closed: bool,
     pub(crate) moved: ExpansionBuffers,
-    /// The ends of the stretches of rows that are listed as readable (readable_shard.rs).
-    pub(crate) listed: Vec<usize>,
+    /// The ends of the stretches of rows that are listed as readable, each with its address (readable_shard.rs).
+    pub(crate) listed: Vec<(usize, usize)>,
     /// Released after the image is unmapped, because fields are dropped in their order.
     _claim: OpenShard,
 }
@@ -80,7 +82,7 @@ impl Shard {
         number: u32,
         claim: OpenShard,
     ) -> Result<Shard, OpenError> {
-        let io = |source| OpenError::Io { what: "making the image", path: place.path.into(), source };
+        let io = |source| OpenError::of_image("making the image", place.path, source);
         let sketch = schema.admission.sketch_bytes();
         let mut image =
             Image::create(file, schema.stride(), sketch, place.medium, place.durable, place.grower)
@@ -94,10 +96,6 @@ impl Shard {
         image.word(EPOCH).store(FIRST_EPOCH, Relaxed);
         write_head(&mut image, schema, number, place.origin);
         mark_open(&image, place);
-        if place.durable {
-            // The image is whole, with its boot id, before its file gets its final name.
-            image.sync().map_err(io)?;
-        }
         Shard::start(image, place, schema, number, claim)
     }
 
@@ -110,7 +108,7 @@ impl Shard {
         claim: OpenShard,
     ) -> Result<Shard, OpenError> {
         let path = place.path;
-        let io = |source| OpenError::Io { what: "opening the image", path: path.into(), source };
+        let io = |source| OpenError::of_image("opening the image", path, source);
         let torn = |why: String| OpenError::Torn { path: path.into(), why };
         let length = file.metadata().map_err(io)?.len();
         if length < crate::limits::CHUNK_BYTES as u64 {
@@ -128,6 +126,7 @@ impl Shard {
         check_image(&image, place, schema, number)?;
         image.check_extents(length).map_err(torn)?;
         image.map_extents().map_err(io)?;
+        let was_closed = image.word(CLEAN).load(Relaxed) == CLOSED_IN_ORDER;
         // A reader that has mapped the previous incarnation must see its end before anything else in the image
         // changes.
         image.word(INCARNATION).fetch_add(1, Relaxed);
@@ -135,7 +134,9 @@ impl Shard {
         mark_open(&image, place);
         // The next process to open the image after a power loss must see the open flag. So this page is synced first.
         image.sync_head().map_err(io)?;
-        Shard::start(image, place, schema, number, claim)
+        let mut shard = Shard::start(image, place, schema, number, claim)?;
+        shard.was_closed = was_closed;
+        Ok(shard)
     }
 
     fn start(
@@ -180,6 +181,7 @@ impl Shard {
             plain: (0, 0),
             bases: vec![command],
             number,
+            was_closed: false,
             moved: ExpansionBuffers::default(),
             listed: Vec::new(),
             _claim: claim,
