@@ -38,7 +38,8 @@ fn rows_and_their_readers_stay_when_a_shard_outgrows_its_addresses() {
         assert!(now[0].rows.iter().map(|rows| rows.bytes).sum::<usize>() > 2 * SLAB_RESERVE_BYTES);
         let all: Vec<u64> = (0..batches * BATCH).step_by(37).collect();
         agree(&mut table, &mut early, &all);
-        agree(&mut table, &mut view(&table), &all);
+        let mut late = view(&table);
+        agree(&mut table, &mut late, &all);
         if store.durable() {
             drop(table);
             let mut again = Shards::open(&store, &schema, 0..1).unwrap();
