@@ -80,7 +80,7 @@ pub mod table {
         Admission, Applied, Init, PusherStatus, Read, RowType, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Schema,
         SchemaError, Segment, Segments, Write, hash, initial_weights, mix, shard_of,
     };
-    pub use gannet_node::{TableId, TableStatus};
+    pub use gannet_node::{TableId, TableStatus, shards_for_threads};
 }
 
 /// A server: its settings, limits, counters and errors.

@@ -5,7 +5,7 @@ use crate::schema::identity::TableIdentity;
 use crate::schema::schema_error::SchemaError;
 use crate::schema::shard_set::ShardSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a store or a table's shards cannot be opened.
 ///
@@ -104,6 +104,30 @@ pub enum OpenError {
     OlderBoot {
         /// The file.
         path: PathBuf,
+    },
+    /// The process may have no more images.
+    #[error(
+        "{}: the process may have no more {resource}, of which each shard has some: drop tables that are not needed, make tables \
+         with fewer shards, use more servers, or raise the limit ({limit})",
+        path.display()
+    )]
+    TooMany {
+        /// The file.
+        path: PathBuf,
+        /// What has run out.
+        resource: &'static str,
+        /// The limit of the system.
+        limit: &'static str,
+    },
+    /// The machine lost power while images of the folder were new.
+    #[error(
+        "{}: the machine went down while tables of this folder were new, so some may be missing: begin with another folder, \
+         from a checkpoint if there is one; to go on with the tables that are here, remove this file",
+        note.display()
+    )]
+    NewLost {
+        /// The file that says so.
+        note: PathBuf,
     },
     /// A reader cannot use an image that a server shared with it.
     #[error(
@@ -204,6 +228,20 @@ pub enum OpenError {
         /// The differences, in words.
         how: String,
     },
+}
+
+impl OpenError {
+    /// The error of a system call about an image.
+    pub(crate) fn of_image(what: &'static str, path: &Path, source: io::Error) -> OpenError {
+        let (path, limit) = (path.to_path_buf(), source.raw_os_error());
+        match limit {
+            Some(libc::ENOMEM) => {
+                OpenError::TooMany { path, resource: "mappings", limit: "sysctl vm.max_map_count" }
+            }
+            Some(libc::EMFILE) => OpenError::TooMany { path, resource: "open files", limit: "ulimit -n" },
+            _ => OpenError::Io { what, path, source },
+        }
+    }
 }
 
 /// Why an image cannot grow.

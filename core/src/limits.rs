@@ -21,6 +21,10 @@ pub const INDEX_BYTES_MAX: usize = 2 << 30;
 pub const OVERFLOW_BYTES_MAX: usize = 512 << 20;
 /// Most bytes of rows in a shard (64 shards: 1 TiB a table).
 pub const SLAB_BYTES_MAX: usize = 16 << 30;
+/// Bytes of addresses reserved for the rows of a shard at first.
+pub const SLAB_RESERVE_BYTES: usize = 32 << 20;
+/// The factor by which that grows.
+pub const SLAB_RESERVE_FACTOR: usize = 32;
 /// Most slots in a shard. A slot number fits u32, and `u32::MAX` means "no slot".
 pub const SLOTS_MAX: u32 = 1 << 28;
 /// Most shards of a table.
@@ -88,6 +92,7 @@ pub const MODEL_OPENS_MAX: u32 = 1000;
 pub const CHECKPOINT_LOOKS_MAX: u32 = 1000;
 
 const _: () = assert!(SLOTS_MAX < u32::MAX);
+const _: () = assert!(SLAB_RESERVE_BYTES.is_multiple_of(CHUNK_BYTES) && SLAB_BYTES_MAX > SLAB_RESERVE_BYTES);
 const _: () = assert!(SKETCH_BYTES_MAX <= CHECKPOINT_BLOCK_BYTES_MAX);
 const _: () = assert!(INDEX_BYTES_MAX / 64 * 6 >= SLOTS_MAX as usize / 2);
 const _: () =

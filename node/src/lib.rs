@@ -43,7 +43,7 @@ pub use coordinator::{EtcdCoordinator, EtcdTls};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, ServerCounters, WorkerCounters, bucket};
 pub use cuts::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 pub use error::{Refusal, ServerError, WorkerError};
-pub use partition::{PARTITIONS, PartitionMap, partition_of};
+pub use partition::{PARTITIONS, PartitionMap, partition_of, shards_for_threads};
 #[cfg(any(test, feature = "test-support"))]
 pub use partition::{ScatteredPartitions, scatter_partitions};
 #[cfg(any(test, feature = "test-support"))]

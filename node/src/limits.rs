@@ -31,12 +31,16 @@ pub const KEPT_PULLS_MAX: usize = 256;
 pub const ROUNDING_BYTES_MAX: usize = 256 << 20;
 /// The longest time for which a cut may hold pushes back.
 pub const CUT_FREEZE_MAX: Duration = Duration::from_secs(5);
-/// Pushers of all tables of a thread that one message of a cut can list.
-pub const CUT_PUSHES_MAX: usize = 3000;
+/// Pushers of all tables of a thread that a cut can have.
+pub const CUT_PUSHES_MAX: usize = 1 << 17;
 /// Pushers without a session of which a thread remembers when the last one ended.
 pub const ABSENCES_MAX: usize = 8192;
-/// Bytes of a message of a cut.
+/// Bytes of a message of a cut. A longer one travels in parts.
 pub const CUT_MESSAGE_BYTES_MAX: usize = PART_BYTES_MAX;
+/// Bytes of such a part.
+pub const CUT_PART_BYTES: usize = CUT_MESSAGE_BYTES_MAX - 1024;
+/// Bytes of a message of a cut that travels in parts.
+pub const CUT_BYTES_MAX: usize = 64 << 20;
 /// A checkpoint whose files have not grown for so long is given up.
 pub const CUT_STALL: Duration = Duration::from_secs(60);
 /// A cut whose coordinator has asked nothing for so long may be replaced by that of another one.
@@ -60,8 +64,14 @@ pub const PUSHERS_KEPT: usize = 1024;
 pub const CLIENT_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Clients that a table forgets in a second.
 pub const CLIENTS_FORGOTTEN_AT_ONCE: usize = 256;
-/// Tables on a server thread.
-pub const TABLES_MAX: usize = 256;
+/// Tables on a server thread. A power of two (server/table_list.rs).
+pub const TABLES_MAX: usize = 8192;
+/// So many tables of a thread are closed one after another. More are closed by several threads.
+pub const CLOSED_ALONE: usize = 16;
+/// These threads.
+pub const CLOSERS: usize = 8;
+/// Tables of a job that its scheduler knows.
+pub const JOB_TABLES_MAX: usize = 256;
 /// Threads of a server.
 pub const THREADS_MAX: usize = 256;
 /// Links that a server thread serves.
@@ -178,6 +188,9 @@ pub const REGIONS_PER_REQUEST: u32 = 4;
 pub const HANDLE_BYTES_MAX: usize = 64 << 20;
 /// Images that a server passes for one request.
 pub const IMAGES_PER_REQUEST: u32 = 64;
+/// Images that a worker has mapped: each is a file, of which many processes may have 1,024. It requests the rows of
+/// further shards.
+pub const IMAGES_MAPPED_MAX: usize = 512;
 /// The highest clock.
 pub const CLOCK_MAX: u64 = 1 << 62;
 /// Workers that keep step over a table.
@@ -405,8 +418,8 @@ pub const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(1);
 pub const IDLE_PINGS: u32 = 4;
 /// Bytes of the states of a scheduler that a backup keeps, besides rows.
 pub const STATE_BYTES_MAX: usize = 256 << 20;
-/// Streams of copies that a server thread keeps.
-pub const COPIES_MAX: usize = 4096;
+/// Streams of copies that a server thread keeps: of each table one for each thread of its owner.
+pub const COPIES_MAX: usize = 1 << 16;
 /// The pause before a server connects again to a backup that it has lost.
 pub const REPLICATOR_PAUSE: Duration = Duration::from_millis(200);
 /// How often a worker that has lost a server asks the coordinator who owns its shards.

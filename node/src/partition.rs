@@ -4,7 +4,7 @@
 //! table belongs to one partition, whatever the number of the table's shards. So the shards of all tables that are in
 //! one partition have one owner.
 
-use gannet_core::ShardSet;
+use gannet_core::{SHARDS_DEFAULT, ShardSet};
 use std::ops::Range;
 
 /// Partitions of a job. Tables with more shards have several in each partition. Tables with fewer have none in some.
@@ -13,6 +13,20 @@ pub const PARTITIONS: u32 = 1024;
 /// The partition of a shard in a table of `shards` shards, a power of two: the partition of the shard's highest hash.
 pub fn partition_of(shard: u32, shards: u32) -> u32 {
     (((u64::from(shard) + 1) * u64::from(PARTITIONS) - 1) / u64::from(shards)) as u32
+}
+
+/// The shards of a new table for which the default number was asked, at servers with so many threads together: as few
+/// as the threads use evenly, because each shard costs a file, a few mappings and about 28 KiB. That is one for each
+/// thread if their number is a power of two, and else the power of two above twice their number.
+///
+/// ```
+/// use gannet_node::shards_for_threads;
+///
+/// assert_eq!([1, 2, 3, 4, 6, 16, 48, 300].map(shards_for_threads), [2, 2, 8, 4, 16, 16, 64, 64]);
+/// ```
+pub fn shards_for_threads(threads: usize) -> u32 {
+    let even = if threads.is_power_of_two() { threads } else { 2 * threads };
+    even.next_power_of_two().clamp(2, SHARDS_DEFAULT as usize) as u32
 }
 
 /// Part `index` of `parts` of a range.

@@ -213,15 +213,20 @@ impl ShardedKeys {
         starts[0] = 0;
     }
 
-    /// Whether the keys can be sent to a table of so many shards, with this number.
+    /// Whether the keys can be sent to a table of so many shards, with this number. They may be in the order of more
+    /// shards: a shard of fewer has the runs of several.
     pub(crate) fn are_for(&self, table: usize, shards: u32) -> bool {
-        self.table == table || (self.table == ANY_TABLE && self.starts.len() == shards as usize + 1)
+        self.table == table || (self.table == ANY_TABLE && self.starts.len() > shards as usize)
     }
 
     /// Cuts all rows into chunks for these owners of the shards, ascending.
     pub(crate) fn all_chunks_of(&self, schema: &Schema, owners: &[u32], out: &mut Vec<Chunk>) {
         out.clear();
-        add_chunks(out, &self.starts, owners, part_keys(schema.widest()) as u32);
+        let most = part_keys(schema.widest()) as u32;
+        match self.starts.len().saturating_sub(1) / schema.shards as usize {
+            0 | 1 => add_chunks(out, &self.starts, owners, most),
+            runs => add_chunks(out, &of_fewer(&self.starts, runs), owners, most),
+        }
     }
 
     /// Makes the sorted keys those of a table, with chunks for these owners.
@@ -241,7 +246,7 @@ impl ShardedKeys {
     }
 
     /// Takes another batch that the caller has sorted by shard: those of shard `s` are `keys[starts[s]..starts[s +
-    /// 1]]`.
+    /// 1]]`. The order may be that of more shards than the table has.
     ///
     /// Every key is checked. Keys in a wrong order would give parts of a push wrong names, and a server would drop a
     /// part as a duplicate of another.
@@ -255,7 +260,9 @@ impl ShardedKeys {
         owners: &[u32],
         (keys, starts): (&[u64], &[u32]),
     ) -> Result<(), WorkerError> {
-        let fits = starts.len() == schema.shards as usize + 1
+        let runs = starts.len().saturating_sub(1) / schema.shards as usize;
+        let fits = runs.is_power_of_two()
+            && starts.len() == runs * schema.shards as usize + 1
             && starts[0] == 0
             && starts[starts.len() - 1] as usize == keys.len()
             && starts.is_sorted();
@@ -268,6 +275,7 @@ impl ShardedKeys {
                 schema.name
             )));
         }
+        let starts = of_fewer(starts, runs);
         for (shard, run) in (0..).zip(starts.windows(2)) {
             let strayed = keys[run[0] as usize..run[1] as usize]
                 .iter()
@@ -282,8 +290,7 @@ impl ShardedKeys {
         self.from.clear();
         self.keys.clear();
         self.keys.extend_from_slice(keys);
-        self.starts.clear();
-        self.starts.extend_from_slice(starts);
+        self.starts = starts;
         self.lay_out(table, schema, owners);
         Ok(())
     }
@@ -298,6 +305,11 @@ fn gather<const D: usize>(from: &[u32], rows: &[f32], out: &mut [f32]) {
 fn scatter<const D: usize>(from: &[u32], rows: &[f32], out: &mut [f32]) {
     let (rows, out) = (rows.as_chunks::<D>().0, out.as_chunks_mut::<D>().0);
     rows.iter().zip(from).for_each(|(row, &from)| out[from as usize] = *row);
+}
+
+/// The starts of the shards of a table that has one shard for each `runs` of them.
+fn of_fewer(starts: &[u32], runs: usize) -> Vec<u32> {
+    starts.iter().copied().step_by(runs).collect()
 }
 
 /// Splits each link's run of keys into chunks of at most `most` keys.
@@ -359,7 +371,7 @@ mod tests {
             // Keys that were sorted without a worker are for tables of so many shards. They get the same chunks.
             taken.sort(16, &keys);
             prop_assert_eq!((taken.keys(), taken.positions()), (cut.keys(), cut.positions()));
-            prop_assert!(taken.are_for(0, 16) && taken.are_for(3, 16) && !taken.are_for(0, 8));
+            prop_assert!(taken.are_for(0, 16) && taken.are_for(3, 16) && !taken.are_for(0, 32));
             prop_assert!(cut.are_for(0, 16) && !cut.are_for(1, 16));
             let mut chunks = vec![Chunk { peer: 9, start: 9, len: 9, row: 9 }];
             taken.all_chunks_of(&schema, &owners, &mut chunks);
@@ -386,6 +398,35 @@ mod tests {
                 next += chunk.len;
             }
             prop_assert_eq!(next as usize, keys.len());
+        }
+
+        /// The order of more shards is one of fewer, too: a reading thread need not know how many a table has.
+        #[test]
+        fn keys_in_the_order_of_more_shards_are_cut_for_a_table_of_fewer(
+            keys in prop::collection::vec(0u64..500, 0..400), fewer in 0u32..5, peers in 1u32..5, dim in 1u32..4000,
+        ) {
+            let schema = Schema { dim, shards: 1 << fewer, ..Schema::scalar("t", Rule::Add(Add)) };
+            let owners: Vec<u32> = (0..1 << fewer).map(|shard| (shard * peers) >> fewer).collect();
+            let (mut fine, mut taken) = (ShardedKeys::default(), ShardedKeys::default());
+            fine.sort(16, &keys);
+            prop_assert!(fine.are_for(0, schema.shards));
+            prop_assert!(taken.fill_sorted(0, &schema, &owners, (fine.keys(), fine.starts())).is_ok());
+            let mut chunks = Vec::new();
+            fine.all_chunks_of(&schema, &owners, &mut chunks);
+            prop_assert_eq!((taken.keys(), taken.chunks()), (fine.keys(), &chunks[..]));
+            let shard = |at: u32| shard_of(hash(fine.keys()[at as usize]), schema.shards);
+            let mut next = 0;
+            for chunk in &chunks {
+                prop_assert_eq!(chunk.start, next);
+                prop_assert_eq!(chunk.row as usize, (0..next).filter(|&before| shard(before) == shard(next)).count());
+                next += chunk.len;
+                prop_assert!((chunk.start..next).all(|at| owners[shard(at) as usize] == chunk.peer));
+            }
+            prop_assert_eq!(next as usize, keys.len());
+            // The chunks of a part of the rows have the same names.
+            let mut later = Vec::new();
+            fine.chunks_of(0..keys.len() as u32, &schema, &owners, &mut later);
+            prop_assert_eq!(later, chunks);
         }
 
         /// Chunks that are made later, of all rows or of some, equal those of a cut for these links.

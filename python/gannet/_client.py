@@ -169,7 +169,8 @@ class Client:
             dim: Weights of a row, 1 to 4096.
             optimizer: What the servers do with gradients.
             init: What a key without a row reads as.
-            shards: Parts of the table, a power of two up to 4096. It cannot change later.
+            shards: Parts of the table, a power of two up to 4096. It cannot change later. With 64, an existing table of
+                at most 64 parts is opened as it is, and a new one gets as many as the servers' threads use.
             admit: Which push of a key makes its row. `None`: the first. A whole number n from 2 to 256: the n-th. A
                 number between 0 and 1: each push with this probability. Earlier pushes of the key have no effect.
             seed: Chooses the initial values.

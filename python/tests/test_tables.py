@@ -295,7 +295,7 @@ def test_items_are_the_pulled_rows(client: gannet.Client, name: str) -> None:
         assert sorted(found.tolist()) == sorted(keys.tolist())
         np.testing.assert_array_equal(rows, table.pull(found))
         stats = table.stats()
-        assert stats.rows == 2000 and stats.shards == 64 and stats.bytes >= 2000 * 5 * 4
+        assert stats.rows == 2000 and 2 <= stats.shards <= 64 and stats.bytes >= 2000 * 5 * 4
 
 
 @pytest.mark.parametrize(("dim", "row_type"), [(2, "bf16"), (7, "f16"), (64, "bf16")])

@@ -1,7 +1,7 @@
 //! The command, tested from outside: flags and help, messages, files of data and of models, progress, the doctor.
 
-mod broken_requests;
 mod beside_writers;
+mod broken_requests;
 mod checkpoint_folders;
 mod checkpoints;
 mod cli;

@@ -84,10 +84,10 @@ fn a_restarted_worker_continued_with_the_remaining_splits_when_rows_were_lost() 
     // In either order of hosts: the folders record which server has which rows.
     for hosts in [[&*first.0, &*addr], [&*addr, &*first.0]] {
         let again = job.worker(0, &hosts, &first.0).wait();
-        says(&again, &["the rows of shards 32 to 63 are gone", &addr]);
+        says(&again, &["the rows of shards 2 to 3 are gone", &addr]);
     }
     // All workers learn of it.
-    until(&first.0, |job| job["failed"].as_str().is_some_and(|why| why.contains("shards 32 to 63")));
+    until(&first.0, |job| job["failed"].as_str().is_some_and(|why| why.contains("shards 2 to 3")));
 }
 
 /// Once the scheduler's state file outlived the folders of all servers, and the job continued with new, empty tables.

@@ -3,6 +3,7 @@
 mod cached;
 mod hostile;
 mod io;
+mod many_tables;
 mod memory;
 mod metrics;
 mod one_sided;

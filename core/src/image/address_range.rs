@@ -1,19 +1,26 @@
-//! An address range that is reserved once, with chunks of a file mapped over it. An image's owner maps the
-//! image for writing; a reader maps it read-only. Both address the image by offsets from the same base.
+//! A reserved address range, with chunks of a file mapped over it. An image's owner maps the image for writing; a
+//! reader maps it read-only. Both address the image by offsets from the same base.
+//!
+//! The rows are last in the range, and a range begins with few addresses for them. When they need more, the file is
+//! mapped over a larger range as well. So the addresses that a process reserves are in proportion to its rows, and a
+//! process can have thousands of images.
 #![allow(unsafe_code)]
 
 use crate::image::layout::*;
-use crate::limits::CHUNK_BYTES;
+use crate::limits::{CHUNK_BYTES, SLAB_BYTES_MAX, SLAB_RESERVE_BYTES, SLAB_RESERVE_FACTOR};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
-/// The reserved range of one image and its file. Dropping it unmaps its chunks.
+/// A reserved range of one image and its file. Dropping it unmaps its chunks.
 pub(crate) struct AddressRange {
     base: *mut u8,
-    file: File,
+    /// Bytes from the base on.
+    bytes: usize,
+    file: Arc<File>,
     access: libc::c_int,
-    _reservation: memmap2::MmapRaw,
+    _reservation: Reservation,
 }
 
 // SAFETY: the base points into a mapping that this value owns and that is tied to no thread.
@@ -22,13 +29,18 @@ unsafe impl Send for AddressRange {}
 unsafe impl Sync for AddressRange {}
 
 impl AddressRange {
-    /// Reserves the range for an image in `file` and maps the file's first chunk, the header.
-    pub(crate) fn reserve(file: File, writable: bool) -> io::Result<AddressRange> {
-        // No byte of the reservation itself is touched: every chunk is mapped before it is used.
-        let reservation = memmap2::MmapOptions::new().len(END + CHUNK_BYTES).map_raw_read_only(&file)?;
-        let base = reservation.as_mut_ptr().map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
+    /// Reserves a range for an image in `file` with room for `rows` bytes of rows, and maps the file's first chunk, the
+    /// header.
+    pub(crate) fn reserve(file: Arc<File>, writable: bool, rows: usize) -> io::Result<AddressRange> {
+        let mut room = SLAB_RESERVE_BYTES;
+        while room < rows {
+            room *= SLAB_RESERVE_FACTOR;
+        }
+        let bytes = SLAB + room.min(SLAB_BYTES_MAX);
+        let reservation = Reservation::new(bytes + CHUNK_BYTES)?;
+        let base = reservation.at.map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
         let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        let range = AddressRange { base, file, access, _reservation: reservation };
+        let range = AddressRange { base, bytes, file, access, _reservation: reservation };
         // SAFETY: nobody has seen the range yet, so nothing refers to its header.
         unsafe { range.overlay(0, 0, CHUNK_BYTES) }?;
         Ok(range)
@@ -41,8 +53,31 @@ impl AddressRange {
     }
 
     /// The file behind the range.
-    pub(crate) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &Arc<File> {
         &self.file
+    }
+
+    /// Whether this region has addresses for so many bytes.
+    pub(crate) fn has_room(&self, region: usize, bytes: usize) -> bool {
+        bytes <= self.room(region)
+    }
+
+    /// The bytes for which this region has addresses.
+    pub(crate) fn room(&self, region: usize) -> usize {
+        REGIONS[region].bytes_max().min(self.bytes - REGIONS[region].start())
+    }
+
+    /// A larger range for the same file, with room for `rows` bytes of rows. The extents of `words`, which were checked,
+    /// are mapped there, too.
+    pub(crate) fn larger(&self, rows: usize, words: impl Iterator<Item = u64>) -> io::Result<AddressRange> {
+        let writable = self.access & libc::PROT_WRITE != 0;
+        let range = AddressRange::reserve(self.file.clone(), writable, rows)?;
+        let mut mapped = [0; 3];
+        for word in words {
+            // SAFETY: nobody has seen the range yet.
+            unsafe { range.map_extent(word, &mut mapped) }?;
+        }
+        Ok(range)
     }
 
     /// Maps the extent that the directory word `word` names, after the first `mapped` bytes of its region. Adds
@@ -64,7 +99,9 @@ impl AddressRange {
     /// # Safety
     /// Nothing refers to the bytes that are mapped over.
     unsafe fn overlay(&self, at: usize, file_at: usize, bytes: usize) -> io::Result<()> {
-        assert!(at + bytes <= END && at.is_multiple_of(CHUNK_BYTES) && file_at.is_multiple_of(CHUNK_BYTES));
+        assert!(
+            at + bytes <= self.bytes && at.is_multiple_of(CHUNK_BYTES) && file_at.is_multiple_of(CHUNK_BYTES)
+        );
         // SAFETY: the target lies inside our own reservation (checked above, and the base is aligned up within its
         // slack). Nothing refers to it, as the caller promises. The mapping does not outlive the reservation.
         let p = unsafe {
@@ -85,10 +122,38 @@ impl AddressRange {
     /// # Safety
     /// The advice changes no contents.
     pub(crate) unsafe fn advise(&self, at: usize, bytes: usize, advice: libc::c_int) -> io::Result<()> {
-        assert!(at + bytes <= END);
+        assert!(at + bytes <= self.bytes);
         // SAFETY: the range is inside our mapping (checked); the advice changes no contents, as the caller promises.
         let r = unsafe { libc::madvise(self.base.add(at).cast(), bytes, advice) };
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// Addresses that nothing else in the process gets. They have no memory: every chunk is mapped before it is used.
+/// Neighbouring reservations are one mapping for the system, which limits the number of mappings (vm.max_map_count).
+struct Reservation {
+    at: *mut u8,
+    bytes: usize,
+}
+
+impl Reservation {
+    fn new(bytes: usize) -> io::Result<Reservation> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at addresses that the system chooses.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Reservation { at: at.cast(), bytes })
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the addresses are this value's, with all that was mapped over them, and nothing refers to them any
+        // more.
+        unsafe { libc::munmap(self.at.cast(), self.bytes) };
     }
 }
 

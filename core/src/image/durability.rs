@@ -15,6 +15,8 @@ pub(crate) enum Durable {
     Head,
     /// A file, all of it.
     File,
+    /// The note that a folder has new images.
+    Note,
     /// The names in a folder.
     Folder(PathBuf),
 }

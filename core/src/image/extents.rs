@@ -30,7 +30,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The file and the address range of one image. Its owner reads and writes rows through `Image`. This type touches only
 /// the directory of extents, which is made of atomics, and gives the kernel advice that changes no contents.
 pub(crate) struct Extents {
-    range: AddressRange,
+    /// The range that was reserved last is the one in use. Its owner may still use the one before it until it grows the
+    /// next time, and who reads rows over RDMA until the image is closed. So all of them stay.
+    ranges: Mutex<Vec<Arc<AddressRange>>>,
+    /// The base of the first range, for words of the header.
+    header: *const u8,
     medium: Medium,
     budget: Arc<Budget>,
     ready: [AtomicUsize; 3],
@@ -50,6 +54,12 @@ struct BudgetCharge {
     closed: bool,
 }
 
+// SAFETY: the header's address points into a range of `ranges`, which live as long as this value and are tied to no
+// thread.
+unsafe impl Send for Extents {}
+// SAFETY: the header is only accessed as atomics.
+unsafe impl Sync for Extents {}
+
 impl Extents {
     /// Reserves the address range and maps the header of `file`, which must have at least a header. `counted`
     /// returns how many bytes of the header have file space when a given number of pusher entries is used, without the
@@ -61,10 +71,11 @@ impl Extents {
         budget: Arc<Budget>,
     ) -> io::Result<Extents> {
         // Pages past the end of the file are never touched: each extent is allocated before it is published.
-        let range = AddressRange::reserve(file, true)?;
+        let range = Arc::new(AddressRange::reserve(Arc::new(file), true, 0)?);
         let zero = || [0; 3].map(AtomicUsize::new);
         let extents = Extents {
-            range,
+            header: range.base(),
+            ranges: Mutex::new(vec![range]),
             medium,
             budget,
             ready: zero(),
@@ -90,22 +101,67 @@ impl Extents {
     /// No space, or the memory limit.
     pub(crate) fn hold(&self, at: usize, bytes: usize) -> Result<(), GrowError> {
         assert!(at + bytes <= CHUNK_BYTES);
-        let space = || fallocate(self.range.file(), FallocateFlags::empty(), at as u64, bytes as u64);
+        let range = self.range();
+        let space = || fallocate(range.file(), FallocateFlags::empty(), at as u64, bytes as u64);
         retry_on_intr(space).map_err(io::Error::from)?;
         self.budget.take(bytes as u64)?;
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).header += bytes as u64;
         Ok(())
     }
 
-    /// The first byte of the address range.
+    /// The address range in use.
+    fn range(&self) -> Arc<AddressRange> {
+        let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        ranges[ranges.len() - 1].clone()
+    }
+
+    /// The header's address.
+    pub(crate) fn header_addr(&self) -> usize {
+        self.header.addr()
+    }
+
+    /// The first byte of the address range in use. It stays mapped for as long as this value lives.
     pub(crate) fn base(&self) -> *mut u8 {
-        self.range.base()
+        self.range().base()
+    }
+
+    /// The owner uses the range in use now: gives back the page tables of those before it.
+    pub(crate) fn leave_former_ranges(&self) {
+        let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        for range in &ranges[..ranges.len() - 1] {
+            for region in REGIONS {
+                let bytes = self.ready(region).min(range.room(region as usize));
+                // SAFETY: the pages stay in the file, so no contents change.
+                let _ = unsafe { range.advise(region.start(), bytes, libc::MADV_DONTNEED) };
+            }
+        }
+    }
+
+    /// The words of the directory.
+    fn words(&self) -> impl Iterator<Item = u64> {
+        (0..self.word(EXTENTS_USED).load(Relaxed) as usize).map(|i| self.word(EXTENTS + 8 * i).load(Relaxed))
+    }
+
+    /// Maps the file over a range with room for `rows` bytes of rows, and uses it from now on. The charge must be locked,
+    /// so that no other thread takes extents.
+    fn enlarge(&self, rows: usize) -> io::Result<()> {
+        let range = self.range().larger(rows, self.words())?;
+        if self.medium == Medium::Memory {
+            // Otherwise the owner would have a fault for each page.
+            for region in REGIONS {
+                // SAFETY: the advice changes no contents.
+                let _ =
+                    unsafe { range.advise(region.start(), self.ready(region), libc::MADV_POPULATE_WRITE) };
+            }
+        }
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(range));
+        Ok(())
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= UNDO && at.is_multiple_of(8));
         // SAFETY: inside the mapped header (UNDO is below every header's size), aligned; always used as an atomic.
-        unsafe { &*self.range.base().add(at).cast::<AtomicU64>() }
+        unsafe { &*self.header.add(at).cast::<AtomicU64>() }
     }
 
     /// Extent `i` of the directory: region, first chunk of the file, chunks.
@@ -115,10 +171,16 @@ impl Extents {
 
     /// Maps the extents of the directory, which was checked against the file's length.
     pub(crate) fn map_all(&self) -> io::Result<()> {
-        let mut mapped = [0usize; 3];
-        for i in 0..self.word(EXTENTS_USED).load(Relaxed) as usize {
-            // SAFETY: the image is being opened: nobody refers to its regions yet.
-            unsafe { self.range.map_extent(self.word(EXTENTS + 8 * i).load(Relaxed), &mut mapped)? };
+        let rows: usize = self.of(Region::Slab).iter().map(|(_, bytes)| bytes).sum();
+        match self.range() {
+            range if range.has_room(Region::Slab as usize, rows) => {
+                let mut mapped = [0usize; 3];
+                for word in self.words() {
+                    // SAFETY: the image is being opened: nobody refers to its regions yet.
+                    unsafe { range.map_extent(word, &mut mapped)? };
+                }
+            }
+            _ => self.enlarge(rows)?,
         }
         let mut charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
         for region in REGIONS {
@@ -215,10 +277,11 @@ impl Extents {
             }
             let end = bytes.min((have / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let at = self.take(region, have, end)?;
-            let space =
-                || fallocate(self.range.file(), FallocateFlags::empty(), at as u64, (end - have) as u64);
+            let range = self.range();
+            let space = || fallocate(range.file(), FallocateFlags::empty(), at as u64, (end - have) as u64);
             retry_on_intr(space).map_err(io::Error::from)?;
-            self.advise(region.start() + have, end - have, libc::MADV_POPULATE_WRITE)?;
+            // SAFETY: the advice changes no contents.
+            unsafe { range.advise(region.start() + have, end - have, libc::MADV_POPULATE_WRITE) }?;
             crate::kill_point!();
             self.ready[region as usize].fetch_max(end, Release);
         }
@@ -253,12 +316,16 @@ impl Extents {
         }
         // An extent is a quarter of its region: few mappings, and the file's apparent size stays near its real one.
         let chunks = (mapped / CHUNK_BYTES / 4).clamp(1, (region.bytes_max() - mapped) / CHUNK_BYTES);
-        ftruncate(self.range.file(), ((next + chunks) * CHUNK_BYTES) as u64).map_err(io::Error::from)?;
+        if !self.range().has_room(region as usize, mapped + chunks * CHUNK_BYTES) {
+            self.enlarge(mapped + chunks * CHUNK_BYTES)?;
+        }
+        let range = self.range();
+        ftruncate(range.file(), ((next + chunks) * CHUNK_BYTES) as u64).map_err(io::Error::from)?;
         let word = pack_extent(region as usize, next, chunks);
         let mut behind = [0; 3];
         behind[region as usize] = mapped;
         // SAFETY: the extent is not in the directory yet, so nothing refers to it.
-        unsafe { self.range.map_extent(word, &mut behind)? };
+        unsafe { range.map_extent(word, &mut behind)? };
         self.word(EXTENTS + 8 * used).store(word, Relaxed);
         crate::kill_point!();
         self.word(EXTENTS_USED).store(used as u64 + 1, Release);
@@ -288,17 +355,13 @@ impl Extents {
     pub(crate) fn try_collapse(&self, region: Region, chunk: usize) -> io::Result<()> {
         assert!((chunk + 1) * CHUNK_BYTES <= self.ready(region));
         let at = region.start() + chunk * CHUNK_BYTES;
-        self.advise(at, CHUNK_BYTES, libc::MADV_COLLAPSE)
-    }
-
-    fn advise(&self, at: usize, bytes: usize, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: neither advice used here changes contents.
-        unsafe { self.range.advise(at, bytes, advice) }
+        // SAFETY: the advice changes no contents.
+        unsafe { self.range().advise(at, CHUNK_BYTES, libc::MADV_COLLAPSE) }
     }
 
     /// A read-only descriptor of the file, whose mappings are read-only too.
     pub(crate) fn share(&self) -> io::Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.range.file().as_raw_fd());
+        let path = format!("/proc/self/fd/{}", self.range().file().as_raw_fd());
         Ok(File::open(path)?.into())
     }
 
@@ -308,7 +371,11 @@ impl Extents {
         durability::during(&Durable::Head, || {
             // SAFETY: the page is mapped for as long as `self` lives; writing it back changes no contents.
             unsafe {
-                rustix::mm::msync(self.range.base().cast(), HEAD_PAGE_BYTES, rustix::mm::MsyncFlags::SYNC)
+                rustix::mm::msync(
+                    self.header.cast_mut().cast(),
+                    HEAD_PAGE_BYTES,
+                    rustix::mm::MsyncFlags::SYNC,
+                )
             }
             .map_err(io::Error::from)
         })
@@ -316,7 +383,7 @@ impl Extents {
 
     /// Writes the file to its medium and waits.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        durability::during(&Durable::File, || self.range.file().sync_all())
+        durability::during(&Durable::File, || self.range().file().sync_all())
     }
 
     /// Bytes charged to the budget.

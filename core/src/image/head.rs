@@ -62,6 +62,9 @@ pub(crate) enum OtherHead {
 
 /// Checks that these bytes are a head of this program, and returns its schema.
 pub(crate) fn check_bytes(head: &[u8]) -> Result<Schema, OtherHead> {
+    if head[..8] == [0; 8] {
+        return Err(OtherHead::Torn("it was never written whole: its head is empty".into()));
+    }
     if head[..8] != MAGIC.to_le_bytes() {
         return Err(OtherHead::Foreign("its first bytes are not GANNETIM".into()));
     }

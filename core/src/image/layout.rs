@@ -7,9 +7,8 @@
 //! INDEX             buckets of the index
 //! OVERFLOW          overflow buckets
 //! SLAB              slots
-//! END
 //! ```
-//! The reserved address range has this shape. The file is dense: the extent directory says which chunk of the file
+//! The address range has this shape. The file is dense: the extent directory says which chunk of the file
 //! backs which chunk of a region.
 
 use crate::limits::*;
@@ -132,7 +131,6 @@ pub(crate) fn held_deletions(deleted: u64) -> usize {
 pub(crate) const INDEX: usize = HEADER_RESERVE_BYTES;
 pub(crate) const OVERFLOW: usize = INDEX + INDEX_BYTES_MAX;
 pub(crate) const SLAB: usize = OVERFLOW + OVERFLOW_BYTES_MAX;
-pub(crate) const END: usize = SLAB + SLAB_BYTES_MAX;
 
 /// The regions that grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

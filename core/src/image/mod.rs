@@ -14,6 +14,7 @@ pub(crate) mod image_check;
 mod incarnations;
 pub(crate) mod journal;
 pub(crate) mod layout;
+pub(crate) mod new_images;
 pub(crate) mod open_shards;
 pub(crate) mod owned_image;
 pub(crate) mod prefetch;

@@ -1,5 +1,5 @@
-//! The memory of a shard: a file (memfd, tmpfs or disk) at an address range that is reserved once. Parts of the
-//! file are mapped there as the regions grow. All addresses are offsets from the base. Bounds are checked here,
+//! The memory of a shard: a file (memfd, tmpfs or disk) at a reserved address range. Parts of the file are mapped
+//! there as the regions grow. A larger range takes its place when the rows need more addresses. All addresses are offsets from the base. Bounds are checked here,
 //! so the rest of the crate is safe code.
 //!
 //! A region grows by chunks of 2 MiB of file, and inside its last chunk by steps: allocate (a full disk is an
@@ -136,7 +136,13 @@ impl Image {
         self.extents.check(length)
     }
 
+    /// Uses the address range in use, and what is published of it.
     fn count(&mut self) {
+        let base = self.extents.base();
+        if base != self.base {
+            self.base = base;
+            self.extents.leave_former_ranges();
+        }
         let [index, overflow, slab] =
             REGIONS.map(|r| self.word(REGION_BYTES + 8 * r as usize).load(Relaxed) as usize);
         self.slots = (slab / self.stride).min(SLOTS_MAX as usize) as u32;
@@ -183,14 +189,15 @@ impl Image {
         Ok(())
     }
 
-    /// The header's address in this process.
+    /// The header's address in this process. It stays the same.
     pub(crate) fn header_addr(&self) -> usize {
-        self.base.addr()
+        self.extents.header_addr()
     }
 
-    /// The address of the rows in this process.
+    /// The address of the rows in this process, those included that are only ready. Rows that have been at an address
+    /// can be read there until the image is closed.
     pub(crate) fn rows_addr(&self) -> usize {
-        self.base.addr() + SLAB
+        self.extents.base().addr() + SLAB
     }
 
     /// The extents of rows, in order: (offset in the rows, bytes).

@@ -5,6 +5,7 @@ use crate::error::OpenError;
 use crate::image::durability;
 use crate::image::filesystem::{Filesystem, Medium};
 use crate::image::grower::{Grower, Now};
+use crate::image::new_images::NewImages;
 use crate::image::open_shards::OpenShards;
 use crate::image::table_list::{self, TableList};
 use crate::own_files;
@@ -45,6 +46,7 @@ pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     pub(crate) medium: Medium,
     tables: TableList,
+    pub(crate) new_images: NewImages,
 }
 
 /// How a store's images may grow.
@@ -149,7 +151,9 @@ impl Store {
         let medium = if filesystem.is_memory() { Medium::Memory } else { Medium::Disk };
         let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, locks));
         let tables = TableList::open(path)?;
-        let (folder, opened) = (Some(Folder { path: path.into(), medium, tables }), Arc::default());
+        let new_images = NewImages::open(path, boot).map_err(io("reading UNSYNCED in"))?;
+        let (folder, opened) = (Folder { path: path.into(), medium, tables, new_images }, Arc::default());
+        let folder = Some(folder);
         Ok(Store(Arc::new(Inner { folder, boot, grower, opened })))
     }
 
@@ -244,13 +248,17 @@ impl Store {
         }
         let Some(folder) = &self.0.folder else { return Ok(true) };
         folder.tables.remove(table)?;
+        folder.new_images.forget(table);
         Ok(true)
     }
 
-    /// Writes the names of a table's images to the medium. Every opening does this, because the process that
-    /// made the images may have been killed before it synced their names.
+    /// Writes the names of a table's images to the medium, unless a note says that they are new. Every opening of an image
+    /// that was not closed in order does this: the process that made it may have been killed before it synced the name.
     pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {
-        let Some(folder) = &self.0.folder else { return Ok(()) };
+        let Some(folder) = self.0.folder.as_ref().filter(|folder| !folder.new_images.has(&schema.name))
+        else {
+            return Ok(());
+        };
         for path in [folder.path.join(&schema.name), folder.path.clone()] {
             durability::folder(&path).map_err(|source| OpenError::Io {
                 what: "syncing the folder",
@@ -258,7 +266,15 @@ impl Store {
                 source,
             })?;
         }
-        folder.tables.add(&schema.name).map_err(|source| OpenError::Io {
+        Ok(())
+    }
+
+    /// Notes in the list of tables that the images of this one are there. While a note says that they are new, the list
+    /// need not be on the medium.
+    pub(crate) fn list_table(&self, table: &str) -> Result<(), OpenError> {
+        let Some(folder) = &self.0.folder else { return Ok(()) };
+        let listed = folder.tables.add(table, !folder.new_images.has(table));
+        listed.map_err(|source| OpenError::Io {
             what: "writing the list of tables in",
             path: folder.path.clone(),
             source,

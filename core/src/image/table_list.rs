@@ -7,7 +7,7 @@
 //! - clicks
 //! ```
 //!
-//! A line is added, synced, after the images of a new table (`+`) and before those of a dropped one go (`-`). The last
+//! A line is added after the images of a new table (`+`) and before those of a dropped one go (`-`). The last
 //! line of a table counts. A last line without an end is none: its writer was killed before it acted upon it.
 
 use crate::error::OpenError;
@@ -94,14 +94,14 @@ impl TableList {
         self.lock().names.iter().cloned().collect()
     }
 
-    /// Notes that the images of a table are there.
-    pub(crate) fn add(&self, table: &str) -> io::Result<()> {
-        self.lock().note(&self.folder.join(NAME), table, true)
+    /// Notes that the images of a table are there, and syncs the note if it must be on the medium now.
+    pub(crate) fn add(&self, table: &str, synced: bool) -> io::Result<()> {
+        self.lock().note(&self.folder.join(NAME), table, true, synced)
     }
 
     /// Removes the images of a table. A kill in between leaves the line, and the next start goes on.
     pub(crate) fn remove(&self, table: &str) -> io::Result<()> {
-        self.lock().note(&self.folder.join(NAME), table, false)?;
+        self.lock().note(&self.folder.join(NAME), table, false, true)?;
         table_folder::remove(&self.folder.join(table))?;
         durability::folder(&self.folder)
     }
@@ -129,6 +129,14 @@ pub(crate) fn move_all(folder: &Path, to: &Path) -> io::Result<()> {
     durability::folder(folder)
 }
 
+/// Writes the list of a folder to its medium, if there is one.
+pub(crate) fn sync(folder: &Path) -> io::Result<()> {
+    match own_files::open(&folder.join(NAME)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        file => file?.sync_all(),
+    }
+}
+
 /// Removes the tables of a folder that no store has open, and their list.
 pub(crate) fn remove_all(folder: &Path) -> io::Result<()> {
     for name in with_images(folder)? {
@@ -143,7 +151,7 @@ pub(crate) fn remove_all(folder: &Path) -> io::Result<()> {
 
 impl Listed {
     /// Notes whether a table is there. After an error the list says what it said before, or the change.
-    fn note(&mut self, path: &Path, table: &str, is_there: bool) -> io::Result<()> {
+    fn note(&mut self, path: &Path, table: &str, is_there: bool, synced: bool) -> io::Result<()> {
         if self.names.contains(table) == is_there {
             return Ok(());
         }
@@ -155,7 +163,8 @@ impl Listed {
         let noted = match &mut self.file {
             Some(file) => {
                 let line = format!("{} {table}\n", if is_there { '+' } else { '-' });
-                file.write_all(line.as_bytes()).and_then(|()| file.sync_data())
+                let written = file.write_all(line.as_bytes());
+                written.and_then(|()| if synced { file.sync_data() } else { Ok(()) })
             }
             None => self.rewrite(path),
         };

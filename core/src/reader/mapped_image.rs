@@ -6,7 +6,7 @@
 //! slots, links) before it uses it. If these values contradict each other, the reader stops using the image.
 #![allow(unsafe_code)]
 
-use crate::image::address_range::{AddressRange, check_extent};
+use crate::image::address_range::{AddressRange, check_extent, unpack_extent};
 use crate::image::bucket::SharedBucket;
 use crate::image::filesystem::Filesystem;
 use crate::image::layout::*;
@@ -16,6 +16,7 @@ use crate::limits::*;
 use rustix::fs::SealFlags;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, Ordering::Acquire, Ordering::Relaxed};
 
 /// A mapped image. The mapping is read-only. The fields that every key needs are in one cache line.
@@ -50,7 +51,8 @@ struct ImageGrowth {
     private: bool,
     published: [usize; 3],
     mapped: [usize; 3],
-    extents: usize,
+    /// The words of the extents that are mapped, as they were checked.
+    extents: Vec<u64>,
 }
 
 // SAFETY: the base points into a mapping that `rest` owns and that is tied to no thread.
@@ -72,9 +74,10 @@ impl MappedImage {
         let populate = if in_memory { populate } else { 0 };
         let seals = rustix::fs::fcntl_get_seals(&file);
         let private = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-        let range = AddressRange::reserve(file, false)?;
+        let range = AddressRange::reserve(Arc::new(file), false, 0)?;
         let base = range.base().cast_const();
-        let rest = ImageGrowth { range, populate, private, published: [0; 3], mapped: [0; 3], extents: 0 };
+        let rest =
+            ImageGrowth { range, populate, private, published: [0; 3], mapped: [0; 3], extents: Vec::new() };
         Ok(MappedImage {
             base,
             stride: stride as u32,
@@ -190,25 +193,37 @@ impl MappedImage {
     /// Maps the new extents of the directory.
     fn map_extents(&mut self) -> Result<(), String> {
         let used = self.word(EXTENTS_USED, Acquire) as usize;
-        if used > EXTENTS_MAX || used < self.rest.extents {
-            return Err(format!(
-                "{used} extents are claimed, {} were; {EXTENTS_MAX} can be",
-                self.rest.extents
-            ));
+        let known = self.rest.extents.len();
+        if used > EXTENTS_MAX || used < known {
+            return Err(format!("{used} extents are claimed, {known} were; {EXTENTS_MAX} can be"));
         }
-        if used == self.rest.extents {
+        if used == known {
             return Ok(());
         }
         let length = self.rest.range.file().metadata().map_err(|e| e.to_string())?.len();
-        for i in self.rest.extents..used {
+        for i in known..used {
             let word = self.word(EXTENTS + 8 * i, Relaxed);
             check_extent(i, word, length, &self.rest.mapped)?;
+            self.make_room(word).map_err(|e| format!("mapping extent {i}: {e}"))?;
             let ImageGrowth { range, mapped, .. } = &mut *self.rest;
             // SAFETY: the extent comes after all mapped bytes of its region, so nothing refers to its addresses yet.
             let mapping = unsafe { range.map_extent(word, mapped) };
             mapping.map_err(|e| format!("mapping extent {i}: {e}"))?;
-            self.rest.extents = i + 1;
+            self.rest.extents.push(word);
         }
+        Ok(())
+    }
+
+    /// Maps the image over a larger range if the present one has no addresses for this extent.
+    fn make_room(&mut self, word: u64) -> io::Result<()> {
+        let (region, _, chunks) = unpack_extent(word);
+        let bytes = self.rest.mapped[region] + chunks * CHUNK_BYTES;
+        if self.rest.range.has_room(region, bytes) {
+            return Ok(());
+        }
+        let range = self.rest.range.larger(bytes, self.rest.extents.iter().copied())?;
+        self.base = range.base().cast_const();
+        self.rest.range = range;
         Ok(())
     }
 

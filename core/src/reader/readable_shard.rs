@@ -60,13 +60,9 @@ impl Shards {
             }
             let header = MemoryRange { offset: 0, addr: shard.image.header_addr(), bytes: HEADER_BYTES };
             let mut from = 0;
-            let rows = shard.listed.iter().map(|&end| {
+            let rows = shard.listed.iter().map(|&(end, addr)| {
                 let offset = std::mem::replace(&mut from, end);
-                MemoryRange {
-                    offset: offset as u64,
-                    addr: shard.image.rows_addr() + offset,
-                    bytes: end - offset,
-                }
+                MemoryRange { offset: offset as u64, addr, bytes: end - offset }
             });
             let rows = rows.collect();
             all.push(ReadableShard { shard: shard.number, incarnation: shard.incarnation(), header, rows });
@@ -76,15 +72,17 @@ impl Shards {
 }
 
 /// Lists the stretches that follow the listed ones, up to the last row.
-fn list(image: &Image, listed: &mut Vec<usize>) -> Result<(), GrowError> {
+fn list(image: &Image, listed: &mut Vec<(usize, usize)>) -> Result<(), GrowError> {
     let rows = image.row_bytes();
+    let mut from = listed.last().map_or(0, |&(end, _)| end);
     for (at, bytes) in image.row_extents() {
-        while listed.last().copied().unwrap_or(0) < rows.min(at + bytes) {
+        while from < rows.min(at + bytes) {
             let end = mark(rows).min(at + bytes);
             if !image.make_ready(end)? {
                 return Ok(());
             }
-            listed.push(end);
+            listed.push((end, image.rows_addr() + from));
+            from = end;
         }
     }
     Ok(())

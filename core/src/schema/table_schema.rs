@@ -44,7 +44,8 @@ pub struct Schema {
     pub more: Vec<Segment>,
 }
 
-/// Default number of shards of a table. [`Schema::scalar`] uses it.
+/// Default number of shards of a table. [`Schema::scalar`] uses it. At servers, a new table of the default number gets
+/// as many as their threads use evenly.
 pub const SHARDS_DEFAULT: u32 = 64;
 
 struct SoundRow<'a>(&'a [f32]);

@@ -1,7 +1,7 @@
 //! A power loss at any moment, on a model of a disk. The model keeps every version of each sector since the
 //! last sync, and a power loss picks one of them. Opening must refuse an image that was open at a power loss,
 //! with an error that names it. An image that was closed in order has exactly its rows. The names of new images
-//! exist once their folders were synced.
+//! exist once their folders were synced. Before that, a note in the folder says that there are new ones.
 
 use crate::error::OpenError;
 use crate::image::durability::{Durable, observed};
@@ -47,6 +47,10 @@ fn folder() -> tempfile::TempDir {
 
 fn image_of(folder: &Path) -> PathBuf {
     folder.join("t/shard-0000.image")
+}
+
+fn note_of(folder: &Path) -> PathBuf {
+    folder.join("UNSYNCED")
 }
 
 /// What the medium may have of one file: for each sector the versions since its last sync, oldest first.
@@ -126,6 +130,8 @@ struct Machine {
     allowed: Allowed,
     /// Folders whose names were synced after the image got its name.
     named: Vec<PathBuf>,
+    /// The note of new images is on the medium.
+    note: bool,
     random: Random,
     seed: u64,
     /// How many images were opened after a power loss, and how many were refused.
@@ -138,7 +144,7 @@ impl Machine {
         std::fs::create_dir_all(copy.join("t")).unwrap();
         let (folder, copy, allowed) = (folder.to_path_buf(), copy.to_path_buf(), Allowed::Absent);
         let random = Random(seed << 32);
-        Machine { folder, copy, disk, rows, allowed, named, random, seed, losses: (0, 0) }
+        Machine { folder, copy, disk, rows, allowed, named, note: false, random, seed, losses: (0, 0) }
     }
 
     fn file(&self) -> PathBuf {
@@ -152,6 +158,12 @@ impl Machine {
             if done && image_of(&self.folder).exists() {
                 self.named.push(of.clone());
             }
+            if done && *of == self.folder {
+                self.note = note_of(&self.folder).exists();
+            }
+            return;
+        }
+        if *what == Durable::Note {
             return;
         }
         self.disk.look(&self.file());
@@ -185,6 +197,13 @@ impl Machine {
         if self.allowed == Allowed::Absent && !image_of(&self.folder).exists() {
             return;
         }
+        if !self.is_named() {
+            assert!(self.note, "the image may be missing, and no note says so: seed {}", self.seed);
+            std::fs::write(note_of(&self.copy), [1; 16]).unwrap();
+            let lost = open(&self.copy, 99).err().unwrap();
+            assert!(matches!(&lost, OpenError::NewLost { note } if *note == note_of(&self.copy)), "{lost}");
+            std::fs::remove_file(note_of(&self.copy)).unwrap();
+        }
         for new in [[0, 4], [1, 8]][self.random.below(2)] {
             let image = image_of(&self.copy);
             self.disk.lose(&image, new, &mut self.random);
@@ -206,14 +225,15 @@ impl Machine {
         }
     }
 
+    /// Whether the name of the image is on the medium.
+    fn is_named(&self) -> bool {
+        let image = image_of(&self.folder);
+        let is_synced = |folder: &Path| self.named.iter().any(|of| **of == *folder);
+        [image.parent().unwrap(), &self.folder].into_iter().all(is_synced)
+    }
+
     /// Notes that the shards are open: from now on, acknowledged rows must not be lost silently.
     fn is_open(&mut self) {
-        if self.allowed == Allowed::Absent {
-            let image = image_of(&self.folder);
-            for folder in [image.parent(), Some(&self.folder)] {
-                assert!(self.named.iter().any(|of| Some(&**of) == folder), "{folder:?} was not synced");
-            }
-        }
         self.allowed = Allowed::Refused;
         self.look();
     }
@@ -319,16 +339,15 @@ fn a_new_image_without_a_boot_id_is_torn() {
     }
 }
 
-/// A process makes and names an image and is killed before it syncs the name. The next process that opens the
-/// image syncs the name.
+/// The process that makes an image syncs its name when it ends, and then removes the note. If it cannot, or is killed, the
+/// next process does it.
 #[test]
-fn names_are_synced_at_every_opening() {
+fn names_of_new_images_are_synced_before_the_note_goes() {
     let own = folder();
     let table = own.path().join("t");
     failing(Durable::Folder(table.clone()), 1);
-    let refused = open(own.path(), 1).err().unwrap();
-    assert!(matches!(&refused, OpenError::Io { path, .. } if *path == table), "{refused}");
-    assert!(image_of(own.path()).exists());
+    drop(open(own.path(), 1).unwrap());
+    assert!(image_of(own.path()).exists() && note_of(own.path()).exists());
     let seen = Rc::new(RefCell::new(Vec::new()));
     let all = seen.clone();
     observed::set(Some(Box::new(move |what, done| {
@@ -341,7 +360,43 @@ fn names_are_synced_at_every_opening() {
     observed::set(None);
     let folders = [own.path().parent().unwrap(), &table, own.path()];
     let [above, named, data] = folders.map(|path| Durable::Folder(path.into()));
-    assert_eq!(*seen.borrow(), [above, Durable::Head, named, data]);
+    assert_eq!(*seen.borrow(), [above, Durable::Head, named, data.clone(), data]);
+    assert!(!note_of(own.path()).exists());
+}
+
+/// An older version of Gannet had no note. Its process may have been killed before it synced the name of an image.
+#[test]
+fn the_name_of_an_image_that_was_not_closed_is_synced_when_it_is_opened() {
+    let own = folder();
+    drop(open(own.path(), 1).unwrap());
+    failing(Durable::Folder(own.path().join("t")), 1);
+    let refused = open(own.path(), 1).err().unwrap();
+    assert!(matches!(&refused, OpenError::Io { path, .. } if *path == own.path().join("t")), "{refused}");
+    observed::set(None);
+    open(own.path(), 1).unwrap();
+}
+
+/// While its process lives, nothing of a new table need be on the medium but the note.
+#[test]
+fn a_new_table_that_a_power_loss_took_is_not_made_anew() {
+    let (own, other) = (folder(), folder());
+    let store = Store::open_dir_as(own.path(), [1; 16], GrowthConfig::default()).unwrap();
+    let mut table = Shards::open(&store, &schema(), 0..1).unwrap();
+    table.push(&name(1), Write::Gradient, &[1, 2], None, &[1.0; 2]).unwrap();
+    std::fs::copy(note_of(own.path()), note_of(other.path())).unwrap();
+    let lost = open(other.path(), 2).err().unwrap().to_string();
+    assert!(lost.contains("UNSYNCED") && lost.contains("remove this file"), "{lost}");
+    assert!(note_of(other.path()).exists() && !image_of(other.path()).exists());
+    // A process of the same boot goes on: it was killed, and the machine has all files.
+    std::fs::create_dir_all(other.path().join("t")).unwrap();
+    std::fs::copy(image_of(own.path()), image_of(other.path())).unwrap();
+    let mut again = open(other.path(), 1).unwrap();
+    assert_eq!(rows(&mut again).len(), 2);
+    assert!(!note_of(other.path()).exists());
+    drop(again);
+    // Whoever removes the note goes on with what is there.
+    std::fs::remove_dir_all(other.path().join("t")).unwrap();
+    open(other.path(), 2).unwrap();
 }
 
 fn failing(of: Durable, from: u32) {

@@ -57,9 +57,11 @@ pub(crate) struct Shard {
     /// The image's file, if it outlives the process.
     path: Option<PathBuf>,
     pub(crate) number: u32,
+    /// The image had been closed in order when it was opened. So its name is on the medium.
+    pub(crate) was_closed: bool,
     pub(crate) moved: ExpansionBuffers,
-    /// The ends of the stretches of rows that are listed as readable (readable_shard.rs).
-    pub(crate) listed: Vec<usize>,
+    /// The ends of the stretches of rows that are listed as readable, each with its address (readable_shard.rs).
+    pub(crate) listed: Vec<(usize, usize)>,
     /// Released after the image is unmapped, because fields are dropped in their order.
     _claim: OpenShard,
 }
@@ -85,7 +87,7 @@ impl Shard {
         number: u32,
         claim: OpenShard,
     ) -> Result<Shard, OpenError> {
-        let io = |source| OpenError::Io { what: "making the image", path: place.path.into(), source };
+        let io = |source| OpenError::of_image("making the image", place.path, source);
         let sketch = schema.admission.sketch_bytes();
         let mut image =
             Image::create(file, schema.stride(), sketch, place.medium, place.durable, place.grower)
@@ -99,10 +101,6 @@ impl Shard {
         image.word(EPOCH).store(FIRST_EPOCH, Relaxed);
         write_head(&mut image, schema, number, place.origin);
         mark_open(&image, place);
-        if place.durable {
-            // The image is whole, with its boot id, before its file gets its final name.
-            image.sync().map_err(io)?;
-        }
         Shard::start(image, place, schema, number, claim)
     }
 
@@ -115,7 +113,7 @@ impl Shard {
         claim: OpenShard,
     ) -> Result<Shard, OpenError> {
         let path = place.path;
-        let io = |source| OpenError::Io { what: "opening the image", path: path.into(), source };
+        let io = |source| OpenError::of_image("opening the image", path, source);
         let torn = |why: String| OpenError::Torn { path: path.into(), why };
         let length = file.metadata().map_err(io)?.len();
         if length < crate::limits::CHUNK_BYTES as u64 {
@@ -134,6 +132,7 @@ impl Shard {
         image.check_extents(length).map_err(torn)?;
         image.map_extents().map_err(io)?;
         let checksums = next_life(&image, path);
+        let was_closed = image.word(CLEAN).load(Relaxed) == CLOSED_IN_ORDER;
         // A reader that has mapped the previous incarnation must see its end before anything else in the image
         // changes.
         image.word(INCARNATION).fetch_add(1, Relaxed);
@@ -147,6 +146,7 @@ impl Shard {
             shard.mark();
             shard.checksums = checksums;
         }
+        shard.was_closed = was_closed;
         Ok(shard)
     }
 
@@ -194,6 +194,7 @@ impl Shard {
             checksums: None,
             path: place.durable.then(|| place.path.to_path_buf()),
             number,
+            was_closed: false,
             moved: ExpansionBuffers::default(),
             listed: Vec::new(),
             _claim: claim,

@@ -31,7 +31,7 @@ impl Store {
         let Some(folder) = &self.0.folder else {
             let path = PathBuf::from(format!("memfd:{}/{number:04}", schema.name));
             let file = memory_file(&format!("gannet-{}-{number}", schema.name))
-                .map_err(|source| OpenError::Io { what: "memfd_create for", path: path.clone(), source })?;
+                .map_err(|source| OpenError::of_image("memfd_create for", &path, source))?;
             let place =
                 ShardFile { path: &path, medium: Medium::Memory, durable: false, boot, grower, origin };
             return Shard::create(file, &place, schema, number, claim);
@@ -40,7 +40,7 @@ impl Store {
         let path = table.join(image_name(number));
         let io = |what, path: &Path| {
             let path = path.to_path_buf();
-            move |source| OpenError::Io { what, path, source }
+            move |source| OpenError::of_image(what, &path, source)
         };
         let place = ShardFile { path: &path, medium: folder.medium, durable: true, boot, grower, origin };
         match std::fs::symlink_metadata(&path) {
@@ -51,7 +51,8 @@ impl Store {
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 // A new image gets its final name once it is whole. A kill before that leaves only a .new file,
-                // which the next opening overwrites.
+                // which the next opening overwrites. What a power loss leaves of it is not trusted.
+                folder.new_images.note(&schema.name)?;
                 std::fs::create_dir_all(&table).map_err(io("making", &table))?;
                 let new = own_files::new_name(&path);
                 let file = own_files::make(&new, IMAGE_BEGINNING).map_err(io("making", &new))?;

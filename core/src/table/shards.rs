@@ -142,7 +142,10 @@ impl Shards {
         }
         let (first, places) = (set.numbers()[0], ShardPlaces::of(&set, schema.shards));
         let shards = set.iter().map(|n| store.shard(schema, n, origin(n))).collect::<Result<Vec<_>, _>>()?;
-        store.sync_names(schema)?;
+        if !shards.iter().all(|shard| shard.was_closed) {
+            store.sync_names(schema)?;
+        }
+        store.list_table(&schema.name)?;
         shards.iter().for_each(|shard| shard.served_with(first));
         let floats = schema.floats();
         let scratch = CallBuffers {

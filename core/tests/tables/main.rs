@@ -1,5 +1,6 @@
 //! Tables and their images: rows, growth, names of pushes, fences, mapped shards.
 
+mod address_ranges;
 mod admission;
 mod copy_fill;
 mod cut;

@@ -274,6 +274,12 @@ impl ThreadCounters {
         table
     }
 
+    /// A table was dropped: nothing is reported of it any more.
+    pub(crate) fn end_table(&self, table: &Arc<TableCounters>) {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.retain(|known| !Arc::ptr_eq(known, table));
+    }
+
     fn tell(&self, thread: &str, sink: &mut dyn MetricsSink) {
         for (kind, took) in RequestKind::NAMES.iter().zip(&self.took) {
             let (labels, took): (_, Buckets) = ([("kind", *kind)], took.read());

@@ -45,13 +45,6 @@ impl TableCounters {
         self.grown_by_grower.set(growth.by_grower);
     }
 
-    /// The table has been dropped.
-    pub(crate) fn clear(&self) {
-        self.rows.set(0);
-        self.bytes.set(0);
-        self.kept_bytes.set(0);
-    }
-
     /// Counts a push.
     pub(crate) fn count(&self, applied: &Applied) {
         self.parts.add(1);

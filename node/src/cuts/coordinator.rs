@@ -399,6 +399,7 @@ pub(super) fn unexpected(reply: &CutReplyV1) -> WorkerError {
         CutReplyV1::Failed { .. } => "failed",
         CutReplyV1::Done => "done",
         CutReplyV1::Gone { .. } => "gone",
+        CutReplyV1::Part { .. } => "part",
     };
     WorkerError::Cut(format!(
         "a server answered {what:?} to another step of a cut: begin the checkpoint again"

@@ -32,6 +32,11 @@ pub(crate) enum CutActionV1 {
     Torn { pushes: Vec<TornPushV1> },
     /// Fence these pushers in all tables of the cut: they are gone in the middle of a push.
     GiveUp { pushers: Vec<CutPusherV1> },
+    /// A part of a request that is too long for a frame, of which so many bytes are left. The last part is answered as the
+    /// request.
+    Part { bytes: Vec<u8>, left: u64 },
+    /// The next part of the reply.
+    More,
 }
 
 /// A push that is not complete on all its shards.
@@ -131,6 +136,11 @@ pub(crate) enum CutReplyV1 {
     /// Of the pushers of the request: those that may be given up, as far as this thread knows.
     Gone {
         pushers: Vec<CutPusherV1>,
+    },
+    /// A part of a reply that is too long for a frame, of which so many bytes are left.
+    Part {
+        bytes: Vec<u8>,
+        left: u64,
     },
 }
 

@@ -3,7 +3,7 @@
 
 use super::job_state::{JobState, JobStateError};
 use super::member::WorkerIncarnation;
-use crate::limits::TABLES_MAX;
+use crate::limits::JOB_TABLES_MAX;
 use gannet_core::ShardSet;
 use gannet_core::limits::SHARDS_MAX;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -126,9 +126,9 @@ impl JobState {
                 }
                 None => Ok(RecordOutcome::Same),
             },
-            None if self.tables.len() == TABLES_MAX => {
-                Err(JobStateError::Limit(format!("{TABLES_MAX} tables of the job are known, the limit")))
-            }
+            None if self.tables.len() == JOB_TABLES_MAX => Err(JobStateError::Limit(format!(
+                "{JOB_TABLES_MAX} tables of the job are known, the limit: use a model with fewer"
+            ))),
             None => {
                 self.tables.push(now);
                 Ok(RecordOutcome::First)

@@ -121,7 +121,7 @@ impl ServerTables {
                 return refuse(Refusal::Name, text);
             }
             for number in self.cut_tables() {
-                let group = self.all[number as usize].group.as_ref();
+                let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
                 let is_it = |rank: &u32| {
                     let member = group.and_then(|group| group.clocks.ranks.get(*rank as usize));
                     member.is_some_and(|member| member.pusher == pusher)

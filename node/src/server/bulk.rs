@@ -5,7 +5,8 @@ use super::group::is_data;
 use super::keysets::{Keyset, Keysets};
 use super::replication::Replication;
 use super::step_sums::IncomingPush;
-use super::tables::{ServerTable, ServerTables};
+use super::table_list::{NO_SHARD, TableList, place_of};
+use super::tables::ServerTables;
 use crate::counters::TableCounters;
 use crate::error::Refusal;
 use crate::frames::f16;
@@ -13,7 +14,7 @@ use crate::frames::push_payload::{PushLayout, PushPayload, merge_keyset, run_end
 use crate::frames::{
     AckFrame, FrameError, FrameKind, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame, unpair,
 };
-use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX, TABLES_MAX};
+use crate::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
 use crate::worker::NO_INCARNATION;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{Applied, CachedVersion, ChangedKeys, NewerRow, PushError, PushName, PushOptions, Shards};
@@ -66,8 +67,8 @@ pub(super) enum BulkReply {
 pub(super) struct Pusher {
     pub(super) pusher: u64,
     pub(super) incarnation: u64,
-    /// The tables whose shards all know this pusher, a bit each.
-    pub(super) introduced: [u64; TABLES_MAX.div_ceil(64)],
+    /// The tables whose shards all know this pusher, and 1: each at its place in the list of tables.
+    pub(super) introduced: Vec<u64>,
     /// The session's number.
     pub(super) session: u32,
     /// A push was refused, and the worker will resend it. A later push must not be applied first: the resend would look
@@ -81,19 +82,24 @@ impl Pusher {
     /// Refuses a fenced worker, whatever name its push has. Before the worker's first push to a table, introduces the
     /// pusher to the table's shards.
     pub(super) fn enter_table(&mut self, table: u32, shards: &mut Shards) -> RequestOutcome {
-        let (word, bit) = (table as usize / 64, 1 << (table % 64));
         let refused = |error: PushError| RequestFailure::Refused(Refusal::of_push(&error), error.to_string());
-        if self.introduced[word] & bit == 0 {
+        if !self.is_introduced(table) {
             shards.introduce_pusher(self.pusher, self.incarnation).map_err(refused)?;
-            self.introduced[word] |= bit;
+            let place = place_of(table);
+            self.introduced.resize(self.introduced.len().max(place + 1), 0);
+            self.introduced[place] = u64::from(table) + 1;
         }
         shards.check_pusher(self.pusher, self.incarnation).map_err(refused)
     }
 
     /// Whether the worker has pushed to a table, or keeps step over it.
     pub(super) fn is_of(&self, table: u32) -> bool {
-        let (word, bit) = (table as usize / 64, 1 << (table % 64));
-        self.introduced.get(word).is_some_and(|word| word & bit != 0) || self.rank(table).is_some()
+        self.is_introduced(table) || self.rank(table).is_some()
+    }
+
+    #[inline]
+    fn is_introduced(&self, table: u32) -> bool {
+        self.introduced.get(place_of(table)).is_some_and(|known| *known == u64::from(table) + 1)
     }
 
     /// Refuses a session without an incarnation: it may not push.
@@ -119,16 +125,16 @@ impl Pusher {
 
 /// The shards of a table, and its counters.
 pub(super) fn shards(
-    tables: &mut [ServerTable],
+    tables: &mut TableList,
     table: u32,
 ) -> Result<(&mut Shards, &TableCounters), RequestFailure> {
-    match tables.get_mut(table as usize).map(|table| (table.shards.as_mut(), &*table.counters)) {
-        Some((Some(shards), counters)) => Ok((shards, counters)),
-        Some((None, _)) => refuse(
-            Refusal::WrongShard,
-            "this thread owns no shard of the table, or its rows were dropped (the run was started again)",
-        ),
-        None => refuse(Refusal::Unknown, format!("no table {table} has been opened on this thread")),
+    if tables.get(table as usize).is_none() {
+        return tables.refuse_number(table);
+    }
+    let known = &mut tables[table as usize];
+    match &mut known.shards {
+        Some(shards) => Ok((shards, &known.counters)),
+        None => refuse(Refusal::WrongShard, NO_SHARD),
     }
 }
 
@@ -352,7 +358,7 @@ pub(super) struct RequestBuffers {
 /// Answers a page of a shard's rows: the keys, then their floats.
 pub(super) fn scan(
     frame: &Frame<'_>,
-    tables: &mut [ServerTable],
+    tables: &mut TableList,
     scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
 ) -> RequestOutcome {

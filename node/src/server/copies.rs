@@ -163,7 +163,10 @@ impl ServerTables {
             }
             self.copies.retain(|old| !begun.is_about(old));
             if self.copies.len() >= COPIES_MAX {
-                return refuse(Refusal::Limit, format!("{COPIES_MAX} copies of tables are here, the limit"));
+                let text = format!(
+                    "{COPIES_MAX} copies of tables are here, the limit: drop tables, or use more servers"
+                );
+                return refuse(Refusal::Limit, text);
             }
             self.copies.push(begun);
         }
@@ -295,10 +298,10 @@ impl ServerTables {
     ) -> Result<u32, String> {
         let Promotion { server, servers, epoch, .. } = promotion;
         self.cuts.absences.forget();
-        if self.all.len() + tables.len() > TABLES_MAX {
+        if self.all.lacks_room_for(tables.len()) {
+            let (open, more) = (self.all.len(), tables.len());
             return Err(format!(
-                "{TABLES_MAX} tables are open, the limit, and the place has {}",
-                tables.len()
+                "{open} tables are open here, the place has {more}, and {TABLES_MAX} are the limit"
             ));
         }
         self.copies.retain(|copies| {

@@ -1,7 +1,8 @@
 //! Reads the rows of a cut in slices between requests, and gives them to the writer.
 
 use super::cut_writer::{CutBlock, CutFileId, CutWriter, WriterState};
-use super::tables::{ServerTable, ServerTables};
+use super::table_list::TableList;
+use super::tables::ServerTables;
 use crate::counters::CutCounters;
 use crate::limits::CUT_SAVED_BYTES_MAX;
 use gannet_core::{CutProgress, Shards};
@@ -35,7 +36,7 @@ impl ServerTables {
             return CutTurn::Idle;
         };
         let from = clock();
-        let saved = |tables: &[ServerTable]| -> usize {
+        let saved = |tables: &TableList| -> usize {
             tables.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum()
         };
         let before = saved(&self.all);
@@ -51,7 +52,7 @@ impl ServerTables {
 
 impl Writing {
     /// Reads a slice of the first shard, or of all shards with saved rows, and gives it to the writer.
-    fn turn(&mut self, tables: &mut [ServerTable], saved: bool, counters: &CutCounters) -> CutTurn {
+    fn turn(&mut self, tables: &mut TableList, saved: bool, counters: &CutCounters) -> CutTurn {
         self.writer.look();
         if let Some(block) = self.waiting.take()
             && let Err(block) = self.writer.put(block)
@@ -82,7 +83,7 @@ impl Writing {
     /// Reads about so many bytes of one of the shards that are left, and all its saved rows.
     fn read(
         &mut self,
-        tables: &mut [ServerTable],
+        tables: &mut TableList,
         place: usize,
         bytes: usize,
         counters: &CutCounters,

@@ -3,22 +3,23 @@
 
 use super::absences::Absences;
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
+use super::cut_parts::CutParts;
 use super::cut_slices::Writing;
+use super::cut_tables::{bases, cut_tables, pushes, steps};
 use super::cut_writer::{CutFileId, CutWriter, WriterState};
 use super::group::is_data;
 use super::restore::{self, RunStates};
 use super::tables::{ServerTable, ServerTables};
 use crate::cuts::{
-    CutActionV1, CutBaseV1, CutPushV1, CutReplyV1, CutRequestV1, CutShardV1, CutStepV1, CutTableV1, MarkV1,
-    PushLimitV1,
+    CutActionV1, CutReplyV1, CutRequestV1, CutShardV1, CutStepV1, CutTableV1, MarkV1, PushLimitV1,
 };
 use crate::error::Refusal;
 use crate::frames::{CutFrame, CutIsFrame, FrameKind, control};
 use crate::limits::{
     CUT_FREEZE_MAX, CUT_MESSAGE_BYTES_MAX, CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX, CUT_UNASKED,
 };
-use gannet_core::{MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards, TableUid};
-use gannet_transport::{Frame, Transmit};
+use gannet_core::{MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards};
+use gannet_transport::{Frame, Full, Transmit};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -56,6 +57,7 @@ pub(super) struct ThreadCut {
     /// Pushers of data whose end is let in while pushes are held back.
     closes: HashSet<u64>,
     pub(super) writing: Option<Writing>,
+    parts: CutParts,
 }
 
 impl Cuts {
@@ -117,17 +119,6 @@ impl ThreadCut {
     }
 }
 
-/// The push progress of all tables on a thread, except of data that is closed: nobody resends its pushes.
-fn pushes(tables: &[ServerTable], place: impl Fn(usize) -> Option<u32>) -> Vec<CutPushV1> {
-    let of = |(number, table): (usize, &ServerTable)| {
-        let place = place(number)?;
-        let pushes = table.shards.as_ref()?.push_progress();
-        let open = pushes.into_iter().filter(|push| !(push.closed && is_data(push.pusher)));
-        Some(open.map(move |push| CutPushV1::new(place, &push)).collect::<Vec<_>>())
-    };
-    tables.iter().enumerate().filter_map(of).flatten().collect()
-}
-
 impl ServerTables {
     /// Answers a step of a cut.
     pub(super) fn answer_cut(
@@ -143,9 +134,22 @@ impl ServerTables {
             Ok(request) => request,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
         };
+        // Space for the reply comes first: a part is taken once.
+        transmit.reserve(CUT_MESSAGE_BYTES_MAX).ok_or(Full)?;
         if !matches!(action, CutActionV1::Freeze { .. }) {
             self.must_be_current(cut, pusher.session, now)?;
         }
+        let (run, action) = match (action, &mut self.cuts.cut) {
+            (CutActionV1::Part { bytes, left }, Some(current)) => match current.parts.add(&bytes, left)? {
+                Some(whole) if whole.cut == cut => (whole.run, whole.action),
+                Some(_) => return refuse(Refusal::Malformed, "the parts are of a step of another cut"),
+                None => return send(frame, &control::seal(&CutReplyV1::Done), transmit),
+            },
+            (CutActionV1::More, Some(current)) => {
+                return send(frame, &control::seal(&current.parts.next()), transmit);
+            }
+            (action, _) => (run, action),
+        };
         let reply = match action {
             CutActionV1::Freeze { ms } => self.freeze((cut, run), pusher.session, ms, now)?,
             CutActionV1::Admit { pushes, steps, closes, over } => {
@@ -172,30 +176,31 @@ impl ServerTables {
                 self.give_up(&pushers, now)?;
                 CutReplyV1::Done
             }
+            CutActionV1::Part { .. } | CutActionV1::More => {
+                return refuse(Refusal::Malformed, "a part of a step that is no part of one");
+            }
         };
         let reply = control::seal(&reply);
-        if reply.len() > CUT_MESSAGE_BYTES_MAX {
-            self.end_cut(now);
-            let text = format!(
-                "this thread's part of a checkpoint needs a message of {} bytes, and {CUT_MESSAGE_BYTES_MAX} are the \
-                 limit: use fewer shards (--shards) or more --threads",
-                reply.len()
-            );
-            return refuse(Refusal::Malformed, text);
+        match &mut self.cuts.cut {
+            Some(cut) if reply.len() > CUT_MESSAGE_BYTES_MAX => {
+                let part = cut.parts.begin(reply);
+                send(frame, &control::seal(&part), transmit)
+            }
+            _ => send(frame, &reply, transmit),
         }
-        Ok(transmit.send_copy(CutIsFrame {}.encode(frame.head.id), &reply)?)
     }
 
     /// The tables with shards here that are part of the cut.
     pub(super) fn cut_tables(&self) -> Vec<u32> {
-        (0..).zip(&self.all).filter(|(_, table)| self.cuts.covers(table)).map(|(number, _)| number).collect()
+        let covered = self.all.numbered().filter(|(_, table)| self.cuts.covers(table));
+        covered.map(|(number, _)| number as u32).collect()
     }
 
     /// Refuses to go on if a table of the cut was opened since its pushes are held back.
     fn must_hold_all(&self) -> Result<(), RequestFailure> {
         let held = |number: usize| self.cuts.is_held(number as u32);
         let new = |(number, table): (usize, &ServerTable)| self.cuts.covers(table) && !held(number);
-        match self.all.iter().enumerate().find(|&of| new(of)) {
+        match self.all.numbered().find(|&of| new(of)) {
             None => Ok(()),
             Some((_, table)) => refuse(
                 Refusal::Cut,
@@ -245,7 +250,8 @@ impl ServerTables {
     /// Lets in the pushes that a shard here has begun, and the steps that are applied.
     fn admit_begun(&mut self) {
         let Some(cut) = &mut self.cuts.cut else { return };
-        for (number, table) in (0..).zip(&self.all) {
+        for (number, table) in self.all.numbered() {
+            let number = number as u32;
             let Some(shards) = table.shards.as_ref().filter(|_| cut.covers(table)) else { continue };
             cut.tables.insert(number);
             for push in shards.push_progress() {
@@ -262,12 +268,13 @@ impl ServerTables {
     fn frozen(&self) -> Result<CutReplyV1, RequestFailure> {
         let covered = |table: &&ServerTable| self.cuts.cut.as_ref().is_some_and(|cut| cut.covers(table));
         let named = || self.all.iter().filter(covered);
-        let name_of = |number: u32| self.all[number as usize].schema.name.clone();
         let tables: Vec<CutTableV1> = named().flat_map(cut_tables).collect();
-        let place = |number: usize| {
-            let name = &self.all[number].schema.name;
-            tables.iter().position(|table| table.name == *name).map(|place| place as u32)
-        };
+        let mut places = HashMap::new();
+        for (table, place) in tables.iter().zip(0..) {
+            // A table whose shards are in different steps is there twice.
+            places.entry(&*table.name).or_insert(place);
+        }
+        let place = |number: usize| places.get(&*self.all[number].schema.name).copied();
         let pushes = pushes(&self.all, place);
         if pushes.len() > CUT_PUSHES_MAX {
             let text = format!(
@@ -279,13 +286,12 @@ impl ServerTables {
             return refuse(Refusal::Limit, text);
         }
         let held = self.cuts.cut.iter().flat_map(|cut| &cut.held);
-        let limit = |(&(table, pusher), &(incarnation, seq)): (&(u32, u64), &(u64, u64))| PushLimitV1 {
-            table: name_of(table),
-            pusher,
-            incarnation,
-            seq,
+        let limit = |(&(table, pusher), &(incarnation, seq)): (&(u32, u64), &(u64, u64))| {
+            // A table may have been dropped meanwhile.
+            let table = self.all.get(table as usize)?.schema.name.clone();
+            Some(PushLimitV1 { table, pusher, incarnation, seq })
         };
-        let held = held.map(limit).collect();
+        let held = held.filter_map(limit).collect();
         let closing = self.cuts.cut.iter().flat_map(|cut| &cut.closing).copied().collect();
         Ok(CutReplyV1::Frozen { tables, pushes, held, closing, over: Vec::new() })
     }
@@ -316,8 +322,8 @@ impl ServerTables {
         self.must_hold_all()?;
         // A server that has several places has a part of the table for each.
         let parts = |name: &str| -> Vec<u32> {
-            let is_it = |(_, table): &(u32, &ServerTable)| table.schema.name == name;
-            (0..).zip(&self.all).filter(is_it).map(|(number, _)| number).collect()
+            let is_it = |(_, table): &(usize, &ServerTable)| table.schema.name == name;
+            self.all.numbered().filter(is_it).map(|(number, _)| number as u32).collect()
         };
         let limits: Vec<_> =
             pushes.iter().flat_map(|p| parts(&p.table).into_iter().map(move |part| (part, p))).collect();
@@ -351,10 +357,9 @@ impl ServerTables {
 
     /// Marks the cut of all shards here, and begins to write it.
     fn mark(&mut self, mark: &MarkV1, states: Vec<(String, Vec<u8>)>) -> Result<CutReplyV1, RequestFailure> {
-        let place = |name: &str| mark.tables.iter().position(|known| known == name).map(|p| p as u32);
-        let places: Vec<Option<u32>> = self.all.iter().map(|table| place(&table.schema.name)).collect();
+        let places: HashMap<&str, u32> = mark.tables.iter().map(String::as_str).zip(0..).collect();
         self.must_hold_all()?;
-        let pushes = pushes(&self.all, |number| places[number]);
+        let pushes = pushes(&self.all, |number| places.get(&*self.all[number].schema.name).copied());
         let covered = self.all.iter().filter(|table| self.cuts.covers(table)).flat_map(cut_tables);
         let steps =
             covered.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect();
@@ -364,8 +369,9 @@ impl ServerTables {
         };
         let mut writer = CutWriter::start(self.executor.clone(), directory, mark.number, mark.level);
         let (mut shards, mut left) = (Vec::new(), Vec::new());
-        for (number, table) in self.all.iter_mut().enumerate() {
-            let (Some(own), Some(place)) = (table.shards.as_mut(), places[number]) else { continue };
+        for (number, table) in self.all.numbered_mut() {
+            let place = places.get(&*table.schema.name).copied();
+            let (Some(own), Some(place)) = (table.shards.as_mut(), place) else { continue };
             let (floats, of, uid) = (own.schema().floats() as u32, own.schema().shards, own.identity().uid);
             for marked in own.mark_cut(&bases(&mark.bases, place)) {
                 let MarkedShard { position: Position { shard, birth, epoch, command, .. }, from, .. } =
@@ -394,7 +400,7 @@ impl ServerTables {
             }
             (cut.until, cut.admitted, cut.held) = (None, HashMap::new(), HashMap::new());
         }
-        (0..self.all.len()).for_each(|number| self.settle(number));
+        self.all.numbers().into_iter().for_each(|number| self.settle(number));
         self.group_changed = true;
     }
 
@@ -421,7 +427,7 @@ impl ServerTables {
             outcome.add(1);
             counters.saved_bytes.set(0);
             self.all.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
-            (0..self.all.len()).for_each(|number| self.settle(number));
+            self.all.numbers().into_iter().for_each(|number| self.settle(number));
             self.group_changed = true;
         }
     }
@@ -454,6 +460,11 @@ impl ServerTables {
     }
 }
 
+/// Answers a step of a cut.
+fn send(frame: &Frame<'_>, reply: &[u8], transmit: &mut Transmit) -> RequestOutcome {
+    Ok(transmit.send_copy(CutIsFrame {}.encode(frame.head.id), reply)?)
+}
+
 impl ThreadCut {
     /// Whether its coordinator asks. If it does not, another one may take its place: the connection of a coordinator
     /// whose host has vanished ends much later.
@@ -464,38 +475,4 @@ impl ThreadCut {
     fn is_written(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| matches!(writing.writer.state(), WriterState::Written(_)))
     }
-}
-
-/// The positions of the parent for one table.
-fn bases(bases: &[CutBaseV1], table: u32) -> Vec<Position> {
-    let of = bases.iter().filter(|base| base.table == table);
-    of.map(|&CutBaseV1 { uid, shard, birth, epoch, command, .. }| Position {
-        table: TableUid(uid),
-        shard,
-        birth,
-        epoch,
-        command,
-    })
-    .collect()
-}
-
-/// In synchronous steps: the first step that a shard here lacks, and the first one that all shards here lack. After a
-/// restart they may differ, until workers have made the steps between. Before a worker joins they are what the images
-/// and step files say.
-fn steps(table: &ServerTable) -> Option<(u64, u64)> {
-    table.shards.as_ref()?;
-    match &table.group {
-        Some(group) => group.sums.as_ref().map(|sums| (sums.at(), sums.entry())),
-        None => table.recovered.reached(),
-    }
-}
-
-/// A table as a cut knows it: once, or twice if its shards here are in different steps.
-fn cut_tables(table: &ServerTable) -> impl Iterator<Item = CutTableV1> {
-    let uid = table.shards.as_ref().map_or(TableUid([0; 16]), |shards| shards.identity().uid);
-    let (name, schema) = (table.schema.name.clone(), table.schema.encode());
-    let at = move |step| CutTableV1 { name: name.clone(), schema: schema.clone(), uid: uid.0, step };
-    let steps = steps(table);
-    let ahead = steps.filter(|(low, high)| low != high).map(|(_, high)| Some(high));
-    std::iter::once(steps.map(|(low, _)| low)).chain(ahead).map(at)
 }

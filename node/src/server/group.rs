@@ -241,16 +241,18 @@ impl ServerTable {
 
 impl ServerTables {
     pub(super) fn numbered(&mut self, number: u32) -> Result<&mut ServerTable, RequestFailure> {
-        match self.all.get_mut(number as usize) {
-            Some(table) => Ok(table),
-            None => refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread")),
+        match self.all.get(number as usize) {
+            Some(_) => Ok(&mut self.all[number as usize]),
+            None => self.all.refuse_number(number),
         }
     }
 
     /// Advances a table's group after a change.
     pub(super) fn settle(&mut self, number: usize) {
         let limit = self.cuts.step_limit(number as u32);
-        self.group_changed |= self.all[number].advance(limit);
+        if let Some(table) = self.all.get_mut(number) {
+            self.group_changed |= table.advance(limit);
+        }
     }
 
     /// The clock of the slowest worker, of those that keep step over a table.

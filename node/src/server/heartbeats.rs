@@ -60,7 +60,7 @@ impl Group {
 impl ServerTables {
     /// Notes that a session has ended.
     pub(super) fn end_session(&mut self, session: u32) {
-        for number in 0..self.all.len() {
+        for number in self.all.numbers() {
             let Some(group) = &mut self.all[number].group else { continue };
             let Some(rank) = group.clocks.end(session) else { continue };
             let clock = group.clocks.ranks[rank as usize].clock;
@@ -106,17 +106,20 @@ impl ServerTables {
     /// all other threads. In a group that needs every worker (`strict`) nobody is fenced, and all are told, and end.
     fn give_up_dead_workers(&mut self, now: Duration) -> Vec<LossReport> {
         let mut reports = Vec::new();
-        for number in 0..self.all.len() as u32 {
-            let Some(group) = self.all.get(number as usize).and_then(|table| table.group.as_ref()) else {
+        for number in self.all.numbers() {
+            let Some(group) = self.all.get(number).and_then(|table| table.group.as_ref()) else {
                 continue;
             };
             let (strict, dead) = (group.strict, group.dead(&self.detector, now));
             for (Straggler { rank, clock, incarnation, pusher }, time) in dead {
-                let present = self.all[number as usize].group.iter().flat_map(|group| group.clocks.present());
+                let present = self.all[number].group.iter().flat_map(|group| group.clocks.present());
                 let told: Vec<u32> =
                     present.take(if strict { usize::MAX } else { 1 }).map(|(_, session)| session).collect();
-                let fenced =
-                    if strict { Ok(()) } else { self.fence_worker(number, rank, (pusher, incarnation), now) };
+                let fenced = if strict {
+                    Ok(())
+                } else {
+                    self.fence_worker(number as u32, rank, (pusher, incarnation), now)
+                };
                 if let Err(failure) = fenced {
                     // It is tried again: the disk may have space then.
                     if let (RequestFailure::Refused(_, why), Some(kept_back)) =
@@ -127,7 +130,7 @@ impl ServerTables {
                     continue;
                 }
                 let silent_ms = time.as_millis() as u64;
-                let lost = LostV1 { table: number, rank, clock, pusher, incarnation, silent_ms };
+                let lost = LostV1 { table: number as u32, rank, clock, pusher, incarnation, silent_ms };
                 reports.extend(told.into_iter().map(|session| LossReport { session, lost }));
             }
         }

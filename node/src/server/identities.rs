@@ -66,6 +66,13 @@ pub(super) fn to_begin_anew(store: &Store) -> &'static str {
     }
 }
 
+/// Refuses one more table.
+pub(super) fn too_many_tables() -> String {
+    format!(
+        "{TABLES_MAX} tables are open, the limit of a server: drop tables that are not needed any more, or use more servers"
+    )
+}
+
 /// The identity that a worker expects a table to have on this server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IdentityClaim {
@@ -215,7 +222,7 @@ impl Identities {
             return refuse(Refusal::Identity, format!("this server has nothing of table {name:?}"));
         }
         if all.values().map(Vec::len).sum::<usize>() >= TABLES_MAX {
-            return refuse(Refusal::Limit, format!("{TABLES_MAX} tables are open, the limit"));
+            return refuse(Refusal::Limit, too_many_tables());
         }
         let uid = if uid == TableUid::NONE { draw_uid() } else { Some(uid) };
         let Some(uid) = uid else { return refuse(Refusal::Limit, "the system gives no random bytes") };

@@ -7,9 +7,12 @@ mod cached_pulls;
 #[cfg(test)]
 mod cached_pulls_tests;
 mod clocks;
+mod closing;
 mod coordination;
 mod copies;
+mod cut_parts;
 mod cut_slices;
+mod cut_tables;
 mod cut_writer;
 mod cuts;
 mod dispatch;
@@ -56,6 +59,7 @@ mod step_sums;
 #[cfg(test)]
 mod subscription_tests;
 mod subscriptions;
+mod table_list;
 mod tables;
 mod thread;
 mod thread_gauges;

@@ -12,9 +12,10 @@ use super::regions::Regions;
 use super::replication::{Replication, StateCopies};
 use super::step_budget::StepBudget;
 use super::step_files::{self, RecoveredSteps, StepFiles};
+use super::table_list::TableList;
 use crate::coordinator::Coordinator;
 use crate::counters::{ServerCounters, TableCounters};
-use crate::error::{REPLACED, Refusal, ServerError};
+use crate::error::{REPLACED, Refusal};
 use crate::failure_detector::FailureDetector;
 use crate::frames::control::{
     self, ConfirmV2, DropTableV1, OpenTableV2, PusherV1, RestoredShareV1, StatusV2, TableOpenedV4,
@@ -23,7 +24,7 @@ use crate::frames::{
     ClosePusherFrame, ConfirmFrame, ConfirmedFrame, DropTableFrame, FrameKind, OpenTableFrame,
     PusherClosedFrame, StatusFrame, StatusIsFrame, TableDroppedFrame, TableOpenedFrame,
 };
-use crate::limits::{STATUS_PUSHERS_MAX, TABLES_MAX};
+use crate::limits::STATUS_PUSHERS_MAX;
 use crate::log_limiter::LogLimiter;
 use crate::partition::{Partitioning, runs};
 use crate::share_pushers::is_share;
@@ -59,11 +60,18 @@ impl ServerTable {
     pub(super) fn identity(&self) -> TableIdentity {
         self.identity
     }
+
+    /// Updates the gauges of the table's size.
+    fn publish(&self) {
+        if let Some(shards) = &self.shards {
+            self.counters.note(shards);
+        }
+    }
 }
 
-/// All tables of a thread, numbered in the order in which they were opened.
+/// All tables of a thread.
 pub(super) struct ServerTables {
-    pub(super) all: Vec<ServerTable>,
+    pub(super) all: TableList,
     /// Makes memory readable for peers, if a transport can.
     pub(super) registrar: Option<Arc<dyn Registrar>>,
     /// Something that a request waits for may have happened.
@@ -120,7 +128,7 @@ impl ServerTables {
     ) -> ServerTables {
         let threads = counters.threads.len() as u32;
         ServerTables {
-            all: Vec::new(),
+            all: TableList::default(),
             registrar: None,
             group_changed: false,
             memory_short: false,
@@ -169,10 +177,10 @@ impl ServerTables {
         if self.scheduler_only {
             return refuse(Refusal::Mismatch, NO_TABLES);
         }
-        let is_it = |table: &ServerTable| {
+        let is_it = |(_, table): &(usize, &ServerTable)| {
             table.schema.name == schema.name && self.identities.is_about(claim.identity, table.identity)
         };
-        let position = self.all.iter().position(is_it);
+        let position = self.all.numbered().find(is_it).map(|(number, _)| number);
         if let Some(known) = position {
             let table = &self.all[known];
             if table.schema != schema {
@@ -184,13 +192,8 @@ impl ServerTables {
                 );
                 return refuse(Refusal::Mismatch, text);
             }
-        } else if self.all.len() == TABLES_MAX {
-            return refuse(
-                Refusal::Limit,
-                format!(
-                    "{TABLES_MAX} tables are open, or were dropped since this server began, the limit: start it again"
-                ),
-            );
+        } else if self.all.lacks_room_for(1) {
+            return refuse(Refusal::Limit, identities::too_many_tables());
         }
         let identity = self.identities.claim(&schema, claim)?.identity;
         if let Some(known) = position {
@@ -243,14 +246,14 @@ impl ServerTables {
         let table =
             ServerTable { schema, identity, own, regions, shards, group, recovered, step_files, counters };
         let number = self.push_table(table, is_new);
-        self.publish();
+        self.all[number].publish();
         Ok(number)
     }
 
     /// Adds a table, and tells the backups. Returns its number.
     pub(super) fn push_table(&mut self, table: ServerTable, is_new: bool) -> usize {
-        let (number, identity) = (self.all.len(), table.identity);
-        self.all.push(table);
+        let identity = table.identity;
+        let number = self.all.add(table);
         if let Some(replication) = &mut self.replication {
             let map = self.partitioning.map(identity.servers);
             let of = (&map, self.places.get(identity.server));
@@ -309,12 +312,11 @@ impl ServerTables {
 
     /// The names of the tables that are open.
     pub(super) fn names(&self) -> Vec<String> {
-        let names = self.all.iter().map(|table| table.schema.name.clone());
-        names.filter(|name| !name.is_empty()).collect()
+        self.all.iter().map(|table| table.schema.name.clone()).collect()
     }
 
-    /// Drops a table: its rows on this thread, and its folder once no thread has a shard of it open. The table's number
-    /// is not used again, so nobody who knows the number reaches another table.
+    /// Drops a table: its rows on this thread, and its folder once no thread has a shard of it open. Nobody who knows
+    /// the table's number reaches another table with it.
     pub(super) fn answer_drop(
         &mut self,
         frame: &Frame<'_>,
@@ -332,20 +334,18 @@ impl ServerTables {
         }
         transmit.reserve(0).ok_or(Full)?;
         self.copies.retain(|copies| copies.table() != name);
-        for (number, table) in self.all.iter_mut().enumerate().filter(|(_, table)| table.schema.name == name)
-        {
+        let is_it = |(_, table): &(usize, &ServerTable)| table.schema.name == name;
+        let numbers: Vec<usize> = self.all.numbered().filter(is_it).map(|(number, _)| number).collect();
+        for number in numbers {
+            let Some(mut table) = self.all.remove(number) else { continue };
             if let Some(replication) = &mut self.replication {
-                replication.drop_table(number, table, &self.partitioning.map(table.identity.servers));
+                replication.drop_table(number, &table, &self.partitioning.map(table.identity.servers));
             }
             if let Some(shards) = &mut table.shards {
                 // Before the rows go: a worker that reads the images itself stops trusting them.
                 shards.stop_serving();
             }
-            (table.regions, table.group, table.step_files, table.shards) =
-                (Regions::default(), None, None, None);
-            // No table has an empty name, so nobody finds this one any more.
-            table.schema.name.clear();
-            table.counters.clear();
+            self.counters.threads[self.thread as usize].end_table(&table.counters);
             tracing::info!(table = name, thread = self.thread, "table dropped");
         }
         self.group_changed = true;
@@ -412,15 +412,8 @@ impl ServerTables {
         Ok(())
     }
 
-    fn get(&mut self, number: u32) -> Result<&mut ServerTable, RequestFailure> {
-        match self.all.get_mut(number as usize) {
-            Some(table) => Ok(table),
-            None => refuse(Refusal::Unknown, format!("no table {number} has been opened on this thread")),
-        }
-    }
-
     pub(super) fn answer_status(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
-        let table = self.get(StatusFrame::decode(&frame.head)?.table)?;
+        let table = self.numbered(StatusFrame::decode(&frame.head)?.table)?;
         let (stats, pushers) = match &table.shards {
             Some(shards) => (shards.stats(), shards.pushers()),
             None => Default::default(),
@@ -456,7 +449,7 @@ impl ServerTables {
         if self.cuts.holds_close(request.table, target) {
             return Err(RequestFailure::Parked(request.table));
         }
-        let table = self.get(request.table)?;
+        let table = self.numbered(request.table)?;
         transmit.reserve(0).ok_or(Full)?;
         if let Some(shards) = &mut table.shards {
             // A fenced worker must not close data: another worker may train that data by now.
@@ -468,26 +461,9 @@ impl ServerTables {
         Ok(())
     }
 
-    /// Marks every image as closed in order.
-    pub(super) fn close(&mut self) -> Result<(), ServerError> {
-        for table in &mut self.all {
-            if let Some(shards) = &mut table.shards {
-                // Before any image is closed: a worker that reads the images itself stops trusting them.
-                shards.stop_serving();
-                let closed = shards.mark_clean();
-                closed.map_err(|source| ServerError::Close { table: table.schema.name.clone(), source })?;
-            }
-        }
-        Ok(())
-    }
-
     /// Updates the gauges of the tables' sizes.
     pub(super) fn publish(&self) {
-        for table in &self.all {
-            if let Some(shards) = &table.shards {
-                table.counters.note(shards);
-            }
-        }
+        self.all.iter().for_each(ServerTable::publish);
     }
 
     /// Rows of all tables on this thread.

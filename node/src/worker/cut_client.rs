@@ -5,7 +5,7 @@ use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
 use crate::cuts::{CutActionV1, CutReplyV1, CutRequestV1};
 use crate::error::WorkerError;
 use crate::frames::{CutFrame, control};
-use crate::limits::CUT_MESSAGE_BYTES_MAX;
+use crate::limits::{CUT_BYTES_MAX, CUT_MESSAGE_BYTES_MAX, CUT_PART_BYTES};
 use crate::sharded_keys::ShardedKeys;
 use gannet_transport::Net;
 use std::collections::HashSet;
@@ -18,21 +18,53 @@ impl<N: Net> Worker<N> {
         (cut, run): (u64, &str),
         action: &CutActionV1,
     ) -> Result<Vec<CutReplyV1>, WorkerError> {
-        let request = CutRequestV1 { cut, run: run.into(), action: action.clone() };
-        let payload = control::seal(&request);
+        let request = |action: CutActionV1| control::seal(&CutRequestV1 { cut, run: run.into(), action });
+        let mut payload = request(action.clone());
         if payload.len() > CUT_MESSAGE_BYTES_MAX {
-            return Err(WorkerError::Call(format!(
-                "a checkpoint of so many shards needs a message of {} bytes, and {CUT_MESSAGE_BYTES_MAX} are the limit: \
-                 use fewer --shards, or save full checkpoints",
-                payload.len()
-            )));
+            let mut parts = payload.chunks(CUT_PART_BYTES).peekable();
+            let (mut left, mut last) = (payload.len(), Vec::new());
+            while let Some(part) = parts.next() {
+                left -= part.len();
+                last = request(CutActionV1::Part { bytes: part.to_vec(), left: left as u64 });
+                if parts.peek().is_some() {
+                    self.cut_answers(&last, None)?;
+                }
+            }
+            payload = last;
         }
-        let payload = |_: usize, _: u32| payload.clone();
-        let ask = ControlRequest::with_payload(&CutFrame {}, None, &payload);
-        let threads = self.all_threads();
-        let to = if self.config.places.is_some() { Recipients::Links(&threads) } else { Recipients::All };
-        let replies = self.ask(&ask, to)?;
-        let wanted = self.all_threads().len();
+        let mut replies = Vec::new();
+        for (link, mut reply) in self.cut_answers(&payload, None)? {
+            let mut whole = Vec::new();
+            while let CutReplyV1::Part { bytes, left } = reply {
+                whole.extend(bytes);
+                if left.saturating_add(whole.len() as u64) > CUT_BYTES_MAX as u64 {
+                    let what = format!("a reply about a cut of more than {CUT_BYTES_MAX} bytes");
+                    return Err(WorkerError::Protocol { peer: self.peers[link].name.clone(), what });
+                }
+                reply = match left {
+                    0 => self.open_cut(link, &std::mem::take(&mut whole))?,
+                    _ => self.cut_answers(&request(CutActionV1::More), Some(link))?.remove(0).1,
+                };
+            }
+            replies.push(reply);
+        }
+        Ok(replies)
+    }
+
+    /// Sends a message of a cut over one link, or to every thread. Returns the reply of each link.
+    fn cut_answers(
+        &mut self,
+        payload: &[u8],
+        link: Option<usize>,
+    ) -> Result<Vec<(usize, CutReplyV1)>, WorkerError> {
+        let threads = link.map_or_else(|| self.all_threads(), |link| vec![link]);
+        let to = match link.is_some() || self.config.places.is_some() {
+            true => Recipients::Links(&threads),
+            false => Recipients::All,
+        };
+        let make = |_: usize, _: u32| payload.to_vec();
+        let replies = self.ask(&ControlRequest::with_payload(&CutFrame {}, None, &make), to)?;
+        let wanted = if link.is_some() { 1 } else { self.all_threads().len() };
         if replies.len() != wanted {
             return Err(WorkerError::Call(format!(
                 "{} of {wanted} server threads answered a step of a checkpoint: a server restarted meanwhile; begin \
@@ -40,13 +72,16 @@ impl<N: Net> Worker<N> {
                 replies.len()
             )));
         }
-        let open = |ControlReply { link, payload, .. }: &ControlReply| {
-            control::open(payload).map_err(|error| WorkerError::Protocol {
-                peer: self.peers[*link].name.clone(),
-                what: error.to_string(),
-            })
-        };
+        let open =
+            |ControlReply { link, payload, .. }: &ControlReply| Ok((*link, self.open_cut(*link, payload)?));
         replies.iter().map(open).collect()
+    }
+
+    fn open_cut(&self, link: usize, payload: &[u8]) -> Result<CutReplyV1, WorkerError> {
+        control::open(payload).map_err(|error| WorkerError::Protocol {
+            peer: self.peers[link].name.clone(),
+            what: error.to_string(),
+        })
     }
 
     /// A link to each thread of each server. A server that has several places has links for each of them.

@@ -5,7 +5,7 @@ use super::Worker;
 use super::births;
 use super::peer::Peer;
 use super::reconnect::refused;
-use super::tables::{ControlReply, ControlRequest, Recipients, TableId};
+use super::tables::{ControlReply, ControlRequest, Recipients, ShardCount, TableId};
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, ConfirmV2, HeldV1, IdentifyV2, IdentityV1, OpenTableV2, TableOpenedV4};
 use crate::frames::{ConfirmFrame, FrameKind, IdentifyFrame, OpenTableFrame, RefusedFrame};
@@ -194,23 +194,27 @@ struct Links {
     epochs: Vec<u64>,
 }
 
+/// A table at its servers: its schema, its identity, and the answer of each link's thread.
+pub(super) type OpenedTable = (Schema, OpenedAs, Vec<(usize, TableOpenedV4)>);
+
 /// The outcome of one attempt to open a table.
 enum OpenAttempt {
-    Opened(OpenedAs, Vec<(usize, TableOpenedV4)>),
+    Opened(OpenedTable),
     /// Try again: what the servers hold has changed meanwhile. The text says why.
     Again(String),
 }
 
 impl<N: Net> Worker<N> {
-    /// Opens a table at all servers, and makes it if no server has it. Returns the answer of each link's thread.
+    /// Opens a table at all servers, and makes it if no server has it.
     pub(super) fn open_at_servers(
         &mut self,
         schema: &Schema,
-    ) -> Result<(OpenedAs, Vec<(usize, TableOpenedV4)>), WorkerError> {
+        shards: ShardCount,
+    ) -> Result<OpenedTable, WorkerError> {
         let begun = self.net.now();
         loop {
-            let why = match self.try_to_open(schema)? {
-                OpenAttempt::Opened(opened, answers) => return Ok((opened, answers)),
+            let why = match self.try_to_open(schema, shards)? {
+                OpenAttempt::Opened(opened) => return Ok(opened),
                 OpenAttempt::Again(why) => why,
             };
             let waited = self.net.now().saturating_sub(begun);
@@ -223,7 +227,7 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    fn try_to_open(&mut self, schema: &Schema) -> Result<OpenAttempt, WorkerError> {
+    fn try_to_open(&mut self, schema: &Schema, shards: ShardCount) -> Result<OpenAttempt, WorkerError> {
         let servers = self.config.servers.len();
         let before = self.links_as_they_are();
         let fronts: Vec<usize> = self.links_now().filter(|&n| self.peers[n].thread == 0).collect();
@@ -240,6 +244,7 @@ impl<N: Net> Worker<N> {
                        those that have ended";
             return Ok(OpenAttempt::Again(why.into()));
         }
+        let schema = &shards.of(schema, &held, self.links_now().count());
         let TablePlan { uid, places, empty, confirmed } = plan(schema, &self.config.servers, &held)?;
         let births = vec![0; schema.shards as usize];
         let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
@@ -289,7 +294,7 @@ impl<N: Net> Worker<N> {
         if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.link_change(&before)) {
             return Ok(OpenAttempt::Again(why));
         }
-        Ok(OpenAttempt::Opened(opened, answers))
+        Ok(OpenAttempt::Opened((schema.clone(), opened, answers)))
     }
 
     /// Says which link has been made again since. Answers from before may be those of another incarnation.

@@ -270,6 +270,13 @@ struct WorkerTable {
     rounding: Option<RoundingErrors>,
 }
 
+impl WorkerTable {
+    /// This worker has dropped the table: no table has an empty name.
+    fn is_dropped(&self) -> bool {
+        self.schema.name.is_empty()
+    }
+}
+
 /// Pulls from and pushes to the servers. Belongs to one thread.
 ///
 /// ```

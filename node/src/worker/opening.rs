@@ -254,7 +254,11 @@ impl<N: Net> Worker<N> {
                 return self.join_next(number, opening, table + 1);
             }
         };
-        let Some(table) = self.tables.get(next) else { return self.join_next(number, opening, 0) };
+        // Tables that this worker has dropped keep their places.
+        let next = (next..self.tables.len()).find(|&table| !self.tables[table].is_dropped());
+        opening.tables.resize(next.unwrap_or(self.tables.len()), u32::MAX);
+        let Some(next) = next else { return self.join_next(number, opening, 0) };
+        let table = &self.tables[next];
         let request = table.opened.request(&table.schema, server);
         opening.ask(OpeningStep::Table(next), OpenTableFrame {}, &request)?;
         Ok(false)

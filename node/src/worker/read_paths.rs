@@ -10,7 +10,7 @@ use super::{OneSided, Worker};
 use crate::error::WorkerError;
 use crate::frames::control::{self, ImagesV1, RegionsV1};
 use crate::frames::{FrameKind, ImagesFrame, RegionsAreFrame, RegionsFrame, UnsentFrame};
-use crate::limits::{IMAGES_PER_REQUEST, REGIONS_EVERY, REGIONS_PER_REQUEST};
+use crate::limits::{IMAGES_MAPPED_MAX, IMAGES_PER_REQUEST, REGIONS_EVERY, REGIONS_PER_REQUEST};
 use gannet_core::{MappedShards, ShardSet};
 use gannet_transport::{Head, Net, Stream};
 use std::fs::File;
@@ -99,15 +99,34 @@ impl<N: Net> Worker<N> {
         }
         let next = (0..self.tables.len().min(peer.session.tables.len()))
             .filter(|&table| peer.near.tables.get(table).is_none_or(Option::is_none))
+            .filter(|&table| !self.tables[table].is_dropped())
             .map(|table| (table, self.tables[table].opened.shards(peer)))
             .find(|(_, shards)| !shards.is_empty());
         let Some((table, shards)) = next else { return Ok(()) };
+        if near && self.mapped_images() + shards.len() > IMAGES_MAPPED_MAX {
+            return Ok(());
+        }
+        let peer = &mut self.peers[number];
         let replies = match near {
             true => ReadPathReplies::Images(Vec::new()),
             false => ReadPathReplies::Regions(Box::new(RdmaTable::new(&self.tables[table].schema, &shards))),
         };
         peer.near.query = Some(ReadPathQuery { table, shards, replies });
         self.request_more_shards(number)
+    }
+
+    /// The images that are mapped over all links, and those that are asked for.
+    fn mapped_images(&self) -> usize {
+        let near = || self.peers.iter().map(|peer| &peer.near);
+        let mapped = near().flat_map(|near| &near.tables).flatten().map(|path| match path {
+            ReadPath::Images(images) => images.set().len(),
+            ReadPath::Rdma(_) => 0,
+        });
+        let asked = near().filter_map(|near| near.query.as_ref()).map(|query| match query.replies {
+            ReadPathReplies::Images(_) => query.shards.len(),
+            ReadPathReplies::Regions(_) => 0,
+        });
+        mapped.sum::<usize>() + asked.sum::<usize>()
     }
 
     /// From time to time asks again what the server has registered, for tables with rows beyond the known regions.

@@ -416,7 +416,16 @@ impl<N: Net> Worker<N> {
     /// A peer is lost for good, or refuses.
     pub fn drop_table(&mut self, table: &str) -> Result<(), WorkerError> {
         let payload = |_: usize, _: u32| control::seal(&DropTableV1 { table: table.to_owned() });
-        self.ask(&ControlRequest::with_payload(&DropTableFrame {}, None, &payload), Recipients::All)
-            .map(|_| ())
+        self.ask(&ControlRequest::with_payload(&DropTableFrame {}, None, &payload), Recipients::All)?;
+        for number in 0..self.tables.len() {
+            let known = &mut self.tables[number];
+            if known.schema.name == table {
+                known.schema.name.clear();
+                (known.cache, known.rounding) = (None, None);
+                let near = self.peers.iter_mut().filter_map(|peer| peer.near.tables.get_mut(number));
+                near.for_each(|path| *path = None);
+            }
+        }
+        Ok(())
     }
 }

@@ -3,17 +3,40 @@
 use super::in_flight::{ControlInFlight, Request, RequestWork};
 use super::{Worker, WorkerTable};
 use crate::error::WorkerError;
-use crate::frames::control::{self, StatusV2};
+use crate::frames::control::{self, HeldV1, StatusV2};
 use crate::frames::{ClosePusherFrame, FrameKind, ScanFrame, ScannedFrame, StatusFrame, UnsentFrame};
 use crate::limits::part_keys;
+use crate::partition::shards_for_threads;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{OpenError, PusherStatus, Schema, Stats};
+use gannet_core::{Admission, OpenError, PusherStatus, SHARDS_DEFAULT, Schema, Stats};
 use gannet_transport::{Head, Net};
 use std::time::Duration;
 
 /// A table that this worker has opened. [`Worker::open_table`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TableId(pub(super) usize);
+
+/// Who decides how many shards a table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ShardCount {
+    /// The schema.
+    AsGiven,
+    /// The servers: those that an existing table has, or as many as their threads use.
+    AsServed,
+}
+
+impl ShardCount {
+    /// The schema of a table, if this is what the servers hold of it, and they have so many threads. If the table has
+    /// more shards than were asked for, its servers refuse that, and say so.
+    pub(super) fn of(self, schema: &Schema, held: &[Option<HeldV1>], threads: usize) -> Schema {
+        let known = held.iter().flatten().map(|held| held.shards).next();
+        let shards = match self {
+            ShardCount::AsGiven => schema.shards,
+            ShardCount::AsServed => known.unwrap_or_else(|| shards_for_threads(threads)).min(schema.shards),
+        };
+        Schema { shards, ..schema.clone() }
+    }
+}
 
 /// Sizes of a table over all servers, and what the servers remember of its pushers. [`Worker::status`] has an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +50,12 @@ pub struct TableStatus {
 impl<N: Net> Worker<N> {
     /// Creates the table, or opens it if it exists with the same schema. The data that each server holds decides which
     /// server has which shards; the order of the addresses does not.
+    ///
+    /// With [`SHARDS_DEFAULT`] in the schema an existing table of at most so many shards is opened as it is. A new one
+    /// gets as many as its servers' threads use evenly ([`shards_for_threads`](crate::shards_for_threads)).
+    /// [`schema`](Self::schema) says how many. So a table of few rows takes little memory, and a server can have
+    /// thousands of them. Keys in the order of [`SHARDS_DEFAULT`] shards fit all of these. A table that admits keys by
+    /// count has [`SHARDS_DEFAULT`].
     ///
     /// ```
     /// use gannet_core::Schema;
@@ -49,6 +78,24 @@ impl<N: Net> Worker<N> {
     /// The schema is not valid; the table exists with another schema, or was made by another number of servers; rows of
     /// it are gone; or a peer is lost for good.
     pub fn open_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
+        // Each shard has a sketch for the count of an admission. Fewer shards would count less exactly.
+        let counts = matches!(schema.admission, Admission::Count { .. });
+        match schema.shards {
+            SHARDS_DEFAULT if !counts => self.open_table_with(schema, ShardCount::AsServed),
+            _ => self.open_table_exactly(schema),
+        }
+    }
+
+    /// [`open_table`](Self::open_table), for a table that has as many shards as the schema says, whichever number that
+    /// is.
+    ///
+    /// # Errors
+    /// As [`open_table`](Self::open_table).
+    pub fn open_table_exactly(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
+        self.open_table_with(schema, ShardCount::AsGiven)
+    }
+
+    fn open_table_with(&mut self, schema: &Schema, shards: ShardCount) -> Result<TableId, WorkerError> {
         if self.config.one_thread {
             return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
         }
@@ -57,10 +104,16 @@ impl<N: Net> Worker<N> {
             self.config.run.as_ref().map(|run| Schema { name: run.table(&schema.name), ..schema.clone() });
         let schema = of_run.as_ref().unwrap_or(schema);
         schema.check().map_err(OpenError::from)?;
-        if let Some(known) = self.tables.iter().position(|table| table.schema == *schema) {
+        let is_it = |known: &Schema| {
+            known == schema
+                || (shards == ShardCount::AsServed
+                    && known.shards <= schema.shards
+                    && *known == Schema { shards: known.shards, ..schema.clone() })
+        };
+        if let Some(known) = self.tables.iter().position(|table| is_it(&table.schema)) {
             return Ok(TableId(known));
         }
-        let (opened, answers) = self.open_at_servers(schema)?;
+        let (schema, opened, answers) = self.open_at_servers(schema, shards)?;
         let mut owners = vec![u32::MAX; schema.shards as usize];
         for (number, answer) in answers {
             let peer = &mut self.peers[number];
@@ -69,7 +122,7 @@ impl<N: Net> Worker<N> {
         }
         let one_owner = owners.iter().all(|owner| *owner == owners[0]);
         self.tables.push(WorkerTable {
-            schema: schema.clone(),
+            schema,
             opened,
             owners,
             one_owner,

@@ -2,11 +2,12 @@
 
 use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use crate::ports::free_addr;
-use gannet_core::{Read, Store, Write};
+use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
     Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite, MembershipConfig,
     MemoryCoordinator, OnServerLoss, Places, Server, ServerConfig, Worker, WorkerConfig,
 };
+use gannet_optim::{Add, Rule};
 use gannet_transport::multi::Transports;
 use gannet_transport::sim::Prng;
 use std::sync::{Arc, Mutex};
@@ -57,6 +58,38 @@ fn a_backup_takes_the_place_of_a_server_over_sockets() {
     let mut out = vec![0.0; keys.len() * 3];
     worker.pull(table, &keys, Read::Weights, &mut out).unwrap();
     assert!(out == model.pull(&keys));
+}
+
+#[test]
+fn a_backup_takes_the_place_of_a_server_with_thousands_of_tables() {
+    const TABLES: u64 = 2000;
+    let backup = server(2, Vec::new());
+    let primary = server(2, vec![backup.addr().to_owned()]);
+    let addr = primary.addr().to_owned();
+    let mut worker = connect(&addr, 3);
+    let mut tables = Vec::new();
+    for number in 0..TABLES {
+        let schema = Schema::scalar(&format!("embedding-{number}"), Rule::Add(Add));
+        tables.push(worker.open_table(&schema).unwrap());
+        worker.push(tables[number as usize], &[number, 1 << 40], Write::Gradient, &[1.0, 2.0]).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    while primary.joined_backups() == 0 {
+        assert!(Instant::now() < until, "the backup is not filled");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for (number, &table) in (0..).zip(&tables) {
+        worker.push(table, &[number], Write::Gradient, &[4.0]).unwrap();
+    }
+    let mut promoter = connect(backup.addr(), 9);
+    drop(primary);
+    promoter.promote_backup(0, 1, 2).unwrap();
+    worker.replace_server(&addr, backup.addr());
+    for (number, &table) in (0..).zip(&tables) {
+        let mut rows = [0.0; 2];
+        worker.pull(table, &[number, 1 << 40], Read::Weights, &mut rows).unwrap();
+        assert_eq!(rows, [5.0, 2.0], "table {number}");
+    }
 }
 
 /// A member of place 0 of a job with one server.

@@ -1,6 +1,6 @@
 //! Checkpoints of running servers: every cut holds whole pushes, and the cursor of each pusher tells how many.
 
-use gannet_core::{CheckpointDir, JobManifest, Schema, Write, mix};
+use gannet_core::{CheckpointDir, JobManifest, Read, Schema, Write, mix};
 use gannet_node::{
     Buckets, CheckpointOptions, Merge, MetricsSink, Refusal, RestoreSource, Server, ServerConfig, StepReduce,
     SyncConfig, SyncMode, Worker, WorkerConfig, WorkerError, save_checkpoint,
@@ -469,4 +469,48 @@ fn what_a_killed_saver_had_written_is_removed_before_the_next_save() {
     assert!(directory.list().unwrap()[1].bytes > 5000);
     assert_eq!(save(&servers, &directory, 5).unwrap().number, 3);
     assert_eq!(directory.list().unwrap()[1].bytes, 0);
+}
+
+/// What a thread says of so many tables is longer than a frame, and so is what the coordinator says of an increment.
+#[test]
+fn a_checkpoint_of_thousands_of_tables_is_saved_in_parts_and_restored() {
+    const TABLES: u64 = 2000;
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let directory = CheckpointDir::create(folder.path()).unwrap();
+    let start = |restore: Option<RestoreSource>| {
+        let checkpoints = Some(directory.clone());
+        let config = ServerConfig { threads: 2, checkpoints, restore, ..ServerConfig::new("127.0.0.1:0") };
+        Server::start(Transports::new(), config).unwrap()
+    };
+    let schema = |number: u64| Schema::scalar(&format!("embedding-{number}"), Rule::Add(Add));
+    let keys = |number: u64| [number, number + (1 << 40)];
+    let servers = [start(None)];
+    let config = config(&servers, 1, 1);
+    let mut worker = Worker::connect(Transports::new(), config.clone()).unwrap();
+    let mut tables = Vec::new();
+    for number in 0..TABLES {
+        tables.push(worker.open_table(&schema(number)).unwrap());
+        worker.push(tables[number as usize], &keys(number), Write::Gradient, &[1.0, 2.0]).unwrap();
+    }
+    let options = CheckpointOptions { increment: true, ..CheckpointOptions::default() };
+    let saved = save_checkpoint(Transports::new(), &config, &directory, &options).unwrap();
+    assert_eq!((saved.manifest.tables.len(), saved.manifest.rows()), (TABLES as usize, 2 * TABLES));
+    worker.push(tables[7], &keys(7), Write::Gradient, &[10.0, 20.0]).unwrap();
+    let saved = save_checkpoint(Transports::new(), &config, &directory, &options).unwrap();
+    assert_eq!(saved.manifest.rows(), 2, "an increment");
+    drop(worker);
+    let [server] = servers;
+    server.stop().unwrap();
+    let source =
+        RestoreSource { number: Some(saved.manifest.number), ..RestoreSource::new(&directory, 0, 1) };
+    let restored = [start(Some(source))];
+    let config = self::config(&restored, 1, 2);
+    let mut worker = Worker::connect(Transports::new(), config).unwrap();
+    for number in 0..TABLES {
+        let table = worker.open_table(&schema(number)).unwrap();
+        let mut rows = [0.0; 2];
+        worker.pull(table, &keys(number), Read::Weights, &mut rows).unwrap();
+        let want = if number == 7 { [11.0, 22.0] } else { [1.0, 2.0] };
+        assert_eq!(rows, want, "table {number}");
+    }
 }

@@ -2,10 +2,10 @@
 //! between them.
 
 use crate::model::{Model, random_keys, random_values, schema, unique_keys};
-use gannet_core::{Read, Store, Write};
+use gannet_core::{Read, SHARDS_DEFAULT, Store, Write};
 use gannet_node::{
     Coordinator, CoordinatorWrite, MemoryCoordinator, Refusal, RemoteCoordinator, SeenPushes, Server,
-    ServerConfig, Worker, WorkerConfig, WorkerError,
+    ServerConfig, Worker, WorkerConfig, WorkerError, shards_for_threads,
 };
 use gannet_transport::multi::{Transport, Transports};
 use gannet_transport::sim::Prng;
@@ -125,7 +125,11 @@ fn simple_calls_agree_with_a_map() {
         for (table, model) in tables.into_iter().zip(&models) {
             let status = worker.status(table).unwrap();
             assert_eq!(status.stats.rows as usize, model.rows());
-            assert_eq!(status.stats.shards, model.schema.shards);
+            let shards = match model.schema.shards {
+                SHARDS_DEFAULT => shards_for_threads(servers.len() * threads),
+                shards => shards,
+            };
+            assert_eq!(status.stats.shards, shards);
             let mut rows = Vec::new();
             let dim = model.schema.dim as usize;
             worker

@@ -26,7 +26,9 @@ impl<N: Net> RemoteColumns<N> {
     /// # Errors
     /// A table exists with another schema, or the servers are lost.
     pub fn open(mut worker: Worker<N>, layout: Layout) -> Result<RemoteColumns<N>, BackendError> {
-        let (vectors, cells) = (worker.open_table(&layout.schema())?, worker.open_table(&Layout::cells())?);
+        // The examples of all workers and the sums of programs follow the shards of the layout.
+        let vectors = worker.open_table_exactly(&layout.schema())?;
+        let cells = worker.open_table_exactly(&Layout::cells())?;
         worker.run_program(vectors, &Program::default())?;
         Ok(RemoteColumns { worker, layout, vectors, cells, cut: Arc::default(), pulled: None })
     }

@@ -30,6 +30,7 @@ pub(super) use states::{SCHEDULER_PLACE, StateCopies};
 pub(super) use turn::ThreadQueues;
 
 use super::membership::{OwnPlace, OwnPlaces};
+use super::table_list::TableList;
 use super::tables::ServerTable;
 use crate::frames::control::CopyV1;
 use crate::limits::{FILL_BYTES, FILL_QUEUE_BYTES, REPLICATION_BYTES_MAX};
@@ -198,7 +199,9 @@ impl Replication {
 
     /// A table is dropped. The backups end their copies, and the answer waits for that.
     pub(super) fn drop_table(&mut self, number: usize, table: &ServerTable, map: &PartitionMap) {
-        let Some(shards) = &table.shards else { return };
+        let Some(shards) = &table.shards else {
+            return self.queues.iter().for_each(|queue| queue.forget_table(number));
+        };
         for mut end in copies_of(table.identity(), shards, map, 1) {
             end.births.clear();
             let told = self.told.fetch_add(1, Relaxed);
@@ -210,7 +213,7 @@ impl Replication {
     /// not whole. Returns whether there are more rows to tell at once.
     pub(super) fn turn(
         &mut self,
-        tables: &mut [ServerTable],
+        tables: &mut TableList,
         partitioning: Partitioning,
         places: &OwnPlaces,
     ) -> bool {
@@ -226,7 +229,7 @@ impl Replication {
                 if self.defers_states {
                     queue.defer(Deferred::States);
                 }
-                for (number, table) in tables.iter().enumerate() {
+                for (number, table) in tables.numbered() {
                     let identity = table.identity();
                     let map = partitioning.map(identity.servers);
                     // No worker waits for the backup before it has all tables.
@@ -234,7 +237,7 @@ impl Replication {
                 }
             }
             if let Some((number, shard, fill)) = queue.next_fill(FILL_QUEUE_BYTES) {
-                if let Some(shards) = &mut tables[number].shards {
+                if let Some(shards) = tables.get_mut(number).and_then(|table| table.shards.as_mut()) {
                     self.fill(&queue, (number, shards), shard, fill);
                 }
                 more |= queue.next_fill(FILL_QUEUE_BYTES).is_some();
@@ -251,7 +254,7 @@ impl Replication {
     }
 
     /// Begins the streams of tables in places with which the server is ready now.
-    fn begin_deferred(&mut self, tables: &[ServerTable], partitioning: Partitioning, places: &OwnPlaces) {
+    fn begin_deferred(&mut self, tables: &TableList, partitioning: Partitioning, places: &OwnPlaces) {
         if !std::mem::take(&mut self.defers) {
             return;
         }
@@ -301,7 +304,7 @@ impl Replication {
     }
 
     /// Tells those who read the images which rows they may believe.
-    pub(super) fn publish(&mut self, tables: &[ServerTable]) {
+    pub(super) fn publish(&mut self, tables: &TableList) {
         let gate = self.gate(tables.len());
         self.published.update(tables, gate);
     }

@@ -4,6 +4,7 @@
 //! since then is not believed there. Images are always behind: they say what was so when the thread last looked.
 
 use super::ReplicationGate;
+use crate::server::table_list::TableList;
 use crate::server::tables::ServerTable;
 use gannet_core::Shards;
 
@@ -12,16 +13,17 @@ use gannet_core::Shards;
 pub(super) struct PublishedCommands {
     /// How many commands had been told when all that were told was published.
     published: u64,
-    /// The last commands of the shards of each table, and how many had been told then. They are published when the
-    /// backups have so many.
-    marked: Option<(u64, Vec<Vec<u64>>)>,
+    /// The last commands of the shards of each table, by its number, and how many had been told then. They are published
+    /// when the backups have so many.
+    marked: Option<(u64, Vec<(usize, Vec<u64>)>)>,
 }
 
 impl PublishedCommands {
     /// Publishes what all backups have now.
-    pub(super) fn update(&mut self, tables: &[ServerTable], gate: ReplicationGate) {
+    pub(super) fn update(&mut self, tables: &TableList, gate: ReplicationGate) {
         let ReplicationGate { told, acknowledged, .. } = gate;
-        let commands = |table: &ServerTable| table.shards.as_ref().map(Shards::commands).unwrap_or_default();
+        let commands =
+            |(number, table): (usize, &ServerTable)| Some((number, table.shards.as_ref()?.commands()));
         if acknowledged >= told {
             if self.published != told {
                 tables.iter().filter_map(|table| table.shards.as_ref()).for_each(publish_all);
@@ -30,13 +32,13 @@ impl PublishedCommands {
             return;
         }
         if let Some((_, marked)) = self.marked.take_if(|(told, _)| acknowledged >= *told) {
-            for (table, commands) in tables.iter().zip(marked) {
-                if let Some(shards) = &table.shards {
+            for (number, commands) in marked {
+                if let Some(shards) = tables.get(number).and_then(|table| table.shards.as_ref()) {
                     shards.set_acknowledged(&commands);
                 }
             }
         }
-        self.marked.get_or_insert_with(|| (told, tables.iter().map(commands).collect()));
+        self.marked.get_or_insert_with(|| (told, tables.numbered().filter_map(commands).collect()));
     }
 }
 

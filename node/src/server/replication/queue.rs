@@ -8,7 +8,7 @@ use crate::frames::command_payload;
 use crate::frames::control::{self, CopyV1};
 use crate::limits::PART_BYTES_MAX;
 use gannet_core::{CommandChange, CommandRecord, RowStates, ToldShard};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Words of a block.
@@ -132,8 +132,8 @@ struct QueueState {
     threads: Vec<ThreadQueue>,
     /// Bytes in the queues, also of blocks under way.
     bytes: usize,
-    /// By the numbers of the tables on the thread.
-    tables: Vec<Option<TableStream>>,
+    /// By the numbers of the tables on the thread. `None`: the table has no shards there.
+    tables: BTreeMap<usize, Option<TableStream>>,
     /// Streams that the backup needs, and that must not begin yet.
     deferred: BTreeSet<Deferred>,
     /// The stream of the states that are not rows, if the backup is told them, and the epoch of their place.
@@ -168,7 +168,7 @@ impl QueueState {
 
     /// Whether the queue has commands for all shards of the thread: none of them is being filled.
     fn is_whole(&self, tables: usize) -> bool {
-        let whole = self.tables.iter().flatten().all(TableStream::is_whole);
+        let whole = self.tables.values().flatten().all(TableStream::is_whole);
         !self.threads.is_empty() && self.tables.len() >= tables && whole && self.deferred.is_empty()
     }
 
@@ -180,7 +180,7 @@ impl QueueState {
     /// Whether the backup has all rows of the tables for which workers wait, and has acknowledged them. It may take the
     /// place of these tables, and no other.
     fn has_awaited(&self, tables: usize) -> bool {
-        let mut awaited = self.tables.iter().flatten().filter(|stream| stream.is_awaited());
+        let mut awaited = self.tables.values().flatten().filter(|stream| stream.is_awaited());
         let acknowledged = self.acknowledged();
         let is_whole = |stream: &TableStream| stream.whole_at().is_some_and(|at| acknowledged >= at);
         !self.threads.is_empty() && self.tables.len() >= tables && awaited.all(is_whole)
@@ -202,7 +202,7 @@ impl QueueState {
     /// replicator may lose the connection at any moment, also while the thread reads the rows of a piece.
     fn add(&mut self, table: usize, told: u64, command: &CommandRecord<'_>) -> bool {
         let QueueState { tables, threads, words, bytes, news, last, .. } = self;
-        let stream = tables.get_mut(table).and_then(Option::as_mut);
+        let stream = tables.get_mut(&table).and_then(Option::as_mut);
         let Some((thread, stream)) = stream.and_then(|of| of.thread(command.shard)) else { return false };
         // Another connection may be to a backup with fewer threads. The streams to it begin in the next turn.
         let Some(queue) = threads.get_mut(thread) else { return false };
@@ -241,14 +241,14 @@ impl CommandQueue {
         self.end_table(table);
         let mut state = self.lock();
         state.ready = false;
-        state.tables[table] = Some(TableStream::new(begun.0, threads, is_awaited));
+        state.tables.insert(table, Some(TableStream::new(begun.0, threads, is_awaited)));
         state.add_copies(begun, told, threads);
     }
 
     /// Tells the backup again what it knows of a table besides its rows.
     pub(super) fn confirm_table(&self, table: usize, epoch: u64, told: u64, threads: &[CopyV1]) {
         let mut state = self.lock();
-        if let Some(stream) = state.tables.get(table).and_then(Option::as_ref).map(TableStream::id) {
+        if let Some(stream) = state.tables.get(&table).and_then(Option::as_ref).map(TableStream::id) {
             state.add_copies((stream, epoch), told, threads);
         }
     }
@@ -256,7 +256,7 @@ impl CommandQueue {
     /// The table is dropped. `end`: a message without shards, which ends the copies of all threads of the backup.
     pub(super) fn drop_table(&self, table: usize, told: u64, end: &CopyV1) {
         let mut state = self.lock();
-        if let Some(stream) = state.tables.get(table).and_then(Option::as_ref).map(TableStream::id) {
+        if let Some(stream) = state.tables.get(&table).and_then(Option::as_ref).map(TableStream::id) {
             let payload = control::seal(end);
             state.bytes += payload.len() * state.threads.len();
             for queue in &mut state.threads {
@@ -266,14 +266,20 @@ impl CommandQueue {
             (state.news, state.last) = (true, told + 1);
         }
         drop(state);
-        self.end_table(table);
+        self.forget_table(table);
     }
 
-    /// The table has no shards on this thread, or none any more.
+    /// There is no such table any more.
+    pub(super) fn forget_table(&self, table: usize) {
+        let QueueState { tables, deferred, .. } = &mut *self.lock();
+        tables.remove(&table);
+        deferred.remove(&Deferred::Table(table));
+    }
+
+    /// The table has no shards on this thread.
     pub(super) fn end_table(&self, table: usize) {
         let QueueState { tables, deferred, .. } = &mut *self.lock();
-        tables.resize_with(tables.len().max(table + 1), || None);
-        tables[table] = None;
+        tables.insert(table, None);
         deferred.remove(&Deferred::Table(table));
     }
 
@@ -306,7 +312,7 @@ impl CommandQueue {
         shard: &mut ToldShard<'_>,
     ) {
         let mut state = self.lock();
-        let fill = state.tables.get(table).and_then(Option::as_ref).map(|of| of.fill(command.shard));
+        let fill = state.tables.get(&table).and_then(Option::as_ref).map(|of| of.fill(command.shard));
         let changed: &[u64] = match (fill, command.change) {
             (None | Some(Fill::NotBegun), _) => return,
             (Some(Fill::Whole), _) | (_, CommandChange::Program(..)) => {
@@ -331,11 +337,11 @@ impl CommandQueue {
             return None;
         }
         let next = |is_awaited: bool| {
-            let unfilled = |(table, of): (usize, &Option<TableStream>)| {
+            let unfilled = |(&table, of): (&usize, &Option<TableStream>)| {
                 let of = of.as_ref().filter(|of| of.is_awaited() == is_awaited)?;
                 of.next_fill().map(|(shard, fill)| (table, shard, fill))
             };
-            state.tables.iter().enumerate().find_map(unfilled)
+            state.tables.iter().find_map(unfilled)
         };
         next(true).or_else(|| next(false))
     }
@@ -381,7 +387,7 @@ impl CommandQueue {
 
     /// Notes how far a shard is filled, by so many commands and pieces that were told.
     pub(super) fn set_fill(&self, table: usize, shard: u32, fill: Fill, told: u64) {
-        if let Some(Some(stream)) = self.lock().tables.get_mut(table) {
+        if let Some(Some(stream)) = self.lock().tables.get_mut(&table) {
             stream.set_fill(shard, fill, told);
         }
     }
@@ -415,7 +421,7 @@ impl CommandQueue {
     /// How far the backup is.
     pub(in crate::server) fn progress(&self) -> QueueProgress {
         let state = self.lock();
-        let shards = state.tables.iter().flatten().map(TableStream::progress);
+        let shards = state.tables.values().flatten().map(TableStream::progress);
         let (filled, shards) = shards.fold((0, 0), |all, of| (all.0 + of.0, all.1 + of.1));
         let behind =
             if state.threads.is_empty() { 0 } else { state.last - state.acknowledged().min(state.last) };

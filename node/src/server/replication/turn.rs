@@ -25,7 +25,7 @@ pub(in crate::server) type ThreadQueues = Vec<Arc<CommandQueue>>;
 impl ServerTables {
     /// From now on backups are told all commands.
     pub(in crate::server) fn replicate_to(&mut self, mut replication: Replication) {
-        for (number, table) in self.all.iter_mut().enumerate() {
+        for (number, table) in self.all.numbered_mut() {
             let identity = table.identity();
             let map = self.partitioning.map(identity.servers);
             replication.add_table(number, table, (&map, self.places.get(identity.server)), true);

@@ -76,7 +76,7 @@ impl ServerTables {
 
     /// Notes in every image that the restore has come to its end.
     pub(super) fn confirm_restored(&self) {
-        for table in &self.all {
+        for table in self.all.iter() {
             if let Some(shards) = &table.shards {
                 shards.confirm();
             }

@@ -189,7 +189,7 @@ impl PlaceLoader {
                 states = Some(PlaceStates::Folder);
             }
         }
-        let tables = threads.into_iter().map(|thread| thread.all).collect();
+        let tables = threads.into_iter().map(|thread| thread.all.into_tables()).collect();
         Ok(LoadedPlace { rows, tables, states })
     }
 

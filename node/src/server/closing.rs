@@ -1,0 +1,36 @@
+//! Closes the tables of a server thread in order.
+
+use super::tables::ServerTables;
+use crate::error::ServerError;
+use crate::limits::{CLOSED_ALONE, CLOSERS};
+use gannet_core::Shards;
+use std::panic::resume_unwind;
+
+impl ServerTables {
+    /// Marks every image as closed in order.
+    pub(super) fn close(&mut self) -> Result<(), ServerError> {
+        let mut open: Vec<&mut Shards> =
+            self.all.iter_mut().filter_map(|table| table.shards.as_mut()).collect();
+        // Before any image is closed: a worker that reads the images itself stops trusting them.
+        open.iter().for_each(|shards| shards.stop_serving());
+        if open.len() <= CLOSED_ALONE {
+            return close(&mut open);
+        }
+        // The disk writes several images at once.
+        let part = open.len().div_ceil(CLOSERS);
+        std::thread::scope(|scope| {
+            let closers: Vec<_> = open.chunks_mut(part).map(|part| scope.spawn(|| close(part))).collect();
+            let ended =
+                closers.into_iter().map(|closer| closer.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            ended.fold(Ok(()), Result::and)
+        })
+    }
+}
+
+/// Marks the images of these tables as closed in order.
+fn close(open: &mut [&mut Shards]) -> Result<(), ServerError> {
+    open.iter_mut().try_for_each(|shards| {
+        let closed = shards.mark_clean();
+        closed.map_err(|source| ServerError::Close { table: shards.schema().name.clone(), source })
+    })
+}
