@@ -69,11 +69,11 @@ impl CheckpointStore for PrunedMeanwhile {
     fn sync(&self, folder: &str) -> io::Result<()> {
         self.call().sync(folder)
     }
-    fn remove(&self, folder: &str, name: &str) -> io::Result<()> {
-        self.call().remove(folder, name)
+    fn is_reserved(&self, folder: &str) -> io::Result<bool> {
+        self.call().is_reserved(folder)
     }
-    fn empty_folder(&self, folder: &str) -> io::Result<()> {
-        self.call().empty_folder(folder)
+    fn remove_files(&self, folder: &str, names: &[String]) -> io::Result<()> {
+        self.call().remove_files(folder, names)
     }
     fn remove_folder(&self, folder: &str) -> io::Result<()> {
         self.call().remove_folder(folder)

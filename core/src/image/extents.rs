@@ -257,8 +257,8 @@ impl Extents {
     }
 
     /// The file.
-    pub(crate) fn file(&self) -> &File {
-        self.range.file()
+    pub(crate) fn file(&self) -> Arc<File> {
+        self.range().file().clone()
     }
 
     /// Makes `bytes` of `region` ready: allocates file space, so that a full disk is an error and never a
@@ -336,7 +336,7 @@ impl Extents {
     /// a thread that is taking an extent.
     pub(crate) fn close(&self) {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
-        let _ = flock(self.range.file(), FlockOperation::Unlock); // closing the file does the same
+        let _ = flock(self.file(), FlockOperation::Unlock); // closing the file does the same
     }
 
     /// The chunks of a region that are completely ready and that this function has not returned before.

@@ -23,4 +23,4 @@ pub(crate) mod row;
 pub(crate) mod row_version;
 pub(crate) mod store;
 pub(crate) mod table_folder;
-mod table_list;
+mod table_names;

@@ -8,7 +8,7 @@
 
 use crate::error::OpenError;
 use crate::image::durability::{self, Durable};
-use crate::image::table_list;
+use crate::image::table_names;
 use crate::own_files;
 use std::collections::BTreeSet;
 use std::fs;
@@ -99,7 +99,7 @@ impl NewImages {
             }
         }
         durability::folder(&self.folder)?;
-        table_list::sync(&self.folder)?;
+        table_names::sync(&self.folder)?;
         own_files::remove(&self.folder.join(NOTE), &[BEGINNING])?;
         durability::folder(&self.folder)?;
         *state = State::Synced;

@@ -255,7 +255,7 @@ impl Image {
     }
 
     /// The file of the image.
-    pub(crate) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> Arc<File> {
         self.extents.file()
     }
 

@@ -7,7 +7,7 @@ use crate::image::filesystem::{Filesystem, Medium};
 use crate::image::grower::{Grower, Now};
 use crate::image::new_images::NewImages;
 use crate::image::open_shards::OpenShards;
-use crate::image::table_list::{self, TableList};
+use crate::image::table_names::{self, TableNames};
 use crate::own_files;
 use crate::schema::table_schema::Schema;
 use rustix::fs::{FlockOperation, flock};
@@ -45,7 +45,7 @@ pub(crate) struct Inner {
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     pub(crate) medium: Medium,
-    tables: TableList,
+    tables: TableNames,
     pub(crate) new_images: NewImages,
 }
 
@@ -150,7 +150,7 @@ impl Store {
         }
         let medium = if filesystem.is_memory() { Medium::Memory } else { Medium::Disk };
         let grower = Arc::new(Grower::new(growing.memory_limit, growing.clock, locks));
-        let tables = TableList::open(path)?;
+        let tables = TableNames::open(path)?;
         let new_images = NewImages::open(path, boot).map_err(io("reading UNSYNCED in"))?;
         let (folder, opened) = (Folder { path: path.into(), medium, tables, new_images }, Arc::default());
         let folder = Some(folder);
@@ -211,7 +211,7 @@ impl Store {
     /// # Errors
     /// As for `move_tables`.
     pub fn move_tables_of(folder: &Path, to: &Path) -> io::Result<()> {
-        table_list::move_all(folder, to)
+        table_names::move_all(folder, to)
     }
 
     /// Removes the tables in a folder that no store has open: their images and step files, their list, and each folder
@@ -220,7 +220,7 @@ impl Store {
     /// # Errors
     /// The system does not allow it.
     pub fn remove_tables(folder: &Path) -> io::Result<()> {
-        table_list::remove_all(folder)
+        table_names::remove_all(folder)
     }
 
     /// Removes a table: its images and step files, and its folder if that leaves it empty. Returns `false` and removes

@@ -263,7 +263,7 @@ impl Shard {
             return Err(error);
         }
         if let Some(path) = &self.path
-            && let Err(error) = checksums::write(self.image.file(), path, self.birth(), self.incarnation())
+            && let Err(error) = checksums::write(&self.image.file(), path, self.birth(), self.incarnation())
         {
             let image = path.display();
             tracing::warn!(%error, %image, "its checksums cannot be written: the next start does not check all of it");

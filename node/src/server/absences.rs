@@ -161,7 +161,7 @@ impl ServerTables {
             .filter(|(pusher, start)| is_client(*pusher, *start))
             .map(|(_, start)| *start)
             .collect();
-        for table in &mut self.all {
+        for table in self.all.iter_mut() {
             let Some(shards) = table.shards.as_mut().filter(|shards| shards.has_more_pushers(PUSHERS_KEPT))
             else {
                 continue;

@@ -28,7 +28,7 @@ const BEGINNING: &[u8] = b"gannet tables ";
 const FIRST_LINE: &str = "gannet tables 1";
 
 /// The tables of a data folder. Its threads share it.
-pub(crate) struct TableList {
+pub(crate) struct TableNames {
     folder: PathBuf,
     listed: Mutex<Listed>,
 }
@@ -40,13 +40,13 @@ struct Listed {
     file: Option<File>,
 }
 
-impl TableList {
+impl TableNames {
     /// Reads the list of a folder, and ends drops that were interrupted. A folder of an older version has no list: its
     /// tables are the folders with images.
     ///
     /// # Errors
     /// A table of the list has no image any more, or the list cannot be read.
-    pub(crate) fn open(folder: &Path) -> Result<TableList, OpenError> {
+    pub(crate) fn open(folder: &Path) -> Result<TableNames, OpenError> {
         let path = folder.join(NAME);
         let io = |what| {
             let path = path.clone();
@@ -58,7 +58,7 @@ impl TableList {
             if !listed.names.is_empty() {
                 listed.rewrite(&path).map_err(io("writing"))?;
             }
-            return Ok(TableList { folder: folder.into(), listed: Mutex::new(listed) });
+            return Ok(TableNames { folder: folder.into(), listed: Mutex::new(listed) });
         };
         let Lines { listed: mut names, dropped, mut is_short } =
             parse(&bytes).map_err(|why| OpenError::Tables { path: path.clone(), why })?;
@@ -82,7 +82,7 @@ impl TableList {
             true => listed.file = Some(to_append(&path).map_err(io("opening"))?),
             false => listed.rewrite(&path).map_err(io("writing"))?,
         }
-        Ok(TableList { folder: folder.into(), listed: Mutex::new(listed) })
+        Ok(TableNames { folder: folder.into(), listed: Mutex::new(listed) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Listed> {
@@ -115,7 +115,7 @@ impl TableList {
 }
 
 /// Moves the tables of a folder to another folder, with their list, durably. After a kill in between, the folder has no
-/// list, and [`TableList::open`] finds the tables that are left by their images.
+/// list, and [`TableNames::open`] finds the tables that are left by their images.
 pub(crate) fn move_all(folder: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     let list = folder.join(NAME);
@@ -244,5 +244,5 @@ fn parse(bytes: &[u8]) -> Result<Lines, String> {
 }
 
 #[cfg(test)]
-#[path = "table_list_tests.rs"]
+#[path = "table_names_tests.rs"]
 mod tests;
