@@ -178,3 +178,37 @@ fn a_restored_table_refuses_clients_that_were_forgotten() {
         }
     }
 }
+
+/// Shards come together that two servers had, or two threads. One has forgotten a client, and the other knows it.
+#[test]
+fn a_shard_that_has_forgotten_a_client_refuses_it_beside_shards_that_know_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut shards = Shards::open(&store, &schema(), 0..SHARDS).unwrap();
+    for client in 1..=9 {
+        push(&mut shards, name(client, 1), &[0, 1, 2, 3]).unwrap();
+    }
+    drop(shards);
+    let mut some = Shards::open(&store, &schema(), 0..2).unwrap();
+    assert_eq!(some.forget_clients(|_| true, &[], ALL).unwrap(), 9);
+    for client in 20..29 {
+        push(&mut some, name(client, 1), &[0, 1]).unwrap();
+    }
+    drop(some);
+    let mut shards = Shards::open(&store, &schema(), 0..SHARDS).unwrap();
+    for client in 1..=9 {
+        shards.introduce_pusher(CLIENTS + client, client).unwrap();
+        shards.close_pusher(CLIENTS + client, client).unwrap();
+        for shard in [0, 1] {
+            let resent = push(&mut shards, name(client, 1), &[shard]);
+            assert!(is_refused(&resent), "client {client}, shard {shard}: {resent:?}");
+        }
+        assert_eq!(push(&mut shards, name(client, 1), &[2, 3]).unwrap().duplicate, 2);
+    }
+    // The others are forgotten, too, while these are here. They still get no entry where they were forgotten.
+    shards.forget_clients(|client| client > 20, &[1, 2], ALL).unwrap();
+    for (client, shard) in [(1, 0), (2, 1)] {
+        assert!(is_refused(&push(&mut shards, name(client, 1), &[shard])), "client {client}");
+    }
+    assert_eq!(sums(&mut shards), [18.0, 18.0, 9.0, 9.0]);
+}
