@@ -15,7 +15,7 @@ const BEGINNING_BYTES_MAX: usize = 64;
 
 /// What has the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum FileOwner {
     /// Nothing has the name.
     Nobody,
     /// A regular file that begins as Gannet begins it.
@@ -83,35 +83,37 @@ pub fn first_bytes<const N: usize>(path: &Path) -> Option<Vec<u8>> {
 /// Who has written the file of this name. Gannet's files begin with one of `beginnings`, of at most 64 bytes each.
 ///
 /// ```
-/// use gannet_core::own_files::{Owner, owner, replace};
+/// use gannet_core::own_files::{FileOwner, owner, replace};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("STATE");
-/// assert_eq!(owner(&path, &[b"GNTTEST"]), Owner::Nobody);
+/// assert_eq!(owner(&path, &[b"GNTTEST"]), FileOwner::Nobody);
 /// replace(&path, b"GNTTEST", b"GNTTEST1 of ours")?;
-/// assert_eq!(owner(&path, &[b"GNTTEST"]), Owner::Gannet);
+/// assert_eq!(owner(&path, &[b"GNTTEST"]), FileOwner::Gannet);
 /// std::fs::write(&path, "a note of the user")?;
-/// assert_eq!(owner(&path, &[b"GNTTEST"]), Owner::User);
+/// assert_eq!(owner(&path, &[b"GNTTEST"]), FileOwner::User);
 /// assert!(replace(&path, b"GNTTEST", b"GNTTEST1 of ours").is_err());
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn owner(path: &Path, beginnings: &[&[u8]]) -> Owner {
+pub fn owner(path: &Path, beginnings: &[&[u8]]) -> FileOwner {
     if fs::symlink_metadata(path).is_err() {
-        return Owner::Nobody;
+        return FileOwner::Nobody;
     }
     match first_bytes::<BEGINNING_BYTES_MAX>(path) {
-        Some(bytes) if beginnings.iter().any(|beginning| bytes.starts_with(beginning)) => Owner::Gannet,
-        _ => Owner::User,
+        Some(bytes) if beginnings.iter().any(|beginning| bytes.starts_with(beginning)) => FileOwner::Gannet,
+        _ => FileOwner::User,
     }
 }
 
 /// As [`owner`], for a file that is written before it gets its final name: a process that was killed may have left an
 /// empty one, or a part of the beginning.
-pub fn owner_of_part(path: &Path, beginnings: &[&[u8]]) -> Owner {
+pub fn owner_of_part(path: &Path, beginnings: &[&[u8]]) -> FileOwner {
     match owner(path, beginnings) {
-        Owner::User => match first_bytes::<BEGINNING_BYTES_MAX>(path) {
-            Some(bytes) if beginnings.iter().any(|beginning| beginning.starts_with(&bytes)) => Owner::Gannet,
-            _ => Owner::User,
+        FileOwner::User => match first_bytes::<BEGINNING_BYTES_MAX>(path) {
+            Some(bytes) if beginnings.iter().any(|beginning| beginning.starts_with(&bytes)) => {
+                FileOwner::Gannet
+            }
+            _ => FileOwner::User,
         },
         known => known,
     }
@@ -138,11 +140,11 @@ pub fn remove_part(path: &Path, beginnings: &[&[u8]]) -> io::Result<bool> {
     remove_if(path, owner_of_part(path, beginnings))
 }
 
-fn remove_if(path: &Path, owner: Owner) -> io::Result<bool> {
+fn remove_if(path: &Path, owner: FileOwner) -> io::Result<bool> {
     match owner {
-        Owner::Nobody => Ok(false),
-        Owner::User => Err(in_the_way()),
-        Owner::Gannet => match fs::remove_file(path) {
+        FileOwner::Nobody => Ok(false),
+        FileOwner::User => Err(in_the_way()),
+        FileOwner::Gannet => match fs::remove_file(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => removed.map(|()| true),
         },
@@ -157,7 +159,8 @@ pub fn remove_listed(path: &Path) -> io::Result<bool> {
     let is_file = fs::symlink_metadata(path).map(|there| there.is_file());
     remove_if(
         path,
-        is_file.map_or(Owner::Nobody, |is_file| if is_file { Owner::Gannet } else { Owner::User }),
+        is_file
+            .map_or(FileOwner::Nobody, |is_file| if is_file { FileOwner::Gannet } else { FileOwner::User }),
     )
 }
 
@@ -223,7 +226,7 @@ pub fn replace_unsynced(path: &Path, beginning: &[u8], bytes: &[u8]) -> io::Resu
 
 fn put(path: &Path, beginning: &[u8], bytes: &[u8], synced: bool) -> io::Result<()> {
     debug_assert!(bytes.starts_with(beginning), "the next write would take it for a file of the user");
-    if owner(path, &[beginning]) == Owner::User {
+    if owner(path, &[beginning]) == FileOwner::User {
         return Err(in_the_way());
     }
     let new = new_name(path);
@@ -332,7 +335,7 @@ mod tests {
         for error in [open(&path).unwrap_err(), read(&path).unwrap_err(), open_or_make(&path).unwrap_err()] {
             assert!(error.to_string().contains("no regular file"), "{error}");
         }
-        assert_eq!(owner(&path, &[BEGINNING]), Owner::User);
+        assert_eq!(owner(&path, &[BEGINNING]), FileOwner::User);
     }
 
     #[test]

@@ -97,7 +97,8 @@ fn restore_and_verify_beside_a_job_that_prunes_find_no_damage() {
     let directory = CheckpointDir::create(&path).unwrap();
     let save = || {
         let draft = directory.begin().unwrap();
-        let states = ["a", "b", "c", "d"].map(|name| draft.state(name, &[7; 10_000]).unwrap()).into();
+        let states = ["a", "b", "c", "d"].map(|name| (name.to_owned(), vec![7; 10_000]));
+        let states = draft.states(&states).unwrap();
         let manifest = JobManifest { states, ..JobManifest::new(draft.number(), "monday") };
         draft.publish(&manifest).unwrap();
     };

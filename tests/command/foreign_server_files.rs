@@ -1,5 +1,5 @@
-//! Files that Gannet has not written, in the folders of servers and their checkpoints: each byte of them stays, whatever
-//! is saved, pruned, restored, exported or killed beside them.
+//! Files that Gannet has not written, in the folders of servers and their checkpoints: each byte of them stays,
+//! whatever is saved, pruned, restored, exported or killed beside them.
 
 use crate::foreign_files::{Dice, assert_untouched, users_files};
 use crate::harness::{Owned, Served, clicks, fails, gannet, ok, refused, run};
@@ -118,7 +118,9 @@ fn a_server_whose_lock_file_was_moved_shared_its_images_with_a_second_one() {
     // The same images in a folder of another name.
     let other = folder.path().join("other");
     std::fs::create_dir(&other).unwrap();
-    std::fs::rename(dir.join("default.lr"), other.join("default.lr")).unwrap();
+    for name in ["default.lr", "RUNS"] {
+        std::fs::rename(dir.join(name), other.join(name)).unwrap();
+    }
     let second = Served::start(gannet(&line(&other)));
     let done = run(&format!(
         "train {} --ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --task-index 0 --peer-timeout 5",
@@ -127,7 +129,9 @@ fn a_server_whose_lock_file_was_moved_shared_its_images_with_a_second_one() {
     ));
     assert!(done.code != Some(0) && done.err.contains("another server uses"), "{:?} {}", done.code, done.err);
     second.kill();
-    std::fs::rename(other.join("default.lr"), dir.join("default.lr")).unwrap();
+    for name in ["default.lr", "RUNS"] {
+        std::fs::rename(other.join(name), dir.join(name)).unwrap();
+    }
     server.kill();
     // A killed server holds no lock.
     let again = Served::start(gannet(&line(&dir)));

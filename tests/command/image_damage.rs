@@ -78,7 +78,7 @@ fn all_checkpoints_of_a_folder_are_read_and_each_damaged_one_is_named() {
     let dir = dir.display().to_string();
     ok(&format!("checkpoint export {dir} {rows} --table default.lr --format npz"));
     for _ in 0..2 {
-        ok(&format!("checkpoint import {dir} {rows} --table default.lr --format npz --shards 4"));
+        ok(&format!("checkpoint import {rows} {dir} --table default.lr --format npz --shards 4"));
     }
     let good = ok(&format!("checkpoint verify {dir} --all"));
     assert_eq!(good.out.lines().filter(|line| line.contains("is good")).count(), 3, "{}", good.out);

@@ -119,7 +119,7 @@ fn a_checkpoint_that_cannot_be_a_warm_start_is_refused_by_name() {
     refused(&format!("{}@77", warm("")), &["--warm-start", "77", &increment.to_string()]);
     // Damaged rows of an increment, and then no full checkpoint.
     let file = std::fs::read_dir(directory.folder(increment)).unwrap().map(|entry| entry.unwrap().path());
-    let file = file.filter(|path| !path.ends_with("MANIFEST")).min().unwrap();
+    let file = file.filter(|path| path.extension().is_some_and(|kind| kind == "rows")).min().unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 /// The time between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(2);
-/// A check may take this long, and as long again for each gibibyte: an image on a disk that hangs must not hold a server
-/// up for ever.
+/// A check may take this long, and as long again for each gibibyte: an image on a disk that hangs must not hold a
+/// server up for ever.
 const LIMIT: Duration = Duration::from_secs(60);
 const GIB: u64 = 1 << 30;
 

@@ -109,7 +109,8 @@ impl CheckpointDir {
         self.path.join(folder_name(number))
     }
 
-    /// The numbers of all folders of checkpoints, in ascending order. A folder of the user that has such a name is none.
+    /// The numbers of all folders of checkpoints, in ascending order. A folder of the user that has such a name is
+    /// none.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, CheckpointDirError> {
         let names = match self.store.folders() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {

@@ -146,8 +146,8 @@ impl Draft {
         self.write_state(name, bytes)
     }
 
-    /// Writes all state files of the checkpoint, synced: (name, bytes). Returns what the manifest says of them. A list of
-    /// their names comes first, so that a later save knows the files of one that was killed.
+    /// Writes all state files of the checkpoint, synced: (name, bytes). Returns what the manifest says of them. A list
+    /// of their names comes first, so that a later save knows the files of one that was killed.
     ///
     /// # Errors
     /// A name is not allowed, the bytes are too many, or a file cannot be written.

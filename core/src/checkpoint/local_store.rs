@@ -4,7 +4,7 @@ use crate::checkpoint::file_ring::FileRing;
 use crate::checkpoint::names::{MANIFEST, MANIFEST_BEGINNING};
 use crate::checkpoint::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 use crate::image::durability::{self, Durable};
-use crate::own_files::{self, Owner};
+use crate::own_files::{self, FileOwner};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -146,7 +146,7 @@ impl CheckpointStore for LocalStore {
     fn is_reserved(&self, folder: &str) -> io::Result<bool> {
         let folder = self.path.join(folder);
         let has = |name: &str, beginning: &[u8]| {
-            own_files::owner(&folder.join(name), &[beginning]) == Owner::Gannet
+            own_files::owner(&folder.join(name), &[beginning]) == FileOwner::Gannet
         };
         Ok(has(MARK, MARK_BYTES) || has(MANIFEST, MANIFEST_BEGINNING))
     }

@@ -22,8 +22,8 @@ pub struct ImageCheck {
 }
 
 impl Store {
-    /// Checks the images in the data folder against the checksums that were written when they were last closed in order.
-    /// What has changed in a life that was killed has no checksum. No shard may be open. `threads` read at once.
+    /// Checks the images in the data folder against the checksums that were written when they were last closed in
+    /// order. What has changed in a life that was killed has no checksum. No shard may be open. `threads` read at once.
     /// `go_on` gets the number of bytes that are read and that of all, and says whether to go on.
     ///
     /// ```

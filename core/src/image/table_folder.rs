@@ -2,7 +2,7 @@
 
 use crate::image::checksums;
 use crate::image::durability;
-use crate::own_files::{self, Owner};
+use crate::own_files::{self, FileOwner};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let path = entry?.path();
         let beginnings = beginnings_of(&path);
-        if !beginnings.is_empty() && own_files::owner_of_part(&path, beginnings) == Owner::Gannet {
+        if !beginnings.is_empty() && own_files::owner_of_part(&path, beginnings) == FileOwner::Gannet {
             files.push(path);
         }
     }
@@ -51,7 +51,7 @@ pub(crate) fn has_images(folder: &Path) -> bool {
     let is_folder = fs::symlink_metadata(folder).is_ok_and(|there| there.is_dir());
     let is_image = |entry: fs::DirEntry| {
         entry.file_name().to_str().is_some_and(is_image_name)
-            && own_files::owner(&entry.path(), &[IMAGE_BEGINNING]) == Owner::Gannet
+            && own_files::owner(&entry.path(), &[IMAGE_BEGINNING]) == FileOwner::Gannet
     };
     is_folder && fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(is_image))
 }

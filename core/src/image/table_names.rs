@@ -1,5 +1,5 @@
-//! The list of the tables in a data folder. A folder that has lost a whole table would otherwise make it anew, and serve
-//! rows of zeros. The file `TABLES` is text, so that a user who has removed a table can remove its line:
+//! The list of the tables in a data folder. A folder that has lost a whole table would otherwise make it anew, and
+//! serve rows of zeros. The file `TABLES` is text, so that a user who has removed a table can remove its line:
 //!
 //! ```text
 //! gannet tables 1
@@ -13,7 +13,7 @@
 use crate::error::OpenError;
 use crate::image::durability;
 use crate::image::table_folder;
-use crate::own_files::{self, Owner};
+use crate::own_files::{self, FileOwner};
 use crate::schema::table_schema::Schema;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -119,7 +119,7 @@ impl TableNames {
 pub(crate) fn move_all(folder: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     let list = folder.join(NAME);
-    if own_files::owner(&list, &[BEGINNING]) == Owner::Gannet {
+    if own_files::owner(&list, &[BEGINNING]) == FileOwner::Gannet {
         own_files::rename_new(&list, &to.join(NAME))?;
     }
     for name in with_images(folder)? {
@@ -144,7 +144,7 @@ pub(crate) fn remove_all(folder: &Path) -> io::Result<()> {
     }
     let list = folder.join(NAME);
     match own_files::owner(&list, &[BEGINNING]) {
-        Owner::Gannet => own_files::remove(&list, &[BEGINNING]).map(drop),
+        FileOwner::Gannet => own_files::remove(&list, &[BEGINNING]).map(drop),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,5 @@
-//! The list of tables in a data folder: a lost table is named, a dropped one stays dropped, and a user's file is no list.
+//! The list of tables in a data folder: a lost table is named, a dropped one stays dropped, and a user's file is no
+//! list.
 
 use super::*;
 use crate::image::store::Store;

@@ -1,5 +1,5 @@
-//! The checksums of images: whatever a table does, and however its lives end, no sound image counts as damaged; and what
-//! has changed on the medium is found, as far as no killed life may have changed it.
+//! The checksums of images: whatever a table does, and however its lives end, no sound image counts as damaged; and
+//! what has changed on the medium is found, as far as no killed life may have changed it.
 
 use crate::error::OpenError;
 use crate::image::checksums::{self, Checked};

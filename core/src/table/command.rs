@@ -133,7 +133,8 @@ impl Shard {
         }
     }
 
-    /// Notes in the checksums of the image that the row in a slot changes. Rows that have changed in this life are noted.
+    /// Notes in the checksums of the image that the row in a slot changes. Rows that have changed in this life are
+    /// noted.
     #[inline]
     fn note_row(&mut self, slot: u32) {
         if let Some(sums) = &mut self.checksums {

@@ -7,7 +7,7 @@
 use super::checkpoint::{
     Checkpoint, CheckpointError, HEAD, MANIFEST, MANIFEST_MAGIC, ROWS_MAGIC, io_error, write_synced,
 };
-use crate::own_files::{self, Owner, first_bytes};
+use crate::own_files::{self, FileOwner, first_bytes};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,7 @@ fn is_left(folder: &Path, name: &str, saving: Option<u64>) -> bool {
 /// left an empty one.
 fn may_replace(path: &Path, magic: &[u8; 8], is_left: bool) -> bool {
     let owner = if is_left { own_files::owner_of_part } else { own_files::owner };
-    owner(path, &[magic]) != Owner::User
+    owner(path, &[magic]) != FileOwner::User
 }
 
 /// Looks at the folder of a save before it begins. Returns the generation of the save: no file that is not Gannet's has
@@ -221,7 +221,8 @@ pub fn remove_model(folder: &Path) -> Result<(), CheckpointError> {
     remove_left(folder)?;
     let mut ours = there.as_ref().map(Checkpoint::files).unwrap_or_default();
     ours.retain(|name| parse_row_file(name).is_some());
-    let is_manifest = |name: &str| own_files::owner(&folder.join(name), &[MANIFEST_MAGIC]) == Owner::Gannet;
+    let is_manifest =
+        |name: &str| own_files::owner(&folder.join(name), &[MANIFEST_MAGIC]) == FileOwner::Gannet;
     ours.extend([MANIFEST_NEW, MANIFEST].into_iter().filter(|name| is_manifest(name)).map(String::from));
     // The manifest goes last: while it is there, another try knows which files are the model's.
     ours.extend(saving(folder).map(|_| SAVING.to_owned()));

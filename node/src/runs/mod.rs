@@ -3,6 +3,7 @@
 
 mod alone;
 mod comparison;
+mod finishing;
 mod forgetting;
 #[cfg(test)]
 mod forgetting_tests;

@@ -14,7 +14,7 @@ use super::step_sums::{StepNote, StepSum};
 use crate::frames::control;
 use crate::partition::{runs, set_of};
 use gannet_core::limits::SHARDS_MAX;
-use gannet_core::own_files::{self, Owner};
+use gannet_core::own_files::{self, FileOwner};
 use gannet_core::{Applied, PushError, PushName, ShardSet, Shards, Store, Write, hash, shard_of};
 use std::fs::{self, File};
 use std::io;
@@ -281,7 +281,7 @@ pub(super) fn file_name(set: &ShardSet, turn: usize) -> String {
 
 fn open(path: &Path) -> io::Result<File> {
     match own_files::owner_of_part(path, &[BEGINNING]) {
-        Owner::User => Err(own_files::in_the_way()),
+        FileOwner::User => Err(own_files::in_the_way()),
         _ => own_files::open_or_make(path),
     }
 }
@@ -395,7 +395,7 @@ pub(super) fn files(store: &Store, table: &str) -> Result<Vec<PathBuf>, String> 
     let mut paths = listed().map_err(|error| format!("listing {}: {error}", folder.display()))?;
     let ours = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
-            && own_files::owner_of_part(path, &[BEGINNING]) == Owner::Gannet
+            && own_files::owner_of_part(path, &[BEGINNING]) == FileOwner::Gannet
     };
     paths.retain(ours);
     paths.sort();

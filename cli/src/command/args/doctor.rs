@@ -12,7 +12,8 @@ use std::path::PathBuf;
 )]
 pub struct DoctorArgs {
     /// Where a server would keep its images. The filesystem of this folder is checked. If the folder does not exist,
-    /// its nearest parent that exists is used. If it has images, and no server uses them, all of their bytes are checked.
+    /// its nearest parent that exists is used. If it has images, and no server uses them, all of their bytes are
+    /// checked.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub data_dir: PathBuf,
     /// A server to connect to over each transport. May be given several times.

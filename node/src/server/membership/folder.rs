@@ -19,7 +19,7 @@
 use super::MembershipConfig;
 use crate::frames::control::{self, PlaceV2};
 use crate::whole_files;
-use gannet_core::own_files::{self, Owner};
+use gannet_core::own_files::{self, FileOwner};
 use gannet_core::{HeldTable, OpenError, Store};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::fs::{self, File};
@@ -189,7 +189,7 @@ impl PlaceFolder {
         let Some(path) = store.folder().filter(|_| !config.is_backup) else { return Ok(None) };
         let (store, path, record) = (store.clone(), path.to_path_buf(), Mutex::default());
         let folder = PlaceFolder { store, path, record, job: config.job.clone(), place: config.place };
-        if own_files::owner(&folder.path.join(MOVING).join(MARK), &[MARK_BEGINNING]) == Owner::Gannet {
+        if own_files::owner(&folder.path.join(MOVING).join(MARK), &[MARK_BEGINNING]) == FileOwner::Gannet {
             folder.set_aside()?;
         }
         let record = match read(&folder.path)? {
@@ -350,7 +350,7 @@ impl PlaceFolder {
         fs::create_dir_all(&moving).map_err(failed(&moving))?;
         let mark = moving.join(MARK);
         let is_empty = fs::read_dir(&moving).is_ok_and(|mut entries| entries.next().is_none());
-        if !is_empty && own_files::owner(&mark, &[MARK_BEGINNING]) != Owner::Gannet {
+        if !is_empty && own_files::owner(&mark, &[MARK_BEGINNING]) != FileOwner::Gannet {
             return Err(failed(&moving)(own_files::in_the_way()));
         }
         own_files::replace(&mark, MARK_BEGINNING, MARK_BEGINNING).map_err(failed(&mark))?;
@@ -394,7 +394,7 @@ fn states(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderErr
             _ if name.starts_with("scheduler.") && name.ends_with(".book") => b"GNTBOOK",
             _ => continue,
         };
-        if own_files::owner(&path, &[beginning]) == Owner::Gannet {
+        if own_files::owner(&path, &[beginning]) == FileOwner::Gannet {
             found.push((path, beginning));
         }
     }
@@ -413,7 +413,7 @@ fn remove_states(folder: &Path) -> Result<(), PlaceFolderError> {
 /// job without coordinator.
 fn move_states(folder: &Path, to: &Path) -> Result<(), PlaceFolderError> {
     let record = folder.join(RECORD);
-    let record = (own_files::owner(&record, &[RECORD_BEGINNING]) == Owner::Gannet).then_some(record);
+    let record = (own_files::owner(&record, &[RECORD_BEGINNING]) == FileOwner::Gannet).then_some(record);
     for path in states(folder)?.into_iter().map(|(path, _)| path).chain(record) {
         let Some(name) = path.file_name() else { continue };
         own_files::rename_new(&path, &to.join(name)).map_err(io_error("moving former rows from", &path))?;
