@@ -199,7 +199,7 @@ pub(super) type OpenedTable = (Schema, OpenedAs, Vec<(usize, TableOpenedV4)>);
 
 /// The outcome of one attempt to open a table.
 enum OpenAttempt {
-    Opened(OpenedTable),
+    Opened(Box<OpenedTable>),
     /// Try again: what the servers hold has changed meanwhile. The text says why.
     Again(String),
 }
@@ -214,7 +214,7 @@ impl<N: Net> Worker<N> {
         let begun = self.net.now();
         loop {
             let why = match self.try_to_open(schema, shards)? {
-                OpenAttempt::Opened(opened) => return Ok(opened),
+                OpenAttempt::Opened(opened) => return Ok(*opened),
                 OpenAttempt::Again(why) => why,
             };
             let waited = self.net.now().saturating_sub(begun);
@@ -294,7 +294,7 @@ impl<N: Net> Worker<N> {
         if let Some(why) = self.confirm(&opened, &answers)?.or_else(|| self.link_change(&before)) {
             return Ok(OpenAttempt::Again(why));
         }
-        Ok(OpenAttempt::Opened((schema.clone(), opened, answers)))
+        Ok(OpenAttempt::Opened(Box::new((schema.clone(), opened, answers))))
     }
 
     /// Says which link has been made again since. Answers from before may be those of another incarnation.

@@ -8,14 +8,16 @@ use crate::server::table_list::TableList;
 use crate::server::tables::ServerTable;
 use gannet_core::Shards;
 
+/// The number of a table, and the last command of each of its shards.
+type TableCommands = (usize, Vec<u64>);
+
 /// What the images of a thread say.
 #[derive(Default)]
 pub(super) struct PublishedCommands {
     /// How many commands had been told when all that were told was published.
     published: u64,
-    /// The last commands of the shards of each table, by its number, and how many had been told then. They are published
-    /// when the backups have so many.
-    marked: Option<(u64, Vec<(usize, Vec<u64>)>)>,
+    /// The last commands of each table, and how many had been told then. They are published when the backups have so many.
+    marked: Option<(u64, Vec<TableCommands>)>,
 }
 
 impl PublishedCommands {
