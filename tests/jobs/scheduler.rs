@@ -279,7 +279,7 @@ fn a_scheduler_of_its_own_keeps_no_shards() {
     assert_eq!(examples, 2 * LINES);
     check_end(&scheduler.addr);
     assert_eq!(status(&served.addr), serde_json::Value::Null);
-    let other = run(&job.line(&served.addr, 0, "--continue"));
+    let other = run(&job.line(&served.addr, 0, "--shards 16 --continue"));
     assert!(other.code != Some(0) && other.err.contains("shards"), "{other:?}");
     assert!(Path::new(&state_folder).join("scheduler.default.book").is_file());
     let wrong = run(&job.line(&scheduler.addr, 0, ""));
