@@ -67,8 +67,8 @@ impl AddressRange {
         REGIONS[region].bytes_max().min(self.bytes - REGIONS[region].start())
     }
 
-    /// A larger range for the same file, with room for `rows` bytes of rows. The extents of `words`, which were checked,
-    /// are mapped there, too.
+    /// A larger range for the same file, with room for `rows` bytes of rows. The extents of `words`, which were
+    /// checked, are mapped there, too.
     pub(crate) fn larger(&self, rows: usize, words: impl Iterator<Item = u64>) -> io::Result<AddressRange> {
         let writable = self.access & libc::PROT_WRITE != 0;
         let range = AddressRange::reserve(self.file.clone(), writable, rows)?;

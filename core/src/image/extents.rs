@@ -142,8 +142,8 @@ impl Extents {
         (0..self.word(EXTENTS_USED).load(Relaxed) as usize).map(|i| self.word(EXTENTS + 8 * i).load(Relaxed))
     }
 
-    /// Maps the file over a range with room for `rows` bytes of rows, and uses it from now on. The charge must be locked,
-    /// so that no other thread takes extents.
+    /// Maps the file over a range with room for `rows` bytes of rows, and uses it from now on. The charge must be
+    /// locked, so that no other thread takes extents.
     fn enlarge(&self, rows: usize) -> io::Result<()> {
         let range = self.range().larger(rows, self.words())?;
         if self.medium == Medium::Memory {

@@ -1,10 +1,11 @@
-//! The note in a data folder that images there are new: not all of them have reached the medium. A server with thousands
-//! of tables need not sync each image and each name then, as long as nobody trusts the folder after a power loss.
+//! The note in a data folder that images there are new: not all of them have reached the medium. A server with
+//! thousands of tables need not sync each image and each name then, as long as nobody trusts the folder after a power
+//! loss.
 //!
-//! The note, `UNSYNCED`, has the id of the boot. It is on the medium before the first new image is made, and it goes when
-//! the names of all images are there. If it is found by a later boot, the machine has lost power in between: an image
-//! may be missing, together with its name. So no image is made in such a folder. What is there is checked as always: an
-//! image that was open when the power was lost is refused, and so is one that is not whole.
+//! The note, `UNSYNCED`, has the id of the boot. It is on the medium before the first new image is made, and it goes
+//! when the names of all images are there. If it is found by a later boot, the machine has lost power in between: an
+//! image may be missing, together with its name. So no image is made in such a folder. What is there is checked as
+//! always: an image that was open when the power was lost is refused, and so is one that is not whole.
 
 use crate::error::OpenError;
 use crate::image::durability::{self, Durable};

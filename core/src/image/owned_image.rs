@@ -1,6 +1,6 @@
 //! The memory of a shard: a file (memfd, tmpfs or disk) at a reserved address range. Parts of the file are mapped
-//! there as the regions grow. A larger range takes its place when the rows need more addresses. All addresses are offsets from the base. Bounds are checked here,
-//! so the rest of the crate is safe code.
+//! there as the regions grow. A larger range takes its place when the rows need more addresses. All addresses are
+//! offsets from the base. Bounds are checked here, so the rest of the crate is safe code.
 //!
 //! A region grows by chunks of 2 MiB of file, and inside its last chunk by steps: allocate (a full disk is an
 //! error, never a SIGBUS), populate, publish. extents.rs has the state that the owner shares with the grower.

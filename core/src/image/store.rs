@@ -248,8 +248,9 @@ impl Store {
         Ok(true)
     }
 
-    /// Writes the names of a table's images to the medium, unless a note says that they are new. Every opening of an image
-    /// that was not closed in order does this: the process that made it may have been killed before it synced the name.
+    /// Writes the names of a table's images to the medium, unless a note says that they are new. Every opening of an
+    /// image that was not closed in order does this: the process that made it may have been killed before it synced
+    /// the name.
     pub(crate) fn sync_names(&self, schema: &Schema) -> Result<(), OpenError> {
         let Some(folder) = self.0.folder.as_ref().filter(|folder| !folder.new_images.has(&schema.name))
         else {

@@ -339,8 +339,8 @@ fn a_new_image_without_a_boot_id_is_torn() {
     }
 }
 
-/// The process that makes an image syncs its name when it ends, and then removes the note. If it cannot, or is killed, the
-/// next process does it.
+/// The process that makes an image syncs its name when it ends, and then removes the note. If it cannot, or is killed,
+/// the next process does it.
 #[test]
 fn names_of_new_images_are_synced_before_the_note_goes() {
     let own = folder();

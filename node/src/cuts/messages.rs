@@ -32,8 +32,8 @@ pub(crate) enum CutActionV1 {
     Torn { pushes: Vec<TornPushV1> },
     /// Fence these pushers in all tables of the cut: they are gone in the middle of a push.
     GiveUp { pushers: Vec<CutPusherV1> },
-    /// A part of a request that is too long for a frame, of which so many bytes are left. The last part is answered as the
-    /// request.
+    /// A part of a request that is too long for a frame, of which so many bytes are left. The last part is answered as
+    /// the request.
     Part { bytes: Vec<u8>, left: u64 },
     /// The next part of the reply.
     More,

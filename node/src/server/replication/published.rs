@@ -16,7 +16,8 @@ type TableCommands = (usize, Vec<u64>);
 pub(super) struct PublishedCommands {
     /// How many commands had been told when all that were told was published.
     published: u64,
-    /// The last commands of each table, and how many had been told then. They are published when the backups have so many.
+    /// The last commands of each table, and how many had been told then. They are published when the backups have so
+    /// many.
     marked: Option<(u64, Vec<TableCommands>)>,
 }
 
