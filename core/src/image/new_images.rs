@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const NOTE: &str = "UNSYNCED";
@@ -22,6 +23,8 @@ pub(crate) struct NewImages {
     folder: PathBuf,
     boot: [u8; 16],
     state: Mutex<State>,
+    /// The store has opened an image. A process that only looks at the folder leaves the note as it is.
+    used: AtomicBool,
 }
 
 enum State {
@@ -43,7 +46,7 @@ impl NewImages {
             Ok(of) if of == boot => State::Noted(table_folders(folder)?),
             Ok(_) => State::LostPower,
         };
-        Ok(NewImages { folder: folder.into(), boot, state: Mutex::new(state) })
+        Ok(NewImages { folder: folder.into(), boot, state: Mutex::new(state), used: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -55,11 +58,17 @@ impl NewImages {
         matches!(&*self.lock(), State::Noted(tables) if tables.contains(table))
     }
 
+    /// An image is opened.
+    pub(crate) fn note_use(&self) {
+        self.used.store(true, Relaxed);
+    }
+
     /// Before a new image of a table is made: puts the note on the medium, unless it is there.
     ///
     /// # Errors
     /// The note is of another boot, or it cannot be written.
     pub(crate) fn note(&self, table: &str) -> Result<(), OpenError> {
+        self.note_use();
         let note = self.folder.join(NOTE);
         let mut state = self.lock();
         if let State::Synced = *state {
@@ -89,6 +98,9 @@ impl NewImages {
     fn settle(&self) -> io::Result<()> {
         let mut state = self.lock();
         let State::Noted(tables) = &*state else { return Ok(()) };
+        if !self.used.load(Relaxed) {
+            return Ok(());
+        }
         for table in tables {
             match durability::folder(&self.folder.join(table)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -43,7 +43,10 @@ impl Store {
         let open =
             |p: &Path, new: bool| OpenOptions::new().read(true).write(true).create(new).truncate(new).open(p);
         match open(&path, false) {
-            Ok(file) => Shard::reopen(file, &place, schema, number, claim),
+            Ok(file) => {
+                folder.new_images.note_use();
+                Shard::reopen(file, &place, schema, number, claim)
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 // A new image gets its final name once it is whole. A kill before that leaves only a .new file,
                 // which the next opening overwrites. What a power loss leaves of it is not trusted.
