@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const NOTE: &str = "UNSYNCED";
@@ -26,6 +27,8 @@ pub(crate) struct NewImages {
     folder: PathBuf,
     boot: [u8; 16],
     state: Mutex<State>,
+    /// The store has opened an image. A process that only looks at the folder leaves the note as it is.
+    used: AtomicBool,
 }
 
 enum State {
@@ -47,7 +50,7 @@ impl NewImages {
             Some(of) if of.starts_with(BEGINNING) => State::LostPower,
             Some(_) => return Err(own_files::in_the_way()),
         };
-        Ok(NewImages { folder: folder.into(), boot, state: Mutex::new(state) })
+        Ok(NewImages { folder: folder.into(), boot, state: Mutex::new(state), used: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -59,11 +62,17 @@ impl NewImages {
         matches!(&*self.lock(), State::Noted(tables) if tables.contains(table))
     }
 
+    /// An image is opened.
+    pub(crate) fn note_use(&self) {
+        self.used.store(true, Relaxed);
+    }
+
     /// Before a new image of a table is made: puts the note on the medium, unless it is there.
     ///
     /// # Errors
     /// The note is of another boot, or it cannot be written.
     pub(crate) fn note(&self, table: &str) -> Result<(), OpenError> {
+        self.note_use();
         let note = self.folder.join(NOTE);
         let mut state = self.lock();
         if let State::Synced = *state {
@@ -93,6 +102,9 @@ impl NewImages {
     fn settle(&self) -> io::Result<()> {
         let mut state = self.lock();
         let State::Noted(tables) = &*state else { return Ok(()) };
+        if !self.used.load(Relaxed) {
+            return Ok(());
+        }
         for table in tables {
             match durability::folder(&self.folder.join(table)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

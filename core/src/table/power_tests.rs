@@ -387,6 +387,9 @@ fn a_new_table_that_a_power_loss_took_is_not_made_anew() {
     let lost = open(other.path(), 2).err().unwrap().to_string();
     assert!(lost.contains("UNSYNCED") && lost.contains("remove this file"), "{lost}");
     assert!(note_of(other.path()).exists() && !image_of(other.path()).exists());
+    // Who only looks at the folder leaves it as it is.
+    drop(Store::open_dir_as(other.path(), [1; 16], GrowthConfig::default()).unwrap());
+    assert!(note_of(other.path()).exists());
     // A process of the same boot goes on: it was killed, and the machine has all files.
     std::fs::create_dir_all(other.path().join("t")).unwrap();
     std::fs::copy(image_of(own.path()), image_of(other.path())).unwrap();

@@ -97,7 +97,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use step_budget::StepBudget;
 use thread::{ShardThread, ThreadSettings};
-use thread_health::ThreadHealth;
+use thread_health::{ThreadHealth, join_thread};
 
 /// A server's configuration.
 ///
@@ -494,11 +494,6 @@ impl Server {
             None => ended,
         }
     }
-}
-
-fn join_thread<T>(handle: JoinHandle<Result<T, ServerError>>) -> Result<T, ServerError> {
-    let name = handle.thread().name().unwrap_or("of the server").to_owned();
-    handle.join().map_err(|_| ServerError::Died(format!("thread {name} panicked"))).flatten()
 }
 
 impl Drop for Server {

@@ -7,6 +7,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 type EndHook = Box<dyn FnOnce(&str) + Send>;
@@ -14,6 +15,12 @@ type EndHook = Box<dyn FnOnce(&str) + Send>;
 /// What to do when a thread has died.
 const AGAIN: &str =
     "images in a data folder are as a kill leaves them: start the server again on the same folder";
+
+/// Waits for the end of a thread.
+pub(super) fn join_thread<T>(handle: JoinHandle<Result<T, ServerError>>) -> Result<T, ServerError> {
+    let name = handle.thread().name().unwrap_or("of the server").to_owned();
+    handle.join().map_err(|_| ServerError::Died(format!("thread {name} panicked"))).flatten()
+}
 
 /// What the threads of a server share about their end.
 #[derive(Default)]
