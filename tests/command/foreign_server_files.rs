@@ -123,7 +123,8 @@ fn a_server_whose_lock_file_was_moved_shared_its_images_with_a_second_one() {
     }
     let second = Served::start(gannet(&line(&other)));
     let done = run(&format!(
-        "train {} --ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --task-index 0 --peer-timeout 5",
+        "train {} --ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --task-index 0 --continue \
+         --peer-timeout 5",
         data.display(),
         second.addr
     ));

@@ -11,6 +11,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How often a directory is listed again that changes meanwhile.
+const LOOKS_MAX: u32 = 100;
 /// Why a file that is not there is missed.
 const ABSENT: &str = "the manifest names this file, but it does not exist";
 
@@ -112,6 +114,30 @@ impl CheckpointDir {
     /// The numbers of all folders of checkpoints, in ascending order. A folder of the user that has such a name is
     /// none.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, CheckpointDirError> {
+        let mut listed = self.numbered_folders()?;
+        for _ in 0..LOOKS_MAX {
+            let mut numbers = Vec::new();
+            for &number in &listed {
+                let reserved = self.store.is_reserved(&folder_name(number));
+                if reserved.map_err(CheckpointDirError::io("reading", &self.folder(number)))? {
+                    numbers.push(number);
+                }
+            }
+            if numbers.len() == listed.len() {
+                return Ok(numbers);
+            }
+            // A checkpoint may have been removed meanwhile. A newer one came before that.
+            let again = self.numbered_folders()?;
+            if again == listed {
+                return Ok(numbers);
+            }
+            listed = again;
+        }
+        Ok(listed)
+    }
+
+    /// The numbers of all folders that are named as checkpoints are, in ascending order.
+    fn numbered_folders(&self) -> Result<Vec<u64>, CheckpointDirError> {
         let names = match self.store.folders() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(CheckpointDirError::NoDirectory(self.path.clone()));
@@ -119,13 +145,7 @@ impl CheckpointDir {
             other => other.map_err(CheckpointDirError::io("listing", &self.path))?,
         };
         let number = |name: &String| name.parse::<u64>().ok().filter(|number| *name == folder_name(*number));
-        let mut numbers = Vec::new();
-        for number in names.iter().filter_map(number).filter(|number| *number > 0) {
-            let reserved = self.store.is_reserved(&folder_name(number));
-            if reserved.map_err(CheckpointDirError::io("reading", &self.folder(number)))? {
-                numbers.push(number);
-            }
-        }
+        let mut numbers: Vec<u64> = names.iter().filter_map(number).filter(|number| *number > 0).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }

@@ -397,8 +397,11 @@ fn a_new_table_that_a_power_loss_took_is_not_made_anew() {
     assert_eq!(rows(&mut again).len(), 2);
     assert!(!note_of(other.path()).exists());
     drop(again);
-    // Whoever removes the note goes on with what is there.
+    // Without the note the list of tables says what is lost. Whoever removes both goes on with what is there.
     std::fs::remove_dir_all(other.path().join("t")).unwrap();
+    let lost = open(other.path(), 2).err().unwrap();
+    assert!(matches!(lost, OpenError::TableGone { .. }), "{lost}");
+    std::fs::remove_file(other.path().join("TABLES")).unwrap();
     open(other.path(), 2).unwrap();
 }
 

@@ -47,6 +47,7 @@ impl Store {
             Ok(_) => {
                 let file = own_files::open_or_make(&path).map_err(io("opening", &path))?;
                 lock(&file, &path)?;
+                folder.new_images.note_use();
                 Shard::reopen(file, &place, schema, number, claim)
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {

@@ -1,9 +1,12 @@
-//! Closes the tables of a server thread in order.
+//! The life of a server thread, and how it closes its tables in order.
 
 use super::tables::ServerTables;
+use super::thread::ShardThread;
+use super::thread_health::ThreadHealth;
 use crate::error::ServerError;
-use crate::limits::{CLOSED_ALONE, CLOSERS};
+use crate::limits::{CLOSED_ALONE, CLOSERS, TICK};
 use gannet_core::Shards;
+use gannet_transport::Net;
 use std::panic::resume_unwind;
 
 impl ServerTables {
@@ -33,4 +36,19 @@ fn close(open: &mut [&mut Shards]) -> Result<(), ServerError> {
         let closed = shards.mark_clean();
         closed.map_err(|source| ServerError::Close { table: shards.schema().name.clone(), source })
     })
+}
+
+/// Serves until the server ends. Closes the images in order only if no thread has died: a thread that panicked may have
+/// applied half of a step.
+pub(super) fn run_thread<N: Net>(
+    mut thread: ShardThread<N>,
+    health: &ThreadHealth,
+) -> Result<u64, ServerError> {
+    while !health.is_ending() {
+        thread.run_once(TICK)?;
+    }
+    if health.is_dead() {
+        return Ok(0);
+    }
+    thread.stop(|| health.is_dead())
 }

@@ -74,6 +74,7 @@ use crate::random;
 use crate::scheduler::data_server::DataServerConfig;
 use crate::token::Token;
 use acceptor::{Acceptor, ThreadInbox};
+use closing::run_thread;
 use gannet_core::{CheckpointDir, Store};
 use gannet_transport::{Listener, Net, Waker};
 use greeting::Greeter;
@@ -504,16 +505,4 @@ impl Drop for Server {
             tracing::error!(%error, "the server did not stop in order");
         }
     }
-}
-
-/// Serves until the server ends. Closes the images in order only if no thread has died: a thread that panicked may have
-/// applied half of a step.
-fn run_thread<N: Net>(mut thread: ShardThread<N>, health: &ThreadHealth) -> Result<u64, ServerError> {
-    while !health.is_ending() {
-        thread.run_once(TICK)?;
-    }
-    if health.is_dead() {
-        return Ok(0);
-    }
-    thread.stop(|| health.is_dead())
 }
