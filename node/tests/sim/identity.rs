@@ -152,13 +152,19 @@ fn another_number_of_servers_on_the_same_folders_reads_rows_as_initial() {
     assert_eq!(wrong(&mut worker, table, 1.0), 0);
 }
 
+/// Removes a table, and the list of tables, which would name the loss when the server starts.
+fn lose(folder: &std::path::Path, table: &str) {
+    std::fs::remove_dir_all(folder.join(table)).unwrap();
+    std::fs::remove_file(folder.join("TABLES")).unwrap();
+}
+
 #[test]
 fn the_next_incarnation_did_not_notice_an_emptied_folder() {
     let t = schema("t", 1, 16);
     let mut cluster = Cluster::new(1, &[true; 2]);
     fill(&cluster, &[0, 1], &t);
     cluster.kill(1);
-    std::fs::remove_dir_all(cluster.path(1).join("t")).unwrap();
+    lose(cluster.path(1), "t");
     cluster.restart_all(2);
     for hosts in [[0, 1], [1, 0]] {
         let error = cluster.refused(&hosts, &t);
@@ -329,7 +335,7 @@ fn the_schedulers_file_continued_with_tables_that_were_made_again() {
     for server in 0..3 {
         cluster.kill(server);
     }
-    (0..2).for_each(|server| std::fs::remove_dir_all(cluster.path(server).join("deep")).unwrap());
+    (0..2).for_each(|server| lose(cluster.path(server), "deep"));
     (0..3).for_each(|server| cluster.start(server, 1));
     let mut other = join(&cluster, cluster.addr(2), 1, 1);
     let mut client = join(&cluster, cluster.addr(2), 0, 2);
