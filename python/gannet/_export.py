@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import BinaryIO, Union
 
@@ -17,23 +19,35 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 
 def write(path: PathLike, format: str, keys: Keys, values: Rows) -> None:
-    """Writes the file. It replaces an older one as a whole, when it is complete."""
+    """Writes the file. It replaces an older one as a whole, when it is complete. A link stays one: the file behind it
+    is replaced. A pipe or a device gets the bytes."""
     if format not in ("npz", "safetensors"):
         raise InputError(f"format is {format!r}; 'npz' or 'safetensors' is wanted")
-    target = Path(path)
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        with tempfile.TemporaryFile() as whole, open(target, "wb") as special:
+            _write_arrays(whole, format, keys, values)
+            whole.seek(0)
+            shutil.copyfileobj(whole, special)
+        return
     new = target.with_name(f"{target.name}.{os.getpid()}.new")
-    try:
-        with open(new, "wb") as file:
-            if format == "npz":
-                np.savez(file, keys=keys, values=values)
-            else:
-                _write_safetensors(file, keys, values)
+    # A file of the user that has this name stays: this raises FileExistsError.
+    with open(new, "xb") as file:
+        try:
+            _write_arrays(file, format, keys, values)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(new, target)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
+            os.replace(new, target)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+
+def _write_arrays(file: BinaryIO, format: str, keys: Keys, values: Rows) -> None:
+    if format == "npz":
+        np.savez(file, keys=keys, values=values)
+    else:
+        _write_safetensors(file, keys, values)
 
 
 def _write_safetensors(file: BinaryIO, keys: Keys, values: Rows) -> None:

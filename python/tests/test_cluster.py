@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -191,6 +192,32 @@ def test_an_export_is_read_back(cluster: gannet.LocalCluster, tmp_path: Path, fo
         read = np.load(path) if format == "npz" else safetensors.numpy.load_file(path)
         assert read["values"].shape == (0, 3)
     assert [path.name for path in tmp_path.iterdir()] == [f"rows.{format}"]
+
+
+@pytest.mark.parametrize("format", ["npz", "safetensors"])
+def test_an_export_replaced_a_pipe_and_a_link(cluster: gannet.LocalCluster, tmp_path: Path, format: str) -> None:
+    with gannet.connect(cluster.servers) as client:
+        table = client.table(f"special-{format}", 1, **COUNTERS)
+        table.push([1, 2, 3], np.ones((3, 1), np.float32))
+        plain, pipe, link, behind = (tmp_path / name for name in ["plain", "pipe", "link", "behind"])
+        table.export(plain, format=format)
+        os.mkfifo(pipe)
+        read: list[bytes] = []
+        reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+        reader.start()
+        table.export(pipe, format=format)
+        reader.join(60)
+        assert pipe.is_fifo() and read == [plain.read_bytes()]
+        behind.write_text("old")
+        link.symlink_to(behind)
+        table.export(link, format=format)
+        assert link.is_symlink() and behind.read_bytes() == plain.read_bytes()
+        # A file of the user stays, whatever its name.
+        own = tmp_path / f"plain.{os.getpid()}.new"
+        own.write_text("of the user")
+        with pytest.raises(FileExistsError):
+            table.export(plain, format=format)
+        assert own.read_text() == "of the user"
 
 
 def test_a_save_keeps_the_optimizer_state(tmp_path: Path) -> None:

@@ -294,7 +294,8 @@ fn freeze<N: Net>(
         if net.now() >= until {
             return Err(WorkerError::Cut(format!(
                 "pushes were held back for {:.1} s, and {} is still not complete on all its shards: the checkpoint was \
-                 given up",
+                 given up. Save again; if the pusher is gone, the servers end its push after its --worker-timeout \
+                 (default: 60 s)",
                 limit.as_secs_f64(),
                 state.missing()
             )));
