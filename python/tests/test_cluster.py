@@ -194,6 +194,25 @@ def test_an_export_is_read_back(cluster: gannet.LocalCluster, tmp_path: Path, fo
     assert [path.name for path in tmp_path.iterdir()] == [f"rows.{format}"]
 
 
+def test_a_save_leaves_the_files_of_the_user(cluster: gannet.LocalCluster, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    names = ["rows-january.csv", "rows-000001-0000", "notes.txt", "previous/thesis.txt", "rows-000005-0001", "LOCK"]
+    files: dict[Path, str] = {}
+    with gannet.connect(cluster.servers) as client:
+        table = client.table("kept", 1, **COUNTERS)
+        for round in range(12):
+            name = str(random.choice(names))
+            for path in [tmp_path / "kept" / name, tmp_path / name]:
+                path.parent.mkdir(exist_ok=True, parents=True)
+                if not path.exists():
+                    path.write_text(f"the user's {name} of round {round}")
+                    files[path] = path.read_text()
+            table.push([round], ONE)
+            assert client.save(tmp_path) == {"kept": round + 1}
+            for path, text in files.items():
+                assert path.read_text() == text, path
+
+
 @pytest.mark.parametrize("format", ["npz", "safetensors"])
 def test_an_export_replaced_a_pipe_and_a_link(cluster: gannet.LocalCluster, tmp_path: Path, format: str) -> None:
     with gannet.connect(cluster.servers) as client:
