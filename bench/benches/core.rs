@@ -48,8 +48,9 @@ struct Table {
 impl Table {
     fn new(place: &Place, dim: u32, shards: u32) -> Table {
         let store = place.folder.as_ref().map_or_else(Store::memory, |folder| {
-            let _ = std::fs::remove_dir_all(folder.path().join("bench"));
-            Store::open_dir(folder.path()).expect("the folder of the images")
+            let store = Store::open_dir(folder.path()).expect("the folder of the images");
+            store.drop_table("bench").expect("the table before is dropped");
+            store
         });
         let rule = Rule::Sgd(Sgd { lr: 0.01 });
         let schema = Schema { dim, shards, ..Schema::scalar("bench", rule) };

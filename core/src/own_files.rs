@@ -120,8 +120,9 @@ pub fn owner_of_part(path: &Path, beginnings: &[&[u8]]) -> FileOwner {
 }
 
 /// The error for a name that Gannet needs and the user has.
-pub fn in_the_way() -> io::Error {
-    io::Error::new(io::ErrorKind::AlreadyExists, "gannet did not write this file: move it away")
+pub fn in_the_way(path: &Path) -> io::Error {
+    let text = format!("gannet did not write {}: move it away", path.display());
+    io::Error::new(io::ErrorKind::AlreadyExists, text)
 }
 
 /// Removes a file of Gannet. Returns whether there was one.
@@ -143,7 +144,7 @@ pub fn remove_part(path: &Path, beginnings: &[&[u8]]) -> io::Result<bool> {
 fn remove_if(path: &Path, owner: FileOwner) -> io::Result<bool> {
     match owner {
         FileOwner::Nobody => Ok(false),
-        FileOwner::User => Err(in_the_way()),
+        FileOwner::User => Err(in_the_way(path)),
         FileOwner::Gannet => match fs::remove_file(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             removed => removed.map(|()| true),
@@ -172,11 +173,15 @@ pub fn remove_made(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Removes a folder if it is empty. Returns whether it is gone. A folder in which something of the user is stays.
+/// Removes a folder if it is empty. Returns whether it is gone. A folder in which something of the user is stays, and
+/// so does a link to a folder.
 ///
 /// # Errors
 /// The system does not allow it.
 pub fn remove_folder(path: &Path) -> io::Result<bool> {
+    if fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink()) {
+        return Ok(false);
+    }
     match fs::remove_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
@@ -227,7 +232,7 @@ pub fn replace_unsynced(path: &Path, beginning: &[u8], bytes: &[u8]) -> io::Resu
 fn put(path: &Path, beginning: &[u8], bytes: &[u8], synced: bool) -> io::Result<()> {
     debug_assert!(bytes.starts_with(beginning), "the next write would take it for a file of the user");
     if owner(path, &[beginning]) == FileOwner::User {
-        return Err(in_the_way());
+        return Err(in_the_way(path));
     }
     let new = new_name(path);
     let mut file = make(&new, beginning)?;

@@ -121,7 +121,7 @@ impl CheckpointStore for LocalStore {
         if std::fs::symlink_metadata(&path).is_ok() {
             return match own_files::read(&path)?.as_deref() == Some(bytes) {
                 true => self.sync_folders(),
-                false => Err(own_files::in_the_way()),
+                false => Err(own_files::in_the_way(&path)),
             };
         }
         let new = folder.join(format!("{name}{NEW}"));

@@ -18,6 +18,8 @@ const MAGIC: [u8; 8] = *b"GNTSUMS1";
 const HEAD: usize = 32;
 /// Where the last incarnation is whose changes the file knows. The checksum leaves it out, because it changes.
 const COVERED: u64 = 24;
+/// In that word: the incarnation has begun to change the image.
+const BEGUN: u64 = 1 << 63;
 /// Words of the header that change when the image is closed and opened.
 const STATE: std::ops::Range<usize> = CLEAN..COMMIT;
 const PAGE: usize = 4096;
@@ -67,15 +69,21 @@ impl Checksums {
         Some(Checksums { file, sums, dirty, rows: Vec::new(), index: false, birth, covered })
     }
 
-    /// Whether the checksums are of this image, and every life of it since has noted what it changed.
-    pub(crate) fn are_of(&self, birth: u64, incarnation: u64) -> bool {
-        self.birth == birth && incarnation <= self.covered
+    /// Whether the checksums are of this image, and every life of it since has noted what it changed. `closed`: the
+    /// image was closed in order. Its checksums were written at that time, or they are lost: a power loss can bring
+    /// back older ones.
+    pub(crate) fn are_of(&self, birth: u64, incarnation: u64, closed: bool) -> bool {
+        let is_of = match closed {
+            true => self.covered == incarnation,
+            false => self.covered & BEGUN != 0 && incarnation <= self.covered & !BEGUN,
+        };
+        self.birth == birth && is_of
     }
 
     /// Notes that the image has another life from now on. Called before anything in the image changes.
     pub(crate) fn begin_life(&mut self, incarnation: u64) -> io::Result<()> {
-        self.covered = incarnation;
-        self.file.write_all_at(&incarnation.to_le_bytes(), COVERED)?;
+        self.covered = incarnation | BEGUN;
+        self.file.write_all_at(&self.covered.to_le_bytes(), COVERED)?;
         self.note(0); // the header changes at once
         Ok(())
     }
@@ -112,8 +120,8 @@ impl Checksums {
         self.dirty[chunk] = true;
         if let Err(error) = self.file.write_all_at(&[1], self.dirty_at(chunk)) {
             tracing::warn!(%error, "the checksums of an image cannot be written: it is not checked after a kill");
-            // Without its end the file is none.
-            if let Err(error) = self.file.set_len(0) {
+            // Without its end the file is none. Its beginning still says whose it is.
+            if let Err(error) = self.file.set_len(BEGINNING.len() as u64) {
                 tracing::error!(%error, "the checksums cannot be given up: after a kill, start with --no-verify");
             }
             self.dirty.fill(true);
@@ -122,8 +130,13 @@ impl Checksums {
 }
 
 /// Writes the checksums of an image that was closed in order in this incarnation.
-pub(crate) fn write(image: &File, path: &Path, birth: u64, incarnation: u64) -> io::Result<()> {
-    let chunks = (image.metadata()?.len() as usize).div_ceil(CHUNK_BYTES);
+/// `chunks`: those of the file that the image uses. A kill may have left others behind them, which a later life takes.
+pub(crate) fn write(
+    image: &File,
+    path: &Path,
+    (birth, incarnation): (u64, u64),
+    chunks: usize,
+) -> io::Result<()> {
     let mut buffer = Vec::new();
     let sums =
         (0..chunks).map(|chunk| sum_of(image, chunk, &mut buffer)).collect::<io::Result<Vec<u32>>>()?;
@@ -209,7 +222,8 @@ pub(crate) fn check(path: &Path, go_on: &mut dyn FnMut(u64) -> bool) -> io::Resu
     let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap_or_default());
     let mut buffer = Vec::new();
     let chunks = image.metadata()?.len().div_ceil(CHUNK_BYTES as u64);
-    let sums = Checksums::load(path).filter(|sums| sums.are_of(word(HEAD_BIRTH), word(INCARNATION)));
+    let closed = word(CLEAN) == CLOSED_IN_ORDER;
+    let sums = Checksums::load(path).filter(|sums| sums.are_of(word(HEAD_BIRTH), word(INCARNATION), closed));
     let Some(sums) = sums else { return Ok(Checked { unknown: chunks, ..Checked::default() }) };
     let mut found = Checked { unknown: chunks.saturating_sub(sums.sums.len() as u64), ..Checked::default() };
     for (chunk, wanted) in sums.sums.iter().enumerate() {

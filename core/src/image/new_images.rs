@@ -48,7 +48,7 @@ impl NewImages {
             // The process of this boot was killed, and nobody knows which tables it has made.
             Some(of) if of == [BEGINNING, &boot].concat() => State::Noted(table_folders(folder)?),
             Some(of) if of.starts_with(BEGINNING) => State::LostPower,
-            Some(_) => return Err(own_files::in_the_way()),
+            Some(_) => return Err(own_files::in_the_way(&folder.join(NOTE))),
         };
         Ok(NewImages { folder: folder.into(), boot, state: Mutex::new(state), used: AtomicBool::new(false) })
     }

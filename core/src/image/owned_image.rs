@@ -254,6 +254,12 @@ impl Image {
         sums.note_index(|| chunks(Region::Index).chain(chunks(Region::Overflow)).collect());
     }
 
+    /// How many chunks of the file the image uses, the header among them.
+    pub(crate) fn file_chunks(&self) -> usize {
+        let ends = REGIONS.into_iter().flat_map(|region| self.extents.file_chunks(region));
+        ends.max().map_or(1, |last| last + 1)
+    }
+
     /// The file of the image.
     pub(crate) fn file(&self) -> Arc<File> {
         self.extents.file()

@@ -270,6 +270,21 @@ impl Store {
         Ok(())
     }
 
+    /// Checks that a table of which no image is there is new: the list of tables does not have it.
+    ///
+    /// # Errors
+    /// The list has it, so its images are lost.
+    pub(crate) fn must_be_new(&self, table: &str) -> Result<(), OpenError> {
+        match self.0.folder.as_ref().filter(|folder| folder.tables.has(table)) {
+            None => Ok(()),
+            Some(Folder { path, .. }) => Err(OpenError::TableGone {
+                table: table.to_owned(),
+                folder: path.join(table),
+                list: path.join(table_names::NAME),
+            }),
+        }
+    }
+
     /// Notes in the list of tables that the images of this one are there. While a note says that they are new, the list
     /// need not be on the medium.
     pub(crate) fn list_table(&self, table: &str) -> Result<(), OpenError> {

@@ -15,15 +15,33 @@ const STEP_BEGINNING: &[u8] = b"GNTSTEP";
 /// What a file of this name in the folder of a table can begin with, if it is the table's. Nothing: no file of a table
 /// has such a name.
 fn beginnings(name: &str) -> &'static [&'static [u8]] {
-    match name {
-        _ if name.starts_with("shard-") => &[IMAGE_BEGINNING, checksums::BEGINNING],
-        _ if name.starts_with("step-") => &[STEP_BEGINNING],
-        _ => &[],
+    let is_number = |text: &str| text.len() >= 4 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let shard = name.strip_prefix("shard-").and_then(|name| name.split_once('.'));
+    match shard.filter(|(number, _)| is_number(number)) {
+        Some((_, "image")) => return &[IMAGE_BEGINNING],
+        Some((_, "sums")) => return &[checksums::BEGINNING],
+        Some((_, "new")) => return &[IMAGE_BEGINNING, checksums::BEGINNING],
+        _ => {}
+    }
+    let step = name.strip_prefix("step-").and_then(|name| name.split_once('-'));
+    let is_set = |text: &str| {
+        let sum = text.strip_suffix(".0").or_else(|| text.strip_suffix(".1"));
+        sum.is_some_and(|sum| sum.len() == 8 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    match step.is_some_and(|(number, set)| is_number(number) && is_set(set)) {
+        true => &[STEP_BEGINNING],
+        false => &[],
     }
 }
 
-fn beginnings_of(path: &Path) -> &'static [&'static [u8]] {
-    path.file_name().and_then(|name| name.to_str()).map_or(&[], beginnings)
+/// Who has written a file in the folder of a table. Only under its first name a file may have a part of its beginning.
+fn owner_of(path: &Path) -> FileOwner {
+    let beginnings = path.file_name().and_then(|name| name.to_str()).map_or(&[][..], beginnings);
+    match path.extension().is_some_and(|kind| kind == "new") {
+        _ if beginnings.is_empty() => FileOwner::User,
+        true => own_files::owner_of_part(path, beginnings),
+        false => own_files::owner(path, beginnings),
+    }
 }
 
 /// The files of a table in its folder, in the order of their names. There are none if the folder does not exist.
@@ -37,8 +55,7 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        let beginnings = beginnings_of(&path);
-        if !beginnings.is_empty() && own_files::owner_of_part(&path, beginnings) == FileOwner::Gannet {
+        if owner_of(&path) == FileOwner::Gannet {
             files.push(path);
         }
     }
@@ -46,14 +63,13 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether a folder has images of a table. A link is no folder.
+/// Whether a folder, or one to which a link leads, has images of a table.
 pub(crate) fn has_images(folder: &Path) -> bool {
-    let is_folder = fs::symlink_metadata(folder).is_ok_and(|there| there.is_dir());
     let is_image = |entry: fs::DirEntry| {
         entry.file_name().to_str().is_some_and(is_image_name)
             && own_files::owner(&entry.path(), &[IMAGE_BEGINNING]) == FileOwner::Gannet
     };
-    is_folder && fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(is_image))
+    fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(is_image))
 }
 
 /// The images in the folder of a table, whatever their bytes, in the order of their names.
@@ -76,13 +92,13 @@ pub(crate) fn has_image_names(folder: &Path) -> bool {
 }
 
 fn is_image_name(name: &str) -> bool {
-    name.starts_with("shard-") && name.ends_with(".image")
+    beginnings(name) == [IMAGE_BEGINNING]
 }
 
-/// Removes the files of a table, and its folder if that leaves it empty.
+/// Removes the files of a table, and its folder if that leaves it empty. A link to a folder stays.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     for file in files(folder)? {
-        own_files::remove_part(&file, beginnings_of(&file))?;
+        own_files::remove_listed(&file)?;
     }
     own_files::remove_folder(folder)?;
     Ok(())
@@ -90,6 +106,9 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
 
 /// Moves the files of a table to another folder, durably. Removes the former folder if that leaves it empty.
 pub(crate) fn move_to(folder: &Path, to: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(folder).is_ok_and(|there| there.is_symlink()) {
+        return own_files::rename_new(folder, to); // the rows stay where the link leads
+    }
     let files = files(folder)?;
     if files.is_empty() {
         return Ok(());

@@ -5,13 +5,15 @@
 //! gannet tables 1
 //! + clicks
 //! - clicks
+//! x clicks
 //! ```
 //!
-//! A line is added after the images of a new table (`+`) and before those of a dropped one go (`-`). The last
-//! line of a table counts. A last line without an end is none: its writer was killed before it acted upon it.
+//! A line is added after the images of a new table (`+`), before those of a dropped one go (`-`), and after that (`x`).
+//! The last line of a table counts. A last line without an end is none: its writer was killed before it acted upon it.
 
 use crate::error::OpenError;
 use crate::image::durability;
+use crate::image::held_table;
 use crate::image::table_folder;
 use crate::own_files::{self, FileOwner};
 use crate::schema::table_schema::Schema;
@@ -22,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The name of the file.
-const NAME: &str = "TABLES";
+pub(crate) const NAME: &str = "TABLES";
 /// What all versions begin with.
 const BEGINNING: &[u8] = b"gannet tables ";
 const FIRST_LINE: &str = "gannet tables 1";
@@ -99,11 +101,18 @@ impl TableNames {
         self.lock().note(&self.folder.join(NAME), table, true, synced)
     }
 
-    /// Removes the images of a table. A kill in between leaves the line, and the next start goes on.
+    /// Whether the list has a table.
+    pub(crate) fn has(&self, table: &str) -> bool {
+        self.lock().names.contains(table)
+    }
+
+    /// Removes the images of a table. A kill in between leaves the line `-`, and the next start goes on. After the line
+    /// `x` the drop is done: what somebody puts there later stays.
     pub(crate) fn remove(&self, table: &str) -> io::Result<()> {
         self.lock().note(&self.folder.join(NAME), table, false, true)?;
         table_folder::remove(&self.folder.join(table))?;
-        durability::folder(&self.folder)
+        durability::folder(&self.folder)?;
+        self.lock().note_end(table)
     }
 
     /// Moves all tables to another folder, as [`move_all`] does.
@@ -119,8 +128,13 @@ impl TableNames {
 pub(crate) fn move_all(folder: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     let list = folder.join(NAME);
-    if own_files::owner(&list, &[BEGINNING]) == FileOwner::Gannet {
-        own_files::rename_new(&list, &to.join(NAME))?;
+    match own_files::owner(&to.join(NAME), &[BEGINNING]) {
+        // A move that was killed has moved the list first, and this one is of what is left.
+        FileOwner::Gannet => drop(own_files::remove(&list, &[BEGINNING])?),
+        _ if own_files::owner(&list, &[BEGINNING]) == FileOwner::Gannet => {
+            own_files::rename_new(&list, &to.join(NAME))?;
+        }
+        _ => {}
     }
     for name in with_images(folder)? {
         table_folder::move_to(&folder.join(&name), &to.join(&name))?;
@@ -174,6 +188,14 @@ impl Listed {
         })
     }
 
+    /// Notes that a drop is done.
+    fn note_end(&mut self, table: &str) -> io::Result<()> {
+        match &mut self.file {
+            Some(file) => file.write_all(format!("x {table}\n").as_bytes()),
+            None => Ok(()),
+        }
+    }
+
     /// Writes the list anew, without tables that were dropped.
     fn rewrite(&mut self, path: &Path) -> io::Result<()> {
         let lines: String = self.names.iter().map(|name| format!("+ {name}\n")).collect();
@@ -199,11 +221,18 @@ fn with_images(folder: &Path) -> io::Result<BTreeSet<String>> {
         if let Ok(name) = entry.file_name().into_string()
             && Schema::check_name(&name).is_ok()
             && table_folder::has_images(&entry.path())
+            && !is_copy(&entry.path(), &name)?
         {
             names.insert(name);
         }
     }
     Ok(names)
+}
+
+/// Whether the images in a folder are of another table than the folder's name says: somebody has copied them.
+fn is_copy(folder: &Path, name: &str) -> io::Result<bool> {
+    let images = table_folder::images(folder)?;
+    Ok(images.first().is_some_and(|image| held_table::is_of_another(image, name)))
 }
 
 /// What a list says.
@@ -237,6 +266,7 @@ fn parse(bytes: &[u8]) -> Result<Lines, String> {
                 listed.remove(name);
                 dropped.insert(name.to_owned());
             }
+            Some(("x", name)) if Schema::check_name(name).is_ok() => drop(dropped.remove(name)),
             _ => return Err(format!("its line {} is {line:?}, which is no \"+ TABLE\"", count + 1)),
         }
     }

@@ -103,3 +103,97 @@ fn many_changes_make_a_list_that_the_next_start_shortens() {
     assert_eq!(Store::open_dir(folder.path()).unwrap().tables(), ["b"]);
     assert_eq!(lines(folder.path()), "gannet tables 1\n+ b\n");
 }
+
+#[test]
+fn a_table_that_was_put_back_after_its_drop_was_removed_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let store = Store::open_dir(folder.path()).unwrap();
+    ["a", "b"].iter().for_each(|name| make(&store, name));
+    fs::create_dir(at("backup")).unwrap();
+    for file in table_folder::images(&at("a")).unwrap() {
+        fs::copy(&file, at("backup").join(file.file_name().unwrap())).unwrap();
+    }
+    assert!(store.drop_table("a").unwrap());
+    drop(store);
+    assert!(lines(folder.path()).ends_with("- a\nx a\n"));
+    fs::rename(at("backup"), at("a")).unwrap();
+    assert_eq!(Store::open_dir(folder.path()).unwrap().tables(), ["a", "b"]);
+}
+
+#[test]
+fn copies_and_notes_of_the_user_went_with_a_dropped_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let store = Store::open_dir(folder.path()).unwrap();
+    make(&store, "a");
+    let names = ["shard-0000.image.bak", "shard-x.image", "step-0000", "shard-0000.txt", "shard-00.image"];
+    for name in names {
+        fs::copy(at("a/shard-0000.image"), at("a").join(name)).unwrap();
+    }
+    let empty = ["shard-notes.txt", "step-list", "step-0000-01234567.0", "shard-0009.image"];
+    empty.iter().for_each(|name| fs::write(at("a").join(name), "").unwrap());
+    assert!(store.drop_table("a").unwrap());
+    assert_eq!(fs::read_dir(at("a")).unwrap().count(), names.len() + empty.len());
+    assert!(!at("a/shard-0001.image").exists());
+}
+
+#[test]
+fn a_copy_of_a_tables_folder_was_taken_for_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let store = Store::open_dir(folder.path()).unwrap();
+    make(&store, "a");
+    drop(store);
+    fs::create_dir(at("a.bak")).unwrap();
+    for file in table_folder::images(&at("a")).unwrap() {
+        fs::copy(&file, at("a.bak").join(file.file_name().unwrap())).unwrap();
+    }
+    assert_eq!(Store::open_dir(folder.path()).unwrap().tables(), ["a"]);
+    fs::remove_dir_all(at("a.bak")).unwrap();
+    Store::open_dir(folder.path()).unwrap();
+    // A table on another disk, behind a link.
+    fs::rename(at("a"), at("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(at("elsewhere"), at("a")).unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    make(&store, "a");
+    assert!(store.drop_table("a").unwrap());
+    assert_eq!(fs::read_dir(at("elsewhere")).unwrap().count(), 0, "its files are gone");
+    make(&store, "a");
+    drop(store);
+    assert_eq!(Store::open_dir(folder.path()).unwrap().tables(), ["a"]);
+}
+
+#[test]
+fn a_table_that_was_removed_under_its_server_was_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_dir(folder.path()).unwrap();
+    make(&store, "a");
+    fs::remove_dir_all(folder.path().join("a")).unwrap();
+    let gone = Shards::open(&store, &schema("a"), 0..2).err().unwrap();
+    assert!(matches!(gone, OpenError::TableGone { .. }), "{gone}");
+    assert!(store.drop_table("a").unwrap());
+    make(&store, "a");
+}
+
+#[test]
+fn a_move_that_was_killed_goes_on_wherever_it_was() {
+    for killed_at in 0..4 {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        let store = Store::open_dir(&from).unwrap();
+        ["a", "b"].iter().for_each(|name| make(&store, name));
+        drop(store);
+        fs::create_dir(&to).unwrap();
+        let moves = ["TABLES", "a/shard-0000.image", "a/shard-0001.image", "b/shard-0000.image"];
+        for name in &moves[..=killed_at] {
+            fs::create_dir_all(to.join(name).parent().unwrap()).unwrap();
+            fs::rename(from.join(name), to.join(name)).unwrap();
+        }
+        let store = Store::open_dir(&from).unwrap();
+        store.move_tables(&to).unwrap();
+        assert!(store.tables().is_empty(), "{killed_at}");
+        assert_eq!(Store::open_dir(&to).unwrap().tables(), ["a", "b"], "{killed_at}");
+        assert_eq!(lines(&to), "gannet tables 1\n+ a\n+ b\n");
+    }
+}

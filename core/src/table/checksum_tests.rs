@@ -237,3 +237,47 @@ fn a_check_ends_when_it_is_told_to() {
     let found = Store::memory().check_images(4, &|_, _| false).unwrap();
     assert_eq!(found.images, 0);
 }
+
+#[test]
+fn a_chunk_that_a_kill_left_behind_the_others_counted_as_damaged_when_the_index_took_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = table(folder.path());
+    let file = File::options().write(true).open(&image).unwrap();
+    file.set_len(file.metadata().unwrap().len() + CHUNK_BYTES as u64).unwrap();
+    let life = |from: u64, count: u64, seq: u64, closes: bool| {
+        let store = Store::open_dir(folder.path()).unwrap();
+        let mut shards = Shards::open(&store, &schema(1), 0..1).unwrap();
+        // Few keys at a time: the first change of the index comes long before its next chunk.
+        for (n, key) in (from..from + count).step_by(1000).enumerate() {
+            push(&mut shards, seq + n as u64, &(key..key + 1000).collect::<Vec<u64>>());
+        }
+        if closes {
+            shards.mark_clean().unwrap();
+        }
+    };
+    life(20_000, 1000, 10, true);
+    life(30_000, 400_000, 100, false);
+    assert_eq!(checksums::check(&image, &mut |_| true).unwrap().damaged, None);
+}
+
+/// A power loss may take the name of the newest checksums: the ones before it have marks of the life that closed it.
+#[test]
+fn checksums_from_before_an_orderly_end_check_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = table(folder.path());
+    let (sums, kept) = (checksums::path_of(&image), folder.path().join("kept"));
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut shards = Shards::open(&store, &schema(1), 0..1).unwrap();
+    std::fs::copy(&sums, &kept).unwrap();
+    push(&mut shards, 2, &(0..20_000).collect::<Vec<u64>>());
+    shards.mark_clean().unwrap();
+    drop((shards, store));
+    std::fs::copy(&kept, &sums).unwrap();
+    let found = checksums::check(&image, &mut |_| true).unwrap();
+    assert_eq!((found.good, found.damaged), (0, None));
+    let store = Store::open_dir(folder.path()).unwrap();
+    let mut shards = Shards::open(&store, &schema(1), 0..1).unwrap();
+    shards.mark_clean().unwrap();
+    drop((shards, store));
+    assert_eq!(checksums::check(&image, &mut |_| true).unwrap().unknown, 0);
+}

@@ -29,11 +29,11 @@ impl Shards {
         self.shards.iter().any(has_more)
     }
 
-    /// Forgets clients without an index ([`is_client`]) that push no more: those that are closed, and those that are
-    /// gone. At most `most` of them, those with the lowest numbers. From now on every shard here refuses a client up to
-    /// the highest of these numbers that it does not know: a forgotten one that comes back must not push again what it
-    /// has pushed. So clients that are `here` get an entry first in shards that have none of them. Returns how many
-    /// were forgotten.
+    /// Forgets clients without an index ([`crate::CLIENTS`]) that push no more: those that are closed, and those that
+    /// are gone. At most `most` of them, those with the lowest numbers. From now on every shard here refuses a client
+    /// up to the highest of these numbers that it does not know: a forgotten one that comes back must not push again
+    /// what it has pushed. So clients that are `here` get an entry first in shards that have none of them. Returns how
+    /// many were forgotten.
     ///
     /// ```
     /// use gannet_core::{CLIENTS, PushError, PushName, Schema, Shards, Store, Write};

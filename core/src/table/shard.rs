@@ -263,7 +263,7 @@ impl Shard {
             return Err(error);
         }
         if let Some(path) = &self.path
-            && let Err(error) = checksums::write(&self.image.file(), path, self.birth(), self.incarnation())
+            && let Err(error) = self.write_checksums(path)
         {
             let image = path.display();
             tracing::warn!(%error, %image, "its checksums cannot be written: the next start does not check all of it");
@@ -271,6 +271,11 @@ impl Shard {
         crate::kill_point!();
         self.image.word(CLEAN).store(CLOSED_IN_ORDER, Release);
         self.image.sync()
+    }
+
+    fn write_checksums(&self, path: &Path) -> std::io::Result<()> {
+        let (file, life) = (self.image.file(), (self.birth(), self.incarnation()));
+        checksums::write(&file, path, life, self.image.file_chunks())
     }
 
     /// Records the first shard of this owner. Shards with the same first shard stop being served together.
@@ -387,8 +392,9 @@ fn boot_words(boot: [u8; 16]) -> [u64; 2] {
 /// The checksums of an image that gets another life. `None`: there are none, so nothing needs to be noted.
 fn next_life(image: &Image, path: &Path) -> Option<Checksums> {
     let incarnation = image.word(INCARNATION).load(Relaxed);
-    let mut sums =
-        Checksums::load(path).filter(|sums| sums.are_of(head::birth_of(image.head()), incarnation))?;
+    let closed = image.word(CLEAN).load(Relaxed) == CLOSED_IN_ORDER;
+    let birth = head::birth_of(image.head());
+    let mut sums = Checksums::load(path).filter(|sums| sums.are_of(birth, incarnation, closed))?;
     let begun = sums.begin_life(incarnation + 1);
     if let Err(error) = &begun {
         let image = path.display();

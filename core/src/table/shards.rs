@@ -137,8 +137,9 @@ impl Shards {
             let (table, shards) = (schema.name.clone(), schema.shards);
             return Err(OpenError::Shards { table, shards, set });
         }
-        if let Some(held) = store.held(&schema.name)? {
-            held.must_have(store, &schema.name, &set)?;
+        match store.held(&schema.name)? {
+            Some(held) => held.must_have(store, &schema.name, &set)?,
+            None => store.must_be_new(&schema.name)?,
         }
         let (first, places) = (set.numbers()[0], ShardPlaces::of(&set, schema.shards));
         let shards = set.iter().map(|n| store.shard(schema, n, origin(n))).collect::<Result<Vec<_>, _>>()?;

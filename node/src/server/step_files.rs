@@ -281,7 +281,7 @@ pub(super) fn file_name(set: &ShardSet, turn: usize) -> String {
 
 fn open(path: &Path) -> io::Result<File> {
     match own_files::owner_of_part(path, &[BEGINNING]) {
-        FileOwner::User => Err(own_files::in_the_way()),
+        FileOwner::User => Err(own_files::in_the_way(path)),
         _ => own_files::open_or_make(path),
     }
 }

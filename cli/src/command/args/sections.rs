@@ -115,6 +115,7 @@ const SECTIONS: [(&str, &[&str]); 12] = [
             "data-dir",
             "restore",
             "memory-limit",
+            "no-verify",
             "sessions-max",
             "session-silence",
             "session-memory",
@@ -165,7 +166,7 @@ const SHORT: [(&str, &[&str]); 3] = [
             "task-index",
         ],
     ),
-    ("server", &["listen", "threads", "data-dir", "memory-limit", "token-file", "metrics"]),
+    ("server", &["listen", "threads", "data-dir", "memory-limit", "no-verify", "token-file", "metrics"]),
     ("scheduler", &["listen", "data-dir", "token-file", "metrics"]),
 ];
 

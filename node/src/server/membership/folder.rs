@@ -189,7 +189,7 @@ impl PlaceFolder {
         let Some(path) = store.folder().filter(|_| !config.is_backup) else { return Ok(None) };
         let (store, path, record) = (store.clone(), path.to_path_buf(), Mutex::default());
         let folder = PlaceFolder { store, path, record, job: config.job.clone(), place: config.place };
-        if own_files::owner(&folder.path.join(MOVING).join(MARK), &[MARK_BEGINNING]) == FileOwner::Gannet {
+        if is_marked(&folder.path.join(MOVING)) {
             folder.set_aside()?;
         }
         let record = match read(&folder.path)? {
@@ -347,36 +347,58 @@ impl PlaceFolder {
         let (moving, former) = (self.path.join(MOVING), self.former());
         let failed = |path: &Path| io_error("moving former rows to", path);
         let sync_own = || sync(&self.path).map_err(failed(&self.path));
-        fs::create_dir_all(&moving).map_err(failed(&moving))?;
-        let mark = moving.join(MARK);
-        let is_empty = fs::read_dir(&moving).is_ok_and(|mut entries| entries.next().is_none());
-        if !is_empty && own_files::owner(&mark, &[MARK_BEGINNING]) != FileOwner::Gannet {
-            return Err(failed(&moving)(own_files::in_the_way()));
-        }
-        own_files::replace(&mark, MARK_BEGINNING, MARK_BEGINNING).map_err(failed(&mark))?;
-        sync_own()?;
+        self.begin_move(&moving, &former)?;
         self.store.move_tables(&moving).map_err(failed(&moving))?;
         move_states(&self.path, &moving)?;
         sync(&moving).map_err(failed(&moving))?;
         sync_own()?;
-        Store::remove_tables(&former).map_err(failed(&former))?;
-        remove_states(&former)?;
-        own_files::remove(&former.join(RECORD), &[RECORD_BEGINNING]).map_err(failed(&former))?;
-        own_files::remove(&former.join(MARK), &[MARK_BEGINNING]).map_err(failed(&former))?;
-        if own_files::remove_folder(&former).map_err(failed(&former))? {
-            own_files::rename(&moving, &former).map_err(failed(&former))?;
-        } else {
-            // The user has files there.
-            Store::move_tables_of(&moving, &former).map_err(failed(&former))?;
-            move_states(&moving, &former)?;
-            sync(&former).map_err(failed(&former))?;
-            own_files::remove(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
-            own_files::remove_folder(&moving).map_err(failed(&moving))?;
+        let mark = former.join(MARK);
+        if !is_marked(&former) {
+            Store::remove_tables(&former).map_err(failed(&former))?;
+            remove_states(&former)?;
+            own_files::remove(&former.join(RECORD), &[RECORD_BEGINNING]).map_err(failed(&former))?;
+            if own_files::remove_folder(&former).map_err(failed(&former))? {
+                own_files::rename(&moving, &former).map_err(failed(&former))?;
+                sync_own()?;
+                own_files::remove(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
+                *self.lock() = None;
+                return Ok(());
+            }
+            // The user has files there. From here on, what is there is what was moved.
+            own_files::replace(&mark, MARK_BEGINNING, MARK_BEGINNING).map_err(failed(&mark))?;
         }
+        Store::move_tables_of(&moving, &former).map_err(failed(&former))?;
+        move_states(&moving, &former)?;
+        sync(&former).map_err(failed(&former))?;
+        own_files::remove(&moving.join(MARK), &[MARK_BEGINNING]).map_err(failed(&moving))?;
+        own_files::remove_folder(&moving).map_err(failed(&moving))?;
         sync_own()?;
+        own_files::remove(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
         *self.lock() = None;
         Ok(())
     }
+
+    /// Makes the folder to which former rows are moved, with its mark, unless a move that was killed has made it.
+    fn begin_move(&self, moving: &Path, former: &Path) -> Result<(), PlaceFolderError> {
+        let failed = |path: &Path| io_error("moving former rows to", path);
+        if is_marked(moving) {
+            return Ok(());
+        }
+        if own_files::remove(&former.join(MARK), &[MARK_BEGINNING]).map_err(failed(former))? {
+            sync(former).map_err(failed(former))?;
+        }
+        fs::create_dir_all(moving).map_err(failed(moving))?;
+        if fs::read_dir(moving).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(failed(moving)(own_files::in_the_way(moving)));
+        }
+        own_files::replace(&moving.join(MARK), MARK_BEGINNING, MARK_BEGINNING).map_err(failed(moving))?;
+        sync(&self.path).map_err(failed(&self.path))
+    }
+}
+
+/// Whether a move of former rows to this folder is under way.
+fn is_marked(folder: &Path) -> bool {
+    own_files::owner(&folder.join(MARK), &[MARK_BEGINNING]) == FileOwner::Gannet
 }
 
 /// The states of the job in a folder, each with what it begins with.

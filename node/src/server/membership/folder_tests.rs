@@ -209,6 +209,7 @@ fn former_rows_are_moved_whole_however_often_the_move_is_interrupted() {
     assert!(at("INCARNATIONS").exists(), "numbers that were handed out stay so");
     // Killed behind the last rename into former.new, before that has its name.
     std::fs::rename(at("former"), at("former.new")).unwrap();
+    std::fs::write(at("former.new/MOVING"), MARK_BEGINNING).unwrap();
     open(&store);
     assert!(at("former/job.t").exists() && !at("former.new").exists());
 }
@@ -258,6 +259,31 @@ fn a_folder_of_the_user_with_a_file_named_shard_was_removed() {
     table(&store, "job.t");
     assert!(store.drop_table("job.t").unwrap());
     check("the table was dropped");
+}
+
+#[test]
+fn former_rows_that_were_moved_beside_files_of_the_user_went_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    std::fs::create_dir(at("former")).unwrap();
+    std::fs::write(at("former/letter"), "text").unwrap();
+    let store = store(dir.path());
+    let folder = with_rows(&store);
+    table(&store, "job.u");
+    folder.set_aside().unwrap();
+    // Killed in the middle of the second part: some is in former, and the rest in former.new.
+    std::fs::create_dir_all(at("former.new/job.u")).unwrap();
+    std::fs::rename(at("former/job.u/shard-0000.image"), at("former.new/job.u/shard-0000.image")).unwrap();
+    for name in ["former/MOVING", "former.new/MOVING"] {
+        std::fs::write(at(name), MARK_BEGINNING).unwrap();
+    }
+    drop((folder, store));
+    let store = self::store(dir.path());
+    assert!(!open(&store).has_rows());
+    for moved in ["job.t/shard-0000.image", "job.u/shard-0000.image", "TABLES", "PLACE", "letter"] {
+        assert!(at("former").join(moved).is_file(), "{moved}");
+    }
+    assert!(!at("former.new").exists() && !at("former/MOVING").exists());
 }
 
 #[test]
