@@ -120,11 +120,6 @@ pub fn is_data_folder(folder: &Path) -> bool {
     is_open || entries.any(|entry| table_folder::has_images(&entry.path()))
 }
 
-/// Whether an image says in its head that it is of another table than this one.
-pub(crate) fn is_of_another(image: &Path, table: &str) -> bool {
-    matches!(read(image, table), Err(OpenError::OtherSchema { .. }))
-}
-
 /// The shards that have an image in the folder of a table, in ascending order.
 fn numbers(folder: &Path) -> Result<Vec<u32>, OpenError> {
     let io = |source| OpenError::Io { what: "reading", path: folder.into(), source };

@@ -13,13 +13,15 @@
 
 use crate::error::OpenError;
 use crate::image::durability;
-use crate::image::held_table;
+use crate::image::head::check_bytes;
+use crate::image::layout::HEAD_BYTES;
 use crate::image::table_folder;
 use crate::own_files::{self, FileOwner};
 use crate::schema::table_schema::Schema;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -231,8 +233,11 @@ fn with_images(folder: &Path) -> io::Result<BTreeSet<String>> {
 
 /// Whether the images in a folder are of another table than the folder's name says: somebody has copied them.
 fn is_copy(folder: &Path, name: &str) -> io::Result<bool> {
-    let images = table_folder::images(folder)?;
-    Ok(images.first().is_some_and(|image| held_table::is_of_another(image, name)))
+    let Some(image) = table_folder::images(folder)?.into_iter().next() else { return Ok(false) };
+    let mut bytes = [0; HEAD_BYTES];
+    // Damage is named when the table is opened.
+    let read = own_files::open(&image).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    Ok(read.is_ok() && check_bytes(&bytes).is_ok_and(|schema| schema.name != name))
 }
 
 /// What a list says.
