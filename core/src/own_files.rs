@@ -1,9 +1,9 @@
 //! Which files of a folder Gannet has written, and the one place that removes and replaces files.
 //!
-//! Users keep files of their own beside those of Gannet, sometimes under the same names. A name is no proof. So each
-//! function here takes the bytes with which Gannet begins such a file. It changes a regular file that begins so, and
-//! nothing else: no link, no pipe, no device, and no file with other bytes. tests/tidy.rs checks that no other module
-//! removes or replaces files.
+//! Users keep files of their own beside those of Gannet, sometimes under the same names. A name is no proof. So most
+//! functions here take the bytes with which Gannet begins such a file. They change a regular file that begins so, and
+//! nothing else: no link, no pipe, no device, and no file with other bytes. The others are for files that a manifest
+//! lists, or that this process has made. tests/tidy.rs checks that no other module removes or replaces files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -163,14 +163,6 @@ pub fn remove_listed(path: &Path) -> io::Result<bool> {
         is_file
             .map_or(FileOwner::Nobody, |is_file| if is_file { FileOwner::Gannet } else { FileOwner::User }),
     )
-}
-
-/// Removes a file that this process has just made.
-///
-/// # Errors
-/// It cannot be removed.
-pub fn remove_made(path: &Path) -> io::Result<()> {
-    fs::remove_file(path)
 }
 
 /// Removes a folder if it is empty. Returns whether it is gone. A folder in which something of the user is stays, and

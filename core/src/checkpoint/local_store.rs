@@ -120,7 +120,7 @@ impl CheckpointStore for LocalStore {
         let path = folder.join(name);
         if std::fs::symlink_metadata(&path).is_ok() {
             return match own_files::read(&path)?.as_deref() == Some(bytes) {
-                true => self.sync_folders(),
+                true => durability::folder(&folder).and_then(|()| self.sync_folders()),
                 false => Err(own_files::in_the_way(&path)),
             };
         }

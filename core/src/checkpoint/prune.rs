@@ -210,11 +210,16 @@ impl CheckpointDir {
         for StoredFile { name, .. } in self.files(number)? {
             let whole = name.strip_suffix(".new").unwrap_or(&name);
             let list = LISTS.iter().find(|(list, _)| *list == whole);
+            // A list gets its name when it is whole.
             match list {
-                Some((_, beginning)) if self.begins(number, &name, beginning)? => lists.push(name),
+                Some((_, beginning)) if self.begins(number, &name, beginning, whole != name)? => {
+                    lists.push(name)
+                }
                 Some(_) => {}
                 None if listed.contains(&name) => files.push(name),
-                None if is_row_file(&name) && self.begins(number, &name, ROWS_BEGINNING)? => files.push(name),
+                None if is_row_file(&name) && self.begins(number, &name, ROWS_BEGINNING, true)? => {
+                    files.push(name);
+                }
                 None => {}
             }
         }
@@ -238,10 +243,16 @@ impl CheckpointDir {
         Ok(listed)
     }
 
-    /// Whether a file begins so. A writer that was killed may have left a part of the beginning.
-    fn begins(&self, number: u64, name: &str, beginning: &[u8]) -> Result<bool, CheckpointDirError> {
+    /// Whether a file begins so. `part`: a writer that was killed may have left a part of the beginning.
+    fn begins(
+        &self,
+        number: u64,
+        name: &str,
+        beginning: &[u8],
+        part: bool,
+    ) -> Result<bool, CheckpointDirError> {
         let bytes = self.read_file(number, name, beginning.len() as u64)?;
-        Ok(bytes.is_some_and(|bytes| beginning.starts_with(&bytes)))
+        Ok(bytes.is_some_and(|bytes| bytes == beginning || part && beginning.starts_with(&bytes)))
     }
 
     /// The first bytes of a file, at most `most`. `None`: it is not there.

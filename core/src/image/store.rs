@@ -270,11 +270,16 @@ impl Store {
         Ok(())
     }
 
-    /// Checks that a table of which no image is there is new: the list of tables does not have it.
+    /// Whether the list of tables has this one.
+    pub(crate) fn lists(&self, table: &str) -> bool {
+        self.0.folder.as_ref().is_some_and(|folder| folder.tables.has(table))
+    }
+
+    /// Checks that a table that was listed, and of which no image is there, was dropped meanwhile.
     ///
     /// # Errors
-    /// The list has it, so its images are lost.
-    pub(crate) fn must_be_new(&self, table: &str) -> Result<(), OpenError> {
+    /// The list still has it, so its images are lost.
+    pub(crate) fn must_be_dropped(&self, table: &str) -> Result<(), OpenError> {
         match self.0.folder.as_ref().filter(|folder| folder.tables.has(table)) {
             None => Ok(()),
             Some(Folder { path, .. }) => Err(OpenError::TableGone {

@@ -171,31 +171,28 @@ impl Listed {
         if self.names.contains(table) == is_there {
             return Ok(());
         }
-        let change = |names: &mut BTreeSet<String>, is_there| match is_there {
-            true => drop(names.insert(table.to_owned())),
-            false => drop(names.remove(table)),
+        if self.file.is_none() {
+            self.rewrite(path)?;
+        }
+        self.append(if is_there { '+' } else { '-' }, table, synced)?;
+        match is_there {
+            true => self.names.insert(table.to_owned()),
+            false => self.names.remove(table),
         };
-        change(&mut self.names, is_there);
-        let noted = match &mut self.file {
-            Some(file) => {
-                let line = format!("{} {table}\n", if is_there { '+' } else { '-' });
-                let written = file.write_all(line.as_bytes());
-                written.and_then(|()| if synced { file.sync_data() } else { Ok(()) })
-            }
-            None => self.rewrite(path),
-        };
-        noted.inspect_err(|_| {
-            change(&mut self.names, !is_there);
-            self.file = None; // a part of the line may be there: the next change writes the list anew
-        })
+        Ok(())
     }
 
-    /// Notes that a drop is done.
+    /// Notes that a drop is done. If there is no file, the next change writes one without the table.
     fn note_end(&mut self, table: &str) -> io::Result<()> {
-        match &mut self.file {
-            Some(file) => file.write_all(format!("x {table}\n").as_bytes()),
-            None => Ok(()),
-        }
+        self.append('x', table, false)
+    }
+
+    fn append(&mut self, sign: char, table: &str, synced: bool) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let written = file.write_all(format!("{sign} {table}\n").as_bytes());
+        let written = written.and_then(|()| if synced { file.sync_data() } else { Ok(()) });
+        // A part of the line may be there: the next change writes the list anew.
+        written.inspect_err(|_| self.file = None)
     }
 
     /// Writes the list anew, without tables that were dropped.

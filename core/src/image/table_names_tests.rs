@@ -197,3 +197,38 @@ fn a_move_that_was_killed_goes_on_wherever_it_was() {
         assert_eq!(lines(&to), "gannet tables 1\n+ a\n+ b\n");
     }
 }
+
+/// Several threads of a server open a new table at once. One lists it while another looks for images.
+#[test]
+fn a_table_that_another_thread_makes_now_was_taken_for_a_lost_one() {
+    for round in 0..60 {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_dir(folder.path()).unwrap();
+        std::thread::scope(|scope| {
+            for shard in 0..4 {
+                let store = store.clone();
+                scope.spawn(move || {
+                    let schema = Schema { shards: 4, ..schema("a") };
+                    let opened = Shards::open(&store, &schema, shard..shard + 1);
+                    assert!(opened.is_ok(), "round {round}: {:?}", opened.err());
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_line_that_was_cut_short_by_a_full_disk_does_not_join_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = TableNames::open(folder.path()).unwrap();
+    names.add("a", true).unwrap();
+    // A file that takes no more bytes.
+    names.lock().file = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    assert!(names.add("b", false).is_err() && !names.has("b"));
+    names.add("c", false).unwrap();
+    names.remove("c").unwrap();
+    names.lock().file = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    assert!(names.lock().note_end("c").is_err());
+    names.add("d", true).unwrap();
+    assert_eq!(lines(folder.path()), "gannet tables 1\n+ a\n+ d\n");
+}

@@ -137,9 +137,12 @@ impl Shards {
             let (table, shards) = (schema.name.clone(), schema.shards);
             return Err(OpenError::Shards { table, shards, set });
         }
+        // The list first: another thread may make the first images of the table now, and list it.
+        let was_listed = store.lists(&schema.name);
         match store.held(&schema.name)? {
             Some(held) => held.must_have(store, &schema.name, &set)?,
-            None => store.must_be_new(&schema.name)?,
+            None if was_listed => store.must_be_dropped(&schema.name)?,
+            None => {}
         }
         let (first, places) = (set.numbers()[0], ShardPlaces::of(&set, schema.shards));
         let shards = set.iter().map(|n| store.shard(schema, n, origin(n))).collect::<Result<Vec<_>, _>>()?;

@@ -51,7 +51,7 @@ impl Target {
         Ok(Target::File(new.tempfile_in(folder).map_err(failed)?, path))
     }
 
-    /// The folder for files that wait until they are copied to the target.
+    /// A file without a name, for bytes that wait until they are copied to the target.
     pub fn spool(&self) -> io::Result<File> {
         match self {
             Target::File(_, path) => {
@@ -62,7 +62,7 @@ impl Target {
         }
     }
 
-    /// Whether the bytes of a program go to standard output, so that messages must not.
+    /// Whether the rows go to standard output, so that messages must not.
     pub fn is_stdout(&self) -> bool {
         matches!(self, Target::Stdout)
     }

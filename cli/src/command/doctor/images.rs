@@ -23,11 +23,15 @@ pub fn finding(data_dir: &Path) -> Option<Finding> {
     Some(match image_check::run(&store) {
         Ok(found) => {
             let (good, unknown) = (ByteSize(found.good), ByteSize(found.unknown));
-            let text = format!(
-                "{folder}: {} images; {good} have their checksum, {unknown} have none (a server was killed)",
-                found.images
-            );
-            Finding::ok("images", text)
+            let why = match found.unknown {
+                0 => "",
+                _ => " (changed before a server was killed, or closed by an older version)",
+            };
+            let images = found.images;
+            Finding::ok(
+                "images",
+                format!("{folder}: {images} images; {good} have their checksum, {unknown} have none{why}"),
+            )
         }
         Err(failure) => Finding::not("images", Level::Problem, failure.to_string(), ""),
     })

@@ -388,7 +388,10 @@ impl PlaceFolder {
             sync(former).map_err(failed(former))?;
         }
         fs::create_dir_all(moving).map_err(failed(moving))?;
-        if fs::read_dir(moving).is_ok_and(|mut entries| entries.next().is_some()) {
+        // A kill may have left the mark without its name.
+        let part = own_files::new_name(&moving.join(MARK));
+        let of_user = |entry: fs::DirEntry| entry.path() != part;
+        if fs::read_dir(moving).is_ok_and(|entries| entries.flatten().any(of_user)) {
             return Err(failed(moving)(own_files::in_the_way(moving)));
         }
         own_files::replace(&moving.join(MARK), MARK_BEGINNING, MARK_BEGINNING).map_err(failed(moving))?;

@@ -332,3 +332,16 @@ fn the_folder_of_another_place_and_a_torn_record_are_refused_by_name() {
     let spare = MembershipConfig { is_backup: true, ..config("job", HOME) };
     assert!(PlaceFolder::open(&store, &spare).unwrap().is_none());
 }
+
+#[test]
+fn a_kill_before_the_mark_of_a_move_has_its_name_blocks_no_later_move() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("former.new")).unwrap();
+    std::fs::write(dir.path().join("former.new/MOVING.new"), &MARK_BEGINNING[..9]).unwrap();
+    let store = store(dir.path());
+    let folder = with_rows(&store);
+    folder.set_aside().unwrap();
+    assert!(
+        dir.path().join("former/job.t/shard-0000.image").exists() && !dir.path().join("former.new").exists()
+    );
+}
