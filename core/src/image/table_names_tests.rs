@@ -200,7 +200,7 @@ fn a_move_that_was_killed_goes_on_wherever_it_was() {
 
 /// Several threads of a server open a new table at once. One lists it while another looks for images.
 #[test]
-fn a_table_that_another_thread_makes_now_was_taken_for_a_lost_one() {
+fn threads_that_make_a_table_at_once_do_not_take_it_for_a_lost_one() {
     for round in 0..60 {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
